@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Communicators: a group of ranks that call collectives together.
+ *
+ * A rank is a process, or a thread of one (each with its own communicator).
+ * Threads: one thread at a time per communicator; any number of communicators
+ * at once, independent of one another. shunt_comm_abort() alone may be called
+ * from any thread at any time.
+ * Collective calls of one communicator are made in the same order on every
+ * rank; several may be under way.
+ */
+#ifndef SHUNT_COMM_H
+#define SHUNT_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHUNT_ID_BYTES 128
+
+/**
+ * Names a communicator to be. One rank makes it, and hands it on by any means
+ * (a file, a socket, MPI_Bcast). It holds where to meet and a random secret:
+ * who does not prove to know the secret does not get in. Keep it private.
+ */
+struct shunt_id {
+    unsigned char bytes[SHUNT_ID_BYTES];
+};
+
+/** Options of a communicator; zero means the default (environment, then
+ * built-in). Fill with SHUNT_COMM_CONFIG_INIT. Fields are only ever appended. */
+struct shunt_comm_config {
+    size_t size;            /* sizeof(struct shunt_comm_config) */
+    const char *transports; /* "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
+    const char *node;       /* name of the node this rank is on; NULL: SHUNT_NODE, else found */
+    double timeout;         /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT */
+    int progress_thread;    /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
+    const char *name;       /* for logs and traces; NULL: none */
+};
+
+#define SHUNT_COMM_CONFIG_INIT {sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0}
+
+/**
+ * Make an id, and wait for its ranks in the background of this process (a
+ * thread that ends when they are all connected, or after SHUNT_TIMEOUT).
+ *
+ * Local. Errors: SHUNT_ERR_SYSTEM, no address to listen on.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_id_create(struct shunt_id *id);
+
+/**
+ * Join the communicator that `id` names, as `rank` of `nranks`.
+ *
+ * id      the same on every rank; copied.
+ * nranks  the same on every rank, >= 1.
+ * rank    0 <= rank < nranks, each once.
+ * config  NULL: defaults.
+ * comm    out; the caller destroys it.
+ *
+ * Collective: returns when every rank has joined, or with an error on each of
+ * them when one cannot (the text names it). Blocks at most SHUNT_TIMEOUT.
+ * Errors: SHUNT_ERR_INVALID, malformed id or ranks; SHUNT_ERR_MISMATCH, ranks
+ * that disagree or come twice; SHUNT_ERR_TIMEOUT, ranks that did not come;
+ * SHUNT_ERR_UNSUPPORTED, no transport reaches a peer.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_create(const struct shunt_id *id, int nranks, int rank,
+                  const struct shunt_comm_config *config,
+                  struct shunt_comm **comm);
+
+/**
+ * Join the communicator that the launcher's environment describes: torchrun
+ * and shunt-run (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI, MPICH
+ * and Slurm variables. Without any of them: a communicator of one rank.
+ *
+ * Collective over all ranks of the job. Errors as shunt_comm_create().
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_create_env(const struct shunt_comm_config *config,
+                      struct shunt_comm **comm);
+
+/**
+ * Split into one communicator per colour.
+ *
+ * colour  >= 0; ranks of equal colour form a communicator; < 0: none, and
+ *         `*out` is NULL.
+ * key     orders the ranks of a colour; ties by rank in `comm`.
+ *
+ * Collective over `comm`, which stays as it is.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_split(struct shunt_comm *comm, int colour, int key,
+                 struct shunt_comm **out);
+
+/** A communicator of the same ranks, independent of `comm`. Collective. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
+
+/**
+ * After a loss: a smaller communicator of the survivors, in their old order.
+ *
+ * Called by every survivor on its (dead) communicator, which is left for
+ * shunt_comm_destroy(). Who does not call within SHUNT_TIMEOUT counts as lost.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_shrink(struct shunt_comm *comm, struct shunt_comm **out);
+
+/**
+ * End every pending and later call on `comm`, on every rank, with
+ * SHUNT_ERR_ABORTED. From any thread, at any time. Local; does not wait.
+ */
+SHUNT_API void shunt_comm_abort(struct shunt_comm *comm);
+
+/**
+ * Orderly end: waits until every rank has come here, so that none is cut off
+ * by another's exit. Collective. The communicator is then only to be destroyed.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_finish(struct shunt_comm *comm);
+
+/**
+ * Free everything of `comm` on this rank; NULL is allowed. Local; never hangs.
+ * Memory of shunt_mem_alloc() and unfinished requests of it are gone after.
+ */
+SHUNT_API void shunt_comm_destroy(struct shunt_comm *comm);
+
+/** This rank's number, 0 <= rank < size. */
+SHUNT_API int shunt_comm_rank(const struct shunt_comm *comm);
+/** The number of ranks. */
+SHUNT_API int shunt_comm_size(const struct shunt_comm *comm);
+/** The node of `rank`: nodes are numbered from 0 by their lowest rank. */
+SHUNT_API int shunt_comm_node(const struct shunt_comm *comm, int rank);
+/** The number of nodes. */
+SHUNT_API int shunt_comm_nodes(const struct shunt_comm *comm);
+/** This rank's index among the ranks of its node. */
+SHUNT_API int shunt_comm_local_rank(const struct shunt_comm *comm);
+/** How many ranks this rank's node has. */
+SHUNT_API int shunt_comm_local_size(const struct shunt_comm *comm);
+
+/** SHUNT_OK, or the error that ended the communicator. Any thread. */
+SHUNT_API enum shunt_status
+shunt_comm_async_status(const struct shunt_comm *comm);
+
+/**
+ * The ranks that are known to be lost.
+ *
+ * ranks   out; array owned by `comm`, valid until it is destroyed.
+ * count   out; 0 when none is lost.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_lost(const struct shunt_comm *comm, const int **ranks,
+                size_t *count);
+
+/** Counters since the communicator was made. */
+struct shunt_comm_stats {
+    uint64_t operations;      /* collectives and exchanges finished */
+    uint64_t bytes_mapped;    /* payload copied once through a mapped window */
+    uint64_t bytes_read;      /* payload copied once out of a peer's own memory */
+    uint64_t bytes_staged;    /* payload that went through a staging buffer */
+    uint64_t bytes_inline;    /* payload that travelled inside notes */
+    uint64_t bytes_remote;    /* payload sent to another node */
+    uint64_t sleeps;          /* times this rank went to sleep in a wait */
+    double seconds_waiting;   /* time spent waiting for peers */
+};
+
+/**
+ * Read the counters.
+ *
+ * stats       out.
+ * stats_size  sizeof(struct shunt_comm_stats); only that much is written.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_get_stats(const struct shunt_comm *comm,
+                     struct shunt_comm_stats *stats, size_t stats_size);
+
+/** One line on how ranks reach each other, e.g. "shm (map, cma)". Owned by
+ * `comm`. */
+SHUNT_API const char *shunt_comm_transport(const struct shunt_comm *comm,
+                                           int rank);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Windows: memory that the other ranks can reach, which saves copies.
+ *
+ * Every call of the library takes any pointer. A pointer into a window is
+ * faster: peers of the same node copy straight from and to it.
+ */
+#ifndef SHUNT_MEMORY_H
+#define SHUNT_MEMORY_H
+
+#include <stddef.h>
+
+#include <shunt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shunt_comm;
+
+/**
+ * Allocate `bytes` of memory that is a window of `comm` by birth.
+ *
+ * bytes  may differ between ranks; 0 gives NULL (the rank still takes part).
+ * ptr    out; page aligned, zeroed. Pages are taken as they are touched.
+ *
+ * Collective: every rank calls it, in the same order. Free with
+ * shunt_mem_free(), or with the communicator.
+ * Errors: SHUNT_ERR_MEMORY on the rank that has none, SHUNT_ERR_REMOTE on the
+ * others.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
+
+/**
+ * Free memory of shunt_mem_alloc(). NULL is allowed (a rank that asked for 0
+ * bytes). Collective: it waits until no peer can reach the memory any more.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_mem_free(struct shunt_comm *comm, void *ptr);
+
+/**
+ * Tell `comm` of memory of the caller's own that will be used often, so that
+ * transports may prepare it (a NIC pins it once).
+ *
+ * ptr, bytes  stays valid until deregistered. May differ between ranks.
+ *
+ * Local. A promise, not a need: unregistered memory works too.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_mem_register(struct shunt_comm *comm, void *ptr, size_t bytes);
+
+/** Take back shunt_mem_register(). Local. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_mem_deregister(struct shunt_comm *comm, void *ptr);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Mixture of experts: send every token to its experts, bring the results home.
+ *
+ * One `struct shunt_moe` fixes what costs set-up; one `struct shunt_moe_plan`
+ * per routing serves dispatch, combine and both backward passes any number of
+ * times. Layouts, counts and sums are a pure function of the routing: the same
+ * bits from run to run, whatever the transport.
+ *
+ *     plan     = routing of this rank's tokens + everybody's counts
+ *     dispatch : x (tokens, hidden)      -> rows (total, hidden), expert-major
+ *     combine  : out (total, hidden)     -> y (tokens, hidden)
+ *     combine_backward  : dy (tokens, hidden) -> dout (total, hidden), dweight
+ *     dispatch_backward : drows (total, hidden) -> dx (tokens, hidden)
+ *
+ * Expert-major: this rank's experts in ascending order; within an expert, rows
+ * by source rank, then by source token, then by top-k slot.
+ */
+#ifndef SHUNT_MOE_H
+#define SHUNT_MOE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/coll.h>
+#include <shunt/request.h>
+#include <shunt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shunt_comm;
+struct shunt_moe;
+struct shunt_moe_plan;
+
+/** What combine does with the routing weights. There is no default. */
+enum shunt_moe_weights {
+    SHUNT_MOE_APPLY_WEIGHTS = 1, /* y = sum of weight * out */
+    SHUNT_MOE_PLAIN_SUM = 2,     /* y = sum of out: the experts applied them */
+};
+
+/** What travels. */
+enum shunt_moe_wire {
+    SHUNT_MOE_WIRE_PAYLOAD = 0, /* rows as they are, in `dtype` */
+    SHUNT_MOE_WIRE_FP8 = 1,     /* dispatch: e4m3 with an f32 scale per 128
+                                   elements; rows arrive expanded to `dtype` */
+};
+
+/** Which assignments go first when an expert's capacity is exceeded. */
+enum shunt_moe_drop {
+    SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens are dropped */
+    SHUNT_MOE_DROP_WEIGHT = 1,   /* the smallest weights are dropped; of equal
+                                    ones the later */
+};
+
+/** A further rank that holds `expert`, besides its place in `placement`. */
+struct shunt_moe_replica {
+    int32_t expert;
+    int32_t rank;
+};
+
+/**
+ * Set-up of an exchange; the same on every rank (a hash of it is compared).
+ * Fill with SHUNT_MOE_CONFIG_INIT; zero is the default. Fields are only ever
+ * appended.
+ */
+struct shunt_moe_config {
+    size_t size;             /* sizeof(struct shunt_moe_config) */
+    size_t hidden;           /* elements of a row, >= 1 */
+    enum shunt_dtype dtype;  /* SHUNT_F32 or SHUNT_BF16: rows and results */
+    int experts;             /* E, >= 1; need not divide by ranks */
+    int topk;                /* K, >= 1 */
+    size_t max_tokens;       /* of one rank in one plan */
+    enum shunt_moe_weights weights; /* required */
+    enum shunt_moe_wire wire;
+    const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
+    const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
+                                copy on itself, else on its node, else by turn */
+    size_t nreplicas;
+    size_t row_align;        /* each expert's rows start at a multiple; 0: 1.
+                                Rows in the gaps are zero. */
+    int plans_in_flight;     /* plans that may exist at once; 0: 4, min 2 */
+    double capacity_factor;  /* 0: dropless. c > 0: of each (rank, expert) keep
+                                ceil(c * tokens * topk / experts) */
+    enum shunt_moe_drop drop;
+    int pad_to_capacity;     /* 1: each (rank, expert) takes its full capacity
+                                in rows, zero-padded (even shapes) */
+    int tree_ranks;          /* combine adds experts in groups, as if placed
+                                contiguously on so many ranks (a multiple of
+                                the real number or equal); 0: real placement */
+};
+
+#define SHUNT_MOE_CONFIG_INIT {sizeof(struct shunt_moe_config), 0, \
+    SHUNT_BF16, 0, 0, 0, (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, \
+    0, 0, 0, 0, 0, 0, SHUNT_MOE_DROP_POSITION, 0, 0}
+
+/**
+ * Make an exchange: buffers, windows, and a check that every rank means the
+ * same.
+ *
+ * config  copied, with the arrays it points to.
+ * moe     out; destroy with shunt_moe_destroy(), before `comm`.
+ *
+ * Collective. Errors: SHUNT_ERR_INVALID naming the field;
+ * SHUNT_ERR_MISMATCH naming rank and field; SHUNT_ERR_UNSUPPORTED.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
+                 struct shunt_moe **moe);
+
+/** Free an exchange; NULL is allowed. Local; its plans are gone too. */
+SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
+
+/**
+ * Change where experts live, for plans made from now on (moving the
+ * parameters is the caller's). Arrays as in the config; copied. Collective;
+ * no plan may exist.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
+                        const struct shunt_moe_replica *replicas,
+                        size_t nreplicas);
+
+/**
+ * Plan one routing: counts travel, slots and offsets become known.
+ *
+ * topk_idx     (tokens, topk) expert ids; -1: none. An id may repeat within a
+ *              token: counted twice, sent once, both weights applied. Copied.
+ * topk_weight  (tokens, topk) f32, copied; NULL: all 1.
+ * tokens       0 .. max_tokens; may differ between ranks.
+ * plan         out; shunt_moe_plan_destroy().
+ *
+ * Collective. Errors: SHUNT_ERR_INVALID, an id outside [-1, experts), naming
+ * token, slot and value, or too many tokens; SHUNT_ERR_BUSY, plans_in_flight
+ * plans exist already; on the other ranks SHUNT_ERR_REMOTE.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
+                      const float *topk_weight, size_t tokens,
+                      struct shunt_moe_plan **plan);
+
+/**
+ * Release a plan; NULL is allowed. Local. Its buffers go back to the exchange:
+ * not while a request of it is unfinished. A later use of the handle is
+ * answered with SHUNT_ERR_INVALID as long as the exchange exists.
+ */
+SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
+
+/** What a rank receives under a plan. Arrays are the plan's. */
+struct shunt_moe_rows {
+    int local_experts;     /* experts on this rank */
+    const int32_t *expert; /* (local_experts) their ids, ascending */
+    const size_t *count;   /* (local_experts) rows, without alignment */
+    const size_t *offset;  /* (local_experts + 1) first row of each, aligned */
+    size_t total;          /* rows of a rows buffer: offset[local_experts] */
+    const size_t *source_count; /* (nranks, local_experts) rows by source */
+    const size_t *source_tokens; /* (nranks) distinct tokens by source */
+    size_t tokens;         /* this rank's own tokens */
+    size_t kept;           /* this rank's assignments that are sent */
+    size_t dropped;        /* this rank's assignments over capacity */
+    size_t bytes_sent;     /* payload this rank copies to others per dispatch */
+};
+
+/** Sizes of a plan. Local. A released plan gives zeros. */
+SHUNT_API struct shunt_moe_rows
+shunt_moe_plan_rows(const struct shunt_moe_plan *plan);
+
+/** The library's own row buffers of a plan. */
+enum shunt_moe_buffer {
+    SHUNT_MOE_ROWS = 0,  /* dispatch writes it */
+    SHUNT_MOE_OUT = 1,   /* combine and combine_backward read it */
+    SHUNT_MOE_DOUT = 2,  /* combine_backward writes it */
+    SHUNT_MOE_DROWS = 3, /* dispatch_backward reads it */
+};
+
+/**
+ * A buffer of the plan's, (total, hidden): a window, so that a row is copied
+ * once. The caller's own memory works too (a window of shunt_mem_alloc() as
+ * well as this one, other memory with one more copy).
+ * Local; valid until the plan is destroyed; NULL if total is 0 or plan is bad.
+ */
+SHUNT_API void *shunt_moe_buffer(const struct shunt_moe_plan *plan,
+                                 enum shunt_moe_buffer which);
+
+/**
+ * Send each token's row to its experts.
+ *
+ * x         (tokens, hidden) dtype; read only.
+ * rows      (max_rows, hidden) dtype; rows total..max_rows are not touched,
+ *           alignment gaps are zeroed. Must not overlap x.
+ * max_rows  rows that `rows` can hold. Fewer than total: SHUNT_ERR_OVERFLOW
+ *           here, naming the need; nothing was written, and the call can be
+ *           made again with a larger buffer (the others wait for it).
+ *
+ * Collective. Bit-identical to a gather of the rows (with WIRE_FP8: of the
+ * rows rounded through e4m3).
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x, void *rows,
+                   size_t max_rows);
+/** shunt_moe_dispatch() that returns at once; `*request` finishes it. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x,
+                         void *rows, size_t max_rows,
+                         struct shunt_request **request);
+
+/**
+ * Bring the experts' results home and add them.
+ *
+ * out   (total, hidden) dtype, expert-major. Padding rows are not read.
+ * bias  (tokens, hidden) dtype, added first (a residual), or NULL.
+ * y     (tokens, hidden) dtype. Must not overlap out; may be bias.
+ *
+ * Sums are in f32, without contraction, in one fixed tree: experts ascending
+ * within a rank (equal ids by top-k slot), ranks ascending within a node,
+ * nodes ascending, the bias first; rounded to dtype once. A token without
+ * experts gives its bias, or zero.
+ * Collective.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_combine(struct shunt_moe_plan *plan, const void *out,
+                  const void *bias, void *y);
+/** shunt_moe_combine() that returns at once; `*request` finishes it. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
+                        const void *bias, void *y,
+                        struct shunt_request **request);
+
+/**
+ * Gradient of combine.
+ *
+ * dy        (tokens, hidden) dtype.
+ * out       (total, hidden) dtype, as given to combine; NULL if dweight is
+ *           NULL on every rank.
+ * dout      (max_rows, hidden) dtype: weight * dy, in the place of each row
+ *           (PLAIN_SUM: dy). Gaps and padding are zeroed.
+ * max_rows  as in dispatch.
+ * dweight   (tokens, topk) f32: <dy, out> of each assignment, summed in f32 in
+ *           ascending element order by a fixed scheme; 0 where none or dropped;
+ *           NULL: not wanted (on every rank alike, or SHUNT_ERR_MISMATCH).
+ *
+ * Collective.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_combine_backward(struct shunt_moe_plan *plan, const void *dy,
+                           const void *out, void *dout, size_t max_rows,
+                           float *dweight);
+/** shunt_moe_combine_backward() that returns at once; `*request` finishes it. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
+                                 const void *out, void *dout, size_t max_rows,
+                                 float *dweight,
+                                 struct shunt_request **request);
+
+/**
+ * Gradient of dispatch: dx = the plain sum of each token's rows, in combine's
+ * order.
+ *
+ * drows  (total, hidden) dtype.
+ * dx     (tokens, hidden) dtype.
+ *
+ * Collective.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_dispatch_backward(struct shunt_moe_plan *plan, const void *drows,
+                            void *dx);
+/** shunt_moe_dispatch_backward() that returns at once; `*request` finishes it. */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_dispatch_backward_start(struct shunt_moe_plan *plan,
+                                  const void *drows, void *dx,
+                                  struct shunt_request **request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Requests: what a `_start` call returns, and how to finish it.
+ *
+ * Operations advance inside test and wait, of any request of the communicator,
+ * and on its progress thread if it has one (SHUNT_PROGRESS=thread). Buffers
+ * given to `_start` are borrowed until the request is done; arrays of counts
+ * and displacements are copied.
+ */
+#ifndef SHUNT_REQUEST_H
+#define SHUNT_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shunt_request;
+
+/**
+ * Advance, and say whether `*request` is done.
+ *
+ * request  in/out; set to NULL when it is done (it is then freed).
+ *          A NULL request is done.
+ *
+ * Returns SHUNT_IN_PROGRESS, or the operation's final status.
+ * Local; never blocks.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_test(struct shunt_request **request);
+
+/**
+ * Wait until `*request` is done; frees it and sets it to NULL.
+ * Spins briefly, then sleeps; bounded by SHUNT_TIMEOUT.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_wait(struct shunt_request **request);
+
+/**
+ * Wait for `count` requests, in any order (NULL entries are done).
+ * All are finished also when one fails; returns the first failure by index.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_wait_all(struct shunt_request **requests, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

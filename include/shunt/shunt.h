@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Shunt: collective communication for Mixture-of-Experts models.
+ * Includes everything but mpi.h.
+ */
+#ifndef SHUNT_SHUNT_H
+#define SHUNT_SHUNT_H
+
+#include <shunt/coll.h>
+#include <shunt/comm.h>
+#include <shunt/memory.h>
+#include <shunt/moe.h>
+#include <shunt/request.h>
+#include <shunt/status.h>
+#include <shunt/version.h>
+
+#endif

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of a transport plugin.
+ *
+ * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
+ * `shunt_transport_v1`, a `const struct shunt_transport`. It includes nothing
+ * of the library but this file and the public headers, and it calls nothing
+ * of it but what `struct shunt_transport_host` offers.
+ *
+ * Who calls: the core, one thread at a time per context. No operation blocks,
+ * none spins; what cannot finish now says SHUNT_IN_PROGRESS and is called
+ * again. Buffers and blobs belong to the caller. On an error the transport
+ * writes a sentence into the context's error text (`error()`): what happened
+ * and what to do about it.
+ *
+ * Memory model. `put` carries payload and then raises a signal: a 64-bit word
+ * in the peer's registered memory that takes `signal_value`. The payload is
+ * visible to whoever has read that value (load-acquire). Puts of one (peer,
+ * channel) take effect in order; between channels and peers there is no order.
+ * One writer per signal word. Where memory is mapped, the core writes payload
+ * and signals with plain stores itself (store-release of the signal), and
+ * calls wake() afterwards.
+ *
+ * Sleeping. wait_fd() is a descriptor that becomes readable when a signal
+ * arrived, a wake() was called by a peer, or a peer was lost, after arm()
+ * said OK. The pattern, which loses no wake-up:
+ *
+ *     arm(); check the condition; poll(wait_fd); disarm(); progress();
+ */
+#ifndef SHUNT_TRANSPORT_H
+#define SHUNT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/status.h>
+
+#define SHUNT_TRANSPORT_ABI 1u
+#define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1"
+
+/* The largest blobs that address() and reg() may write. */
+#define SHUNT_TRANSPORT_ADDRESS_MAX 1024
+#define SHUNT_TRANSPORT_KEY_MAX 256
+
+enum shunt_transport_caps {
+    /* Registered memory of a peer can be mapped: map() gives a pointer. */
+    SHUNT_TRANSPORT_MAP = 1u << 0,
+    /* get() reads any memory of the peer, registered or not, by its address. */
+    SHUNT_TRANSPORT_GET = 1u << 1,
+};
+
+enum shunt_transport_log { /* levels of shunt_transport_host.log */
+    SHUNT_TRANSPORT_ERROR = 1,
+    SHUNT_TRANSPORT_WARN,
+    SHUNT_TRANSPORT_INFO,
+    SHUNT_TRANSPORT_DEBUG,
+};
+
+/* What the library offers to a plugin. Lives as long as the process. */
+struct shunt_transport_host {
+    uint32_t abi;
+    void (*log)(int level, const char *transport, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+    /* Value of a variable of the library's table, or NULL if unset. */
+    const char *(*env)(const char *name);
+    /* Another transport by name, for wrappers (fault+shm); NULL: none. */
+    const struct shunt_transport *(*find)(const char *name);
+};
+
+/* Memory to register; fd >= 0: shared memory whose byte 0 is at addr. */
+struct shunt_transport_memory {
+    void *addr;
+    size_t bytes;
+    int fd;
+};
+
+struct shunt_transport_params {
+    const struct shunt_transport_host *host;
+    /* What follows the name in SHUNT_TRANSPORTS ("fault+shm": "shm"), or "". */
+    const char *options;
+    int rank;
+    int nranks;
+    /* Of this communicator, the same on its ranks and known to nobody else:
+     * peers prove it to one another on any socket they open. */
+    unsigned char secret[32];
+};
+
+/* probe()'s findings: rough figures, for choosing. */
+struct shunt_transport_estimate {
+    double latency;   /* seconds one way */
+    double bandwidth; /* bytes per second of one pair */
+};
+
+struct shunt_transport_ctx;    /* one communicator */
+struct shunt_transport_ep;     /* one peer */
+struct shunt_transport_reg;    /* memory of ours */
+struct shunt_transport_remote; /* memory of a peer's */
+
+struct shunt_transport_put {
+    const void *local; /* stays unchanged until `flush` or a reused signal */
+    struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
+    struct shunt_transport_remote *remote;
+    size_t offset;     /* in the remote memory */
+    size_t bytes;      /* 0: the signal alone */
+    /* The word to raise after the payload; NULL remote: none. */
+    struct shunt_transport_remote *signal;
+    size_t signal_offset; /* multiple of 8 */
+    uint64_t signal_value;
+    int channel;       /* 0 .. 7 */
+};
+
+struct shunt_transport {
+    uint32_t abi; /* SHUNT_TRANSPORT_ABI */
+    const char *name;
+    const char *summary; /* one line, for shunt-info */
+    int score;           /* the higher is preferred where both reach a peer */
+
+    /*
+     * May this transport work here at all? No side effects. On
+     * SHUNT_ERR_UNSUPPORTED `why` says why not, on OK what it found, in words
+     * a user can act on.
+     */
+    enum shunt_status (*probe)(const struct shunt_transport_host *host,
+                               struct shunt_transport_estimate *estimate,
+                               char *why, size_t why_len);
+
+    enum shunt_status (*open)(const struct shunt_transport_params *params,
+                              struct shunt_transport_ctx **ctx, char *why,
+                              size_t why_len);
+    /* Frees the context and all that is left of it. Local, never waits.
+     * Peers see this rank as having left (alive() false, left() true). */
+    void (*close)(struct shunt_transport_ctx *ctx);
+    /* The text of the last error of this context. */
+    const char *(*error)(const struct shunt_transport_ctx *ctx);
+
+    /* This context's address, which the bootstrap carries to every peer. */
+    enum shunt_status (*address)(struct shunt_transport_ctx *ctx, void *blob,
+                                 size_t *len);
+    /*
+     * Reach a peer (never ourselves). `*ep` is made by the first call; called
+     * again while SHUNT_IN_PROGRESS. OK only once it is known that both sides
+     * reach each other. SHUNT_ERR_UNSUPPORTED: tried, and it cannot be
+     * reached (another host).
+     */
+    enum shunt_status (*connect)(struct shunt_transport_ctx *ctx, int peer,
+                                 const void *blob, size_t len,
+                                 struct shunt_transport_ep **ep);
+    /* What works to this peer, after connect(): shunt_transport_caps. */
+    unsigned (*caps)(const struct shunt_transport_ep *ep);
+
+    /*
+     * Register memory; `key` goes to the peers, who import() it. Needs every
+     * connect() done. Import is only asked for keys of the peer of `ep`, and
+     * while the registration lives; it may need the peer's reg() to have been
+     * made, not any further action of it.
+     */
+    enum shunt_status (*reg)(struct shunt_transport_ctx *ctx,
+                             const struct shunt_transport_memory *memory,
+                             void *key, size_t *key_len,
+                             struct shunt_transport_reg **reg);
+    void (*dereg)(struct shunt_transport_ctx *ctx,
+                  struct shunt_transport_reg *reg);
+    enum shunt_status (*import)(struct shunt_transport_ep *ep, const void *key,
+                                size_t key_len,
+                                struct shunt_transport_remote **remote);
+    void (*release)(struct shunt_transport_ep *ep,
+                    struct shunt_transport_remote *remote);
+    /* The peer's memory as a pointer; NULL: not with this transport. Valid
+     * until release(), also after the peer died. */
+    void *(*map)(struct shunt_transport_ep *ep,
+                 struct shunt_transport_remote *remote);
+
+    /* See the memory model above. SHUNT_IN_PROGRESS: no room; progress() and
+     * call again. Errors: SHUNT_ERR_PEER. */
+    enum shunt_status (*put)(struct shunt_transport_ep *ep,
+                             const struct shunt_transport_put *put);
+    /* Read `bytes` of the peer's memory at its address `address`. Done on
+     * return. SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET. */
+    enum shunt_status (*get)(struct shunt_transport_ep *ep, uint64_t address,
+                             void *local, size_t bytes);
+    /* Everything put to this peer so far has been delivered (OK), or not yet
+     * (SHUNT_IN_PROGRESS). */
+    enum shunt_status (*flush)(struct shunt_transport_ep *ep);
+
+    /* Wake the peer if it sleeps. Cheap when it does not: includes the full
+     * fence that orders earlier stores before the look at the peer's state. */
+    void (*wake)(struct shunt_transport_ep *ep);
+    /* Advance; the number of events handled. */
+    int (*progress)(struct shunt_transport_ctx *ctx);
+    int (*wait_fd)(struct shunt_transport_ctx *ctx);
+    /* OK: may sleep. SHUNT_IN_PROGRESS: something is there already. */
+    enum shunt_status (*arm)(struct shunt_transport_ctx *ctx);
+    void (*disarm)(struct shunt_transport_ctx *ctx);
+    /* As known by the last progress(): false once the peer is gone, however
+     * it went; what it had signalled before is visible by then. */
+    bool (*alive)(const struct shunt_transport_ep *ep);
+    /* False `alive`, and it closed in order (no crash). */
+    bool (*left)(const struct shunt_transport_ep *ep);
+};
+
+#endif
