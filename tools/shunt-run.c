@@ -1,0 +1,899 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shunt-run: start a program as N ranks on this host.
+//
+// Each rank is a process in a group of its own, with the environment that
+// shunt_comm_create_env() and torchrun's users know. Two promises shape what
+// is below.
+//
+// Nothing stays behind. A rank that fails takes the others with it: they get
+// some seconds to notice for themselves and say what they saw, then SIGTERM,
+// then SIGKILL. Ranks die with the launcher (PR_SET_PDEATHSIG), and what a rank
+// left running is adopted by the launcher (child subreaper) and killed at the
+// end.
+//
+// Lines stay whole. Output travels through one pipe per rank and stream, and is
+// written line by line with the rank in front. With --live, rank 0 has the
+// terminal itself, so that it can draw a progress line there.
+//
+// One thread, one poll(): signals come through a signalfd, deadlines through
+// poll's timeout.
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/version.h>
+
+#define MAX_RANKS 4096
+#define LINE_BYTES 65536 /* a longer line is written in pieces */
+#define KILL_AFTER 2.0   /* seconds from SIGTERM to SIGKILL */
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_TIMEOUT = 124,
+    EXIT_LAUNCH = 126,
+    EXIT_NOT_FOUND = 127,
+};
+
+enum output { OUTPUT_PREFIX, OUTPUT_LIVE, OUTPUT_RAW };
+
+struct options {
+    int ranks;
+    enum output output;
+    bool bind;
+    bool keep_going;
+    double timeout; /* seconds; 0: none */
+    double grace;   /* seconds */
+    const char *tag;
+    char **command;
+};
+
+/* One stream of one rank: a pipe, and the line that is not complete yet. */
+struct stream {
+    int fd; /* -1: at its end, or not ours to read */
+    int out;
+    int rank;
+    size_t length;
+    char *line;
+};
+
+struct rank {
+    pid_t pid;
+    bool running;
+};
+
+/* What the launcher is doing about the end of the job. */
+enum phase {
+    RUNNING,
+    FAILING, /* a rank failed: the others may still speak */
+    ASKED,   /* SIGTERM, or the user's own signal, was sent */
+    KILLED,  /* SIGKILL was sent */
+};
+
+static struct options options = {.ranks = 1, .grace = 6};
+static struct rank *ranks;
+static struct stream *streams; /* two a rank */
+static int running;
+static int status; /* of the first rank to fail */
+static enum phase phase;
+static double phase_ends; /* when to go on to the next phase */
+static double job_ends;
+static int signal_fd = -1;
+static bool output_lost;
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    va_list args;
+
+    fputs("shunt-run: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+/* -- the ranks' end -------------------------------------------------------- */
+
+static void signal_ranks(int signo)
+{
+    /* Not those that have ended: the number may be somebody else's by now. What
+     * they left is our own child by then, see kill_leftovers(). */
+    for (int i = 0; i < options.ranks; i++)
+        if (ranks[i].running)
+            kill(-ranks[i].pid, signo);
+}
+
+static void enter(enum phase next, double seconds)
+{
+    phase = next;
+    phase_ends = now() + seconds;
+}
+
+static void check_deadlines(void)
+{
+    double t = now();
+
+    if (options.timeout > 0 && phase < ASKED && t >= job_ends) {
+        say("not finished after %g s; stopping the %d ranks that still run",
+            options.timeout, running);
+        if (status == 0)
+            status = EXIT_TIMEOUT;
+        signal_ranks(SIGTERM);
+        enter(ASKED, KILL_AFTER);
+    } else if (phase == FAILING && t >= phase_ends) {
+        say("stopping the %d ranks that still run", running);
+        signal_ranks(SIGTERM);
+        enter(ASKED, KILL_AFTER);
+    } else if (phase == ASKED && t >= phase_ends) {
+        say("killing the %d ranks that still run", running);
+        signal_ranks(SIGKILL);
+        enter(KILLED, KILL_AFTER);
+    }
+}
+
+/* Milliseconds until check_deadlines() has something to do; -1: never. */
+static int next_deadline(void)
+{
+    double at = 0;
+    double left;
+
+    if (phase == FAILING || phase == ASKED)
+        at = phase_ends;
+    if (options.timeout > 0 && phase < ASKED && (at == 0 || job_ends < at))
+        at = job_ends;
+    if (at == 0)
+        return -1;
+    left = at - now();
+    if (left <= 0)
+        return 0;
+    return left > 1e6 ? 1000000000 : (int)(left * 1000) + 1;
+}
+
+static int rank_of(pid_t pid)
+{
+    for (int i = 0; i < options.ranks; i++)
+        if (ranks[i].running && ranks[i].pid == pid)
+            return i;
+    return -1;
+}
+
+static void report(int rank, int wstatus)
+{
+    if (WIFSIGNALED(wstatus))
+        say("rank %d was killed by signal %d (%s)", rank, WTERMSIG(wstatus),
+            strsignal(WTERMSIG(wstatus)));
+    else
+        say("rank %d failed with exit status %d", rank, WEXITSTATUS(wstatus));
+}
+
+/*
+ * Take the ranks that have ended. Several can be found at once; the cause is
+ * then more likely the one that a signal killed than those that complain of it.
+ */
+static void reap(void)
+{
+    int cause = -1;
+    int cause_status = 0;
+    int wstatus;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &wstatus, WNOHANG)) > 0) {
+        int rank = rank_of(pid);
+
+        if (rank < 0)
+            continue;
+        ranks[rank].running = false;
+        running--;
+        if (WIFEXITED(wstatus) && WEXITSTATUS(wstatus) == 0)
+            continue;
+        if (phase < ASKED)
+            report(rank, wstatus);
+        if (cause < 0 || (WIFSIGNALED(wstatus) && !WIFSIGNALED(cause_status))) {
+            cause = rank;
+            cause_status = wstatus;
+        }
+    }
+    if (cause < 0)
+        return;
+    if (status == 0)
+        status = WIFSIGNALED(cause_status) ? 128 + WTERMSIG(cause_status)
+                                           : WEXITSTATUS(cause_status);
+    if (phase == RUNNING && !options.keep_going && running > 0)
+        enter(FAILING, options.grace);
+}
+
+static void handle_signals(void)
+{
+    struct signalfd_siginfo info;
+
+    while (read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
+        int signo = (int)info.ssi_signo;
+
+        switch (signo) {
+        case SIGCHLD:
+            reap();
+            break;
+        case SIGTSTP:
+            signal_ranks(SIGSTOP);
+            raise(SIGSTOP);
+            signal_ranks(SIGCONT);
+            break;
+        default:
+            if (status == 0)
+                status = 128 + signo;
+            if (phase >= ASKED) {
+                signal_ranks(SIGKILL); /* asked twice */
+                enter(KILLED, KILL_AFTER);
+            } else {
+                signal_ranks(signo);
+                enter(ASKED, options.grace);
+            }
+        }
+    }
+}
+
+/* Direct children, ranks or adopted. */
+static bool kill_children(void)
+{
+    bool found = false;
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+
+    while (proc && (entry = readdir(proc))) {
+        char path[64];
+        char text[512];
+        char *after;
+        size_t length;
+        int parent;
+        FILE *stat;
+
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof(path), "/proc/%.20s/stat", entry->d_name);
+        stat = fopen(path, "re");
+        if (!stat)
+            continue;
+        length = fread(text, 1, sizeof(text) - 1, stat);
+        fclose(stat);
+        text[length] = '\0';
+        /* pid (name) state parent; the name may hold anything. */
+        after = strrchr(text, ')');
+        if (!after || sscanf(after + 1, " %*c %d", &parent) != 1)
+            continue;
+        if (parent == getpid()) {
+            kill((pid_t)atoi(entry->d_name), SIGKILL);
+            found = true;
+        }
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+/*
+ * Kill all that the ranks left behind. Killing a child can bring us its own
+ * children, hence the loop. Bounded: a process that cannot be killed (stuck in
+ * the kernel) is left.
+ */
+static void kill_leftovers(void)
+{
+    double give_up = now() + KILL_AFTER;
+
+    signal_ranks(SIGKILL);
+    while (now() < give_up) {
+        struct pollfd p = {.fd = signal_fd, .events = POLLIN};
+        struct signalfd_siginfo info;
+        pid_t pid;
+
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+            continue;
+        if (pid < 0 || !kill_children())
+            return; /* ECHILD: none is left */
+        poll(&p, 1, 100);
+        while (read(signal_fd, &info, sizeof(info)) > 0)
+            continue;
+    }
+}
+
+/* -- output ---------------------------------------------------------------- */
+
+/*
+ * Write to our own stdout or stderr. Somebody may have stopped reading; signals
+ * and deadlines are served while we wait, and end the wait.
+ */
+static void emit(int out, const char *data, size_t length)
+{
+    while (length > 0 && !output_lost) {
+        struct pollfd p[] = {
+            {.fd = out, .events = POLLOUT},
+            {.fd = signal_fd, .events = POLLIN},
+        };
+        /* A pipe that is writable takes this much without blocking. */
+        size_t part = length < 4096 ? length : 4096;
+        ssize_t n;
+
+        if (poll(p, 2, next_deadline()) < 0 && errno != EINTR)
+            return;
+        if (p[1].revents)
+            handle_signals();
+        check_deadlines();
+        if (phase == KILLED && !p[0].revents)
+            return;
+        if (!p[0].revents)
+            continue;
+        n = write(out, data, part);
+        if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            /* As after SIGPIPE, which we ignore to end in good order. */
+            output_lost = true;
+            if (status == 0)
+                status = 128 + SIGPIPE;
+            signal_ranks(SIGTERM);
+            enter(ASKED, KILL_AFTER);
+        }
+        if (n > 0) {
+            data += n;
+            length -= (size_t)n;
+        }
+    }
+}
+
+static void emit_line(const struct stream *s, const char *text, size_t length)
+{
+    static char line[LINE_BYTES + 256];
+    size_t n = 0;
+    bool blank = length == 1 && text[0] == '\r';
+
+    /* Rank 0 may be drawing its line just there. */
+    if (options.output == OUTPUT_LIVE && isatty(s->out))
+        n += (size_t)snprintf(line, sizeof(line), "\r\033[K");
+    if (!blank && options.tag)
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "[%.200s %d] ",
+                              options.tag, s->rank);
+    else if (!blank)
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "[%d] ", s->rank);
+    memcpy(line + n, text, length);
+    emit(s->out, line, n + length);
+}
+
+/* A line ends with \n or \r\n, or with the \r of one that will be redrawn. */
+static size_t line_end(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\n')
+            return i + 1;
+        if (text[i] == '\r' && i + 1 < length)
+            return text[i + 1] == '\n' ? i + 2 : i + 1;
+    }
+    return length == LINE_BYTES ? length : 0;
+}
+
+static void emit_lines(struct stream *s)
+{
+    size_t start = 0;
+    size_t n;
+
+    while ((n = line_end(s->line + start, s->length - start)) > 0) {
+        emit_line(s, s->line + start, n);
+        start += n;
+    }
+    memmove(s->line, s->line + start, s->length - start);
+    s->length -= start;
+}
+
+/* Returns whether there may be more to read at once. */
+static bool take_output(struct stream *s)
+{
+    ssize_t n = read(s->fd, s->line + s->length, LINE_BYTES - s->length);
+
+    if (n > 0) {
+        s->length += (size_t)n;
+        emit_lines(s);
+        return true;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (s->length > 0) { /* a last line without an end gets one */
+        if (s->length == LINE_BYTES)
+            s->length--;
+        s->line[s->length++] = '\n';
+        emit_lines(s);
+    }
+    close(s->fd);
+    s->fd = -1;
+    return false;
+}
+
+/* -- the ranks' start ------------------------------------------------------ */
+
+/*
+ * Reserve a TCP port of 127.0.0.1 for rank 0 to listen on. The socket stays
+ * open, bound, and does not listen: a second binder that says SO_REUSEADDR, as
+ * every server does, gets the port, while other launchers, who look without it,
+ * do not. Ports that the system hands out by itself are left alone.
+ */
+static int reserve_port(void)
+{
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        struct sockaddr_in address = {
+            .sin_family = AF_INET,
+            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        };
+        uint16_t random = 0;
+        int one = 1;
+        int port;
+        int fd;
+
+        if (getrandom(&random, sizeof(random), 0) < 0)
+            break;
+        port = 20000 + random % 12000;
+        address.sin_port = htons((uint16_t)port);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            break;
+        if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+            return port;
+        }
+        close(fd);
+    }
+    return -1;
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", value);
+    setenv(name, text, 1);
+}
+
+/* What all ranks have in common. */
+static bool set_environment(void)
+{
+    unsigned char secret[32];
+    char hex[2 * sizeof(secret) + 1];
+    int master_port = reserve_port();
+    int shunt_port = reserve_port();
+
+    if (master_port < 0 || shunt_port < 0) {
+        say("no free TCP port on 127.0.0.1");
+        return false;
+    }
+    if (getrandom(secret, sizeof(secret), 0) != sizeof(secret)) {
+        say("no random numbers: %s", strerror(errno));
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(secret); i++)
+        snprintf(hex + 2 * i, 3, "%02x", secret[i]);
+    setenv("SHUNT_SECRET", hex, 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", master_port);
+    set_number("SHUNT_PORT", shunt_port);
+    set_number("WORLD_SIZE", options.ranks);
+    set_number("LOCAL_WORLD_SIZE", options.ranks);
+    return true;
+}
+
+/* Pin this process to the rank-th of the cores that we may use. */
+static void bind_core(int rank)
+{
+    cpu_set_t all;
+    cpu_set_t one;
+    int skip;
+
+    if (sched_getaffinity(0, sizeof(all), &all) < 0 || CPU_COUNT(&all) == 0)
+        return;
+    skip = rank % CPU_COUNT(&all);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &all) && skip-- == 0) {
+            CPU_SET(cpu, &one);
+            break;
+        }
+    }
+    sched_setaffinity(0, sizeof(one), &one);
+}
+
+/* In the new process. Never returns. */
+static void become_rank(int rank, const int out[2], int error_fd,
+                        pid_t launcher)
+{
+    sigset_t none;
+    int failure;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher)
+        _exit(EXIT_LAUNCH); /* it died before we asked */
+
+    /* A group of its own is in the terminal's background: reading there would
+     * stop it, and so would writing, under `stty tostop`. */
+    if (rank > 0 || isatty(STDIN_FILENO)) {
+        int null = open("/dev/null", O_RDONLY);
+
+        if (null >= 0)
+            dup2(null, STDIN_FILENO);
+        if (null > STDIN_FILENO)
+            close(null);
+    }
+    signal(SIGTTOU, SIG_IGN);
+    if (out[0] >= 0) {
+        dup2(out[0], STDOUT_FILENO);
+        dup2(out[1], STDERR_FILENO);
+    }
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", rank);
+    if (options.bind)
+        bind_core(rank);
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+
+    execvp(options.command[0], options.command);
+    failure = errno;
+    if (write(error_fd, &failure, sizeof(failure)) < 0)
+        _exit(EXIT_LAUNCH);
+    _exit(failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH);
+}
+
+/* The reading ends go to the rank's streams, the writing ones to `out`. */
+static bool open_streams(int rank, int out[2])
+{
+    bool raw = options.output == OUTPUT_RAW ||
+               (options.output == OUTPUT_LIVE && rank == 0);
+
+    out[0] = out[1] = -1;
+    if (raw)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = &streams[2 * rank + i];
+        int fds[2];
+
+        s->line = malloc(LINE_BYTES);
+        if (!s->line || pipe2(fds, O_CLOEXEC) < 0)
+            return false;
+        fcntl(fds[0], F_SETFL, O_NONBLOCK);
+        s->fd = fds[0];
+        s->rank = rank;
+        s->out = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
+        out[i] = fds[1];
+    }
+    return true;
+}
+
+/* Returns false, having said why, when the command cannot be run. */
+static bool start_rank(int rank)
+{
+    pid_t launcher = getpid();
+    int error_fds[2];
+    int out[2];
+    int failure;
+    ssize_t n;
+    pid_t pid;
+
+    if (pipe2(error_fds, O_CLOEXEC) < 0 || !open_streams(rank, out)) {
+        say("rank %d: cannot make its pipes: %s", rank, strerror(errno));
+        status = EXIT_LAUNCH;
+        return false;
+    }
+    pid = fork();
+    if (pid == 0)
+        become_rank(rank, out, error_fds[1], launcher);
+    close(error_fds[1]);
+    for (int i = 0; i < 2; i++)
+        if (out[i] >= 0)
+            close(out[i]);
+    if (pid < 0) {
+        say("rank %d: cannot start a process: %s", rank, strerror(errno));
+        status = EXIT_LAUNCH;
+        close(error_fds[0]);
+        return false;
+    }
+    setpgid(pid, pid); /* the child does it too: whoever comes first */
+    ranks[rank].pid = pid;
+    ranks[rank].running = true;
+    running++;
+
+    /* exec closes the pipe. */
+    do
+        n = read(error_fds[0], &failure, sizeof(failure));
+    while (n < 0 && errno == EINTR);
+    close(error_fds[0]);
+    if (n == sizeof(failure)) {
+        say("cannot run %s: %s", options.command[0], strerror(failure));
+        status = failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH;
+        return false;
+    }
+    return true;
+}
+
+static bool start_ranks(void)
+{
+    sigset_t set;
+
+    ranks = calloc((size_t)options.ranks, sizeof(*ranks));
+    streams = calloc(2 * (size_t)options.ranks, sizeof(*streams));
+    if (!ranks || !streams) {
+        say("out of memory");
+        status = EXIT_LAUNCH;
+        return false;
+    }
+    for (int i = 0; i < 2 * options.ranks; i++)
+        streams[i].fd = -1;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGTSTP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd < 0) {
+        say("signalfd: %s", strerror(errno));
+        status = EXIT_LAUNCH;
+        return false;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (!set_environment()) {
+        status = EXIT_LAUNCH;
+        return false;
+    }
+    for (int i = 0; i < options.ranks; i++)
+        if (!start_rank(i))
+            return false;
+    return true;
+}
+
+/* -- the middle ------------------------------------------------------------ */
+
+static void run_until_all_ended(void)
+{
+    size_t count = 2 * (size_t)options.ranks;
+    struct pollfd *polls = calloc(count + 1, sizeof(*polls));
+
+    job_ends = now() + options.timeout;
+    while (running > 0 && !(phase == KILLED && now() >= phase_ends)) {
+        int wait = next_deadline();
+
+        if (!polls) { /* no output then, but no hang either */
+            poll(&(struct pollfd){.fd = signal_fd, .events = POLLIN}, 1, wait);
+            handle_signals();
+            check_deadlines();
+            continue;
+        }
+        for (size_t i = 0; i < count; i++)
+            polls[i] = (struct pollfd){.fd = streams[i].fd, .events = POLLIN};
+        polls[count] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
+        if (phase == KILLED)
+            wait = 100;
+        poll(polls, (nfds_t)count + 1, wait);
+        /* Output first: what a rank said before it died comes before our
+         * word on its death. */
+        for (size_t i = 0; i < count; i++)
+            if (polls[i].fd >= 0 && polls[i].revents)
+                take_output(&streams[i]);
+        if (polls[count].revents)
+            handle_signals();
+        check_deadlines();
+    }
+    free(polls);
+}
+
+/* Read what is left in the pipes, which something may still hold open. */
+static void drain(void)
+{
+    for (int i = 0; i < 2 * options.ranks; i++) {
+        struct stream *s = &streams[i];
+
+        while (s->fd >= 0 && take_output(s))
+            continue;
+        if (s->fd >= 0 && s->length > 0) {
+            if (s->length == LINE_BYTES)
+                s->length--;
+            s->line[s->length++] = '\n';
+            emit_lines(s);
+        }
+        free(s->line);
+    }
+}
+
+/* -- command line ---------------------------------------------------------- */
+
+static void usage(FILE *to)
+{
+    fputs(
+        "usage: shunt-run [-n RANKS] [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+        "\n"
+        "Starts COMMAND as RANKS processes on this host, which find each "
+        "other\n"
+        "through RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,\n"
+        "MASTER_PORT, SHUNT_PORT and SHUNT_SECRET.\n"
+        "\n"
+        "  -n, --ranks N       number of ranks (1)\n"
+        "      --live          rank 0 has the terminal to itself, unprefixed,\n"
+        "                      for programs that draw a progress line\n"
+        "      --raw           pass all output through as it is\n"
+        "      --no-prefix     the same\n"
+        "      --tag TEXT      lines begin with [TEXT rank] instead of [rank]\n"
+        "      --bind core     pin rank i to core i, round and round (none)\n"
+        "      --env NAME=TEXT set a variable for all ranks; may be repeated\n"
+        "      --timeout S     stop the job after S seconds; exit status 124\n"
+        "      --grace S       when a rank fails, or on Ctrl-C, give the "
+        "others\n"
+        "                      S seconds to end by themselves (6)\n"
+        "      --keep-going    when a rank fails, let the others run\n"
+        "  -h, --help\n"
+        "      --version\n"
+        "\n"
+        "Exit status: 0 when every rank succeeded, else that of the first to\n"
+        "fail, 128 + signal when a signal killed it. 2: wrong usage. 124: "
+        "timed\n"
+        "out. 126, 127: COMMAND cannot be run, or is not found.\n"
+        "\n"
+        "Output of more than one rank is written in whole lines with the rank\n"
+        "in front; that of a single rank is left alone. Standard input goes "
+        "to\n"
+        "rank 0, unless it is a terminal.\n"
+        "\n"
+        "Examples:\n"
+        "  shunt-run -n 4 shunt-train --steps 200\n"
+        "  shunt-run -n 2 --bind core shunt-perf alltoallv\n"
+        "  shunt-run -n 8 --env SHUNT_LOG=info --timeout 60 ./my-program\n",
+        to);
+}
+
+static bool parse_seconds(const char *text, double *seconds)
+{
+    char *end;
+
+    *seconds = strtod(text, &end);
+    return end != text && *end == '\0' && *seconds >= 0 && *seconds < 1e9;
+}
+
+static bool parse_ranks(const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    options.ranks = (int)n;
+    return end != text && *end == '\0' && n >= 1 && n <= MAX_RANKS;
+}
+
+static bool set_variable(char *text)
+{
+    char *equals = strchr(text, '=');
+
+    if (!equals || equals == text)
+        return false;
+    *equals = '\0';
+    setenv(text, equals + 1, 1);
+    return true;
+}
+
+/* Returns the exit status when there is nothing to run, else -1. */
+static int parse(int argc, char **argv)
+{
+    enum { LIVE = 256, RAW, TAG, BIND, ENV, TIMEOUT, GRACE, KEEP, VERSION };
+    static const struct option table[] = {
+        {"ranks", required_argument, NULL, 'n'},
+        {"live", no_argument, NULL, LIVE},
+        {"raw", no_argument, NULL, RAW},
+        {"no-prefix", no_argument, NULL, RAW},
+        {"tag", required_argument, NULL, TAG},
+        {"bind", required_argument, NULL, BIND},
+        {"env", required_argument, NULL, ENV},
+        {"timeout", required_argument, NULL, TIMEOUT},
+        {"grace", required_argument, NULL, GRACE},
+        {"keep-going", no_argument, NULL, KEEP},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, VERSION},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    /* '+': what follows the command is the command's. */
+    while ((option = getopt_long(argc, argv, "+n:h", table, NULL)) != -1) {
+        bool good = true;
+
+        switch (option) {
+        case 'n':
+            good = parse_ranks(optarg);
+            break;
+        case LIVE:
+            options.output = OUTPUT_LIVE;
+            break;
+        case RAW:
+            options.output = OUTPUT_RAW;
+            break;
+        case TAG:
+            options.tag = optarg;
+            break;
+        case BIND:
+            options.bind = strcmp(optarg, "core") == 0;
+            good = options.bind || strcmp(optarg, "none") == 0;
+            break;
+        case ENV:
+            good = set_variable(optarg);
+            break;
+        case TIMEOUT:
+            good = parse_seconds(optarg, &options.timeout);
+            break;
+        case GRACE:
+            good = parse_seconds(optarg, &options.grace);
+            break;
+        case KEEP:
+            options.keep_going = true;
+            break;
+        case 'h':
+            usage(stdout);
+            return 0;
+        case VERSION:
+            puts("shunt-run " SHUNT_VERSION);
+            return 0;
+        default:
+            fputs("Try shunt-run --help.\n", stderr);
+            return EXIT_USAGE;
+        }
+        if (!good) {
+            say("'%s' makes no sense there; try shunt-run --help", optarg);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind == argc) {
+        say("no command; try shunt-run --help");
+        return EXIT_USAGE;
+    }
+    options.command = argv + optind;
+    if (options.ranks == 1 && !options.tag)
+        options.output = OUTPUT_RAW;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    int early = parse(argc, argv);
+
+    if (early >= 0)
+        return early;
+    if (start_ranks())
+        run_until_all_ended();
+    if (ranks && signal_fd >= 0)
+        kill_leftovers();
+    if (streams)
+        drain();
+    free(ranks);
+    free(streams);
+    return status;
+}
