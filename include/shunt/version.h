@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The version of these headers. The build reads it from here, so that this is
-// the only place to change.
-
+/**
+ * @file
+ * The version of these headers. The build reads it from here, so that this is
+ * the only place to change.
+ */
 #ifndef SHUNT_VERSION_H
 #define SHUNT_VERSION_H
 

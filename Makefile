@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front door: every target here installs what it needs (scripts/deps),
+# configures, builds and runs. Meson does the building; whoever knows it can do
+# without this file.
+
+RANKS = 4
+ARGS =
+PREFIX = /usr/local
+
+help:
+	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
+	@echo '              (RANKS=N; ARGS="..." goes to shunt-train)'
+	@echo 'make test     run the tests, plainly and under the sanitizers'
+	@echo 'make build    build everything into build/'
+	@echo 'make check    run the tests plainly'
+	@echo 'make check-sanitize'
+	@echo '              run them under the address, undefined behaviour and'
+	@echo '              thread sanitizers'
+	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
+	@echo 'make docs     write the API reference to build/docs/html'
+	@echo 'make install  install into PREFIX ($(PREFIX))'
+	@echo 'make format, make format-check'
+	@echo '              lay out the sources by .clang-format, or see if they are'
+	@echo 'make clean    remove the build folders'
+
+train:
+	scripts/deps --train
+	scripts/configure build-train -Dtrain=enabled -Dtests=disabled \
+	    -Dperf=disabled -Dmpi=disabled -Ddocs=disabled -Dexamples=disabled \
+	    -Dcblas=disabled
+	ninja -C build-train
+	build-train/tools/shunt-run -n $(RANKS) --live \
+	    build-train/moe/train/shunt-train $(ARGS)
+
+build:
+	scripts/deps
+	scripts/configure build -Dtests=enabled
+	ninja -C build
+
+test:
+	scripts/deps
+	scripts/test plain asan tsan
+
+check:
+	scripts/deps
+	scripts/test plain
+
+check-sanitize:
+	scripts/deps
+	scripts/test asan tsan
+
+perf: build
+	build/tools/shunt-run -n 2 --bind core build/perf/shunt-perf dispatch \
+	    --peer memcpy $(ARGS)
+	build/tools/shunt-run -n 2 --bind core build/perf/shunt-perf combine \
+	    --peer mpi $(ARGS)
+
+docs:
+	scripts/deps
+	scripts/configure build -Dtests=enabled
+	ninja -C build docs/html
+
+install: build
+	meson configure build -Dprefix=$(PREFIX)
+	meson install -C build
+
+format:
+	scripts/format
+
+format-check:
+	scripts/format --check
+
+clean:
+	rm -rf build build-train build-asan build-tsan
+
+.PHONY: help train build test check check-sanitize perf docs install format \
+        format-check clean
