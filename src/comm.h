@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The communicator inside: peers, control window, active operations, failure.
+ *
+ * Control window. Every rank has one, and peers write to it: notes, acks,
+ * stream chunks. Its layout is computed alike by all (struct shunti_layout).
+ */
+#ifndef SHUNTI_COMM_H
+#define SHUNTI_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/comm.h>
+
+#include "transport.h"
+
+struct shunti_window;
+struct shunt_request;
+
+/* Offsets in a control window; (src) is the rank that writes there. */
+struct shunti_layout {
+    size_t completed; /* word: operations finished by the owner */
+    size_t abort;     /* word: why the communicator ended, 0 while it lives */
+    size_t shrink;    /* record for shunt_comm_shrink() */
+    size_t inbox, slot_bytes, inbox_stride;
+    size_t acks, ack_stride;
+    size_t words, word_stride; /* per src: credit, arrived, consumed lines */
+    size_t ring, ring_stride;
+    size_t bytes;
+    size_t eager;     /* bytes behind a note's header */
+    size_t chunk;     /* bytes of a stream chunk */
+    unsigned chunks;  /* in a ring */
+};
+
+/* Lines of layout.words. */
+enum { SHUNTI_WORD_CREDIT, SHUNTI_WORD_ARRIVED, SHUNTI_WORD_CONSUMED,
+       SHUNTI_WORDS };
+
+/* An open transport. */
+struct shunti_context {
+    const struct shunt_transport *transport;
+    struct shunt_transport_ctx *ctx;
+    struct shunt_transport_reg *control_reg;
+};
+
+struct shunti_peer {
+    const struct shunt_transport *transport; /* NULL for ourselves */
+    struct shunti_context *context;
+    struct shunt_transport_ep *ep;
+    unsigned caps;
+    unsigned char *control; /* peer's control window, NULL: put only */
+    struct shunt_transport_remote *control_remote;
+    unsigned char *outbox;  /* put only: images of what we put there */
+    uint64_t completed;     /* last seen of the peer's completed word */
+    uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
+    uint64_t tx_consumed;   /* last seen */
+    bool lost;
+    int node, local;        /* node number, index within it */
+    char how[48];           /* "shm (map, cma)" */
+};
+
+/* The tunables, rank 0's on every rank. */
+struct shunti_tunables {
+    size_t eager, chunk, chunks;
+    size_t read_min;     /* from here on read raw memory instead of streaming */
+};
+
+struct shunt_comm {
+    int rank, nranks;
+    struct shunti_peer *peers; /* (nranks) */
+    struct shunti_context *contexts;
+    size_t ncontexts;
+    int nodes, node, local_rank, local_size;
+    bool all_mapped;
+    bool oversubscribed;       /* more ranks here than CPUs */
+
+    struct shunti_layout layout;
+    struct shunti_tunables tune;
+    unsigned char *control;    /* ours */
+    int control_fd;
+
+    uint64_t next_seq;         /* number of the next operation, from 1 */
+    uint64_t completed;        /* all up to here are finished */
+    struct shunt_request *active, **active_tail;
+    struct shunt_request *spare;   /* finished ones to be used again */
+    size_t spare_state;            /* their state bytes */
+    uint64_t events;           /* notes, acks, chunks seen: progress happened */
+
+    struct shunti_window **windows; /* by id; holes are NULL */
+    size_t nwindows;
+    struct shunti_put **deferred_tail, *deferred; /* puts to be retried */
+
+    double timeout;
+    unsigned spin_ns;
+    int wake_fd;               /* eventfd: abort() and the progress thread */
+    _Atomic int failure;       /* enum shunt_status that ended us, else 0 */
+    _Atomic int abort_asked;
+    int *lost;                 /* (nlost) */
+    size_t nlost;
+    bool finished, left;
+
+    bool threaded;             /* a progress thread exists */
+    pthread_mutex_t lock;      /* held by whoever touches this, if threaded */
+    pthread_cond_t idle;
+    pthread_t thread;
+    _Atomic int callers;       /* threads inside the library */
+    bool stop;
+
+    struct shunt_comm_stats stats;
+    unsigned char secret[32];
+    char name[32];
+    char error[512];
+};
+
+/* The communicator is over: `lost` a rank or -1. Tells every peer. Keeps the
+ * first failure. Returns the failure's status. */
+enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
+                                   enum shunt_status status, int lost,
+                                   const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The failure that ended `comm` (its text set again), or SHUNT_OK. Looks at
+ * the abort word. */
+enum shunt_status shunti_comm_check(struct shunt_comm *comm);
+
+/* Around everything that touches a communicator; nothing without a progress
+ * thread. */
+void shunti_comm_enter(struct shunt_comm *comm);
+void shunti_comm_leave(struct shunt_comm *comm);
+
+/* Write `bytes` at `offset` of the peer's control window, then raise the word
+ * at `signal_offset` to `value`. `local` stays unchanged until the peer has
+ * reacted. */
+void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
+                        const void *local, size_t bytes, size_t signal_offset,
+                        uint64_t value);
+
+#endif

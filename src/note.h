@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Notes: what ranks tell each other about an operation.
+ *
+ * Each rank has, in its control window, an inbox of SHUNTI_DEPTH slots for
+ * every peer. The note of operation `seq` goes to slot seq % SHUNTI_DEPTH: one
+ * cache line of header (with up to SHUNTI_NOTE_BODY bytes of body in it) and
+ * room for `eager` bytes more, so that a small message is this note and
+ * nothing else. The header's seq word is written last (release) and read first
+ * (acquire).
+ *
+ * A slot is free for operation seq once its owner has finished operation
+ * seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers look
+ * only when they would otherwise have to wait.
+ *
+ * The answer to a note is an ack, a word in the note's sender's control
+ * window: "I have taken what you offered" (or that it was refused).
+ *
+ * All of it works on mapped memory by plain stores, and otherwise by the
+ * transport's put; callers do not see which.
+ */
+#ifndef SHUNTI_NOTE_H
+#define SHUNTI_NOTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "request.h"
+
+#define SHUNTI_DEPTH 16
+#define SHUNTI_NOTE_BODY 40
+
+/* Where the payload of a note is. */
+enum shunti_way {
+    SHUNTI_WAY_NONE = 0, /* no payload; the body is the class's own */
+    SHUNTI_WAY_INLINE,   /* in the note: body if it fits, else behind it */
+    SHUNTI_WAY_WINDOW,   /* in a window of the sender's: window, offset */
+    SHUNTI_WAY_READ,     /* at an address of the sender's: get() reads it */
+    SHUNTI_WAY_STREAM,   /* comes through the stream, from chunk `start` on */
+    SHUNTI_WAY_REFUSED,  /* the sender's call was wrong; body: enum status */
+};
+
+struct shunti_note {
+    uint64_t seq; /* atomic */
+    uint32_t signature;
+    uint8_t way;
+    uint8_t unused[3];
+    uint64_t bytes; /* of payload */
+    union {
+        unsigned char body[SHUNTI_NOTE_BODY];
+        uint64_t word[SHUNTI_NOTE_BODY / 8];
+        struct {
+            uint64_t window;
+            uint64_t offset;
+        } window;
+        uint64_t address;
+        uint64_t start;
+        int64_t status;
+    };
+};
+
+/* May the note of this operation be written to `peer` now? */
+bool shunti_note_room(struct shunt_request *request, int peer);
+
+/* Where to write it: fill way, bytes and body (and up to `eager` bytes behind
+ * the header), then send. Only after shunti_note_room() said yes. */
+struct shunti_note *shunti_note_compose(struct shunt_request *request,
+                                        int peer);
+
+/* Let `peer` see it. behind: bytes used behind the header. */
+void shunti_note_send(struct shunt_request *request, int peer,
+                      struct shunti_note *note, size_t behind);
+
+/*
+ * The note of this operation from `peer`, or NULL: not there yet. A refusal
+ * and a disagreeing signature are recorded as errors of the request; the
+ * caller must then look at shunti_note_bad() and expect nothing of that peer.
+ */
+const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
+                                              int peer);
+
+/* It arrived, and it was a refusal or another call: expect nothing. */
+bool shunti_note_bad(const struct shunt_request *request, int peer);
+
+/* The payload of an INLINE note. */
+const void *shunti_note_inline(const struct shunti_note *note);
+
+/* Answer a note of `peer`: taken (SHUNT_OK), or refused. */
+void shunti_ack(struct shunt_request *request, int peer,
+                enum shunt_status status);
+
+/* Has `peer` answered ours? A refusal, or a peer that turns out to have made
+ * another or a bad call, counts as an answer and is recorded as an error. */
+bool shunti_acked(struct shunt_request *request, int peer);
+
+/*
+ * Offer `bytes` at `data` to `peer` in the best way: inline, by window, by
+ * address, or as a stream (then *stream_start is set, and the caller pumps
+ * it: stream.h). Returns the way. Needs shunti_note_room().
+ */
+enum shunti_way shunti_offer(struct shunt_request *request, int peer,
+                             const void *data, size_t bytes,
+                             uint64_t *stream_start);
+
+/* The peer's payload of a WINDOW note as a pointer. */
+const void *shunti_note_mapped(const struct shunt_request *request, int peer,
+                               const struct shunti_note *note);
+
+#endif

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests inside the library: an operation under way.
+ *
+ * An operation is a small state machine. Its class's step() does what can be
+ * done now and says SHUNT_IN_PROGRESS, or SHUNT_OK when all is done; it never
+ * blocks. Operations of a communicator are numbered by `seq`, which is the
+ * same on every rank because calls are made in the same order; notes (note.h)
+ * carry it. Up to SHUNTI_DEPTH operations have slots at a peer at once; a
+ * later one waits inside its step() until note slots are free.
+ *
+ * Errors. What concerns one operation only (a bad count, a peer that called
+ * with bad arguments) is recorded by shunti_request_error(), and the operation
+ * still goes on with everybody else, so that nobody is left reading memory
+ * that its owner already has back. The first recorded error becomes its
+ * status. What concerns the communicator (a lost rank) ends all operations at
+ * once: shunti_comm_fail().
+ */
+#ifndef SHUNTI_REQUEST_H
+#define SHUNTI_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/request.h>
+#include <shunt/status.h>
+
+struct shunt_comm;
+struct shunt_request;
+
+/* What a class of operations does. */
+struct shunti_class {
+    const char *name; /* "alltoallv": for errors and traces */
+    /* Advance; SHUNT_IN_PROGRESS, SHUNT_OK, or an error of this operation. */
+    enum shunt_status (*step)(struct shunt_request *request);
+    /* Is something still needed from `peer`? Names the missing in a timeout,
+     * and decides whether the loss of a peer concerns this operation. */
+    bool (*awaits)(const struct shunt_request *request, int peer);
+    /* Release what the state owns; called once, also after a failure. NULL:
+     * nothing. */
+    void (*cleanup)(struct shunt_request *request);
+};
+
+struct shunt_request {
+    const struct shunti_class *class;
+    struct shunt_comm *comm;
+    uint64_t seq;
+    uint32_t signature;       /* must agree across ranks; SHUNTI_SIGNATURE */
+    enum shunt_status status; /* SHUNT_IN_PROGRESS until finished */
+    enum shunt_status error;  /* first error recorded, else SHUNT_OK */
+    bool detached;            /* nobody waits for it: freed when finished */
+    bool stepping;            /* guards against steps within steps */
+    uint64_t begun_ns;
+    struct shunt_request *next; /* in the list of active ones, by seq */
+    _Alignas(16) unsigned char state[];
+};
+
+/* What a call is, in 32 bits that travel in each note and can be named when
+ * they disagree: kind (enum shunti_kind), dtype, reduction, root. */
+#define SHUNTI_SIGNATURE(kind, dtype, op, root) \
+    ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
+     ((uint32_t)(root) & 0xffff))
+
+enum shunti_kind {
+    SHUNTI_KIND_BARRIER = 1,
+    SHUNTI_KIND_BROADCAST,
+    SHUNTI_KIND_ALLGATHER,
+    SHUNTI_KIND_ALLGATHERV,
+    SHUNTI_KIND_REDUCE_SCATTER,
+    SHUNTI_KIND_REDUCE_SCATTERV,
+    SHUNTI_KIND_ALLREDUCE,
+    SHUNTI_KIND_ALLTOALL,
+    SHUNTI_KIND_ALLTOALLV,
+    SHUNTI_KIND_MEM_ALLOC,
+    SHUNTI_KIND_MEM_FREE,
+    SHUNTI_KIND_FINISH,
+    SHUNTI_KIND_MOE_DISPATCH,
+    SHUNTI_KIND_MOE_COMBINE,
+    SHUNTI_KIND_MOE_COMBINE_BACKWARD,
+    SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
+    SHUNTI_KINDS,
+};
+
+/* "alltoallv" and so on; total. */
+const char *shunti_kind_name(unsigned kind);
+
+/*
+ * A new operation, numbered and not yet active; its state is zeroed.
+ *
+ * state_bytes  of `state`; what a class needs.
+ *
+ * Errors: the communicator's failure; SHUNT_ERR_MEMORY (then no number was
+ * used up, and the communicator is failed: the ranks would disagree).
+ */
+enum shunt_status shunti_request_create(struct shunt_comm *comm,
+                                        const struct shunti_class *class,
+                                        uint32_t signature, size_t state_bytes,
+                                        struct shunt_request **request);
+
+/* Step it once and make it active; the `_start` half of every call. */
+void shunti_request_begin(struct shunt_request *request);
+
+/* Wait, free, and return the status; the other half of every blocking call. */
+enum shunt_status shunti_request_wait(struct shunt_request *request);
+
+/* begin, and then either hand it to the caller (out != NULL) or wait. */
+enum shunt_status shunti_request_launch(struct shunt_request *request,
+                                        struct shunt_request **out);
+
+/* Record an error of this operation; printf-like text. Returns `status`. The
+ * first one recorded stays. */
+enum shunt_status shunti_request_error(struct shunt_request *request,
+                                       enum shunt_status status,
+                                       const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/*
+ * This rank's call was wrong: tell every peer, with the number that the
+ * operation would have had, so that they fail with a text that names us
+ * instead of waiting. Returns `status` (its text set from `format`).
+ */
+enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
+                                        uint32_t signature,
+                                        enum shunt_status status,
+                                        const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Advance all active operations of `comm` once. */
+void shunti_progress(struct shunt_comm *comm);
+
+#endif

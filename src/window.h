@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Windows: memory of every rank that its peers can reach.
+ *
+ * A window has a number that is the same on all ranks (creation is
+ * collective), a size of its own on each, and, for each peer whose transport
+ * can map, a pointer to the peer's part.
+ */
+#ifndef SHUNTI_WINDOW_H
+#define SHUNTI_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/memory.h>
+
+struct shunt_comm;
+struct shunt_transport_reg;
+struct shunt_transport_remote;
+
+struct shunti_window {
+    uint32_t id;
+    unsigned char *addr; /* our part, NULL if we have none */
+    size_t bytes;
+    int fd;
+    struct shunt_transport_reg **reg; /* (ncontexts) */
+    struct shunti_window_peer {
+        size_t bytes; /* of the peer's part */
+        struct shunt_transport_remote *remote;
+        unsigned char *map; /* the peer's part here, NULL: not mappable */
+    } *peers; /* (nranks); our own entry maps our own part */
+};
+
+/* Collective and blocking; shunt_mem_alloc() is this. */
+enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
+                                       struct shunti_window **window);
+/* Collective and blocking. */
+enum shunt_status shunti_window_free(struct shunt_comm *comm,
+                                     struct shunti_window *window);
+
+/* The window of ours that holds all of [ptr, ptr + bytes), or NULL. */
+struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
+                                         const void *ptr, size_t bytes);
+
+/* A window by its number, or NULL. */
+struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
+                                          uint64_t id);
+
+/* Can this rank address every peer's windows by pointer? (Not with put-only
+ * transports.) The same answer on every rank. */
+bool shunti_comm_all_mapped(const struct shunt_comm *comm);
+
+#endif
