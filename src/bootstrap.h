@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Bootstrap: how the ranks of a communicator to be find each other, prove that
+ * they belong together, and exchange a few blobs, before there is a transport.
+ *
+ * A star. Whoever made the id runs the root, a thread with one listening
+ * socket; each rank (that process's own, too) connects to it. Both sides prove
+ * to know the id's secret (auth.h). The root gathers a blob of each rank and
+ * hands all of them to everyone; it judges nothing but who belongs. When the
+ * ranks have left, or anything went wrong and all have been told, it ends: an
+ * id serves one communicator.
+ *
+ * The proofs keep strangers out. What is exchanged afterwards is not
+ * encrypted: it is addresses, not data.
+ *
+ * Every error is told to every rank with a text that names the rank at fault.
+ * The texts are in shunt_last_error(NULL). All waits sleep, and all end.
+ */
+#ifndef SHUNTI_BOOTSTRAP_H
+#define SHUNTI_BOOTSTRAP_H
+
+#include <stddef.h>
+
+#include <shunt/comm.h>
+#include <shunt/status.h>
+
+struct shunti_bootstrap;
+
+/* The largest blob of one rank, and the largest communicator. */
+#define SHUNTI_BLOB_MAX ((size_t)1 << 20)
+#define SHUNTI_RANKS_MAX 65536
+
+/* What every rank gave, in rank order; data[r] is aligned to 8 bytes. */
+struct shunti_blobs {
+    int count;
+    void **data;
+    size_t *len;
+    void *storage; /* internal */
+};
+
+/* Frees; NULL or a zeroed one is fine. */
+void shunti_blobs_finish(struct shunti_blobs *blobs);
+
+/*
+ * Run the root of `id` in this process (in a thread of its own, which ends by
+ * itself). Called once, by one process, for ids of shunti_launch_find();
+ * shunt_id_create() has done so.
+ */
+enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id);
+
+/*
+ * Join; returns when every rank has, or with an error on each that came.
+ *
+ * timeout  seconds, > 0; also bounds each later call. An error that the root
+ *          finds after the same time may take a second longer to arrive.
+ * bs       out; given back to shunti_bootstrap_leave().
+ *
+ * Errors: SHUNT_ERR_INVALID, malformed id, ranks out of range;
+ * SHUNT_ERR_MISMATCH, ranks disagree, or one came twice, or the secret is
+ * wrong; SHUNT_ERR_TIMEOUT, names who is missing; SHUNT_ERR_PEER, a rank or
+ * the root's process died.
+ */
+enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
+                                        int rank, double timeout,
+                                        struct shunti_bootstrap **bs);
+
+/*
+ * Everyone's blob to everyone; a barrier, too. Collective.
+ *
+ * mine  len bytes, of any size up to SHUNTI_BLOB_MAX (0 included), which may
+ *       differ between ranks.
+ * all   out; freed by shunti_blobs_finish(). Zeroed on an error.
+ *
+ * After an error only leave() makes sense.
+ */
+enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
+                                             const void *mine, size_t len,
+                                             struct shunti_blobs *all);
+
+/*
+ * This rank cannot go on: every other rank's pending or next call fails with
+ * SHUNT_ERR_REMOTE and "rank R: <text>". leave() follows.
+ */
+void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
+
+/* Say goodbye and free; NULL is fine. Local, does not wait. */
+void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
+
+/* A key that only the ranks of this birth know (derived from the id's secret
+ * and of a fresh salt of the root), for the transports. */
+void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
+                             unsigned char out[32]);
+
+#endif

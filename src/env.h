@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The environment variables: one table (env.c), which is also what
+ * `shunt-info --env` prints. A variable that is not in the table cannot be
+ * read.
+ *
+ * Variables are read when they are needed, not once: a program may setenv()
+ * before it makes a communicator. A value that makes no sense counts as unset,
+ * with a warning in the log. Setuid programs see none.
+ */
+#ifndef SHUNTI_ENV_H
+#define SHUNTI_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum shunti_env_type {
+    SHUNTI_ENV_STRING,
+    SHUNTI_ENV_CHOICE, /* one of the words in `choices` */
+    SHUNTI_ENV_BOOL,   /* 1/0, yes/no, on/off, true/false */
+    SHUNTI_ENV_SIZE,   /* bytes, with k, m, g (powers of 1024), or "auto" */
+    SHUNTI_ENV_NUMBER, /* a number >= 0, or "auto" */
+};
+
+struct shunti_env_row {
+    const char *name;
+    enum shunti_env_type type;
+    const char *fallback; /* the default, as text; NULL: unset */
+    const char *choices;  /* of a CHOICE: "caller|thread" */
+    const char *help;     /* one or two sentences */
+    bool secret;          /* never to be shown */
+};
+
+#define SHUNTI_ENV_AUTO SIZE_MAX /* a SIZE that is "auto" */
+
+/* The table, for iteration. */
+const struct shunti_env_row *shunti_env_rows(size_t *count);
+
+/* The getters assert that `name` is in the table, with that type. */
+
+/* Value, else default, else NULL. An empty value is unset. The text is the
+ * environment's own. */
+const char *shunti_env_string(const char *name);
+/* One of the words of the table (the table's pointer is not given out: use
+ * strcmp). */
+const char *shunti_env_choice(const char *name);
+bool shunti_env_bool(const char *name);
+/* Bytes; SHUNTI_ENV_AUTO for "auto". */
+size_t shunti_env_size(const char *name);
+/* Negative for "auto". */
+double shunti_env_number(const char *name);
+
+/* Set to something, of any type; for telling a default from a wish. */
+bool shunti_env_is_set(const char *name);
+/* The raw text of the environment, or NULL; NULL too for a name that is not in
+ * the table (it comes from plugins). */
+const char *shunti_env_raw(const char *name);
+
+/* Does `text` make sense for this row? Without side effects. */
+bool shunti_env_valid(const struct shunti_env_row *row, const char *text);
+/* "64k" -> 65536; false: no size. */
+bool shunti_parse_size(const char *text, size_t *bytes);
+
+#endif

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Transports: finding them, loading them, and choosing among them.
+ *
+ * A transport NAME is the shared object shunt_NAME.so in the first of these
+ * folders that has it: those of SHUNT_PLUGIN_PATH (separated by ':'), shunt/
+ * and transports/ beside the object that this code is in (libshunt.so), and
+ * the folder of the installation. Loaded once, for the life of the process.
+ */
+#ifndef SHUNTI_PLUGIN_H
+#define SHUNTI_PLUGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/status.h>
+
+#include "transport.h"
+
+#define SHUNTI_TRANSPORT_NAME_MAX 32
+#define SHUNTI_TRANSPORTS_MAX 16
+
+/* The library's side of the plugin contract; one for the process. */
+const struct shunt_transport_host *shunti_transport_host(void);
+
+/*
+ * A transport by name, loaded if need be. NULL: `why` says why not, and where
+ * it was looked for. Thread safe.
+ */
+const struct shunt_transport *shunti_transport_find(const char *name,
+                                                    char *why, size_t why_len);
+
+/* One to try, best first. */
+struct shunti_candidate {
+    const struct shunt_transport *transport;
+    char options[128]; /* "fault+shm": "shm" */
+    struct shunt_transport_estimate estimate;
+};
+
+struct shunti_candidates {
+    struct shunti_candidate item[SHUNTI_TRANSPORTS_MAX];
+    size_t count;
+};
+
+/*
+ * The transports that `spec` allows.
+ *
+ *     NULL, ""     all that work here, by falling score; not those with a
+ *                  score of 0 or less, which must be asked for
+ *     "shm,ucx"    these, in this order; one that does not work is an error
+ *     "fault+shm"  fault, with the options "shm"
+ *     "^rdma,ucx"  all but these
+ *
+ * SHUNT_ERR_INVALID: an unknown name (the text lists what exists) or a
+ * malformed list; SHUNT_ERR_UNSUPPORTED: none works, or not one asked for;
+ * the text says why, in shunt_last_error(NULL).
+ */
+enum shunt_status shunti_transport_candidates(const char *spec,
+                                              struct shunti_candidates *out);
+
+/* For shunt-info: every plugin file there is, loadable or not. */
+struct shunti_transport_entry {
+    char name[SHUNTI_TRANSPORT_NAME_MAX];
+    char *path;
+    const struct shunt_transport *transport; /* NULL: could not be loaded */
+    bool usable;                             /* probe() said so */
+    struct shunt_transport_estimate estimate;
+    char why[512]; /* why not, or what probe() found */
+};
+
+/* By falling score, then by name. NULL and count 0: none, or no memory. */
+struct shunti_transport_entry *shunti_transport_list(size_t *count);
+void shunti_transport_list_destroy(struct shunti_transport_entry *list,
+                                   size_t count);
+
+#endif
