@@ -52,6 +52,7 @@ struct shunt_request {
     bool detached;            /* nobody waits for it: freed when finished */
     bool stepping;            /* guards against steps within steps */
     uint64_t begun_ns;
+    size_t capacity;          /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     _Alignas(16) unsigned char state[];
 };

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct shunt_comm;
+struct shunt_request;
 
 /* One direction of one operation's stream. */
 struct shunti_stream {
@@ -27,24 +27,24 @@ struct shunti_stream {
 };
 
 /* Send what the ring has room for; true when all is sent. */
-bool shunti_stream_send(struct shunt_comm *comm, int peer,
+bool shunti_stream_send(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, const void *data);
 
 /* Receive what is there into `data`; true when all has come. */
-bool shunti_stream_recv(struct shunt_comm *comm, int peer,
+bool shunti_stream_recv(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, void *data);
 
 /* The next chunk in place, or NULL: none there. *bytes is its length. */
-const void *shunti_stream_peek(struct shunt_comm *comm, int peer,
+const void *shunti_stream_peek(struct shunt_request *request, int peer,
                                const struct shunti_stream *stream,
                                size_t *bytes);
 /* Done with that chunk. */
-void shunti_stream_next(struct shunt_comm *comm, int peer,
+void shunti_stream_next(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, size_t bytes);
 
 /* Give up sending the rest (the peer refused); true when it is its turn and
  * the ring has been moved past it. */
-bool shunti_stream_skip(struct shunt_comm *comm, int peer,
+bool shunti_stream_skip(struct shunt_request *request, int peer,
                         struct shunti_stream *stream);
 
 #endif

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Notes and acks; see note.h. This is the latency of every small call. */
+#include "note.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm.h"
+#include "window.h"
+
+_Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
+
+static uint64_t load_word(const unsigned char *at)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)at,
+                           __ATOMIC_ACQUIRE);
+}
+
+static void store_word(unsigned char *at, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
+}
+
+static size_t slot_of(const struct shunt_request *request)
+{
+    return (size_t)(request->seq % SHUNTI_DEPTH);
+}
+
+/* Offset, in the control window of the reader, of the slot that `writer` has
+ * for this operation. */
+static size_t slot_offset(const struct shunt_request *request, int writer)
+{
+    const struct shunti_layout *l = &request->comm->layout;
+
+    return l->inbox + (size_t)writer * l->inbox_stride +
+           slot_of(request) * l->slot_bytes;
+}
+
+bool shunti_note_room(struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (request->seq <= p->completed + SHUNTI_DEPTH)
+        return true;
+    /* Pairs with the release in request.c: once the peer has finished that
+     * operation it does not look at the old note any more. */
+    p->completed = load_word(
+        p->control ? p->control + comm->layout.completed
+                   : comm->control + comm->layout.words +
+                         (size_t)peer * comm->layout.word_stride +
+                         SHUNTI_WORD_CREDIT * 64);
+    return request->seq <= p->completed + SHUNTI_DEPTH;
+}
+
+struct shunti_note *shunti_note_compose(struct shunt_request *request,
+                                        int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    unsigned char *slot;
+
+    if (p->control)
+        slot = p->control + slot_offset(request, comm->rank);
+    else
+        slot = p->outbox + slot_of(request) * comm->layout.slot_bytes;
+    return (struct shunti_note *)(void *)slot;
+}
+
+void shunti_note_send(struct shunt_request *request, int peer,
+                      struct shunti_note *note, size_t behind)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+
+    note->signature = request->signature;
+    if (p->control) {
+        store_word((unsigned char *)&note->seq, request->seq);
+        p->transport->wake(p->ep);
+    } else {
+        size_t at = slot_offset(request, comm->rank);
+
+        shunti_control_put(comm, peer, at + sizeof(note->seq),
+                           (unsigned char *)note + sizeof(note->seq),
+                           sizeof(*note) - sizeof(note->seq) + behind, at,
+                           request->seq);
+    }
+}
+
+static const struct shunti_note *slot_note(const struct shunt_request *request,
+                                           int peer)
+{
+    const unsigned char *slot =
+        request->comm->control + slot_offset(request, peer);
+
+    if (load_word(slot) != request->seq)
+        return NULL;
+    return (const struct shunti_note *)(const void *)slot;
+}
+
+static bool is_bad(const struct shunt_request *request,
+                   const struct shunti_note *note)
+{
+    return note->way == SHUNTI_WAY_REFUSED ||
+           note->signature != request->signature;
+}
+
+static void describe(uint32_t signature, char *text, size_t size)
+{
+    static const char *const op_names[] = {"", " sum", " min", " max",
+                                           " avg", " prod"};
+    static const char *const dtype_names[] = {
+        "", " i8", " u8", " i32", " u32", " i64", " u64",
+        " f16", " bf16", " f32", " f64", " fp8"};
+    unsigned dtype = signature >> 20 & 15, op = signature >> 16 & 15;
+
+    snprintf(text, size, "%s%s%s, root or parameter %u",
+             shunti_kind_name(signature >> 24),
+             dtype < sizeof(dtype_names) / sizeof(*dtype_names)
+                 ? dtype_names[dtype] : " ?",
+             op < sizeof(op_names) / sizeof(*op_names) ? op_names[op] : " ?",
+             signature & 0xffff);
+}
+
+static void record_bad(struct shunt_request *request, int peer,
+                       const struct shunti_note *note)
+{
+    char theirs[80], ours[80];
+
+    if (request->error)
+        return;
+    if (note->way == SHUNTI_WAY_REFUSED) {
+        shunti_request_error(
+            request, SHUNT_ERR_REMOTE,
+            "%s: rank %d's call failed there: %s (its shunt_last_error says "
+            "more)",
+            request->class->name, peer,
+            shunt_strerror((enum shunt_status)note->status));
+        return;
+    }
+    describe(note->signature, theirs, sizeof(theirs));
+    describe(request->signature, ours, sizeof(ours));
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "operation %llu: rank %d called %s, this rank %s",
+                         (unsigned long long)request->seq, peer, theirs, ours);
+}
+
+const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
+                                              int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    if (note && is_bad(request, note))
+        record_bad(request, peer, note);
+    return note;
+}
+
+bool shunti_note_bad(const struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    return note && is_bad(request, note);
+}
+
+const void *shunti_note_inline(const struct shunti_note *note)
+{
+    return note->bytes <= SHUNTI_NOTE_BODY ? (const void *)note->body
+                                           : (const void *)(note + 1);
+}
+
+void shunti_ack(struct shunt_request *request, int peer,
+                enum shunt_status status)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    uint64_t value = request->seq << 8 | (status ? 1 : 0);
+    size_t at = comm->layout.acks + (size_t)comm->rank * comm->layout.ack_stride +
+                slot_of(request) * 8;
+
+    if (p->control) {
+        store_word(p->control + at, value);
+        p->transport->wake(p->ep);
+    } else {
+        shunti_control_put(comm, peer, 0, NULL, 0, at, value);
+    }
+}
+
+bool shunti_acked(struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    const struct shunti_note *note;
+    uint64_t word = load_word(comm->control + comm->layout.acks +
+                              (size_t)peer * comm->layout.ack_stride +
+                              slot_of(request) * 8);
+
+    if (word >> 8 == request->seq) {
+        if (word & 0xff)
+            shunti_request_error(
+                request, SHUNT_ERR_MISMATCH,
+                "%s: rank %d refused what this rank sent: it expected another "
+                "size (its shunt_last_error has both)",
+                request->class->name, peer);
+        return true;
+    }
+    note = slot_note(request, peer);
+    if (note && is_bad(request, note)) {
+        record_bad(request, peer, note);
+        return true;
+    }
+    return false;
+}
+
+enum shunti_way shunti_offer(struct shunt_request *request, int peer,
+                             const void *data, size_t bytes,
+                             uint64_t *stream_start)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    const struct shunti_window *window;
+    size_t behind = 0;
+    enum shunti_way way;
+
+    note->bytes = bytes;
+    if (bytes <= SHUNTI_NOTE_BODY) {
+        way = SHUNTI_WAY_INLINE;
+        if (bytes)
+            memcpy(note->body, data, bytes);
+    } else if (bytes <= comm->layout.eager) {
+        way = SHUNTI_WAY_INLINE;
+        behind = bytes;
+        memcpy(note + 1, data, bytes);
+    } else if (p->control &&
+               (window = shunti_window_find(comm, data, bytes)) != NULL) {
+        way = SHUNTI_WAY_WINDOW;
+        note->window.window = window->id;
+        note->window.offset =
+            (uint64_t)((const unsigned char *)data - window->addr);
+    } else if (p->caps & SHUNT_TRANSPORT_GET && bytes >= comm->tune.read_min) {
+        way = SHUNTI_WAY_READ;
+        note->address = (uint64_t)(uintptr_t)data;
+    } else {
+        way = SHUNTI_WAY_STREAM;
+        note->start = *stream_start = p->tx_reserved;
+        p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
+    }
+    if (way == SHUNTI_WAY_INLINE)
+        comm->stats.bytes_inline += bytes;
+    note->way = (uint8_t)way;
+    shunti_note_send(request, peer, note, behind);
+    return way;
+}
+
+const void *shunti_note_mapped(const struct shunt_request *request, int peer,
+                               const struct shunti_note *note)
+{
+    const struct shunti_window *window =
+        shunti_window_by_id(request->comm, note->window.window);
+    const struct shunti_window_peer *wp;
+
+    if (!window)
+        return NULL;
+    wp = &window->peers[peer];
+    if (!wp->map || note->window.offset > wp->bytes ||
+        note->bytes > wp->bytes - note->window.offset)
+        return NULL;
+    return wp->map + note->window.offset;
+}

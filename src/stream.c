@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Streams; see stream.h.
+ *
+ * Chunk number k of a pair lives in ring slot k % chunks. The sender raises
+ * the receiver's ARRIVED word to k + 1; the receiver raises the sender's
+ * CONSUMED word to k + 1 when the slot is free again. Both only ever grow.
+ */
+#include "stream.h"
+
+#include <string.h>
+
+#include "comm.h"
+#include "request.h"
+
+static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
+{
+    const unsigned char *at = comm->control + comm->layout.words +
+                              (size_t)peer * comm->layout.word_stride +
+                              (size_t)which * 64;
+
+    return __atomic_load_n((const uint64_t *)(const void *)at,
+                           __ATOMIC_ACQUIRE);
+}
+
+/* Raise a word of ours in the peer's control window. */
+static void raise_word(struct shunt_comm *comm, int peer, int which,
+                       uint64_t value)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+    size_t at = comm->layout.words +
+                (size_t)comm->rank * comm->layout.word_stride +
+                (size_t)which * 64;
+
+    if (p->control) {
+        __atomic_store_n((uint64_t *)(void *)(p->control + at), value,
+                         __ATOMIC_RELEASE);
+        p->transport->wake(p->ep);
+    } else {
+        shunti_control_put(comm, peer, 0, NULL, 0, at, value);
+    }
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (k < p->tx_consumed + comm->layout.chunks)
+        return true;
+    p->tx_consumed = own_word(comm, peer, SHUNTI_WORD_CONSUMED);
+    return k < p->tx_consumed + comm->layout.chunks;
+}
+
+bool shunti_stream_send(struct shunt_request *request, int peer,
+                        struct shunti_stream *stream, const void *data)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const size_t chunk = comm->layout.chunk;
+
+    while (stream->done < stream->bytes) {
+        uint64_t k = stream->start + stream->done / chunk;
+        size_t slot = (size_t)(k % comm->layout.chunks) * chunk;
+        size_t at = comm->layout.ring +
+                    (size_t)comm->rank * comm->layout.ring_stride + slot;
+        size_t len = min_size(chunk, stream->bytes - stream->done);
+        const unsigned char *from = (const unsigned char *)data + stream->done;
+
+        if (p->tx_head != k) /* an earlier operation's turn */
+            return false;
+        if (!ring_has_room(comm, peer, k))
+            return false;
+        if (p->control) {
+            memcpy(p->control + at, from, len);
+            raise_word(comm, peer, SHUNTI_WORD_ARRIVED, k + 1);
+        } else {
+            unsigned char *image = p->outbox +
+                                   SHUNTI_DEPTH * comm->layout.slot_bytes +
+                                   slot;
+            memcpy(image, from, len);
+            shunti_control_put(comm, peer, at, image, len,
+                               comm->layout.words +
+                                   (size_t)comm->rank *
+                                       comm->layout.word_stride +
+                                   SHUNTI_WORD_ARRIVED * 64,
+                               k + 1);
+        }
+        p->tx_head = k + 1;
+        stream->done += len;
+        comm->stats.bytes_staged += len;
+    }
+    return true;
+}
+
+const void *shunti_stream_peek(struct shunt_request *request, int peer,
+                               const struct shunti_stream *stream,
+                               size_t *bytes)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const size_t chunk = comm->layout.chunk;
+    uint64_t k = stream->start + stream->done / chunk;
+
+    if (stream->done == stream->bytes)
+        return NULL;
+    if (p->rx_tail != k) {
+        /* Chunks before ours: an earlier operation's, which will take them; or
+         * nobody's, because our call of that number was refused. */
+        if (p->rx_tail > k || comm->active != request)
+            return NULL;
+        p->rx_tail = k;
+        raise_word(comm, peer, SHUNTI_WORD_CONSUMED, k);
+    }
+    if (own_word(comm, peer, SHUNTI_WORD_ARRIVED) <= k)
+        return NULL;
+    *bytes = min_size(chunk, stream->bytes - stream->done);
+    return comm->control + comm->layout.ring +
+           (size_t)peer * comm->layout.ring_stride +
+           (size_t)(k % comm->layout.chunks) * chunk;
+}
+
+void shunti_stream_next(struct shunt_request *request, int peer,
+                        struct shunti_stream *stream, size_t bytes)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+
+    stream->done += bytes;
+    p->rx_tail++;
+    raise_word(comm, peer, SHUNTI_WORD_CONSUMED, p->rx_tail);
+}
+
+bool shunti_stream_recv(struct shunt_request *request, int peer,
+                        struct shunti_stream *stream, void *data)
+{
+    const void *from;
+    size_t bytes;
+
+    while ((from = shunti_stream_peek(request, peer, stream, &bytes))) {
+        memcpy((unsigned char *)data + stream->done, from, bytes);
+        shunti_stream_next(request, peer, stream, bytes);
+    }
+    return stream->done == stream->bytes;
+}
+
+bool shunti_stream_skip(struct shunt_request *request, int peer,
+                        struct shunti_stream *stream)
+{
+    struct shunti_peer *p = &request->comm->peers[peer];
+    const size_t chunk = request->comm->layout.chunk;
+
+    if (stream->done == stream->bytes)
+        return true;
+    if (p->tx_head != stream->start + stream->done / chunk)
+        return false;
+    p->tx_head = stream->start + (stream->bytes + chunk - 1) / chunk;
+    stream->done = stream->bytes;
+    return true;
+}
