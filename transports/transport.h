@@ -21,11 +21,20 @@
  * and signals with plain stores itself (store-release of the signal), and
  * calls wake() afterwards.
  *
- * Sleeping. wait_fd() is a descriptor that becomes readable when a signal
- * arrived, a wake() was called by a peer, or a peer was lost, after arm()
- * said OK. The pattern, which loses no wake-up:
+ * Sleeping. wait_fd() is a descriptor, the same one for the context's life,
+ * that becomes readable when a signal arrived, a wake() was called by a peer,
+ * or a peer was lost, after arm() said OK. It may also become readable for
+ * nothing. The pattern, which loses no wake-up:
  *
  *     arm(); check the condition; poll(wait_fd); disarm(); progress();
+ *
+ * Loss. What a peer signalled before it went must be found before its loss is
+ * believed: progress(), then look at the signals, then ask alive().
+ *
+ * Lifetime. Endpoints, registrations and remotes that are left at close() go
+ * with the context. A peer may be in the middle of a put, or hold a map, when
+ * we dereg() or close(); the memory itself therefore goes only when
+ * shunt_transport_memory.done says so.
  */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
@@ -68,11 +77,21 @@ struct shunt_transport_host {
     const struct shunt_transport *(*find)(const char *name);
 };
 
-/* Memory to register; fd >= 0: shared memory whose byte 0 is at addr. */
+/* Memory to register. */
 struct shunt_transport_memory {
     void *addr;
     size_t bytes;
+    /* >= 0: a memfd made with MFD_ALLOW_SEALING whose byte 0 is at addr.
+     * Borrowed for the call of reg(), which seals its size. -1: none. */
     int fd;
+    /*
+     * Called once, with `arg`, when no peer touches the memory at `addr` any
+     * more: by dereg() or close(), or later, from a peer's release() or
+     * close() on the peer's thread (ranks may be threads that share one
+     * mapping). It must not call the transport. NULL: nothing to do.
+     */
+    void (*done)(void *arg);
+    void *arg;
 };
 
 struct shunt_transport_params {
@@ -128,20 +147,25 @@ struct shunt_transport {
     enum shunt_status (*open)(const struct shunt_transport_params *params,
                               struct shunt_transport_ctx **ctx, char *why,
                               size_t why_len);
-    /* Frees the context and all that is left of it. Local, never waits.
+    /* Frees the context and all that is left of it; puts that were not
+     * flushed may be lost. Local; waits for nothing but a copy that a peer's
+     * get() is in the middle of: after close(), no peer reads our memory
+     * but what `done` was not called for. NULL is allowed.
      * Peers see this rank as having left (alive() false, left() true). */
     void (*close)(struct shunt_transport_ctx *ctx);
     /* The text of the last error of this context. */
     const char *(*error)(const struct shunt_transport_ctx *ctx);
 
-    /* This context's address, which the bootstrap carries to every peer. */
+    /* This context's address, which the bootstrap carries to every peer.
+     * `*len`: room in, bytes written out. */
     enum shunt_status (*address)(struct shunt_transport_ctx *ctx, void *blob,
                                  size_t *len);
     /*
      * Reach a peer (never ourselves). `*ep` is made by the first call; called
      * again while SHUNT_IN_PROGRESS. OK only once it is known that both sides
      * reach each other. SHUNT_ERR_UNSUPPORTED: tried, and it cannot be
-     * reached (another host).
+     * reached (another host), on both sides alike. The peer's connect() and
+     * progress() are needed as well as ours: keep calling both while waiting.
      */
     enum shunt_status (*connect)(struct shunt_transport_ctx *ctx, int peer,
                                  const void *blob, size_t len,
@@ -150,10 +174,12 @@ struct shunt_transport {
     unsigned (*caps)(const struct shunt_transport_ep *ep);
 
     /*
-     * Register memory; `key` goes to the peers, who import() it. Needs every
-     * connect() done. Import is only asked for keys of the peer of `ep`, and
-     * while the registration lives; it may need the peer's reg() to have been
-     * made, not any further action of it.
+     * Register memory; `key` goes to the peers, who import() it, each at most
+     * once. Needs every connect() done. SHUNT_ERR_UNSUPPORTED: memory of this
+     * kind cannot be made reachable (no fd).
+     * Import is only asked for keys of the peer of `ep`, and while the
+     * registration lives. SHUNT_IN_PROGRESS: not here yet; progress(), and
+     * call again (the peer may have to progress() too when sockets are full).
      */
     enum shunt_status (*reg)(struct shunt_transport_ctx *ctx,
                              const struct shunt_transport_memory *memory,
@@ -167,16 +193,21 @@ struct shunt_transport {
     void (*release)(struct shunt_transport_ep *ep,
                     struct shunt_transport_remote *remote);
     /* The peer's memory as a pointer; NULL: not with this transport. Valid
-     * until release(), also after the peer died. */
+     * until release() or close(), also after the peer left or died. */
     void *(*map)(struct shunt_transport_ep *ep,
                  struct shunt_transport_remote *remote);
 
-    /* See the memory model above. SHUNT_IN_PROGRESS: no room; progress() and
-     * call again. Errors: SHUNT_ERR_PEER. */
+    /* See the memory model above. A signal wakes the peer, like wake().
+     * SHUNT_IN_PROGRESS: no room; progress() and call again. Errors:
+     * SHUNT_ERR_PEER; SHUNT_ERR_INVALID, outside the remote memory (nothing
+     * was written). */
     enum shunt_status (*put)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_put *put);
     /* Read `bytes` of the peer's memory at its address `address`. Done on
-     * return. SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET. */
+     * return. SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET;
+     * SHUNT_ERR_INVALID: the peer has no such memory (where it is a thread of
+     * this process: a crash, as with any bad pointer); SHUNT_ERR_PEER: gone.
+     * After an error `local` is unspecified. */
     enum shunt_status (*get)(struct shunt_transport_ep *ep, uint64_t address,
                              void *local, size_t bytes);
     /* Everything put to this peer so far has been delivered (OK), or not yet
@@ -192,8 +223,9 @@ struct shunt_transport {
     /* OK: may sleep. SHUNT_IN_PROGRESS: something is there already. */
     enum shunt_status (*arm)(struct shunt_transport_ctx *ctx);
     void (*disarm)(struct shunt_transport_ctx *ctx);
-    /* As known by the last progress(): false once the peer is gone, however
-     * it went; what it had signalled before is visible by then. */
+    /* As known by the last progress(), and unchanged until the next: false
+     * once the peer is gone, however it went; what it had signalled before is
+     * visible by then. */
     bool (*alive)(const struct shunt_transport_ep *ep);
     /* False `alive`, and it closed in order (no crash). */
     bool (*left)(const struct shunt_transport_ep *ep);
