@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of environment variables, and how their values are read.
+ */
+#include "env.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+
+/* Keep it in the order in which a user would look for things. */
+static const struct shunti_env_row rows[] = {
+    /* What to see. */
+    {"SHUNT_LOG", SHUNTI_ENV_STRING, "off", NULL,
+     "Level of messages: off, error, warn, info or debug; other levels for "
+     "some subsystems after commas: 'info,shm=debug'.",
+     false},
+    {"SHUNT_LOG_FILE", SHUNTI_ENV_STRING, NULL, NULL,
+     "File for messages instead of stderr; %r is the rank, %p the process id.",
+     false},
+    {"SHUNT_TRACE", SHUNTI_ENV_STRING, NULL, NULL,
+     "Write a timeline for Perfetto or chrome://tracing to this file, one for "
+     "each rank; %r is the rank, %p the process id.",
+     false},
+    /* How ranks meet. */
+    {"SHUNT_TIMEOUT", SHUNTI_ENV_NUMBER, "120", NULL,
+     "Seconds to wait for a rank that neither arrives nor is known to be gone, "
+     "before a call fails.",
+     false},
+    {"SHUNT_HOST", SHUNTI_ENV_STRING, NULL, NULL,
+     "Where the ranks meet: an address, host name or interface of the process "
+     "that makes the id, or of rank 0 when a launcher started us.",
+     false},
+    {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
+     "TCP port to meet at; auto: any free one, or MASTER_PORT + 1.", false},
+    {"SHUNT_SECRET", SHUNTI_ENV_STRING, NULL, NULL,
+     "A text that all ranks of a launched job share and nobody else knows: it "
+     "keeps strangers out. Without it, the job's identifiers stand in, which "
+     "others may guess.",
+     true},
+    {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
+     "Name of the node this rank is on; ranks with different names do not share "
+     "memory, also on one host.",
+     false},
+    /* Transports. */
+    {"SHUNT_TRANSPORTS", SHUNTI_ENV_STRING, NULL, NULL,
+     "Transports to use, best first ('shm'), or not to use ('^inproc'); "
+     "'fault+shm' wraps one in another. Unset: all that work, by score.",
+     false},
+    {"SHUNT_PLUGIN_PATH", SHUNTI_ENV_STRING, NULL, NULL,
+     "Folders to look for transports in, before those of the installation; "
+     "separated by colons.",
+     false},
+    {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off",
+     "Read memory that is no window straight out of the other process "
+     "(process_vm_readv), where the kernel allows it.",
+     false},
+    {"SHUNT_FAULT", SHUNTI_ENV_STRING, NULL, NULL,
+     "What the fault transport does to the one it wraps, for tests: "
+     "'delay=50us,nomap'.",
+     false},
+    /* How calls wait and move data. */
+    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
+     "Who advances operations: the caller, in test and wait, or a thread of "
+     "each communicator as well.",
+     false},
+    {"SHUNT_SPIN", SHUNTI_ENV_NUMBER, "auto", NULL,
+     "Microseconds to spin in a wait before sleeping; auto: few when there are "
+     "more ranks than CPUs.",
+     false},
+    {"SHUNT_EAGER", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes up to which a message travels inside its announcement.", false},
+};
+
+const struct shunti_env_row *shunti_env_rows(size_t *count)
+{
+    *count = sizeof(rows) / sizeof(rows[0]);
+    return rows;
+}
+
+static const struct shunti_env_row *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (!strcmp(rows[i].name, name))
+            return &rows[i];
+    return NULL;
+}
+
+const char *shunti_env_raw(const char *name)
+{
+    return find(name) ? secure_getenv(name) : NULL;
+}
+
+/* -- values ------------------------------------------------------------------ */
+
+bool shunti_parse_size(const char *text, size_t *bytes)
+{
+    unsigned long long value;
+    unsigned shift = 0;
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (errno)
+        return false;
+    switch (tolower((unsigned char)*end)) {
+    case 'k':
+        shift = 10;
+        break;
+    case 'm':
+        shift = 20;
+        break;
+    case 'g':
+        shift = 30;
+        break;
+    default:
+        break;
+    }
+    end += shift != 0;
+    if (shift && tolower((unsigned char)*end) == 'i') /* KiB */
+        end++;
+    if (tolower((unsigned char)*end) == 'b')
+        end++;
+    /* The largest value is taken: it stands for "auto". */
+    if (*end || value >= SIZE_MAX >> shift)
+        return false;
+    *bytes = (size_t)value << shift;
+    return true;
+}
+
+/* Digits and a point: strtod() would ask the program's locale. */
+static bool parse_number(const char *text, double *value)
+{
+    double scale = 1;
+    bool digits = false, point = false;
+
+    *value = 0;
+    for (; *text; text++) {
+        if (*text == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (!isdigit((unsigned char)*text))
+            return false;
+        digits = true;
+        *value = *value * 10 + (*text - '0');
+        if (point)
+            scale *= 10;
+    }
+    *value /= scale;
+    return digits && isfinite(*value);
+}
+
+static bool parse_bool(const char *text, bool *value)
+{
+    static const char *const words[][2] = {
+        {"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        for (int is = 0; is < 2; is++) {
+            if (!strcasecmp(text, words[i][is])) {
+                *value = is;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool among(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+
+    while (*choices) {
+        size_t len = strcspn(choices, "|");
+
+        if (len == n && !memcmp(choices, text, n))
+            return true;
+        choices += len;
+        choices += *choices == '|';
+    }
+    return false;
+}
+
+bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
+{
+    double number;
+    size_t bytes;
+    bool boolean;
+
+    switch (row->type) {
+    case SHUNTI_ENV_STRING:
+        return true;
+    case SHUNTI_ENV_CHOICE:
+        return among(row->choices, text);
+    case SHUNTI_ENV_BOOL:
+        return parse_bool(text, &boolean);
+    case SHUNTI_ENV_SIZE:
+        return !strcmp(text, "auto") || shunti_parse_size(text, &bytes);
+    case SHUNTI_ENV_NUMBER:
+        return !strcmp(text, "auto") || parse_number(text, &number);
+    }
+    return false;
+}
+
+static const char *what_it_is(const struct shunti_env_row *row)
+{
+    switch (row->type) {
+    case SHUNTI_ENV_STRING:
+        return "a text";
+    case SHUNTI_ENV_CHOICE:
+        return row->choices;
+    case SHUNTI_ENV_BOOL:
+        return "yes or no";
+    case SHUNTI_ENV_SIZE:
+        return "bytes (64k, 1m), or auto";
+    case SHUNTI_ENV_NUMBER:
+        return "a number, not negative, or auto";
+    }
+    return "";
+}
+
+/* The text that counts: the environment's if it makes sense, else the
+ * default. */
+static const char *value_of(const char *name, enum shunti_env_type type)
+{
+    const struct shunti_env_row *row = find(name);
+    const char *text;
+
+    assert(row && row->type == type);
+    if (!row || row->type != type)
+        return NULL;
+    text = secure_getenv(name);
+    if (!text || !*text)
+        return row->fallback;
+    if (shunti_env_valid(row, text))
+        return text;
+    shunti_warn("env", "%s='%s' is ignored: it takes %s; using %s", name,
+                row->secret ? "..." : text, what_it_is(row),
+                row->fallback ? row->fallback : "none");
+    return row->fallback;
+}
+
+const char *shunti_env_string(const char *name)
+{
+    return value_of(name, SHUNTI_ENV_STRING);
+}
+
+const char *shunti_env_choice(const char *name)
+{
+    return value_of(name, SHUNTI_ENV_CHOICE);
+}
+
+bool shunti_env_bool(const char *name)
+{
+    const char *text = value_of(name, SHUNTI_ENV_BOOL);
+    bool value = false;
+
+    if (text)
+        parse_bool(text, &value);
+    return value;
+}
+
+size_t shunti_env_size(const char *name)
+{
+    const char *text = value_of(name, SHUNTI_ENV_SIZE);
+    size_t bytes;
+
+    if (!text || !shunti_parse_size(text, &bytes))
+        return SHUNTI_ENV_AUTO;
+    return bytes;
+}
+
+double shunti_env_number(const char *name)
+{
+    const char *text = value_of(name, SHUNTI_ENV_NUMBER);
+    double value;
+
+    if (!text || !parse_number(text, &value))
+        return -1;
+    return value;
+}
+
+bool shunti_env_is_set(const char *name)
+{
+    const char *text = shunti_env_raw(name);
+
+    assert(find(name));
+    return text && *text;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Status texts, and where the sentences of failures are kept.
+ */
+#include "error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "log.h"
+
+static _Thread_local char thread_text[1024];
+
+const char *shunt_strerror(enum shunt_status status)
+{
+    switch (status) {
+    case SHUNT_OK:
+        return "success";
+    case SHUNT_IN_PROGRESS:
+        return "not finished yet";
+    case SHUNT_ERR_INVALID:
+        return "invalid argument";
+    case SHUNT_ERR_MISMATCH:
+        return "ranks disagree";
+    case SHUNT_ERR_REMOTE:
+        return "the call failed on another rank";
+    case SHUNT_ERR_MEMORY:
+        return "out of memory";
+    case SHUNT_ERR_SYSTEM:
+        return "the operating system refused";
+    case SHUNT_ERR_PEER:
+        return "a rank is gone";
+    case SHUNT_ERR_TIMEOUT:
+        return "a rank did not arrive in time";
+    case SHUNT_ERR_ABORTED:
+        return "the communicator was aborted";
+    case SHUNT_ERR_UNSUPPORTED:
+        return "not supported here";
+    case SHUNT_ERR_OVERFLOW:
+        return "a buffer is too small";
+    case SHUNT_ERR_BUSY:
+        return "too many operations in flight";
+    }
+    return "unknown status";
+}
+
+const char *shunt_last_error(const struct shunt_comm *comm)
+{
+    const char *text = thread_text;
+    size_t len;
+
+    /* The buffer is the communicator's, but reading does not change it. */
+    if (comm)
+        text = shunti_comm_error_buffer((struct shunt_comm *)comm, &len);
+    return text[0] ? text : "no error";
+}
+
+enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
+                              const char *format, ...)
+{
+    int saved = errno;
+    char text[sizeof(thread_text)]; /* the arguments may be in the buffer */
+    char *buffer = thread_text;
+    size_t len = sizeof(thread_text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+
+    if (comm)
+        buffer = shunti_comm_error_buffer(comm, &len);
+    if (len > sizeof(text))
+        len = sizeof(text);
+    if (len) {
+        memcpy(buffer, text, len);
+        buffer[len - 1] = '\0';
+    }
+    shunti_debug("error", "%s: %s", shunt_strerror(status), text);
+    errno = saved;
+    return status;
+}

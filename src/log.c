@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The logger. A message takes a mutex, formats on the stack, and is written
+ * by one write(2): messages are rare, and readers of interleaved ranks
+ * matter more than the writer's microsecond.
+ */
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "env.h"
+
+#define RULES_MAX 16
+#define UNREAD INT_MAX
+
+atomic_int shunti_log_threshold = UNREAD;
+
+static const char *const level_names[] = {"off", "error", "warn", "info",
+                                          "debug"};
+
+struct rule {
+    char subsystem[24];
+    int level;
+};
+
+/* All under `lock`. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int base_level;
+static struct rule rules[RULES_MAX];
+static size_t nrules;
+static int log_fd = -1;      /* SHUNT_LOG_FILE, once it is open */
+static int log_fd_rank = -1; /* the rank in its name */
+static bool log_fd_failed;
+
+static atomic_int process_rank = -1;
+static _Thread_local int thread_rank = -1;
+static _Thread_local bool thread_rank_set;
+
+static int level_of(const char *word, size_t len)
+{
+    for (int i = SHUNTI_LOG_OFF; i <= SHUNTI_LOG_DEBUG; i++)
+        if (strlen(level_names[i]) == len && !memcmp(level_names[i], word, len))
+            return i;
+    return -1;
+}
+
+/* One "level" or "subsystem=level"; false: neither. */
+static bool parse_word(const char *word, size_t len)
+{
+    const char *equals = memchr(word, '=', len);
+    int level;
+
+    if (!equals) {
+        level = level_of(word, len);
+        if (level < 0)
+            return false;
+        base_level = level;
+        return true;
+    }
+
+    size_t name = (size_t)(equals - word);
+
+    level = level_of(equals + 1, len - name - 1);
+    if (level < 0 || !name || name >= sizeof(rules[0].subsystem) ||
+        nrules == RULES_MAX)
+        return false;
+    memcpy(rules[nrules].subsystem, word, name);
+    rules[nrules].subsystem[name] = '\0';
+    rules[nrules++].level = level;
+    return true;
+}
+
+/* Fills the rules from SHUNT_LOG; the part that was not understood, or NULL. */
+static const char *read_rules(void)
+{
+    const char *text = shunti_env_raw("SHUNT_LOG");
+    const char *bad = NULL;
+    int threshold;
+
+    base_level = SHUNTI_LOG_OFF;
+    nrules = 0;
+    while (text && *text) {
+        size_t len = strcspn(text, ",");
+
+        if (!parse_word(text, len) && !bad)
+            bad = text;
+        text += len;
+        text += *text == ',';
+    }
+    /* Somebody who misspells a level wants to read something. */
+    if (bad && base_level < SHUNTI_LOG_WARN)
+        base_level = SHUNTI_LOG_WARN;
+
+    threshold = base_level;
+    for (size_t i = 0; i < nrules; i++)
+        if (rules[i].level > threshold)
+            threshold = rules[i].level;
+    atomic_store_explicit(&shunti_log_threshold, threshold,
+                          memory_order_relaxed);
+    return bad;
+}
+
+static int level_for(const char *subsystem)
+{
+    for (size_t i = nrules; i-- > 0;) /* the last word on it counts */
+        if (!strcmp(rules[i].subsystem, subsystem))
+            return rules[i].level;
+    return base_level;
+}
+
+bool shunti_expand_path(const char *pattern, int rank, char *path,
+                        unsigned long len)
+{
+    size_t used = 0;
+
+    for (const char *p = pattern; *p; p++) {
+        char piece[16] = {*p, '\0'};
+        size_t n;
+
+        if (*p == '%' && p[1] == 'r') {
+            if (rank >= 0)
+                snprintf(piece, sizeof(piece), "%d", rank);
+            else
+                strcpy(piece, "x");
+            p++;
+        } else if (*p == '%' && p[1] == 'p') {
+            snprintf(piece, sizeof(piece), "%ld", (long)getpid());
+            p++;
+        } else if (*p == '%' && p[1] == '%') {
+            p++;
+        }
+        n = strlen(piece);
+        if (used + n >= len)
+            return false;
+        memcpy(path + used, piece, n);
+        used += n;
+    }
+    if (!len)
+        return false;
+    path[used] = '\0';
+    return true;
+}
+
+/* Where to write to: the file as soon as it can be named, else stderr. */
+static int log_target(void)
+{
+    const char *pattern = shunti_env_raw("SHUNT_LOG_FILE");
+    int rank = atomic_load_explicit(&process_rank, memory_order_relaxed);
+    char path[PATH_MAX];
+
+    if (!pattern || !*pattern || log_fd_failed)
+        return STDERR_FILENO;
+    if (log_fd >= 0 && (rank == log_fd_rank || !strstr(pattern, "%r")))
+        return log_fd;
+
+    /* First message, or the rank has become known. */
+    if (log_fd >= 0)
+        close(log_fd);
+    log_fd = -1;
+    log_fd_rank = rank;
+    if (shunti_expand_path(pattern, rank, path, sizeof(path)))
+        log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log_fd >= 0)
+        return log_fd;
+    log_fd_failed = true;
+    dprintf(STDERR_FILENO,
+            "shunt: cannot write SHUNT_LOG_FILE '%s' (%s); logging here\n",
+            pattern, strerror(errno));
+    return STDERR_FILENO;
+}
+
+static void write_line(int level, const char *subsystem, const char *format,
+                       va_list args)
+{
+    char line[1024], who[32] = "";
+    int rank = thread_rank_set
+                   ? thread_rank
+                   : atomic_load_explicit(&process_rank, memory_order_relaxed);
+    size_t len, head;
+    struct timespec now;
+    struct tm tm = {0};
+    int n;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &tm);
+    if (rank >= 0)
+        snprintf(who, sizeof(who), " rank %d", rank);
+    n = snprintf(line, sizeof(line),
+                 "%02d:%02d:%02d.%03ld shunt[%ld]%s %s %s: ", tm.tm_hour,
+                 tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000, (long)getpid(),
+                 who, level_names[level], subsystem);
+    head = n < 0 ? 0 : (size_t)n;
+    if (head >= sizeof(line))
+        head = sizeof(line) - 1;
+    n = vsnprintf(line + head, sizeof(line) - head, format, args);
+    len = head + (n < 0 ? 0 : (size_t)n);
+    if (len >= sizeof(line)) {
+        len = sizeof(line) - 1;
+        memcpy(line + len - 3, "...", 3);
+    }
+    for (size_t i = 0; i < len; i++) /* one message, one line */
+        if ((unsigned char)line[i] < ' ')
+            line[i] = ' ';
+    line[len++] = '\n';
+
+    /* A log that cannot be written is no reason to fail. */
+    if (write(log_target(), line, len) < 0)
+        return;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+write_direct(int level, const char *subsystem, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    write_line(level, subsystem, format, args);
+    va_end(args);
+}
+
+static void ensure_read(void)
+{
+    const char *bad;
+
+    if (atomic_load_explicit(&shunti_log_threshold, memory_order_relaxed) !=
+        UNREAD)
+        return;
+    bad = read_rules();
+    if (bad)
+        write_direct(SHUNTI_LOG_WARN, "log",
+                     "SHUNT_LOG: '%.*s' is not understood; it is a level (off, "
+                     "error, warn, info, debug) or subsystem=level, separated "
+                     "by commas",
+                     (int)strcspn(bad, ","), bad);
+}
+
+bool shunti_log_wanted(enum shunti_log_level level, const char *subsystem)
+{
+    int saved = errno;
+    bool wanted;
+
+    pthread_mutex_lock(&lock);
+    ensure_read();
+    wanted = (int)level <= level_for(subsystem);
+    pthread_mutex_unlock(&lock);
+    errno = saved;
+    return wanted;
+}
+
+void shunti_log_write(enum shunti_log_level level, const char *subsystem,
+                      const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+
+    if (level < SHUNTI_LOG_ERROR || level > SHUNTI_LOG_DEBUG)
+        return;
+    va_start(args, format);
+    pthread_mutex_lock(&lock);
+    ensure_read();
+    if ((int)level <= level_for(subsystem))
+        write_line((int)level, subsystem, format, args);
+    pthread_mutex_unlock(&lock);
+    va_end(args);
+    errno = saved;
+}
+
+void shunti_log_set_rank(int rank)
+{
+    int none = -1;
+
+    thread_rank = rank;
+    thread_rank_set = true;
+    if (rank >= 0)
+        atomic_compare_exchange_strong_explicit(&process_rank, &none, rank,
+                                                memory_order_relaxed,
+                                                memory_order_relaxed);
+}
+
+void shunti_log_reset(void)
+{
+    pthread_mutex_lock(&lock);
+    if (log_fd >= 0)
+        close(log_fd);
+    log_fd = -1;
+    log_fd_rank = -1;
+    log_fd_failed = false;
+    thread_rank_set = false;
+    atomic_store_explicit(&process_rank, -1, memory_order_relaxed);
+    atomic_store_explicit(&shunti_log_threshold, UNREAD, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}

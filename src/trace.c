@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The trace writer.
+ *
+ * Events gather in a buffer for each rank. Writing it out is one pwrite(2) of
+ * the events and a closing bracket, at the place of the bracket before: so the
+ * file is a whole JSON array at every moment, whatever kills the process.
+ *
+ * The format: "Trace Event Format", Google, 2016, JSON array form.
+ */
+#include "trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "env.h"
+#include "log.h"
+
+#define BUFFER_BYTES ((size_t)64 << 10)
+#define EVENT_MAX ((size_t)1024)
+#define TAIL "\n]\n"
+#define TAIL_BYTES (sizeof(TAIL) - 1)
+#define FLUSH_NS 500000000u
+
+struct writer {
+    struct writer *next;
+    int rank;
+    int fd; /* -1: gave up */
+    off_t offset;
+    uint64_t written_ns;
+    size_t used;
+    char buffer[BUFFER_BYTES + TAIL_BYTES];
+};
+
+atomic_int shunti_trace_state = -1;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct writer *writers; /* under lock */
+
+bool shunti_trace_enabled_slow(void)
+{
+    int state =
+        atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
+
+    if (state < 0) { /* whoever comes first; all find the same */
+        state = shunti_env_is_set("SHUNT_TRACE");
+        atomic_store_explicit(&shunti_trace_state, state,
+                              memory_order_relaxed);
+    }
+    return state > 0;
+}
+
+static struct writer *find(int rank)
+{
+    for (struct writer *w = writers; w; w = w->next)
+        if (w->rank == rank)
+            return w;
+    return NULL;
+}
+
+static void write_out(struct writer *w)
+{
+    size_t done = 0, bytes;
+
+    if (w->fd < 0 || !w->used)
+        return;
+    bytes = w->used;
+    memcpy(w->buffer + bytes, TAIL, TAIL_BYTES);
+    while (done < bytes + TAIL_BYTES) {
+        ssize_t n = pwrite(w->fd, w->buffer + done, bytes + TAIL_BYTES - done,
+                           w->offset + (off_t)done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            shunti_warn("trace", "cannot write the trace of rank %d: %s; it "
+                        "ends here", w->rank, strerror(errno));
+            close(w->fd);
+            w->fd = -1;
+            return;
+        }
+        done += (size_t)n;
+    }
+    w->offset += (off_t)bytes;
+    w->used = 0;
+    w->written_ns = shunti_now_ns();
+}
+
+/* -- events ------------------------------------------------------------------- */
+
+/* Text for inside a JSON string. */
+static void escape(const char *text, char *out, size_t len)
+{
+    size_t used = 0;
+
+    for (; *text && used + 7 < len; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\') {
+            out[used++] = '\\';
+            out[used++] = (char)c;
+        } else if (c < ' ') {
+            used += (size_t)snprintf(out + used, len - used, "\\u%04x", c);
+        } else {
+            out[used++] = (char)c;
+        }
+    }
+    out[used] = '\0';
+}
+
+static long thread_id(void)
+{
+    static _Thread_local long id;
+
+    if (!id)
+        id = syscall(SYS_gettid);
+    return id;
+}
+
+/*
+ * An event: what all have, then `more` (",\"dur\":1.5"), then the arguments.
+ */
+static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
+                const char *more, const char *args)
+{
+    char text[EVENT_MAX], escaped[128];
+    int n;
+
+    escape(name, escaped, sizeof(escaped));
+    n = snprintf(text, sizeof(text),
+                 "%s{\"name\":\"%s\",\"ph\":\"%c\",\"pid\":%d,\"tid\":%ld,"
+                 "\"ts\":%llu.%03u%s,\"args\":{%s}}",
+                 w->offset || w->used ? ",\n" : "[\n", escaped, phase, w->rank,
+                 thread_id(), (unsigned long long)(t_ns / 1000),
+                 (unsigned)(t_ns % 1000), more, args ? args : "");
+    if (n < 0 || (size_t)n >= sizeof(text)) {
+        if (args) /* too long: better without them than not at all */
+            add(w, name, phase, t_ns, more, NULL);
+        return;
+    }
+    if (w->used + (size_t)n > BUFFER_BYTES)
+        write_out(w);
+    if (w->fd < 0)
+        return;
+    memcpy(w->buffer + w->used, text, (size_t)n);
+    w->used += (size_t)n;
+}
+
+static void record(int rank, const char *name, char phase, uint64_t t_ns,
+                   const char *more, const char *args)
+{
+    struct writer *w;
+
+    if (!shunti_trace_enabled())
+        return;
+    pthread_mutex_lock(&lock);
+    w = find(rank);
+    if (w && w->fd >= 0) {
+        add(w, name, phase, t_ns, more, args);
+        if (shunti_now_ns() - w->written_ns > FLUSH_NS)
+            write_out(w);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_trace_span(int rank, const char *name, uint64_t t0_ns,
+                       uint64_t t1_ns, const char *args_json)
+{
+    uint64_t ns = t1_ns > t0_ns ? t1_ns - t0_ns : 0;
+    char more[48];
+
+    snprintf(more, sizeof(more), ",\"dur\":%llu.%03u",
+             (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+    record(rank, name, 'X', t0_ns, more, args_json);
+}
+
+void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
+                          const char *args_json)
+{
+    record(rank, name, 'i', t_ns, ",\"s\":\"t\"", args_json);
+}
+
+void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
+                          double value)
+{
+    char args[64];
+
+    /* JSON has no infinities; a counter of one is a bug elsewhere. */
+    if (!(value - value == 0))
+        return;
+    snprintf(args, sizeof(args), "\"value\":%.17g", value);
+    for (char *c = args; *c; c++) /* whatever the program's locale says */
+        *c = *c == ',' ? '.' : *c;
+    record(rank, name, 'C', t_ns, "", args);
+}
+
+void shunti_trace_thread(int rank, const char *name)
+{
+    char args[160], escaped[128];
+
+    escape(name, escaped, sizeof(escaped));
+    snprintf(args, sizeof(args), "\"name\":\"%s\"", escaped);
+    record(rank, "thread_name", 'M', 0, "", args);
+}
+
+/* -- files -------------------------------------------------------------------- */
+
+static int open_file(int rank, int nranks)
+{
+    const char *wish = shunti_env_string("SHUNT_TRACE");
+    char pattern[PATH_MAX], path[PATH_MAX];
+    const char *rest = strstr(wish ? wish : "", "%r") || nranks == 1 ? "" : ".%r";
+    int fd = -1;
+
+    errno = ENAMETOOLONG;
+    if (snprintf(pattern, sizeof(pattern), "%s%s", wish ? wish : "", rest) <
+            (int)sizeof(pattern) &&
+        shunti_expand_path(pattern, rank, path, sizeof(path)))
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        shunti_warn("trace", "cannot write SHUNT_TRACE '%s': %s; no trace of "
+                    "rank %d", wish ? wish : "", strerror(errno), rank);
+    return fd;
+}
+
+void shunti_trace_begin(int rank, int nranks)
+{
+    struct writer *w;
+    char args[96];
+
+    if (!shunti_trace_enabled())
+        return;
+    pthread_mutex_lock(&lock);
+    if (!find(rank)) {
+        w = malloc(sizeof(*w)); /* only the buffer's used part is read */
+        if (w) {
+            w->rank = rank;
+            w->offset = 0;
+            w->used = 0;
+            w->fd = open_file(rank, nranks);
+            w->written_ns = shunti_now_ns();
+            w->next = writers;
+            writers = w;
+            snprintf(args, sizeof(args), "\"name\":\"rank %d of %d (pid %ld)\"",
+                     rank, nranks, (long)getpid());
+            add(w, "process_name", 'M', 0, "", args);
+            snprintf(args, sizeof(args), "\"sort_index\":%d", rank);
+            add(w, "process_sort_index", 'M', 0, "", args);
+            write_out(w);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_trace_flush(int rank)
+{
+    struct writer *w;
+
+    if (!shunti_trace_enabled())
+        return;
+    pthread_mutex_lock(&lock);
+    w = find(rank);
+    if (w)
+        write_out(w);
+    pthread_mutex_unlock(&lock);
+}
+
+static void close_all(void)
+{
+    pthread_mutex_lock(&lock);
+    while (writers) {
+        struct writer *w = writers;
+
+        writers = w->next;
+        write_out(w);
+        if (w->fd >= 0)
+            close(w->fd);
+        free(w);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_trace_reset(void)
+{
+    close_all();
+    atomic_store_explicit(&shunti_trace_state, -1, memory_order_relaxed);
+}
+
+/* At exit, and before the library is unloaded. */
+__attribute__((destructor)) static void finish(void)
+{
+    close_all();
+}
