@@ -19,31 +19,28 @@
 // One thread, one poll(): signals come through a signalfd, deadlines through
 // poll's timeout.
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <shunt/version.h>
+
+#include "ranks_env.h"
 
 #define MAX_RANKS 4096
 #define LINE_BYTES 65536 /* a longer line is written in pieces */
@@ -101,6 +98,7 @@ static double phase_ends; /* when to go on to the next phase */
 static double job_ends;
 static int signal_fd = -1;
 static bool output_lost;
+static struct ranks_env ranks_env;
 
 static double now(void)
 {
@@ -434,73 +432,18 @@ static bool take_output(struct stream *s)
 
 /* -- the ranks' start ------------------------------------------------------ */
 
-/*
- * Reserve a TCP port of 127.0.0.1 for rank 0 to listen on. The socket stays
- * open, bound, and does not listen: a second binder that says SO_REUSEADDR, as
- * every server does, gets the port, while other launchers, who look without it,
- * do not. Ports that the system hands out by itself are left alone.
- */
-static int reserve_port(void)
+/* In the new process: say who it is. */
+static void set_environment(int rank)
 {
-    for (int attempt = 0; attempt < 1000; attempt++) {
-        struct sockaddr_in address = {
-            .sin_family = AF_INET,
-            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-        };
-        uint16_t random = 0;
-        int one = 1;
-        int port;
-        int fd;
+    struct rank_variables variables;
 
-        if (getrandom(&random, sizeof(random), 0) < 0)
-            break;
-        port = 20000 + random % 12000;
-        address.sin_port = htons((uint16_t)port);
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            break;
-        if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
-            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-            return port;
-        }
-        close(fd);
+    ranks_env_of(&ranks_env, rank, options.ranks, &variables);
+    for (int i = 0; i < RANK_VARIABLES; i++) {
+        char *equals = strchr(variables.text[i], '=');
+
+        *equals = '\0';
+        setenv(variables.text[i], equals + 1, 1);
     }
-    return -1;
-}
-
-static void set_number(const char *name, int value)
-{
-    char text[16];
-
-    snprintf(text, sizeof(text), "%d", value);
-    setenv(name, text, 1);
-}
-
-/* What all ranks have in common. */
-static bool set_environment(void)
-{
-    unsigned char secret[32];
-    char hex[2 * sizeof(secret) + 1];
-    int master_port = reserve_port();
-    int shunt_port = reserve_port();
-
-    if (master_port < 0 || shunt_port < 0) {
-        say("no free TCP port on 127.0.0.1");
-        return false;
-    }
-    if (getrandom(secret, sizeof(secret), 0) != sizeof(secret)) {
-        say("no random numbers: %s", strerror(errno));
-        return false;
-    }
-    for (size_t i = 0; i < sizeof(secret); i++)
-        snprintf(hex + 2 * i, 3, "%02x", secret[i]);
-    setenv("SHUNT_SECRET", hex, 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set_number("MASTER_PORT", master_port);
-    set_number("SHUNT_PORT", shunt_port);
-    set_number("WORLD_SIZE", options.ranks);
-    set_number("LOCAL_WORLD_SIZE", options.ranks);
-    return true;
 }
 
 /* Pin this process to the rank-th of the cores that we may use. */
@@ -550,8 +493,7 @@ static void become_rank(int rank, const int out[2], int error_fd,
         dup2(out[0], STDOUT_FILENO);
         dup2(out[1], STDERR_FILENO);
     }
-    set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank);
+    set_environment(rank);
     if (options.bind)
         bind_core(rank);
     signal(SIGPIPE, SIG_DFL);
@@ -666,7 +608,8 @@ static bool start_ranks(void)
         return false;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (!set_environment()) {
+    if (!ranks_env_init(&ranks_env)) {
+        say("no TCP port, or no random numbers: %s", strerror(errno));
         status = EXIT_LAUNCH;
         return false;
     }

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The main function of rank programs, and ranks as threads.
+
+#include "rank_main.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/status.h>
+
+#define WATCHDOG_S 60.0
+#define WATCHDOG_STATUS 99
+#define SKIPPED 77
+
+static _Thread_local int this_rank = -1;
+
+int rank_self(void)
+{
+    return this_rank;
+}
+
+void rank_say(const char *format, ...)
+{
+    va_list args;
+
+    flockfile(stdout);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+    funlockfile(stdout);
+}
+
+int rank_fail(const char *file, int line, const char *what, const char *format,
+              ...)
+{
+    va_list args;
+
+    flockfile(stderr);
+    fprintf(stderr, "%s:%d: rank %d: %s: ", file, line, this_rank, what);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+    return 1;
+}
+
+const char *rank_why(const struct shunt_comm *comm, enum shunt_status status)
+{
+    static _Thread_local char text[1024];
+
+    snprintf(text, sizeof(text), "\"%s\" (%d): %s", shunt_strerror(status),
+             (int)status, status < 0 ? shunt_last_error(comm) : "");
+    return text;
+}
+
+/* Run a case on a communicator that stands, and end that in good order. */
+static int run_with(const struct rank_case *c, struct rank *self)
+{
+    int failed;
+
+    this_rank = self->rank;
+    failed = c->run(self);
+    if (self->comm && failed) {
+        /* The others must not wait for us until their time is out. */
+        shunt_comm_abort(self->comm);
+    } else if (self->comm && !c->breaks_comm) {
+        enum shunt_status st = shunt_comm_finish(self->comm);
+
+        if (st != SHUNT_OK)
+            failed = rank_fail(__FILE__, __LINE__, "shunt_comm_finish", "%s",
+                               rank_why(self->comm, st));
+    }
+    shunt_comm_destroy(self->comm);
+    self->comm = NULL;
+    return failed;
+}
+
+/* -- processes ------------------------------------------------------------- */
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : otherwise;
+}
+
+static int run_process(const struct rank_case *c, int argc, char **argv)
+{
+    struct rank self = {
+        .rank = number("RANK", 0),
+        .size = number("WORLD_SIZE", 1),
+        .argc = argc,
+        .argv = argv,
+    };
+
+    this_rank = self.rank;
+    if (!c->no_comm) {
+        enum shunt_status st = shunt_comm_create_env(NULL, &self.comm);
+
+        if (st != SHUNT_OK)
+            return rank_fail(__FILE__, __LINE__, "shunt_comm_create_env", "%s",
+                             rank_why(NULL, st));
+        self.rank = shunt_comm_rank(self.comm);
+        self.size = shunt_comm_size(self.comm);
+    }
+    return run_with(c, &self);
+}
+
+/* -- threads --------------------------------------------------------------- */
+
+struct rank_group {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int running;
+    const struct rank_case *what;
+    struct shunt_id id;
+    struct shunt_comm_config config;
+};
+
+struct member {
+    pthread_t thread;
+    struct rank self;
+    int failed;
+};
+
+static void *run_member(void *arg)
+{
+    struct member *m = arg;
+    struct rank_group *g = m->self.group;
+    enum shunt_status st = SHUNT_OK;
+
+    this_rank = m->self.rank;
+    m->failed = 1;
+    if (!g->what->no_comm)
+        st = shunt_comm_create(&g->id, m->self.size, m->self.rank, &g->config,
+                               &m->self.comm);
+    if (st == SHUNT_OK)
+        m->failed = run_with(g->what, &m->self);
+    else
+        rank_fail(__FILE__, __LINE__, "shunt_comm_create", "%s",
+                  rank_why(NULL, st));
+
+    pthread_mutex_lock(&g->lock);
+    g->running--;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* Wait until no rank runs; at the deadline end the process. */
+static void watch(struct rank_group *g, double timeout_s)
+{
+    struct timespec until;
+    int error = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)timeout_s + 1;
+    pthread_mutex_lock(&g->lock);
+    while (g->running > 0 && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&g->changed, &g->lock, &until);
+    if (g->running > 0) {
+        fprintf(stderr, "%s: %d ranks not back after %g s\n",
+                g->what->name ? g->what->name : "ranks", g->running, timeout_s);
+        fflush(NULL);
+        _exit(WATCHDOG_STATUS);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+static int run_threads(const struct rank_case *c, int n, int argc, char **argv)
+{
+    struct rank_group g = {
+        .what = c,
+        .config = SHUNT_COMM_CONFIG_INIT,
+    };
+    struct member *members = calloc((size_t)n, sizeof(*members));
+    pthread_condattr_t attributes;
+    enum shunt_status st = SHUNT_OK;
+    bool id = !c->no_comm || c->wants_id;
+    int started = 0;
+    int failed = 0;
+
+    if (!members)
+        abort();
+    g.config.transports = "inproc";
+    if (id)
+        st = shunt_id_create(&g.id);
+    if (st != SHUNT_OK) {
+        free(members);
+        return rank_fail(__FILE__, __LINE__, "shunt_id_create", "%s",
+                         rank_why(NULL, st));
+    }
+    pthread_mutex_init(&g.lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&g.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+
+    g.running = n;
+    for (int i = 0; i < n; i++) {
+        members[i].self = (struct rank){
+            .rank = i,
+            .size = n,
+            .threads = true,
+            .argc = argc,
+            .argv = argv,
+            .id = id ? &g.id : NULL,
+            .config = &g.config,
+            .group = &g,
+        };
+        if (pthread_create(&members[i].thread, NULL, run_member, &members[i]) !=
+            0)
+            abort();
+        started++;
+    }
+    watch(&g, c->timeout_s > 0 ? c->timeout_s : WATCHDOG_S);
+    for (int i = 0; i < started; i++) {
+        pthread_join(members[i].thread, NULL);
+        failed += members[i].failed != 0;
+    }
+    pthread_cond_destroy(&g.changed);
+    pthread_mutex_destroy(&g.lock);
+    free(members);
+    return failed;
+}
+
+int rank_threads_run(int n, int (*run)(const struct rank *self),
+                     double timeout_s)
+{
+    const struct rank_case c = {
+        .name = "ranks", .run = run, .timeout_s = timeout_s};
+
+    return run_threads(&c, n, 0, NULL);
+}
+
+/* -- command line ---------------------------------------------------------- */
+
+static bool fits(const struct rank_case *c, int n)
+{
+    return !c->no_threads && n >= c->min_ranks &&
+           (c->max_ranks == 0 || n <= c->max_ranks);
+}
+
+/* Every case in turn, told in TAP. */
+static int run_all(const struct rank_case *cases, int n)
+{
+    int count = 0;
+    int failures = 0;
+
+    while (cases[count].name)
+        count++;
+    printf("1..%d\n", count);
+    for (int i = 0; i < count; i++) {
+        if (!fits(&cases[i], n)) {
+            printf("ok %d - %s # SKIP not for %d threads\n", i + 1,
+                   cases[i].name, n);
+        } else {
+            int failed = run_threads(&cases[i], n, 0, NULL);
+
+            printf("%s %d - %s\n", failed ? "not ok" : "ok", i + 1,
+                   cases[i].name);
+            failures += failed != 0;
+        }
+        fflush(stdout);
+    }
+    return failures ? 1 : 0;
+}
+
+static const struct rank_case *find(const struct rank_case *cases,
+                                    const char *name)
+{
+    for (; cases->name; cases++)
+        if (strcmp(cases->name, name) == 0)
+            return cases;
+    return NULL;
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr,
+            "usage: %s CASE [ARG...]\n"
+            "       %s --threads N [CASE [ARG...]]\n"
+            "       %s --list\n",
+            program, program, program);
+    return 2;
+}
+
+int rank_main(int argc, char **argv, const struct rank_case *cases)
+{
+    const struct rank_case *c;
+    int threads = 0;
+    int at = 1;
+
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (c = cases; c->name; c++)
+            puts(c->name);
+        return 0;
+    }
+    if (argc >= 3 && strcmp(argv[1], "--threads") == 0) {
+        threads = atoi(argv[2]);
+        if (threads < 1)
+            return usage(argv[0]);
+        at = 3;
+        if (at == argc)
+            return run_all(cases, threads);
+    }
+    if (at >= argc)
+        return usage(argv[0]);
+    c = find(cases, argv[at]);
+    if (!c) {
+        fprintf(stderr, "%s: no case \"%s\"; see --list\n", argv[0], argv[at]);
+        return 2;
+    }
+    at++;
+    if (threads == 0)
+        return run_process(c, argc - at, argv + at) ? 1 : 0;
+    if (!fits(c, threads)) {
+        fprintf(stderr, "%s: not for %d threads\n", c->name, threads);
+        return SKIPPED;
+    }
+    return run_threads(c, threads, argc - at, argv + at) ? 1 : 0;
+}
