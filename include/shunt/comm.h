@@ -22,6 +22,7 @@
 extern "C" {
 #endif
 
+/** Bytes of a struct shunt_id. */
 #define SHUNT_ID_BYTES 128
 
 /**
@@ -30,7 +31,7 @@ extern "C" {
  * who does not prove to know the secret does not get in. Keep it private.
  */
 struct shunt_id {
-    unsigned char bytes[SHUNT_ID_BYTES];
+    unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy them all */
 };
 
 /** Options of a communicator; zero means the default (environment, then
@@ -44,6 +45,7 @@ struct shunt_comm_config {
     const char *name;       /* for logs and traces; NULL: none */
 };
 
+/** The defaults: nothing said but the size. */
 #define SHUNT_COMM_CONFIG_INIT {sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0}
 
 /**

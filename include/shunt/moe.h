@@ -57,8 +57,8 @@ enum shunt_moe_drop {
 
 /** A further rank that holds `expert`, besides its place in `placement`. */
 struct shunt_moe_replica {
-    int32_t expert;
-    int32_t rank;
+    int32_t expert; /* 0 .. experts - 1 */
+    int32_t rank;   /* 0 .. nranks - 1; not the expert's place already */
 };
 
 /**
@@ -74,17 +74,17 @@ struct shunt_moe_config {
     int topk;                /* K, >= 1 */
     size_t max_tokens;       /* of one rank in one plan */
     enum shunt_moe_weights weights; /* required */
-    enum shunt_moe_wire wire;
+    enum shunt_moe_wire wire; /* what travels in dispatch */
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
                                 copy on itself, else on its node, else by turn */
-    size_t nreplicas;
+    size_t nreplicas;        /* entries of replicas */
     size_t row_align;        /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
     int plans_in_flight;     /* plans that may exist at once; 0: 4, min 2 */
     double capacity_factor;  /* 0: dropless. c > 0: of each (rank, expert) keep
                                 ceil(c * tokens * topk / experts) */
-    enum shunt_moe_drop drop;
+    enum shunt_moe_drop drop; /* what goes when capacity is exceeded */
     int pad_to_capacity;     /* 1: each (rank, expert) takes its full capacity
                                 in rows, zero-padded (even shapes) */
     int tree_ranks;          /* combine adds experts in groups, as if placed
@@ -92,6 +92,7 @@ struct shunt_moe_config {
                                 the real number or equal); 0: real placement */
 };
 
+/** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
 #define SHUNT_MOE_CONFIG_INIT {sizeof(struct shunt_moe_config), 0, \
     SHUNT_BF16, 0, 0, 0, (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, \
     0, 0, 0, 0, 0, 0, SHUNT_MOE_DROP_POSITION, 0, 0}
