@@ -26,16 +26,14 @@ help:
 
 train:
 	scripts/deps --train
-	scripts/configure build-train -Dtrain=enabled -Dtests=disabled \
-	    -Dperf=disabled -Dmpi=disabled -Ddocs=disabled -Dexamples=disabled \
-	    -Dcblas=disabled
-	ninja -C build-train
-	build-train/tools/shunt-run -n $(RANKS) --live \
-	    build-train/moe/train/shunt-train $(ARGS)
+	[ -f build/build.ninja ] || meson setup build -Dtrain=enabled
+	ninja -C build training
+	build/tools/shunt-run -n $(RANKS) --live \
+	    build/moe/train/shunt-train $(ARGS)
 
 build:
 	scripts/deps
-	scripts/configure build -Dtests=enabled
+	scripts/configure build -Dtests=enabled -Dtrain=enabled
 	ninja -C build
 
 test:
@@ -58,8 +56,9 @@ perf: build
 
 docs:
 	scripts/deps
-	scripts/configure build -Dtests=enabled
+	scripts/configure build -Dtests=enabled -Dtrain=enabled
 	ninja -C build docs/html
+	@echo build/docs/html/index.html
 
 install: build
 	meson configure build -Dprefix=$(PREFIX)
@@ -72,7 +71,7 @@ format-check:
 	scripts/format --check
 
 clean:
-	rm -rf build build-train build-asan build-tsan
+	rm -rf build build-asan build-tsan
 
 .PHONY: help train build test check check-sanitize perf docs install format \
         format-check clean
