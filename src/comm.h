@@ -18,6 +18,8 @@
 
 #include "transport.h"
 
+struct shunti_deferred_put;
+struct shunti_segment;
 struct shunti_window;
 struct shunt_request;
 
@@ -81,18 +83,21 @@ struct shunt_comm {
     struct shunti_layout layout;
     struct shunti_tunables tune;
     unsigned char *control;    /* ours */
-    int control_fd;
+    struct shunti_segment *control_segment;
 
     uint64_t next_seq;         /* number of the next operation, from 1 */
     uint64_t completed;        /* all up to here are finished */
     struct shunt_request *active, **active_tail;
     struct shunt_request *spare;   /* finished ones to be used again */
     size_t spare_state;            /* their state bytes */
-    uint64_t events;           /* notes, acks, chunks seen: progress happened */
+    bool progressing;          /* inside shunti_progress() */
+    uint64_t finished_count;   /* operations finished: progress happened */
+    uint64_t last_event_ns;    /* last time a peer woke us, for timeouts */
+    unsigned tests;            /* shunt_test() calls, for looking around */
 
     struct shunti_window **windows; /* by id; holes are NULL */
     size_t nwindows;
-    struct shunti_put **deferred_tail, *deferred; /* puts to be retried */
+    struct shunti_deferred_put *deferred, **deferred_tail; /* to be retried */
 
     double timeout;
     unsigned spin_ns;
@@ -113,8 +118,28 @@ struct shunt_comm {
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];
-    char error[512];
+    char transports[128];      /* as configured, for those made from us */
+    char node_name[64];
+    char failure_text[400];    /* of `failure` */
+    char error[512];           /* of the last call */
 };
+
+/* --- birth (birth.c) --- */
+
+/* A communicator of one rank, or of the ranks that meet at `id`. */
+enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
+                                    int rank,
+                                    const struct shunt_comm_config *config,
+                                    struct shunt_comm **comm);
+
+/* The control window's layout for so many ranks. */
+void shunti_layout_compute(struct shunti_layout *layout, int nranks,
+                           const struct shunti_tunables *tune);
+
+/* --- progress thread (progress.c) --- */
+
+enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm);
+void shunti_progress_thread_stop(struct shunt_comm *comm);
 
 /* The communicator is over: `lost` a rank or -1. Tells every peer. Keeps the
  * first failure. Returns the failure's status. */
@@ -138,5 +163,14 @@ void shunti_comm_leave(struct shunt_comm *comm);
 void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
                         const void *local, size_t bytes, size_t signal_offset,
                         uint64_t value);
+/* Register a segment with an open transport, which then counts as a user. */
+enum shunt_status shunti_context_register(struct shunti_context *context,
+                                          struct shunti_segment *segment,
+                                          void *key, size_t *key_len,
+                                          struct shunt_transport_reg **reg);
+/* Try again what the transport had no room for. */
+void shunti_control_retry(struct shunt_comm *comm);
+/* Forget what could not be put; at the end. */
+void shunti_control_forget(struct shunt_comm *comm);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "comm.h"
-#include "request.h"
+#include "note.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {

@@ -16,6 +16,7 @@
 #include <shunt/memory.h>
 
 struct shunt_comm;
+struct shunti_segment;
 struct shunt_transport_reg;
 struct shunt_transport_remote;
 
@@ -23,7 +24,7 @@ struct shunti_window {
     uint32_t id;
     unsigned char *addr; /* our part, NULL if we have none */
     size_t bytes;
-    int fd;
+    struct shunti_segment *segment;
     struct shunt_transport_reg **reg; /* (ncontexts) */
     struct shunti_window_peer {
         size_t bytes; /* of the peer's part */
@@ -46,6 +47,9 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
 /* A window by its number, or NULL. */
 struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
                                           uint64_t id);
+
+/* Free all of them, with the communicator. Local. */
+void shunti_windows_destroy(struct shunt_comm *comm);
 
 /* Can this rank address every peer's windows by pointer? (Not with put-only
  * transports.) The same answer on every rank. */

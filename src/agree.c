@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Agreement; see agree.h. One note from each rank to each. */
+#include "agree.h"
+
+#include "comm.h"
+#include "note.h"
+
+struct agreement {
+    int mine;
+    int posted;   /* peers (rank + 1 .. ) told so far */
+    int heard;    /* likewise */
+    int bad_rank; /* a rank that failed, and its status */
+    int bad;
+};
+
+static struct agreement *state_of(const struct shunt_request *request)
+{
+    return (struct agreement *)(void *)(uintptr_t)request->state;
+}
+
+static int nth_peer(const struct shunt_comm *comm, int i)
+{
+    return (comm->rank + 1 + i) % comm->nranks;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct agreement *state = state_of(request);
+    struct shunt_comm *comm = request->comm;
+    const int peers = comm->nranks - 1;
+
+    while (state->posted < peers) {
+        int peer = nth_peer(comm, state->posted);
+        struct shunti_note *note;
+
+        if (!shunti_note_room(request, peer))
+            break;
+        note = shunti_note_compose(request, peer);
+        note->way = SHUNTI_WAY_NONE;
+        note->bytes = 0;
+        note->status = state->mine;
+        shunti_note_send(request, peer, note, 0);
+        state->posted++;
+    }
+    while (state->heard < peers) {
+        int peer = nth_peer(comm, state->heard);
+        const struct shunti_note *note = shunti_note_arrived(request, peer);
+
+        if (!note)
+            break;
+        if (!shunti_note_bad(request, peer) && note->status && !state->bad) {
+            state->bad = (int)note->status;
+            state->bad_rank = peer;
+        }
+        state->heard++;
+    }
+    if (state->posted < peers || state->heard < peers)
+        return SHUNT_IN_PROGRESS;
+    if (state->mine)
+        return (enum shunt_status)state->mine;
+    if (state->bad)
+        return shunti_request_error(
+            request, SHUNT_ERR_REMOTE, "%s: failed on rank %d: %s",
+            shunti_kind_name(request->signature >> 24), state->bad_rank,
+            shunt_strerror((enum shunt_status)state->bad));
+    return SHUNT_OK;
+}
+
+/* Peers are told and heard in the order rank + 1, rank + 2, ... */
+static bool awaits(const struct shunt_request *request, int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+    int i = (peer - comm->rank - 1 + comm->nranks) % comm->nranks;
+
+    return i >= state_of(request)->heard || i >= state_of(request)->posted;
+}
+
+static const struct shunti_class agree_class = {
+    .name = "agree",
+    .step = step,
+    .awaits = awaits,
+};
+
+enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine)
+{
+    struct shunt_request *request;
+    enum shunt_status st;
+
+    st = shunti_request_create(comm, &agree_class,
+                               SHUNTI_SIGNATURE(kind, 0, 0, 0),
+                               sizeof(struct agreement), &request);
+    if (st)
+        return st;
+    state_of(request)->mine = (int)mine;
+    return shunti_request_launch(request, NULL);
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Agreement: every rank says how it fared, and all learn of any failure. */
+#ifndef SHUNTI_AGREE_H
+#define SHUNTI_AGREE_H
+
+#include <stdint.h>
+
+#include <shunt/status.h>
+
+struct shunt_comm;
+
+/*
+ * Collective and blocking; a barrier, too.
+ *
+ * kind  what is agreed on (enum shunti_kind), for the error text.
+ * mine  this rank's status.
+ *
+ * Returns SHUNT_OK if every rank is well; `mine` if it is not; otherwise
+ * SHUNT_ERR_REMOTE with a text that names the rank.
+ */
+enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine);
+
+#endif

@@ -1,0 +1,825 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Birth of a communicator, in five rounds of the bootstrap's all-gather:
+ *
+ *   1  who and where: place, node name, transports; rank 0's tunables hold
+ *   2  the addresses of every transport; then each pair connects by the first
+ *      transport (in rank 0's order) that both have and that really reaches
+ *   3  who reached whom and how: from it follow the nodes
+ *   4  the keys of the control windows; then each imports its peers'
+ *   5  all is well
+ *
+ * Every round carries each rank's status, so that one rank's trouble is an
+ * error on all, with a text that names it.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "bootstrap.h"
+#include "comm.h"
+#include "env.h"
+#include "error.h"
+#include "launch.h"
+#include "log.h"
+#include "note.h"
+#include "plugin.h"
+#include "segment.h"
+#include "topology.h"
+#include "trace.h"
+
+#define PROTOCOL 1
+#define PAGE 4096u
+#define SHRINK_BYTES 1024u
+
+struct birth {
+    struct shunt_comm *comm;
+    struct shunti_bootstrap *bootstrap; /* NULL with one rank */
+    const struct shunt_comm_config *config;
+    struct shunti_candidates candidates; /* ours; context i is item i */
+    struct shunti_place *places;         /* (nranks) */
+    struct shunti_blobs introductions;   /* (nranks) struct introduction */
+    double timeout;
+};
+
+/* Head of every blob. */
+struct blob_head {
+    int32_t status;
+    char text[252];
+};
+
+/* --- rounds ------------------------------------------------------------------- */
+
+/* Gather a blob that begins with a blob_head; any rank's failure fails all. */
+static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
+                                    size_t len, enum shunt_status status,
+                                    struct shunti_blobs *all)
+{
+    enum shunt_status st;
+    int r;
+
+    mine->status = status;
+    if (status)
+        snprintf(mine->text, sizeof(mine->text), "%.250s",
+                 shunt_last_error(NULL));
+    st = shunti_bootstrap_allgather(b->bootstrap, mine, len, all);
+    if (st)
+        return st;
+    if (status)
+        return status;
+    for (r = 0; r < b->comm->nranks; r++) {
+        const struct blob_head *theirs = all->data[r];
+
+        if (all->len[r] < sizeof(*theirs))
+            return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                               "rank %d speaks another protocol", r);
+        if (theirs->status)
+            return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %.250s", r,
+                               theirs->text);
+    }
+    return SHUNT_OK;
+}
+
+/* --- round 1: who and where ------------------------------------------------------ */
+
+struct introduction {
+    struct blob_head head;
+    uint32_t protocol;
+    uint32_t candidates;
+    struct shunti_place place;
+    struct shunti_tunables tune;
+    char node[64];
+    char transport[SHUNTI_TRANSPORTS_MAX][32]; /* names, in order */
+};
+
+static size_t size_or(const char *name, size_t fallback)
+{
+    size_t value = shunti_env_size(name);
+
+    return value == SHUNTI_ENV_AUTO ? fallback : value;
+}
+
+static size_t clamp(size_t value, size_t low, size_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+static void choose_tunables(struct shunti_tunables *tune)
+{
+    /* Measured: docs/performance.md. Inbox and ring are memory of each pair. */
+    tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
+    tune->chunk = clamp(size_or("SHUNT_CHUNK", 16384), 1024, 1 << 24);
+    tune->chunks = clamp(size_or("SHUNT_CHUNKS", 16), 2, 4096);
+    tune->read_min = size_or("SHUNT_READ_MIN", 4 << 20);
+    tune->eager = (tune->eager + 63) & ~(size_t)63;
+    tune->chunk = (tune->chunk + 63) & ~(size_t)63;
+}
+
+static enum shunt_status introduce(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    const char *spec = b->config->transports ? b->config->transports
+                                             : shunti_env_string("SHUNT_TRANSPORTS");
+    const char *node =
+        b->config->node ? b->config->node : shunti_env_string("SHUNT_NODE");
+    struct introduction *mine = calloc(1, sizeof(*mine));
+    struct shunti_blobs all = {0};
+    enum shunt_status st = SHUNT_OK;
+    size_t i;
+    int r;
+
+    if (!mine)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    if (comm->nranks > 1)
+        st = shunti_transport_candidates(spec, &b->candidates);
+    mine->protocol = PROTOCOL;
+    mine->candidates = (uint32_t)b->candidates.count;
+    for (i = 0; i < b->candidates.count; i++)
+        snprintf(mine->transport[i], sizeof(mine->transport[i]), "%.31s",
+                 b->candidates.item[i].transport->name);
+    shunti_place_here(&mine->place);
+    choose_tunables(&mine->tune);
+    snprintf(mine->node, sizeof(mine->node), "%.63s", node ? node : "");
+    if (comm->nranks == 1) {
+        comm->tune = mine->tune;
+        b->places[0] = mine->place;
+        free(mine);
+        return st;
+    }
+    st = round_trip(b, &mine->head, sizeof(*mine), st, &all);
+    for (r = 0; !st && r < comm->nranks; r++) {
+        const struct introduction *theirs = all.data[r];
+
+        if (all.len[r] != sizeof(*theirs) || theirs->protocol != PROTOCOL)
+            st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                             "rank %d has another version of the library", r);
+        else
+            b->places[r] = theirs->place;
+    }
+    if (!st) {
+        comm->tune = ((const struct introduction *)all.data[0])->tune;
+        b->introductions = all;
+        memset(&all, 0, sizeof(all));
+    }
+    shunti_blobs_finish(&all);
+    free(mine);
+    return st;
+}
+
+static const struct introduction *introduction_of(const struct birth *b, int r)
+{
+    return b->introductions.data[r];
+}
+
+/* --- round 2: addresses, connections ---------------------------------------------- */
+
+struct address {
+    char transport[32];
+    uint64_t len;
+    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+};
+
+static enum shunt_status open_contexts(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    struct shunt_transport_params params = {
+        .host = shunti_transport_host(),
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+    };
+    char why[256];
+    size_t i;
+
+    memcpy(params.secret, comm->secret, sizeof(params.secret));
+    comm->contexts = calloc(b->candidates.count + 1, sizeof(*comm->contexts));
+    if (!comm->contexts)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    for (i = 0; i < b->candidates.count; i++) {
+        struct shunti_context *context = &comm->contexts[i];
+        enum shunt_status st;
+
+        context->transport = b->candidates.item[i].transport;
+        params.options = b->candidates.item[i].options;
+        why[0] = 0;
+        st = context->transport->open(&params, &context->ctx, why,
+                                      sizeof(why));
+        if (st)
+            return shunti_fail(NULL, st, "open transport %s: %s",
+                               context->transport->name, why);
+        comm->ncontexts = i + 1;
+    }
+    return SHUNT_OK;
+}
+
+/* Our context of the transport `name`, or -1. */
+static int context_by_name(const struct shunt_comm *comm, const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < comm->ncontexts; i++)
+        if (!strcmp(comm->contexts[i].transport->name, name))
+            return (int)i;
+    return -1;
+}
+
+static bool rank_has(const struct birth *b, int rank, const char *name)
+{
+    const struct introduction *intro = introduction_of(b, rank);
+    uint32_t i;
+
+    for (i = 0; i < intro->candidates && i < SHUNTI_TRANSPORTS_MAX; i++)
+        if (!strcmp(intro->transport[i], name))
+            return true;
+    return false;
+}
+
+/* One peer's way through the candidates. */
+struct courtship {
+    uint32_t next; /* in rank 0's list */
+    bool done;
+};
+
+static const struct address *find_address(const struct shunti_blobs *all,
+                                          int rank, const char *name)
+{
+    const unsigned char *data = all->data[rank];
+    size_t count =
+        (all->len[rank] - sizeof(struct blob_head)) / sizeof(struct address);
+    const struct address *a =
+        (const struct address *)(const void *)(data + sizeof(struct blob_head));
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (!strncmp(a[i].transport, name, sizeof(a[i].transport)) &&
+            a[i].len <= sizeof(a[i].blob))
+            return &a[i];
+    return NULL;
+}
+
+static void describe_link(struct shunti_peer *p)
+{
+    snprintf(p->how, sizeof(p->how), "%s (%s%s)", p->transport->name,
+             p->caps & SHUNT_TRANSPORT_MAP ? "map" : "put",
+             p->caps & SHUNT_TRANSPORT_GET ? ", read" : "");
+}
+
+/* Try a little further to reach `peer`. */
+static enum shunt_status court(struct birth *b, int peer,
+                               const struct shunti_blobs *addresses,
+                               struct courtship *c)
+{
+    struct shunt_comm *comm = b->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const struct introduction *first = introduction_of(b, 0);
+
+    while (c->next < first->candidates) {
+        const char *name = first->transport[c->next];
+        int i = context_by_name(comm, name);
+        const struct address *a = find_address(addresses, peer, name);
+        enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+        if (i >= 0 && a && rank_has(b, peer, name)) {
+            struct shunti_context *context = &comm->contexts[i];
+
+            st = context->transport->connect(context->ctx, peer, a->blob,
+                                             (size_t)a->len, &p->ep);
+            if (st == SHUNT_IN_PROGRESS)
+                return st;
+            if (!st) {
+                p->transport = context->transport;
+                p->context = context;
+                p->caps = context->transport->caps(p->ep);
+                describe_link(p);
+                c->done = true;
+                return SHUNT_OK;
+            }
+            shunti_info("comm", "%s does not reach rank %d: %s", name, peer,
+                        context->transport->error(context->ctx));
+            if (st != SHUNT_ERR_UNSUPPORTED)
+                return shunti_fail(NULL, st, "%s to rank %d: %s", name, peer,
+                                   context->transport->error(context->ctx));
+        }
+        p->ep = NULL;
+        c->next++;
+    }
+    return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                       "no transport reaches rank %d (%s) from rank %d (%s): "
+                       "SHUNT_LOG=info tells what was tried",
+                       peer, b->places[peer].host, comm->rank,
+                       b->places[comm->rank].host);
+}
+
+/* Sleep until a transport has something, or a little while. */
+static void nap(struct shunt_comm *comm)
+{
+    struct pollfd fds[SHUNTI_TRANSPORTS_MAX];
+    nfds_t n = 0;
+    size_t i;
+    bool go = true;
+
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+
+        if (c->transport->arm(c->ctx))
+            go = false;
+        fds[n].fd = c->transport->wait_fd(c->ctx);
+        fds[n++].events = POLLIN;
+    }
+    if (go)
+        poll(fds, n, 2);
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+
+        c->transport->disarm(c->ctx);
+        c->transport->progress(c->ctx);
+    }
+}
+
+static enum shunt_status connect_all(struct birth *b,
+                                     const struct shunti_blobs *addresses)
+{
+    struct shunt_comm *comm = b->comm;
+    struct courtship *c = calloc((size_t)comm->nranks, sizeof(*c));
+    uint64_t deadline = shunti_now_ns() + (uint64_t)(b->timeout * 1e9);
+    enum shunt_status st = SHUNT_OK;
+    int left = comm->nranks - 1, r;
+
+    if (!c)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    while (left) {
+        int waiting = -1;
+
+        for (r = 0; r < comm->nranks; r++) {
+            if (r == comm->rank || c[r].done)
+                continue;
+            st = court(b, r, addresses, &c[r]);
+            if (st == SHUNT_OK)
+                left--;
+            else if (st == SHUNT_IN_PROGRESS)
+                waiting = r;
+            else
+                goto out;
+        }
+        if (left && shunti_now_ns() > deadline) {
+            st = shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                             "rank %d did not connect in %g s", waiting,
+                             b->timeout);
+            goto out;
+        }
+        if (left)
+            nap(comm);
+    }
+    st = SHUNT_OK;
+out:
+    free(c);
+    return st;
+}
+
+static enum shunt_status reach_peers(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    size_t count = b->candidates.count, i, len;
+    struct shunti_blobs all = {0};
+    struct blob_head *mine;
+    struct address *a;
+    enum shunt_status st;
+
+    len = sizeof(*mine) + count * sizeof(*a);
+    mine = calloc(1, len);
+    if (!mine)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    a = (struct address *)(void *)(mine + 1);
+    st = open_contexts(b);
+    for (i = 0; !st && i < count; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+        size_t blob_len = sizeof(a[i].blob);
+
+        snprintf(a[i].transport, sizeof(a[i].transport), "%.31s",
+                 c->transport->name);
+        st = c->transport->address(c->ctx, a[i].blob, &blob_len);
+        a[i].len = blob_len;
+        if (st)
+            shunti_fail(NULL, st, "address of %s: %s", c->transport->name,
+                        c->transport->error(c->ctx));
+    }
+    st = round_trip(b, mine, len, st, &all);
+    if (!st)
+        st = connect_all(b, &all);
+    shunti_blobs_finish(&all);
+    free(mine);
+    return st;
+}
+
+/* --- round 3: nodes ------------------------------------------------------------------ */
+
+static int root_of(const int *parent, int r)
+{
+    while (parent[r] != r)
+        r = parent[r];
+    return r;
+}
+
+/* Same node: mapped, and not told otherwise; or told so by name. */
+static bool node_mates(const struct birth *b, const struct shunti_blobs *reach,
+                       int i, int j)
+{
+    const struct introduction *a = introduction_of(b, i);
+    const struct introduction *c = introduction_of(b, j);
+    const unsigned char *caps =
+        (const unsigned char *)reach->data[i] + sizeof(struct blob_head);
+
+    if (strcmp(a->node, c->node))
+        return false;
+    return a->node[0] || caps[j] & SHUNT_TRANSPORT_MAP;
+}
+
+/* Number the nodes by their lowest rank, and their ranks by locality. */
+static void number_nodes(struct birth *b, const int *parent)
+{
+    struct shunt_comm *comm = b->comm;
+    int r, o;
+
+    comm->nodes = 0;
+    for (r = 0; r < comm->nranks; r++) {
+        int root = root_of(parent, r);
+
+        comm->peers[r].node =
+            root == r ? comm->nodes++ : comm->peers[root].node;
+    }
+    for (r = 0; r < comm->nranks; r++) {
+        int local = 0;
+
+        for (o = 0; o < comm->nranks; o++) {
+            int order;
+
+            if (o == r || comm->peers[o].node != comm->peers[r].node)
+                continue;
+            order = shunti_place_compare(&b->places[o], &b->places[r]);
+            local += order < 0 || (order == 0 && o < r);
+        }
+        comm->peers[r].local = local;
+    }
+    comm->node = comm->peers[comm->rank].node;
+    comm->local_rank = comm->peers[comm->rank].local;
+    comm->local_size = 0;
+    for (r = 0; r < comm->nranks; r++)
+        comm->local_size += comm->peers[r].node == comm->node;
+}
+
+/* More ranks on this host than CPUs for them: spinning would hurt. */
+static void find_oversubscription(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    size_t n = comm->nranks > 0 ? (size_t)comm->nranks : 0, count = 0;
+    struct shunti_place *here = calloc(n, sizeof(*here));
+    int r;
+
+    comm->oversubscribed = true;
+    if (!here)
+        return;
+    for (r = 0; r < comm->nranks; r++)
+        if (shunti_place_same_host(&b->places[r], &b->places[comm->rank]))
+            here[count++] = b->places[r];
+    comm->oversubscribed = (int)count > shunti_places_cpus(here, count);
+    free(here);
+}
+
+static enum shunt_status find_nodes(struct birth *b, enum shunt_status status)
+{
+    struct shunt_comm *comm = b->comm;
+    size_t n = (size_t)comm->nranks;
+    struct blob_head *mine = calloc(1, sizeof(*mine) + n);
+    int *parent = calloc(n, sizeof(*parent));
+    struct shunti_blobs all = {0};
+    enum shunt_status st = SHUNT_ERR_MEMORY;
+    unsigned char *caps;
+    int i, j;
+
+    if (!mine || !parent) {
+        shunti_fail(NULL, st, "no memory");
+        goto out;
+    }
+    caps = (unsigned char *)(mine + 1);
+    for (i = 0; i < comm->nranks; i++)
+        caps[i] = (unsigned char)comm->peers[i].caps;
+    st = round_trip(b, mine, sizeof(*mine) + n, status, &all);
+    if (st)
+        goto out;
+    comm->all_mapped = true;
+    for (i = 0; i < comm->nranks; i++)
+        parent[i] = i;
+    for (i = 0; i < comm->nranks; i++) {
+        caps = (unsigned char *)all.data[i] + sizeof(*mine);
+        for (j = 0; j < comm->nranks; j++) {
+            int a = root_of(parent, i), c = root_of(parent, j);
+
+            if (i == j)
+                continue;
+            if (!(caps[j] & SHUNT_TRANSPORT_MAP))
+                comm->all_mapped = false;
+            if (a != c && node_mates(b, &all, i, j))
+                parent[a < c ? c : a] = a < c ? a : c;
+        }
+    }
+    number_nodes(b, parent);
+    find_oversubscription(b);
+out:
+    shunti_blobs_finish(&all);
+    free(parent);
+    free(mine);
+    return st;
+}
+
+/* --- round 4: control windows ----------------------------------------------------------- */
+
+struct key {
+    char transport[32];
+    uint64_t len;
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+};
+
+static size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+void shunti_layout_compute(struct shunti_layout *l, int nranks,
+                           const struct shunti_tunables *tune)
+{
+    size_t n = (size_t)nranks;
+
+    memset(l, 0, sizeof(*l));
+    l->eager = tune->eager;
+    l->chunk = tune->chunk;
+    l->chunks = (unsigned)tune->chunks;
+    l->completed = 0;
+    l->abort = 64;
+    l->shrink = 128;
+    l->inbox = round_up(l->shrink + SHRINK_BYTES, PAGE);
+    l->slot_bytes = sizeof(struct shunti_note) + l->eager;
+    l->inbox_stride = SHUNTI_DEPTH * l->slot_bytes;
+    l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
+    l->ack_stride = round_up(SHUNTI_DEPTH * 8, 64);
+    l->words = round_up(l->acks + n * l->ack_stride, PAGE);
+    l->word_stride = SHUNTI_WORDS * 64;
+    l->ring = round_up(l->words + n * l->word_stride, PAGE);
+    l->ring_stride = l->chunk * l->chunks;
+    l->bytes = round_up(l->ring + n * l->ring_stride, PAGE);
+}
+
+static enum shunt_status make_control(struct shunt_comm *comm)
+{
+    shunti_layout_compute(&comm->layout, comm->nranks, &comm->tune);
+    comm->control_segment =
+        shunti_segment_create("shunt-control", comm->layout.bytes);
+    if (!comm->control_segment)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY,
+                           "control window of %zu bytes: %s",
+                           comm->layout.bytes, strerror(errno));
+    comm->control = comm->control_segment->addr;
+    return SHUNT_OK;
+}
+
+static const struct key *find_key(const struct shunti_blobs *all, int rank,
+                                  const char *name)
+{
+    const unsigned char *data = all->data[rank];
+    const struct key *k =
+        (const struct key *)(const void *)(data + sizeof(struct blob_head));
+    size_t count =
+        (all->len[rank] - sizeof(struct blob_head)) / sizeof(struct key);
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (!strncmp(k[i].transport, name, sizeof(k[i].transport)) &&
+            k[i].len <= sizeof(k[i].key))
+            return &k[i];
+    return NULL;
+}
+
+static enum shunt_status import_control(struct birth *b, int peer,
+                                        const struct shunti_blobs *all)
+{
+    struct shunt_comm *comm = b->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const struct key *k = find_key(all, peer, p->transport->name);
+    uint64_t deadline = shunti_now_ns() + (uint64_t)(b->timeout * 1e9);
+    enum shunt_status st;
+
+    if (!k)
+        return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                           "rank %d sent no key for %s", peer,
+                           p->transport->name);
+    for (;;) {
+        st = p->transport->import(p->ep, k->key, (size_t)k->len,
+                                  &p->control_remote);
+        if (st != SHUNT_IN_PROGRESS)
+            break;
+        if (shunti_now_ns() > deadline)
+            return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                               "rank %d's control window did not come", peer);
+        nap(comm);
+    }
+    if (st)
+        return shunti_fail(NULL, st, "control window of rank %d: %s", peer,
+                           p->transport->error(p->context->ctx));
+    if (p->caps & SHUNT_TRANSPORT_MAP) {
+        p->control = p->transport->map(p->ep, p->control_remote);
+    } else {
+        p->outbox = calloc(1, comm->layout.inbox_stride +
+                                  comm->layout.ring_stride);
+        if (!p->outbox)
+            return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status share_control(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    size_t len = sizeof(struct blob_head) + comm->ncontexts * sizeof(struct key);
+    struct blob_head *mine = calloc(1, len);
+    struct shunti_blobs all = {0};
+    enum shunt_status st;
+    struct key *k;
+    size_t i;
+    int r;
+
+    if (!mine)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    k = (struct key *)(void *)(mine + 1);
+    st = make_control(comm);
+    for (i = 0; !st && i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+        size_t key_len = sizeof(k[i].key);
+
+        snprintf(k[i].transport, sizeof(k[i].transport), "%.31s",
+                 c->transport->name);
+        st = shunti_context_register(c, comm->control_segment, k[i].key,
+                                     &key_len, &c->control_reg);
+        k[i].len = key_len;
+        if (st)
+            shunti_fail(NULL, st, "register the control window with %s: %s",
+                        c->transport->name, c->transport->error(c->ctx));
+    }
+    st = round_trip(b, mine, len, st, &all);
+    for (r = 0; !st && r < comm->nranks; r++)
+        if (r != comm->rank)
+            st = import_control(b, r, &all);
+    shunti_blobs_finish(&all);
+    free(mine);
+    return st;
+}
+
+/* --- all together ----------------------------------------------------------------------- */
+
+static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
+{
+    struct shunt_comm *comm = b->comm;
+    struct shunti_blobs all = {0};
+    struct blob_head head = {0};
+    enum shunt_status st;
+
+    if (comm->nranks > 1 || id) {
+        st = shunti_bootstrap_join(id, comm->nranks, comm->rank, b->timeout,
+                                   &b->bootstrap);
+        if (st)
+            return st;
+        shunti_bootstrap_secret(b->bootstrap, comm->secret);
+    }
+    st = introduce(b);
+    if (st)
+        return st;
+    if (comm->nranks == 1) {
+        comm->all_mapped = true;
+        comm->nodes = comm->local_size = 1;
+        return make_control(comm);
+    }
+    st = reach_peers(b);
+    st = find_nodes(b, st);
+    if (!st)
+        st = share_control(b);
+    else
+        return st;
+    st = round_trip(b, &head, sizeof(head), st, &all);
+    shunti_blobs_finish(&all);
+    return st;
+}
+
+static void set_waiting(struct shunt_comm *comm)
+{
+    double spin_us = shunti_env_number("SHUNT_SPIN");
+
+    if (spin_us >= 0) {
+        comm->spin_ns = (unsigned)(spin_us * 1e3);
+        comm->oversubscribed = spin_us == 0;
+    } else {
+        comm->spin_ns = 50000;
+    }
+}
+
+static void report(const struct shunt_comm *comm)
+{
+    int r;
+
+    if (!shunti_log_wanted(SHUNTI_LOG_INFO, "comm"))
+        return;
+    shunti_info("comm", "rank %d of %d, node %d of %d, local rank %d of %d%s",
+                comm->rank, comm->nranks, comm->node, comm->nodes,
+                comm->local_rank, comm->local_size,
+                comm->oversubscribed ? ", more ranks than CPUs" : "");
+    for (r = 0; r < comm->nranks; r++)
+        if (r != comm->rank)
+            shunti_info("comm", "  rank %d: %s", r, comm->peers[r].how);
+}
+
+static struct shunt_comm *comm_new(int nranks, int rank)
+{
+    struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+    if (!comm)
+        return NULL;
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->next_seq = 1;
+    comm->active_tail = &comm->active;
+    comm->deferred_tail = &comm->deferred;
+    comm->spare_state = 1024 + 96 * (size_t)nranks;
+    comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
+    comm->lost = calloc((size_t)nranks, sizeof(*comm->lost));
+    if (comm->wake_fd < 0 || !comm->peers || !comm->lost) {
+        shunt_comm_destroy(comm);
+        return NULL;
+    }
+    return comm;
+}
+
+static bool wants_thread(const struct shunt_comm_config *config)
+{
+    if (config->progress_thread)
+        return config->progress_thread > 0;
+    return !strcmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
+}
+
+enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
+                                    int rank,
+                                    const struct shunt_comm_config *given,
+                                    struct shunt_comm **out)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct birth b = {0};
+    enum shunt_status st;
+
+    *out = NULL;
+    if (given) {
+        if (given->size < sizeof(size_t) || given->size > sizeof(config))
+            return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                               "config: size is %zu, not %zu; use "
+                               "SHUNT_COMM_CONFIG_INIT",
+                               given->size, sizeof(config));
+        memcpy(&config, given, given->size);
+    }
+    shunti_log_set_rank(rank);
+    b.config = &config;
+    b.timeout = config.timeout > 0 ? config.timeout
+                                   : shunti_env_number("SHUNT_TIMEOUT");
+    b.comm = comm_new(nranks, rank);
+    b.places = calloc((size_t)nranks, sizeof(*b.places));
+    if (!b.comm || !b.places) {
+        st = shunti_fail(NULL, SHUNT_ERR_MEMORY,
+                         "no memory for a communicator of %d ranks", nranks);
+        goto out;
+    }
+    b.comm->timeout = b.timeout;
+    snprintf(b.comm->name, sizeof(b.comm->name), "%.31s",
+             config.name ? config.name : "");
+    snprintf(b.comm->transports, sizeof(b.comm->transports), "%.127s",
+             config.transports ? config.transports : "");
+    snprintf(b.comm->node_name, sizeof(b.comm->node_name), "%.63s",
+             config.node ? config.node : "");
+    st = meet(&b, id);
+    if (st && b.bootstrap)
+        shunti_bootstrap_abort(b.bootstrap, shunt_last_error(NULL));
+    if (!st) {
+        set_waiting(b.comm);
+        if (wants_thread(&config))
+            st = shunti_progress_thread_start(b.comm);
+    }
+    if (!st) {
+        shunti_trace_begin(rank, nranks);
+        report(b.comm);
+        *out = b.comm;
+    }
+out:
+    shunti_bootstrap_leave(b.bootstrap);
+    shunti_blobs_finish(&b.introductions);
+    free(b.places);
+    if (st)
+        shunt_comm_destroy(b.comm);
+    return st;
+}

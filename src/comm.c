@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The life of a communicator after birth.c: queries, failure, end. */
+#include "comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agree.h"
+#include "bootstrap.h"
+#include "error.h"
+#include "launch.h"
+#include "log.h"
+#include "request.h"
+#include "segment.h"
+#include "trace.h"
+#include "wait.h"
+#include "window.h"
+
+char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len)
+{
+    *len = sizeof(comm->error);
+    return comm->error;
+}
+
+/* --- making ------------------------------------------------------------------ */
+
+enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
+                                    int rank,
+                                    const struct shunt_comm_config *config,
+                                    struct shunt_comm **comm)
+{
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_create: comm is NULL");
+    *comm = NULL;
+    if (!id)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_create: id is NULL");
+    if (nranks < 1 || nranks > SHUNTI_RANKS_MAX || rank < 0 || rank >= nranks)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_create: rank %d of %d: a rank is 0 to "
+                           "nranks - 1, nranks 1 to %d",
+                           rank, nranks, SHUNTI_RANKS_MAX);
+    return shunti_comm_birth(id, nranks, rank, config, comm);
+}
+
+enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
+                                        struct shunt_comm **comm)
+{
+    struct shunti_launch launch;
+    enum shunt_status st;
+
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_create_env: comm is NULL");
+    *comm = NULL;
+    st = shunti_launch_find(&launch);
+    if (st)
+        return st;
+    if (launch.nranks == 1)
+        return shunti_comm_birth(NULL, 1, 0, config, comm);
+    if (launch.rank == 0) {
+        st = shunti_bootstrap_serve(&launch.id);
+        if (st)
+            return st;
+    }
+    return shunti_comm_birth(&launch.id, launch.nranks, launch.rank, config,
+                             comm);
+}
+
+/* --- queries ----------------------------------------------------------------- */
+
+int shunt_comm_rank(const struct shunt_comm *comm)
+{
+    return comm ? comm->rank : -1;
+}
+
+int shunt_comm_size(const struct shunt_comm *comm)
+{
+    return comm ? comm->nranks : 0;
+}
+
+int shunt_comm_node(const struct shunt_comm *comm, int rank)
+{
+    return comm && rank >= 0 && rank < comm->nranks ? comm->peers[rank].node
+                                                    : -1;
+}
+
+int shunt_comm_nodes(const struct shunt_comm *comm)
+{
+    return comm ? comm->nodes : 0;
+}
+
+int shunt_comm_local_rank(const struct shunt_comm *comm)
+{
+    return comm ? comm->local_rank : -1;
+}
+
+int shunt_comm_local_size(const struct shunt_comm *comm)
+{
+    return comm ? comm->local_size : 0;
+}
+
+const char *shunt_comm_transport(const struct shunt_comm *comm, int rank)
+{
+    if (!comm || rank < 0 || rank >= comm->nranks)
+        return "none";
+    return rank == comm->rank ? "self" : comm->peers[rank].how;
+}
+
+enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
+                                       struct shunt_comm_stats *stats,
+                                       size_t stats_size)
+{
+    if (!comm || !stats)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_get_stats: %s is NULL",
+                           comm ? "stats" : "comm");
+    if (stats_size > sizeof(comm->stats))
+        stats_size = sizeof(comm->stats);
+    memcpy(stats, &comm->stats, stats_size);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (!comm)
+        return SHUNT_ERR_INVALID;
+    if (comm->failure)
+        return (enum shunt_status)comm->failure;
+    word = __atomic_load_n(
+        (const uint64_t *)(const void *)(comm->control + comm->layout.abort),
+        __ATOMIC_ACQUIRE);
+    return (enum shunt_status)-(int)(word & 0xff);
+}
+
+enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
+                                  const int **ranks, size_t *count)
+{
+    if (!comm || !ranks || !count)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_lost: an argument is NULL");
+    *ranks = comm->lost;
+    *count = comm->nlost;
+    return SHUNT_OK;
+}
+
+/* --- failure ------------------------------------------------------------------ */
+
+/*
+ * The abort word: status (negated, 8 bits), the lost rank + 1 (24 bits), the
+ * rank that noticed + 1 (24 bits). The first one written stays.
+ */
+static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
+{
+    return (uint64_t)(-(int)status & 0xff) |
+           (uint64_t)((unsigned)(lost + 1) & 0xffffff) << 8 |
+           (uint64_t)((unsigned)(reporter + 1) & 0xffffff) << 32;
+}
+
+static uint64_t *abort_word(const struct shunt_comm *comm,
+                            unsigned char *control)
+{
+    return (uint64_t *)(void *)(control + comm->layout.abort);
+}
+
+static void set_abort(const struct shunt_comm *comm, unsigned char *control,
+                      uint64_t word)
+{
+    uint64_t none = 0;
+
+    __atomic_compare_exchange_n(abort_word(comm, control), &none, word, false,
+                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Mapped peers only: may be called from any thread. */
+static void tell_mapped(struct shunt_comm *comm, uint64_t word)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (p->control) {
+            set_abort(comm, p->control, word);
+            p->transport->wake(p->ep);
+        }
+    }
+}
+
+static void tell_others(struct shunt_comm *comm, uint64_t word)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (p->ep && !p->control && !p->lost)
+            shunti_control_put(comm, r, 0, NULL, 0, comm->layout.abort, word);
+    }
+}
+
+static void add_lost(struct shunt_comm *comm, int rank)
+{
+    size_t i;
+
+    if (rank < 0 || rank >= comm->nranks)
+        return;
+    for (i = 0; i < comm->nlost; i++)
+        if (comm->lost[i] == rank)
+            return;
+    comm->lost[comm->nlost++] = rank;
+}
+
+enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
+                                   enum shunt_status status, int lost,
+                                   const char *format, ...)
+{
+    uint64_t word = pack_abort(status, lost, comm->rank);
+    va_list args;
+
+    if (comm->failure)
+        return (enum shunt_status)comm->failure;
+    va_start(args, format);
+    vsnprintf(comm->failure_text, sizeof(comm->failure_text), format, args);
+    va_end(args);
+    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+        add_lost(comm, lost);
+    comm->failure = (int)status;
+    shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    set_abort(comm, comm->control, word);
+    tell_mapped(comm, word);
+    tell_others(comm, word);
+    return shunti_fail(comm, status, "%s", comm->failure_text);
+}
+
+/* Somebody else, or another thread, ended us. */
+static enum shunt_status take_abort(struct shunt_comm *comm, uint64_t word)
+{
+    enum shunt_status status = (enum shunt_status)-(int)(word & 0xff);
+    int lost = (int)(word >> 8 & 0xffffff) - 1;
+    int reporter = (int)(word >> 32 & 0xffffff) - 1;
+
+    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+        add_lost(comm, lost);
+    if (status == SHUNT_ERR_ABORTED)
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d called shunt_comm_abort()", reporter);
+    else if (lost == comm->rank)
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d gave this rank up: %s", reporter,
+                 shunt_strerror(status));
+    else
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d is lost, as rank %d noticed: %s", lost, reporter,
+                 shunt_strerror(status));
+    comm->failure = (int)status;
+    shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    tell_others(comm, word);
+    return shunti_fail(comm, status, "%s", comm->failure_text);
+}
+
+enum shunt_status shunti_comm_check(struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (comm->failure)
+        return shunti_fail(comm, (enum shunt_status)comm->failure, "%s",
+                           comm->failure_text);
+    word = __atomic_load_n(abort_word(comm, comm->control), __ATOMIC_ACQUIRE);
+    return word ? take_abort(comm, word) : SHUNT_OK;
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (!comm)
+        return;
+    word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
+    set_abort(comm, comm->control, word);
+    tell_mapped(comm, word);
+    shunti_wake_self(comm);
+}
+
+/* --- end ------------------------------------------------------------------------ */
+
+enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
+{
+    enum shunt_status st;
+
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_finish: comm is NULL");
+    shunti_comm_enter(comm);
+    while (comm->active && !shunti_comm_check(comm)) {
+        struct shunti_waiter waiter = {0};
+        uint64_t before = comm->finished_count;
+
+        while (comm->active && comm->finished_count == before) {
+            shunti_waiter_pause(comm, &waiter);
+            shunti_progress(comm);
+        }
+    }
+    st = shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK);
+    comm->finished = true;
+    shunti_comm_leave(comm);
+    return st;
+}
+
+static void drop_requests(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+
+    while ((request = comm->active)) {
+        comm->active = request->next;
+        if (request->class->cleanup)
+            request->class->cleanup(request);
+        free(request);
+    }
+    while ((request = comm->spare)) {
+        comm->spare = request->next;
+        free(request);
+    }
+}
+
+static void close_contexts(struct shunt_comm *comm)
+{
+    size_t i;
+    int r;
+
+    for (r = 0; comm->peers && r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (p->ep && p->control_remote)
+            p->transport->release(p->ep, p->control_remote);
+        free(p->outbox);
+    }
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+
+        if (c->control_reg)
+            c->transport->dereg(c->ctx, c->control_reg);
+        c->transport->close(c->ctx);
+    }
+    free(comm->contexts);
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+    if (!comm)
+        return;
+    shunti_progress_thread_stop(comm);
+    shunti_trace_flush(comm->rank);
+    drop_requests(comm);
+    shunti_control_forget(comm);
+    shunti_windows_destroy(comm);
+    close_contexts(comm);
+    shunti_segment_drop(comm->control_segment);
+    if (comm->wake_fd >= 0)
+        close(comm->wake_fd);
+    free(comm->lost);
+    free(comm->peers);
+    explicit_bzero(comm->secret, sizeof(comm->secret));
+    free(comm);
+}

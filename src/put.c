@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Writing to a peer's control window where it is not mapped: through the
+ * transport's put. What the transport has no room for is kept in order and
+ * tried again by progress; callers never see it.
+ */
+#include <stdlib.h>
+
+#include "comm.h"
+#include "segment.h"
+
+struct shunti_deferred_put {
+    struct shunti_deferred_put *next;
+    int peer;
+    struct shunt_transport_put put;
+};
+
+/* false: no room now. */
+static bool try_put(struct shunt_comm *comm, int peer,
+                    const struct shunt_transport_put *put)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+    enum shunt_status st = p->transport->put(p->ep, put);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return false;
+    if (st == SHUNT_ERR_PEER)
+        p->lost = true; /* whoever needs the peer will find out in wait.c */
+    else if (st)
+        shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
+                         p->transport->error(p->context->ctx));
+    return true;
+}
+
+static bool waits_already(const struct shunt_comm *comm, int peer)
+{
+    const struct shunti_deferred_put *d;
+
+    for (d = comm->deferred; d; d = d->next)
+        if (d->peer == peer)
+            return true;
+    return false;
+}
+
+void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
+                        const void *local, size_t bytes, size_t signal_offset,
+                        uint64_t value)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+    struct shunt_transport_put put = {
+        .local = local,
+        .reg = NULL,
+        .remote = p->control_remote,
+        .offset = offset,
+        .bytes = bytes,
+        .signal = p->control_remote,
+        .signal_offset = signal_offset,
+        .signal_value = value,
+        .channel = 0,
+    };
+    struct shunti_deferred_put *d;
+
+    if (!waits_already(comm, peer) && try_put(comm, peer, &put))
+        return;
+    d = malloc(sizeof(*d));
+    if (!d) {
+        shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
+                         "no memory for a put to rank %d", peer);
+        return;
+    }
+    d->next = NULL;
+    d->peer = peer;
+    d->put = put;
+    *comm->deferred_tail = d;
+    comm->deferred_tail = &d->next;
+}
+
+void shunti_control_retry(struct shunt_comm *comm)
+{
+    struct shunti_deferred_put *d;
+
+    while ((d = comm->deferred) && try_put(comm, d->peer, &d->put)) {
+        comm->deferred = d->next;
+        free(d);
+    }
+    if (!comm->deferred)
+        comm->deferred_tail = &comm->deferred;
+}
+
+void shunti_control_forget(struct shunt_comm *comm)
+{
+    struct shunti_deferred_put *d;
+
+    while ((d = comm->deferred)) {
+        comm->deferred = d->next;
+        free(d);
+    }
+    comm->deferred_tail = &comm->deferred;
+}
+
+enum shunt_status shunti_context_register(struct shunti_context *context,
+                                          struct shunti_segment *segment,
+                                          void *key, size_t *key_len,
+                                          struct shunt_transport_reg **reg)
+{
+    struct shunt_transport_memory memory = {
+        .addr = segment->addr,
+        .bytes = segment->bytes,
+        .fd = segment->fd,
+        .done = shunti_segment_drop,
+        .arg = segment,
+    };
+    enum shunt_status st;
+
+    shunti_segment_hold(segment);
+    st = context->transport->reg(context->ctx, &memory, key, key_len, reg);
+    if (st)
+        shunti_segment_drop(segment);
+    return st;
+}

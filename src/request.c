@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Operations: numbering, stepping, finishing; see request.h. */
+#include "request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "error.h"
+#include "note.h"
+#include "trace.h"
+#include "wait.h"
+
+/* Tests without a wait between two looks at the transports. */
+#define TESTS_PER_LOOK 32
+
+const char *shunti_kind_name(unsigned kind)
+{
+    static const char *const names[SHUNTI_KINDS] = {
+        [SHUNTI_KIND_BARRIER] = "barrier",
+        [SHUNTI_KIND_BROADCAST] = "broadcast",
+        [SHUNTI_KIND_ALLGATHER] = "allgather",
+        [SHUNTI_KIND_ALLGATHERV] = "allgatherv",
+        [SHUNTI_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [SHUNTI_KIND_REDUCE_SCATTERV] = "reduce_scatterv",
+        [SHUNTI_KIND_ALLREDUCE] = "allreduce",
+        [SHUNTI_KIND_ALLTOALL] = "alltoall",
+        [SHUNTI_KIND_ALLTOALLV] = "alltoallv",
+        [SHUNTI_KIND_MEM_ALLOC] = "mem_alloc",
+        [SHUNTI_KIND_MEM_FREE] = "mem_free",
+        [SHUNTI_KIND_FINISH] = "comm_finish",
+        [SHUNTI_KIND_MOE_DISPATCH] = "moe_dispatch",
+        [SHUNTI_KIND_MOE_COMBINE] = "moe_combine",
+        [SHUNTI_KIND_MOE_COMBINE_BACKWARD] = "moe_combine_backward",
+        [SHUNTI_KIND_MOE_DISPATCH_BACKWARD] = "moe_dispatch_backward",
+    };
+
+    return kind < SHUNTI_KINDS && names[kind] ? names[kind] : "something else";
+}
+
+static struct shunt_request *take_spare(struct shunt_comm *comm,
+                                        size_t state_bytes)
+{
+    struct shunt_request *request = comm->spare;
+
+    if (request && state_bytes <= request->capacity) {
+        comm->spare = request->next;
+    } else {
+        size_t capacity =
+            state_bytes > comm->spare_state ? state_bytes : comm->spare_state;
+
+        request = malloc(sizeof(*request) + capacity);
+        if (!request)
+            return NULL;
+        request->capacity = capacity;
+    }
+    return request;
+}
+
+static void give_back(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    if (request->capacity != comm->spare_state) {
+        free(request);
+        return;
+    }
+    request->next = comm->spare;
+    comm->spare = request;
+}
+
+enum shunt_status shunti_request_create(struct shunt_comm *comm,
+                                        const struct shunti_class *class,
+                                        uint32_t signature, size_t state_bytes,
+                                        struct shunt_request **out)
+{
+    enum shunt_status st = shunti_comm_check(comm);
+    struct shunt_request *request;
+
+    *out = NULL;
+    if (st)
+        return st;
+    if (comm->finished)
+        return shunti_fail(comm, SHUNT_ERR_INVALID,
+                           "%s after shunt_comm_finish(): only destroy it now",
+                           class->name);
+    request = take_spare(comm, state_bytes);
+    if (!request)
+        return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
+                                "%s: no memory for %zu bytes of state",
+                                class->name, state_bytes);
+    request->class = class;
+    request->comm = comm;
+    request->seq = comm->next_seq++;
+    request->signature = signature;
+    request->status = SHUNT_IN_PROGRESS;
+    request->error = SHUNT_OK;
+    request->detached = false;
+    request->stepping = false;
+    request->begun_ns = 0;
+    request->next = NULL;
+    memset(request->state, 0, state_bytes);
+    *comm->active_tail = request;
+    comm->active_tail = &request->next;
+    *out = request;
+    return SHUNT_OK;
+}
+
+/* Peers that cannot look at our completed word must be told of it, well
+ * before they run out of slots. */
+static void publish_completed(struct shunt_comm *comm)
+{
+    uint64_t old = comm->completed;
+    uint64_t now = (comm->active ? comm->active->seq : comm->next_seq) - 1;
+    int r;
+
+    if (now == old)
+        return;
+    comm->completed = now;
+    /* Pairs with the acquire in shunti_note_room(). */
+    __atomic_store_n(
+        (uint64_t *)(void *)(comm->control + comm->layout.completed), now,
+        __ATOMIC_RELEASE);
+    /* A peer that waits for room sleeps, too. */
+    if (now / (SHUNTI_DEPTH / 4) == old / (SHUNTI_DEPTH / 4))
+        return;
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r == comm->rank || !p->ep)
+            continue;
+        if (p->control)
+            p->transport->wake(p->ep);
+        else
+            shunti_control_put(comm, r, 0, NULL, 0,
+                               comm->layout.words +
+                                   (size_t)comm->rank *
+                                       comm->layout.word_stride +
+                                   SHUNTI_WORD_CREDIT * 64,
+                               now);
+    }
+}
+
+static void unlink_active(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunt_request **at = &comm->active;
+
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    if (!*at)
+        comm->active_tail = at;
+}
+
+static void trace(const struct shunt_request *request)
+{
+    char args[96];
+
+    snprintf(args, sizeof(args), "{\"seq\":%llu,\"status\":%d}",
+             (unsigned long long)request->seq, (int)request->status);
+    shunti_trace_span(request->comm->rank, request->class->name,
+                      request->begun_ns, shunti_now_ns(), args);
+}
+
+static void finish(struct shunt_request *request, enum shunt_status status)
+{
+    struct shunt_comm *comm = request->comm;
+
+    request->status = request->error ? request->error : status;
+    if (request->class->cleanup)
+        request->class->cleanup(request);
+    unlink_active(request);
+    publish_completed(comm);
+    comm->finished_count++;
+    comm->stats.operations++;
+    if (shunti_trace_enabled())
+        trace(request);
+    if (request->detached)
+        give_back(request);
+}
+
+static void advance(struct shunt_request *request)
+{
+    enum shunt_status st;
+
+    if (request->stepping)
+        return;
+    st = shunti_comm_check(request->comm);
+    if (!st) {
+        request->stepping = true;
+        st = request->class->step(request);
+        request->stepping = false;
+    }
+    if (st != SHUNT_IN_PROGRESS)
+        finish(request, st);
+}
+
+void shunti_progress(struct shunt_comm *comm)
+{
+    struct shunt_request *request = comm->active, *next;
+
+    if (comm->progressing) /* called from within a step */
+        return;
+    comm->progressing = true;
+    if (comm->deferred)
+        shunti_control_retry(comm);
+    for (; request; request = next) {
+        next = request->next;
+        advance(request);
+    }
+    comm->progressing = false;
+}
+
+void shunti_request_begin(struct shunt_request *request)
+{
+    if (shunti_trace_enabled())
+        request->begun_ns = shunti_now_ns();
+    advance(request);
+}
+
+enum shunt_status shunti_request_wait(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_waiter waiter = {0};
+    enum shunt_status st;
+
+    while (request->status == SHUNT_IN_PROGRESS) {
+        shunti_waiter_pause(comm, &waiter);
+        shunti_progress(comm);
+    }
+    shunti_waiter_end(comm, &waiter);
+    st = request->status;
+    give_back(request);
+    return st;
+}
+
+enum shunt_status shunti_request_launch(struct shunt_request *request,
+                                        struct shunt_request **out)
+{
+    shunti_request_begin(request);
+    if (!out)
+        return shunti_request_wait(request);
+    *out = request;
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_request_error(struct shunt_request *request,
+                                       enum shunt_status status,
+                                       const char *format, ...)
+{
+    char text[400];
+    va_list args;
+
+    if (request->error)
+        return request->error;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    request->error = status;
+    return shunti_fail(request->comm, status, "%s", text);
+}
+
+/* --- a refused call -------------------------------------------------------- */
+
+struct refusal {
+    int status;
+    int next;
+};
+
+/* Post the refusal to each peer as it has room. */
+static enum shunt_status refusal_step(struct shunt_request *request)
+{
+    struct refusal *state = (struct refusal *)(void *)request->state;
+    struct shunt_comm *comm = request->comm;
+
+    for (; state->next < comm->nranks; state->next++) {
+        struct shunti_note *note;
+
+        if (state->next == comm->rank)
+            continue;
+        if (!shunti_note_room(request, state->next))
+            return SHUNT_IN_PROGRESS;
+        note = shunti_note_compose(request, state->next);
+        note->way = SHUNTI_WAY_REFUSED;
+        note->bytes = 0;
+        note->status = state->status;
+        shunti_note_send(request, state->next, note, 0);
+    }
+    return SHUNT_OK;
+}
+
+static bool refusal_awaits(const struct shunt_request *request, int peer)
+{
+    const struct refusal *state =
+        (const struct refusal *)(const void *)request->state;
+
+    return peer == state->next;
+}
+
+static const struct shunti_class refusal_class = {
+    .name = "refused call",
+    .step = refusal_step,
+    .awaits = refusal_awaits,
+};
+
+enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
+                                        uint32_t signature,
+                                        enum shunt_status status,
+                                        const char *format, ...)
+{
+    struct shunt_request *request;
+    struct refusal *state;
+    enum shunt_status st;
+    char text[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    st = shunti_request_create(comm, &refusal_class, signature,
+                               sizeof(struct refusal), &request);
+    if (st)
+        return st;
+    state = (struct refusal *)(void *)request->state;
+    state->status = status;
+    request->detached = true;
+    shunti_request_begin(request);
+    return shunti_fail(comm, status, "%s", text);
+}
+
+/* --- public ----------------------------------------------------------------- */
+
+enum shunt_status shunt_test(struct shunt_request **request)
+{
+    struct shunt_request *r;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    if (!request)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_test: request is NULL");
+    r = *request;
+    if (!r)
+        return SHUNT_OK;
+    comm = r->comm;
+    shunti_comm_enter(comm);
+    if (r->status == SHUNT_IN_PROGRESS) {
+        if (!r->begun_ns)
+            r->begun_ns = shunti_now_ns();
+        if (!comm->all_mapped || ++comm->tests % TESTS_PER_LOOK == 0)
+            shunti_look_around(comm);
+        else
+            shunti_progress(comm);
+    }
+    st = r->status;
+    if (st != SHUNT_IN_PROGRESS) {
+        give_back(r);
+        *request = NULL;
+    }
+    shunti_comm_leave(comm);
+    return st;
+}
+
+enum shunt_status shunt_wait(struct shunt_request **request)
+{
+    struct shunt_request *r;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    if (!request)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_wait: request is NULL");
+    r = *request;
+    if (!r)
+        return SHUNT_OK;
+    comm = r->comm;
+    shunti_comm_enter(comm);
+    st = shunti_request_wait(r);
+    *request = NULL;
+    shunti_comm_leave(comm);
+    return st;
+}
+
+enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
+{
+    enum shunt_status first = SHUNT_OK, st;
+    size_t i;
+
+    if (count && !requests)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_wait_all: requests is NULL");
+    for (i = 0; i < count; i++) {
+        st = shunt_wait(&requests[i]);
+        if (st && !first)
+            first = st;
+    }
+    return first;
+}

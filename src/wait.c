@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Waiting, and what is noticed meanwhile; see wait.h. */
+#include "wait.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm.h"
+#include "request.h"
+#include "trace.h"
+
+/* With a CPU of its own a rank polls this many rounds between two looks at
+ * the clock. */
+#define POLLS_PER_LOOK 64
+/* Yields before sleeping, when ranks share CPUs. Each lets every other
+ * runnable rank of this CPU have its turn. */
+#define YIELDS 64
+/* Descriptors to sleep on: one for each transport, and our own. */
+#define MAX_FDS 17
+/* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
+#define NAP_MS 500
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void progress_transports(struct shunt_comm *comm)
+{
+    size_t i;
+
+    for (i = 0; i < comm->ncontexts; i++)
+        comm->contexts[i].transport->progress(comm->contexts[i].ctx);
+}
+
+static void disarm(struct shunt_comm *comm, size_t count)
+{
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
+}
+
+/* Everyone that the oldest operation still needs, as "2, 5". */
+static int name_missing(const struct shunt_request *request, char *text,
+                        size_t size)
+{
+    const struct shunt_comm *comm = request->comm;
+    int first = -1, r;
+    size_t len = 0;
+
+    text[0] = 0;
+    for (r = 0; r < comm->nranks; r++) {
+        if (r == comm->rank || !request->class->awaits(request, r))
+            continue;
+        if (len + 16 < size)
+            len += (size_t)snprintf(text + len, size - len, "%s%d",
+                                    first < 0 ? "" : ", ", r);
+        if (first < 0)
+            first = r;
+    }
+    return first;
+}
+
+static void fail_by_timeout(struct shunt_comm *comm)
+{
+    char missing[128];
+    int first;
+
+    if (!comm->active)
+        return;
+    first = name_missing(comm->active, missing, sizeof(missing));
+    shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
+                     "%s (operation %llu): nothing from rank %s for %.3g s; "
+                     "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
+                     comm->active->class->name,
+                     (unsigned long long)comm->active->seq,
+                     first < 0 ? "?" : missing, comm->timeout);
+}
+
+/* Who is gone, and does anything under way need him? */
+static void look_for_losses(struct shunt_comm *comm)
+{
+    const struct shunt_request *request;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
+            continue;
+        p->lost = true;
+        for (request = comm->active; request; request = request->next) {
+            if (request->status != SHUNT_IN_PROGRESS ||
+                !request->class->awaits(request, r))
+                continue;
+            shunti_comm_fail(
+                comm, SHUNT_ERR_PEER, r,
+                p->transport->left(p->ep)
+                    ? "%s (operation %llu): rank %d has left: it destroyed "
+                      "its communicator, or exited, before this was done"
+                    : "%s (operation %llu): rank %d is lost: its process "
+                      "was killed, or crashed",
+                request->class->name, (unsigned long long)request->seq, r);
+            return;
+        }
+    }
+}
+
+void shunti_look_around(struct shunt_comm *comm)
+{
+    uint64_t now = shunti_now_ns();
+
+    progress_transports(comm);
+    shunti_progress(comm);
+    if (!comm->active || comm->failure)
+        return;
+    look_for_losses(comm);
+    if (comm->active && now > comm->last_event_ns &&
+        now > comm->active->begun_ns &&
+        (double)(now - comm->last_event_ns) > comm->timeout * 1e9 &&
+        (double)(now - comm->active->begun_ns) > comm->timeout * 1e9)
+        fail_by_timeout(comm);
+}
+
+static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
+{
+    struct pollfd fds[MAX_FDS];
+    const struct shunt_request *oldest = comm->active;
+    uint64_t now, handled = comm->finished_count;
+    size_t n = 0, i;
+    int timeout_ms = NAP_MS, ready;
+    bool go = true;
+
+    for (i = 0; i < comm->ncontexts && go; i++) {
+        go = comm->contexts[i].transport->arm(comm->contexts[i].ctx) ==
+             SHUNT_OK;
+        fds[n].fd = comm->contexts[i].transport->wait_fd(comm->contexts[i].ctx);
+        fds[n++].events = POLLIN;
+    }
+    fds[n].fd = comm->wake_fd;
+    fds[n++].events = POLLIN;
+    if (!go) {
+        disarm(comm, i);
+        progress_transports(comm);
+        comm->last_event_ns = shunti_now_ns();
+        return;
+    }
+    /* What came before we were armed sends no wake-up: look once more. */
+    shunti_progress(comm);
+    if (comm->finished_count != handled || comm->active != oldest ||
+        comm->deferred || shunti_comm_check(comm)) {
+        disarm(comm, comm->ncontexts);
+        progress_transports(comm);
+        return;
+    }
+    now = shunti_now_ns();
+    if (deadline_ns > now && (deadline_ns - now) / 1000000 < (uint64_t)NAP_MS)
+        timeout_ms = (int)((deadline_ns - now) / 1000000) + 1;
+    comm->stats.sleeps++;
+    if (comm->threaded)
+        pthread_mutex_unlock(&comm->lock);
+    ready = poll(fds, (nfds_t)n, timeout_ms);
+    if (comm->threaded)
+        pthread_mutex_lock(&comm->lock);
+    disarm(comm, comm->ncontexts);
+    if (fds[n - 1].revents & POLLIN) {
+        uint64_t drained;
+        ssize_t got = read(comm->wake_fd, &drained, sizeof(drained));
+        (void)got;
+    }
+    progress_transports(comm);
+    if (ready > 0)
+        comm->last_event_ns = shunti_now_ns();
+    /* What a lost peer still said counts: step first, judge after. */
+    shunti_progress(comm);
+    look_for_losses(comm);
+}
+
+void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
+{
+    uint64_t now;
+
+    waiter->rounds++;
+    if (!waiter->began_ns) {
+        waiter->began_ns = shunti_now_ns();
+        return;
+    }
+    if (!comm->all_mapped)
+        progress_transports(comm);
+    if (!comm->oversubscribed) {
+        if (waiter->rounds % POLLS_PER_LOOK) {
+            if (waiter->rounds > 4 * POLLS_PER_LOOK)
+                relax();
+            return;
+        }
+        now = shunti_now_ns();
+        if (now - waiter->began_ns < comm->spin_ns)
+            return;
+        if (now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
+            sched_yield();
+            return;
+        }
+    } else if (waiter->rounds < YIELDS) {
+        sched_yield();
+        return;
+    }
+    now = shunti_now_ns();
+    if (comm->last_event_ns < waiter->began_ns)
+        comm->last_event_ns = waiter->began_ns;
+    waiter->deadline_ns =
+        comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
+    if (now >= waiter->deadline_ns) {
+        fail_by_timeout(comm);
+        return;
+    }
+    sleep_a_little(comm, waiter->deadline_ns);
+}
+
+void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)
+{
+    if (waiter->began_ns)
+        comm->stats.seconds_waiting +=
+            (double)(shunti_now_ns() - waiter->began_ns) * 1e-9;
+}
+
+void shunti_wake_self(struct shunt_comm *comm)
+{
+    static const uint64_t one = 1;
+    int saved = errno;
+    ssize_t put = write(comm->wake_fd, &one, sizeof(one));
+
+    (void)put; /* full: it is readable already */
+    errno = saved;
+}

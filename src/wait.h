@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Waiting: how a rank with nothing to do spends its time.
+ *
+ * It polls for a moment, because an answer is often only a cache miss away;
+ * then gives its CPU to whoever else is on it (with more ranks than CPUs that
+ * is the peer it waits for: polling on would cost a scheduler tick); then
+ * sleeps on one poll() of every transport's descriptor until a peer wakes it.
+ * While it sleeps it notices lost peers, aborts and timeouts.
+ */
+#ifndef SHUNTI_WAIT_H
+#define SHUNTI_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shunt_comm;
+struct shunt_request;
+
+/* One wait. Zero it, and set `rank_timeout_ns` by shunti_waiter_begin(). */
+struct shunti_waiter {
+    uint64_t began_ns;    /* 0: the clock has not been read yet */
+    uint64_t deadline_ns;
+    unsigned rounds;
+};
+
+/* Nothing could be done just now: pause, yield or sleep a little. Called again
+ * and again until what is awaited has happened; may fail the communicator. */
+void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter);
+
+/* Book the time that this wait took. */
+void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
+
+/* For those who test without ever waiting: progress the transports and look
+ * for lost peers and timeouts, now and then. */
+void shunti_look_around(struct shunt_comm *comm);
+
+/* Interrupt a sleeping wait of this communicator; from any thread. */
+void shunti_wake_self(struct shunt_comm *comm);
+
+#endif
