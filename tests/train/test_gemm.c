@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matrix products: every backend against the naive one, and what the rest of
+// the program relies on: a row's bits do not depend on the other rows.
+#include "error.h"
+#include "gemm.h"
+#include "gradient.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct gemm_backend *const backends[] = {
+    &gemm_naive,
+#ifdef TRAIN_XSMM
+    &gemm_xsmm,
+#endif
+#if defined(TRAIN_CBLAS) || defined(TEST_GEMM_BLAS)
+    &gemm_blas,
+#endif
+};
+enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
+
+// Calls `check` with each backend that this build has and this CPU can run.
+static void each_backend(void (*check)(struct gemm *gemm))
+{
+    for (size_t i = 0; i < BACKENDS; i++) {
+        struct gemm *gemm;
+        if (!backends[i]->usable())
+            continue;
+        cr_assert_eq(gemm_create_with(backends[i], &gemm), 0);
+        check(gemm);
+        gemm_destroy(gemm);
+    }
+}
+
+static float *numbers(uint64_t seed, size_t n)
+{
+    float *x = malloc(n * sizeof(*x));
+
+    gradient_fill(seed, n, 1.0, x);
+    return x;
+}
+
+static void compare(const float *got, const double *want, size_t m, size_t n,
+                    size_t ldc, double bound, const char *what,
+                    struct gemm *gemm)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            cr_assert(fabs(got[i * ldc + j] - want[i * n + j]) <= bound,
+                      "%s by %s: (%zu, %zu) of (%zu, %zu) is %g, not %g", what,
+                      gemm_name(gemm), i, j, m, n, got[i * ldc + j],
+                      want[i * n + j]);
+}
+
+static void all_forms(struct gemm *gemm)
+{
+    static const size_t sizes[][3] = {
+        {1, 1, 1},    {5, 3, 2},     {16, 64, 32}, {17, 65, 33},
+        {70, 130, 9}, {33, 8, 300},  {1, 256, 64}, {100, 48, 19},
+        {64, 1000, 150},
+    };
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        size_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+        size_t lda = m + k + 3, ldb = n + k + 1, ldc = n + 5;
+        float *a = numbers(s, (m + k) * lda), *b = numbers(s + 50, (n + k) * ldb);
+        float *c0 = numbers(s + 90, m * ldc), *c = malloc(m * ldc * sizeof(*c));
+        double *nn = calloc(m * n, sizeof(*nn)), *nt = calloc(m * n, sizeof(*nt));
+        double *tn = calloc(m * n, sizeof(*tn));
+        double bound = 1e-5 * sqrt((double)k) + 1e-6;
+
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                for (size_t p = 0; p < k; p++) {
+                    double x = a[i * lda + p], xt = a[p * lda + i];
+                    nn[i * n + j] += x * b[p * ldb + j];
+                    nt[i * n + j] += x * b[j * ldb + p];
+                    tn[i * n + j] += xt * b[p * ldb + j];
+                }
+        memset(c, 0xff, m * ldc * sizeof(*c)); // NaN: must not show
+        gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        compare(c, nn, m, n, ldc, bound, "nn", gemm);
+        memset(c, 0xff, m * ldc * sizeof(*c));
+        gemm_nt(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        compare(c, nt, m, n, ldc, bound, "nt", gemm);
+        memset(c, 0xff, m * ldc * sizeof(*c));
+        gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        compare(c, tn, m, n, ldc, bound, "tn", gemm);
+        for (size_t i = 0; i < m; i++) // beside the matrix: untouched
+            for (size_t j = n; j < ldc; j++)
+                cr_assert(isnan(c[i * ldc + j]));
+
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++) {
+                nn[i * n + j] += c0[i * ldc + j];
+                tn[i * n + j] += c0[i * ldc + j];
+            }
+        memcpy(c, c0, m * ldc * sizeof(*c));
+        gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        compare(c, nn, m, n, ldc, bound, "nn add", gemm);
+        memcpy(c, c0, m * ldc * sizeof(*c));
+        gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        compare(c, tn, m, n, ldc, bound, "tn add", gemm);
+        free(a);
+        free(b);
+        free(c);
+        free(c0);
+        free(nn);
+        free(nt);
+        free(tn);
+    }
+}
+
+Test(gemm, all_forms, .timeout = 60)
+{
+    each_backend(all_forms);
+}
+
+// Rows [first, first + count) of a product, computed alone, have the bits that
+// they have among all the others.
+static void rows_alone(struct gemm *gemm)
+{
+    static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192}, {24, 40},
+                                       {8, 256}, {1024, 256}};
+    enum { ROWS = 83 };
+
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        size_t n = shapes[s][0], k = shapes[s][1];
+        float *a = numbers(s, ROWS * k), *b = numbers(s + 50, n * k);
+        float *all = malloc(ROWS * n * sizeof(*all));
+        float *part = malloc(ROWS * n * sizeof(*part));
+
+        for (int form = 0; form < 2; form++) {
+            void (*f)(struct gemm *, size_t, size_t, size_t, const float *,
+                      size_t, const float *, size_t, enum gemm_beta, float *,
+                      size_t) = form ? gemm_nt : gemm_nn;
+            size_t ldb = form ? k : n;
+            f(gemm, ROWS, n, k, a, k, b, ldb, GEMM_SET, all, n);
+            for (size_t first = 0; first < ROWS; first += 1 + first / 2)
+                for (size_t count = 1; first + count <= ROWS; count += 7) {
+                    f(gemm, count, n, k, a + first * k, k, b, ldb, GEMM_SET,
+                      part, n);
+                    cr_assert(memcmp(part, all + first * n,
+                                     count * n * sizeof(*part)) == 0,
+                              "%s: rows %zu to %zu of (%zu, %zu) differ when "
+                              "computed alone", gemm_name(gemm), first,
+                              first + count, n, k);
+                }
+        }
+        free(a);
+        free(b);
+        free(all);
+        free(part);
+    }
+}
+
+Test(gemm, a_row_does_not_depend_on_the_others, .timeout = 120)
+{
+    each_backend(rows_alone);
+}
+
+// No rows: nothing to read, and SET with no terms is zero.
+static void empty(struct gemm *gemm)
+{
+    float c[4] = {1, 2, 3, 4};
+
+    gemm_nn(gemm, 0, 4, 4, NULL, 4, c, 4, GEMM_SET, NULL, 4);
+    gemm_nt(gemm, 0, 4, 4, NULL, 4, c, 4, GEMM_SET, NULL, 4);
+    gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, GEMM_ADD, c, 2);
+    cr_assert_eq(c[0], 1);
+    gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, GEMM_SET, c, 2);
+    cr_assert_eq(c[3], 0);
+}
+
+Test(gemm, empty)
+{
+    each_backend(empty);
+}
+
+Test(gemm, unknown_backend_is_an_error)
+{
+    struct gemm *gemm = NULL;
+
+    cr_assert_eq(gemm_create("cublas", &gemm), -1);
+    cr_assert(strstr(train_error_text(), "cublas"));
+}
+
+// Kernels are made on first use: many threads that all want the same new ones
+// at once must each get right results.
+static pthread_barrier_t start;
+
+static void *worker(void *backend)
+{
+    struct gemm *gemm;
+    size_t wrong = 0;
+
+    if (gemm_create_with(backend, &gemm) != 0)
+        return (void *)(size_t)1;
+    float *a = numbers(7, 40 * 96), *b = numbers(8, 96 * 96);
+    float *c = malloc(40 * 96 * sizeof(*c)), *want = malloc(40 * 96 * sizeof(*c));
+    pthread_barrier_wait(&start);
+    for (size_t n = 3; n <= 96; n += 3) {
+        gemm_nn(gemm, 40, n, n, a, 96, b, 96, GEMM_SET, c, n);
+        for (size_t i = 0; i < 40; i++)
+            for (size_t j = 0; j < n; j++) {
+                double sum = 0;
+                for (size_t p = 0; p < n; p++)
+                    sum += (double)a[i * 96 + p] * b[p * 96 + j];
+                wrong += !(fabs(sum - c[i * n + j]) < 1e-4);
+            }
+    }
+    free(a);
+    free(b);
+    free(c);
+    free(want);
+    gemm_destroy(gemm);
+    return (void *)wrong;
+}
+
+Test(gemm, threads, .timeout = 60)
+{
+    for (size_t i = 0; i < BACKENDS; i++) {
+        pthread_t threads[4];
+        if (!backends[i]->usable())
+            continue;
+        pthread_barrier_init(&start, NULL, 4);
+        for (int t = 0; t < 4; t++)
+            pthread_create(&threads[t], NULL, worker, (void *)backends[i]);
+        for (int t = 0; t < 4; t++) {
+            void *wrong;
+            pthread_join(threads[t], &wrong);
+            cr_assert_eq(wrong, NULL, "%s: %zu wrong elements",
+                         backends[i]->name, (size_t)wrong);
+        }
+        pthread_barrier_destroy(&start);
+    }
+}

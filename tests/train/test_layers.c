@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every layer's gradient against finite differences, over small shapes, with
+// one and with several shares; and what a gradient does not show.
+#include "error.h"
+#include "gradient.h"
+#include "kernels.h"
+#include "layers.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY = 1 << 15 }; // floats of each array below
+
+// Arrays of a layer under test. The value is <y, c> for a fixed random c, so
+// that its gradient in y is c.
+static float x[MANY], w[MANY], w2[MANY], y[MANY], c[MANY], aux[MANY];
+static float dx[MANY], dw[MANY], dw2[MANY], t1[MANY], t2[MANY], t3[MANY];
+static float t4[MANY];
+static uint8_t bytes[MANY];
+static struct gemm *gemm;
+
+struct shape {
+    size_t R, D, F, G;
+};
+
+static const struct shape shapes[] = {
+    {1, 4, 6, 1}, {3, 16, 8, 1}, {6, 17, 33, 2}, {32, 24, 16, 4}, {70, 8, 40, 1},
+};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+static void set_up(void)
+{
+    cr_assert_eq(gemm_create("naive", &gemm), 0, "%s", train_error_text());
+    gradient_fill(1, MANY, 1.0, x);
+    gradient_fill(2, MANY, 0.5, w);
+    gradient_fill(3, MANY, 0.5, w2);
+    gradient_fill(4, MANY, 1.0, c);
+    for (size_t i = 0; i < MANY; i++)
+        bytes[i] = (uint8_t)(i * 37 + i / 5);
+}
+
+static void tear_down(void)
+{
+    gemm_destroy(gemm);
+}
+
+TestSuite(layers, .init = set_up, .fini = tear_down, .timeout = 60);
+
+static double value(size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)y[i] * c[i];
+    return sum;
+}
+
+// The shares' gradients (stride apart) added up, into the first.
+static struct grad shares(float *d, size_t n, size_t G)
+{
+    memset(d, 0, n * G * sizeof(*d));
+    return (struct grad){d, n, G};
+}
+
+static void fold(struct grad g, size_t n)
+{
+    for (size_t s = 1; s < g.shares; s++)
+        for (size_t i = 0; i < n; i++)
+            g.data[i] += g.data[s * g.stride + i];
+}
+
+static double linear_value(void *context)
+{
+    const struct shape *s = context;
+
+    linear(gemm, s->R, s->D, s->F, x, w, GEMM_SET, y);
+    return value(s->R * s->F);
+}
+
+Test(layers, linear_gradient)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        size_t n = s.D * s.F;
+        struct grad g = shares(dw, n, s.G);
+        linear_backward(gemm, s.R, s.D, s.F, c, x, w, GEMM_SET, dx, g);
+        fold(g, n);
+        gradient_check("x", linear_value, &s, x, dx, s.R * s.D, 0.1, 1e-4);
+        gradient_check("w", linear_value, &s, w, dw, n, 0.1, 1e-4);
+    }
+}
+
+static double embedding_value(void *context)
+{
+    const struct shape *s = context;
+
+    embedding(s->R, s->D, bytes, w, y);
+    return value(s->R * s->D);
+}
+
+Test(layers, embedding_gradient)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        size_t n = VOCABULARY * s.D;
+        struct grad g = shares(dw, n, s.G);
+        embedding_backward(s.R, s.D, c, bytes, g);
+        fold(g, n);
+        gradient_check("table", embedding_value, &s, w, dw, n, 0.1, 1e-4);
+    }
+}
+
+static double rmsnorm_value(void *context)
+{
+    const struct shape *s = context;
+
+    rmsnorm(s->R, s->D, x, w, y, aux);
+    return value(s->R * s->D);
+}
+
+Test(layers, rmsnorm_gradient)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        struct grad g = shares(dw, s.D, s.G);
+        rmsnorm_value(&s);
+        memset(dx, 0, s.R * s.D * sizeof(*dx));
+        rmsnorm_backward(s.R, s.D, c, x, w, aux, dx, g);
+        fold(g, s.D);
+        gradient_check("x", rmsnorm_value, &s, x, dx, s.R * s.D, 0.02, 1e-3);
+        gradient_check("gain", rmsnorm_value, &s, w, dw, s.D, 0.05, 1e-3);
+    }
+}
+
+Test(layers, rmsnorm_backward_adds)
+{
+    struct grad g = {dw, 16, 1};
+
+    rmsnorm(3, 16, x, w, y, aux);
+    memset(dw, 0, sizeof(dw));
+    memset(dx, 0, sizeof(dx));
+    rmsnorm_backward(3, 16, c, x, w, aux, dx, g);
+    memcpy(t1, dx, sizeof(dx));
+    rmsnorm_backward(3, 16, c, x, w, aux, dx, g);
+    for (size_t i = 0; i < 48; i++)
+        cr_assert_float_eq(dx[i], 2 * t1[i], 1e-5);
+}
+
+static double feed_forward_value(void *context)
+{
+    const struct shape *s = context;
+
+    feed_forward(gemm, s->R, s->D, s->F, x, w, w2, t1, t2, GEMM_SET, y);
+    return value(s->R * s->D);
+}
+
+Test(layers, feed_forward_gradient)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        size_t n = s.D * 2 * s.F, n2 = s.F * s.D;
+        struct grad g = shares(dw, n, s.G), g2 = shares(dw2, n2, s.G);
+        feed_forward_value(&s);
+        feed_forward_backward(gemm, s.R, s.D, s.F, c, x, w, w2, t1, t2, t3, t4,
+                              GEMM_SET, dx, g, g2);
+        fold(g, n);
+        fold(g2, n2);
+        gradient_check("x", feed_forward_value, &s, x, dx, s.R * s.D, 0.02,
+                       1e-3);
+        gradient_check("gate_up", feed_forward_value, &s, w, dw, n, 0.02, 1e-3);
+        gradient_check("down", feed_forward_value, &s, w2, dw2, n2, 0.02, 1e-3);
+    }
+}
+
+static double cross_entropy_value(void *context)
+{
+    const struct shape *s = context;
+    double sum = 0;
+
+    memcpy(y, x, s->R * VOCABULARY * sizeof(*x));
+    cross_entropy(s->R, y, bytes, t1);
+    for (size_t r = 0; r < s->R; r++)
+        sum += t1[r];
+    return sum;
+}
+
+Test(layers, cross_entropy_gradient)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        cross_entropy_value(&s);
+        memcpy(dx, y, s.R * VOCABULARY * sizeof(*y));
+        cross_entropy_backward(s.R, dx, bytes, 1.0f);
+        gradient_check("logits", cross_entropy_value, &s, x, dx,
+                       s.R * VOCABULARY, 0.05, 1e-3);
+    }
+}
+
+// The loss of uniform logits is log 256 whatever the target.
+Test(layers, cross_entropy_of_uniform_logits)
+{
+    for (size_t i = 0; i < 3 * VOCABULARY; i++)
+        y[i] = 7.0f;
+    cross_entropy(3, y, bytes, t1);
+    for (size_t r = 0; r < 3; r++)
+        cr_assert_float_eq(t1[r], 5.545177444479562, 1e-6);
+}
+
+// -- attention ----------------------------------------------------------------
+
+struct attention_shape {
+    size_t B, T, D, H;
+    struct rope rope;
+};
+
+static struct attention_shape attention_shapes[] = {
+    {1, 1, 4, 1, {0}}, {2, 5, 8, 2, {0}}, {1, 67, 12, 3, {0}},
+    {1, 130, 8, 1, {0}},
+};
+
+static float probabilities[MANY * 2];
+static float work[MANY];
+
+static double attention_value(void *context)
+{
+    const struct attention_shape *s = context;
+    size_t R = s->B * s->T;
+
+    memcpy(t1, x, R * 3 * s->D * sizeof(*x));
+    attention(gemm, &s->rope, s->B, s->T, s->D, s->H, t1, probabilities, y,
+              work);
+    return value(R * s->D);
+}
+
+Test(layers, attention_gradient)
+{
+    for (size_t i = 0; i < 4; i++) {
+        struct attention_shape *s = &attention_shapes[i];
+        size_t R = s->B * s->T;
+        cr_assert_eq(rope_create(&s->rope, s->T, s->D / s->H, 10000.0), 0);
+        cr_assert_leq(attention_work(s->T, s->D / s->H), (size_t)MANY);
+        // What is not written must not be read either.
+        memset(probabilities, 0xff, sizeof(probabilities));
+        memset(work, 0xff, sizeof(work));
+        attention_value(s);
+        attention_backward(gemm, &s->rope, s->B, s->T, s->D, s->H, c, t1,
+                           probabilities, dx, work);
+        gradient_check("qkv", attention_value, s, x, dx, R * 3 * s->D, 0.02,
+                       1e-3);
+        rope_destroy(&s->rope);
+    }
+}
+
+// Against attention as it is defined, in f64.
+Test(layers, attention_by_definition)
+{
+    struct attention_shape s = {2, 70, 12, 2, {0}};
+    size_t W = s.D / s.H, half = W / 2;
+
+    cr_assert_eq(rope_create(&s.rope, s.T, W, 10000.0), 0);
+    attention_value(&s);
+    for (size_t b = 0; b < s.B; b++)
+        for (size_t h = 0; h < s.H; h++)
+            for (size_t i = 0; i < s.T; i++) {
+                double score[70], sum = 0;
+                for (size_t j = 0; j <= i; j++) {
+                    // turning q by i and k by j is turning q by i - j
+                    const float *q = x + (b * s.T + i) * 3 * s.D + h * W;
+                    const float *k = x + (b * s.T + j) * 3 * s.D + s.D + h * W;
+                    double dot = 0;
+                    for (size_t u = 0; u < half; u++) {
+                        double a = (double)(i - j) *
+                                   pow(10000.0, -(double)u / (double)half);
+                        double q0 = q[u] * cos(a) - q[half + u] * sin(a);
+                        double q1 = q[u] * sin(a) + q[half + u] * cos(a);
+                        dot += q0 * k[u] + q1 * k[half + u];
+                    }
+                    score[j] = exp(dot / sqrt((double)W));
+                    sum += score[j];
+                }
+                for (size_t u = 0; u < W; u++) {
+                    double want = 0;
+                    for (size_t j = 0; j <= i; j++)
+                        want += score[j] / sum *
+                                x[(b * s.T + j) * 3 * s.D + 2 * s.D + h * W + u];
+                    double got = y[(b * s.T + i) * s.D + h * W + u];
+                    cr_assert_float_eq(got, want, 1e-4);
+                }
+            }
+    rope_destroy(&s.rope);
+}
+
+// -- router -------------------------------------------------------------------
+
+struct router_shape {
+    struct router_config c;
+    size_t R;
+    float load[8];
+};
+
+// Positive losses with numbers large enough to be seen among the others.
+static struct router_shape router_shapes[] = {
+    {{4, 4, 0, 0, 0}, 5, {0}},
+    {{4, 4, 1, 0, 0}, 5, {0}},
+    {{8, 2, 0, 0.7f, 0.3f}, 9, {0.5f, 0.1f, 0, 0.2f, 0.05f, 0.05f, 0.1f, 0}},
+    {{8, 3, 1, 0.7f, 0.3f}, 9, {0.5f, 0.1f, 0, 0.2f, 0.05f, 0.05f, 0.1f, 0}},
+    {{1, 1, 1, 0, 0.5f}, 3, {1}},
+};
+
+static int32_t choice[MANY], first_choice[MANY];
+
+static double router_value(void *context)
+{
+    struct router_shape *s = context;
+    size_t E = s->c.experts, K = s->c.topk;
+    double sum = 0;
+
+    memcpy(t1, x, s->R * E * sizeof(*x));
+    router(&s->c, s->R, t1, NULL, t2, choice, y);
+    for (size_t i = 0; i < s->R * K; i++)
+        sum += (double)y[i] * c[i];
+    for (size_t r = 0; r < s->R; r++) {
+        for (size_t e = 0; e < E; e++)
+            sum += (double)s->c.balance * (double)E * s->load[e] *
+                   t1[r * E + e] / (double)s->R;
+        sum += (double)s->c.zloss * t2[r] * t2[r] / (double)s->R;
+    }
+    // The gradient holds as long as the same experts are chosen.
+    cr_assert_eq(memcmp(choice, first_choice, s->R * K * sizeof(*choice)), 0,
+                 "the step changes the choice: take other data");
+    return sum;
+}
+
+Test(layers, router_gradient)
+{
+    for (size_t i = 0; i < 5; i++) {
+        struct router_shape *s = &router_shapes[i];
+        size_t E = s->c.experts;
+        memcpy(t1, x, s->R * E * sizeof(*x));
+        router(&s->c, s->R, t1, NULL, t2, first_choice, y);
+        router_backward(&s->c, s->R, c, t1, t2, first_choice, y, s->load,
+                        1.0f / (float)s->R, dx);
+        if (E > 1 || s->c.zloss > 0)
+            gradient_check("logits", router_value, s, x, dx, s->R * E, 0.005,
+                           2e-3);
+    }
+}
+
+Test(layers, router_ties_go_to_the_lower_id)
+{
+    struct router_config rc = {5, 3, 0, 0, 0};
+    float logits[5] = {1, 2, 1, 2, 1}, lse, weight[3];
+    int32_t got[3];
+
+    router(&rc, 1, logits, NULL, &lse, got, weight);
+    cr_assert_eq(got[0], 1);
+    cr_assert_eq(got[1], 3);
+    cr_assert_eq(got[2], 0);
+}
+
+// The bias decides who is chosen, and leaves the weights alone.
+Test(layers, router_bias)
+{
+    struct router_config rc = {4, 2, 0, 0, 0};
+    float logits[4] = {3, 2, 1, 0}, bias[4] = {-9, 0, 0, 9}, lse, weight[2];
+    int32_t got[2];
+    double sum = exp(3) + exp(2) + exp(1) + 1;
+
+    router(&rc, 1, logits, bias, &lse, got, weight);
+    cr_assert_eq(got[0], 3);
+    cr_assert_eq(got[1], 1);
+    cr_assert_float_eq(weight[0], 1 / sum, 1e-6);
+    cr_assert_float_eq(weight[1], exp(2) / sum, 1e-6);
+    cr_assert_float_eq(lse, log(sum), 1e-6);
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole model: its gradient against finite differences, for every tensor,
+// with the local exchange; shares; and what must not change a result.
+#include "error.h"
+#include "exchange_local.h"
+#include "gradient.h"
+#include "model.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct setting {
+    struct model_config c;
+    size_t B, G;
+    bool bias;
+};
+
+static const struct setting settings[] = {
+    // every expert is chosen: the loss is smooth everywhere
+    {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0}, 2, 1, false},
+    {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0}, 4, 2, false},
+    // some experts are chosen
+    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0}, 4, 4, true},
+    {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0}, 2, 1, false},
+};
+enum { SETTINGS = sizeof(settings) / sizeof(settings[0]) };
+
+struct fixture {
+    const struct setting *s;
+    struct gemm *gemm;
+    struct exchange *exchange;
+    struct model model;
+    size_t dense, experts; // floats of the vectors
+    float *w, *dw, *e, *de, *bias;
+    uint8_t *bytes, *targets;
+    double *stats;
+    float *load; // (G, L, E)
+    int32_t *choice;
+};
+
+static void set_up(struct fixture *f, const struct setting *s, size_t G)
+{
+    const struct model_config *c = &s->c;
+    size_t R = s->B * c->seq, LE = c->layers * c->experts;
+
+    memset(f, 0, sizeof(*f));
+    f->s = s;
+    cr_assert_eq(gemm_create("naive", &f->gemm), 0);
+    f->exchange = exchange_local_create(c->layers, c->experts, c->topk, c->dim);
+    cr_assert_eq(model_create(c, s->B, f->gemm, f->exchange, &f->model), 0,
+                 "%s", train_error_text());
+    f->dense = f->model.layout.dense;
+    f->experts = LE * f->model.layout.expert_size;
+    f->w = calloc(f->dense, sizeof(float));
+    f->dw = calloc(G * f->dense, sizeof(float));
+    f->e = calloc(f->experts, sizeof(float));
+    f->de = calloc(f->experts, sizeof(float));
+    layout_init_dense(&f->model.layout, 3, f->w);
+    for (size_t i = 0; i < LE; i++)
+        layout_init_expert(&f->model.layout, 3, i / c->experts, i % c->experts,
+                           f->e + i * f->model.layout.expert_size);
+    f->bias = calloc(LE, sizeof(float));
+    for (size_t i = 0; i < LE; i++)
+        f->bias[i] = 0.2f * (float)(i % 3);
+    f->model.dense = f->w;
+    f->model.dense_grad = (struct grad){f->dw, f->dense, G};
+    f->model.expert = f->e;
+    f->model.expert_grad = f->de;
+    f->model.local_experts = c->experts;
+    f->model.router_bias = s->bias ? f->bias : NULL;
+
+    f->bytes = malloc(R);
+    f->targets = malloc(R);
+    for (size_t r = 0; r < R; r++) {
+        f->bytes[r] = (uint8_t)(r * 41 + 7);
+        f->targets[r] = (uint8_t)(r * 19 + 3);
+    }
+    f->stats = calloc(s->B * stats_size(c), sizeof(double));
+    f->load = calloc(G * LE, sizeof(float));
+    f->choice = malloc(c->layers * R * c->topk * sizeof(int32_t));
+}
+
+static void tear_down(struct fixture *f)
+{
+    model_destroy(&f->model);
+    exchange_local_destroy(f->exchange);
+    gemm_destroy(f->gemm);
+    free(f->w);
+    free(f->dw);
+    free(f->e);
+    free(f->de);
+    free(f->bias);
+    free(f->bytes);
+    free(f->targets);
+    free(f->stats);
+    free(f->load);
+    free(f->choice);
+}
+
+static void forward(struct fixture *f)
+{
+    cr_assert_eq(model_forward(&f->model, f->s->B, f->s->c.seq, f->bytes,
+                               f->targets, f->stats), 0);
+}
+
+static void backward(struct fixture *f)
+{
+    size_t R = f->s->B * f->s->c.seq;
+
+    memset(f->dw, 0,
+           f->model.dense_grad.shares * f->dense * sizeof(float));
+    memset(f->de, 0, f->experts * sizeof(float));
+    cr_assert_eq(model_backward(&f->model, f->s->B, f->s->c.seq, f->bytes,
+                                f->targets, f->load, 1.0f / (float)R), 0);
+}
+
+// Loss with its auxiliary terms, where the loads are constants.
+static double loss(void *context)
+{
+    struct fixture *f = context;
+    const struct model_config *c = &f->s->c;
+    size_t E = c->experts, K = c->topk, R = f->s->B * c->seq;
+    double sum = 0;
+
+    forward(f);
+    for (size_t l = 0; l < c->layers; l++) // as long as the choice stands
+        cr_assert_eq(memcmp(f->model.act[l].choice, f->choice + l * R * K,
+                            R * K * sizeof(int32_t)), 0,
+                     "the step changes the choice: take other data");
+    for (size_t b = 0; b < f->s->B; b++) {
+        double *s = f->stats + b * stats_size(c);
+        sum += s[0];
+        for (size_t l = 0; l < c->layers; l++) {
+            double *a = stats_layer(c, s, l);
+            sum += (double)c->zloss * a[0];
+            for (size_t e = 0; e < E; e++)
+                sum += (double)c->balance * (double)E *
+                       f->load[l * E + e] * a[1 + e];
+        }
+    }
+    return sum / (double)R;
+}
+
+static void remember(struct fixture *f)
+{
+    const struct model_config *c = &f->s->c;
+    size_t R = f->s->B * c->seq, n = R * c->topk, E = c->experts;
+    size_t G = f->model.dense_grad.shares;
+
+    forward(f);
+    for (size_t l = 0; l < c->layers; l++)
+        memcpy(f->choice + l * n, f->model.act[l].choice, n * sizeof(int32_t));
+    for (size_t l = 0; l < c->layers; l++)
+        for (size_t e = 0; e < E; e++) {
+            double count = 0;
+            for (size_t b = 0; b < f->s->B; b++)
+                count += stats_layer(c, f->stats + b * stats_size(c),
+                                     l)[1 + E + e];
+            for (size_t g = 0; g < G; g++)
+                f->load[(g * c->layers + l) * E + e] =
+                    (float)(count / (double)n);
+        }
+}
+
+Test(model, gradient, .timeout = 120)
+{
+    for (size_t i = 0; i < SETTINGS; i++) {
+        struct fixture f;
+        set_up(&f, &settings[i], settings[i].G);
+        remember(&f);
+        backward(&f);
+        for (size_t g = 1; g < settings[i].G; g++)
+            for (size_t j = 0; j < f.dense; j++)
+                f.dw[j] += f.dw[g * f.dense + j];
+        for (size_t t = 0; t < f.model.layout.ntensors; t++) {
+            const struct tensor *at = &f.model.layout.tensors[t];
+            gradient_check(at->name, loss, &f, f.w + at->offset,
+                           f.dw + at->offset, at->count, 0.004, 4e-3);
+        }
+        size_t size = f.model.layout.expert_size;
+        for (size_t e = 0; e * size < f.experts; e++) {
+            char name[32];
+            float *de = f.de + e * size;
+            bool used = false;
+            for (size_t j = 0; j < size; j++)
+                used |= de[j] != 0;
+            snprintf(name, sizeof(name), "expert %zu", e);
+            if (used) // one that no token chose has no gradient
+                gradient_check(name, loss, &f, f.e + e * size, de, size, 0.004,
+                               4e-3);
+        }
+        tear_down(&f);
+    }
+}
+
+// Sequences in one share or in several: the same gradient, but for rounding.
+Test(model, shares_add_up)
+{
+    struct fixture one, four;
+
+    set_up(&one, &settings[2], 1);
+    set_up(&four, &settings[2], 4);
+    remember(&one);
+    backward(&one);
+    remember(&four);
+    backward(&four);
+    for (size_t i = 0; i < one.dense; i++) {
+        double sum = 0;
+        for (size_t g = 0; g < 4; g++)
+            sum += four.dw[g * four.dense + i];
+        cr_assert_float_eq(one.dw[i], sum, 1e-6);
+    }
+    cr_assert_eq(memcmp(one.de, four.de, one.experts * sizeof(float)), 0);
+    tear_down(&one);
+    tear_down(&four);
+}
+
+// A sequence's loss has the same bits alone and in a batch: that is what makes
+// the loss independent of the number of ranks.
+Test(model, a_sequence_does_not_depend_on_the_others)
+{
+    struct fixture f;
+    const struct setting *s = &settings[2];
+    size_t size = stats_size(&s->c), T = s->c.seq;
+
+    set_up(&f, s, 1);
+    forward(&f);
+    double *all = malloc(s->B * size * sizeof(*all));
+    memcpy(all, f.stats, s->B * size * sizeof(*all));
+    for (size_t b = 0; b < s->B; b++) {
+        cr_assert_eq(model_forward(&f.model, 1, T, f.bytes + b * T,
+                                   f.targets + b * T, f.stats), 0);
+        cr_assert_eq(memcmp(f.stats, all + b * size, size * sizeof(*all)), 0,
+                     "sequence %zu", b);
+    }
+    free(all);
+    tear_down(&f);
+}
+
+// What comes later in a sequence does not change what was before.
+Test(model, is_causal)
+{
+    struct fixture f;
+    const struct setting *s = &settings[1];
+    size_t T = s->c.seq, n = (T - 1) * VOCABULARY;
+
+    set_up(&f, s, 1);
+    cr_assert_eq(model_forward(&f.model, 1, T, f.bytes, NULL, NULL), 0);
+    float *before = malloc(n * sizeof(*before));
+    memcpy(before, f.model.probs, n * sizeof(*before));
+    f.bytes[T - 1] ^= 0x55;
+    cr_assert_eq(model_forward(&f.model, 1, T, f.bytes, NULL, NULL), 0);
+    cr_assert_eq(memcmp(before, f.model.probs, n * sizeof(*before)), 0);
+    free(before);
+    tear_down(&f);
+}
+
+Test(model, no_sequences)
+{
+    struct fixture f;
+
+    set_up(&f, &settings[0], 1);
+    cr_assert_eq(model_forward(&f.model, 0, 5, NULL, NULL, NULL), 0);
+    tear_down(&f);
+}
+
+Test(model, bad_configs)
+{
+    struct model_config good = settings[0].c, c;
+
+    cr_assert_eq(model_config_check(&good), 0);
+    c = good;
+    c.topk = c.experts + 1;
+    cr_assert_eq(model_config_check(&c), -1);
+    cr_assert(strstr(train_error_text(), "topk"));
+    c = good;
+    c.heads = 3;
+    cr_assert_eq(model_config_check(&c), -1);
+    cr_assert(strstr(train_error_text(), "heads"));
+    c = good;
+    c.experts = 0;
+    cr_assert_eq(model_config_check(&c), -1);
+}
