@@ -13,7 +13,6 @@
  * error on all, with a text that names it.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +30,12 @@
 #include "segment.h"
 #include "topology.h"
 #include "trace.h"
+#include "wait.h"
 
 #define PROTOCOL 1
 #define PAGE 4096u
-#define SHRINK_BYTES 1024u
+/* Between two looks at a connection that no descriptor announces. */
+#define CONNECT_NAP_MS 2
 
 struct birth {
     struct shunt_comm *comm;
@@ -313,32 +314,6 @@ static enum shunt_status court(struct birth *b, int peer,
                        b->places[comm->rank].host);
 }
 
-/* Sleep until a transport has something, or a little while. */
-static void nap(struct shunt_comm *comm)
-{
-    struct pollfd fds[SHUNTI_TRANSPORTS_MAX];
-    nfds_t n = 0;
-    size_t i;
-    bool go = true;
-
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
-
-        if (c->transport->arm(c->ctx))
-            go = false;
-        fds[n].fd = c->transport->wait_fd(c->ctx);
-        fds[n++].events = POLLIN;
-    }
-    if (go)
-        poll(fds, n, 2);
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
-
-        c->transport->disarm(c->ctx);
-        c->transport->progress(c->ctx);
-    }
-}
-
 static enum shunt_status connect_all(struct birth *b,
                                      const struct shunti_blobs *addresses)
 {
@@ -371,7 +346,7 @@ static enum shunt_status connect_all(struct birth *b,
             goto out;
         }
         if (left)
-            nap(comm);
+            shunti_transports_nap(comm, CONNECT_NAP_MS);
     }
     st = SHUNT_OK;
 out:
@@ -559,7 +534,7 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks,
     l->completed = 0;
     l->abort = 64;
     l->shrink = 128;
-    l->inbox = round_up(l->shrink + SHRINK_BYTES, PAGE);
+    l->inbox = round_up(l->shrink + SHUNTI_SHRINK_BYTES, PAGE);
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
     l->inbox_stride = SHUNTI_DEPTH * l->slot_bytes;
     l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
@@ -622,7 +597,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
         if (shunti_now_ns() > deadline)
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "rank %d's control window did not come", peer);
-        nap(comm);
+        shunti_transports_nap(comm, CONNECT_NAP_MS);
     }
     if (st)
         return shunti_fail(NULL, st, "control window of rank %d: %s", peer,

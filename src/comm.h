@@ -38,6 +38,8 @@ struct shunti_layout {
     unsigned chunks;  /* in a ring */
 };
 
+#define SHUNTI_SHRINK_BYTES 1024
+
 /* Lines of layout.words. */
 enum { SHUNTI_WORD_CREDIT, SHUNTI_WORD_ARRIVED, SHUNTI_WORD_CONSUMED,
        SHUNTI_WORDS };

@@ -183,6 +183,27 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     look_for_losses(comm);
 }
 
+void shunti_transports_nap(struct shunt_comm *comm, int ms)
+{
+    struct pollfd fds[MAX_FDS];
+    nfds_t n = 0;
+    size_t i;
+    bool go = true;
+
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+
+        if (c->transport->arm(c->ctx))
+            go = false;
+        fds[n].fd = c->transport->wait_fd(c->ctx);
+        fds[n++].events = POLLIN;
+    }
+    if (go)
+        poll(fds, n, ms);
+    disarm(comm, comm->ncontexts);
+    progress_transports(comm);
+}
+
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
     uint64_t now;

@@ -35,6 +35,10 @@ void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
  * for lost peers and timeouts, now and then. */
 void shunti_look_around(struct shunt_comm *comm);
 
+/* Sleep until some transport has something, at most `ms`, and let all
+ * transports progress. Nothing else: for births and shrinking. */
+void shunti_transports_nap(struct shunt_comm *comm, int ms);
+
 /* Interrupt a sleeping wait of this communicator; from any thread. */
 void shunti_wake_self(struct shunt_comm *comm);
 
