@@ -15,38 +15,52 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Bind a port of 127.0.0.1 without listening. Returns the socket, or -1. */
+static int hold_port(int port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)port),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    int one = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        close(fd);
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    return fd;
+}
+
 /*
- * Reserve a TCP port of 127.0.0.1 for rank 0 to listen on. The socket stays
- * open, bound, and does not listen: a second binder that says SO_REUSEADDR, as
+ * Reserve MASTER_PORT, for whatever the program meets at, and the port after
+ * it, where Shunt meets if it must (shunt_comm_create_env()). The sockets stay
+ * open, bound, and do not listen: a second binder that says SO_REUSEADDR, as
  * every server does, gets the port, while other launchers, who look without it,
  * do not. Ports that the system hands out by itself are left alone.
  */
-static int reserve_port(int *fd)
+static bool reserve_ports(struct ranks_env *env)
 {
     for (int attempt = 0; attempt < 1000; attempt++) {
-        struct sockaddr_in address = {
-            .sin_family = AF_INET,
-            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-        };
-        uint16_t random = 0;
-        int one = 1;
-        int port;
+        uint16_t random;
 
         if (getrandom(&random, sizeof(random), 0) < 0)
-            break;
-        port = 20000 + random % 12000;
-        address.sin_port = htons((uint16_t)port);
-        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (*fd < 0)
-            break;
-        if (bind(*fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
-            setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-            return port;
-        }
-        close(*fd);
-        *fd = -1;
+            return false;
+        env->master_port = 20000 + random % 6000 * 2;
+        env->fds[0] = hold_port(env->master_port);
+        env->fds[1] = hold_port(env->master_port + 1);
+        if (env->fds[0] >= 0 && env->fds[1] >= 0)
+            return true;
+        for (int i = 0; i < 2; i++)
+            if (env->fds[i] >= 0)
+                close(env->fds[i]);
     }
-    return -1;
+    errno = EADDRINUSE;
+    return false;
 }
 
 bool ranks_env_init(struct ranks_env *env)
@@ -54,15 +68,9 @@ bool ranks_env_init(struct ranks_env *env)
     unsigned char secret[32];
 
     memset(env, 0, sizeof(*env));
-    env->fds[0] = env->fds[1] = -1;
-    env->master_port = reserve_port(&env->fds[0]);
-    env->shunt_port = reserve_port(&env->fds[1]);
-    if (env->master_port < 0 || env->shunt_port < 0 ||
-        getrandom(secret, sizeof(secret), 0) != sizeof(secret)) {
-        int failure = errno;
-
-        ranks_env_finish(env);
-        errno = failure;
+    if (getrandom(secret, sizeof(secret), 0) != sizeof(secret) ||
+        !reserve_ports(env)) {
+        env->master_port = 0;
         return false;
     }
     for (size_t i = 0; i < sizeof(secret); i++)
@@ -82,7 +90,6 @@ void ranks_env_of(const struct ranks_env *env, int rank, int ranks,
         {"LOCAL_RANK", rank},
         {"LOCAL_WORLD_SIZE", ranks},
         {"MASTER_PORT", env->master_port},
-        {"SHUNT_PORT", env->shunt_port},
     };
     size_t n = 0;
 
@@ -98,10 +105,8 @@ void ranks_env_of(const struct ranks_env *env, int rank, int ranks,
 
 void ranks_env_finish(struct ranks_env *env)
 {
-    for (int i = 0; i < 2; i++) {
-        if (env->master_port != 0 && env->fds[i] >= 0)
+    if (env->master_port != 0)
+        for (int i = 0; i < 2; i++)
             close(env->fds[i]);
-        env->fds[i] = -1;
-    }
-    memset(env->secret, 0, sizeof(env->secret));
+    memset(env, 0, sizeof(*env));
 }

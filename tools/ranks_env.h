@@ -8,12 +8,11 @@
 
 #include <stdbool.h>
 
-#define RANK_VARIABLES 8
+#define RANK_VARIABLES 7
 
 struct ranks_env {
-    int fds[2]; /* hold the ports */
-    int master_port;
-    int shunt_port;
+    int master_port; /* and the one after it; 0: none is reserved */
+    int fds[2];      /* hold them */
     char secret[65];
 };
 

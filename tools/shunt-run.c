@@ -682,7 +682,7 @@ static void usage(FILE *to)
         "Starts COMMAND as RANKS processes on this host, which find each "
         "other\n"
         "through RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,\n"
-        "MASTER_PORT, SHUNT_PORT and SHUNT_SECRET.\n"
+        "MASTER_PORT and SHUNT_SECRET.\n"
         "\n"
         "  -n, --ranks N       number of ranks (1)\n"
         "      --live          rank 0 has the terminal to itself, unprefixed,\n"

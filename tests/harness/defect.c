@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         volatile char *text = malloc(8);
 
         if (text)
-            text[8] = 'x';
+            text[argc + 6] = 'x'; /* [8]: beyond the compiler's sight */
         free((void *)text);
         return 0;
     }
