@@ -75,6 +75,13 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_EAGER", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which a message travels inside its announcement.", false},
+    {"SHUNT_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes of a chunk of the staging ring between two ranks.", false},
+    {"SHUNT_CHUNKS", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Chunks of the staging ring between two ranks.", false},
+    {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes from which memory that is no window is read out of the other "
+     "process instead of being staged.", false},
 };
 
 const struct shunti_env_row *shunti_env_rows(size_t *count)
