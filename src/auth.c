@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * HMAC-SHA256 by nettle; RFC 2104.
+ */
+#include "auth.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
+#include <nettle/sha2.h>
+
+void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
+                       enum shunti_auth_side side,
+                       const struct shunti_auth_talk *talk,
+                       unsigned char proof[SHUNTI_KEY_BYTES])
+{
+    /* Of one length, so that the parts cannot be read in two ways. */
+    static const char labels[2][16] = {"shunt join rank", "shunt join root"};
+    uint32_t rank = htole32((uint32_t)talk->rank);
+    uint32_t nranks = htole32((uint32_t)talk->nranks);
+    uint32_t timeout = htole32(talk->timeout_ms);
+    uint32_t waited = htole32(talk->waited_ms);
+    struct hmac_sha256_ctx ctx;
+
+    hmac_sha256_set_key(&ctx, SHUNTI_KEY_BYTES, secret);
+    hmac_sha256_update(&ctx, sizeof(labels[0]),
+                       (const uint8_t *)labels[side == SHUNTI_AUTH_ROOT]);
+    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, talk->rank_nonce);
+    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, talk->root_nonce);
+    hmac_sha256_update(&ctx, sizeof(rank), (const uint8_t *)&rank);
+    hmac_sha256_update(&ctx, sizeof(nranks), (const uint8_t *)&nranks);
+    hmac_sha256_update(&ctx, sizeof(timeout), (const uint8_t *)&timeout);
+    hmac_sha256_update(&ctx, sizeof(waited), (const uint8_t *)&waited);
+    hmac_sha256_digest(&ctx, SHUNTI_KEY_BYTES, proof);
+}
+
+void shunti_auth_derive(const unsigned char secret[SHUNTI_KEY_BYTES],
+                        const char *label, const void *salt, size_t salt_len,
+                        unsigned char out[SHUNTI_KEY_BYTES])
+{
+    struct hmac_sha256_ctx ctx;
+
+    hmac_sha256_set_key(&ctx, SHUNTI_KEY_BYTES, secret);
+    hmac_sha256_update(&ctx, strlen(label) + 1, (const uint8_t *)label);
+    if (salt_len)
+        hmac_sha256_update(&ctx, salt_len, salt);
+    hmac_sha256_digest(&ctx, SHUNTI_KEY_BYTES, out);
+}
+
+bool shunti_auth_equal(const void *a, const void *b, size_t len)
+{
+    return memeql_sec(a, b, len);
+}
+
+void shunti_auth_digest(const void *data, size_t len,
+                        unsigned char out[SHUNTI_KEY_BYTES])
+{
+    struct sha256_ctx ctx;
+
+    sha256_init(&ctx);
+    sha256_update(&ctx, len, data);
+    sha256_digest(&ctx, SHUNTI_KEY_BYTES, out);
+}
+
+bool shunti_auth_random(void *out, size_t len)
+{
+    unsigned char *bytes = out;
+
+    while (len) {
+        ssize_t n = getrandom(bytes, len, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        bytes += n;
+        len -= (size_t)n;
+    }
+    return true;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Proving to know a secret without showing it: HMAC-SHA256 over fresh numbers
+ * of both sides (challenge and response, both ways).
+ *
+ * The proof covers who proves (so that an answer cannot be sent back as one's
+ * own), both nonces (so that an old one is worthless), and what the rank says
+ * of itself.
+ */
+#ifndef SHUNTI_AUTH_H
+#define SHUNTI_AUTH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHUNTI_KEY_BYTES 32
+#define SHUNTI_NONCE_BYTES 32
+
+enum shunti_auth_side { SHUNTI_AUTH_RANK, SHUNTI_AUTH_ROOT };
+
+/* What both sides know when they prove. */
+struct shunti_auth_talk {
+    unsigned char rank_nonce[SHUNTI_NONCE_BYTES];
+    unsigned char root_nonce[SHUNTI_NONCE_BYTES];
+    int32_t rank;
+    int32_t nranks;
+    uint32_t timeout_ms;
+    uint32_t waited_ms;
+};
+
+void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
+                       enum shunti_auth_side side,
+                       const struct shunti_auth_talk *talk,
+                       unsigned char proof[SHUNTI_KEY_BYTES]);
+
+/* A key for another purpose: the HMAC of the label, a zero, and the salt. */
+void shunti_auth_derive(const unsigned char secret[SHUNTI_KEY_BYTES],
+                        const char *label, const void *salt, size_t salt_len,
+                        unsigned char out[SHUNTI_KEY_BYTES]);
+
+/* In a time that does not depend on the contents. */
+bool shunti_auth_equal(const void *a, const void *b, size_t len);
+
+/* SHA-256. */
+void shunti_auth_digest(const void *data, size_t len,
+                        unsigned char out[SHUNTI_KEY_BYTES]);
+
+/* From the kernel; false: it has none. */
+bool shunti_auth_random(void *out, size_t len);
+
+#endif

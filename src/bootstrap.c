@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The rank's side of the bootstrap, and the making of ids.
+ *
+ * A rank knocks until its time is over: a root that is not up yet (ids from
+ * the environment), one that was busy with strangers and dropped us, a port
+ * that another job's root still has, are all reasons to come again. What is
+ * hopeless ends at once: nobody listens where an id was made, or the secrets
+ * differ.
+ */
+#include "bootstrap.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bootstrap_wire.h"
+#include "env.h"
+#include "error.h"
+#include "log.h"
+
+#define BACKOFF_MIN 0.005
+#define BACKOFF_MAX 0.2
+#define GRACE_SECONDS 1.0 /* for the root's own verdict to arrive */
+#define BIND_SECONDS 15.0 /* an earlier root may still be telling latecomers */
+
+struct shunti_bootstrap {
+    int fd;
+    int rank;
+    int nranks;
+    double timeout;
+    bool failed;
+    char where[64]; /* the root's address */
+    unsigned char key[SHUNTI_KEY_BYTES];
+};
+
+/* -- sockets with deadlines ---------------------------------------------------- */
+
+enum io { IO_OK, IO_TIMEOUT, IO_CLOSED };
+
+/* IO_OK: ready, or broken, which the call after will find out. */
+static enum io wait_ready(int fd, short events, double deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = events};
+        int n = poll(&p, 1, shunti_wire_poll_ms(deadline));
+
+        if (n > 0)
+            return IO_OK;
+        if (n == 0 && shunti_wire_now() >= deadline)
+            return IO_TIMEOUT;
+        if (n < 0 && errno != EINTR)
+            return IO_CLOSED;
+    }
+}
+
+static enum io send_all(int fd, const void *data, size_t len, double deadline)
+{
+    const unsigned char *p = data;
+
+    while (len) {
+        ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        enum io io;
+
+        if (n >= 0) {
+            p += n;
+            len -= (size_t)n;
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return IO_CLOSED;
+        io = wait_ready(fd, POLLOUT, deadline);
+        if (io)
+            return io;
+    }
+    return IO_OK;
+}
+
+static enum io recv_all(int fd, void *data, size_t len, double deadline)
+{
+    unsigned char *p = data;
+
+    while (len) {
+        ssize_t n = recv(fd, p, len, MSG_DONTWAIT);
+        enum io io;
+
+        if (n > 0) {
+            p += n;
+            len -= (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+            return IO_CLOSED;
+        io = wait_ready(fd, POLLIN, deadline);
+        if (io)
+            return io;
+    }
+    return IO_OK;
+}
+
+static void nap(double seconds)
+{
+    struct timespec ts = {.tv_sec = (time_t)seconds};
+
+    ts.tv_nsec = (long)((seconds - (double)ts.tv_sec) * 1e9);
+    nanosleep(&ts, NULL); /* woken early: we only try again sooner */
+}
+
+/* A TCP port of the range that the kernel gives to clients can connect to
+ * itself when nobody listens there. */
+static bool is_self_connected(int fd)
+{
+    struct sockaddr_storage us = {0}, them = {0};
+    socklen_t us_len = sizeof(us), them_len = sizeof(them);
+
+    if (getsockname(fd, (struct sockaddr *)&us, &us_len) ||
+        getpeername(fd, (struct sockaddr *)&them, &them_len))
+        return false;
+    return us.ss_family != AF_UNIX && us_len == them_len &&
+           !memcmp(&us, &them, us_len);
+}
+
+/* A connected socket, or -1 and errno. */
+static int connect_once(const struct shunti_id_parts *parts, double deadline)
+{
+    struct sockaddr_storage addr;
+    socklen_t len, error_len = sizeof(int);
+    int error = 0, one = 1, fd;
+
+    shunti_id_sockaddr(parts, false, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (parts->kind != SHUNTI_ID_LOCAL)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (connect(fd, (struct sockaddr *)&addr, len)) {
+        if (errno != EINPROGRESS && errno != EINTR) {
+            error = errno;
+        } else if (wait_ready(fd, POLLOUT, deadline)) {
+            error = ETIMEDOUT;
+        } else {
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len);
+        }
+    }
+    if (!error && is_self_connected(fd))
+        error = ECONNREFUSED;
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+/* -- joining ------------------------------------------------------------------ */
+
+enum knock {
+    IN,       /* welcome */
+    AGAIN,    /* may be better later */
+    HOPELESS, /* except for a patient id */
+    NOBODY,   /* listens; likewise */
+};
+
+/*
+ * One attempt at being let in; `why` says what stood against it.
+ */
+static enum knock knock(const struct shunti_id_parts *parts,
+                        struct shunti_auth_talk *talk, double deadline,
+                        int *fd_out, char *why, size_t why_len)
+{
+    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES];
+    unsigned char proof[SHUNTI_KEY_BYTES];
+    struct shunti_wire_header header;
+    double until = shunti_wire_now() + SHUNTI_WIRE_HANDSHAKE_SECONDS;
+    enum knock result = AGAIN;
+    enum io io;
+    int fd;
+
+    if (until > deadline)
+        until = deadline;
+    fd = connect_once(parts, until);
+    if (fd < 0) {
+        snprintf(why, why_len, "%s", strerror(errno));
+        return errno == ECONNREFUSED ? NOBODY : AGAIN;
+    }
+
+    if (!shunti_auth_random(talk->rank_nonce, SHUNTI_NONCE_BYTES)) {
+        snprintf(why, why_len, "no random numbers");
+        close(fd);
+        return AGAIN;
+    }
+    shunti_wire_put_hello(bytes, talk);
+    io = send_all(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until);
+    if (!io)
+        io = recv_all(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES, until);
+    if (io)
+        goto broken;
+    if (memcmp(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES)) {
+        snprintf(why, why_len, "what listens there is not Shunt");
+        result = HOPELESS;
+        goto out;
+    }
+    memcpy(talk->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+           SHUNTI_NONCE_BYTES);
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, talk, proof);
+    io = send_all(fd, proof, sizeof(proof), until);
+    if (!io)
+        io = recv_all(fd, bytes, SHUNTI_WIRE_HEADER_BYTES, until);
+    if (io)
+        goto broken;
+    header = shunti_wire_get_header(bytes);
+    if (header.type == SHUNTI_WIRE_REFUSED) {
+        snprintf(why, why_len,
+                 "it refused us: the secret is not the same (another job's "
+                 "id, or another SHUNT_SECRET?)");
+        result = HOPELESS;
+        goto out;
+    }
+    io = IO_CLOSED;
+    if (header.type == SHUNTI_WIRE_WELCOME &&
+        header.bytes == SHUNTI_WIRE_PROOF_BYTES)
+        io = recv_all(fd, bytes, SHUNTI_WIRE_PROOF_BYTES, until);
+    if (io)
+        goto broken;
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, talk, proof);
+    if (!shunti_auth_equal(proof, bytes, sizeof(proof))) {
+        snprintf(why, why_len,
+                 "what listens there does not know the secret");
+        result = HOPELESS;
+        goto out;
+    }
+    *fd_out = fd;
+    return IN;
+
+broken:
+    snprintf(why, why_len, "%s",
+             io == IO_TIMEOUT ? "it does not answer"
+                              : "it closed the connection");
+out:
+    close(fd);
+    return result;
+}
+
+static uint32_t milliseconds(double seconds)
+{
+    return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
+}
+
+/* Knock until we are in or the time is over. */
+static enum shunt_status get_in(const struct shunti_id_parts *parts,
+                                struct shunti_bootstrap *bs, double start,
+                                double deadline)
+{
+    bool patient = parts->flags & SHUNTI_ID_PATIENT;
+    double backoff = BACKOFF_MIN;
+    char why[192] = "";
+    enum knock k;
+
+    for (;;) {
+        double now = shunti_wire_now();
+        struct shunti_auth_talk talk = {
+            .rank = bs->rank,
+            .nranks = bs->nranks,
+            .timeout_ms = milliseconds(bs->timeout),
+            .waited_ms = milliseconds(now - start),
+        };
+
+        k = knock(parts, &talk, deadline, &bs->fd, why, sizeof(why));
+        if (k == IN)
+            return SHUNT_OK;
+        shunti_debug("bootstrap", "root %s: %s", bs->where, why);
+        if (k != AGAIN && !patient)
+            break;
+        now = shunti_wire_now();
+        if (now >= deadline)
+            break;
+        nap(deadline - now < backoff ? deadline - now : backoff);
+        backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
+    }
+
+    if (!patient && k == NOBODY)
+        return shunti_fail(NULL, SHUNT_ERR_PEER,
+                           "rank %d: nobody listens at %s: the process that "
+                           "made the id has ended, or the id is used up (it "
+                           "serves one communicator, and waits SHUNT_TIMEOUT "
+                           "for its first rank)", bs->rank, bs->where);
+    if (!patient && k == HOPELESS)
+        return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
+                           bs->rank, bs->where, why);
+    return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                       "rank %d of %d could not join at %s within %g s: %s%s",
+                       bs->rank, bs->nranks, bs->where, bs->timeout, why,
+                       patient && bs->rank ? "; is rank 0 running?" : "");
+}
+
+/* -- frames ------------------------------------------------------------------- */
+
+static enum shunt_status io_failed(struct shunti_bootstrap *bs, enum io io,
+                                   const char *doing)
+{
+    bs->failed = true;
+    if (io == IO_TIMEOUT)
+        return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                           "rank %d: the root at %s did not answer within %g s "
+                           "while %s", bs->rank, bs->where, bs->timeout, doing);
+    return shunti_fail(NULL, SHUNT_ERR_PEER,
+                       "rank %d: the root at %s is gone (the process that made "
+                       "the id, or rank 0, has ended) while %s", bs->rank,
+                       bs->where, doing);
+}
+
+static bool is_error(int32_t status)
+{
+    return status <= SHUNT_ERR_INVALID && status >= SHUNT_ERR_BUSY;
+}
+
+/*
+ * The next frame's header, which must be of `type`, or an error that the root
+ * tells us.
+ */
+static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
+                                double deadline, const char *doing,
+                                uint64_t *bytes)
+{
+    unsigned char raw[SHUNTI_WIRE_HEADER_BYTES];
+    char text[SHUNTI_WIRE_TEXT_MAX + 1];
+    struct shunti_wire_header header;
+    enum io io = recv_all(bs->fd, raw, sizeof(raw), deadline);
+
+    if (io)
+        return io_failed(bs, io, doing);
+    header = shunti_wire_get_header(raw);
+    *bytes = header.bytes;
+    if (header.type == type)
+        return SHUNT_OK;
+
+    bs->failed = true;
+    if (header.type != SHUNTI_WIRE_ERROR || !is_error(header.status) ||
+        header.bytes >= sizeof(text))
+        return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                           "rank %d: the root at %s sent an unknown message "
+                           "(%u): different releases of the library?",
+                           bs->rank, bs->where, (unsigned)header.type);
+    io = recv_all(bs->fd, text, (size_t)header.bytes, deadline);
+    if (io)
+        return io_failed(bs, io, doing);
+    text[header.bytes] = '\0';
+    return shunti_fail(NULL, (enum shunt_status)header.status, "%s", text);
+}
+
+static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
+                                      const unsigned char *secret,
+                                      double deadline)
+{
+    static const char doing[] = "ranks were joining";
+    unsigned char salt[SHUNTI_WIRE_SALT_BYTES];
+    uint64_t bytes;
+    enum io io;
+    enum shunt_status st =
+        expect(bs, SHUNTI_WIRE_READY, deadline, doing, &bytes);
+
+    if (st)
+        return st;
+    io = bytes == sizeof(salt)
+             ? recv_all(bs->fd, salt, sizeof(salt), deadline)
+             : IO_CLOSED;
+    if (io)
+        return io_failed(bs, io, doing);
+    shunti_auth_derive(secret, "shunt transports", salt, sizeof(salt),
+                       bs->key);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
+                                        int rank, double timeout,
+                                        struct shunti_bootstrap **out)
+{
+    bool sane = nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 &&
+                rank < nranks;
+    double start = shunti_wire_now(), deadline;
+    struct shunti_id_parts parts;
+    struct shunti_bootstrap *bs;
+    enum shunt_status st = shunti_id_unpack(id, &parts);
+
+    *out = NULL;
+    if (st)
+        return st;
+    bs = calloc(1, sizeof(*bs));
+    if (!bs)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory to join");
+    bs->fd = -1;
+    bs->rank = rank;
+    bs->nranks = nranks;
+    bs->timeout = timeout;
+    /* Ranks that make no sense join too, so that the others hear of it; but
+     * that is no reason to wait long. */
+    deadline = start + (sane || timeout < 5 ? timeout : 5);
+    shunti_id_describe(&parts, bs->where, sizeof(bs->where));
+
+    st = get_in(&parts, bs, start, deadline);
+    if (!st)
+        st = wait_for_all(bs, parts.secret, deadline + GRACE_SECONDS);
+    explicit_bzero(&parts, sizeof(parts));
+    if (!sane)
+        st = shunti_fail(NULL, SHUNT_ERR_INVALID,
+                         nranks < 1 || nranks > SHUNTI_RANKS_MAX
+                             ? "nranks is %d (rank %d); it must be 1 to %d"
+                             : "there are %d ranks, and this is rank %d; "
+                               "ranks start at 0 (at most %d)",
+                         nranks, rank, SHUNTI_RANKS_MAX);
+    if (st) {
+        bs->failed = true;
+        shunti_bootstrap_leave(bs);
+        return st;
+    }
+    shunti_debug("bootstrap", "rank %d of %d joined at %s", rank, nranks,
+                 bs->where);
+    *out = bs;
+    return SHUNT_OK;
+}
+
+/* -- exchanging --------------------------------------------------------------- */
+
+void shunti_blobs_finish(struct shunti_blobs *blobs)
+{
+    if (!blobs)
+        return;
+    free(blobs->data);
+    free(blobs->len);
+    free(blobs->storage);
+    *blobs = (struct shunti_blobs){0};
+}
+
+/* Find the blobs in the root's answer; false: it makes no sense. */
+static bool split_blobs(struct shunti_blobs *all, int nranks, uint64_t bytes)
+{
+    unsigned char *p = all->storage;
+    uint64_t at = (uint64_t)nranks * 8;
+
+    if (bytes < at)
+        return false;
+    for (int r = 0; r < nranks; r++) {
+        uint64_t len = shunti_wire_get64(p + (size_t)r * 8);
+
+        if (len > SHUNTI_BLOB_MAX || len > bytes - at)
+            return false;
+        all->data[r] = p + at;
+        all->len[r] = (size_t)len;
+        at += (len + 7) & ~(uint64_t)7;
+        if (at > bytes)
+            return false;
+    }
+    all->count = nranks;
+    return true;
+}
+
+enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
+                                             const void *mine, size_t len,
+                                             struct shunti_blobs *all)
+{
+    static const char doing[] = "addresses were exchanged";
+    double deadline = shunti_wire_now() + bs->timeout + GRACE_SECONDS;
+    unsigned char header[SHUNTI_WIRE_HEADER_BYTES];
+    uint64_t bytes;
+    enum shunt_status st;
+    enum io io;
+
+    *all = (struct shunti_blobs){0};
+    if (bs->failed)
+        return shunti_fail(NULL, SHUNT_ERR_PEER,
+                           "rank %d: the bootstrap has failed before",
+                           bs->rank);
+    if (len > SHUNTI_BLOB_MAX)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "a blob of %zu bytes; at most %zu", len,
+                           SHUNTI_BLOB_MAX);
+
+    shunti_wire_put_header(header, SHUNTI_WIRE_GATHER, 0, len);
+    io = send_all(bs->fd, header, sizeof(header), deadline);
+    if (!io)
+        io = send_all(bs->fd, mine, len, deadline);
+    /* A root that is done with us may have said why: look before giving up. */
+    if (io == IO_TIMEOUT)
+        return io_failed(bs, io, doing);
+    st = expect(bs, SHUNTI_WIRE_ALL, deadline, doing, &bytes);
+    if (st)
+        return st;
+
+    st = SHUNT_ERR_MEMORY;
+    if (bytes <= (uint64_t)bs->nranks * (SHUNTI_BLOB_MAX + 8)) {
+        all->data = calloc((size_t)bs->nranks, sizeof(*all->data));
+        all->len = calloc((size_t)bs->nranks, sizeof(*all->len));
+        all->storage = malloc(bytes ? (size_t)bytes : 1);
+    }
+    if (!all->data || !all->len || !all->storage) {
+        shunti_fail(NULL, st, "no memory for %llu bytes of addresses",
+                    (unsigned long long)bytes);
+        goto failed;
+    }
+    io = recv_all(bs->fd, all->storage, (size_t)bytes, deadline);
+    if (io) {
+        st = io_failed(bs, io, doing);
+        goto failed;
+    }
+    if (split_blobs(all, bs->nranks, bytes))
+        return SHUNT_OK;
+    st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                     "rank %d: the root at %s sent nonsense: different "
+                     "releases of the library?", bs->rank, bs->where);
+failed:
+    bs->failed = true;
+    shunti_blobs_finish(all);
+    return st;
+}
+
+void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text)
+{
+    unsigned char header[SHUNTI_WIRE_HEADER_BYTES];
+    size_t len = strlen(text);
+    double deadline = shunti_wire_now() + GRACE_SECONDS;
+
+    if (bs->failed)
+        return;
+    if (len > SHUNTI_WIRE_TEXT_MAX / 2)
+        len = SHUNTI_WIRE_TEXT_MAX / 2;
+    shunti_wire_put_header(header, SHUNTI_WIRE_ABORT, 0, len);
+    if (!send_all(bs->fd, header, sizeof(header), deadline))
+        (void)send_all(bs->fd, text, len, deadline);
+    bs->failed = true;
+}
+
+void shunti_bootstrap_leave(struct shunti_bootstrap *bs)
+{
+    unsigned char header[SHUNTI_WIRE_HEADER_BYTES];
+
+    if (!bs)
+        return;
+    if (!bs->failed) {
+        shunti_wire_put_header(header, SHUNTI_WIRE_BYE, 0, 0);
+        (void)send_all(bs->fd, header, sizeof(header), shunti_wire_now());
+    }
+    if (bs->fd >= 0)
+        close(bs->fd);
+    explicit_bzero(bs->key, sizeof(bs->key));
+    free(bs);
+}
+
+void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
+                             unsigned char out[32])
+{
+    memcpy(out, bs->key, SHUNTI_KEY_BYTES);
+}
+
+/* -- serving ------------------------------------------------------------------ */
+
+/* Listen where the parts say; takes the port that the kernel chose into them.
+ * An address in use is tried again until `deadline`. */
+static int listen_at(struct shunti_id_parts *parts, double deadline)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int one = 1, fd, error;
+
+    shunti_id_sockaddr(parts, true, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    for (;;) {
+        if (!bind(fd, (struct sockaddr *)&addr, len) && !listen(fd, 1024))
+            break;
+        if (errno != EADDRINUSE || shunti_wire_now() >= deadline)
+            goto failed;
+        nap(0.02);
+    }
+    if (parts->kind != SHUNTI_ID_LOCAL && !parts->port) {
+        struct shunti_id_parts bound = *parts;
+
+        len = sizeof(addr);
+        if (getsockname(fd, (struct sockaddr *)&addr, &len))
+            goto failed;
+        shunti_id_set_sockaddr(&bound, &addr);
+        parts->port = bound.port;
+    }
+    return fd;
+
+failed:
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static double root_timeout(void)
+{
+    double seconds = shunti_env_number("SHUNT_TIMEOUT");
+
+    return seconds > 0 ? seconds : 120;
+}
+
+static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
+{
+    char where[64];
+    int fd = listen_at(parts, shunti_wire_now() + patience);
+    int rc, error = errno;
+
+    shunti_id_describe(parts, where, sizeof(where));
+    if (fd < 0)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "cannot listen at %s: %s%s", where, strerror(error),
+                           error == EADDRINUSE
+                               ? "; set SHUNT_PORT to a free port, on all ranks"
+                               : "; set SHUNT_HOST to an address of this host");
+    rc = shunti_root_start(fd, parts, root_timeout());
+    if (rc) {
+        close(fd);
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "cannot start the bootstrap's thread: %s",
+                           strerror(rc));
+    }
+    shunti_debug("bootstrap", "root %s: waiting for ranks", where);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
+{
+    double timeout = root_timeout();
+    struct shunti_id_parts parts;
+    enum shunt_status st = shunti_id_unpack(id, &parts);
+
+    if (!st)
+        st = serve(&parts, timeout < BIND_SECONDS ? timeout : BIND_SECONDS);
+    explicit_bzero(&parts, sizeof(parts));
+    return st;
+}
+
+enum shunt_status shunt_id_create(struct shunt_id *id)
+{
+    struct shunti_id_parts parts = {0};
+    enum shunt_status st;
+
+    if (!id)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "shunt_id_create: id is "
+                           "NULL");
+    st = shunti_id_choose_address(&parts);
+    if (st)
+        return st;
+    if (!shunti_auth_random(parts.secret, sizeof(parts.secret)))
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "the kernel gives no random numbers: %s",
+                           strerror(errno));
+    st = serve(&parts, 0);
+    if (!st)
+        shunti_id_pack(&parts, id);
+    explicit_bzero(&parts, sizeof(parts));
+    return st;
+}

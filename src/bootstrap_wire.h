@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What travels between a rank and the root.
+ *
+ *     rank -> root   hello      magic, nonce, rank, nranks, timeout, and how
+ *                               long it has been trying (milliseconds)
+ *     root -> rank   challenge  magic, nonce
+ *     rank -> root   proof
+ *     root -> rank   WELCOME (proof), or REFUSED
+ *     root -> rank   READY (salt): all have come
+ *
+ * then, any number of times,
+ *
+ *     rank -> root   GATHER (blob)
+ *     root -> rank   ALL (lengths, blobs)
+ *
+ * and BYE. ERROR (status, text) may come instead of anything from the root
+ * after WELCOME, ABORT (text) instead of anything from a rank. What is in
+ * capitals are frames: a header of 16 bytes and `bytes` more. Numbers are
+ * little endian.
+ */
+#ifndef SHUNTI_BOOTSTRAP_WIRE_H
+#define SHUNTI_BOOTSTRAP_WIRE_H
+
+#include <endian.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "auth.h"
+#include "id.h"
+
+#define SHUNTI_WIRE_MAGIC "shuntbs1" /* 8 bytes */
+#define SHUNTI_WIRE_MAGIC_BYTES ((size_t)8)
+#define SHUNTI_WIRE_HELLO_BYTES ((size_t)56)
+#define SHUNTI_WIRE_CHALLENGE_BYTES ((size_t)40)
+#define SHUNTI_WIRE_PROOF_BYTES ((size_t)SHUNTI_KEY_BYTES)
+#define SHUNTI_WIRE_HEADER_BYTES ((size_t)16)
+#define SHUNTI_WIRE_TEXT_MAX ((size_t)1024)
+#define SHUNTI_WIRE_SALT_BYTES ((size_t)32)
+
+/* A handshake takes no longer on either side, in seconds. */
+#define SHUNTI_WIRE_HANDSHAKE_SECONDS 10.0
+
+enum shunti_wire_type {
+    SHUNTI_WIRE_WELCOME = 1,
+    SHUNTI_WIRE_REFUSED,
+    SHUNTI_WIRE_READY,
+    SHUNTI_WIRE_GATHER,
+    SHUNTI_WIRE_ALL,
+    SHUNTI_WIRE_ERROR,
+    SHUNTI_WIRE_ABORT,
+    SHUNTI_WIRE_BYE,
+};
+
+struct shunti_wire_header {
+    uint32_t type;
+    int32_t status; /* of ERROR */
+    uint64_t bytes; /* that follow */
+};
+
+static inline void shunti_wire_put32(unsigned char *out, uint32_t value)
+{
+    value = htole32(value);
+    memcpy(out, &value, sizeof(value));
+}
+
+static inline void shunti_wire_put64(unsigned char *out, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(out, &value, sizeof(value));
+}
+
+static inline uint32_t shunti_wire_get32(const unsigned char *in)
+{
+    uint32_t value;
+
+    memcpy(&value, in, sizeof(value));
+    return le32toh(value);
+}
+
+static inline uint64_t shunti_wire_get64(const unsigned char *in)
+{
+    uint64_t value;
+
+    memcpy(&value, in, sizeof(value));
+    return le64toh(value);
+}
+
+static inline void shunti_wire_put_header(unsigned char *out, uint32_t type,
+                                          int32_t status, uint64_t bytes)
+{
+    shunti_wire_put32(out, type);
+    shunti_wire_put32(out + 4, (uint32_t)status);
+    shunti_wire_put64(out + 8, bytes);
+}
+
+static inline struct shunti_wire_header
+shunti_wire_get_header(const unsigned char *in)
+{
+    return (struct shunti_wire_header){
+        .type = shunti_wire_get32(in),
+        .status = (int32_t)shunti_wire_get32(in + 4),
+        .bytes = shunti_wire_get64(in + 8),
+    };
+}
+
+/* The hello holds the rank's part of the talk; the magic is checked apart. */
+static inline void shunti_wire_put_hello(unsigned char *out,
+                                         const struct shunti_auth_talk *talk)
+{
+    memcpy(out, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
+    memcpy(out + 8, talk->rank_nonce, SHUNTI_NONCE_BYTES);
+    shunti_wire_put32(out + 40, (uint32_t)talk->rank);
+    shunti_wire_put32(out + 44, (uint32_t)talk->nranks);
+    shunti_wire_put32(out + 48, talk->timeout_ms);
+    shunti_wire_put32(out + 52, talk->waited_ms);
+}
+
+static inline void shunti_wire_get_hello(const unsigned char *in,
+                                         struct shunti_auth_talk *talk)
+{
+    memcpy(talk->rank_nonce, in + 8, SHUNTI_NONCE_BYTES);
+    talk->rank = (int32_t)shunti_wire_get32(in + 40);
+    talk->nranks = (int32_t)shunti_wire_get32(in + 44);
+    talk->timeout_ms = shunti_wire_get32(in + 48);
+    talk->waited_ms = shunti_wire_get32(in + 52);
+}
+
+/* Seconds on the monotonic clock. */
+double shunti_wire_now(void);
+
+/* Milliseconds for poll(2) until `deadline`, rounded up, at least 0. */
+int shunti_wire_poll_ms(double deadline);
+
+/* bootstrap_root.c: run the root behind a listening socket, which it takes
+ * over; the parts are copied. */
+int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
+                      double timeout);
+
+#endif
