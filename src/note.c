@@ -168,12 +168,11 @@ const void *shunti_note_inline(const struct shunti_note *note)
                                            : (const void *)(note + 1);
 }
 
-void shunti_ack(struct shunt_request *request, int peer,
-                enum shunt_status status)
+static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
-    uint64_t value = request->seq << 8 | (status ? 1 : 0);
+    uint64_t value = request->seq << 8 | answer;
     size_t at = comm->layout.acks + (size_t)comm->rank * comm->layout.ack_stride +
                 slot_of(request) * 8;
 
@@ -185,16 +184,42 @@ void shunti_ack(struct shunt_request *request, int peer,
     }
 }
 
-bool shunti_acked(struct shunt_request *request, int peer)
+/* The answer of `peer` to this operation's note; negative: none yet. */
+static int get_ack(const struct shunt_request *request, int peer)
 {
-    struct shunt_comm *comm = request->comm;
-    const struct shunti_note *note;
+    const struct shunt_comm *comm = request->comm;
     uint64_t word = load_word(comm->control + comm->layout.acks +
                               (size_t)peer * comm->layout.ack_stride +
                               slot_of(request) * 8);
 
-    if (word >> 8 == request->seq) {
-        if (word & 0xff)
+    return word >> 8 == request->seq ? (int)(word & 0xff) : -1;
+}
+
+void shunti_ack(struct shunt_request *request, int peer,
+                enum shunt_status status)
+{
+    put_ack(request, peer, status ? 1 : 0);
+}
+
+void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage)
+{
+    put_ack(request, peer, stage);
+}
+
+unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
+{
+    int answer = get_ack(request, peer);
+
+    return answer < 0 ? 0 : (unsigned)answer;
+}
+
+bool shunti_acked(struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note;
+    int answer = get_ack(request, peer);
+
+    if (answer >= 0) {
+        if (answer)
             shunti_request_error(
                 request, SHUNT_ERR_MISMATCH,
                 "%s: rank %d refused what this rank sent: it expected another "
@@ -210,39 +235,53 @@ bool shunti_acked(struct shunt_request *request, int peer)
     return false;
 }
 
-enum shunti_way shunti_offer(struct shunt_request *request, int peer,
-                             const void *data, size_t bytes,
-                             uint64_t *stream_start)
+enum shunti_way shunti_locate(struct shunt_request *request, int peer,
+                              const void *data, size_t bytes,
+                              uint64_t where[2])
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
+    const struct shunti_window *window =
+        p->control ? shunti_window_find(comm, data, bytes) : NULL;
+
+    if (window) {
+        where[0] = window->id;
+        where[1] = (uint64_t)((const unsigned char *)data - window->addr);
+        return SHUNTI_WAY_WINDOW;
+    }
+    where[1] = 0;
+    if (p->caps & SHUNT_TRANSPORT_GET && bytes >= comm->tune.read_min) {
+        where[0] = (uint64_t)(uintptr_t)data;
+        return SHUNTI_WAY_READ;
+    }
+    where[0] = p->tx_reserved;
+    p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
+    return SHUNTI_WAY_STREAM;
+}
+
+enum shunti_way shunti_offer(struct shunt_request *request, int peer,
+                             const void *data, size_t bytes, size_t expects,
+                             uint64_t *stream_start)
+{
+    struct shunt_comm *comm = request->comm;
     struct shunti_note *note = shunti_note_compose(request, peer);
-    const struct shunti_window *window;
     size_t behind = 0;
-    enum shunti_way way;
+    enum shunti_way way = SHUNTI_WAY_INLINE;
 
     note->bytes = bytes;
+    note->expects = expects;
     if (bytes <= SHUNTI_NOTE_BODY) {
-        way = SHUNTI_WAY_INLINE;
         if (bytes)
             memcpy(note->body, data, bytes);
     } else if (bytes <= comm->layout.eager) {
-        way = SHUNTI_WAY_INLINE;
         behind = bytes;
         memcpy(note + 1, data, bytes);
-    } else if (p->control &&
-               (window = shunti_window_find(comm, data, bytes)) != NULL) {
-        way = SHUNTI_WAY_WINDOW;
-        note->window.window = window->id;
-        note->window.offset =
-            (uint64_t)((const unsigned char *)data - window->addr);
-    } else if (p->caps & SHUNT_TRANSPORT_GET && bytes >= comm->tune.read_min) {
-        way = SHUNTI_WAY_READ;
-        note->address = (uint64_t)(uintptr_t)data;
     } else {
-        way = SHUNTI_WAY_STREAM;
-        note->start = *stream_start = p->tx_reserved;
-        p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
+        uint64_t where[2];
+
+        way = shunti_locate(request, peer, data, bytes, where);
+        memcpy(note->word, where, sizeof(where));
+        *stream_start = where[0];
     }
     if (way == SHUNTI_WAY_INLINE)
         comm->stats.bytes_inline += bytes;
@@ -251,18 +290,22 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
     return way;
 }
 
-const void *shunti_note_mapped(const struct shunt_request *request, int peer,
-                               const struct shunti_note *note)
+const void *shunti_mapped(const struct shunt_comm *comm, int peer,
+                          const uint64_t where[2], uint64_t bytes)
 {
-    const struct shunti_window *window =
-        shunti_window_by_id(request->comm, note->window.window);
+    const struct shunti_window *window = shunti_window_by_id(comm, where[0]);
     const struct shunti_window_peer *wp;
 
     if (!window)
         return NULL;
     wp = &window->peers[peer];
-    if (!wp->map || note->window.offset > wp->bytes ||
-        note->bytes > wp->bytes - note->window.offset)
+    if (!wp->map || where[1] > wp->bytes || bytes > wp->bytes - where[1])
         return NULL;
-    return wp->map + note->window.offset;
+    return wp->map + where[1];
+}
+
+const void *shunti_note_mapped(const struct shunt_request *request, int peer,
+                               const struct shunti_note *note)
+{
+    return shunti_mapped(request->comm, peer, note->word, note->bytes);
 }

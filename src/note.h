@@ -28,8 +28,10 @@
 
 #include "request.h"
 
+struct shunt_comm;
+
 #define SHUNTI_DEPTH 16
-#define SHUNTI_NOTE_BODY 40
+#define SHUNTI_NOTE_BODY 32
 
 /* Where the payload of a note is. */
 enum shunti_way {
@@ -58,6 +60,8 @@ struct shunti_note {
         uint64_t start;
         int64_t status;
     };
+    uint64_t expects; /* what the sender expects of the reader in turn: so both
+                       * notice when they disagree */
 };
 
 /* May the note of this operation be written to `peer` now? */
@@ -95,13 +99,36 @@ void shunti_ack(struct shunt_request *request, int peer,
 bool shunti_acked(struct shunt_request *request, int peer);
 
 /*
+ * Acks of an operation that has several: stage 1, 2, ... Each replaces the one
+ * before. Not together with shunti_ack() in one operation.
+ */
+void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
+
+/* The last stage that came from `peer`; 0: none yet. */
+unsigned shunti_acked_stage(const struct shunt_request *request, int peer);
+
+/*
+ * The best way for `peer` to get at `bytes` at `data` that do not travel in a
+ * note: by window, by address, or as a stream, whose chunks are then reserved.
+ * where[]: for the note's word[0] and word[1].
+ */
+enum shunti_way shunti_locate(struct shunt_request *request, int peer,
+                              const void *data, size_t bytes,
+                              uint64_t where[2]);
+
+/*
  * Offer `bytes` at `data` to `peer` in the best way: inline, by window, by
  * address, or as a stream (then *stream_start is set, and the caller pumps
  * it: stream.h). Returns the way. Needs shunti_note_room().
  */
 enum shunti_way shunti_offer(struct shunt_request *request, int peer,
-                             const void *data, size_t bytes,
+                             const void *data, size_t bytes, size_t expects,
                              uint64_t *stream_start);
+
+/* `bytes` of the peer's at where[] of shunti_locate(), which said WINDOW, as a
+ * pointer. NULL: there are not that many. */
+const void *shunti_mapped(const struct shunt_comm *comm, int peer,
+                          const uint64_t where[2], uint64_t bytes);
 
 /* The peer's payload of a WINDOW note as a pointer. */
 const void *shunti_note_mapped(const struct shunt_request *request, int peer,
