@@ -37,8 +37,8 @@ struct shunti_launch {
 /*
  * Find out. The n-th call of each process in a job belong together and give
  * the same id, a different one for each n: so call it once per communicator,
- * before anything that can fail on one rank only. With one rank and no
- * launcher `id` is zeroed: there is nobody to meet.
+ * before anything that can fail on one rank only. A single rank, too, gets an
+ * id to serve and join.
  *
  * SHUNT_ERR_INVALID names the variable and its value;
  * SHUNT_ERR_UNSUPPORTED: several hosts, and no address of rank 0.

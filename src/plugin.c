@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The registry of transports.
+ *
+ * A plugin that was loaded stays: its code may be running in some thread, and
+ * its descriptor is handed around by pointer. What could not be loaded is not
+ * remembered, so that a path repaired by setenv() works.
+ */
+#include "plugin.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env.h"
+#include "error.h"
+#include "log.h"
+#include "shunt-build.h"
+
+#define PREFIX "shunt_"
+#define SUFFIX ".so"
+#define FOLDERS_MAX 16
+
+struct loaded {
+    struct loaded *next;
+    const struct shunt_transport *transport;
+    char path[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct loaded *loaded; /* under lock; entries are never freed */
+
+/* -- what plugins get --------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void
+host_log(int level, const char *transport, const char *format, ...)
+{
+    char text[768];
+    va_list args;
+
+    if (level < SHUNTI_LOG_ERROR || level > SHUNTI_LOG_DEBUG ||
+        level > atomic_load_explicit(&shunti_log_threshold,
+                                     memory_order_relaxed))
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    shunti_log_write((enum shunti_log_level)level, transport, "%s", text);
+}
+
+static const struct shunt_transport *host_find(const char *name)
+{
+    char why[256];
+    const struct shunt_transport *t =
+        shunti_transport_find(name, why, sizeof(why));
+
+    if (!t)
+        shunti_info("plugin", "%s", why);
+    return t;
+}
+
+const struct shunt_transport_host *shunti_transport_host(void)
+{
+    static const struct shunt_transport_host host = {
+        .abi = SHUNT_TRANSPORT_ABI,
+        .log = host_log,
+        .env = shunti_env_raw,
+        .find = host_find,
+    };
+
+    return &host;
+}
+
+/* -- where they are ----------------------------------------------------------- */
+
+struct folders {
+    char path[FOLDERS_MAX][PATH_MAX];
+    size_t count;
+};
+
+__attribute__((format(printf, 2, 3))) static void
+add_folder(struct folders *f, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    if (f->count == FOLDERS_MAX)
+        return;
+    va_start(args, format);
+    n = vsnprintf(f->path[f->count], sizeof(f->path[0]), format, args);
+    va_end(args);
+    if (n <= 0 || (size_t)n >= sizeof(f->path[0]))
+        return;
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->path[i], f->path[f->count]))
+            return;
+    f->count++;
+}
+
+/* NULL: no memory. */
+static struct folders *find_folders(void)
+{
+    struct folders *f = calloc(1, sizeof(*f));
+    const char *path = shunti_env_string("SHUNT_PLUGIN_PATH");
+    char ours[PATH_MAX];
+    Dl_info info;
+    char *slash;
+
+    if (!f)
+        return NULL;
+    while (path && *path) {
+        size_t len = strcspn(path, ":");
+
+        if (len)
+            add_folder(f, "%.*s", (int)len, path);
+        path += len;
+        path += *path == ':';
+    }
+    /* Beside this code: libshunt.so, or (shunt-info, tests) a program of the
+     * build tree that has it built in. */
+    if (dladdr((void *)(uintptr_t)find_folders, &info) && info.dli_fname &&
+        realpath(info.dli_fname, ours) && (slash = strrchr(ours, '/'))) {
+        *slash = '\0';
+        add_folder(f, "%s/shunt", ours);
+        add_folder(f, "%s/transports", ours);
+        if (strncmp(slash + 1, "libshunt", strlen("libshunt")))
+            add_folder(f, "%s/../transports", ours);
+    }
+    add_folder(f, "%s", SHUNT_PLUGIN_DIR);
+    return f;
+}
+
+static bool valid_name(const char *name)
+{
+    size_t len = strlen(name);
+
+    return len && len < SHUNTI_TRANSPORT_NAME_MAX &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
+/* -- loading ------------------------------------------------------------------ */
+
+struct operation {
+    const char *name;
+    size_t offset;
+};
+
+#define OPERATION(op) {#op, offsetof(struct shunt_transport, op)}
+
+/* Every operation must be there: what a transport lacks it answers itself. */
+static const struct operation operations[] = {
+    OPERATION(probe),    OPERATION(open),    OPERATION(close),
+    OPERATION(error),    OPERATION(address), OPERATION(connect),
+    OPERATION(caps),     OPERATION(reg),     OPERATION(dereg),
+    OPERATION(import),   OPERATION(release), OPERATION(map),
+    OPERATION(put),      OPERATION(get),     OPERATION(flush),
+    OPERATION(wake),     OPERATION(progress), OPERATION(wait_fd),
+    OPERATION(arm),      OPERATION(disarm),  OPERATION(alive),
+    OPERATION(left),
+};
+
+#undef OPERATION
+
+static const char *missing_operation(const struct shunt_transport *t)
+{
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
+        void (*op)(void);
+
+        memcpy(&op, (const char *)t + operations[i].offset, sizeof(op));
+        if (!op)
+            return operations[i].name;
+    }
+    return NULL;
+}
+
+/* Is it one of ours, and whole? `why` says what not. */
+static bool check(const struct shunt_transport *t, const char *name,
+                  const char *path, char *why, size_t why_len)
+{
+    const char *missing;
+
+    if (!t) {
+        snprintf(why, why_len, "%s does not export %s: it is no transport",
+                 path, SHUNT_TRANSPORT_SYMBOL);
+    } else if (t->abi != SHUNT_TRANSPORT_ABI) {
+        snprintf(why, why_len,
+                 "%s was built for version %u of the transport interface, this "
+                 "library has version %u: rebuild it", path, t->abi,
+                 SHUNT_TRANSPORT_ABI);
+    } else if (!t->name || strcmp(t->name, name)) {
+        snprintf(why, why_len,
+                 "%s calls itself '%s'; file and transport must have the same "
+                 "name", path, t->name ? t->name : "");
+    } else if ((missing = missing_operation(t))) {
+        snprintf(why, why_len, "%s lacks the operation '%s'", path, missing);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static struct loaded *find_loaded(const char *name)
+{
+    for (struct loaded *l = loaded; l; l = l->next)
+        if (!strcmp(l->transport->name, name))
+            return l;
+    return NULL;
+}
+
+/* Under lock. */
+static const struct shunt_transport *load(const char *name, const char *path,
+                                          char *why, size_t why_len)
+{
+    struct loaded *entry = malloc(sizeof(*entry) + strlen(path) + 1);
+    void *handle = entry ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    const struct shunt_transport *t;
+
+    if (!handle) {
+        const char *error = entry ? dlerror() : "no memory";
+
+        snprintf(why, why_len, "%s could not be loaded: %s", path,
+                 error ? error : "?");
+        free(entry);
+        return NULL;
+    }
+    t = dlsym(handle, SHUNT_TRANSPORT_SYMBOL);
+    if (!check(t, name, path, why, why_len)) {
+        dlclose(handle);
+        free(entry);
+        return NULL;
+    }
+    entry->transport = t;
+    strcpy(entry->path, path);
+    entry->next = loaded;
+    loaded = entry;
+    shunti_debug("plugin", "loaded %s", path);
+    return t;
+}
+
+/* The first folder that has it. */
+static const struct shunt_transport *search(const char *name, char *why,
+                                            size_t why_len)
+{
+    struct folders *f = find_folders();
+    const struct shunt_transport *t = NULL;
+    char path[PATH_MAX + SHUNTI_TRANSPORT_NAME_MAX + 16];
+    size_t used;
+
+    if (!f) {
+        snprintf(why, why_len, "no memory to look for transports");
+        return NULL;
+    }
+    for (size_t i = 0; i < f->count; i++) {
+        snprintf(path, sizeof(path), "%s/" PREFIX "%s" SUFFIX, f->path[i],
+                 name);
+        if (access(path, F_OK))
+            continue;
+        t = load(name, path, why, why_len);
+        goto out;
+    }
+    used = (size_t)snprintf(why, why_len, "no " PREFIX "%s" SUFFIX " in", name);
+    for (size_t i = 0; i < f->count && used < why_len; i++)
+        used += (size_t)snprintf(why + used, why_len - used, "%s %s",
+                                 i ? "," : "", f->path[i]);
+out:
+    free(f);
+    return t;
+}
+
+const struct shunt_transport *shunti_transport_find(const char *name,
+                                                    char *why, size_t why_len)
+{
+    const struct shunt_transport *t;
+    struct loaded *l;
+
+    if (why_len)
+        why[0] = '\0';
+    if (!valid_name(name)) {
+        snprintf(why, why_len, "'%s' cannot be the name of a transport", name);
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    l = find_loaded(name);
+    t = l ? l->transport : search(name, why, why_len);
+    pthread_mutex_unlock(&lock);
+    return t;
+}
+
+/* -- listing ------------------------------------------------------------------ */
+
+struct list {
+    struct shunti_transport_entry *item;
+    size_t count;
+};
+
+static bool list_add(struct list *list, const char *folder, const char *name)
+{
+    struct shunti_transport_entry *grown, *e;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (!strcmp(list->item[i].name, name))
+            return true; /* an earlier folder's counts */
+    grown = realloc(list->item, (list->count + 1) * sizeof(*grown));
+    if (!grown)
+        return false;
+    list->item = grown;
+    e = &grown[list->count];
+    memset(e, 0, sizeof(*e));
+    strcpy(e->name, name);
+    if (asprintf(&e->path, "%s/" PREFIX "%s" SUFFIX, folder, name) < 0) {
+        e->path = NULL;
+        return false;
+    }
+    list->count++;
+    return true;
+}
+
+/* The plugin files of a folder. */
+static bool list_folder(struct list *list, const char *folder)
+{
+    char name[SHUNTI_TRANSPORT_NAME_MAX];
+    DIR *dir = opendir(folder);
+    struct dirent *d;
+    bool ok = true;
+
+    if (!dir)
+        return true;
+    while (ok && (d = readdir(dir))) {
+        size_t len = strlen(d->d_name);
+        size_t around = strlen(PREFIX) + strlen(SUFFIX);
+
+        if (len <= around || len - around >= sizeof(name) ||
+            strncmp(d->d_name, PREFIX, strlen(PREFIX)) ||
+            strcmp(d->d_name + len - strlen(SUFFIX), SUFFIX))
+            continue;
+        memcpy(name, d->d_name + strlen(PREFIX), len - around);
+        name[len - around] = '\0';
+        ok = !valid_name(name) || list_add(list, folder, name);
+    }
+    closedir(dir);
+    return ok;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const struct shunti_transport_entry *x = a, *y = b;
+    int sx = x->transport ? x->transport->score : INT_MIN;
+    int sy = y->transport ? y->transport->score : INT_MIN;
+
+    if (sx != sy)
+        return sx < sy ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static bool probe(const struct shunt_transport *t,
+                  struct shunt_transport_estimate *estimate, char *why,
+                  size_t why_len)
+{
+    enum shunt_status st;
+
+    *estimate = (struct shunt_transport_estimate){0};
+    if (why_len)
+        why[0] = '\0';
+    st = t->probe(shunti_transport_host(), estimate, why, why_len);
+    if (st && why_len && !why[0])
+        snprintf(why, why_len, "%s", shunt_strerror(st));
+    return !st;
+}
+
+struct shunti_transport_entry *shunti_transport_list(size_t *count)
+{
+    struct folders *f = find_folders();
+    struct list list = {0};
+
+    *count = 0;
+    for (size_t i = 0; f && i < f->count; i++)
+        if (!list_folder(&list, f->path[i]))
+            break; /* no memory: what we have is listed */
+    free(f);
+    for (size_t i = 0; i < list.count; i++) {
+        struct shunti_transport_entry *e = &list.item[i];
+
+        e->transport = shunti_transport_find(e->name, e->why, sizeof(e->why));
+        if (e->transport)
+            e->usable =
+                probe(e->transport, &e->estimate, e->why, sizeof(e->why));
+    }
+    if (list.count)
+        qsort(list.item, list.count, sizeof(*list.item), by_score);
+    *count = list.count;
+    return list.item;
+}
+
+void shunti_transport_list_destroy(struct shunti_transport_entry *list,
+                                   size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(list[i].path);
+    free(list);
+}
+
+/* -- choosing ----------------------------------------------------------------- */
+
+/* "shm, inproc and fault exist" for messages. */
+static void list_names(char *text, size_t len)
+{
+    size_t count, used = 0;
+    struct shunti_transport_entry *list = shunti_transport_list(&count);
+
+    snprintf(text, len, "none was found (see shunt-info)");
+    for (size_t i = 0; i < count && used < len; i++)
+        used += (size_t)snprintf(text + used, len - used, "%s%s",
+                                 i ? ", " : "", list[i].name);
+    shunti_transport_list_destroy(list, count);
+}
+
+static enum shunt_status add_candidate(struct shunti_candidates *out,
+                                       const struct shunt_transport *t,
+                                       const char *options,
+                                       const struct shunt_transport_estimate *e)
+{
+    struct shunti_candidate *c = &out->item[out->count];
+
+    if (out->count == SHUNTI_TRANSPORTS_MAX)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "more than %d transports", SHUNTI_TRANSPORTS_MAX);
+    if (strlen(options) >= sizeof(c->options))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "the options '%s' of transport %s are too long",
+                           options, t->name);
+    c->transport = t;
+    c->estimate = *e;
+    strcpy(c->options, options);
+    out->count++;
+    return SHUNT_OK;
+}
+
+/* A word "name" or "name+options" of the user's list. */
+static enum shunt_status add_wanted(struct shunti_candidates *out,
+                                    const char *word)
+{
+    struct shunt_transport_estimate estimate;
+    char name[SHUNTI_TRANSPORT_NAME_MAX], why[512], known[256];
+    size_t len = strcspn(word, "+");
+    const char *options = word[len] ? word + len + 1 : "";
+    const struct shunt_transport *t = NULL;
+
+    snprintf(why, sizeof(why), "no transport has such a name");
+    if (len && len < sizeof(name)) {
+        memcpy(name, word, len);
+        name[len] = '\0';
+        t = shunti_transport_find(name, why, sizeof(why));
+    }
+    if (!t) {
+        list_names(known, sizeof(known));
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "transport '%s': %s; there are: %s", word, why,
+                           known);
+    }
+    if (!probe(t, &estimate, why, sizeof(why)))
+        return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                           "transport %s does not work here: %s", name, why);
+    return add_candidate(out, t, options, &estimate);
+}
+
+static bool is_listed(char *const *words, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(words[i], name))
+            return true;
+    return false;
+}
+
+/* An exclusion of what is not there is a spelling mistake. */
+static enum shunt_status check_excluded(char *const *words, size_t nwords,
+                                        const struct shunti_transport_entry *e,
+                                        size_t count)
+{
+    char known[256];
+
+    for (size_t i = 0; i < nwords; i++) {
+        size_t j = 0;
+
+        while (j < count && strcmp(words[i], e[j].name))
+            j++;
+        if (j < count)
+            continue;
+        list_names(known, sizeof(known));
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "transport '%s', which is not to be used, does not "
+                           "exist; there are: %s", words[i], known);
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status add_all_but(struct shunti_candidates *out,
+                                     char *const *words, size_t nwords)
+{
+    char why[512] = "no plugin was found; is SHUNT_PLUGIN_PATH right?";
+    size_t count;
+    struct shunti_transport_entry *list = shunti_transport_list(&count);
+    enum shunt_status st = check_excluded(words, nwords, list, count);
+
+    for (size_t i = 0; !st && i < count; i++) {
+        struct shunti_transport_entry *e = &list[i];
+
+        if (is_listed(words, nwords, e->name))
+            continue;
+        if (!e->transport || !e->usable) {
+            snprintf(why, sizeof(why), "%s: %.400s", e->name, e->why);
+            shunti_info("plugin", "transport %s", why);
+        } else if (e->transport->score > 0) {
+            st = add_candidate(out, e->transport, "", &e->estimate);
+        }
+    }
+    shunti_transport_list_destroy(list, count);
+    if (!st && !out->count)
+        st = shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                         "no transport works here (%s); shunt-info lists them",
+                         why);
+    return st;
+}
+
+/* Cut "a, b,c" in place. */
+static size_t split(char *text, char *words[SHUNTI_TRANSPORTS_MAX])
+{
+    size_t n = 0;
+    char *save = NULL;
+
+    for (char *w = strtok_r(text, ", \t", &save);
+         w && n < SHUNTI_TRANSPORTS_MAX; w = strtok_r(NULL, ", \t", &save))
+        words[n++] = w;
+    return n;
+}
+
+enum shunt_status shunti_transport_candidates(const char *spec,
+                                              struct shunti_candidates *out)
+{
+    char text[512], *words[SHUNTI_TRANSPORTS_MAX];
+    enum shunt_status st = SHUNT_OK;
+    bool except;
+    size_t n;
+
+    memset(out, 0, sizeof(*out));
+    spec = spec ? spec : "";
+    except = *spec == '^';
+    if (strlen(spec) >= sizeof(text))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "the list of transports is too long");
+    strcpy(text, spec + except);
+    n = split(text, words);
+    if (strchr(spec + except, '^') || (except && !n))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "transports '%s': give those to use ('shm,ucx'), or "
+                           "those not to use after one ^ ('^shm,ucx')", spec);
+    if (except || !n)
+        return add_all_but(out, words, n);
+    for (size_t i = 0; !st && i < n; i++)
+        st = add_wanted(out, words[i]);
+    return st;
+}

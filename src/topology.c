@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Places, by hwloc.
+ *
+ * Only CPUs, caches and NUMA nodes are discovered: devices would cost a walk
+ * through the PCI tree. CPU numbers are the operating system's.
+ */
+#include "topology.h"
+
+#include <hwloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static hwloc_topology_t topology; /* NULL: hwloc could not; not changed after */
+static struct shunti_place machine; /* what is the same for all threads */
+
+static bool read_line(const char *path, char *line, int len)
+{
+    FILE *f = fopen(path, "re");
+    bool ok;
+
+    if (!f)
+        return false;
+    ok = fgets(line, len, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+static uint64_t hash(const char *text) /* FNV-1a */
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (; *text && *text != '\n'; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+/* CPU time that the container may use, in 1/1000 CPU; 0: all. Only the group's
+ * own file, which is at the root of what a container sees. */
+static uint32_t cgroup_quota(void)
+{
+    char line[64], v1[32];
+    long long quota, period;
+
+    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof(line))) {
+        if (sscanf(line, "%lld %lld", &quota, &period) != 2)
+            return 0; /* "max 100000" */
+    } else if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", line,
+                         sizeof(line)) &&
+               read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", v1,
+                         sizeof(v1))) {
+        quota = strtoll(line, NULL, 10);
+        period = strtoll(v1, NULL, 10);
+    } else {
+        return 0;
+    }
+    if (quota <= 0 || period <= 0 || quota > period * 1000000)
+        return 0;
+    return (uint32_t)(quota * 1000 / period);
+}
+
+static int last_level_depth(void)
+{
+    static const hwloc_obj_type_t caches[] = {HWLOC_OBJ_L5CACHE,
+                                              HWLOC_OBJ_L4CACHE,
+                                              HWLOC_OBJ_L3CACHE,
+                                              HWLOC_OBJ_L2CACHE};
+
+    for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
+        int depth = hwloc_get_type_depth(topology, caches[i]);
+
+        if (depth >= 0)
+            return depth;
+    }
+    return HWLOC_TYPE_DEPTH_UNKNOWN;
+}
+
+static uint32_t count_of(hwloc_obj_type_t type)
+{
+    int n = hwloc_get_nbobjs_by_type(topology, type);
+
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+static bool load(void)
+{
+    if (hwloc_topology_init(&topology))
+        return false;
+    hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_MISC,
+                                   HWLOC_TYPE_FILTER_KEEP_NONE);
+    if (hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        return false;
+    }
+    return true;
+}
+
+static void look(void)
+{
+    char line[64];
+    hwloc_obj_t cache;
+    int depth;
+
+    if (gethostname(machine.host, sizeof(machine.host) - 1))
+        strcpy(machine.host, "?");
+    /* Containers of one host share the boot id, whatever their names. */
+    if (read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line)))
+        machine.boot = hash(line);
+    machine.quota_milli = cgroup_quota();
+    machine.machine_cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    machine.machine_memory =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    if (!load()) {
+        topology = NULL;
+        shunti_warn("topology", "hwloc cannot read this machine; ranks are not "
+                    "ordered by locality");
+        return;
+    }
+    machine.machine_cores = count_of(HWLOC_OBJ_CORE);
+    machine.machine_numa = count_of(HWLOC_OBJ_NUMANODE);
+    depth = last_level_depth();
+    if (depth == HWLOC_TYPE_DEPTH_UNKNOWN)
+        return;
+    machine.machine_caches =
+        (uint32_t)hwloc_get_nbobjs_by_depth(topology, depth);
+    cache = hwloc_get_obj_by_depth(topology, depth, 0);
+    if (cache && cache->attr)
+        machine.cache_bytes = cache->attr->cache.size;
+}
+
+/* Index of the only object at `depth` whose CPUs include `set`, or -1. */
+static int32_t only_one(int depth, hwloc_const_cpuset_t set)
+{
+    hwloc_obj_t obj = NULL;
+
+    while ((obj = hwloc_get_next_obj_by_depth(topology, depth, obj)))
+        if (hwloc_bitmap_isincluded(set, obj->cpuset))
+            return (int32_t)obj->logical_index;
+    return -1;
+}
+
+static void locate(struct shunti_place *place)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    int depth = last_level_depth();
+
+    if (!set)
+        return;
+    for (unsigned cpu = 0; cpu < SHUNTI_CPUS_MAX; cpu++)
+        if (place->cpus[cpu / 64] >> (cpu % 64) & 1)
+            hwloc_bitmap_set(set, cpu);
+    if (!hwloc_bitmap_iszero(set)) {
+        place->numa = only_one(HWLOC_TYPE_DEPTH_NUMANODE, set);
+        if (depth != HWLOC_TYPE_DEPTH_UNKNOWN)
+            place->cache = only_one(depth, set);
+    }
+    hwloc_bitmap_free(set);
+}
+
+void shunti_place_here(struct shunti_place *place)
+{
+    size_t bytes = CPU_ALLOC_SIZE(SHUNTI_CPUS_MAX);
+    cpu_set_t *set = CPU_ALLOC(SHUNTI_CPUS_MAX);
+
+    pthread_once(&once, look);
+    *place = machine;
+    place->pid = (int32_t)getpid();
+    place->numa = place->cache = place->first_cpu = -1;
+    if (set && !sched_getaffinity(0, bytes, set)) {
+        for (int cpu = SHUNTI_CPUS_MAX - 1; cpu >= 0; cpu--) {
+            if (!CPU_ISSET_S((size_t)cpu, bytes, set))
+                continue;
+            place->cpus[cpu / 64] |= (uint64_t)1 << (cpu % 64);
+            place->first_cpu = cpu;
+        }
+    }
+    CPU_FREE(set);
+    if (topology)
+        locate(place);
+}
+
+bool shunti_place_same_host(const struct shunti_place *a,
+                            const struct shunti_place *b)
+{
+    if (a->boot && b->boot)
+        return a->boot == b->boot;
+    return !strncmp(a->host, b->host, sizeof(a->host));
+}
+
+int shunti_place_compare(const struct shunti_place *a,
+                         const struct shunti_place *b)
+{
+    if (a->numa != b->numa)
+        return a->numa < b->numa ? -1 : 1;
+    if (a->cache != b->cache)
+        return a->cache < b->cache ? -1 : 1;
+    if (a->first_cpu != b->first_cpu)
+        return a->first_cpu < b->first_cpu ? -1 : 1;
+    return 0;
+}
+
+int shunti_places_cpus(const struct shunti_place *places, size_t count)
+{
+    uint64_t all[SHUNTI_CPUS_MAX / 64] = {0};
+    uint64_t quota = 0;
+    int cpus = 0;
+
+    for (size_t p = 0; p < count; p++) {
+        for (size_t i = 0; i < SHUNTI_CPUS_MAX / 64; i++)
+            all[i] |= places[p].cpus[i];
+        /* One limit is taken to be of the group that all are in. */
+        if (places[p].quota_milli > quota)
+            quota = places[p].quota_milli;
+    }
+    for (size_t i = 0; i < SHUNTI_CPUS_MAX / 64; i++)
+        cpus += __builtin_popcountll(all[i]);
+    if (!cpus && count) /* affinity unknown */
+        cpus = (int)places[0].machine_cpus;
+    if (quota && (uint64_t)cpus * 1000 > quota)
+        cpus = (int)(quota / 1000);
+    return cpus > 0 ? cpus : 1;
+}
