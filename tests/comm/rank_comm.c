@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What ranks do in test_comm.c: communicators' lives, and their ends. */
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Sum of every rank's `value` over `comm`; checks that it works at all. */
+static int check_sum(const struct rank *self, struct shunt_comm *comm,
+                     int64_t value, int64_t want)
+{
+    int64_t sum = -1;
+
+    CHECK_OK(comm, shunt_allreduce(comm, &value, &sum, 1, SHUNT_I64,
+                                   SHUNT_SUM));
+    CHECK(sum == want, "rank %d: sum %ld, not %ld", self->rank, (long)sum,
+          (long)want);
+    return 0;
+}
+
+/* --- queries, groups ------------------------------------------------------------ */
+
+static int queries(const struct rank *self)
+{
+    int r, mates = 0;
+
+    CHECK(shunt_comm_rank(self->comm) == self->rank, "rank");
+    CHECK(shunt_comm_size(self->comm) == self->size, "size");
+    CHECK(shunt_comm_nodes(self->comm) == 1, "one host is one node, not %d",
+          shunt_comm_nodes(self->comm));
+    for (r = 0; r < self->size; r++)
+        mates += shunt_comm_node(self->comm, r) == 0;
+    CHECK(mates == self->size, "%d ranks on node 0", mates);
+    CHECK(shunt_comm_local_size(self->comm) == self->size, "local size");
+    CHECK(shunt_comm_local_rank(self->comm) >= 0 &&
+              shunt_comm_local_rank(self->comm) < self->size,
+          "local rank %d", shunt_comm_local_rank(self->comm));
+    CHECK(shunt_comm_node(self->comm, self->size) == -1, "no such rank");
+    CHECK(shunt_comm_async_status(self->comm) == SHUNT_OK, "alive");
+    return 0;
+}
+
+static int split_by_parity(const struct rank *self)
+{
+    struct shunt_comm *half;
+    int mine = (self->size + 1 - self->rank % 2) / 2;
+    int64_t want = 0;
+    int r;
+
+    /* Keys reverse the order. */
+    CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank % 2,
+                                          -self->rank, &half));
+    CHECK(shunt_comm_size(half) == mine, "size %d, not %d",
+          shunt_comm_size(half), mine);
+    CHECK(shunt_comm_rank(half) == mine - 1 - self->rank / 2, "rank %d",
+          shunt_comm_rank(half));
+    for (r = self->rank % 2; r < self->size; r += 2)
+        want += r;
+    if (check_sum(self, half, self->rank, want))
+        return 1;
+    CHECK_OK(half, shunt_comm_finish(half));
+    shunt_comm_destroy(half);
+    return check_sum(self, self->comm, 1, self->size);
+}
+
+static int split_leaves_some_out(const struct rank *self)
+{
+    struct shunt_comm *rest;
+
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank ? 7 : -1, 0, &rest));
+    CHECK(!rest == !self->rank, "rank 0 alone is left out");
+    if (rest && check_sum(self, rest, 1, self->size - 1))
+        return 1;
+    shunt_comm_destroy(rest);
+    return 0;
+}
+
+static int dup_is_independent(const struct rank *self)
+{
+    struct shunt_request *a, *b;
+    struct shunt_comm *twin;
+    int64_t one = 1, x = 0, y = 0;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+    /* Begun in different orders on different ranks: two communicators. */
+    if (self->rank % 2) {
+        CHECK_OK(twin, shunt_allreduce_start(twin, &one, &y, 1, SHUNT_I64,
+                                             SHUNT_SUM, &b));
+        CHECK_OK(self->comm, shunt_allreduce_start(self->comm, &one, &x, 1,
+                                                   SHUNT_I64, SHUNT_SUM, &a));
+    } else {
+        CHECK_OK(self->comm, shunt_allreduce_start(self->comm, &one, &x, 1,
+                                                   SHUNT_I64, SHUNT_SUM, &a));
+        CHECK_OK(twin, shunt_allreduce_start(twin, &one, &y, 1, SHUNT_I64,
+                                             SHUNT_SUM, &b));
+    }
+    CHECK_OK(self->comm, shunt_wait(&a));
+    CHECK_OK(twin, shunt_wait(&b));
+    CHECK(x == self->size && y == self->size, "%ld %ld", (long)x, (long)y);
+    CHECK_OK(twin, shunt_comm_finish(twin));
+    shunt_comm_destroy(twin);
+    return 0;
+}
+
+static int many_in_a_row(const struct rank *self)
+{
+    int i;
+
+    for (i = 0; i < 10; i++) {
+        struct shunt_comm *twin;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+        if (check_sum(self, twin, i, (int64_t)i * self->size))
+            return 1;
+        CHECK_OK(twin, shunt_comm_finish(twin));
+        shunt_comm_destroy(twin);
+    }
+    return 0;
+}
+
+/* --- windows ---------------------------------------------------------------------- */
+
+static int windows_come_and_go(const struct rank *self)
+{
+    int i;
+
+    for (i = 0; i < 20; i++) {
+        size_t bytes = self->rank == i % self->size
+                           ? 0
+                           : (size_t)(1 + i) * 10007 + (size_t)self->rank;
+        unsigned char *p;
+        void *window;
+
+        CHECK_OK(self->comm, shunt_mem_alloc(self->comm, bytes, &window));
+        CHECK(!window == !bytes, "%zu bytes", bytes);
+        p = window;
+        if (p) {
+            CHECK(p[0] == 0 && p[bytes - 1] == 0, "zeroed");
+            CHECK((uintptr_t)p % 4096 == 0, "page aligned");
+            memset(p, i, bytes);
+        }
+        CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
+    }
+    return 0;
+}
+
+static int bad_window_calls(const struct rank *self)
+{
+    enum shunt_status st;
+    void *window = NULL;
+    int nothing;
+
+    st = shunt_mem_alloc(self->comm, 64, self->rank ? &window : NULL);
+    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID),
+          "alloc: %s", shunt_strerror(st));
+    if (self->rank)
+        CHECK(strstr(shunt_last_error(self->comm), "rank 0"), "names it: %s",
+              shunt_last_error(self->comm));
+    CHECK(!window, "nothing was given");
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, 64, &window));
+    st = shunt_mem_free(self->comm, self->rank ? window : (void *)&nothing);
+    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID), "free: %s",
+          shunt_strerror(st));
+    return check_sum(self, self->comm, 1, self->size);
+}
+
+/* --- bad births ---------------------------------------------------------------------- */
+
+static int bad_creation(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm = (struct shunt_comm *)(uintptr_t)1;
+    struct shunt_id id;
+
+    (void)self;
+    memset(&id, 0x5a, sizeof(id));
+    CHECK_STATUS(NULL, shunt_comm_create(&id, 2, 0, NULL, &comm),
+                 SHUNT_ERR_INVALID);
+    CHECK(!comm, "comm is NULL after a failure");
+    CHECK_STATUS(NULL, shunt_comm_create(NULL, 2, 0, NULL, &comm),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL, shunt_comm_create(&id, 2, 2, NULL, &comm),
+                 SHUNT_ERR_INVALID);
+    CHECK(strstr(shunt_last_error(NULL), "rank 2 of 2"), "%s",
+          shunt_last_error(NULL));
+    CHECK_STATUS(NULL, shunt_comm_create(&id, 0, 0, NULL, &comm),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL, shunt_comm_create(&id, 1, 0, NULL, NULL),
+                 SHUNT_ERR_INVALID);
+    config.size = 3;
+    CHECK_STATUS(NULL, shunt_comm_create_env(&config, &comm),
+                 SHUNT_ERR_INVALID);
+    shunt_comm_destroy(NULL);
+    shunt_comm_abort(NULL);
+    CHECK(shunt_comm_size(NULL) == 0 && shunt_comm_rank(NULL) == -1, "NULL");
+    return 0;
+}
+
+static int unknown_transport(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    config.transports = self->rank ? "shm" : "pigeon";
+    config.timeout = 10;
+    st = shunt_comm_create_env(&config, &comm);
+    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID),
+          "%s: %s", shunt_strerror(st), shunt_last_error(NULL));
+    CHECK(strstr(shunt_last_error(NULL), "pigeon"), "%s",
+          shunt_last_error(NULL));
+    return 0;
+}
+
+/* --- ends ------------------------------------------------------------------------------ */
+
+static int abort_wakes_everyone(const struct rank *self)
+{
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == 0)
+        shunt_comm_abort(self->comm);
+    CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_ABORTED);
+    CHECK(strstr(shunt_last_error(self->comm), "rank 0"), "%s",
+          shunt_last_error(self->comm));
+    CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_ABORTED);
+    CHECK(shunt_comm_async_status(self->comm) == SHUNT_ERR_ABORTED, "async");
+    return 0;
+}
+
+static int check_peer_lost(const struct rank *self, enum shunt_status st,
+                           int lost_rank)
+{
+    char name[32];
+    const int *lost;
+    size_t n;
+
+    snprintf(name, sizeof(name), "rank %d", lost_rank);
+    CHECK(st == SHUNT_ERR_PEER, "%s: %s", shunt_strerror(st),
+          shunt_last_error(self->comm));
+    CHECK(strstr(shunt_last_error(self->comm), name), "names %s: %s", name,
+          shunt_last_error(self->comm));
+    CHECK_OK(self->comm, shunt_comm_lost(self->comm, &lost, &n));
+    CHECK(n == 1 && lost[0] == lost_rank, "%zu lost", n);
+    return 0;
+}
+
+static int early_destroy_is_a_loss(const struct rank *self)
+{
+    struct shunt_comm *twin;
+    enum shunt_status st;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+    if (self->rank == 1) {
+        shunt_comm_destroy(twin);
+        return 0;
+    }
+    st = shunt_barrier(twin);
+    CHECK(st == SHUNT_ERR_PEER, "%s", shunt_strerror(st));
+    CHECK(strstr(shunt_last_error(twin), "rank 1"), "%s",
+          shunt_last_error(twin));
+    shunt_comm_destroy(twin);
+    return 0;
+}
+
+/* Loops until a rank is killed from outside; then names it. */
+static int killed(const struct rank *self)
+{
+    int victim = atoi(self->argv[0]);
+    double t0 = now_s(), last = t0;
+    int64_t one = 1, sum;
+    enum shunt_status st;
+    int i;
+
+    for (i = 0; now_s() - t0 < 20; i++) {
+        st = shunt_allreduce(self->comm, &one, &sum, 1, SHUNT_I64, SHUNT_SUM);
+        if (st)
+            break;
+        last = now_s();
+        if (i == 10)
+            rank_say("in the loop");
+    }
+    CHECK(now_s() - last < 5, "took %.1f s to notice", now_s() - last);
+    return check_peer_lost(self, st, victim);
+}
+
+/* As above, and the survivors go on with a smaller communicator. */
+static int killed_then_shrink(const struct rank *self)
+{
+    struct shunt_comm *smaller;
+
+    if (killed(self))
+        return 1;
+    CHECK_OK(self->comm, shunt_comm_shrink(self->comm, &smaller));
+    CHECK(shunt_comm_size(smaller) == self->size - 1, "size %d",
+          shunt_comm_size(smaller));
+    if (check_sum(self, smaller, 1, self->size - 1))
+        return 1;
+    CHECK_OK(smaller, shunt_comm_finish(smaller));
+    shunt_comm_destroy(smaller);
+    return 0;
+}
+
+/* A rank that is stopped, not dead, is given up after the timeout. */
+static int silent(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+    double t0;
+
+    config.timeout = 2;
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    CHECK_OK(comm, shunt_barrier(comm));
+    if (self->rank == 1) {
+        rank_say("stopping");
+        raise(SIGSTOP);
+        return 0;
+    }
+    t0 = now_s();
+    st = shunt_barrier(comm);
+    CHECK(st == SHUNT_ERR_TIMEOUT, "%s: %s", shunt_strerror(st),
+          shunt_last_error(comm));
+    CHECK(strstr(shunt_last_error(comm), "rank 1"), "%s",
+          shunt_last_error(comm));
+    CHECK(now_s() - t0 > 1.5 && now_s() - t0 < 5, "after %.1f s",
+          now_s() - t0);
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
+/* Testing instead of waiting notices a loss, too. */
+static int killed_while_testing(const struct rank *self)
+{
+    int victim = atoi(self->argv[0]);
+    struct shunt_request *request;
+    double t0;
+    enum shunt_status st;
+
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    rank_say("in the loop");
+    if (self->rank == victim)
+        for (;;)
+            pause();
+    CHECK_OK(self->comm, shunt_barrier_start(self->comm, &request));
+    t0 = now_s();
+    while ((st = shunt_test(&request)) == SHUNT_IN_PROGRESS && now_s() - t0 < 20)
+        ;
+    return check_peer_lost(self, st, victim);
+}
+
+/* --- progress thread --------------------------------------------------------------------- */
+
+/* Rank 1 begins a big exchange and then never tests; rank 0 must be able to
+ * finish it nevertheless, because rank 1's thread takes part. */
+static int thread_progresses(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    const size_t count = (size_t)8 << 20;
+    struct shunt_request *request;
+    unsigned char *send, *recv;
+    struct shunt_comm *comm;
+    int go = 0;
+
+    config.progress_thread = 1;
+    config.transports = self->threads ? "inproc" : NULL;
+    if (self->threads)
+        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
+                                         &config, &comm));
+    else
+        CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    send = malloc(count * (size_t)self->size);
+    recv = malloc(count * (size_t)self->size);
+    CHECK(send && recv, "memory");
+    memset(send, self->rank + 1, count * (size_t)self->size);
+    CHECK_OK(comm,
+             shunt_alltoall_start(comm, send, recv, count, SHUNT_U8, &request));
+    if (self->rank == 0) {
+        CHECK_OK(comm, shunt_wait(&request));
+        CHECK(recv[count] == 2, "rank 1's block");
+    }
+    /* Over the other communicator: rank 0 has finished before 1 waits. */
+    if (self->comm)
+        CHECK_OK(self->comm,
+                 shunt_broadcast(self->comm, &go, 1, SHUNT_I32, 0));
+    if (self->rank != 0)
+        CHECK_OK(comm, shunt_wait(&request));
+    CHECK(recv[0] == 1, "rank 0's block");
+    if (check_sum(self, comm, 1, self->size))
+        return 1;
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    free(send);
+    free(recv);
+    return 0;
+}
+
+/* --- all of them ----------------------------------------------------------------------------- */
+
+static const struct rank_case cases[] = {
+    {"queries", queries},
+    {"split_by_parity", split_by_parity, .min_ranks = 2},
+    {"split_leaves_some_out", split_leaves_some_out, .min_ranks = 2},
+    {"dup_is_independent", dup_is_independent},
+    {"many_in_a_row", many_in_a_row},
+    {"windows_come_and_go", windows_come_and_go},
+    {"bad_window_calls", bad_window_calls, .min_ranks = 2},
+    {"bad_creation", bad_creation, .no_comm = true, .no_threads = true},
+    {"unknown_transport", unknown_transport, .no_comm = true,
+     .no_threads = true, .min_ranks = 2},
+    {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},
+    {"early_destroy_is_a_loss", early_destroy_is_a_loss, .min_ranks = 2},
+    {"killed", killed, .breaks_comm = true, .no_threads = true},
+    {"killed_then_shrink", killed_then_shrink, .breaks_comm = true,
+     .no_threads = true},
+    {"killed_while_testing", killed_while_testing, .breaks_comm = true,
+     .no_threads = true},
+    {"silent", silent, .no_comm = true, .no_threads = true},
+    {"thread_progresses", thread_progresses, .wants_id = true,
+     .no_comm = true, .min_ranks = 2},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Communicators from birth to death; rank_comm.c is what the ranks do. */
+#include <signal.h>
+
+#include <criterion/criterion.h>
+
+#include "harness.h"
+
+TestSuite(comm, .timeout = 120);
+
+#define PROGRAM "rank_comm"
+
+static void at_sizes(const char *name, const int *sizes)
+{
+    for (; *sizes; sizes++)
+        harness_case(PROGRAM, name, *sizes);
+}
+
+Test(comm, queries)
+{
+    at_sizes("queries", (int[]){1, 2, 5, 0});
+}
+
+Test(comm, split_by_parity)
+{
+    at_sizes("split_by_parity", (int[]){2, 5, 8, 0});
+}
+
+Test(comm, split_leaves_some_out)
+{
+    at_sizes("split_leaves_some_out", (int[]){2, 4, 0});
+}
+
+Test(comm, dup_is_independent)
+{
+    at_sizes("dup_is_independent", (int[]){1, 4, 0});
+}
+
+Test(comm, many_in_a_row)
+{
+    at_sizes("many_in_a_row", (int[]){3, 0});
+}
+
+Test(comm, windows_come_and_go)
+{
+    at_sizes("windows_come_and_go", (int[]){1, 2, 8, 0});
+}
+
+Test(comm, bad_window_calls)
+{
+    at_sizes("bad_window_calls", (int[]){3, 0});
+}
+
+Test(comm, bad_creation)
+{
+    at_sizes("bad_creation", (int[]){1, 0});
+}
+
+Test(comm, unknown_transport)
+{
+    at_sizes("unknown_transport", (int[]){3, 0});
+}
+
+Test(comm, abort_wakes_everyone)
+{
+    at_sizes("abort_wakes_everyone", (int[]){1, 2, 8, 0});
+}
+
+Test(comm, early_destroy_is_a_loss)
+{
+    at_sizes("early_destroy_is_a_loss", (int[]){2, 4, 0});
+}
+
+Test(comm, thread_progresses)
+{
+    at_sizes("thread_progresses", (int[]){2, 4, 0});
+}
+
+/* Kill `victim` in the middle of its loop; everyone else must name it. */
+static void kill_one(const char *name, int ranks, int victim)
+{
+    char text[8];
+    struct harness *h;
+    int r;
+
+    snprintf(text, sizeof(text), "%d", victim);
+    h = harness_start(&(struct harness_job){
+        .program = PROGRAM, .args = {name, text}, .ranks = ranks});
+    for (r = 0; r < ranks; r++)
+        cr_assert(harness_await(h, r, "in the loop"), "%s", harness_story(h));
+    harness_signal(h, victim, SIGKILL);
+    harness_wait(h);
+    for (r = 0; r < ranks; r++) {
+        if (r == victim)
+            cr_expect(harness_rank(h, r)->signal == SIGKILL, "%s",
+                      harness_story(h));
+        else
+            cr_expect(harness_rank(h, r)->exit_code == 0, "rank %d: %s", r,
+                      harness_story(h));
+    }
+    harness_finish(h);
+}
+
+Test(comm, killed_rank_is_named)
+{
+    kill_one("killed", 2, 1);
+    kill_one("killed", 4, 0);
+    kill_one("killed", 8, 5);
+}
+
+Test(comm, killed_rank_is_named_to_a_tester)
+{
+    kill_one("killed_while_testing", 3, 2);
+}
+
+Test(comm, survivors_shrink)
+{
+    kill_one("killed_then_shrink", 4, 0);
+    kill_one("killed_then_shrink", 4, 2);
+}
+
+Test(comm, silent_rank_times_out)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = PROGRAM, .args = {"silent"}, .ranks = 3});
+
+    cr_assert(harness_await(h, 1, "stopping"), "%s", harness_story(h));
+    cr_assert(harness_await_end(h, 0), "%s", harness_story(h));
+    cr_assert(harness_await_end(h, 2), "%s", harness_story(h));
+    cr_expect(harness_rank(h, 0)->exit_code == 0, "%s", harness_story(h));
+    cr_expect(harness_rank(h, 2)->exit_code == 0, "%s", harness_story(h));
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    harness_finish(h);
+}
