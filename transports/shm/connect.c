@@ -1,0 +1,668 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Finding a peer, and proving the secret to one another.
+ *
+ * Each context listens under a random name in the abstract namespace. Of a
+ * pair, the higher rank connects and the lower listens:
+ *
+ *     connector                       listener
+ *     HELLO ranks, nonce       ->
+ *                              <-     CHALLENGE nonce, proof
+ *     PROOF proof              ->
+ *     INFO page, event         ->
+ *                              <-     INFO page, event
+ *     READY                    ->
+ *                              <-     READY
+ *
+ * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
+ * between the sides, both nonces and both ranks. Whoever connects without one
+ * is dropped, at the latest after STRANGER_MS, and is kept apart from the ranks
+ * until then; a user other than ours is dropped unread. READY follows the
+ * trial of get() and our own connect() call; up is who has sent and seen it.
+ *
+ * The listener of a pair must find out as well that its peer cannot be reached
+ * (another host, another network namespace), so it tries the peer's name too,
+ * and closes that connection unused.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
+
+#include "shm.h"
+
+#define STRANGER_MS 10000
+#define TRIAL_MS 200
+#define MAX_LOGGED_REFUSALS 8
+
+struct address {
+    char magic[8];
+    char name[40];
+};
+
+static const char address_magic[8] = "shunshm1";
+
+static bool random_bytes(void *to, size_t n)
+{
+    return getrandom(to, n, 0) == (ssize_t)n;
+}
+
+static socklen_t abstract(struct sockaddr_un *sun, const char *name)
+{
+    size_t n = strlen(name);
+
+    memset(sun, 0, sizeof(*sun));
+    sun->sun_family = AF_UNIX;
+    memcpy(sun->sun_path + 1, name, n); /* the leading 0 makes it abstract */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+/* -- listening -------------------------------------------------------------- */
+
+enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
+                             size_t why_len)
+{
+    struct sockaddr_un sun;
+    struct epoll_event event = {
+        .events = EPOLLIN,
+        .data.ptr = &ctx->listen_watch,
+    };
+    uint64_t r[2];
+
+    if (!random_bytes(r, sizeof(r))) {
+        snprintf(why, why_len, "no random numbers: %s", strerror(errno));
+        return SHUNT_ERR_SYSTEM;
+    }
+    snprintf(ctx->name, sizeof(ctx->name), "shunt-%016llx%016llx",
+             (unsigned long long)r[0], (unsigned long long)r[1]);
+    ctx->listen_watch = SHM_WATCH_LISTEN;
+    ctx->listen =
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (ctx->listen < 0 ||
+        bind(ctx->listen, (struct sockaddr *)&sun, abstract(&sun, ctx->name)) ||
+        listen(ctx->listen, SOMAXCONN) ||
+        epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->listen, &event)) {
+        snprintf(why, why_len, "no socket to listen on: %s%s", strerror(errno),
+                 shm_hint(errno));
+        return SHUNT_ERR_SYSTEM;
+    }
+    return SHUNT_OK;
+}
+
+static void refuse_stranger(struct shm_link *link, const char *why)
+{
+    struct shunt_transport_ctx *ctx = link->ctx;
+
+    if (ctx->refusals++ < MAX_LOGGED_REFUSALS && ctx->host->log)
+        ctx->host->log(SHUNT_TRANSPORT_WARN, "shm",
+                       "refused a connection of pid %ld: %s", (long)link->pid,
+                       why);
+    shm_link_drop(link);
+}
+
+/* The same user at the other end? */
+static bool same_user(int fd, pid_t *pid)
+{
+    struct ucred cred = {0};
+    socklen_t len = sizeof(cred);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+        return false;
+    *pid = cred.pid;
+    return cred.uid == geteuid();
+}
+
+void shm_accept(struct shunt_transport_ctx *ctx)
+{
+    int room = 64 + 2 * ctx->nranks;
+
+    for (;;) {
+        struct shm_link *link, **p;
+        pid_t pid = 0;
+        int fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            if (errno != EAGAIN) {
+                /* It would be ready for ever, and nobody could sleep. */
+                ctx->accept_error = errno;
+                epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
+            }
+            return;
+        }
+        if (!same_user(fd, &pid)) {
+            close(fd);
+            continue;
+        }
+        link = shm_link_create(ctx, fd);
+        if (!link) {
+            ctx->accept_error = errno;
+            return;
+        }
+        link->pid = pid;
+        link->state = SHM_AWAIT_HELLO;
+        link->deadline = shm_now() + STRANGER_MS;
+        for (p = &ctx->strangers; *p; p = &(*p)->next)
+            ;
+        *p = link;
+        if (++ctx->nstrangers > room)
+            refuse_stranger(ctx->strangers, "too many at once");
+    }
+}
+
+void shm_expire_strangers(struct shunt_transport_ctx *ctx)
+{
+    int64_t now;
+
+    if (!ctx->strangers)
+        return;
+    now = shm_now();
+    while (ctx->strangers && ctx->strangers->deadline <= now)
+        refuse_stranger(ctx->strangers, "it did not say who it is");
+}
+
+/* -- endpoints -------------------------------------------------------------- */
+
+enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
+                              size_t *len)
+{
+    struct address address = {{0}, {0}};
+
+    if (*len < sizeof(address))
+        return shm_fail(ctx, SHUNT_ERR_OVERFLOW, "an address takes %zu bytes",
+                        sizeof(address));
+    memcpy(address.magic, address_magic, sizeof(address.magic));
+    memcpy(address.name, ctx->name, sizeof(address.name));
+    memcpy(blob, &address, sizeof(address));
+    *len = sizeof(address);
+    return SHUNT_OK;
+}
+
+/* Made by our connect() or by the peer's connection, whichever is first. */
+static struct shunt_transport_ep *endpoint(struct shunt_transport_ctx *ctx,
+                                           int peer)
+{
+    struct shunt_transport_ep *ep = ctx->eps[peer];
+
+    if (ep)
+        return ep;
+    ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return NULL;
+    ep->ctx = ctx;
+    ep->peer = peer;
+    ep->event = -1;
+    ctx->eps[peer] = ep;
+    return ep;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+failed(struct shunt_transport_ep *ep, enum shunt_status status,
+       const char *format, ...)
+{
+    va_list args;
+
+    if (ep->failed)
+        return; /* the first reason is the real one */
+    ep->failed = status;
+    va_start(args, format);
+    vsnprintf(ep->reason, sizeof(ep->reason), format, args);
+    va_end(args);
+}
+
+/* Give up on a peer, and tell it why. */
+static void refuse(struct shunt_transport_ep *ep)
+{
+    struct shm_message message = {
+        .type = SHM_MSG_READY,
+        .u.ready = {.refused = 1},
+    };
+
+    snprintf(message.u.ready.text, sizeof(message.u.ready.text), "%.*s",
+             (int)sizeof(message.u.ready.text) - 1, ep->reason);
+    ep->ready_sent = true;
+    if (ep->link)
+        shm_send(ep->link, &message, NULL, 0);
+}
+
+static void now_up(struct shunt_transport_ep *ep)
+{
+    if (!ep->ready_sent || !ep->ready_seen || ep->failed || !ep->link)
+        return;
+    ep->link->state = SHM_UP;
+    ep->cma = ep->we_read && ep->they_read;
+    ep->up = true;
+}
+
+static void send_ready(struct shunt_transport_ep *ep)
+{
+    struct shm_message message = {
+        .type = SHM_MSG_READY,
+        .u.ready = {.cma = ep->we_read},
+    };
+    int error;
+
+    if (!ep->wanted || ep->ready_sent || ep->failed || !ep->link ||
+        ep->link->state != SHM_AWAIT_READY)
+        return;
+    error = shm_send(ep->link, &message, NULL, 0);
+    if (error) {
+        failed(ep, SHUNT_ERR_SYSTEM, "cannot send to rank %d: %s", ep->peer,
+               strerror(error));
+        return;
+    }
+    ep->ready_sent = true;
+    now_up(ep);
+}
+
+static void send_info(struct shunt_transport_ep *ep)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct shm_message message = {
+        .type = SHM_MSG_INFO,
+        .u.info =
+            {
+                .cookie_address = (uint64_t)(uintptr_t)&ctx->cookie,
+                .cookie = ctx->cookie,
+                .cma = ctx->cma,
+            },
+    };
+    const int fds[2] = {ctx->control_fd, ctx->event};
+    int error = shm_send(ep->link, &message, fds, 2);
+
+    if (!error)
+        return;
+    /* Some policies forbid to pass descriptors: no use of this transport. */
+    failed(ep,
+           error == EPERM || error == EACCES ? SHUNT_ERR_UNSUPPORTED
+                                             : SHUNT_ERR_SYSTEM,
+           "descriptors cannot be passed to rank %d: %s%s", ep->peer,
+           strerror(error), shm_hint(error));
+    refuse(ep);
+}
+
+/* -- the handshake ---------------------------------------------------------- */
+
+enum side { CONNECTOR, LISTENER };
+
+static void make_proof(const struct shm_link *link, enum side side,
+                       unsigned char *proof)
+{
+    static const char labels[2][16] = {"shm connector", "shm listener"};
+    const int32_t who[2] = {link->from, link->to};
+    struct hmac_sha256_ctx hmac;
+
+    hmac_sha256_set_key(&hmac, sizeof(link->ctx->secret), link->ctx->secret);
+    hmac_sha256_update(&hmac, sizeof(labels[0]), (const uint8_t *)labels[side]);
+    hmac_sha256_update(&hmac, sizeof(link->nonces), link->nonces[0]);
+    hmac_sha256_update(&hmac, sizeof(who), (const uint8_t *)who);
+    hmac_sha256_digest(&hmac, SHM_PROOF, proof);
+    memset(&hmac, 0, sizeof(hmac));
+}
+
+static bool proven(const struct shm_link *link, enum side side,
+                   const unsigned char *proof)
+{
+    unsigned char good[SHM_PROOF];
+
+    make_proof(link, side, good);
+    return memeql_sec(good, proof, SHM_PROOF);
+}
+
+static void on_hello(struct shm_link *link, const struct shm_message *message)
+{
+    struct shunt_transport_ctx *ctx = link->ctx;
+    struct shm_message reply = {.type = SHM_MSG_CHALLENGE};
+
+    link->from = message->u.hello.from;
+    link->to = message->u.hello.to;
+    if (link->to != ctx->rank || link->from <= ctx->rank ||
+        link->from >= ctx->nranks) {
+        refuse_stranger(link, "no rank of ours");
+        return;
+    }
+    memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, SHM_NONCE);
+    if (!random_bytes(link->nonces[LISTENER], SHM_NONCE)) {
+        shm_link_drop(link);
+        return;
+    }
+    memcpy(reply.u.challenge.nonce, link->nonces[LISTENER], SHM_NONCE);
+    make_proof(link, LISTENER, reply.u.challenge.proof);
+    link->state = SHM_AWAIT_PROOF;
+    if (shm_send(link, &reply, NULL, 0))
+        shm_link_drop(link);
+}
+
+static void on_challenge(struct shm_link *link,
+                         const struct shm_message *message)
+{
+    struct shm_message reply = {.type = SHM_MSG_PROOF};
+
+    memcpy(link->nonces[LISTENER], message->u.challenge.nonce, SHM_NONCE);
+    if (!proven(link, LISTENER, message->u.challenge.proof)) {
+        failed(link->ep, SHUNT_ERR_UNSUPPORTED,
+               "who listens in place of rank %d does not know the "
+               "communicator's secret",
+               link->ep->peer);
+        shm_link_drop(link);
+        return;
+    }
+    make_proof(link, CONNECTOR, reply.u.proof.proof);
+    link->state = SHM_AWAIT_INFO;
+    if (shm_send(link, &reply, NULL, 0))
+        shm_link_drop(link);
+    else
+        send_info(link->ep);
+}
+
+static void on_proof(struct shm_link *link, const struct shm_message *message)
+{
+    struct shunt_transport_ctx *ctx = link->ctx;
+    struct shunt_transport_ep *ep;
+
+    if (!proven(link, CONNECTOR, message->u.proof.proof)) {
+        refuse_stranger(link, "it does not know the communicator's secret");
+        return;
+    }
+    ep = endpoint(ctx, link->from);
+    if (!ep || ep->link || ep->down) {
+        refuse_stranger(link,
+                        ep ? "that rank is there already" : "out of memory");
+        return;
+    }
+    /* No stranger any more. */
+    for (struct shm_link **p = &ctx->strangers; *p; p = &(*p)->next) {
+        if (*p == link) {
+            *p = link->next;
+            ctx->nstrangers--;
+            break;
+        }
+    }
+    link->next = NULL;
+    link->ep = ep;
+    ep->link = link;
+    ep->pid = link->pid;
+    link->state = SHM_AWAIT_INFO;
+    send_info(ep);
+}
+
+static void on_info(struct shm_link *link, const struct shm_message *message,
+                    int *fds, int nfds, int lost)
+{
+    struct shunt_transport_ep *ep = link->ep;
+    size_t mapped;
+
+    link->state = SHM_AWAIT_READY;
+    if (nfds == SHM_MESSAGE_FDS) {
+        ep->event = fds[1];
+        fds[1] = -1; /* kept */
+        ep->control = shm_memory_map(fds[0], sizeof(*ep->control), &mapped);
+        lost = errno;
+    }
+    if (!ep->control) {
+        failed(ep, SHUNT_ERR_SYSTEM,
+               "the descriptors of rank %d did not arrive: %s%s", ep->peer,
+               strerror(lost ? lost : EBADMSG), shm_hint(lost));
+        refuse(ep);
+        return;
+    }
+    ep->we_read = ep->ctx->cma && message->u.info.cma &&
+                  shm_cma_try(ep->pid, message->u.info.cookie_address,
+                              message->u.info.cookie);
+    send_ready(ep);
+}
+
+static void on_ready(struct shm_link *link, const struct shm_message *message)
+{
+    struct shunt_transport_ep *ep = link->ep;
+
+    if (message->u.ready.refused) {
+        failed(ep, SHUNT_ERR_UNSUPPORTED, "rank %d cannot be reached: %.*s",
+               ep->peer, (int)sizeof(message->u.ready.text) - 1,
+               message->u.ready.text);
+        return;
+    }
+    ep->they_read = message->u.ready.cma;
+    ep->ready_seen = true;
+    now_up(ep);
+}
+
+static bool expected(const struct shm_link *link, uint32_t type)
+{
+    switch (type) {
+    case SHM_MSG_HELLO:
+        return link->state == SHM_AWAIT_HELLO;
+    case SHM_MSG_CHALLENGE:
+        return link->state == SHM_AWAIT_CHALLENGE;
+    case SHM_MSG_PROOF:
+        return link->state == SHM_AWAIT_PROOF;
+    case SHM_MSG_INFO:
+        return link->state == SHM_AWAIT_INFO;
+    case SHM_MSG_READY: /* a refusal comes at any time */
+        return link->state >= SHM_AWAIT_INFO && link->ep;
+    case SHM_MSG_SHARE:
+    case SHM_MSG_DROP:
+        return link->state == SHM_UP;
+    default:
+        return false;
+    }
+}
+
+void shm_handle(struct shm_link *link, const struct shm_message *message,
+                int *fds, int nfds, int lost)
+{
+    if (!expected(link, message->type)) {
+        if (link->ep)
+            shm_link_drop(link);
+        else
+            refuse_stranger(link, "it does not speak our protocol");
+    } else {
+        switch ((enum shm_message_type)message->type) {
+        case SHM_MSG_HELLO:
+            on_hello(link, message);
+            break;
+        case SHM_MSG_CHALLENGE:
+            on_challenge(link, message);
+            break;
+        case SHM_MSG_PROOF:
+            on_proof(link, message);
+            break;
+        case SHM_MSG_INFO:
+            on_info(link, message, fds, nfds, lost);
+            break;
+        case SHM_MSG_READY:
+            on_ready(link, message);
+            break;
+        case SHM_MSG_SHARE:
+            shm_share_add(link->ep, message->u.share.id, nfds > 0 ? fds[0] : -1,
+                          lost ? lost : EBADMSG);
+            if (nfds > 0)
+                fds[0] = -1; /* kept */
+            break;
+        case SHM_MSG_DROP:
+            shm_share_drop(link->ep, message->u.share.id);
+            break;
+        }
+    }
+    for (int i = 0; i < nfds; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+}
+
+/* -- connecting ------------------------------------------------------------- */
+
+/* A socket connected to the peer's name; -1 and errno. */
+static int reach(const struct shunt_transport_ep *ep)
+{
+    struct sockaddr_un sun;
+    socklen_t len = abstract(&sun, ep->name);
+    int error;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -1;
+    if (!connect(fd, (struct sockaddr *)&sun, len))
+        return fd;
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static void reach_failed(struct shunt_transport_ep *ep, int error)
+{
+    switch (error) {
+    case EAGAIN: /* its backlog is full */
+    case EINTR:
+        break;
+    case ECONNREFUSED:
+        failed(ep, SHUNT_ERR_UNSUPPORTED,
+               "rank %d is on another host or in another network namespace, "
+               "or it has ended",
+               ep->peer);
+        break;
+    case EPERM:
+    case EACCES:
+        failed(ep, SHUNT_ERR_UNSUPPORTED,
+               "the socket of rank %d may not be connected to: %s", ep->peer,
+               strerror(error));
+        break;
+    default:
+        failed(ep, SHUNT_ERR_SYSTEM, "no connection to rank %d: %s%s", ep->peer,
+               strerror(error), shm_hint(error));
+        break;
+    }
+}
+
+static void wrong_user(struct shunt_transport_ep *ep)
+{
+    failed(ep, SHUNT_ERR_UNSUPPORTED,
+           "rank %d runs as another user; run all ranks as one", ep->peer);
+}
+
+static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
+{
+    struct shm_message hello = {
+        .type = SHM_MSG_HELLO,
+        .u.hello = {.from = ep->ctx->rank, .to = ep->peer},
+    };
+    struct shm_link *link = shm_link_create(ep->ctx, fd);
+
+    if (!link) {
+        failed(ep, SHUNT_ERR_SYSTEM, "no connection to rank %d: %s", ep->peer,
+               strerror(errno));
+        return;
+    }
+    link->ep = ep;
+    ep->link = link;
+    link->pid = ep->pid = pid;
+    link->from = ep->ctx->rank;
+    link->to = ep->peer;
+    link->state = SHM_AWAIT_CHALLENGE;
+    if (!random_bytes(link->nonces[CONNECTOR], SHM_NONCE)) {
+        failed(ep, SHUNT_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
+        return;
+    }
+    memcpy(hello.u.hello.nonce, link->nonces[CONNECTOR], SHM_NONCE);
+    shm_send(link, &hello, NULL, 0); /* a failure ends the socket */
+}
+
+/* The connector connects; the listener tries whether it could, now and then,
+ * which also finds a peer that died before it came. */
+static void advance(struct shunt_transport_ep *ep)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    bool listener = ctx->rank < ep->peer;
+    pid_t pid = 0;
+    int fd;
+
+    if (listener && shm_now() < ep->next_trial)
+        return;
+    if (listener && ctx->accept_error) {
+        failed(ep, SHUNT_ERR_SYSTEM,
+               "rank %d's connection cannot be accepted: %s%s", ep->peer,
+               strerror(ctx->accept_error), shm_hint(ctx->accept_error));
+        return;
+    }
+    fd = reach(ep);
+    if (fd < 0) {
+        reach_failed(ep, errno);
+        return;
+    }
+    if (!same_user(fd, &pid)) {
+        close(fd);
+        wrong_user(ep);
+    } else if (listener) {
+        close(fd);
+        ep->next_trial = shm_now() + TRIAL_MS;
+    } else {
+        say_hello(ep, fd, pid);
+    }
+}
+
+static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
+                               const void *blob, size_t len,
+                               struct shunt_transport_ep **out)
+{
+    struct address address;
+    struct shunt_transport_ep *ep;
+
+    if (len != sizeof(address))
+        return shm_fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address",
+                        peer);
+    memcpy(&address, blob, sizeof(address));
+    if (memcmp(address.magic, address_magic, sizeof(address.magic)) ||
+        !memchr(address.name, 0, sizeof(address.name)) || !address.name[0] ||
+        peer < 0 || peer >= ctx->nranks || peer == ctx->rank)
+        return shm_fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address",
+                        peer);
+    ep = endpoint(ctx, peer);
+    if (!ep)
+        return shm_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    memcpy(ep->name, address.name, sizeof(ep->name));
+    ep->wanted = true;
+    *out = ep;
+    return SHUNT_OK;
+}
+
+enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
+                              const void *blob, size_t len,
+                              struct shunt_transport_ep **out)
+{
+    struct shunt_transport_ep *ep = *out;
+
+    if (!ep) {
+        enum shunt_status status = begin(ctx, peer, blob, len, out);
+
+        if (status)
+            return status;
+        ep = *out;
+    }
+    if (!ep->up && !ep->failed) {
+        shm_look(ctx);
+        if (!ep->link && !ep->down && !ep->failed)
+            advance(ep);
+        send_ready(ep);
+    }
+    if (ep->up)
+        return SHUNT_OK;
+    if (ep->down && !ep->link)
+        failed(ep, SHUNT_ERR_PEER, "rank %d ended while it was connecting",
+               peer);
+    if (ep->failed)
+        return shm_fail(ctx, ep->failed, "%s", ep->reason);
+    return SHUNT_IN_PROGRESS;
+}

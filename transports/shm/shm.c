@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The shm transport: context, hot path, sleeping, and the plugin itself.
+ *
+ * The hot path takes no lock and makes no system call unless the peer sleeps.
+ * put() is memcpy and a store-release. wake() is a fence and a look at the
+ * peer's `armed`. progress() is a look at our `news`, which peers raise when
+ * they sent something, and at a coarse clock: the sockets of peers that were
+ * killed are seen to every LOOK_MS, and whenever we have slept.
+ *
+ * Sleeping is on an epoll descriptor: our event, and every socket. The event
+ * is edge-triggered, so that nobody needs to read it.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+#if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
+/* The sanitizer does not know the fence in wake(). It orders a store against
+ * a later load of another word, which is not what it looks for anyway. */
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+#define LOOK_MS 1
+#define EVENTS 32
+
+enum shunt_status shm_fail(struct shunt_transport_ctx *ctx,
+                           enum shunt_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(ctx->error, sizeof(ctx->error), format, args);
+    va_end(args);
+    return status;
+}
+
+const char *shm_hint(int error)
+{
+    if (error == EMFILE)
+        return "; raise `ulimit -n`";
+    if (error == ENFILE)
+        return "; raise fs.file-max";
+    return "";
+}
+
+int64_t shm_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* -- forks ------------------------------------------------------------------ */
+
+/*
+ * A forked child holds our sockets open, and then no peer would see us die. So
+ * the child closes its copies; it has no use for the context anyhow.
+ */
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_transport_ctx *contexts;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&contexts_lock);
+}
+
+static void after_fork_parent(void)
+{
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+static void close_once(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void after_fork_child(void)
+{
+    for (struct shunt_transport_ctx *ctx = contexts; ctx; ctx = ctx->next) {
+        ctx->forked = true;
+        close_once(&ctx->listen);
+        close_once(&ctx->epoll);
+        for (int i = 0; i < ctx->nranks; i++) {
+            if (ctx->eps[i] && ctx->eps[i]->link)
+                close_once(&ctx->eps[i]->link->fd);
+        }
+    }
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static void context_add(struct shunt_transport_ctx *ctx)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&contexts_lock);
+    ctx->next = contexts;
+    contexts = ctx;
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+static void context_remove(struct shunt_transport_ctx *ctx)
+{
+    pthread_mutex_lock(&contexts_lock);
+    for (struct shunt_transport_ctx **p = &contexts; *p; p = &(*p)->next) {
+        if (*p == ctx) {
+            *p = ctx->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+/* -- contexts --------------------------------------------------------------- */
+
+static enum shunt_status probe(const struct shunt_transport_host *host,
+                               struct shunt_transport_estimate *estimate,
+                               char *why, size_t why_len)
+{
+    int fd, error;
+    void *map = shm_memory_create("shunt-probe", 4096, &fd);
+
+    if (!map) {
+        snprintf(why, why_len, "no shared memory (memfd): %s%s",
+                 strerror(errno), shm_hint(errno));
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    munmap(map, 4096);
+    close(fd);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        snprintf(why, why_len, "no unix sockets: %s%s", strerror(errno),
+                 shm_hint(errno));
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    close(fd);
+
+    error = shm_cma_self();
+    if (!shm_cma_allowed(host))
+        snprintf(why, why_len,
+                 "reaches processes of this host; plain memory is not read "
+                 "(SHUNT_CMA=off)");
+    else if (error)
+        snprintf(why, why_len,
+                 "reaches processes of this host; plain memory cannot be read "
+                 "(process_vm_readv: %s)",
+                 strerror(error));
+    else
+        snprintf(why, why_len,
+                 "reaches processes of this host; plain memory is read by "
+                 "process_vm_readv where a peer permits");
+    estimate->latency = 150e-9;
+    estimate->bandwidth = 10e9;
+    return SHUNT_OK;
+}
+
+static void ep_free(struct shunt_transport_ep *ep)
+{
+    while (ep->remotes)
+        shm_release(ep, ep->remotes);
+    while (ep->shares)
+        shm_share_drop(ep, ep->shares->id);
+    if (ep->control)
+        munmap(ep->control, sizeof(*ep->control));
+    close_once(&ep->event);
+    free(ep);
+}
+
+static void close_ctx(struct shunt_transport_ctx *ctx)
+{
+    if (!ctx)
+        return;
+    context_remove(ctx);
+    /* Before the sockets end: who sees their end, sees this. */
+    if (ctx->control && !ctx->forked)
+        atomic_store_explicit(&ctx->control->left, 1, memory_order_release);
+    for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
+        struct shunt_transport_ep *ep = ctx->eps[i];
+
+        if (!ep)
+            continue;
+        if (ep->link)
+            shm_link_drop(ep->link);
+        if (ep->control && !ctx->forked)
+            atomic_fetch_add_explicit(&ep->control->news, 1,
+                                      memory_order_release);
+    }
+    while (ctx->regs)
+        shm_dereg(ctx, ctx->regs); /* nobody is there to be told */
+    while (ctx->strangers)
+        shm_link_drop(ctx->strangers);
+    shm_links_bury(ctx);
+    for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
+        if (ctx->eps[i])
+            ep_free(ctx->eps[i]);
+    }
+    free(ctx->eps);
+    close_once(&ctx->listen);
+    close_once(&ctx->epoll);
+    close_once(&ctx->event);
+    close_once(&ctx->control_fd);
+    if (ctx->control)
+        munmap(ctx->control, sizeof(*ctx->control));
+    explicit_bzero(ctx->secret, sizeof(ctx->secret));
+    free(ctx);
+}
+
+static enum shunt_status open_descriptors(struct shunt_transport_ctx *ctx,
+                                          char *why, size_t why_len)
+{
+    struct epoll_event event = {
+        .events = EPOLLIN | EPOLLET,
+        .data.ptr = &ctx->event_watch,
+    };
+
+    ctx->event_watch = SHM_WATCH_EVENT;
+    ctx->control = shm_memory_create("shunt-control", sizeof(*ctx->control),
+                                     &ctx->control_fd);
+    if (!ctx->control) {
+        snprintf(why, why_len, "no shared memory (memfd): %s%s",
+                 strerror(errno), shm_hint(errno));
+        return SHUNT_ERR_SYSTEM;
+    }
+    ctx->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (ctx->event < 0 || ctx->epoll < 0 ||
+        epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->event, &event)) {
+        snprintf(why, why_len, "no event descriptors: %s%s", strerror(errno),
+                 shm_hint(errno));
+        return SHUNT_ERR_SYSTEM;
+    }
+    return shm_listen(ctx, why, why_len);
+}
+
+static enum shunt_status open_ctx(const struct shunt_transport_params *params,
+                                  struct shunt_transport_ctx **out, char *why,
+                                  size_t why_len)
+{
+    struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx));
+    enum shunt_status status;
+
+    *out = NULL;
+    if (!ctx) {
+        snprintf(why, why_len, "out of memory");
+        return SHUNT_ERR_MEMORY;
+    }
+    ctx->host = params->host;
+    ctx->rank = params->rank;
+    ctx->nranks = params->nranks;
+    memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
+    ctx->control_fd = ctx->event = ctx->epoll = ctx->listen = -1;
+    ctx->look = true;
+    ctx->cma = shm_cma_allowed(params->host);
+    if (getrandom(&ctx->cookie, sizeof(ctx->cookie), 0) !=
+        (ssize_t)sizeof(ctx->cookie)) {
+        snprintf(why, why_len, "no random numbers: %s", strerror(errno));
+        free(ctx);
+        return SHUNT_ERR_SYSTEM;
+    }
+    ctx->eps = calloc((size_t)ctx->nranks, sizeof(struct shunt_transport_ep *));
+    if (ctx->eps) {
+        status = open_descriptors(ctx, why, why_len);
+    } else {
+        snprintf(why, why_len, "out of memory");
+        status = SHUNT_ERR_MEMORY;
+    }
+    if (status) {
+        close_ctx(ctx);
+        return status;
+    }
+    if (ctx->cma)
+        shm_cma_consent();
+    context_add(ctx);
+    *out = ctx;
+    return SHUNT_OK;
+}
+
+static const char *error(const struct shunt_transport_ctx *ctx)
+{
+    return ctx->error;
+}
+
+static unsigned caps(const struct shunt_transport_ep *ep)
+{
+    return SHUNT_TRANSPORT_MAP | (ep->cma ? SHUNT_TRANSPORT_GET : 0u);
+}
+
+static void *map(struct shunt_transport_ep *ep,
+                 struct shunt_transport_remote *remote)
+{
+    (void)ep;
+    return remote->map;
+}
+
+/* -- moving data ------------------------------------------------------------ */
+
+static void wake(struct shunt_transport_ep *ep)
+{
+    const uint64_t one = 1;
+
+    /* Our stores, then their flag; arm() has their flag, then our stores. One
+     * of the two sees the other. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&ep->control->armed, memory_order_relaxed))
+        return;
+    if (!atomic_exchange_explicit(&ep->control->armed, 0, memory_order_acq_rel))
+        return; /* another peer wakes it */
+    if (write(ep->event, &one, sizeof(one)) < 0) {
+        /* Full, after 2^64 wake-ups: it is readable already. */
+    }
+}
+
+static bool inside(const struct shunt_transport_remote *remote, size_t offset,
+                   size_t bytes)
+{
+    return offset <= remote->bytes && bytes <= remote->bytes - offset;
+}
+
+static enum shunt_status put(struct shunt_transport_ep *ep,
+                             const struct shunt_transport_put *put)
+{
+    if (ep->gone)
+        return shm_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d is gone", ep->peer);
+    if ((put->bytes && !inside(put->remote, put->offset, put->bytes)) ||
+        (put->signal && (put->signal_offset % 8 ||
+                         !inside(put->signal, put->signal_offset, 8))))
+        return shm_fail(ep->ctx, SHUNT_ERR_INVALID,
+                        "put outside the memory of rank %d", ep->peer);
+
+    if (put->bytes)
+        memcpy(put->remote->map + put->offset, put->local, put->bytes);
+    if (put->signal) {
+        void *word = put->signal->map + put->signal_offset;
+
+        __atomic_store_n((uint64_t *)word, put->signal_value, __ATOMIC_RELEASE);
+        wake(ep);
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status flush(struct shunt_transport_ep *ep)
+{
+    if (ep->gone)
+        return shm_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d is gone", ep->peer);
+    return SHUNT_OK; /* puts are done on return */
+}
+
+/* -- waiting ---------------------------------------------------------------- */
+
+static int handle_event(struct shunt_transport_ctx *ctx,
+                        const struct epoll_event *event)
+{
+    struct shm_link *link;
+
+    switch (*(enum shm_watch *)event->data.ptr) {
+    case SHM_WATCH_EVENT:
+        return 1;
+    case SHM_WATCH_LISTEN:
+        shm_accept(ctx);
+        return 1;
+    case SHM_WATCH_LINK:
+        break;
+    }
+    link = event->data.ptr;
+    if (link->state != SHM_DOWN && event->events & EPOLLOUT)
+        shm_link_flush(link);
+    if (link->state != SHM_DOWN && event->events & ~(uint32_t)EPOLLOUT)
+        return shm_link_read(link);
+    return 0;
+}
+
+/* The sockets that have ended: now is when the caller may know. */
+static void note_losses(struct shunt_transport_ctx *ctx)
+{
+    for (int i = 0; i < ctx->nranks; i++) {
+        struct shunt_transport_ep *ep = ctx->eps[i];
+
+        if (!ep || !ep->down || ep->gone)
+            continue;
+        ep->gone = true;
+        ep->left = ep->control && atomic_load_explicit(&ep->control->left,
+                                                       memory_order_acquire);
+    }
+}
+
+int shm_look(struct shunt_transport_ctx *ctx)
+{
+    struct epoll_event events[EVENTS];
+    int handled = 0;
+    int n;
+
+    ctx->look = false;
+    ctx->next_look = shm_now() + LOOK_MS;
+    /* Before the sockets: what comes meanwhile is news again. */
+    ctx->news_seen =
+        atomic_load_explicit(&ctx->control->news, memory_order_acquire);
+    do {
+        n = epoll_wait(ctx->epoll, events, EVENTS, 0);
+        for (int i = 0; i < n; i++)
+            handled += handle_event(ctx, &events[i]);
+    } while (n == EVENTS);
+    shm_expire_strangers(ctx);
+    shm_links_bury(ctx);
+    return handled;
+}
+
+static int progress(struct shunt_transport_ctx *ctx)
+{
+    unsigned news =
+        atomic_load_explicit(&ctx->control->news, memory_order_acquire);
+    int handled;
+
+    if (news == ctx->news_seen && !ctx->look && shm_now() < ctx->next_look)
+        return 0;
+    handled = shm_look(ctx);
+    note_losses(ctx);
+    return handled;
+}
+
+static int wait_fd(struct shunt_transport_ctx *ctx)
+{
+    return ctx->epoll;
+}
+
+static enum shunt_status arm(struct shunt_transport_ctx *ctx)
+{
+    atomic_store_explicit(&ctx->control->armed, 1, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with wake() */
+    if (ctx->look ||
+        atomic_load_explicit(&ctx->control->news, memory_order_acquire) !=
+            ctx->news_seen) {
+        atomic_store_explicit(&ctx->control->armed, 0, memory_order_relaxed);
+        return SHUNT_IN_PROGRESS;
+    }
+    return SHUNT_OK;
+}
+
+static void disarm(struct shunt_transport_ctx *ctx)
+{
+    atomic_store_explicit(&ctx->control->armed, 0, memory_order_relaxed);
+    ctx->look = true;
+}
+
+static bool alive(const struct shunt_transport_ep *ep)
+{
+    return !ep->gone;
+}
+
+static bool left(const struct shunt_transport_ep *ep)
+{
+    return ep->left;
+}
+
+extern const struct shunt_transport shunt_transport_v1;
+
+__attribute__((visibility("default")))
+const struct shunt_transport shunt_transport_v1 = {
+    .abi = SHUNT_TRANSPORT_ABI,
+    .name = "shm",
+    .summary = "shared memory between the processes of one host",
+    .score = 100,
+    .probe = probe,
+    .open = open_ctx,
+    .close = close_ctx,
+    .error = error,
+    .address = shm_address,
+    .connect = shm_connect,
+    .caps = caps,
+    .reg = shm_reg,
+    .dereg = shm_dereg,
+    .import = shm_import,
+    .release = shm_release,
+    .map = map,
+    .put = put,
+    .get = shm_get,
+    .flush = flush,
+    .wake = wake,
+    .progress = progress,
+    .wait_fd = wait_fd,
+    .arm = arm,
+    .disarm = disarm,
+    .alive = alive,
+    .left = left,
+};

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * shm: the ranks are processes (or threads) of one host.
+ *
+ *   shm.c      the context, the hot path (put, wake, progress), the plugin
+ *   connect.c  finding a peer, and proving the secret to one another
+ *   wire.c     messages and descriptors over the sockets
+ *   memory.c   registrations: memfds that travel over the sockets
+ *   cma.c      get(): reading a peer's plain memory
+ *
+ * Each pair of ranks has one socket: unix, SOCK_SEQPACKET (it keeps the
+ * borders of messages and carries descriptors), met under a random name in the
+ * abstract namespace, so that nothing is ever left on a disk. It carries set-up
+ * only, and the news of a death: the kernel closes it whatever killed the peer.
+ * Data and signals are stores into the peer's mapped memory.
+ */
+#ifndef SHUNT_SHM_H
+#define SHUNT_SHM_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "transport.h"
+
+#define SHM_NONCE 32
+#define SHM_PROOF 32 /* HMAC-SHA-256 */
+#define SHM_TEXT 160
+
+/*
+ * One page of each context that its peers map. Each word has a cache line of
+ * its own: `armed` is read by every waker, `news` by every progress().
+ */
+struct shm_control {
+    /* The owner sleeps, or is about to: its event descriptor must be written. */
+    _Alignas(64) atomic_uint armed;
+    /* Raised by a peer that has sent something over a socket. */
+    _Alignas(64) atomic_uint news;
+    /* The owner has closed in order. */
+    _Alignas(64) atomic_uint left;
+};
+
+/* -- messages --------------------------------------------------------------- */
+
+enum shm_message_type {
+    SHM_MSG_HELLO = 1, /* connector: who I am */
+    SHM_MSG_CHALLENGE, /* listener: and who I am, with proof */
+    SHM_MSG_PROOF,     /* connector: my proof */
+    SHM_MSG_INFO,      /* either, with its control page and its event */
+    SHM_MSG_READY,     /* either: what I found of you */
+    SHM_MSG_SHARE,     /* either, with a memfd: a registration of mine */
+    SHM_MSG_DROP,      /* either: it is no more */
+};
+
+struct shm_message {
+    uint32_t magic;
+    uint32_t type;
+    union {
+        struct {
+            int32_t from, to;
+            unsigned char nonce[SHM_NONCE];
+        } hello;
+        struct {
+            unsigned char nonce[SHM_NONCE];
+            unsigned char proof[SHM_PROOF];
+        } challenge;
+        struct {
+            unsigned char proof[SHM_PROOF];
+        } proof;
+        struct {
+            uint64_t cookie_address; /* for the trial of get() */
+            uint64_t cookie;
+            uint32_t cma; /* get() is not forbidden here */
+        } info;
+        struct {
+            uint32_t refused; /* `text` says why */
+            uint32_t cma;     /* get() from you has worked */
+            char text[SHM_TEXT];
+        } ready;
+        struct {
+            uint64_t id;
+            uint64_t bytes;
+        } share;
+    } u;
+};
+
+#define SHM_MESSAGE_FDS 2
+
+/* -- objects ---------------------------------------------------------------- */
+
+/* What an epoll event is about; the first member of what it points to. */
+enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
+
+enum shm_state {
+    SHM_AWAIT_HELLO,     /* accepted; a stranger */
+    SHM_AWAIT_PROOF,     /* listener; still a stranger */
+    SHM_AWAIT_CHALLENGE, /* connector */
+    SHM_AWAIT_INFO,      /* proven both ways */
+    SHM_AWAIT_READY,
+    SHM_UP,
+    SHM_DOWN,
+};
+
+/* A message that found the socket full. */
+struct shm_outgoing {
+    struct shm_outgoing *next;
+    struct shm_message message;
+    int fds[SHM_MESSAGE_FDS]; /* duplicates */
+    int nfds;
+};
+
+/* A socket. */
+struct shm_link {
+    enum shm_watch watch;
+    struct shm_link *next; /* of the strangers, or of the dead */
+    struct shunt_transport_ctx *ctx;
+    struct shunt_transport_ep *ep; /* NULL: a stranger */
+    int fd;
+    enum shm_state state;
+    pid_t pid;    /* as the kernel tells it, in our namespace; 0: unseen */
+    int from, to; /* ranks of connector and listener, as they claim */
+    unsigned char nonces[2][SHM_NONCE]; /* connector's, listener's */
+    int64_t deadline;                   /* of a stranger, in milliseconds */
+    struct shm_outgoing *out, **out_tail;
+};
+
+/* A registration that a peer has pushed and we have not imported yet. */
+struct shm_share {
+    struct shm_share *next;
+    uint64_t id;
+    int fd; /* -1: it was lost on the way, `reason` (an errno) says why */
+    int reason;
+};
+
+struct shunt_transport_ep {
+    /* The hot path's. */
+    struct shm_control *control; /* the peer's */
+    int event;                   /* the peer's */
+    bool gone;                   /* as of the last progress() */
+    bool left;
+    bool up;
+    bool cma; /* get() works, both ways */
+
+    int peer;
+    struct shunt_transport_ctx *ctx;
+    struct shm_link *link; /* NULL: none yet, or no more */
+    bool wanted;           /* connect() was called */
+    bool ready_sent;
+    bool ready_seen;
+    bool we_read, they_read; /* the trials of get() */
+    bool down;               /* the socket has ended; progress() makes it
+                                `gone` */
+    pid_t pid;
+    char name[40];            /* the peer's socket */
+    int64_t next_trial;       /* of its name, in milliseconds */
+    enum shunt_status failed; /* connect() is over */
+    char reason[SHM_TEXT + 64];
+    struct shm_share *shares;
+    struct shunt_transport_remote *remotes;
+};
+
+struct shunt_transport_reg {
+    struct shunt_transport_reg *next;
+    uint64_t id;
+    struct shunt_transport_memory memory;
+};
+
+struct shunt_transport_remote {
+    struct shunt_transport_remote *next;
+    char *map;
+    size_t bytes;
+    size_t mapped;
+};
+
+struct shunt_transport_ctx {
+    struct shm_control *control;
+    unsigned news_seen;
+    bool look;         /* at the sockets, on the next progress() */
+    int64_t next_look; /* in milliseconds */
+
+    const struct shunt_transport_host *host;
+    struct shunt_transport_ctx *next; /* of this process */
+    bool forked; /* we are a child's copy: not to be heard of by peers */
+    int rank, nranks;
+    unsigned char secret[32];
+    bool cma;        /* SHUNT_CMA allows get() */
+    uint64_t cookie; /* peers read it as a trial */
+    int control_fd, event, epoll, listen;
+    enum shm_watch event_watch, listen_watch;
+    int accept_error; /* errno: no connection can be accepted any more */
+    char name[40];
+    struct shunt_transport_ep **eps; /* (nranks) */
+    struct shm_link *strangers;      /* oldest first */
+    int nstrangers;
+    struct shm_link *dead; /* freed when no event can point to them */
+    int refusals;          /* logged so far */
+    uint64_t last_id;      /* of the registrations */
+    struct shunt_transport_reg *regs;
+    char error[512];
+};
+
+/* -- shm.c ------------------------------------------------------------------ */
+
+__attribute__((format(printf, 3, 4))) enum shunt_status
+shm_fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
+         const char *format, ...);
+/* For an errno, what the user can do: "; raise `ulimit -n`", or "". */
+const char *shm_hint(int error);
+/* Milliseconds of a coarse monotonic clock. */
+int64_t shm_now(void);
+/* Look at all descriptors, whatever progress() thinks of it. */
+int shm_look(struct shunt_transport_ctx *ctx);
+
+/* -- connect.c -------------------------------------------------------------- */
+
+enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
+                             size_t why_len);
+void shm_accept(struct shunt_transport_ctx *ctx);
+void shm_expire_strangers(struct shunt_transport_ctx *ctx);
+enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
+                              size_t *len);
+enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
+                              const void *blob, size_t len,
+                              struct shunt_transport_ep **ep);
+/* A message has come; owns the descriptors. `lost` is an errno if some were
+ * dropped by the kernel. */
+void shm_handle(struct shm_link *link, const struct shm_message *message,
+                int *fds, int nfds, int lost);
+
+/* -- wire.c ----------------------------------------------------------------- */
+
+/* Takes the descriptor over, also when it fails. */
+struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
+/* End a socket; the object lives until no event can point to it. */
+void shm_link_drop(struct shm_link *link);
+void shm_links_bury(struct shunt_transport_ctx *ctx);
+/* Send, or queue. 0, or an errno that no later attempt can mend; a peer that
+ * is gone is no error here. */
+int shm_send(struct shm_link *link, const struct shm_message *message,
+             const int *fds, int nfds);
+void shm_link_flush(struct shm_link *link);
+/* Read all there is. */
+int shm_link_read(struct shm_link *link);
+
+/* -- memory.c --------------------------------------------------------------- */
+
+/* Shared memory of our own making, mapped and sealed; NULL and errno. */
+void *shm_memory_create(const char *name, size_t bytes, int *fd);
+/* Map what a peer has sent: no smaller than it says, and unable to shrink
+ * under us. NULL and errno; EINVAL: it is not as it says. */
+void *shm_memory_map(int fd, size_t bytes, size_t *mapped);
+
+enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
+                          const struct shunt_transport_memory *memory,
+                          void *key, size_t *key_len,
+                          struct shunt_transport_reg **reg);
+void shm_dereg(struct shunt_transport_ctx *ctx,
+               struct shunt_transport_reg *reg);
+enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *key,
+                             size_t key_len,
+                             struct shunt_transport_remote **remote);
+void shm_release(struct shunt_transport_ep *ep,
+                 struct shunt_transport_remote *remote);
+void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
+                   int reason);
+void shm_share_drop(struct shunt_transport_ep *ep, uint64_t id);
+
+/* -- cma.c ------------------------------------------------------------------ */
+
+/* Is get() wanted? By SHUNT_CMA. */
+bool shm_cma_allowed(const struct shunt_transport_host *host);
+/* Let peers read us, where the kernel asks for our consent. */
+void shm_cma_consent(void);
+/* Does the kernel refuse it even on ourselves? 0, or an errno. */
+int shm_cma_self(void);
+/* Is it really the peer's cookie that we read there? */
+bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie);
+enum shunt_status shm_get(struct shunt_transport_ep *ep, uint64_t address,
+                          void *local, size_t bytes);
+
+#endif

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Messages over a socket, descriptors with them, and a queue for when the
+ * socket is full. All messages have one size, whatever their type.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+#define MAGIC 0x6d687373u
+
+union ancillary {
+    struct cmsghdr header; /* for its alignment */
+    char bytes[CMSG_SPACE(sizeof(int) * SHM_MESSAGE_FDS)];
+};
+
+static int watch(struct shm_link *link, int op)
+{
+    struct epoll_event event = {
+        .events = EPOLLIN | EPOLLRDHUP | (link->out ? EPOLLOUT : 0u),
+        .data.ptr = link,
+    };
+
+    return epoll_ctl(link->ctx->epoll, op, link->fd, &event);
+}
+
+struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd)
+{
+    struct shm_link *link = calloc(1, sizeof(*link));
+    int error = ENOMEM;
+
+    if (!link)
+        goto fail;
+    link->watch = SHM_WATCH_LINK;
+    link->ctx = ctx;
+    link->fd = fd;
+    link->out_tail = &link->out;
+    if (!watch(link, EPOLL_CTL_ADD))
+        return link;
+    error = errno;
+fail:
+    free(link);
+    close(fd);
+    errno = error;
+    return NULL;
+}
+
+static void outgoing_free(struct shm_outgoing *out)
+{
+    for (int i = 0; i < out->nfds; i++)
+        close(out->fds[i]);
+    free(out);
+}
+
+void shm_link_drop(struct shm_link *link)
+{
+    struct shunt_transport_ctx *ctx = link->ctx;
+
+    if (link->state == SHM_DOWN)
+        return;
+    link->state = SHM_DOWN;
+    if (link->fd >= 0) {
+        /* Said explicitly: a forked child may hold the socket open. */
+        epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, link->fd, NULL);
+        close(link->fd);
+        link->fd = -1;
+    }
+    while (link->out) {
+        struct shm_outgoing *out = link->out;
+
+        link->out = out->next;
+        outgoing_free(out);
+    }
+    if (link->ep) {
+        link->ep->link = NULL;
+        link->ep->down = true;
+        ctx->look = true;
+    } else {
+        for (struct shm_link **p = &ctx->strangers; *p; p = &(*p)->next) {
+            if (*p == link) {
+                *p = link->next;
+                ctx->nstrangers--;
+                break;
+            }
+        }
+    }
+    link->next = ctx->dead;
+    ctx->dead = link;
+}
+
+void shm_links_bury(struct shunt_transport_ctx *ctx)
+{
+    while (ctx->dead) {
+        struct shm_link *link = ctx->dead;
+
+        ctx->dead = link->next;
+        free(link);
+    }
+}
+
+/* -- sending ---------------------------------------------------------------- */
+
+/* 0, or an errno. */
+static int send_now(int socket, const struct shm_message *message,
+                    const int *fds, int nfds)
+{
+    union ancillary ancillary;
+    struct iovec iov = {(void *)message, sizeof(*message)};
+    struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (nfds > 0) {
+        size_t bytes = sizeof(int) * (size_t)nfds;
+        struct cmsghdr *cmsg;
+
+        memset(&ancillary, 0, sizeof(ancillary));
+        header.msg_control = ancillary.bytes;
+        header.msg_controllen = CMSG_SPACE(bytes);
+        cmsg = CMSG_FIRSTHDR(&header);
+        cmsg->cmsg_level = SOL_SOCKET;
+        cmsg->cmsg_type = SCM_RIGHTS;
+        cmsg->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(cmsg), fds, bytes);
+    }
+    while (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        if (errno != EINTR)
+            return errno;
+    }
+    return 0;
+}
+
+/* ETOOMANYREFS: the user has as many descriptors under way as one process may
+ * have open; the peers' progress() takes them out. */
+static bool try_later(int error)
+{
+    return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
+}
+
+static bool peer_gone(int error)
+{
+    return error == EPIPE || error == ECONNRESET || error == ENOTCONN;
+}
+
+static int enqueue(struct shm_link *link, const struct shm_message *message,
+                   const int *fds, int nfds)
+{
+    struct shm_outgoing *out = calloc(1, sizeof(*out));
+
+    if (!out)
+        return ENOMEM;
+    out->message = *message;
+    for (int i = 0; i < nfds; i++) {
+        out->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        if (out->fds[i] < 0) {
+            int error = errno;
+
+            outgoing_free(out);
+            return error;
+        }
+        out->nfds++;
+    }
+    *link->out_tail = out;
+    link->out_tail = &out->next;
+    link->ctx->look = true;
+    watch(link, EPOLL_CTL_MOD);
+    return 0;
+}
+
+int shm_send(struct shm_link *link, const struct shm_message *message,
+             const int *fds, int nfds)
+{
+    struct shm_message copy = *message;
+    int error;
+
+    if (link->state == SHM_DOWN)
+        return 0; /* its reader knows, or will */
+    copy.magic = MAGIC;
+    if (link->out)
+        return enqueue(link, &copy, fds, nfds);
+    error = send_now(link->fd, &copy, fds, nfds);
+    if (try_later(error))
+        return enqueue(link, &copy, fds, nfds);
+    if (peer_gone(error))
+        return 0;
+    if (!error && link->ep && link->ep->control)
+        atomic_fetch_add_explicit(&link->ep->control->news, 1,
+                                  memory_order_release);
+    return error;
+}
+
+void shm_link_flush(struct shm_link *link)
+{
+    if (!link->out)
+        return;
+    while (link->out) {
+        struct shm_outgoing *out = link->out;
+        int error = send_now(link->fd, &out->message, out->fds, out->nfds);
+
+        if (try_later(error)) {
+            link->ctx->look = true;
+            return;
+        }
+        /* Any other failure is the socket's end, which its reader sees. */
+        link->out = out->next;
+        outgoing_free(out);
+    }
+    link->out_tail = &link->out;
+    if (link->ep && link->ep->control)
+        atomic_fetch_add_explicit(&link->ep->control->news, 1,
+                                  memory_order_release);
+    watch(link, EPOLL_CTL_MOD);
+}
+
+/* -- receiving -------------------------------------------------------------- */
+
+static int take_fds(struct msghdr *header, int *fds)
+{
+    int nfds = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c;
+         c = CMSG_NXTHDR(header, c)) {
+        size_t n;
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n && nfds < SHM_MESSAGE_FDS; i++, nfds++)
+            memcpy(&fds[nfds], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+    }
+    return nfds;
+}
+
+int shm_link_read(struct shm_link *link)
+{
+    int events = 0;
+
+    while (link->state != SHM_DOWN) {
+        union ancillary ancillary;
+        struct shm_message message;
+        struct iovec iov = {&message, sizeof(message)};
+        struct msghdr header = {
+            .msg_iov = &iov,
+            .msg_iovlen = 1,
+            .msg_control = ancillary.bytes,
+            .msg_controllen = sizeof(ancillary.bytes),
+        };
+        int fds[SHM_MESSAGE_FDS];
+        int nfds;
+        ssize_t n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+        /* ECONNRESET comes before the messages that are still there. */
+        if (n < 0 && (errno == EINTR || errno == ECONNRESET))
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        events++;
+        if (n <= 0) {
+            shm_link_drop(link);
+            break;
+        }
+        nfds = take_fds(&header, fds);
+        if (n != (ssize_t)sizeof(message) || header.msg_flags & MSG_TRUNC ||
+            message.magic != MAGIC) {
+            while (nfds > 0)
+                close(fds[--nfds]);
+            shm_link_drop(link);
+            break;
+        }
+        /* We gave room for all descriptors, so it was our table that had
+         * none: the kernel does not tell more than that. */
+        shm_handle(link, &message, fds, nfds,
+                   header.msg_flags & MSG_CTRUNC ? EMFILE : 0);
+    }
+    return events;
+}
