@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Conformance: connecting, memory, put, get. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+#define CHANNELS 8
+
+static unsigned char pattern(int rank, size_t i)
+{
+    return (unsigned char)((size_t)rank * 131 + i * 7 + (i >> 8));
+}
+
+void case_connect(struct rank *r)
+{
+    unsigned caps[MAX_RANKS] = {0};
+
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank)
+            continue;
+        caps[p] = r->t->caps(r->eps[p]);
+        CHECK(r, r->t->alive(r->eps[p]) && !r->t->left(r->eps[p]), "%d", p);
+        EXPECT(r, SHUNT_OK, r->t->flush(r->eps[p]));
+        /* Once it is up it stays so. */
+        EXPECT(r, SHUNT_OK,
+               r->t->connect(r->ctx, p, r->board->slot[p], r->board->len[p],
+                             &r->eps[p]));
+    }
+    CHECK(r, r->t->wait_fd(r->ctx) >= 0, "no descriptor");
+    world_put_slot(r, caps, sizeof(caps));
+    for (int p = 0; p < r->nranks; p++) {
+        unsigned theirs[MAX_RANKS];
+
+        memcpy(theirs, r->board->slot[p], sizeof(theirs));
+        CHECK(r, theirs[r->rank] == caps[p], "%#x here, %#x at rank %d",
+              caps[p], theirs[r->rank], p);
+    }
+}
+
+/* Everyone writes a block of everyone's memory through the map. */
+void case_map(struct rank *r)
+{
+    const size_t block = 5000;
+    struct window w;
+
+    window_create(r, &w, block * (size_t)r->nranks);
+    for (int p = 0; p < r->nranks; p++) {
+        for (size_t i = 0; w.map[p] && i < block; i++)
+            w.map[p][(size_t)r->rank * block + i] = pattern(r->rank + p, i);
+    }
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        if (!w.map[p])
+            continue;
+        for (size_t i = 0; i < block; i++) {
+            CHECK(r, w.addr[(size_t)p * block + i] == pattern(r->rank + p, i),
+                  "byte %zu of rank %d", i, p);
+            CHECK(r,
+                  w.map[p][(size_t)p * block + i] == w.map[p][0] ||
+                      w.map[p][(size_t)r->rank * block + i] ==
+                          pattern(r->rank + p, i),
+                  "what we wrote to rank %d", p);
+        }
+    }
+    window_destroy(r, &w);
+}
+
+/* Sizes and offsets of all kinds, and not a byte beside them. */
+void case_put(struct rank *r)
+{
+    static const size_t sizes[] = {0, 1, 7, 8, 63, 4096, 100001, 1 << 20};
+    const size_t lane = (1 << 20) + 64;
+    const size_t signals = lane * (size_t)r->nranks;
+    unsigned char *source = malloc(1 << 20);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    window_create(r, &w, signals + 8 * (size_t)r->nranks);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        size_t offset = 3 + s % 5;
+
+        memset(w.addr, 0xee, signals);
+        world_barrier(r);
+        for (size_t i = 0; i < sizes[s]; i++)
+            source[i] = pattern(r->rank, i + s);
+        for (int p = 0; p < r->nranks; p++) {
+            struct shunt_transport_put put = {
+                .local = source,
+                .remote = w.remote[p],
+                .offset = (size_t)r->rank * lane + offset,
+                .bytes = sizes[s],
+                .signal = w.remote[p],
+                .signal_offset = signals + 8 * (size_t)r->rank,
+                .signal_value = s + 1,
+                .channel = (int)s % CHANNELS,
+            };
+
+            if (p != r->rank)
+                world_put(r, p, &put);
+        }
+        for (int p = 0; p < r->nranks; p++) {
+            const unsigned char *got = w.addr + (size_t)p * lane;
+
+            if (p == r->rank)
+                continue;
+            UNTIL(r,
+                  word_load(window_word(&w, signals + 8 * (size_t)p)) == s + 1);
+            for (size_t i = 0; i < lane; i++) {
+                bool in = i >= offset && i < offset + sizes[s];
+                unsigned char good = in ? pattern(p, i - offset + s) : 0xee;
+
+                CHECK(r, got[i] == good, "size %zu: byte %zu of rank %d",
+                      sizes[s], i, p);
+            }
+        }
+        /* The source is ours again only after flush. */
+        for (int p = 0; p < r->nranks; p++) {
+            if (p != r->rank)
+                UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+        }
+        world_barrier(r);
+    }
+    window_destroy(r, &w);
+    free(source);
+}
+
+/*
+ * Payload before signal: on every channel to every peer, one message at a time
+ * is under way; whoever sees its signal must see all of it.
+ */
+struct stress {
+    size_t payload;  /* bytes of a slot */
+    size_t payloads; /* offsets in the window */
+    size_t signals;
+    size_t acks;
+};
+
+static size_t lane_of(int peer, int channel)
+{
+    return (size_t)peer * CHANNELS + (size_t)channel;
+}
+
+static void stress_send(struct rank *r, struct window *w,
+                        const struct stress *s, int peer, int channel,
+                        uint64_t sequence, uint64_t *source)
+{
+    size_t lane = lane_of(r->rank, channel);
+    size_t words = 1 + (size_t)(world_random(r) % (s->payload / 8));
+    struct shunt_transport_put put = {
+        .local = source,
+        .remote = w->remote[peer],
+        .offset = s->payloads + lane * s->payload,
+        .bytes = words * 8,
+        .signal = w->remote[peer],
+        .signal_offset = s->signals + lane * 8,
+        .signal_value = sequence << 16 | words,
+        .channel = channel,
+    };
+
+    for (size_t i = 0; i < words; i++)
+        source[i] = sequence * 0x10001 + i;
+    world_put(r, peer, &put);
+}
+
+static void stress_receive(struct rank *r, struct window *w,
+                           const struct stress *s, int peer, int channel,
+                           uint64_t *seen)
+{
+    size_t lane = lane_of(peer, channel);
+    uint64_t signal = word_load(window_word(w, s->signals + lane * 8));
+    uint64_t sequence = signal >> 16, words = signal & 0xffff;
+    const uint64_t *payload = window_word(w, s->payloads + lane * s->payload);
+
+    if (sequence == *seen)
+        return;
+    CHECK(r, sequence == *seen + 1, "signal %llu after %llu",
+          (unsigned long long)sequence, (unsigned long long)*seen);
+    *seen = sequence;
+    for (uint64_t i = 0; i < words; i++)
+        CHECK(r, payload[i] == sequence * 0x10001 + i,
+              "message %llu of rank %d, channel %d: word %llu is not there",
+              (unsigned long long)sequence, peer, channel,
+              (unsigned long long)i);
+    world_signal(r, w, peer, s->acks + lane_of(r->rank, channel) * 8, sequence,
+                 channel);
+}
+
+void case_stress(struct rank *r)
+{
+    const int n = r->nranks;
+    const size_t lanes = (size_t)n * CHANNELS;
+    const struct stress s = {
+        .payload = 512,
+        .payloads = 0,
+        .signals = 512 * lanes,
+        .acks = 520 * lanes,
+    };
+    const uint64_t rounds = 3000 / (uint64_t)(n * n);
+    uint64_t *sources = calloc(lanes, s.payload);
+    uint64_t *sent = calloc(lanes, 8), *seen = calloc(lanes, 8);
+    double deadline = world_now() + world_patience;
+    size_t open = (size_t)(n - 1) * CHANNELS * 2;
+    struct window w;
+
+    CHECK(r, sources && sent && seen, "no memory");
+    window_create(r, &w, 528 * lanes);
+    while (open > 0) {
+        open = 0;
+        for (int p = 0; p < n; p++) {
+            for (int c = 0; c < CHANNELS; c++) {
+                size_t lane = lane_of(p, c);
+                uint64_t acked;
+
+                if (p == r->rank)
+                    continue;
+                acked = word_load(window_word(&w, s.acks + lane * 8));
+                /* The ack is a signal that came after the payload was read,
+                 * so the source is free. */
+                if (acked == sent[lane] && sent[lane] < rounds)
+                    stress_send(r, &w, &s, p, c, ++sent[lane],
+                                sources + lane * s.payload / 8);
+                stress_receive(r, &w, &s, p, c, &seen[lane]);
+                open += acked < rounds;
+                open += seen[lane] < rounds;
+            }
+        }
+        if (world_now() > deadline)
+            FAIL(r, "%zu lanes are not through", open);
+        world_relax(r);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    free(sources);
+    free(sent);
+    free(seen);
+}
+
+/* Many under way on one channel: a signal stands for all before it. */
+void case_order(struct rank *r)
+{
+    enum { N = 2000 };
+    const int to = (r->rank + 1) % r->nranks;
+    const int from = (r->rank + r->nranks - 1) % r->nranks;
+    uint64_t *source = malloc(N * sizeof(*source));
+    uint64_t known = 0;
+    double deadline = world_now() + world_patience;
+    struct window w;
+    int sent = 0;
+
+    CHECK(r, source, "no memory");
+    window_create(r, &w, (N + 1) * 8);
+    while (sent < N || known < N) {
+        if (sent < N) {
+            struct shunt_transport_put put = {
+                .local = &source[sent],
+                .remote = w.remote[to],
+                .offset = 8 + 8 * (size_t)sent,
+                .bytes = 8,
+                /* Every third stands for itself and those before. */
+                .signal = sent % 3 == 2 || sent == N - 1 ? w.remote[to] : NULL,
+                .signal_offset = 0,
+                .signal_value = (uint64_t)sent + 1,
+                .channel = 5,
+            };
+
+            source[sent] = (uint64_t)sent * 3 + 1;
+            world_put(r, to, &put);
+            sent++;
+        }
+        uint64_t signal = word_load(window_word(&w, 0));
+
+        CHECK(r, signal >= known, "the signal went back from %llu to %llu",
+              (unsigned long long)known, (unsigned long long)signal);
+        for (; known < signal; known++)
+            CHECK(r, *window_word(&w, 8 + 8 * known) == known * 3 + 1,
+                  "put %llu of rank %d came after the signal of %llu",
+                  (unsigned long long)known, from, (unsigned long long)signal);
+        if (world_now() > deadline)
+            FAIL(r, "stuck at %d sent, %llu known", sent,
+                 (unsigned long long)known);
+        world_relax(r);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    free(source);
+}
+
+/* After flush all is there, signals or none. */
+void case_flush(struct rank *r)
+{
+    enum { N = 100 };
+    const size_t lane = 1024 * N;
+    unsigned char *source = malloc(lane);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    for (size_t i = 0; i < lane; i++)
+        source[i] = pattern(r->rank, i);
+    window_create(r, &w, lane * (size_t)r->nranks);
+    for (int k = 0; k < N; k++) {
+        for (int p = 0; p < r->nranks; p++) {
+            struct shunt_transport_put put = {
+                .local = source + 1024 * (size_t)k,
+                .remote = w.remote[p],
+                .offset = lane * (size_t)r->rank + 1024 * (size_t)k,
+                .bytes = 1024,
+                .channel = k % CHANNELS,
+            };
+
+            if (p != r->rank)
+                world_put(r, p, &put);
+        }
+    }
+    for (int p = 0; p < r->nranks; p++) {
+        if (p != r->rank)
+            UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    }
+    memset(source, 0, lane); /* it is ours again */
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        for (size_t i = 0; p != r->rank && i < lane; i++)
+            CHECK(r, w.addr[lane * (size_t)p + i] == pattern(p, i),
+                  "byte %zu of rank %d after its flush", i, p);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    free(source);
+}
+
+/* Addresses travel in slots: plain memory, a hole behind it. */
+static void get_checked(struct rank *r, int p, uint64_t address, size_t bytes,
+                        size_t at, unsigned char *to)
+{
+    memset(to, 0xee, bytes + 1);
+    EXPECT(r, SHUNT_OK, r->t->get(r->eps[p], address, to, bytes));
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(r, to[i] == pattern(p, at + i), "byte %zu of %zu of rank %d", i,
+              bytes, p);
+    CHECK(r, to[bytes] == 0xee, "wrote past the end");
+}
+
+void case_get(struct rank *r)
+{
+    static const size_t sizes[] = {0, 1, 3, 8, 4095, 4097, 1000003, 32 << 20};
+    const size_t bytes = (32 << 20) + 4096;
+    unsigned char *mine = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *to = malloc(bytes + 1);
+    uint64_t address = (uint64_t)(uintptr_t)mine;
+
+    CHECK(r, mine != MAP_FAILED && to, "no memory");
+    munmap(mine + bytes, 4096);
+    for (size_t i = 0; i < bytes; i++)
+        mine[i] = pattern(r->rank, i);
+    world_put_slot(r, &address, sizeof(address));
+    for (int p = 0; p < r->nranks; p++) {
+        struct shunt_transport_ep *ep = r->eps[p];
+
+        if (p == r->rank)
+            continue;
+        memcpy(&address, r->board->slot[p], sizeof(address));
+        if (!(r->t->caps(ep) & SHUNT_TRANSPORT_GET)) {
+            EXPECT(r, SHUNT_ERR_UNSUPPORTED, r->t->get(ep, address, to, 8));
+            continue;
+        }
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+            get_checked(r, p, address + 13 * s, sizes[s], 13 * s, to);
+        EXPECT(r, SHUNT_OK, r->t->get(ep, 0, NULL, 0));
+        if (r->threads)
+            continue; /* a bad pointer is a crash there */
+        EXPECT(r, SHUNT_ERR_INVALID, r->t->get(ep, 16, to, 8));
+        EXPECT(r, SHUNT_ERR_INVALID,
+               r->t->get(ep, address + bytes - 5000, to, 6000));
+        EXPECT(r, SHUNT_ERR_INVALID, r->t->get(ep, (uint64_t)1 << 63, to, 1));
+        get_checked(r, p, address, 100, 0, to); /* and it still works */
+    }
+    world_barrier(r);
+    munmap(mine, bytes);
+    free(to);
+}
+
+/* More than 4 GiB, of which few pages are ever touched. */
+void case_large(struct rank *r)
+{
+    const size_t bytes = ((size_t)5 << 30) + 4096;
+    struct window w;
+
+    window_create(r, &w, bytes);
+    for (int p = 0; p < r->nranks; p++) {
+        uint64_t value = (uint64_t)r->rank + 1;
+        struct shunt_transport_put put = {
+            .local = &value,
+            .remote = w.remote[p],
+            .offset = bytes - 8 * (size_t)(r->rank + 1),
+            .bytes = 8,
+        };
+
+        if (p == r->rank)
+            continue;
+        world_put(r, p, &put);
+        UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    }
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank)
+            continue;
+        CHECK(r,
+              *window_word(&w, bytes - 8 * (size_t)(p + 1)) == (uint64_t)p + 1,
+              "rank %d", p);
+        if (w.map[p])
+            CHECK(r,
+                  *(uint64_t *)(void *)(w.map[p] + bytes -
+                                        8 * (size_t)(r->rank + 1)) ==
+                      (uint64_t)r->rank + 1,
+                  "rank %d", p);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+void case_many_registrations(struct rank *r)
+{
+    enum { CYCLES = 100, AT_ONCE = 8 };
+    static atomic_int done[MAX_RANKS];
+    int before, after;
+
+    atomic_store(&done[r->rank], 0);
+    before = world_count_fds_still(r);
+    for (int k = 0; k < CYCLES / AT_ONCE; k++) {
+        struct window w[AT_ONCE];
+
+        for (int i = 0; i < AT_ONCE; i++) {
+            window_create_counted(r, &w[i], 4096 + (size_t)i * 1000,
+                                  &done[r->rank]);
+            w[i].addr[i] = (unsigned char)k;
+        }
+        for (int i = 0; i < AT_ONCE; i++)
+            window_destroy(r, &w[(i + k) % AT_ONCE]);
+    }
+    after = world_count_fds_still(r);
+    CHECK(r, atomic_load(&done[r->rank]) == CYCLES / AT_ONCE * AT_ONCE,
+          "memory was given back %d times", atomic_load(&done[r->rank]));
+    CHECK(r, after == before, "%d descriptors before, %d after", before, after);
+}
+
+/* Registered, never imported, by peers that do not even look. */
+void case_unimported(struct rank *r)
+{
+    enum { N = 500 };
+    struct shunt_transport_reg *regs[N];
+    size_t bytes = 8192;
+    int before = world_count_fds_still(r);
+    void *addr;
+    int fd;
+
+    fd = world_memfd(r, bytes);
+    addr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(r, addr != MAP_FAILED, "no memory");
+    for (int i = 0; i < N; i++) {
+        struct shunt_transport_memory memory = {
+            .addr = addr, .bytes = bytes, .fd = fd};
+        unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+        size_t len = sizeof(key);
+
+        EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &regs[i]));
+    }
+    for (int i = 0; i < N; i++)
+        r->t->dereg(r->ctx, regs[i]);
+    close(fd);
+    munmap(addr, bytes);
+    UNTIL(r, r->threads || world_count_fds() == before);
+    world_barrier(r);
+}
+
+/* Two communicators of the same ranks, independent. */
+void case_two_worlds(struct rank *r)
+{
+    struct rank other = *r;
+    struct window w, v;
+
+    window_create(r, &w, 64);
+    other.secret[0] ^= 0x55;
+    world_open(&other);
+    window_create(&other, &v, 64);
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank)
+            continue;
+        world_signal(r, &w, p, 0, 1, 0);
+        world_signal(&other, &v, p, 0, 2, 0);
+    }
+    UNTIL(&other, word_load(window_word(&v, 0)) == 2);
+    world_barrier(&other);
+    window_destroy(&other, &v);
+    world_close(&other);
+    UNTIL(r, word_load(window_word(&w, 0)) == 1);
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank)
+            continue;
+        r->t->progress(r->ctx);
+        CHECK(r, r->t->alive(r->eps[p]), "rank %d was lost with the other", p);
+        world_signal(r, &w, p, 8, 3, 0);
+    }
+    UNTIL(r, word_load(window_word(&w, 8)) == 3);
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* Wrong arguments are told, and change nothing. */
+void case_errors(struct rank *r)
+{
+    struct shunt_transport_remote *none = NULL;
+    struct shunt_transport_ep *ep = NULL;
+    unsigned char junk[SHUNT_TRANSPORT_ADDRESS_MAX] = {1, 2, 3};
+    const int p = (r->rank + 1) % r->nranks;
+    struct window w;
+    size_t len = 3;
+
+    EXPECT(r, SHUNT_ERR_OVERFLOW, r->t->address(r->ctx, junk, &len));
+    EXPECT(r, SHUNT_ERR_INVALID, r->t->connect(r->ctx, p, junk, 3, &ep));
+    CHECK(r, strlen(r->t->error(r->ctx)) > 10, "no text");
+    EXPECT(r, SHUNT_ERR_INVALID, r->t->import(r->eps[p], junk, 24, &none));
+    EXPECT(r, SHUNT_ERR_INVALID, r->t->import(r->eps[p], junk, 1, &none));
+    window_create(r, &w, 4096);
+    memset(w.addr, 7, 4096);
+    world_barrier(r);
+    struct shunt_transport_put bad[] = {
+        {.local = junk, .remote = w.remote[p], .offset = 4090, .bytes = 8},
+        {.local = junk, .remote = w.remote[p], .offset = 5000, .bytes = 1},
+        {.local = junk,
+         .remote = w.remote[p],
+         .offset = 8,
+         .bytes = SIZE_MAX - 4},
+        {.signal = w.remote[p], .signal_offset = 4},
+        {.signal = w.remote[p], .signal_offset = 4096},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        EXPECT(r, SHUNT_ERR_INVALID, r->t->put(r->eps[p], &bad[i]));
+    world_barrier(r);
+    for (size_t i = 0; i < 4096; i++)
+        CHECK(r, w.addr[i] == 7, "byte %zu was written", i);
+    window_destroy(r, &w);
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Conformance: sleeping, and the loss of peers. */
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+/* A token goes round; everyone sleeps until it comes. Every other time it
+ * travels by a plain store and wake(), where memory is mapped. */
+void case_sleep(struct rank *r)
+{
+    enum { ROUNDS = 3000 };
+    const int to = (r->rank + 1) % r->nranks;
+    const uint64_t rounds = (uint64_t)(ROUNDS / r->nranks);
+    struct window w;
+
+    window_create(r, &w, 64);
+    for (uint64_t k = 1; k <= rounds; k++) {
+        if (r->rank > 0)
+            world_sleep_until(r, window_word(&w, 0), k);
+        if (k % 2 && w.map[to]) {
+            __atomic_store_n((uint64_t *)(void *)w.map[to], k,
+                             __ATOMIC_RELEASE);
+            r->t->wake(r->eps[to]);
+        } else {
+            world_signal(r, &w, to, 0, k, 0);
+        }
+        if (r->rank == 0)
+            world_sleep_until(r, window_word(&w, 0), k);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* The signal comes at a random moment of the peer's going to sleep. */
+void case_sleep_race(struct rank *r)
+{
+    enum { ROUNDS = 3000 };
+    const int peer = 1 - r->rank;
+    volatile unsigned spin = 0;
+    struct window w;
+
+    window_create(r, &w, 64);
+    for (uint64_t k = 1; k <= ROUNDS; k++) {
+        bool mine = (k & 1) == (uint64_t)r->rank;
+
+        if (!mine) {
+            world_sleep_until(r, window_word(&w, 0), k);
+            continue;
+        }
+        for (uint64_t i = world_random(r) % 4000; i > 0; i--)
+            spin++;
+        world_signal(r, &w, peer, 0, k, (int)(k % 8));
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* -- loss ------------------------------------------------------------------- */
+
+/* The last rank signals, and goes. What it had signalled is found by whoever
+ * believes in its loss; its memory stays. */
+static void check_loss(struct rank *r, struct window *w, bool left)
+{
+    const int lost = r->nranks - 1;
+    struct shunt_transport_ep *ep = r->eps[lost];
+    double start = world_now();
+
+    UNTIL(r, !r->t->alive(ep));
+    CHECK(r, world_now() - start < 5, "took %.1f s", world_now() - start);
+    CHECK(r, word_load(window_word(w, 0)) == 42, "its last signal is missing");
+    CHECK(r, r->t->left(ep) == left, "left() is %d", r->t->left(ep));
+    EXPECT(r, SHUNT_ERR_PEER,
+           r->t->put(ep, &(struct shunt_transport_put){
+                             .signal = w->remote[lost], .signal_offset = 8}));
+    if (r->t->caps(ep) & SHUNT_TRANSPORT_GET) {
+        char c;
+
+        EXPECT(r, SHUNT_ERR_PEER, r->t->get(ep, (uint64_t)(uintptr_t)w, &c, 1));
+    }
+    r->t->wake(ep); /* is nothing, but no crash */
+    if (w->map[lost]) {
+        CHECK(r, w->map[lost][100] == 77, "its memory has changed");
+        w->map[lost][101] = 1;
+    }
+    for (int p = 0; p < lost; p++)
+        CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);
+}
+
+/* The survivors end without the barriers that count all ranks. */
+static void end_survivors(struct rank *r, struct window *w)
+{
+    atomic_fetch_add(&r->board->flags[0], 1);
+    UNTIL(r, atomic_load(&r->board->flags[0]) == r->nranks - 1);
+    close(w->fd);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+}
+
+static void signal_all(struct rank *r, struct window *w)
+{
+    for (int p = 0; p < r->nranks; p++) {
+        if (p != r->rank)
+            world_signal(r, w, p, 0, 42, 0);
+    }
+    for (int p = 0; p < r->nranks; p++) {
+        if (p != r->rank)
+            UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    }
+}
+
+static void prepare(struct rank *r, struct window *w)
+{
+    window_create(r, w, 4096);
+    w->addr[100] = 77;
+    world_barrier(r);
+}
+
+void case_leave(struct rank *r)
+{
+    struct window w;
+
+    prepare(r, &w);
+    if (r->rank == r->nranks - 1) {
+        signal_all(r, &w);
+        close(w.fd);
+        r->t->close(r->ctx); /* with all it has left open */
+        r->ctx = NULL;
+        return;
+    }
+    check_loss(r, &w, true);
+    end_survivors(r, &w);
+}
+
+void case_kill(struct rank *r)
+{
+    struct window w;
+
+    prepare(r, &w);
+    if (r->rank == r->nranks - 1) {
+        signal_all(r, &w);
+        raise(SIGKILL);
+    }
+    check_loss(r, &w, false);
+    end_survivors(r, &w);
+}
+
+/* Sleeping for a word that never comes; the loss wakes. */
+static void sleep_until_loss(struct rank *r)
+{
+    struct shunt_transport_ep *ep = r->eps[r->nranks - 1];
+    struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
+
+    while (r->t->alive(ep)) {
+        int n = 1;
+
+        if (r->t->arm(r->ctx) == SHUNT_OK)
+            n = poll(&pfd, 1, 5000);
+        r->t->disarm(r->ctx);
+        r->t->progress(r->ctx);
+        CHECK(r, n > 0, "slept through the loss");
+    }
+}
+
+static void fall_asleep_and_lose(struct rank *r, bool kill)
+{
+    struct window w;
+
+    prepare(r, &w);
+    if (r->rank == r->nranks - 1) {
+        signal_all(r, &w);
+        usleep(50000); /* so that most are asleep; right in any case */
+        if (kill)
+            raise(SIGKILL);
+        close(w.fd);
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+        return;
+    }
+    sleep_until_loss(r);
+    check_loss(r, &w, !kill);
+    end_survivors(r, &w);
+}
+
+void case_leave_sleeping(struct rank *r)
+{
+    fall_asleep_and_lose(r, false);
+}
+
+void case_kill_sleeping(struct rank *r)
+{
+    fall_asleep_and_lose(r, true);
+}
+
+/* A child that it forked lives on; the loss is seen all the same. */
+void case_kill_forked(struct rank *r)
+{
+    struct window w;
+
+    prepare(r, &w);
+    if (r->rank == r->nranks - 1) {
+        double deadline = world_now() + world_patience;
+
+        signal_all(r, &w);
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, 0);
+            atomic_store(&r->board->flags[1], 1);
+            while (atomic_load(&r->board->flags[0]) < r->nranks - 1 &&
+                   world_now() < deadline)
+                usleep(1000);
+            _exit(0);
+        }
+        UNTIL(r, atomic_load(&r->board->flags[1]));
+        raise(SIGKILL);
+    }
+    check_loss(r, &w, false);
+    end_survivors(r, &w);
+}
+
+/* It gives its address and goes: an error for the others, and no hang. */
+void case_leave_connecting(struct rank *r)
+{
+    const int lost = r->nranks - 1;
+    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+    size_t len = sizeof(blob);
+    enum shunt_status st = SHUNT_IN_PROGRESS;
+
+    world_open_only(r);
+    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
+    world_put_slot(r, blob, len);
+    if (r->rank == lost) {
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+    }
+    world_barrier(r);
+    if (r->rank == lost)
+        return;
+    UNTIL(r, (st = r->t->connect(r->ctx, lost, r->board->slot[lost],
+                                 r->board->len[lost], &r->eps[lost])) !=
+                 SHUNT_IN_PROGRESS);
+    CHECK(r, st == SHUNT_ERR_UNSUPPORTED || st == SHUNT_ERR_PEER, "%d: %s",
+          (int)st, r->t->error(r->ctx));
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The cases of the conformance suite, by subject. */
+#ifndef SHUNT_TEST_CASES_H
+#define SHUNT_TEST_CASES_H
+
+#include "world.h"
+
+/* In the order they run; a NULL name ends. */
+extern const struct test_case transport_cases[];
+
+/* case_data.c: connecting, memory, put, get. */
+void case_connect(struct rank *r);
+void case_map(struct rank *r);
+void case_put(struct rank *r);
+void case_stress(struct rank *r);
+void case_order(struct rank *r);
+void case_flush(struct rank *r);
+void case_get(struct rank *r);
+void case_large(struct rank *r);
+void case_many_registrations(struct rank *r);
+void case_unimported(struct rank *r);
+void case_two_worlds(struct rank *r);
+void case_errors(struct rank *r);
+
+/* case_wait.c: sleeping, and the loss of peers. */
+void case_sleep(struct rank *r);
+void case_sleep_race(struct rank *r);
+void case_leave(struct rank *r);
+void case_leave_sleeping(struct rank *r);
+void case_leave_connecting(struct rank *r);
+void case_kill(struct rank *r);
+void case_kill_sleeping(struct rank *r);
+void case_kill_forked(struct rank *r);
+
+/* case_shm.c: what only shm has. */
+void case_shm_strangers(struct rank *r);
+void case_shm_secret(struct rank *r);
+void case_shm_lies(struct rank *r);
+void case_shm_descriptors(struct rank *r);
+void case_shm_no_cma(struct rank *r);
+
+/* case_fault.c: what the words of SHUNT_FAULT do. */
+void case_fault_fail(struct rank *r);
+void case_fault_die(struct rank *r);
+void case_fault_silence(struct rank *r);
+void case_fault_reorder(struct rank *r);
+
+#endif

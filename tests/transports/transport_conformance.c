@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of transports/transport.h, as tests, for any transport.
+ *
+ *     transport_conformance [--threads] [--case NAME] NAME[+OPTIONS]
+ *
+ * prints TAP. Ranks are processes, or threads of one. A wrapper's program comes
+ * from the environment (SHUNT_FAULT).
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+static int run_all(const char *spec, const char *only, bool threads)
+{
+    char name[64];
+    const char *plus = strchr(spec, '+');
+    const struct shunt_transport *t;
+    const char *last;
+    int number = 0, bad = 0;
+
+    snprintf(name, sizeof(name), "%.*s",
+             plus ? (int)(plus - spec) : (int)strlen(spec), spec);
+    t = world_find(name);
+    if (!t) {
+        printf("Bail out! no transport %s\n", name);
+        return 1;
+    }
+    last = strrchr(spec, '+') ? strrchr(spec, '+') + 1 : spec;
+    for (const struct test_case *c = transport_cases; c->name; c++) {
+        if ((only && strcmp(only, c->name)) || (c->processes && threads) ||
+            (c->only && strcmp(c->only, plus ? "" : last)))
+            continue;
+        for (int i = 0; c->nranks[i]; i++) {
+            double start = world_now();
+            bool ok =
+                world_run(c, t, plus ? plus + 1 : "", c->nranks[i], threads);
+
+            printf("%sok %d - %s %s, %d %s # %.2f s\n", ok ? "" : "not ",
+                   ++number, spec, c->name, c->nranks[i],
+                   threads ? "threads" : "processes", world_now() - start);
+            fflush(stdout);
+            bad += !ok;
+        }
+    }
+    printf("1..%d\n", number);
+    return bad > 0 || number == 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = NULL, *spec = NULL;
+    bool threads = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--threads"))
+            threads = true;
+        else if (!strcmp(argv[i], "--case") && i + 1 < argc)
+            only = argv[++i];
+        else
+            spec = argv[i];
+    }
+    if (!spec) {
+        fprintf(stderr, "usage: %s [--threads] [--case NAME] NAME[+OPTIONS]\n",
+                argv[0]);
+        return 2;
+    }
+    return run_all(spec, only, threads);
+}
