@@ -310,6 +310,28 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
     return st;
 }
 
+/* What we still owe to peers whose memory is not mapped goes out before we
+ * close: they may need it after we are gone. Bounded; best effort. */
+static void flush_puts(struct shunt_comm *comm, double seconds)
+{
+    uint64_t end = shunti_now_ns() + (uint64_t)(seconds * 1e9);
+    int r;
+
+    for (r = 0; comm->peers && r < comm->nranks && !comm->failure; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (!p->control_remote || p->control || !p->transport->alive(p->ep))
+            continue;
+        while (shunti_now_ns() < end) {
+            if (comm->deferred)
+                shunti_control_retry(comm);
+            else if (p->transport->flush(p->ep) != SHUNT_IN_PROGRESS)
+                break;
+            shunti_transports_nap(comm, 1);
+        }
+    }
+}
+
 static void drop_requests(struct shunt_comm *comm)
 {
     struct shunt_request *request;
@@ -354,6 +376,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         return;
     shunti_progress_thread_stop(comm);
     shunti_trace_flush(comm->rank);
+    flush_puts(comm, 1.0);
     drop_requests(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
