@@ -246,9 +246,14 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
-    if (waiter->began_ns)
-        comm->stats.seconds_waiting +=
-            (double)(shunti_now_ns() - waiter->began_ns) * 1e-9;
+    uint64_t now;
+
+    if (!waiter->began_ns)
+        return;
+    now = shunti_now_ns();
+    comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
+    if (shunti_trace_enabled())
+        shunti_trace_span(comm->rank, "wait", waiter->began_ns, now, NULL);
 }
 
 void shunti_wake_self(struct shunt_comm *comm)
