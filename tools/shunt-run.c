@@ -23,11 +23,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,42 +36,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <shunt/version.h>
-
 #include "ranks_env.h"
+#include "run_lines.h"
+#include "run_options.h"
 
-#define MAX_RANKS 4096
-#define LINE_BYTES 65536 /* a longer line is written in pieces */
-#define KILL_AFTER 2.0   /* seconds from SIGTERM to SIGKILL */
-
-enum {
-    EXIT_USAGE = 2,
-    EXIT_TIMEOUT = 124,
-    EXIT_LAUNCH = 126,
-    EXIT_NOT_FOUND = 127,
-};
-
-enum output { OUTPUT_PREFIX, OUTPUT_LIVE, OUTPUT_RAW };
-
-struct options {
-    int ranks;
-    enum output output;
-    bool bind;
-    bool keep_going;
-    double timeout; /* seconds; 0: none */
-    double grace;   /* seconds */
-    const char *tag;
-    char **command;
-};
-
-/* One stream of one rank: a pipe, and the line that is not complete yet. */
-struct stream {
-    int fd; /* -1: at its end, or not ours to read */
-    int out;
-    int rank;
-    size_t length;
-    char *line;
-};
+#define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
 
 struct rank {
     pid_t pid;
@@ -88,9 +55,9 @@ enum phase {
     KILLED,  /* SIGKILL was sent */
 };
 
-static struct options options = {.ranks = 1, .grace = 6};
+static struct run_options options;
 static struct rank *ranks;
-static struct stream *streams; /* two a rank */
+static struct run_stream *streams; /* two a rank */
 static int running;
 static int status; /* of the first rank to fail */
 static enum phase phase;
@@ -106,17 +73,6 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
-{
-    va_list args;
-
-    fputs("shunt-run: ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
 }
 
 /* -- the ranks' end -------------------------------------------------------- */
@@ -141,18 +97,18 @@ static void check_deadlines(void)
     double t = now();
 
     if (options.timeout > 0 && phase < ASKED && t >= job_ends) {
-        say("not finished after %g s; stopping the %d ranks that still run",
-            options.timeout, running);
+        run_say("not finished after %g s; stopping the %d ranks that still run",
+                options.timeout, running);
         if (status == 0)
             status = EXIT_TIMEOUT;
         signal_ranks(SIGTERM);
         enter(ASKED, KILL_AFTER);
     } else if (phase == FAILING && t >= phase_ends) {
-        say("stopping the %d ranks that still run", running);
+        run_say("stopping the %d ranks that still run", running);
         signal_ranks(SIGTERM);
         enter(ASKED, KILL_AFTER);
     } else if (phase == ASKED && t >= phase_ends) {
-        say("killing the %d ranks that still run", running);
+        run_say("killing the %d ranks that still run", running);
         signal_ranks(SIGKILL);
         enter(KILLED, KILL_AFTER);
     }
@@ -187,10 +143,11 @@ static int rank_of(pid_t pid)
 static void report(int rank, int wstatus)
 {
     if (WIFSIGNALED(wstatus))
-        say("rank %d was killed by signal %d (%s)", rank, WTERMSIG(wstatus),
-            strsignal(WTERMSIG(wstatus)));
+        run_say("rank %d was killed by signal %d (%s)", rank, WTERMSIG(wstatus),
+                strsignal(WTERMSIG(wstatus)));
     else
-        say("rank %d failed with exit status %d", rank, WEXITSTATUS(wstatus));
+        run_say("rank %d failed with exit status %d", rank,
+                WEXITSTATUS(wstatus));
 }
 
 /*
@@ -364,72 +321,6 @@ static void emit(int out, const char *data, size_t length)
     }
 }
 
-static void emit_line(const struct stream *s, const char *text, size_t length)
-{
-    static char line[LINE_BYTES + 256];
-    size_t n = 0;
-    bool blank = length == 1 && text[0] == '\r';
-
-    /* Rank 0 may be drawing its line just there. */
-    if (options.output == OUTPUT_LIVE && isatty(s->out))
-        n += (size_t)snprintf(line, sizeof(line), "\r\033[K");
-    if (!blank && options.tag)
-        n += (size_t)snprintf(line + n, sizeof(line) - n, "[%.200s %d] ",
-                              options.tag, s->rank);
-    else if (!blank)
-        n += (size_t)snprintf(line + n, sizeof(line) - n, "[%d] ", s->rank);
-    memcpy(line + n, text, length);
-    emit(s->out, line, n + length);
-}
-
-/* A line ends with \n or \r\n, or with the \r of one that will be redrawn. */
-static size_t line_end(const char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] == '\n')
-            return i + 1;
-        if (text[i] == '\r' && i + 1 < length)
-            return text[i + 1] == '\n' ? i + 2 : i + 1;
-    }
-    return length == LINE_BYTES ? length : 0;
-}
-
-static void emit_lines(struct stream *s)
-{
-    size_t start = 0;
-    size_t n;
-
-    while ((n = line_end(s->line + start, s->length - start)) > 0) {
-        emit_line(s, s->line + start, n);
-        start += n;
-    }
-    memmove(s->line, s->line + start, s->length - start);
-    s->length -= start;
-}
-
-/* Returns whether there may be more to read at once. */
-static bool take_output(struct stream *s)
-{
-    ssize_t n = read(s->fd, s->line + s->length, LINE_BYTES - s->length);
-
-    if (n > 0) {
-        s->length += (size_t)n;
-        emit_lines(s);
-        return true;
-    }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (s->length > 0) { /* a last line without an end gets one */
-        if (s->length == LINE_BYTES)
-            s->length--;
-        s->line[s->length++] = '\n';
-        emit_lines(s);
-    }
-    close(s->fd);
-    s->fd = -1;
-    return false;
-}
-
 /* -- the ranks' start ------------------------------------------------------ */
 
 /* In the new process: say who it is. */
@@ -510,24 +401,26 @@ static void become_rank(int rank, const int out[2], int error_fd,
 /* The reading ends go to the rank's streams, the writing ones to `out`. */
 static bool open_streams(int rank, int out[2])
 {
-    bool raw = options.output == OUTPUT_RAW ||
-               (options.output == OUTPUT_LIVE && rank == 0);
+    bool live = options.output == OUTPUT_LIVE;
+    char prefix[256];
 
     out[0] = out[1] = -1;
-    if (raw)
+    if (options.output == OUTPUT_RAW || (live && rank == 0))
         return true;
+    if (options.tag)
+        snprintf(prefix, sizeof(prefix), "[%.200s %d] ", options.tag, rank);
+    else
+        snprintf(prefix, sizeof(prefix), "[%d] ", rank);
     for (int i = 0; i < 2; i++) {
-        struct stream *s = &streams[2 * rank + i];
+        int to = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
         int fds[2];
 
-        s->line = malloc(LINE_BYTES);
-        if (!s->line || pipe2(fds, O_CLOEXEC) < 0)
+        if (pipe2(fds, O_CLOEXEC) < 0)
             return false;
-        fcntl(fds[0], F_SETFL, O_NONBLOCK);
-        s->fd = fds[0];
-        s->rank = rank;
-        s->out = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
         out[i] = fds[1];
+        if (!run_stream_init(&streams[2 * rank + i], fds[0], to, prefix,
+                             live && isatty(to)))
+            return false;
     }
     return true;
 }
@@ -543,7 +436,7 @@ static bool start_rank(int rank)
     pid_t pid;
 
     if (pipe2(error_fds, O_CLOEXEC) < 0 || !open_streams(rank, out)) {
-        say("rank %d: cannot make its pipes: %s", rank, strerror(errno));
+        run_say("rank %d: cannot make its pipes: %s", rank, strerror(errno));
         status = EXIT_LAUNCH;
         return false;
     }
@@ -555,7 +448,7 @@ static bool start_rank(int rank)
         if (out[i] >= 0)
             close(out[i]);
     if (pid < 0) {
-        say("rank %d: cannot start a process: %s", rank, strerror(errno));
+        run_say("rank %d: cannot start a process: %s", rank, strerror(errno));
         status = EXIT_LAUNCH;
         close(error_fds[0]);
         return false;
@@ -571,7 +464,7 @@ static bool start_rank(int rank)
     while (n < 0 && errno == EINTR);
     close(error_fds[0]);
     if (n == sizeof(failure)) {
-        say("cannot run %s: %s", options.command[0], strerror(failure));
+        run_say("cannot run %s: %s", options.command[0], strerror(failure));
         status = failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH;
         return false;
     }
@@ -585,7 +478,7 @@ static bool start_ranks(void)
     ranks = calloc((size_t)options.ranks, sizeof(*ranks));
     streams = calloc(2 * (size_t)options.ranks, sizeof(*streams));
     if (!ranks || !streams) {
-        say("out of memory");
+        run_say("out of memory");
         status = EXIT_LAUNCH;
         return false;
     }
@@ -603,13 +496,13 @@ static bool start_ranks(void)
     signal(SIGPIPE, SIG_IGN);
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) {
-        say("signalfd: %s", strerror(errno));
+        run_say("signalfd: %s", strerror(errno));
         status = EXIT_LAUNCH;
         return false;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (!ranks_env_init(&ranks_env)) {
-        say("no TCP port, or no random numbers: %s", strerror(errno));
+        run_say("no TCP port, or no random numbers: %s", strerror(errno));
         status = EXIT_LAUNCH;
         return false;
     }
@@ -646,7 +539,7 @@ static void run_until_all_ended(void)
          * word on its death. */
         for (size_t i = 0; i < count; i++)
             if (polls[i].fd >= 0 && polls[i].revents)
-                take_output(&streams[i]);
+                run_stream_take(&streams[i], emit);
         if (polls[count].revents)
             handle_signals();
         check_deadlines();
@@ -658,175 +551,15 @@ static void run_until_all_ended(void)
 static void drain(void)
 {
     for (int i = 0; i < 2 * options.ranks; i++) {
-        struct stream *s = &streams[i];
-
-        while (s->fd >= 0 && take_output(s))
+        while (streams[i].fd >= 0 && run_stream_take(&streams[i], emit))
             continue;
-        if (s->fd >= 0 && s->length > 0) {
-            if (s->length == LINE_BYTES)
-                s->length--;
-            s->line[s->length++] = '\n';
-            emit_lines(s);
-        }
-        free(s->line);
+        run_stream_finish(&streams[i], emit);
     }
-}
-
-/* -- command line ---------------------------------------------------------- */
-
-static void usage(FILE *to)
-{
-    fputs(
-        "usage: shunt-run [-n RANKS] [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-        "\n"
-        "Starts COMMAND as RANKS processes on this host, which find each "
-        "other\n"
-        "through RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,\n"
-        "MASTER_PORT and SHUNT_SECRET.\n"
-        "\n"
-        "  -n, --ranks N       number of ranks (1)\n"
-        "      --live          rank 0 has the terminal to itself, unprefixed,\n"
-        "                      for programs that draw a progress line\n"
-        "      --raw           pass all output through as it is\n"
-        "      --no-prefix     the same\n"
-        "      --tag TEXT      lines begin with [TEXT rank] instead of [rank]\n"
-        "      --bind core     pin rank i to core i, round and round (none)\n"
-        "      --env NAME=TEXT set a variable for all ranks; may be repeated\n"
-        "      --timeout S     stop the job after S seconds; exit status 124\n"
-        "      --grace S       when a rank fails, or on Ctrl-C, give the "
-        "others\n"
-        "                      S seconds to end by themselves (6)\n"
-        "      --keep-going    when a rank fails, let the others run\n"
-        "  -h, --help\n"
-        "      --version\n"
-        "\n"
-        "Exit status: 0 when every rank succeeded, else that of the first to\n"
-        "fail, 128 + signal when a signal killed it. 2: wrong usage. 124: "
-        "timed\n"
-        "out. 126, 127: COMMAND cannot be run, or is not found.\n"
-        "\n"
-        "Output of more than one rank is written in whole lines with the rank\n"
-        "in front; that of a single rank is left alone. Standard input goes "
-        "to\n"
-        "rank 0, unless it is a terminal.\n"
-        "\n"
-        "Examples:\n"
-        "  shunt-run -n 4 shunt-train --steps 200\n"
-        "  shunt-run -n 2 --bind core shunt-perf alltoallv\n"
-        "  shunt-run -n 8 --env SHUNT_LOG=info --timeout 60 ./my-program\n",
-        to);
-}
-
-static bool parse_seconds(const char *text, double *seconds)
-{
-    char *end;
-
-    *seconds = strtod(text, &end);
-    return end != text && *end == '\0' && *seconds >= 0 && *seconds < 1e9;
-}
-
-static bool parse_ranks(const char *text)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
-
-    options.ranks = (int)n;
-    return end != text && *end == '\0' && n >= 1 && n <= MAX_RANKS;
-}
-
-static bool set_variable(char *text)
-{
-    char *equals = strchr(text, '=');
-
-    if (!equals || equals == text)
-        return false;
-    *equals = '\0';
-    setenv(text, equals + 1, 1);
-    return true;
-}
-
-/* Returns the exit status when there is nothing to run, else -1. */
-static int parse(int argc, char **argv)
-{
-    enum { LIVE = 256, RAW, TAG, BIND, ENV, TIMEOUT, GRACE, KEEP, VERSION };
-    static const struct option table[] = {
-        {"ranks", required_argument, NULL, 'n'},
-        {"live", no_argument, NULL, LIVE},
-        {"raw", no_argument, NULL, RAW},
-        {"no-prefix", no_argument, NULL, RAW},
-        {"tag", required_argument, NULL, TAG},
-        {"bind", required_argument, NULL, BIND},
-        {"env", required_argument, NULL, ENV},
-        {"timeout", required_argument, NULL, TIMEOUT},
-        {"grace", required_argument, NULL, GRACE},
-        {"keep-going", no_argument, NULL, KEEP},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, VERSION},
-        {NULL, 0, NULL, 0},
-    };
-    int option;
-
-    /* '+': what follows the command is the command's. */
-    while ((option = getopt_long(argc, argv, "+n:h", table, NULL)) != -1) {
-        bool good = true;
-
-        switch (option) {
-        case 'n':
-            good = parse_ranks(optarg);
-            break;
-        case LIVE:
-            options.output = OUTPUT_LIVE;
-            break;
-        case RAW:
-            options.output = OUTPUT_RAW;
-            break;
-        case TAG:
-            options.tag = optarg;
-            break;
-        case BIND:
-            options.bind = strcmp(optarg, "core") == 0;
-            good = options.bind || strcmp(optarg, "none") == 0;
-            break;
-        case ENV:
-            good = set_variable(optarg);
-            break;
-        case TIMEOUT:
-            good = parse_seconds(optarg, &options.timeout);
-            break;
-        case GRACE:
-            good = parse_seconds(optarg, &options.grace);
-            break;
-        case KEEP:
-            options.keep_going = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return 0;
-        case VERSION:
-            puts("shunt-run " SHUNT_VERSION);
-            return 0;
-        default:
-            fputs("Try shunt-run --help.\n", stderr);
-            return EXIT_USAGE;
-        }
-        if (!good) {
-            say("'%s' makes no sense there; try shunt-run --help", optarg);
-            return EXIT_USAGE;
-        }
-    }
-    if (optind == argc) {
-        say("no command; try shunt-run --help");
-        return EXIT_USAGE;
-    }
-    options.command = argv + optind;
-    if (options.ranks == 1 && !options.tag)
-        options.output = OUTPUT_RAW;
-    return -1;
 }
 
 int main(int argc, char **argv)
 {
-    int early = parse(argc, argv);
+    int early = run_options_parse(&options, argc, argv);
 
     if (early >= 0)
         return early;

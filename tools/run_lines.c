@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Output of ranks, cut into lines that carry the rank.
+
+#include "run_lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_BYTES 65536 /* a longer line is written in pieces */
+
+static void pass(const struct run_stream *s, const char *text, size_t length,
+                 run_emit *emit)
+{
+    static char line[LINE_BYTES + sizeof(s->prefix) + 16];
+    bool blank = length == 1 && text[0] == '\r';
+    int n = snprintf(line, sizeof(line), "%s%s", s->redraw ? "\r\033[K" : "",
+                     blank ? "" : s->prefix);
+
+    memcpy(line + n, text, length);
+    emit(s->out, line, (size_t)n + length);
+}
+
+/* A line ends with \n or \r\n, or with the \r of one that will be redrawn. */
+static size_t line_end(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\n')
+            return i + 1;
+        if (text[i] == '\r' && i + 1 < length)
+            return text[i + 1] == '\n' ? i + 2 : i + 1;
+    }
+    return length == LINE_BYTES ? length : 0;
+}
+
+static void pass_lines(struct run_stream *s, run_emit *emit)
+{
+    size_t start = 0;
+    size_t n;
+
+    while ((n = line_end(s->line + start, s->length - start)) > 0) {
+        pass(s, s->line + start, n, emit);
+        start += n;
+    }
+    memmove(s->line, s->line + start, s->length - start);
+    s->length -= start;
+}
+
+bool run_stream_init(struct run_stream *s, int fd, int out, const char *prefix,
+                     bool redraw)
+{
+    s->fd = fd;
+    s->out = out;
+    s->redraw = redraw;
+    s->length = 0;
+    snprintf(s->prefix, sizeof(s->prefix), "%s", prefix);
+    s->line = malloc(LINE_BYTES + 1);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return s->line != NULL;
+}
+
+bool run_stream_take(struct run_stream *s, run_emit *emit)
+{
+    ssize_t n = read(s->fd, s->line + s->length, LINE_BYTES - s->length);
+
+    if (n > 0) {
+        s->length += (size_t)n;
+        pass_lines(s, emit);
+        return true;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    run_stream_finish(s, emit);
+    return false;
+}
+
+void run_stream_finish(struct run_stream *s, run_emit *emit)
+{
+    if (s->line && s->length > 0) { /* pass_lines() left room for this */
+        s->line[s->length++] = '\n';
+        pass_lines(s, emit);
+    }
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+    free(s->line);
+    s->line = NULL;
+}
