@@ -200,7 +200,7 @@ struct shunt_transport {
     /* See the memory model above. A signal wakes the peer, like wake().
      * SHUNT_IN_PROGRESS: no room; progress() and call again. Errors:
      * SHUNT_ERR_PEER; SHUNT_ERR_INVALID, outside the remote memory (nothing
-     * was written). */
+     * was written), told by this call or by a later put or flush. */
     enum shunt_status (*put)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_put *put);
     /* Read `bytes` of the peer's memory at its address `address`. Done on
