@@ -537,8 +537,13 @@ void case_errors(struct rank *r)
         {.signal = w.remote[p], .signal_offset = 4},
         {.signal = w.remote[p], .signal_offset = 4096},
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        EXPECT(r, SHUNT_ERR_INVALID, r->t->put(r->eps[p], &bad[i]));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        enum shunt_status st = r->t->put(r->eps[p], &bad[i]);
+
+        if (st == SHUNT_OK) /* told later */
+            UNTIL(r, (st = r->t->flush(r->eps[p])) != SHUNT_IN_PROGRESS);
+        EXPECT(r, SHUNT_ERR_INVALID, st);
+    }
     world_barrier(r);
     for (size_t i = 0; i < 4096; i++)
         CHECK(r, w.addr[i] == 7, "byte %zu was written", i);

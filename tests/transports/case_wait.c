@@ -85,7 +85,7 @@ static void check_loss(struct rank *r, struct window *w, bool left)
     r->t->wake(ep); /* is nothing, but no crash */
     if (w->map[lost]) {
         CHECK(r, w->map[lost][100] == 77, "its memory has changed");
-        w->map[lost][101] = 1;
+        w->map[lost][200 + r->rank] = 1;
     }
     for (int p = 0; p < lost; p++)
         CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);

@@ -24,7 +24,6 @@ static int run_all(const char *spec, const char *only, bool threads)
     char name[64];
     const char *plus = strchr(spec, '+');
     const struct shunt_transport *t;
-    const char *last;
     int number = 0, bad = 0;
 
     snprintf(name, sizeof(name), "%.*s",
@@ -34,10 +33,9 @@ static int run_all(const char *spec, const char *only, bool threads)
         printf("Bail out! no transport %s\n", name);
         return 1;
     }
-    last = strrchr(spec, '+') ? strrchr(spec, '+') + 1 : spec;
     for (const struct test_case *c = transport_cases; c->name; c++) {
         if ((only && strcmp(only, c->name)) || (c->processes && threads) ||
-            (c->only && strcmp(c->only, plus ? "" : last)))
+            (c->only && strcmp(c->only, name)))
             continue;
         for (int i = 0; c->nranks[i]; i++) {
             double start = world_now();

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the words of SHUNT_FAULT do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+static void open_with(struct rank *r, const char *program)
+{
+    setenv("SHUNT_FAULT", program, 1);
+    world_open(r);
+}
+
+static enum shunt_status put_word(struct rank *r, struct window *w, int peer,
+                                  size_t offset, uint64_t value, int channel)
+{
+    struct shunt_transport_put put = {
+        .signal = w->remote[peer],
+        .signal_offset = offset,
+        .signal_value = value,
+        .channel = channel,
+    };
+
+    return r->t->put(r->eps[peer], &put);
+}
+
+/* A word that is not understood is told, with those that are. */
+void case_fault_words(struct rank *r)
+{
+    static const char *const bad[] = {"maybe", "nomap=1",
+                                      "delay", "delay=x",
+                                      "seed=", "nomap,delay=5,fial=3"};
+    struct shunt_transport_params params = {
+        .host = &world_host,
+        .options = r->options,
+        .nranks = 1,
+    };
+    struct shunt_transport_estimate estimate;
+    struct shunt_transport_ctx *ctx;
+    char why[4096];
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        setenv("SHUNT_FAULT", bad[i], 1);
+        EXPECT(r, SHUNT_ERR_INVALID,
+               r->t->open(&params, &ctx, why, sizeof(why)));
+        CHECK(r, strstr(why, "understood") && strstr(why, "silence=N"), "%s",
+              why);
+    }
+    setenv("SHUNT_FAULT", "", 1);
+    EXPECT(r, SHUNT_OK, r->t->probe(&world_host, &estimate, why, sizeof(why)));
+    CHECK(r, strstr(why, "reorder: "), "%s", why);
+    params.options = "";
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+           r->t->open(&params, &ctx, why, sizeof(why)));
+    params.options = "nosuch";
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+           r->t->open(&params, &ctx, why, sizeof(why)));
+}
+
+/* The third put of rank 1 fails, and nothing else. */
+void case_fault_fail(struct rank *r)
+{
+    const int peer = 1 - r->rank;
+    struct window w;
+
+    open_with(r, "fail=3,rank=1");
+    window_create(r, &w, 64);
+    for (uint64_t k = 1; k <= 5; k++) {
+        bool hit = r->rank == 1 && k == 3;
+
+        EXPECT(r, hit ? SHUNT_ERR_SYSTEM : SHUNT_OK,
+               put_word(r, &w, peer, 8 * k, k, 0));
+    }
+    world_barrier(r);
+    for (uint64_t k = 1; k <= 5; k++)
+        CHECK(r,
+              word_load(window_word(&w, 8 * k)) ==
+                  (r->rank == 0 && k == 3 ? 0 : k),
+              "put %d", (int)k);
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* Rank 0 loses rank 2 at its second put to it, and only rank 0 does. */
+void case_fault_die(struct rank *r)
+{
+    struct window w;
+
+    open_with(r, "die=2,peer=2,rank=0");
+    window_create(r, &w, 64);
+    for (uint64_t k = 1; k <= 3; k++) {
+        for (int p = 0; p < r->nranks; p++) {
+            bool hit = r->rank == 0 && p == 2 && k >= 2;
+
+            if (p == r->rank)
+                continue;
+            EXPECT(r, hit ? SHUNT_ERR_PEER : SHUNT_OK,
+                   put_word(r, &w, p, 8 * (size_t)r->rank, k, 0));
+            r->t->progress(r->ctx);
+            CHECK(r, r->t->alive(r->eps[p]) == !hit, "rank %d", p);
+            CHECK(r, !r->t->left(r->eps[p]), "rank %d", p);
+        }
+    }
+    world_barrier(r);
+    CHECK(r, r->rank != 2 || word_load(window_word(&w, 0)) == 1, "delivered");
+    world_barrier(r);
+    r->t->dereg(r->ctx, w.reg);
+    close(w.fd);
+}
+
+/* Rank 1 falls silent: alive to the others, and heard no more. */
+void case_fault_silence(struct rank *r)
+{
+    struct window w;
+
+    open_with(r, "silence=3,rank=1");
+    window_create(r, &w, 64);
+    for (uint64_t k = 1; k <= 4; k++) {
+        for (int p = 0; p < r->nranks; p++) {
+            if (p != r->rank)
+                EXPECT(r, SHUNT_OK,
+                       put_word(r, &w, p, 8 * (size_t)r->rank, k, 0));
+        }
+    }
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        uint64_t good = p == 1 ? 1 : 4;
+
+        if (p == r->rank)
+            continue;
+        CHECK(r, r->t->caps(r->eps[p]) == 0, "rank %d can be mapped", p);
+        CHECK(r, word_load(window_word(&w, 8 * (size_t)p)) == good,
+              "rank %d is heard", p);
+        r->t->progress(r->ctx);
+        CHECK(r, r->t->alive(r->eps[p]), "rank %d", p);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* Rounds of eight puts, each on its channel; the times a later one was there
+ * before an earlier one. */
+static int count_overtakings(struct rank *r, struct window *w, uint64_t rounds)
+{
+    int overtakings = 0;
+
+    for (uint64_t k = 1; k <= rounds; k++) {
+        if (r->rank == 0) {
+            for (int c = 0; c < 8; c++)
+                world_signal(r, w, 1, 8 * (size_t)c, k, c);
+            UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        } else {
+            bool last = false, all = false;
+
+            while (!all) {
+                all = true;
+                for (int c = 7; c >= 0; c--) {
+                    bool here = word_load(window_word(w, 8 * (size_t)c)) == k;
+
+                    overtakings += last && !here && c < 7;
+                    last = here;
+                    all = all && here;
+                }
+                last = false;
+                world_relax(r);
+            }
+        }
+        world_barrier(r);
+    }
+    return overtakings;
+}
+
+void case_fault_reorder(struct rank *r)
+{
+    struct window w;
+    int n;
+
+    open_with(r, "nomap,delay=300");
+    window_create(r, &w, 64);
+    n = count_overtakings(r, &w, 50);
+    CHECK(r, n == 0, "%d overtakings without reorder", n);
+    window_destroy(r, &w);
+    world_close(r);
+
+    open_with(r, "nomap,delay=300,reorder");
+    window_create(r, &w, 64);
+    n = count_overtakings(r, &w, 50);
+    CHECK(r, r->rank == 0 || n > 0, "no overtaking");
+    window_destroy(r, &w);
+}
