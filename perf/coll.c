@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Collectives: a sweep over sizes.
+ *
+ * Sizes, algbw and busbw are those of nccl-tests: the bytes of the larger of a
+ * rank's two buffers over the time, and that by the share of it that any
+ * algorithm must carry over a rank's link.
+ *
+ * For each size: fresh input, poisoned output, one call, check; then the times;
+ * then the same check again with other input, for results that go wrong only
+ * when calls follow one another closely.
+ */
+#include "coll.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/memory.h>
+
+#include "check.h"
+#include "random.h"
+#include "sample.h"
+#include "table.h"
+
+enum { STREAM_DATA = 21, STREAM_SHARE };
+
+/* What one call of this size sends, the same on every rank. */
+struct shape {
+    size_t count;      /* as the call takes it */
+    size_t size;       /* bytes, for the table */
+    size_t send, recv; /* bytes of the largest rank's buffers */
+    size_t *matrix;    /* (ranks, ranks) elements from s to d */
+    size_t *send_displs;
+    size_t *recv_counts, *recv_displs; /* of this rank */
+};
+
+struct sweep {
+    const struct perf_options *o;
+    const struct perf_group *g;
+    int n; /* ranks */
+    size_t element;
+    struct shape shape;
+    uint64_t *keys; /* (ranks) of the inputs now in use */
+};
+
+/* One side and its buffers. */
+struct side {
+    const struct perf_engine *engine;
+    void *send, *recv;
+    void *state;
+    double wrong;
+};
+
+/* -- shapes ---------------------------------------------------------------- */
+
+static bool has_matrix(enum perf_op op)
+{
+    return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV;
+}
+
+/* Elements from rank s to rank d, about `even`: some pairs get much, some get
+ * little, and the same for every size. */
+static size_t skewed(const struct sweep *w, int s, int d, size_t even)
+{
+    /* What rank s sends to others than d is none of allgatherv's business. */
+    int column = w->o->op == PERF_ALLGATHERV ? 0 : d;
+    double share = 2 * perf_uniform(perf_key(w->o->seed, STREAM_SHARE,
+                                             (uint64_t)s, (uint64_t)column),
+                                    0);
+    return (size_t)(share * share * 0.75 * (double)even);
+}
+
+static void fill_matrix(struct sweep *w)
+{
+    struct shape *h = &w->shape;
+    size_t n = (size_t)w->n, sent = 0, most_sent = 0, most_received = 0;
+
+    for (int s = 0; s < w->n; s++)
+        for (int d = 0; d < w->n; d++)
+            h->matrix[s * w->n + d] =
+                w->o->skewed ? skewed(w, s, d, h->count) : h->count;
+    for (size_t r = 0; r < n; r++) {
+        size_t out = 0, in = 0;
+        for (size_t other = 0; other < n; other++) {
+            out += h->matrix[r * n + other];
+            in += h->matrix[other * n + r];
+        }
+        sent += out;
+        most_sent = out > most_sent ? out : most_sent;
+        most_received = in > most_received ? in : most_received;
+    }
+    h->send = most_sent * w->element;
+    h->recv = most_received * w->element;
+    h->size = sent / n * w->element;
+
+    size_t *row = h->matrix + (size_t)w->g->rank * n, out = 0, in = 0;
+    for (size_t r = 0; r < n; r++) {
+        h->send_displs[r] = out;
+        out += row[r];
+        h->recv_counts[r] = h->matrix[r * n + (size_t)w->g->rank];
+        h->recv_displs[r] = in;
+        in += h->recv_counts[r];
+    }
+    if (w->o->op == PERF_ALLGATHERV) /* one block for all */
+        h->send = h->recv;
+}
+
+/* The shape for about `bytes`; one element at least. */
+static void set_shape(struct sweep *w, size_t bytes)
+{
+    struct shape *h = &w->shape;
+    size_t blocks = (size_t)w->n;
+
+    if (w->o->op == PERF_BROADCAST || w->o->op == PERF_ALLREDUCE)
+        blocks = 1;
+    h->count = bytes / blocks / w->element;
+    if (!h->count)
+        h->count = 1;
+    size_t block = h->count * w->element;
+    h->size = h->send = h->recv = blocks * block;
+    switch (w->o->op) {
+    case PERF_BARRIER:
+        h->size = h->send = h->recv = h->count = 0;
+        break;
+    case PERF_ALLGATHER:
+        h->send = block;
+        break;
+    case PERF_REDUCE_SCATTER:
+        h->recv = block;
+        break;
+    case PERF_ALLTOALLV:
+    case PERF_ALLGATHERV:
+        fill_matrix(w);
+        break;
+    default:
+        break;
+    }
+}
+
+static double bus_factor(const struct sweep *w)
+{
+    double n = w->n;
+    switch (w->o->op) {
+    case PERF_ALLREDUCE:
+        return 2 * (n - 1) / n;
+    case PERF_BROADCAST:
+        return 1;
+    case PERF_ALLTOALLV:
+    case PERF_ALLGATHERV: {
+        /* What really goes to others. */
+        double all = 0, own = 0;
+        for (int s = 0; s < w->n; s++)
+            for (int d = 0; d < w->n; d++) {
+                double c = (double)w->shape.matrix[s * w->n + d];
+                all += c;
+                own += s == d ? c : 0;
+            }
+        return all > 0 ? (all - own) / all : 0;
+    }
+    default:
+        return (n - 1) / n;
+    }
+}
+
+/* -- inputs and results ---------------------------------------------------- */
+
+static size_t sum_of(const size_t *values, int n)
+{
+    size_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += values[i];
+    return sum;
+}
+
+/* Bytes of this rank's input. */
+static size_t input_bytes(const struct sweep *w)
+{
+    const size_t *row = w->shape.matrix + w->g->rank * w->n;
+    if (w->o->op == PERF_ALLTOALLV)
+        return sum_of(row, w->n) * w->element;
+    if (w->o->op == PERF_ALLGATHERV)
+        return row[0] * w->element;
+    return w->shape.send;
+}
+
+/* New inputs for everybody: all have the keys, each has its own data. */
+static void fill(struct sweep *w, const struct side *sides, int nsides,
+                 int round)
+{
+    for (int r = 0; r < w->n; r++)
+        w->keys[r] = perf_key(w->o->seed + (uint64_t)round, STREAM_DATA,
+                              w->shape.size, (uint64_t)r);
+    for (int s = 0; s < nsides; s++) {
+        uint64_t key = w->keys[w->g->rank];
+        if (s > 0 && sides[s].send == sides[0].send)
+            continue;
+        if (perf_op_reduces(w->o->op))
+            perf_fill_values(sides[s].send, w->o->dtype, w->o->reduce, key, 0,
+                             w->shape.send / w->element);
+        else
+            perf_fill_bytes(sides[s].send, key, 0, input_bytes(w));
+    }
+}
+
+static void poison(const struct sweep *w, const struct side *side)
+{
+    memset(side->recv, PERF_POISON, w->shape.recv);
+    /* A broadcast's root has its input there. */
+    if (w->o->op == PERF_BROADCAST && w->g->rank == w->o->root)
+        memcpy(side->recv, side->send, w->shape.recv);
+}
+
+/* Elements before rank d's block in what rank s sends. */
+static size_t sent_before(const struct sweep *w, int s, int d)
+{
+    if (w->o->op == PERF_ALLTOALLV)
+        return sum_of(w->shape.matrix + s * w->n, d);
+    return w->o->op == PERF_ALLTOALL ? (size_t)d * w->shape.count : 0;
+}
+
+static size_t check(const struct sweep *w, const void *recv)
+{
+    const struct shape *h = &w->shape;
+    size_t element = w->element, wrong = 0;
+    int rank = w->g->rank;
+
+    switch (w->o->op) {
+    case PERF_BARRIER:
+        return 0;
+    case PERF_BROADCAST:
+        return perf_check_bytes(recv, w->keys[w->o->root], 0, h->recv, element);
+    case PERF_ALLREDUCE:
+    case PERF_REDUCE_SCATTER:
+        return perf_check_values(
+            recv, w->o->dtype, w->o->reduce, w->keys, w->n,
+            w->o->op == PERF_ALLREDUCE ? 0 : (size_t)rank * h->count, h->count);
+    default:
+        break;
+    }
+    const char *p = recv;
+    for (int s = 0; s < w->n; s++) {
+        size_t count = has_matrix(w->o->op) ? h->recv_counts[s] : h->count;
+        wrong +=
+            perf_check_bytes(p, w->keys[s], sent_before(w, s, rank) * element,
+                             count * element, element);
+        p += count * element;
+    }
+    return wrong;
+}
+
+/* One call of each side on new input, and what is wrong with it. */
+static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
+{
+    fill(w, sides, nsides, round);
+    for (int s = 0; s < nsides; s++) {
+        poison(w, &sides[s]);
+        perf_gate_wait(w->g);
+        sides[s].engine->call_run(sides[s].state);
+        if (sides[s].engine->delivers)
+            sides[s].wrong += (double)check(w, sides[s].recv);
+    }
+}
+
+/* -- sides ----------------------------------------------------------------- */
+
+static bool in_windows(const struct sweep *w, const struct side *side)
+{
+    return side->engine == &perf_engine_shunt && w->o->mem == PERF_MEM_WINDOW;
+}
+
+static void *buffer(const struct sweep *w, bool window, size_t bytes)
+{
+    void *p;
+
+    if (!window) {
+        p = perf_alloc(bytes);
+        memset(p, 0, bytes);
+        return p;
+    }
+    if (shunt_mem_alloc(w->g->comm, bytes, &p) != SHUNT_OK)
+        perf_die(PERF_EXIT_FAILED, "mem_alloc of %zu B: %s", bytes,
+                 shunt_last_error(w->g->comm));
+    return p;
+}
+
+/* Buffers for the largest size; kept, as in a program that calls often. */
+static void open_buffers(const struct sweep *w, struct side *sides, int nsides,
+                         size_t send, size_t recv)
+{
+    for (int s = 0; s < nsides; s++) {
+        if (s > 0 && !in_windows(w, &sides[0])) {
+            sides[s].send = sides[0].send;
+            sides[s].recv = sides[0].recv;
+            continue;
+        }
+        sides[s].send = buffer(w, in_windows(w, &sides[s]), send);
+        sides[s].recv = buffer(w, in_windows(w, &sides[s]), recv);
+    }
+}
+
+static void release(const struct sweep *w, bool window, void *p)
+{
+    if (!window)
+        free(p);
+    else if (shunt_mem_free(w->g->comm, p) != SHUNT_OK)
+        perf_die(PERF_EXIT_FAILED, "mem_free: %s",
+                 shunt_last_error(w->g->comm));
+}
+
+static void close_buffers(const struct sweep *w, struct side *sides, int nsides)
+{
+    for (int s = 0; s < nsides; s++) {
+        if (s > 0 && sides[s].send == sides[0].send)
+            continue;
+        release(w, in_windows(w, &sides[s]), sides[s].send);
+        release(w, in_windows(w, &sides[s]), sides[s].recv);
+    }
+}
+
+static void open_call(const struct sweep *w, struct side *side)
+{
+    const struct shape *h = &w->shape;
+    struct perf_call call = {
+        .op = w->o->op,
+        .dtype = w->o->dtype,
+        .reduce = w->o->reduce,
+        .root = w->o->root,
+        .rank = w->g->rank,
+        .ranks = w->n,
+        .send = side->send,
+        .recv = side->recv,
+        .count = h->count,
+    };
+    if (has_matrix(w->o->op)) {
+        call.recv_counts = h->recv_counts;
+        call.recv_displs = h->recv_displs;
+    }
+    if (w->o->op == PERF_ALLTOALLV) {
+        call.send_counts = h->matrix + w->g->rank * w->n;
+        call.send_displs = h->send_displs;
+    }
+    const char *why = side->engine->call_open(&call, &side->state);
+    if (why)
+        perf_die(PERF_EXIT_USAGE, "--peer %s: %s", side->engine->name, why);
+    side->wrong = 0;
+}
+
+/* -- the sweep ------------------------------------------------------------- */
+
+static void measure(struct sweep *w, struct side *sides, int nsides)
+{
+    const struct perf_options *o = w->o;
+    struct perf_plan plan = {o->warmup, o->samples, o->batch, o->seconds};
+    struct perf_series series[PERF_MAX_SIDES];
+    struct perf_side timed[PERF_MAX_SIDES] = {{0}};
+    struct perf_row row = {
+        .op = perf_op_name(o->op),
+        .bytes = w->shape.size,
+        .count = w->shape.count,
+        .bus = bus_factor(w),
+        .checked = o->op != PERF_BARRIER,
+    };
+
+    for (int s = 0; s < nsides; s++) {
+        open_call(w, &sides[s]);
+        timed[s].state = sides[s].state;
+        timed[s].phases = 1;
+        timed[s].phase[0] = sides[s].engine->call_run;
+    }
+    try_once(w, sides, nsides, 0);
+    perf_measure(w->g, &plan, timed, nsides, series);
+    try_once(w, sides, nsides, 1);
+
+    row.samples = series[0].samples;
+    row.batch = series[0].batch;
+    for (int s = 0; s < nsides; s++) {
+        struct perf_times times = perf_series_times(&series[s], 0, 0);
+        double wrong = perf_sum(w->g, sides[s].wrong);
+        if (sides[s].engine == &perf_engine_shunt) {
+            row.has_ours = true;
+            row.ours = times;
+            row.wrong = wrong;
+        } else {
+            row.has_peer = true;
+            row.peer = times;
+            row.peer_wrong = wrong;
+        }
+        perf_series_finish(&series[s]);
+        sides[s].engine->call_close(sides[s].state);
+    }
+    perf_table_row(&row);
+}
+
+static size_t next_size(const struct perf_options *o, size_t size)
+{
+    double next = (double)size * o->factor;
+    return next >= 0x1p62            ? SIZE_MAX
+           : next > (double)size + 1 ? (size_t)next
+                                     : size + 1;
+}
+
+static void alloc_shape(struct sweep *w)
+{
+    size_t n = (size_t)w->n * sizeof(size_t);
+    w->shape.matrix = perf_alloc(n * (size_t)w->n);
+    memset(w->shape.matrix, 0, n * (size_t)w->n);
+    w->shape.send_displs = perf_alloc(n);
+    w->shape.recv_counts = perf_alloc(n);
+    w->shape.recv_displs = perf_alloc(n);
+    w->keys = perf_alloc((size_t)w->n * sizeof(*w->keys));
+}
+
+static void free_shape(struct sweep *w)
+{
+    free(w->shape.matrix);
+    free(w->shape.send_displs);
+    free(w->shape.recv_counts);
+    free(w->shape.recv_displs);
+    free(w->keys);
+}
+
+void perf_coll(const struct perf_options *o, const struct perf_group *g,
+               const struct perf_engine *ours, const struct perf_engine *peer)
+{
+    struct sweep w = {.o = o, .g = g, .n = g->ranks};
+    struct side sides[PERF_MAX_SIDES] = {{0}};
+    int nsides = 0;
+
+    if (ours)
+        sides[nsides++].engine = ours;
+    if (peer)
+        sides[nsides++].engine = peer;
+    if (o->root >= g->ranks)
+        perf_die(PERF_EXIT_USAGE, "--root %d: there are %d ranks", o->root,
+                 g->ranks);
+    w.element = shunt_dtype_size(o->dtype);
+    alloc_shape(&w);
+
+    set_shape(&w, o->end);
+    open_buffers(&w, sides, nsides, w.shape.send, w.shape.recv);
+    size_t last = 0;
+    for (size_t size = o->begin; size <= o->end; size = next_size(o, size)) {
+        set_shape(&w, size);
+        /* With many ranks the smallest sizes are one element all. */
+        if (w.shape.size == last && size != o->begin)
+            continue;
+        last = w.shape.size;
+        measure(&w, sides, nsides);
+        if (o->op == PERF_BARRIER)
+            break;
+    }
+    close_buffers(&w, sides, nsides);
+    free_shape(&w);
+}

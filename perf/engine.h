@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * An engine does the exchanges that are measured: Shunt, MPI, or a plain copy.
+ * All are called alike, so that what is around a call costs each the same.
+ *
+ * The MPI engine is a module that is loaded only when it is asked for; it uses
+ * nothing of the program, hence the texts that come back instead of calls to
+ * perf_die().
+ */
+#ifndef SHUNT_PERF_ENGINE_H
+#define SHUNT_PERF_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/coll.h>
+#include <shunt/comm.h>
+#include <shunt/moe.h>
+
+#include "perf.h"
+
+/* A collective call: described once, run many times. Counts and displacements
+ * in elements. */
+struct perf_call {
+    enum perf_op op;
+    enum shunt_dtype dtype;
+    enum shunt_op reduce;
+    int root;
+    int rank, ranks;
+    const void *send;
+    void *recv;
+    size_t count; /* of a block, as the call itself takes it */
+    /* (ranks); only of allgatherv (recv) and alltoallv */
+    const size_t *send_counts, *send_displs;
+    const size_t *recv_counts, *recv_displs;
+};
+
+/* An exchange of tokens: likewise. */
+struct perf_exchange {
+    int rank, ranks;
+    size_t tokens; /* of each rank */
+    size_t hidden;
+    enum shunt_dtype dtype; /* SHUNT_BF16 or SHUNT_F32 */
+    int topk;
+    int experts;
+    enum shunt_moe_wire wire;
+    const int32_t *index; /* (tokens, topk) */
+    const float *weight;  /* (tokens, topk) */
+    const void *x;        /* (tokens, hidden) */
+    void *y;              /* (tokens, hidden) */
+    /* Expert-major, (total, hidden); NULL: the engine's own, see moe_rows(). */
+    size_t total;
+    void *rows;
+    void *out;
+};
+
+struct perf_engine {
+    const char *name;
+    bool delivers; /* results arrive, and can be checked */
+
+    /*
+     * Prepare a call; `*state` goes to call_run(), which does it once and
+     * blocks, and to call_close(). Returns NULL, or why this engine cannot.
+     */
+    const char *(*call_open)(const struct perf_call *call, void **state);
+    void (*call_run)(void *state);
+    void (*call_close)(void *state);
+
+    /*
+     * Prepare an exchange: what happens once in a program's life. Then, for
+     * each step: plan what the routing makes known, dispatch, combine, release
+     * the plan. Dispatch and combine may be called again under one plan.
+     */
+    const char *(*moe_open)(const struct perf_exchange *exchange, void **state);
+    void (*moe_plan)(void *state);
+    void (*moe_dispatch)(void *state);
+    void (*moe_combine)(void *state);
+    void (*moe_release)(void *state);
+    void (*moe_close)(void *state);
+    /* Under a plan: where dispatch writes and where combine reads; NULL if the
+     * engine delivers no rows. */
+    void *(*moe_rows)(void *state);
+    void *(*moe_out)(void *state);
+    /* A remark for the table's head, or NULL. */
+    const char *(*moe_note)(void *state);
+};
+
+/* What an engine with processes of its own can do besides. */
+struct perf_world {
+    const char *version;
+    const char *(*open)(int *rank, int *ranks);
+    void (*close)(void);
+    void (*abort)(int status);
+    void (*allgather)(const void *mine, void *all, size_t bytes);
+    const char *(*create_comm)(struct shunt_comm **comm);
+};
+
+/* The MPI module exports one of these, named perf_mpi_module. */
+#define PERF_MODULE_ABI 1
+struct perf_module {
+    int abi;
+    const struct perf_engine *engine;
+    struct perf_world *world;
+};
+
+/* Shunt, on `comm`. */
+void perf_shunt_use(struct shunt_comm *comm);
+extern const struct perf_engine perf_engine_shunt;
+
+/* One core's memcpy() of what a rank receives (calls) or sends (exchanges). */
+extern const struct perf_engine perf_engine_memcpy;
+
+/* Load the MPI module; ends the program with advice when it is not there. */
+const struct perf_module *perf_load_mpi(void);
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The engine under test. Any failure ends the program with the library's own
+ * story: a benchmark has nothing to recover.
+ */
+#include <stdlib.h>
+
+#include <shunt/shunt.h>
+
+#include "engine.h"
+
+static struct shunt_comm *comm;
+
+void perf_shunt_use(struct shunt_comm *used)
+{
+    comm = used;
+}
+
+static void must(enum shunt_status st, const char *what)
+{
+    if (st != SHUNT_OK)
+        perf_die(PERF_EXIT_FAILED, "%s: %s: %s", what, shunt_strerror(st),
+                 shunt_last_error(comm));
+}
+
+/* -- collectives ----------------------------------------------------------- */
+
+static const char *call_open(const struct perf_call *call, void **state)
+{
+    struct perf_call *own = perf_alloc(sizeof(*own));
+    *own = *call;
+    *state = own;
+    return NULL;
+}
+
+static void call_run(void *state)
+{
+    const struct perf_call *c = state;
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    switch (c->op) {
+    case PERF_BARRIER:
+        st = shunt_barrier(comm);
+        break;
+    case PERF_BROADCAST:
+        st = shunt_broadcast(comm, c->recv, c->count, c->dtype, c->root);
+        break;
+    case PERF_ALLGATHER:
+        st = shunt_allgather(comm, c->send, c->recv, c->count, c->dtype);
+        break;
+    case PERF_ALLGATHERV:
+        st = shunt_allgatherv(comm, c->send, c->recv_counts[c->rank], c->recv,
+                              c->recv_counts, c->recv_displs, c->dtype);
+        break;
+    case PERF_REDUCE_SCATTER:
+        st = shunt_reduce_scatter(comm, c->send, c->recv, c->count, c->dtype,
+                                  c->reduce);
+        break;
+    case PERF_ALLREDUCE:
+        st = shunt_allreduce(comm, c->send, c->recv, c->count, c->dtype,
+                             c->reduce);
+        break;
+    case PERF_ALLTOALL:
+        st = shunt_alltoall(comm, c->send, c->recv, c->count, c->dtype);
+        break;
+    case PERF_ALLTOALLV:
+        st = shunt_alltoallv(comm, c->send, c->send_counts, c->send_displs,
+                             c->recv, c->recv_counts, c->recv_displs, c->dtype);
+        break;
+    default:
+        break;
+    }
+    must(st, perf_op_name(c->op));
+}
+
+static void call_close(void *state)
+{
+    free(state);
+}
+
+/* -- exchanges of tokens --------------------------------------------------- */
+
+struct exchange {
+    struct perf_exchange x;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    void *rows, *out; /* under the plan */
+    size_t max_rows;
+};
+
+static const char *moe_open(const struct perf_exchange *exchange, void **state)
+{
+    struct exchange *e = perf_alloc(sizeof(*e));
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+
+    *e = (struct exchange){.x = *exchange};
+    config.hidden = exchange->hidden;
+    config.dtype = exchange->dtype;
+    config.experts = exchange->experts;
+    config.topk = exchange->topk;
+    config.max_tokens = exchange->tokens;
+    config.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    config.wire = exchange->wire;
+    must(shunt_moe_create(comm, &config, &e->moe), "moe_create");
+    *state = e;
+    return NULL;
+}
+
+static void moe_plan(void *state)
+{
+    struct exchange *e = state;
+
+    must(shunt_moe_plan_create(e->moe, e->x.index, e->x.weight, e->x.tokens,
+                               &e->plan),
+         "moe_plan_create");
+    /* Part of what it takes until a dispatch can be called. */
+    e->max_rows = shunt_moe_plan_rows(e->plan).total;
+    e->rows = e->x.rows ? e->x.rows : shunt_moe_buffer(e->plan, SHUNT_MOE_ROWS);
+    e->out = e->x.out ? e->x.out : shunt_moe_buffer(e->plan, SHUNT_MOE_OUT);
+}
+
+static void moe_dispatch(void *state)
+{
+    struct exchange *e = state;
+    must(shunt_moe_dispatch(e->plan, e->x.x, e->rows, e->max_rows),
+         "moe_dispatch");
+}
+
+static void moe_combine(void *state)
+{
+    struct exchange *e = state;
+    must(shunt_moe_combine(e->plan, e->out, NULL, e->x.y), "moe_combine");
+}
+
+static void moe_release(void *state)
+{
+    struct exchange *e = state;
+    shunt_moe_plan_destroy(e->plan);
+    e->plan = NULL;
+}
+
+static void moe_close(void *state)
+{
+    struct exchange *e = state;
+    shunt_moe_plan_destroy(e->plan);
+    shunt_moe_destroy(e->moe);
+    free(e);
+}
+
+static void *moe_rows(void *state)
+{
+    struct exchange *e = state;
+    size_t total = shunt_moe_plan_rows(e->plan).total;
+
+    if (total != e->x.total)
+        perf_die(PERF_EXIT_WRONG, "the plan has %zu rows, but the routing %zu",
+                 total, e->x.total);
+    return e->rows;
+}
+
+static void *moe_out(void *state)
+{
+    return ((struct exchange *)state)->out;
+}
+
+static const char *moe_note(void *state)
+{
+    const struct exchange *e = state;
+    return e->x.wire == SHUNT_MOE_WIRE_FP8
+               ? "shunt sends e4m3 with a scale per 128 elements"
+               : NULL;
+}
+
+const struct perf_engine perf_engine_shunt = {
+    .name = "shunt",
+    .delivers = true,
+    .call_open = call_open,
+    .call_run = call_run,
+    .call_close = call_close,
+    .moe_open = moe_open,
+    .moe_plan = moe_plan,
+    .moe_dispatch = moe_dispatch,
+    .moe_combine = moe_combine,
+    .moe_release = moe_release,
+    .moe_close = moe_close,
+    .moe_rows = moe_rows,
+    .moe_out = moe_out,
+    .moe_note = moe_note,
+};

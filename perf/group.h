@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ranks of a run, and how they agree on things outside of what is measured.
+ */
+#ifndef SHUNT_PERF_GROUP_H
+#define SHUNT_PERF_GROUP_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/comm.h>
+
+#include "engine.h"
+
+struct perf_gate;
+
+struct perf_group {
+    int rank, ranks;
+    struct shunt_comm *comm;      /* NULL: without the library */
+    const struct perf_world *mpi; /* NULL: without MPI */
+    struct perf_gate *gate;
+    cpu_set_t cpus; /* those that the ranks may use, together */
+    int processors; /* how many these are */
+};
+
+/*
+ * Become a rank: of MPI if `module` is not NULL, otherwise of what the
+ * launcher's environment says; with a communicator unless `without_shunt`.
+ */
+void perf_group_open(struct perf_group *group, const struct perf_module *module,
+                     bool without_shunt);
+void perf_group_close(struct perf_group *group);
+
+/* Collect `bytes` of each rank, in rank order. By MPI where there is MPI, so
+ * that a check of our results does not rest on our own library. */
+void perf_allgather(const struct perf_group *group, const void *mine, void *all,
+                    size_t bytes);
+/* The largest value, and the sum. */
+double perf_max(const struct perf_group *group, double value);
+double perf_sum(const struct perf_group *group, double value);
+
+/*
+ * Wait for all ranks at a counter in shared memory: neither library's barrier,
+ * so that it costs both sides the same.
+ */
+void perf_gate_wait(const struct perf_group *group);
+/* Whether there is such a counter; without one, perf_allgather() stands in. */
+bool perf_gate_shared(const struct perf_group *group);
+
+/* Pin this rank to the processor of its number among the group's. Returns the
+ * processor, or -1: not pinned, with the reason in `*why`. */
+int perf_pin(const struct perf_group *group, bool force, const char **why);
+
+#endif

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * --ranks: becoming a launcher's job.
+ */
+#ifndef SHUNT_PERF_LAUNCH_H
+#define SHUNT_PERF_LAUNCH_H
+
+#include "options.h"
+
+/*
+ * Replace this process by a launcher that starts `options->ranks` of it with
+ * the same arguments; returns in those, and when no number was asked for.
+ */
+void perf_launch(const struct perf_options *options, char **argv);
+
+/* The folder of the running program, without the last slash. */
+const char *perf_program_folder(void);
+
+#endif

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * shunt-perf: time the operations of Shunt, check them, and hold them against
+ * MPI or a plain copy in the same run. See --help and docs/performance.md.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coll.h"
+#include "engine.h"
+#include "group.h"
+#include "launch.h"
+#include "moe.h"
+#include "options.h"
+#include "perf.h"
+#include "perf_config.h"
+#include "table.h"
+
+static struct perf_group group = {.ranks = 1};
+
+_Noreturn void perf_die(int status, const char *format, ...)
+{
+    va_list args;
+    char text[1024];
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    /* Every rank finds the same mistake in the command line. */
+    if (status != PERF_EXIT_USAGE && group.ranks > 1)
+        fprintf(stderr, "shunt-perf: rank %d: %s\n", group.rank, text);
+    else if (group.rank == 0)
+        fprintf(stderr, "shunt-perf: %s\n", text);
+    fflush(NULL);
+    if (group.mpi && status != PERF_EXIT_USAGE)
+        group.mpi->abort(status);
+    else if (group.mpi)
+        group.mpi->close();
+    exit(status);
+}
+
+void *perf_alloc(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (!p)
+        perf_die(PERF_EXIT_FAILED, "no memory for %zu bytes", bytes);
+    return p;
+}
+
+/* Beside us when just built, else where it is installed. */
+const struct perf_module *perf_load_mpi(void)
+{
+    char path[PATH_MAX + 32];
+
+    snprintf(path, sizeof(path), "%s/" PERF_MODULE_FILE, perf_program_folder());
+    if (access(path, R_OK) != 0)
+        snprintf(path, sizeof(path), "%s/" PERF_MODULE_FILE, PERF_MODULE_DIR);
+    if (access(path, R_OK) != 0)
+        perf_die(PERF_EXIT_USAGE,
+                 "--peer mpi: this shunt-perf was built without MPI; install "
+                 "Open MPI or MPICH (libopenmpi-dev, libmpich-dev) and build "
+                 "with -Dmpi=enabled");
+    /* Global, because MPI loads components that expect to find it. */
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!handle)
+        perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", dlerror());
+    const struct perf_module *module = dlsym(handle, "perf_mpi_module");
+    if (!module || module->abi != PERF_MODULE_ABI)
+        perf_die(PERF_EXIT_FAILED,
+                 "--peer mpi: %s is not of this shunt-perf; install it again",
+                 path);
+    return module;
+}
+
+static const char *pin(const struct perf_options *o)
+{
+    static char text[128];
+    const char *why = "as asked";
+    int cpu = -1;
+
+    if (o->pin != PERF_PIN_NO)
+        cpu = perf_pin(&group, o->pin == PERF_PIN_YES, &why);
+    double missed = perf_sum(&group, cpu < 0);
+    if (missed == 0)
+        snprintf(text, sizeof(text), "pinned: rank i to core i of %d",
+                 group.processors);
+    else
+        snprintf(text, sizeof(text), "not pinned (%s)", why);
+    return text;
+}
+
+int main(int argc, char **argv)
+{
+    struct perf_options options;
+    const struct perf_module *module = NULL;
+    const struct perf_engine *ours = NULL, *peer = NULL;
+    struct perf_settings settings = {.options = &options, .group = &group};
+
+    perf_options_parse(&options, argc, argv);
+    if (options.peer == PERF_PEER_MPI)
+        module = perf_load_mpi();
+    perf_launch(&options, argv);
+
+    perf_group_open(&group, module, options.only_peer);
+    if (options.ranks && options.ranks != group.ranks)
+        perf_die(PERF_EXIT_USAGE, "--ranks %d, but %d were started",
+                 options.ranks, group.ranks);
+    settings.pinning = pin(&options);
+    if (!options.only_peer) {
+        perf_shunt_use(group.comm);
+        ours = &perf_engine_shunt;
+    }
+    if (module) {
+        peer = module->engine;
+        settings.peer = module->world->version;
+    } else if (options.peer == PERF_PEER_MEMCPY) {
+        peer = &perf_engine_memcpy;
+        settings.peer = "memcpy, one core for each rank, all at once";
+    }
+
+    perf_table_open(&settings);
+    if (perf_op_is_moe(options.op))
+        perf_moe(&options, &group, ours, peer);
+    else
+        perf_coll(&options, &group, ours, peer);
+    /* Every rank knows: wrong elements are counted over all. */
+    int right = perf_table_close();
+    perf_group_close(&group);
+    return right ? PERF_EXIT_OK : PERF_EXIT_WRONG;
+}

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The command line.
+ */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/version.h>
+
+static const char help[] =
+    "Usage: shunt-perf OPERATION [OPTION...]\n"
+    "Time an operation of Shunt, check its results, and compare it with the\n"
+    "same operation by MPI or with a plain copy, in the same run.\n"
+    "\n"
+    "Operations:\n"
+    "  barrier, broadcast, allgather, allgatherv, reduce_scatter, allreduce,\n"
+    "  alltoall, alltoallv\n"
+    "  dispatch    plan a routing, send each token's row to its experts\n"
+    "  combine     bring the experts' rows home and add them\n"
+    "  moe         plan, dispatch and combine, one after the other\n"
+    "\n"
+    "Ranks: started by shunt-run, mpirun or another launcher, or\n"
+    "  --ranks N         start N ranks here, by shunt-run or, for --peer mpi,\n"
+    "                    by mpirun\n"
+    "  --pin, --no-pin   pin rank i to core i; by default when there is one\n"
+    "                    for each. The peer runs in the same process.\n"
+    "\n"
+    "Sizes (of all that a rank sends or receives, whichever is more, as in\n"
+    "nccl-tests; with k, m or g):\n"
+    "  -b, --begin SIZE  the smallest (8)\n"
+    "  -e, --end SIZE    the largest (64m)\n"
+    "  -f, --factor F    from one to the next (2)\n"
+    "  --dtype TYPE      i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 fp8 (f32;\n"
+    "                    bf16 for dispatch, combine and moe)\n"
+    "  --op OP           sum min max avg prod (sum)\n"
+    "  --root RANK       of broadcast (0)\n"
+    "  --counts KIND     even or skewed, for alltoallv and allgatherv (even)\n"
+    "  --mem MEM         malloc, or window: memory of shunt_mem_alloc(), and\n"
+    "                    for tokens the plan's buffers (malloc; window for\n"
+    "                    dispatch, combine, moe). The peer has malloc memory.\n"
+    "\n"
+    "Tokens:\n"
+    "  --tokens N[,N...] of a rank (4096); a row for each\n"
+    "  --hidden N        elements of a token (2048)\n"
+    "  --experts N       (64)\n"
+    "  --topk N          experts of a token (8)\n"
+    "  --wire WIRE       payload or fp8 (payload)\n"
+    "  --skew SKEW       uniform; zipf[:S], popularity falls as 1/i^S (1);\n"
+    "                    hot[:P], a share P of the tokens goes to one expert\n"
+    "                    (0.5); node-limited[:M], a token's experts are on M "
+    "nodes\n"
+    "                    (half; on one node each rank counts as one) "
+    "(uniform)\n"
+    "\n"
+    "Measuring:\n"
+    "  --peer PEER       mpi, memcpy or none (none)\n"
+    "  --only-peer       the peer alone, without Shunt\n"
+    "  -n, --samples N   samples of each side (as many as --time allows)\n"
+    "  -w, --warmup N    calls before (5)\n"
+    "  --batch N         calls back to back in one sample (by their length)\n"
+    "  --time SECONDS    for a row, both sides together (1)\n"
+    "  --seed N          of inputs and routings (1)\n"
+    "  --json            one object a line; the settings go to stderr\n"
+    "  --help, --version\n"
+    "\n"
+    "Times are those of the slowest rank in each sample: median and 99th\n"
+    "percentile over the samples. Before each sample all ranks meet at a "
+    "counter\n"
+    "in shared memory. With a peer, samples of the two sides alternate, and\n"
+    "  ratio = the peer's median time / our median time, above 1: we are "
+    "faster.\n"
+    "dispatch prints the exchange alone (the peer: pack, alltoallv, unpack) "
+    "and,\n"
+    "as plan+dispatch, with all that a new routing needs (the peer: counts "
+    "too).\n"
+    "Results are checked before and after each row, outside of the timing, on\n"
+    "fresh inputs and poisoned outputs.\n"
+    "\n"
+    "Exit status: 0; 1 a result was wrong; 2 usage; 3 a call failed.\n"
+    "\n"
+    "Examples:\n"
+    "  shunt-perf alltoallv --ranks 2 --peer mpi\n"
+    "  shunt-perf alltoallv --ranks 2 --peer mpi --mem window --json\n"
+    "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
+    "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew zipf\n"
+    "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
+    "  mpirun -n 4 shunt-perf allgather --peer mpi\n";
+
+static const char *const op_names[PERF_OPS] = {
+    [PERF_BARRIER] = "barrier",
+    [PERF_BROADCAST] = "broadcast",
+    [PERF_ALLGATHER] = "allgather",
+    [PERF_ALLGATHERV] = "allgatherv",
+    [PERF_REDUCE_SCATTER] = "reduce_scatter",
+    [PERF_ALLREDUCE] = "allreduce",
+    [PERF_ALLTOALL] = "alltoall",
+    [PERF_ALLTOALLV] = "alltoallv",
+    [PERF_DISPATCH] = "dispatch",
+    [PERF_COMBINE] = "combine",
+    [PERF_MOE] = "moe",
+};
+
+struct name {
+    const char *name;
+    int value;
+};
+
+static const struct name dtypes[] = {
+    {"i8", SHUNT_I8},   {"u8", SHUNT_U8},        {"i32", SHUNT_I32},
+    {"u32", SHUNT_U32}, {"i64", SHUNT_I64},      {"u64", SHUNT_U64},
+    {"f16", SHUNT_F16}, {"bf16", SHUNT_BF16},    {"f32", SHUNT_F32},
+    {"f64", SHUNT_F64}, {"fp8", SHUNT_FP8_E4M3}, {NULL, 0},
+};
+
+static const struct name reductions[] = {
+    {"sum", SHUNT_SUM}, {"min", SHUNT_MIN},   {"max", SHUNT_MAX},
+    {"avg", SHUNT_AVG}, {"prod", SHUNT_PROD}, {NULL, 0},
+};
+
+static const struct name mems[] = {
+    {"malloc", PERF_MEM_MALLOC},
+    {"window", PERF_MEM_WINDOW},
+    {NULL, 0},
+};
+
+static const struct name peers[] = {
+    {"none", PERF_PEER_NONE},
+    {"mpi", PERF_PEER_MPI},
+    {"memcpy", PERF_PEER_MEMCPY},
+    {NULL, 0},
+};
+
+static const struct name counts[] = {{"even", 0}, {"skewed", 1}, {NULL, 0}};
+
+static const struct name wires[] = {
+    {"payload", SHUNT_MOE_WIRE_PAYLOAD},
+    {"fp8", SHUNT_MOE_WIRE_FP8},
+    {NULL, 0},
+};
+
+static const struct name skews[] = {
+    {"uniform", PERF_SKEW_UNIFORM},
+    {"zipf", PERF_SKEW_ZIPF},
+    {"hot", PERF_SKEW_HOT},
+    {"node-limited", PERF_SKEW_NODE_LIMITED},
+    {NULL, 0},
+};
+
+static const char *name_of(const struct name *names, int value)
+{
+    for (; names->name; names++)
+        if (names->value == value)
+            return names->name;
+    return "?";
+}
+
+const char *perf_op_name(enum perf_op op)
+{
+    return op_names[op];
+}
+
+const char *perf_dtype_name(enum shunt_dtype dtype)
+{
+    return name_of(dtypes, (int)dtype);
+}
+
+const char *perf_reduce_name(enum shunt_op op)
+{
+    return name_of(reductions, (int)op);
+}
+
+/* -- values ---------------------------------------------------------------- */
+
+static int read_name(const char *option, const struct name *names,
+                     const char *text)
+{
+    char all[160] = "";
+
+    for (const struct name *n = names; n->name; n++) {
+        if (strcmp(n->name, text) == 0)
+            return n->value;
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), " %s", n->name);
+    }
+    perf_die(PERF_EXIT_USAGE, "%s: '%s' is none of%s", option, text, all);
+}
+
+static double read_number(const char *option, const char *text, double min,
+                          double max)
+{
+    char *end;
+
+    errno = 0;
+    double value = strtod(text, &end);
+    if (errno || end == text || *end || !(value >= min && value <= max))
+        perf_die(PERF_EXIT_USAGE, "%s: '%s' is no number from %g to %g", option,
+                 text, min, max);
+    return value;
+}
+
+static long read_whole(const char *option, const char *text, long min, long max)
+{
+    char *end;
+
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max)
+        perf_die(PERF_EXIT_USAGE, "%s: '%s' is no whole number from %ld to %ld",
+                 option, text, min, max);
+    return value;
+}
+
+static size_t read_size(const char *option, const char *text)
+{
+    static const char units[] = "kmgt";
+    char *end;
+
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    int shift = 0;
+    if (end != text && *end) {
+        const char *unit = strchr(units, *end | 0x20);
+        if (unit) {
+            shift = 10 * (int)(unit - units + 1);
+            end++;
+        }
+    }
+    if (*text == '-' || errno || end == text || *end ||
+        value > (SIZE_MAX >> 2) >> shift)
+        perf_die(PERF_EXIT_USAGE, "%s: '%s' is no size such as 8, 4k or 64m",
+                 option, text);
+    return (size_t)value << shift;
+}
+
+/* What a function may cut up: --ranks passes the line itself on. */
+static char *copy_of(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    return memcpy(perf_alloc(bytes), text, bytes);
+}
+
+static void read_tokens(struct perf_options *o, const char *arg)
+{
+    char *save = NULL, *text = copy_of(arg);
+
+    o->ntokens = 0;
+    for (char *part = strtok_r(text, ",", &save); part;
+         part = strtok_r(NULL, ",", &save)) {
+        if (o->ntokens == PERF_MAX_TOKENS_LIST)
+            perf_die(PERF_EXIT_USAGE, "--tokens: at most %d numbers",
+                     PERF_MAX_TOKENS_LIST);
+        o->tokens[o->ntokens++] =
+            (size_t)read_whole("--tokens", part, 0, 1 << 30);
+    }
+    if (!o->ntokens)
+        perf_die(PERF_EXIT_USAGE, "--tokens: no number");
+    free(text);
+}
+
+static void read_skew(struct perf_options *o, const char *given)
+{
+    char *text = copy_of(given), *arg = strchr(text, ':');
+
+    if (arg)
+        *arg++ = '\0';
+    o->skew = (enum perf_skew)read_name("--skew", skews, text);
+    if (arg && o->skew == PERF_SKEW_UNIFORM)
+        perf_die(PERF_EXIT_USAGE, "--skew: uniform has no parameter");
+    switch (o->skew) {
+    case PERF_SKEW_ZIPF:
+        o->skew_arg = arg ? read_number("--skew zipf", arg, 0, 16) : 1;
+        break;
+    case PERF_SKEW_HOT:
+        o->skew_arg = arg ? read_number("--skew hot", arg, 0, 1) : 0.5;
+        break;
+    case PERF_SKEW_NODE_LIMITED: /* 0: half of them */
+        o->skew_arg =
+            arg ? (double)read_whole("--skew node-limited", arg, 1, 1 << 20)
+                : 0;
+        break;
+    case PERF_SKEW_UNIFORM:
+        o->skew_arg = 0;
+        break;
+    }
+    free(text);
+}
+
+/* -- the whole line -------------------------------------------------------- */
+
+enum {
+    OPT_DTYPE = 256,
+    OPT_OP,
+    OPT_ROOT,
+    OPT_COUNTS,
+    OPT_MEM,
+    OPT_TOKENS,
+    OPT_HIDDEN,
+    OPT_EXPERTS,
+    OPT_TOPK,
+    OPT_WIRE,
+    OPT_SKEW,
+    OPT_PEER,
+    OPT_ONLY_PEER,
+    OPT_BATCH,
+    OPT_TIME,
+    OPT_SEED,
+    OPT_RANKS,
+    OPT_PIN,
+    OPT_NO_PIN,
+    OPT_JSON,
+    OPT_HELP,
+    OPT_VERSION,
+};
+
+static const struct option table[] = {
+    {"begin", required_argument, NULL, 'b'},
+    {"end", required_argument, NULL, 'e'},
+    {"factor", required_argument, NULL, 'f'},
+    {"samples", required_argument, NULL, 'n'},
+    {"warmup", required_argument, NULL, 'w'},
+    {"dtype", required_argument, NULL, OPT_DTYPE},
+    {"op", required_argument, NULL, OPT_OP},
+    {"root", required_argument, NULL, OPT_ROOT},
+    {"counts", required_argument, NULL, OPT_COUNTS},
+    {"mem", required_argument, NULL, OPT_MEM},
+    {"tokens", required_argument, NULL, OPT_TOKENS},
+    {"hidden", required_argument, NULL, OPT_HIDDEN},
+    {"experts", required_argument, NULL, OPT_EXPERTS},
+    {"topk", required_argument, NULL, OPT_TOPK},
+    {"wire", required_argument, NULL, OPT_WIRE},
+    {"skew", required_argument, NULL, OPT_SKEW},
+    {"peer", required_argument, NULL, OPT_PEER},
+    {"only-peer", no_argument, NULL, OPT_ONLY_PEER},
+    {"batch", required_argument, NULL, OPT_BATCH},
+    {"time", required_argument, NULL, OPT_TIME},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"ranks", required_argument, NULL, OPT_RANKS},
+    {"pin", no_argument, NULL, OPT_PIN},
+    {"no-pin", no_argument, NULL, OPT_NO_PIN},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {NULL, 0, NULL, 0},
+};
+
+static void read_option(struct perf_options *o, int option, const char *arg)
+{
+    switch (option) {
+    case 'b':
+        o->begin = read_size("-b", arg);
+        break;
+    case 'e':
+        o->end = read_size("-e", arg);
+        break;
+    case 'f':
+        o->factor = read_number("-f", arg, 1.01, 1e9);
+        break;
+    case 'n':
+        o->samples = (int)read_whole("-n", arg, 1, 1000000);
+        break;
+    case 'w':
+        o->warmup = (int)read_whole("-w", arg, 0, 1000000);
+        break;
+    case OPT_DTYPE:
+        o->dtype = (enum shunt_dtype)read_name("--dtype", dtypes, arg);
+        break;
+    case OPT_OP:
+        o->reduce = (enum shunt_op)read_name("--op", reductions, arg);
+        break;
+    case OPT_ROOT:
+        o->root = (int)read_whole("--root", arg, 0, 1 << 20);
+        break;
+    case OPT_COUNTS:
+        o->skewed = read_name("--counts", counts, arg);
+        break;
+    case OPT_MEM:
+        o->mem = (enum perf_mem)read_name("--mem", mems, arg);
+        break;
+    case OPT_TOKENS:
+        read_tokens(o, arg);
+        break;
+    case OPT_HIDDEN:
+        o->hidden = (size_t)read_whole("--hidden", arg, 1, 1 << 24);
+        break;
+    case OPT_EXPERTS:
+        o->experts = (int)read_whole("--experts", arg, 1, 1 << 20);
+        break;
+    case OPT_TOPK:
+        o->topk = (int)read_whole("--topk", arg, 1, 1 << 16);
+        break;
+    case OPT_WIRE:
+        o->wire = (enum shunt_moe_wire)read_name("--wire", wires, arg);
+        break;
+    case OPT_SKEW:
+        read_skew(o, arg);
+        break;
+    case OPT_PEER:
+        o->peer = (enum perf_peer)read_name("--peer", peers, arg);
+        break;
+    case OPT_ONLY_PEER:
+        o->only_peer = true;
+        break;
+    case OPT_BATCH:
+        o->batch = (int)read_whole("--batch", arg, 1, 1000000);
+        break;
+    case OPT_TIME:
+        o->seconds = read_number("--time", arg, 1e-3, 1e6);
+        break;
+    case OPT_SEED:
+        o->seed = strtoull(arg, NULL, 0);
+        break;
+    case OPT_RANKS:
+        o->ranks = (int)read_whole("--ranks", arg, 1, 4096);
+        break;
+    case OPT_PIN:
+        o->pin = PERF_PIN_YES;
+        break;
+    case OPT_NO_PIN:
+        o->pin = PERF_PIN_NO;
+        break;
+    case OPT_JSON:
+        o->json = true;
+        break;
+    case OPT_HELP:
+        fputs(help, stdout);
+        exit(PERF_EXIT_OK);
+    case OPT_VERSION:
+        puts("shunt-perf " SHUNT_VERSION);
+        exit(PERF_EXIT_OK);
+    default: /* getopt has said what is wrong */
+        exit(PERF_EXIT_USAGE);
+    }
+}
+
+static enum perf_op read_op(const char *text)
+{
+    for (int op = 0; op < PERF_OPS; op++)
+        if (strcmp(op_names[op], text) == 0)
+            return (enum perf_op)op;
+    perf_die(PERF_EXIT_USAGE, "no operation '%s'; see shunt-perf --help", text);
+}
+
+static void check(const struct perf_options *o)
+{
+    if (o->begin > o->end)
+        perf_die(PERF_EXIT_USAGE, "-b is above -e");
+    if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)
+        perf_die(PERF_EXIT_USAGE, "--dtype: fp8 is only moved, not reduced");
+    if (perf_op_is_moe(o->op) && o->dtype != SHUNT_BF16 &&
+        o->dtype != SHUNT_F32)
+        perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
+                 perf_op_name(o->op));
+    if (o->only_peer && o->peer == PERF_PEER_NONE)
+        perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
+    if (perf_op_is_moe(o->op) && o->topk > o->experts)
+        perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
+}
+
+void perf_options_parse(struct perf_options *o, int argc, char **argv)
+{
+    int option;
+
+    *o = (struct perf_options){
+        .begin = 8,
+        .end = (size_t)64 << 20,
+        .factor = 2,
+        .reduce = SHUNT_SUM,
+        .tokens = {4096},
+        .ntokens = 1,
+        .hidden = 2048,
+        .topk = 8,
+        .experts = 64,
+        .warmup = 5,
+        .seconds = 1,
+        .seed = 1,
+    };
+    bool mem_given = false;
+    while ((option = getopt_long(argc, argv, "b:e:f:n:w:", table, NULL)) >= 0) {
+        mem_given = mem_given || option == OPT_MEM;
+        read_option(o, option, optarg);
+    }
+
+    if (optind == argc)
+        perf_die(PERF_EXIT_USAGE,
+                 "name an operation, such as alltoallv; see --help");
+    if (optind + 1 < argc)
+        perf_die(PERF_EXIT_USAGE, "'%s': one operation at a time",
+                 argv[optind + 1]);
+    o->op = read_op(argv[optind]);
+    if (!o->dtype)
+        o->dtype = perf_op_is_moe(o->op) ? SHUNT_BF16 : SHUNT_F32;
+    if (!mem_given && perf_op_is_moe(o->op))
+        o->mem = PERF_MEM_WINDOW;
+    check(o);
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The command line.
+ */
+#ifndef SHUNT_PERF_OPTIONS_H
+#define SHUNT_PERF_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/coll.h>
+#include <shunt/moe.h>
+
+#include "perf.h"
+#include "routing.h"
+
+enum perf_mem { PERF_MEM_MALLOC, PERF_MEM_WINDOW };
+enum perf_peer { PERF_PEER_NONE, PERF_PEER_MPI, PERF_PEER_MEMCPY };
+enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
+
+#define PERF_MAX_TOKENS_LIST 16
+
+struct perf_options {
+    enum perf_op op;
+
+    /* What is sent. */
+    size_t begin, end; /* bytes */
+    double factor;     /* > 1 */
+    enum shunt_dtype dtype;
+    enum shunt_op reduce;
+    int root;
+    bool skewed; /* counts of alltoallv and allgatherv */
+    enum perf_mem mem;
+
+    /* Exchanges of tokens. */
+    size_t tokens[PERF_MAX_TOKENS_LIST]; /* of a rank; one row each */
+    int ntokens;
+    size_t hidden;
+    int topk;
+    int experts;
+    enum shunt_moe_wire wire;
+    enum perf_skew skew;
+    double skew_arg;
+
+    /* How it is measured. */
+    int warmup;     /* calls */
+    int samples;    /* 0: as many as `seconds` allow */
+    int batch;      /* calls of one sample; 0: by their length */
+    double seconds; /* for one row, both sides together */
+    enum perf_peer peer;
+    bool only_peer;
+    uint64_t seed;
+
+    /* Where it runs and how it reports. */
+    int ranks; /* 0: as launched */
+    enum perf_pin pin;
+    bool json;
+};
+
+/* Read the command line; ends the program on a mistake, and after --help. */
+void perf_options_parse(struct perf_options *options, int argc, char **argv);
+
+const char *perf_dtype_name(enum shunt_dtype dtype);
+const char *perf_reduce_name(enum shunt_op op);
+
+#endif

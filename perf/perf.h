@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What every file of shunt-perf shares: the operations, how to end with a
+ * message, and the clock.
+ */
+#ifndef SHUNT_PERF_PERF_H
+#define SHUNT_PERF_PERF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Exit statuses. */
+enum {
+    PERF_EXIT_OK = 0,
+    PERF_EXIT_WRONG = 1,  /* a result was wrong */
+    PERF_EXIT_USAGE = 2,  /* the command line */
+    PERF_EXIT_FAILED = 3, /* a call failed, or there is no memory */
+};
+
+/* What can be measured. The first group are collective calls on bytes, the
+ * second exchanges of tokens. */
+enum perf_op {
+    PERF_BARRIER,
+    PERF_BROADCAST,
+    PERF_ALLGATHER,
+    PERF_ALLGATHERV,
+    PERF_REDUCE_SCATTER,
+    PERF_ALLREDUCE,
+    PERF_ALLTOALL,
+    PERF_ALLTOALLV,
+
+    PERF_DISPATCH,
+    PERF_COMBINE,
+    PERF_MOE,
+
+    PERF_OPS,
+};
+
+/* The subcommand's name. */
+const char *perf_op_name(enum perf_op op);
+
+static inline int perf_op_reduces(enum perf_op op)
+{
+    return op == PERF_REDUCE_SCATTER || op == PERF_ALLREDUCE;
+}
+
+static inline int perf_op_is_moe(enum perf_op op)
+{
+    return op >= PERF_DISPATCH;
+}
+
+/* Say what went wrong, with this rank in front, and end the whole job. */
+_Noreturn void perf_die(int status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* malloc() that does not come back without memory. Zero bytes give a pointer
+ * as well, so that NULL never means "empty". */
+void *perf_alloc(size_t bytes);
+
+/* Microseconds since some fixed point, the same for all processes. */
+static inline double perf_now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+#endif

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Taking times.
+ *
+ * A sample is a gate, then one call, or a batch of calls back to back when a
+ * call is too short to be timed alone; its value is the time of one call. Every
+ * rank times its own calls by the same clock; the ranks' values are brought
+ * together after the loop, and a sample counts with that of its slowest rank.
+ *
+ * The sides alternate, and change who goes first: what drifts (clock rates, the
+ * neighbours on the machine) meets both alike. Both take the same batch.
+ */
+#include "sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BATCH 1000
+#define MIN_SAMPLES 15
+#define MAX_SAMPLES 1000
+/* A sample should last this long at least (microseconds): well above what the
+ * clock and the gate cost, and with more ranks than processors above what it
+ * takes until each has had its turn. */
+#define SAMPLE_US 200.0
+#define SAMPLE_US_CROWDED 2000.0
+
+/* -- statistics ------------------------------------------------------------ */
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double perf_median(double *values, size_t n)
+{
+    qsort(values, n, sizeof(*values), ascending);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+double perf_quantile(const double *sorted, size_t n, double share)
+{
+    size_t rank = (size_t)ceil(share * (double)n - 1e-9);
+    if (rank < 1)
+        rank = 1;
+    return sorted[(rank < n ? rank : n) - 1];
+}
+
+double perf_geomean(const double *values, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += log(values[i]);
+    return exp(sum / (double)n);
+}
+
+struct perf_times perf_series_times(const struct perf_series *s, int first,
+                                    int last)
+{
+    double *sum = perf_alloc(s->samples * sizeof(*sum));
+    struct perf_times times;
+
+    for (size_t i = 0; i < s->samples; i++) {
+        sum[i] = 0;
+        for (int p = first; p <= last; p++)
+            sum[i] += s->us[(size_t)p * s->samples + i];
+    }
+    times.median = perf_median(sum, s->samples);
+    times.p99 = perf_quantile(sum, s->samples, 0.99);
+    free(sum);
+    return times;
+}
+
+void perf_series_finish(struct perf_series *s)
+{
+    free(s->us);
+    *s = (struct perf_series){0};
+}
+
+/* -- samples --------------------------------------------------------------- */
+
+/* One sample; `us` gets the time of one call, by phase. */
+static void take(const struct perf_group *g, const struct perf_side *side,
+                 int batch, double *us)
+{
+    for (int p = 0; p < side->phases; p++) {
+        if (p == side->phases - 1 && side->prepare)
+            side->prepare(side->state);
+        perf_gate_wait(g);
+        double start = perf_now_us();
+        for (int i = 0; i < batch; i++)
+            side->phase[p](side->state);
+        us[p] = (perf_now_us() - start) / batch;
+    }
+    if (side->release) {
+        double start = perf_now_us();
+        side->release(side->state);
+        us[0] += perf_now_us() - start;
+    }
+}
+
+/* The time of one call of this side as all ranks see it. */
+static double estimate(const struct perf_group *g, const struct perf_side *side,
+                       int batch)
+{
+    double us[PERF_MAX_PHASES], sum = 0;
+    take(g, side, batch, us);
+    for (int p = 0; p < side->phases; p++)
+        sum += us[p];
+    return perf_max(g, sum);
+}
+
+/* Find a batch that makes samples of the faster side long enough; `cost` gets
+ * the sides' times of a call, in sum. */
+static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
+                      const struct perf_side *sides, int nsides, double *cost)
+{
+    double wanted = g->ranks > g->processors ? SAMPLE_US_CROWDED : SAMPLE_US;
+    int batch = plan->batch ? plan->batch : 1;
+
+    for (;;) {
+        double fastest = HUGE_VAL;
+        *cost = 0;
+        for (int s = 0; s < nsides; s++) {
+            double us = estimate(g, &sides[s], batch);
+            *cost += us;
+            fastest = us < fastest ? us : fastest;
+        }
+        if (plan->batch || sides[0].phases > 1 || batch == MAX_BATCH ||
+            fastest * batch >= wanted)
+            return batch;
+        /* First calls are slow; do not trust them with a large step. */
+        double step = 1.2 * wanted / (fastest * batch);
+        int next = (int)ceil(batch * (step < 8 ? step : 8));
+        batch = next > batch ? next : batch + 1;
+        batch = batch < MAX_BATCH ? batch : MAX_BATCH;
+    }
+}
+
+static size_t sample_count(const struct perf_plan *plan, double us)
+{
+    if (plan->samples)
+        return (size_t)plan->samples;
+    double n = plan->seconds * 1e6 / us;
+    if (n < MIN_SAMPLES)
+        return MIN_SAMPLES;
+    return n > MAX_SAMPLES ? MAX_SAMPLES : (size_t)n;
+}
+
+/* Replace this rank's times by those of the slowest rank, sample by sample. */
+static void slowest(const struct perf_group *g, double *us, size_t n)
+{
+    double *all = perf_alloc((size_t)g->ranks * n * sizeof(*all));
+    perf_allgather(g, us, all, n * sizeof(*us));
+    for (int r = 0; r < g->ranks; r++)
+        for (size_t i = 0; i < n; i++)
+            if (all[(size_t)r * n + i] > us[i])
+                us[i] = all[(size_t)r * n + i];
+    free(all);
+}
+
+void perf_measure(const struct perf_group *g, const struct perf_plan *plan,
+                  const struct perf_side *sides, int nsides,
+                  struct perf_series *series)
+{
+    double us[PERF_MAX_PHASES], cost;
+
+    for (int i = 0; i < plan->warmup; i++)
+        for (int s = 0; s < nsides; s++)
+            take(g, &sides[s], 1, us);
+    int batch = find_batch(g, plan, sides, nsides, &cost);
+    size_t n = sample_count(plan, cost * batch);
+
+    for (int s = 0; s < nsides; s++) {
+        series[s] = (struct perf_series){
+            .phases = sides[s].phases,
+            .samples = n,
+            .batch = batch,
+        };
+        series[s].us =
+            perf_alloc((size_t)sides[s].phases * n * sizeof(*series[s].us));
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (int turn = 0; turn < nsides; turn++) {
+            int s = i % 2 ? nsides - 1 - turn : turn;
+            take(g, &sides[s], batch, us);
+            for (int p = 0; p < sides[s].phases; p++)
+                series[s].us[(size_t)p * n + i] = us[p];
+        }
+    }
+    for (int s = 0; s < nsides; s++)
+        slowest(g, series[s].us, (size_t)sides[s].phases * n);
+}
