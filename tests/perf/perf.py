@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""shunt-perf from end to end: perf.py SHUNT_PERF none|mpi
+
+Every operation at several numbers of ranks, briefly; that its results are
+right, that its lines are JSON with the promised keys, and that mistakes in the
+command line are named.
+"""
+
+import json
+import math
+import subprocess
+import sys
+
+PERF, PEER = sys.argv[1:]
+KEYS = {"op", "ranks", "bytes", "time_us", "time_us_p99", "algbw_gbs",
+        "busbw_gbs", "wrong", "peer", "peer_time_us", "ratio"}
+MOVES = ["broadcast", "allgather", "allgatherv", "alltoall", "alltoallv"]
+REDUCTIONS = ["reduce_scatter", "allreduce"]
+MOE = ["dispatch", "combine", "moe"]
+PARTS = {
+    "dispatch": ["plan", "dispatch", "plan+dispatch"],
+    "combine": ["combine"],
+    "moe": ["plan", "dispatch", "combine", "dispatch+combine",
+            "plan+dispatch+combine"],
+}
+failures = 0
+
+
+def fail(command, text):
+    global failures
+    failures += 1
+    print("FAIL:", " ".join(command), "\n ", text, flush=True)
+
+
+def run(args):
+    command = [PERF] + args
+    try:
+        return command, subprocess.run(command, capture_output=True, text=True,
+                                       timeout=100, check=False)
+    except subprocess.TimeoutExpired as late:
+        fail(command, f"not finished in {late.timeout} s: {late.stderr}")
+        return command, None
+
+
+def measure(op, ranks, *options, peer=None):
+    peer = peer or PEER
+    command, result = run([op, "--ranks", str(ranks), "--json", "--time",
+                           "0.01", "-w", "1", "--peer", peer, *options])
+    if not result:
+        return []
+    if result.returncode != 0:
+        fail(command, f"status {result.returncode}: {result.stderr}")
+        return []
+    if "# all results were right" not in result.stderr:
+        fail(command, f"no closing line: {result.stderr}")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    if not rows:
+        fail(command, "no rows")
+    for row in rows:
+        check(command, row, ranks, peer)
+    return rows
+
+
+def check(command, row, ranks, peer):
+    missing = KEYS - row.keys()
+    if missing:
+        fail(command, f"no {missing} in {row}")
+        return
+    moves = row["op"] not in ("barrier", "plan")
+    if row["ranks"] != ranks or row["peer"] != peer:
+        fail(command, f"not what was asked for: {row}")
+    if row["wrong"] != (0 if moves else None):
+        fail(command, f"wrong: {row}")
+    if not 0 < row["time_us"] <= row["time_us_p99"]:
+        fail(command, f"times: {row}")
+    if moves and row["bytes"]:
+        rate = row["bytes"] / row["time_us"] / 1000
+        if not math.isclose(rate, row["algbw_gbs"], rel_tol=1e-6):
+            fail(command, f"algbw: {row}")
+    if row["ratio"] is not None:
+        ratio = row["peer_time_us"] / row["time_us"]
+        if not math.isclose(ratio, row["ratio"], rel_tol=1e-6):
+            fail(command, f"ratio: {row}")
+    elif peer != "none" and row["op"] != "plan":
+        fail(command, f"no ratio: {row}")
+
+
+def refused(status, text, *args):
+    command, result = run(list(args))
+    if result and (result.returncode != status or text not in result.stderr):
+        fail(command, f"status {result.returncode}: {result.stderr}")
+
+
+def collectives():
+    sizes = ["-b", "8", "-e", "300k", "-f", "37"]
+    for ranks in (1, 2, 3, 4):
+        for op in ["barrier"] + MOVES + REDUCTIONS:
+            measure(op, ranks, *sizes)
+    for op in MOVES + REDUCTIONS:
+        measure(op, 2, *sizes, "--mem", "window")
+    for op in ("alltoallv", "allgatherv"):
+        rows = measure(op, 3, *sizes, "--counts", "skewed")
+        if rows and rows[-1]["busbw_gbs"] >= rows[-1]["algbw_gbs"]:
+            fail([op], f"all of it crosses ranks: {rows[-1]}")
+    for dtype in ("i8", "u64", "f64"):
+        measure("allreduce", 2, *sizes, "--dtype", dtype, "--op", "prod")
+        measure("alltoallv", 2, *sizes, "--dtype", dtype)
+    measure("broadcast", 3, *sizes, "--root", "2", "--dtype", "bf16")
+
+    rows = measure("allreduce", 2, "-b", "1k", "-e", "4k")
+    if [row["bytes"] for row in rows] != [1024, 2048, 4096]:
+        fail(["allreduce"], f"sizes: {rows}")
+    for row in rows:
+        if not math.isclose(row["busbw_gbs"], row["algbw_gbs"]):
+            fail(["allreduce"], f"2 (n - 1) / n is 1 for 2 ranks: {row}")
+
+
+def tokens():
+    small = ["--hidden", "96", "--experts", "10", "--topk", "3"]
+    for op in MOE:
+        for ranks in (1, 2, 3, 4):
+            rows = measure(op, ranks, *small, "--tokens", "0,1,100")
+            if [row["op"] for row in rows] != PARTS[op] * 3:
+                fail([op], f"parts: {rows}")
+        for dtype in ("f32", "bf16"):
+            for mem in ("malloc", "window"):
+                measure(op, 2, *small, "--tokens", "50", "--dtype", dtype,
+                        "--mem", mem)
+        measure(op, 2, *small, "--tokens", "50", "--wire", "fp8")
+        for skew in ("zipf:1.5", "hot:1", "node-limited:1"):
+            measure(op, 2, *small, "--tokens", "50", "--skew", skew)
+
+
+def without_mpi():
+    """What needs no MPI in the build."""
+    for op in MOVES:
+        measure(op, 2, "-b", "64", "-e", "64k", "-f", "32", peer="memcpy")
+    for op in MOE:
+        measure(op, 2, "--tokens", "64", "--hidden", "128", peer="memcpy")
+    for dtype in ("bf16", "f16"):
+        for op in ("sum", "avg"):
+            measure("allreduce", 3, "-e", "64k", "-f", "64", "--dtype", dtype,
+                    "--op", op)
+    refused(2, "'nothing'", "nothing")
+    refused(2, "name an operation")
+    refused(2, "'8q' is no size", "alltoall", "-b", "8q")
+    refused(2, "-b is above -e", "alltoall", "-b", "2m", "-e", "1m")
+    refused(2, "is none of i8 u8", "alltoall", "--dtype", "f23")
+    refused(2, "fp8 is only moved", "allreduce", "--dtype", "fp8")
+    refused(2, "takes bf16 or f32", "dispatch", "--dtype", "i8")
+    refused(2, "--topk is larger", "moe", "--topk", "9", "--experts", "8")
+    refused(2, "copies are no measure", "allreduce", "--peer", "memcpy")
+    refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
+    command, result = run(["--help"])
+    if result and (result.returncode != 0 or "Examples:" not in result.stdout):
+        fail(command, result.stdout)
+
+
+def with_mpi():
+    refused(2, "MPI has no such type", "allreduce", "--peer", "mpi", "--dtype",
+            "bf16")
+    measure("alltoall", 2, "-e", "1k")
+
+
+collectives()
+tokens()
+if PEER == "mpi":
+    with_mpi()
+else:
+    without_mpi()
+sys.exit(1 if failures else 0)

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The routings that shunt-perf measures with.
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "routing.h"
+
+TestSuite(routing, .timeout = 60);
+
+static struct perf_routing make(struct perf_routing_config config)
+{
+    struct perf_routing r;
+    const char *wrong = perf_routing_init(&r, &config);
+    cr_assert_null(wrong, "%s", wrong);
+    return r;
+}
+
+static const struct perf_routing_config configs[] = {
+    {2, 64, 8, 500, PERF_SKEW_UNIFORM, 0, 2, 1},
+    {4, 64, 8, 200, PERF_SKEW_ZIPF, 1.5, 4, 2},
+    {3, 7, 7, 100, PERF_SKEW_ZIPF, 16, 3, 3}, /* all experts, some hopeless */
+    {2, 16, 3, 300, PERF_SKEW_HOT, 0.5, 2, 4},
+    {8, 64, 6, 100, PERF_SKEW_NODE_LIMITED, 2, 8, 5},
+    {5, 3, 2, 50, PERF_SKEW_UNIFORM, 0, 5, 6}, /* fewer experts than ranks */
+    {1, 1, 1, 10, PERF_SKEW_HOT, 1, 1, 7},
+    {4, 8, 2, 0, PERF_SKEW_UNIFORM, 0, 4, 8},
+};
+
+#define EACH_CONFIG(c) \
+    for (size_t c = 0; c < sizeof(configs) / sizeof(*configs); c++)
+
+Test(routing, experts_of_a_token_differ)
+{
+    EACH_CONFIG(c)
+    {
+        struct perf_routing r = make(configs[c]);
+        for (int s = 0; s < r.ranks; s++) {
+            for (size_t t = 0; t < r.tokens; t++) {
+                const int32_t *e = perf_token_experts(&r, s, t);
+                for (int i = 0; i < r.topk; i++) {
+                    cr_assert(e[i] >= 0 && e[i] < r.experts);
+                    for (int j = 0; j < i; j++)
+                        cr_assert_neq(e[i], e[j], "config %zu", c);
+                }
+            }
+        }
+        perf_routing_finish(&r);
+    }
+}
+
+Test(routing, weights_are_positive_and_sum_to_one)
+{
+    struct perf_routing r = make(configs[0]);
+    for (size_t t = 0; t < r.tokens; t++) {
+        const float *w = perf_token_weights(&r, 1, t);
+        double sum = 0;
+        for (int k = 0; k < r.topk; k++) {
+            cr_assert_gt(w[k], 0);
+            sum += (double)w[k];
+        }
+        cr_assert(fabs(sum - 1) < 1e-6);
+    }
+    perf_routing_finish(&r);
+}
+
+Test(routing, is_a_function_of_the_seed)
+{
+    struct perf_routing_config config = configs[1];
+    struct perf_routing a = make(config), b = make(config);
+    size_t n = (size_t)a.ranks * a.tokens * (size_t)a.topk;
+
+    cr_assert_eq(memcmp(a.index, b.index, n * sizeof(*a.index)), 0);
+    cr_assert_eq(memcmp(a.weight, b.weight, n * sizeof(*a.weight)), 0);
+    perf_routing_finish(&b);
+    config.seed++;
+    b = make(config);
+    cr_assert_neq(memcmp(a.index, b.index, n * sizeof(*a.index)), 0);
+    perf_routing_finish(&a);
+    perf_routing_finish(&b);
+}
+
+static void count_experts(const struct perf_routing *r, size_t *count)
+{
+    memset(count, 0, (size_t)r->experts * sizeof(*count));
+    for (size_t i = 0; i < (size_t)r->ranks * r->tokens * (size_t)r->topk; i++)
+        count[r->index[i]]++;
+}
+
+Test(routing, uniform_loads_experts_alike)
+{
+    struct perf_routing r = make((struct perf_routing_config){
+        2, 16, 4, 10000, PERF_SKEW_UNIFORM, 0, 2, 11});
+    size_t count[16];
+
+    /* Binomial: 20000 tokens, each has an expert with probability 1/4. Six
+     * standard deviations are 367. */
+    count_experts(&r, count);
+    for (int e = 0; e < 16; e++)
+        cr_assert(count[e] > 5000 - 367 && count[e] < 5000 + 367, "%d: %zu", e,
+                  count[e]);
+    perf_routing_finish(&r);
+}
+
+static int descending(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x < y) - (x > y);
+}
+
+Test(routing, zipf_falls_as_it_should)
+{
+    struct perf_routing r = make(
+        (struct perf_routing_config){1, 8, 1, 40000, PERF_SKEW_ZIPF, 1, 1, 12});
+    size_t count[8];
+    double sum = 0;
+
+    count_experts(&r, count);
+    qsort(count, 8, sizeof(*count), descending);
+    for (int i = 1; i <= 8; i++)
+        sum += 1.0 / i;
+    for (int i = 1; i <= 8; i++) {
+        double p = 1.0 / i / sum, expected = 40000 * p;
+        cr_assert(fabs((double)count[i - 1] - expected) <
+                      6 * sqrt(expected * (1 - p)),
+                  "%d: %zu, expected %g", i, count[i - 1], expected);
+    }
+    perf_routing_finish(&r);
+}
+
+Test(routing, the_hot_expert_has_its_share)
+{
+    struct perf_routing r = make((struct perf_routing_config){
+        2, 64, 2, 10000, PERF_SKEW_HOT, 0.5, 2, 13});
+    size_t count[64];
+
+    /* Half of 20000 tokens, and of the others 2 of 64 by chance: 10312. */
+    count_experts(&r, count);
+    cr_assert(count[0] > 10312 - 500 && count[0] < 10312 + 500, "%zu",
+              count[0]);
+    for (int e = 1; e < 64; e++)
+        cr_assert_lt(count[e], 1000);
+    perf_routing_finish(&r);
+}
+
+Test(routing, node_limited_tokens_stay_in_their_groups)
+{
+    struct perf_routing r = make((struct perf_routing_config){
+        8, 64, 6, 500, PERF_SKEW_NODE_LIMITED, 2, 4, 14});
+    bool all_groups[4] = {false};
+
+    for (int s = 0; s < 8; s++) {
+        for (size_t t = 0; t < r.tokens; t++) {
+            const int32_t *e = perf_token_experts(&r, s, t);
+            bool group[4] = {false};
+            int groups = 0;
+            for (int k = 0; k < r.topk; k++) {
+                int g = perf_expert_rank(&r, e[k]) / 2; /* 2 ranks a group */
+                groups += !group[g];
+                group[g] = all_groups[g] = true;
+            }
+            cr_assert_leq(groups, 2);
+        }
+    }
+    for (int g = 0; g < 4; g++)
+        cr_assert(all_groups[g]);
+    perf_routing_finish(&r);
+}
+
+Test(routing, placement_is_contiguous_and_complete)
+{
+    static const int shapes[][2] = {{2, 64}, {3, 64}, {7, 5}, {4, 4}, {8, 9}};
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        struct perf_routing r = {.ranks = shapes[i][0],
+                                 .experts = shapes[i][1]};
+        cr_assert_eq(perf_first_expert(&r, 0), 0);
+        cr_assert_eq(perf_first_expert(&r, r.ranks), r.experts);
+        for (int e = 0; e < r.experts; e++) {
+            int rank = perf_expert_rank(&r, e);
+            cr_assert_eq(rank, e * r.ranks / r.experts);
+            cr_assert(e >= perf_first_expert(&r, rank) &&
+                      e < perf_first_expert(&r, rank + 1));
+        }
+    }
+}
+
+/* The example that is worked out by hand for four ranks and eight experts. */
+Test(routing, arrivals_are_in_expert_major_order)
+{
+    /* Tokens: two on rank 0, one on rank 1 and on rank 3; here every rank has
+     * two, and those that are not used go to expert 7 only. */
+    static int32_t index[] = {
+        1, 4, 6, 4, 5, 7, /* rank 0 */
+        0, 2, 3, 7, 7, 7, /* rank 1 */
+        7, 7, 7, 7, 7, 7, /* rank 2 */
+        2, 5, 6, 7, 7, 7, /* rank 3 */
+    };
+    struct perf_routing r = {
+        .ranks = 4, .experts = 8, .topk = 3, .tokens = 2, .index = index};
+    static const struct perf_arrival rank2[] = {
+        {0, 0, 1, 4}, {0, 1, 0, 4}, {0, 1, 1, 5}, {3, 0, 1, 5}};
+    size_t count;
+    struct perf_arrival *a = perf_routing_arrivals(&r, 2, &count);
+
+    cr_assert_eq(count, 4);
+    cr_assert_eq(perf_routing_rows(&r, 2), 4);
+    cr_assert_eq(memcmp(a, rank2, sizeof(rank2)), 0);
+    free(a);
+    cr_assert_eq(perf_routing_rows(&r, 0), 2);
+    cr_assert_eq(perf_routing_rows(&r, 1), 3);
+    cr_assert_eq(perf_routing_rows(&r, 3), 24 - 4 - 2 - 3);
+}
+
+Test(routing, nonsense_is_refused)
+{
+    static const struct perf_routing_config bad[] = {
+        {2, 4, 5, 1, PERF_SKEW_UNIFORM, 0, 2, 1},
+        {0, 4, 1, 1, PERF_SKEW_UNIFORM, 0, 1, 1},
+        {2, 4, 1, 1, PERF_SKEW_HOT, 1.5, 2, 1},
+        {2, 4, 1, 1, PERF_SKEW_ZIPF, -1, 2, 1},
+        {2, 4, 1, 1, PERF_SKEW_NODE_LIMITED, 3, 2, 1},
+        {2, 4, 3, 1, PERF_SKEW_NODE_LIMITED, 1, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct perf_routing r;
+        cr_assert_not_null(perf_routing_init(&r, &bad[i]), "%zu", i);
+        cr_assert_null(r.index);
+    }
+}
