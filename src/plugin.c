@@ -130,8 +130,11 @@ static struct folders *find_folders(void)
         *slash = '\0';
         add_folder(f, "%s/shunt", ours);
         add_folder(f, "%s/transports", ours);
-        if (strncmp(slash + 1, "libshunt", strlen("libshunt")))
-            add_folder(f, "%s/../transports", ours);
+        if (strncmp(slash + 1, "libshunt", strlen("libshunt")) &&
+            (slash = strrchr(ours, '/'))) {
+            *slash = '\0';
+            add_folder(f, "%s/transports", ours);
+        }
     }
     add_folder(f, "%s", SHUNT_PLUGIN_DIR);
     return f;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transports for test_plugin.c, which do nothing: what they are is said by
+// SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
+// SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL.
+
+#include <stdio.h>
+
+#include "transport.h"
+
+extern const struct shunt_transport shunt_transport_v1;
+
+#ifdef SAMPLE_NO_SYMBOL
+extern const int shunt_something_else;
+__attribute__((visibility("default"))) const int shunt_something_else = 1;
+#else
+
+#ifndef SAMPLE_ABI
+#define SAMPLE_ABI SHUNT_TRANSPORT_ABI
+#endif
+#ifndef SAMPLE_SCORE
+#define SAMPLE_SCORE 10
+#endif
+
+static enum shunt_status probe(const struct shunt_transport_host *host,
+                               struct shunt_transport_estimate *estimate,
+                               char *why, size_t why_len)
+{
+    (void)host;
+    *estimate = (struct shunt_transport_estimate){1e-6, 1e9};
+#ifdef SAMPLE_UNUSABLE
+    snprintf(why, why_len, "no such hardware");
+    return SHUNT_ERR_UNSUPPORTED;
+#else
+    snprintf(why, why_len, "does nothing");
+    return SHUNT_OK;
+#endif
+}
+
+// Stands for every other operation: they are counted, never called.
+static void nothing(void)
+{
+}
+
+#define NOTHING(op) .op = (__typeof__(shunt_transport_v1.op))nothing
+
+__attribute__((visibility("default"))) const struct shunt_transport
+    shunt_transport_v1 = {
+        .abi = SAMPLE_ABI,
+        .name = SAMPLE_NAME,
+        .summary = "a sample for the tests",
+        .score = SAMPLE_SCORE,
+        .probe = probe,
+        NOTHING(open),
+        NOTHING(close),
+        NOTHING(error),
+        NOTHING(address),
+        NOTHING(connect),
+        NOTHING(caps),
+        NOTHING(reg),
+        NOTHING(dereg),
+        NOTHING(import),
+        NOTHING(release),
+        NOTHING(map),
+        NOTHING(put),
+        NOTHING(get),
+#ifndef SAMPLE_NO_FLUSH
+        NOTHING(flush),
+#endif
+        NOTHING(wake),
+        NOTHING(progress),
+        NOTHING(wait_fd),
+        NOTHING(arm),
+        NOTHING(disarm),
+        NOTHING(alive),
+        NOTHING(left),
+};
+
+#endif

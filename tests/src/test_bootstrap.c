@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bootstrap: births that work, births that fail with the right words on
+// every rank, and strangers, who change nothing.
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "birth.h"
+#include "bootstrap_wire.h"
+#include "error.h"
+#include "log.h"
+
+TestSuite(bootstrap, .timeout = 60);
+
+static struct birth_rank ranks[BIRTH_MAX];
+
+static struct shunt_id new_id(void)
+{
+    struct shunt_id id;
+
+    cr_assert_eq(shunt_id_create(&id), SHUNT_OK, "%s", shunt_last_error(NULL));
+    return id;
+}
+
+static void expect_text(const char *text, const char *part)
+{
+    cr_assert(strstr(text, part), "'%s' should say '%s'", text, part);
+}
+
+static void expect_all_ok(int n)
+{
+    for (int r = 0; r < n; r++) {
+        cr_assert_eq(ranks[r].status, SHUNT_OK, "rank %d: %s", r,
+                     ranks[r].text);
+        cr_assert_eq(ranks[r].done, ranks[r].gathers, "rank %d", r);
+        cr_assert(!memcmp(ranks[r].key, ranks[0].key, 32));
+    }
+}
+
+// A socket connected to the root, blocking, with a receive timeout.
+static int dial(const struct shunt_id *id)
+{
+    struct timeval patience = {.tv_sec = 20};
+    struct shunti_id_parts parts;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int fd;
+
+    cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
+    shunti_id_sockaddr(&parts, false, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)&addr, len)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void say(int fd, const void *bytes, size_t len)
+{
+    cr_assert_eq(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static bool hear(int fd, void *bytes, size_t len)
+{
+    return recv(fd, bytes, len, MSG_WAITALL) == (ssize_t)len;
+}
+
+// Joins by hand, and leaves the connection to the test.
+static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
+                        bool slowly)
+{
+    struct shunti_auth_talk talk = {
+        .rank = rank, .nranks = nranks, .timeout_ms = 30000};
+    unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
+    struct shunti_id_parts parts;
+    int fd = dial(id);
+
+    cr_assert(fd >= 0);
+    cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
+    memset(talk.rank_nonce, 7, sizeof(talk.rank_nonce));
+    shunti_wire_put_hello(bytes, &talk);
+    for (size_t i = 0; slowly && i < SHUNTI_WIRE_HELLO_BYTES; i++)
+        say(fd, bytes + i, 1);
+    if (!slowly)
+        say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
+    cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
+    memcpy(talk.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+           SHUNTI_NONCE_BYTES);
+    shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &talk, proof);
+    say(fd, proof, sizeof(proof));
+    cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
+    cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_WELCOME);
+    cr_assert(hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES));
+    shunti_auth_prove(parts.secret, SHUNTI_AUTH_ROOT, &talk, proof);
+    cr_assert(!memcmp(bytes, proof, sizeof(proof)), "the root's proof");
+    return fd;
+}
+
+// -- births that work ---------------------------------------------------------
+
+Test(bootstrap, births_of_many_sizes)
+{
+    static const int sizes[] = {1, 2, 3, 8, BIRTH_MAX};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct shunt_id id = new_id();
+
+        birth_run(ranks, &id, sizes[i], sizes[i], 30);
+        expect_all_ok(sizes[i]);
+    }
+}
+
+Test(bootstrap, two_births_have_different_keys)
+{
+    unsigned char first[32];
+    struct shunt_id id = new_id();
+
+    birth_run(ranks, &id, 2, 2, 30);
+    expect_all_ok(2);
+    memcpy(first, ranks[0].key, sizeof(first));
+    id = new_id();
+    birth_run(ranks, &id, 2, 2, 30);
+    expect_all_ok(2);
+    cr_assert(memcmp(first, ranks[0].key, sizeof(first)));
+}
+
+Test(bootstrap, ranks_may_come_late_and_slowly)
+{
+    struct shunt_id id = new_id();
+    unsigned char bytes[64];
+    int fd = join_by_hand(&id, 2, 3, true);
+
+    for (int r = 0; r < 2; r++) {
+        ranks[r] = (struct birth_rank){.id = id, .nranks = 3, .rank = r,
+                                       .timeout = 30, .gathers = 1};
+        birth_start(&ranks[r]);
+    }
+    cr_assert(hear(fd, bytes,
+                   SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_READY);
+    shunti_wire_put_header(bytes, SHUNTI_WIRE_GATHER, 0, 0);
+    say(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); // rank 2's blob is empty
+    for (int r = 0; r < 2; r++)
+        birth_join(&ranks[r]);
+    expect_all_ok(2);
+    close(fd);
+}
+
+// -- births that fail ---------------------------------------------------------
+
+Test(bootstrap, malformed_ids)
+{
+    struct shunti_bootstrap *bs = NULL;
+    struct shunt_id id = new_id(), bad;
+
+    memset(&bad, 0, sizeof(bad));
+    cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs), SHUNT_ERR_INVALID);
+    expect_text(shunt_last_error(NULL), "not an id");
+    cr_assert_null(bs);
+    for (size_t i = 0; i < sizeof(id.bytes); i++) { // any one byte
+        bad = id;
+        bad.bytes[i] ^= 0x40;
+        cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs),
+                     SHUNT_ERR_INVALID, "byte %zu", i);
+    }
+    cr_assert_eq(shunti_bootstrap_join(NULL, 1, 0, 5, &bs), SHUNT_ERR_INVALID);
+    cr_assert_eq(shunt_id_create(NULL), SHUNT_ERR_INVALID);
+}
+
+// `count` ranks, of which the last claims what the caller says.
+static void run_with_odd_one(int count, int nranks, int odd_rank,
+                             int odd_nranks)
+{
+    struct shunt_id id = new_id();
+
+    for (int r = 0; r < count; r++) {
+        ranks[r] = (struct birth_rank){.id = id, .nranks = nranks, .rank = r,
+                                       .timeout = 20, .gathers = 1};
+        if (r == count - 1) {
+            ranks[r].rank = odd_rank;
+            ranks[r].nranks = odd_nranks;
+        }
+        birth_start(&ranks[r]);
+    }
+    for (int r = 0; r < count; r++)
+        birth_join(&ranks[r]);
+}
+
+static void expect_all(int n, enum shunt_status status, const char *part)
+{
+    for (int r = 0; r < n; r++) {
+        cr_assert_eq(ranks[r].status, status, "rank %d: %d %s", r,
+                     ranks[r].status, ranks[r].text);
+        expect_text(ranks[r].text, part);
+        cr_assert_lt(ranks[r].seconds, 15);
+    }
+}
+
+Test(bootstrap, a_rank_that_comes_twice)
+{
+    run_with_odd_one(4, 4, 1, 4);
+    expect_all(4, SHUNT_ERR_MISMATCH, "rank 1 (of 4) came twice");
+}
+
+Test(bootstrap, ranks_that_disagree_on_their_number)
+{
+    run_with_odd_one(3, 3, 2, 5);
+    expect_all(3, SHUNT_ERR_MISMATCH, "3");
+    expect_all(3, SHUNT_ERR_MISMATCH, "5");
+    expect_all(3, SHUNT_ERR_MISMATCH, "rank 2");
+}
+
+Test(bootstrap, a_rank_out_of_range)
+{
+    run_with_odd_one(3, 3, 7, 3);
+    expect_all(2, SHUNT_ERR_MISMATCH, "rank 7 of 3");
+    cr_assert_eq(ranks[2].status, SHUNT_ERR_INVALID);
+    expect_text(ranks[2].text, "rank 7");
+}
+
+Test(bootstrap, nonsense_numbers_of_ranks)
+{
+    static const int bad[][2] = {{0, 0}, {-1, 0}, {2, -1}, {100000000, 0}};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct shunti_bootstrap *bs;
+        struct shunt_id id = new_id();
+
+        cr_assert_eq(shunti_bootstrap_join(&id, bad[i][0], bad[i][1], 10, &bs),
+                     SHUNT_ERR_INVALID);
+    }
+}
+
+Test(bootstrap, missing_ranks_are_named)
+{
+    struct shunt_id id = new_id();
+
+    for (int i = 0; i < 4; i++) { // of 6, without 2 and 5
+        ranks[i] = (struct birth_rank){.id = id, .nranks = 6,
+                                       .rank = i < 2 ? i : i + 1, .timeout = 1,
+                                       .gathers = 1};
+        birth_start(&ranks[i]);
+    }
+    for (int i = 0; i < 4; i++)
+        birth_join(&ranks[i]);
+    expect_all(4, SHUNT_ERR_TIMEOUT, "ranks 2, 5 did not come within 1 s");
+    for (int i = 0; i < 4; i++)
+        cr_assert_lt(ranks[i].seconds, 4);
+}
+
+Test(bootstrap, latecomers_hear_of_the_failure)
+{
+    struct shunt_id id = new_id();
+
+    birth_run(ranks, &id, 1, 3, 0.3);
+    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not come");
+    birth_run(ranks, &id, 1, 3, 10);
+    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not come");
+}
+
+Test(bootstrap, a_rank_that_dies_while_joining)
+{
+    struct shunt_id id = new_id();
+    int fd = join_by_hand(&id, 2, 4, false);
+
+    for (int r = 0; r < 2; r++) {
+        ranks[r] = (struct birth_rank){.id = id, .nranks = 4, .rank = r,
+                                       .timeout = 20, .gathers = 1};
+        birth_start(&ranks[r]);
+    }
+    close(fd);
+    for (int r = 0; r < 2; r++)
+        birth_join(&ranks[r]);
+    expect_all(2, SHUNT_ERR_PEER, "rank 2 went away");
+}
+
+// Rank 1 by hand up to READY, while rank 0 waits in its exchange.
+static int beside_rank_0(void)
+{
+    struct shunt_id id = new_id();
+    unsigned char bytes[64];
+    int fd = join_by_hand(&id, 1, 2, false);
+
+    ranks[0] = (struct birth_rank){.id = id, .nranks = 2, .timeout = 20,
+                                   .gathers = 1};
+    birth_start(&ranks[0]);
+    cr_assert(hear(fd, bytes,
+                   SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    return fd;
+}
+
+static void send_header(int fd, uint32_t type, uint64_t bytes)
+{
+    unsigned char header[SHUNTI_WIRE_HEADER_BYTES];
+
+    shunti_wire_put_header(header, type, 0, bytes);
+    say(fd, header, sizeof(header));
+}
+
+Test(bootstrap, a_rank_that_dies_while_exchanging)
+{
+    close(beside_rank_0());
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_PEER, "rank 1 went away");
+}
+
+Test(bootstrap, a_rank_that_leaves_before_exchanging)
+{
+    int fd = beside_rank_0();
+
+    send_header(fd, SHUNTI_WIRE_BYE, 0);
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_PEER, "rank 1 left");
+    close(fd);
+}
+
+Test(bootstrap, a_member_that_sends_too_much)
+{
+    int fd = beside_rank_0();
+
+    send_header(fd, SHUNTI_WIRE_GATHER, (uint64_t)1 << 40);
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_MISMATCH, "rank 1 sent");
+    close(fd);
+}
+
+Test(bootstrap, a_member_that_sends_nonsense)
+{
+    int fd = beside_rank_0();
+
+    send_header(fd, 4711, 0);
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_MISMATCH, "rank 1 sent an unknown message (4711)");
+    close(fd);
+}
+
+Test(bootstrap, a_rank_that_gives_up_says_why)
+{
+    struct shunt_id id = new_id();
+
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = (struct birth_rank){.id = id, .nranks = 3, .rank = r,
+                                       .timeout = 20, .gathers = 1};
+        ranks[r].abort = r == 1 ? "no transport works here" : NULL;
+        birth_start(&ranks[r]);
+    }
+    for (int r = 0; r < 3; r++)
+        birth_join(&ranks[r]);
+    ranks[1] = ranks[2];
+    expect_all(2, SHUNT_ERR_REMOTE, "rank 1: no transport works here");
+}
+
+Test(bootstrap, an_id_serves_once)
+{
+    struct shunt_id id = new_id();
+
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all_ok(2);
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all(2, SHUNT_ERR_PEER, "nobody listens");
+}
+
+Test(bootstrap, a_root_that_nobody_visits_ends)
+{
+    double start = shunti_wire_now();
+    struct shunt_id id;
+    int fd;
+
+    setenv("SHUNT_TIMEOUT", "0.2", 1);
+    id = new_id();
+    while ((fd = dial(&id)) >= 0) { // until nobody listens any more
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+
+        cr_assert_lt(shunti_wire_now() - start, 20);
+        poll(&p, 1, 100);
+        close(fd);
+    }
+    cr_assert_eq(errno, ECONNREFUSED);
+}
+
+// -- strangers ----------------------------------------------------------------
+
+#define STRANGERS 400
+
+Test(bootstrap, a_flood_of_strangers_changes_nothing)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: shunt\r\n\r\n";
+    static int fds[STRANGERS];
+    char path[] = "/tmp/shunt-test-log-XXXXXX", text[256];
+    int log = mkstemp(path), refused = 0;
+    struct shunt_id id;
+    FILE *f;
+
+    close(log);
+    setenv("SHUNT_LOG", "info", 1);
+    setenv("SHUNT_LOG_FILE", path, 1);
+    shunti_log_reset();
+    id = new_id();
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = dial(&id);
+        cr_assert(fds[i] >= 0);
+        if (i % 4 == 1)
+            say(fds[i], request, strlen(request));
+        else if (i % 4 == 2)
+            say(fds[i], "s", 1); // begins well, and then stops
+        else if (i % 4 == 3)
+            shutdown(fds[i], SHUT_WR);
+    }
+    birth_run(ranks, &id, 8, 8, 30);
+    expect_all_ok(8);
+    for (int r = 0; r < 8; r++)
+        cr_assert_lt(ranks[r].seconds, 9, "did not wait for any stranger");
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+
+    f = fopen(path, "r");
+    while (f && fgets(text, sizeof(text), f))
+        refused += strstr(text, "refused a connection from") != NULL;
+    fclose(f);
+    unlink(path);
+    cr_assert_geq(refused, STRANGERS / 2, "only %d were logged", refused);
+}
+
+Test(bootstrap, a_wrong_secret_is_refused)
+{
+    struct shunt_id id = new_id(), forged;
+    struct shunti_id_parts parts;
+
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    parts.secret[31] ^= 1;
+    shunti_id_pack(&parts, &forged);
+    birth_run(ranks, &forged, 2, 2, 20);
+    expect_all(2, SHUNT_ERR_MISMATCH, "secret is not the same");
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all_ok(2);
+}
+
+Test(bootstrap, a_replayed_proof_is_refused)
+{
+    struct shunti_auth_talk talk = {.rank = 0, .nranks = 2, .timeout_ms = 9000};
+    unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
+    struct shunt_id id = new_id();
+    struct shunti_id_parts parts;
+
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    for (int i = 0; i < 2; i++) {
+        int fd = dial(&id);
+
+        shunti_wire_put_hello(bytes, &talk);
+        say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
+        cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
+        memcpy(talk.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+               SHUNTI_NONCE_BYTES);
+        if (i == 0) { // overheard: good for this challenge, which we leave
+            shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &talk, proof);
+        } else {
+            say(fd, proof, sizeof(proof));
+            cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
+            cr_assert_eq(shunti_wire_get_header(bytes).type,
+                         SHUNTI_WIRE_REFUSED);
+        }
+        close(fd);
+    }
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all_ok(2);
+}
+
+// -- false roots --------------------------------------------------------------
+
+struct impostor {
+    int listen_fd;
+    bool polite; // speaks the protocol, but knows no secret
+    pthread_t thread;
+};
+
+static void *impersonate(void *arg)
+{
+    static const char greeting[] =
+        "220 mail.example.org ESMTP, what can I do for you?";
+    struct impostor *im = arg;
+    unsigned char bytes[64];
+    int fd = accept(im->listen_fd, NULL, NULL);
+
+    if (!im->polite) {
+        (void)!write(fd, greeting, strlen(greeting));
+    } else if (hear(fd, bytes, SHUNTI_WIRE_HELLO_BYTES)) {
+        memcpy(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
+        (void)!write(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES);
+        if (hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES)) {
+            unsigned char answer[SHUNTI_WIRE_HEADER_BYTES +
+                                 SHUNTI_WIRE_PROOF_BYTES];
+
+            // The rank's own proof, sent back.
+            shunti_wire_put_header(answer, SHUNTI_WIRE_WELCOME, 0,
+                                   SHUNTI_WIRE_PROOF_BYTES);
+            memcpy(answer + SHUNTI_WIRE_HEADER_BYTES, bytes,
+                   SHUNTI_WIRE_PROOF_BYTES);
+            (void)!write(fd, answer, sizeof(answer));
+        }
+    }
+    while (read(fd, bytes, sizeof(bytes)) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+static void meet_impostor(bool polite, const char *part)
+{
+    struct shunti_id_parts parts = {.kind = SHUNTI_ID_IPV4,
+                                    .address = {127, 0, 0, 1}};
+    struct sockaddr_storage addr;
+    struct impostor im = {.polite = polite};
+    struct shunti_bootstrap *bs;
+    struct shunt_id id;
+    socklen_t len;
+
+    shunti_id_sockaddr(&parts, true, &addr, &len);
+    im.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(im.listen_fd, (struct sockaddr *)&addr, len), 0);
+    cr_assert_eq(listen(im.listen_fd, 1), 0);
+    getsockname(im.listen_fd, (struct sockaddr *)&addr, &len);
+    parts.port = ntohs(((struct sockaddr_in *)&addr)->sin_port);
+    shunti_id_pack(&parts, &id);
+    pthread_create(&im.thread, NULL, impersonate, &im);
+    cr_assert_eq(shunti_bootstrap_join(&id, 2, 0, 20, &bs),
+                 SHUNT_ERR_MISMATCH);
+    expect_text(shunt_last_error(NULL), part);
+    pthread_join(im.thread, NULL);
+    close(im.listen_fd);
+}
+
+Test(bootstrap, something_else_listens_there)
+{
+    meet_impostor(false, "is not Shunt");
+}
+
+Test(bootstrap, a_root_without_the_secret)
+{
+    meet_impostor(true, "does not know the secret");
+}
+
+// -- addresses ----------------------------------------------------------------
+
+Test(bootstrap, ids_follow_host_and_port)
+{
+    struct shunti_id_parts parts;
+    struct shunt_id id;
+    char text[64];
+
+    setenv("SHUNT_HOST", "127.0.0.1", 1);
+    id = new_id();
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    shunti_id_describe(&parts, text, sizeof(text));
+    expect_text(text, "127.0.0.1:");
+    cr_assert_neq(parts.port, 0);
+
+    snprintf(text, sizeof(text), "%d", parts.port); // taken by that root
+    setenv("SHUNT_PORT", text, 1);
+    cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_SYSTEM);
+    expect_text(shunt_last_error(NULL), "SHUNT_PORT");
+    unsetenv("SHUNT_PORT");
+
+    setenv("SHUNT_HOST", "lo", 1); // an interface
+    id = new_id();
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    cr_assert_eq(parts.address[0], 127);
+
+    setenv("SHUNT_HOST", "no-such-host.invalid", 1);
+    cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_SYSTEM);
+    expect_text(shunt_last_error(NULL), "no-such-host.invalid");
+
+    setenv("SHUNT_HOST", "127.0.0.1", 1);
+    setenv("SHUNT_PORT", "70000", 1);
+    cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_INVALID);
+    expect_text(shunt_last_error(NULL), "70000");
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Variables, log and error texts.
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "env.h"
+#include "error.h"
+#include "log.h"
+
+TestSuite(env, .timeout = 30);
+TestSuite(log, .timeout = 30);
+TestSuite(error, .timeout = 30);
+
+static char path[] = "/tmp/shunt-test-log-XXXXXX";
+static char text[65536];
+
+// Messages go to a file from here on.
+static void log_to_file(const char *levels)
+{
+    close(mkstemp(path));
+    setenv("SHUNT_LOG", levels, 1);
+    setenv("SHUNT_LOG_FILE", path, 1);
+    shunti_log_reset();
+}
+
+static const char *logged(void)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+
+    close(fd);
+    unlink(path);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+// -- variables ----------------------------------------------------------------
+
+Test(env, sizes)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } good[] = {{"0", 0}, {"17", 17}, {"64k", 65536}, {"64K", 65536},
+                {"64KiB", 65536}, {"2m", 2097152}, {"1g", 1073741824},
+                {"12b", 12}};
+    static const char *const bad[] = {"", "k", "-1", " 1", "1 k", "1kk", "0x10",
+                                      "1.5k", "99999999999g",
+                                      "99999999999999999999", "1e3"};
+    size_t bytes;
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        cr_assert(shunti_parse_size(good[i].text, &bytes), "%s", good[i].text);
+        cr_assert_eq(bytes, good[i].bytes, "%s", good[i].text);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        cr_assert(!shunti_parse_size(bad[i], &bytes), "%s", bad[i]);
+}
+
+Test(env, getters_take_values_and_defaults)
+{
+    unsetenv("SHUNT_EAGER");
+    unsetenv("SHUNT_TIMEOUT");
+    unsetenv("SHUNT_PROGRESS");
+    cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
+    cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
+    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "caller");
+    cr_assert_null(shunti_env_string("SHUNT_NODE"));
+    cr_assert_lt(shunti_env_number("SHUNT_SPIN"), 0);
+
+    setenv("SHUNT_EAGER", "4k", 1);
+    setenv("SHUNT_TIMEOUT", "2.5", 1);
+    setenv("SHUNT_PROGRESS", "thread", 1);
+    setenv("SHUNT_NODE", "", 1); // empty is unset
+    cr_assert_eq(shunti_env_size("SHUNT_EAGER"), 4096);
+    cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 2.5);
+    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "thread");
+    cr_assert_null(shunti_env_string("SHUNT_NODE"));
+    cr_assert(!shunti_env_is_set("SHUNT_NODE"));
+}
+
+Test(env, nonsense_is_a_warning_and_the_default)
+{
+    log_to_file("warn");
+    setenv("SHUNT_EAGER", "lots", 1);
+    setenv("SHUNT_TIMEOUT", "-3", 1);
+    setenv("SHUNT_PROGRESS", "threads", 1);
+    cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
+    cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
+    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "caller");
+    logged();
+    cr_assert(strstr(text, "SHUNT_EAGER='lots'"), "%s", text);
+    cr_assert(strstr(text, "SHUNT_TIMEOUT='-3'"), "%s", text);
+    cr_assert(strstr(text, "caller|thread"), "%s", text);
+}
+
+Test(env, every_row_is_whole)
+{
+    size_t count;
+    const struct shunti_env_row *rows = shunti_env_rows(&count);
+
+    cr_assert_gt(count, 10);
+    for (size_t i = 0; i < count; i++) {
+        cr_assert(!strncmp(rows[i].name, "SHUNT_", 6), "%s", rows[i].name);
+        cr_assert(rows[i].help && strlen(rows[i].help) > 20, "%s",
+                  rows[i].name);
+        cr_assert((rows[i].type == SHUNTI_ENV_CHOICE) ==
+                  (rows[i].choices != NULL), "%s", rows[i].name);
+        cr_assert(!rows[i].fallback ||
+                  shunti_env_valid(&rows[i], rows[i].fallback),
+                  "%s's default", rows[i].name);
+        for (size_t j = 0; j < i; j++)
+            cr_assert_str_neq(rows[i].name, rows[j].name);
+    }
+}
+
+Test(env, only_the_table_can_be_read)
+{
+    setenv("SHUNT_NO_SUCH_VARIABLE", "1", 1);
+    cr_assert_null(shunti_env_raw("SHUNT_NO_SUCH_VARIABLE"));
+    cr_assert_null(shunti_env_raw("HOME"));
+}
+
+// -- log ----------------------------------------------------------------------
+
+static void one_of_each(const char *subsystem)
+{
+    shunti_error(subsystem, "%s-error", subsystem);
+    shunti_warn(subsystem, "%s-warn", subsystem);
+    shunti_info(subsystem, "%s-info", subsystem);
+    shunti_debug(subsystem, "%s-debug", subsystem);
+}
+
+Test(log, levels_by_subsystem)
+{
+    log_to_file("info,shm=debug,bootstrap=error,plugin=off");
+    one_of_each("core");
+    one_of_each("shm");
+    one_of_each("bootstrap");
+    one_of_each("plugin");
+    logged();
+    cr_assert(strstr(text, "core-info") && !strstr(text, "core-debug"));
+    cr_assert(strstr(text, "shm-debug"));
+    cr_assert(strstr(text, "bootstrap-error") &&
+              !strstr(text, "bootstrap-warn"));
+    cr_assert(!strstr(text, "plugin-error"));
+}
+
+Test(log, silent_unless_asked)
+{
+    log_to_file("off");
+    unsetenv("SHUNT_LOG");
+    shunti_log_reset();
+    one_of_each("core");
+    cr_assert_str_empty(logged());
+    cr_assert(!shunti_log_wanted(SHUNTI_LOG_ERROR, "core"));
+}
+
+Test(log, a_misspelt_level_is_told)
+{
+    log_to_file("inof");
+    one_of_each("core");
+    logged();
+    cr_assert(strstr(text, "'inof' is not understood"), "%s", text);
+    cr_assert(strstr(text, "core-warn") && !strstr(text, "core-info"));
+}
+
+Test(log, errno_and_lines)
+{
+    log_to_file("debug");
+    shunti_log_set_rank(3);
+    errno = ENOTTY;
+    shunti_info("core", "two\nlines, %s", "one message");
+    cr_assert_eq(errno, ENOTTY);
+    logged();
+    cr_assert(strstr(text, "rank 3 info core: two lines, one message\n"), "%s",
+              text);
+}
+
+Test(log, file_names)
+{
+    char out[32];
+
+    cr_assert(shunti_expand_path("a.%r.%%", 12, out, sizeof(out)));
+    cr_assert_str_eq(out, "a.12.%");
+    cr_assert(shunti_expand_path("a.%r", -1, out, sizeof(out)));
+    cr_assert_str_eq(out, "a.x");
+    cr_assert(!shunti_expand_path("a.%r.and.much.more.than.that.here", 1, out,
+                                  sizeof(out)));
+}
+
+static void *chatter(void *arg)
+{
+    shunti_log_set_rank(*(int *)arg);
+    for (int i = 0; i < 200; i++)
+        shunti_info("core", "message %d of rank %d, the end", i, *(int *)arg);
+    return NULL;
+}
+
+Test(log, threads_do_not_mix)
+{
+    int rank[4] = {0, 1, 2, 3}, lines = 0, whole = 0;
+    pthread_t threads[4];
+    FILE *f;
+
+    log_to_file("info");
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, chatter, &rank[i]);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    f = fopen(path, "r");
+    while (fgets(text, sizeof(text), f)) {
+        int says, of;
+        const char *p = strstr(text, "rank ");
+
+        lines++;
+        whole += p && sscanf(p, "rank %d info core: message %*d of rank %d",
+                             &says, &of) == 2 &&
+                 says == of && strstr(text, "the end\n");
+    }
+    fclose(f);
+    unlink(path);
+    cr_assert_eq(lines, 800);
+    cr_assert_eq(whole, 800);
+}
+
+// -- errors -------------------------------------------------------------------
+
+Test(error, every_status_has_a_text)
+{
+    for (int i = -100; i <= 100; i++) {
+        const char *s = shunt_strerror((enum shunt_status)i);
+
+        cr_assert(s && *s);
+        cr_assert_eq(!strcmp(s, "unknown status"),
+                     i > SHUNT_IN_PROGRESS || i < SHUNT_ERR_BUSY, "%d", i);
+    }
+}
+
+static void *fail_apart(void *arg)
+{
+    (void)arg;
+    shunti_fail(NULL, SHUNT_ERR_INVALID, "of another thread");
+    return NULL;
+}
+
+Test(error, texts_are_the_threads_own)
+{
+    pthread_t thread;
+
+    cr_assert_str_eq(shunt_last_error(NULL), "no error");
+    errno = ENOTTY;
+    cr_assert_eq(shunti_fail(NULL, SHUNT_ERR_PEER, "rank %d", 3),
+                 SHUNT_ERR_PEER);
+    cr_assert_eq(errno, ENOTTY);
+    pthread_create(&thread, NULL, fail_apart, NULL);
+    pthread_join(thread, NULL);
+    cr_assert_str_eq(shunt_last_error(NULL), "rank 3");
+    shunti_fail(NULL, SHUNT_ERR_PEER, "birth: %s", shunt_last_error(NULL));
+    cr_assert_str_eq(shunt_last_error(NULL), "birth: rank 3");
+}

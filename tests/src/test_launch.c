@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What launchers' variables come to, and places.
+
+#include <criterion/criterion.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "id.h"
+#include "launch.h"
+#include "topology.h"
+
+// A clean slate, and what a case adds.
+static void with(const char *const *variables)
+{
+    extern char **environ;
+    char *keep_path = getenv("PATH");
+
+    keep_path = keep_path ? strdup(keep_path) : NULL;
+    clearenv();
+    if (keep_path)
+        setenv("PATH", keep_path, 1);
+    free(keep_path);
+    for (; *variables; variables++) {
+        char text[256], *equals;
+
+        snprintf(text, sizeof(text), "%s", *variables);
+        equals = strchr(text, '=');
+        *equals = '\0';
+        setenv(text, equals + 1, 1);
+    }
+}
+
+#define WITH(...) with((const char *const[]){__VA_ARGS__, NULL})
+
+static struct shunti_launch found(void)
+{
+    struct shunti_launch l;
+
+    cr_assert_eq(shunti_launch_find(&l), SHUNT_OK, "%s",
+                 shunt_last_error(NULL));
+    return l;
+}
+
+static void where(const struct shunti_launch *l, char *text, size_t len)
+{
+    struct shunti_id_parts parts;
+
+    cr_assert_eq(shunti_id_unpack(&l->id, &parts), SHUNT_OK);
+    shunti_id_describe(&parts, text, len);
+}
+
+static void expect(const char *how, int rank, int nranks, const char *address)
+{
+    struct shunti_launch l = found();
+    char text[64];
+
+    cr_assert_str_eq(l.how, how);
+    cr_assert_eq(l.rank, rank);
+    cr_assert_eq(l.nranks, nranks);
+    where(&l, text, sizeof(text));
+    cr_assert(!strncmp(text, address, strlen(address)), "%s, not %s", text,
+              address);
+}
+
+static void expect_error(enum shunt_status status, const char *part)
+{
+    struct shunti_launch l;
+
+    cr_assert_eq(shunti_launch_find(&l), status);
+    cr_assert(strstr(shunt_last_error(NULL), part), "'%s' should say '%s'",
+              shunt_last_error(NULL), part);
+}
+
+TestSuite(launch, .timeout = 30);
+
+Test(launch, launchers)
+{
+    WITH("HOME=/");
+    expect("none", 0, 1, "unix:");
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1",
+         "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "127.0.0.1:29501");
+    WITH("RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4",
+         "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "unix:");
+    WITH("RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2",
+         "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", "SHUNT_PORT=4000");
+    expect("torchrun", 1, 4, "127.0.0.1:4000");
+    WITH("OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=3",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=3", "PMIX_NAMESPACE=77");
+    expect("Open MPI", 2, 3, "unix:");
+    WITH("PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALNRANKS=2");
+    expect("MPICH", 0, 2, "unix:");
+    WITH("SLURM_PROCID=5", "SLURM_STEP_NUM_TASKS=8", "SLURM_JOB_ID=9",
+         "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=1");
+    expect("Slurm", 5, 8, "unix:");
+    WITH("SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
+         "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=2",
+         "SLURM_STEP_NODELIST=localhost,other[001-004]");
+    expect("Slurm", 5, 8, "127.0.0.1:");
+}
+
+Test(launch, torchrun_inside_slurm_is_torchrun)
+{
+    WITH("SLURM_PROCID=0", "SLURM_NTASKS=2", "RANK=3", "WORLD_SIZE=4",
+         "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1");
+    expect("torchrun", 3, 4, "unix:");
+}
+
+Test(launch, mistakes_are_named)
+{
+    WITH("RANK=one", "WORLD_SIZE=4");
+    expect_error(SHUNT_ERR_INVALID, "RANK='one'");
+    WITH("RANK=4", "WORLD_SIZE=4");
+    expect_error(SHUNT_ERR_INVALID, "RANK='4'");
+    WITH("RANK=-1", "WORLD_SIZE=4");
+    expect_error(SHUNT_ERR_INVALID, "RANK='-1'");
+    WITH("RANK=0", "WORLD_SIZE=99999999999999999999");
+    expect_error(SHUNT_ERR_INVALID, "WORLD_SIZE='99999999999999999999'");
+    WITH("RANK=0", "WORLD_SIZE=0");
+    expect_error(SHUNT_ERR_INVALID, "WORLD_SIZE='0'");
+    WITH("RANK=0", "HOME=/");
+    expect_error(SHUNT_ERR_INVALID, "WORLD_SIZE is not");
+    WITH("RANK=0", "WORLD_SIZE=2");
+    expect_error(SHUNT_ERR_INVALID, "MASTER_ADDR");
+    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=http");
+    expect_error(SHUNT_ERR_INVALID, "MASTER_PORT='http'");
+    WITH("PMI_RANK=x", "PMI_SIZE=2");
+    expect_error(SHUNT_ERR_INVALID, "PMI_RANK='x'");
+    WITH("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2");
+    expect_error(SHUNT_ERR_UNSUPPORTED, "SHUNT_HOST");
+}
+
+// The ids of two calls in this process, and of the same two in "another rank".
+Test(launch, ranks_agree_call_by_call)
+{
+    struct shunti_launch first, second, other;
+
+    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+         "MASTER_PORT=29500", "LOCAL_WORLD_SIZE=2");
+    first = found();
+    second = found();
+    cr_assert(memcmp(&first.id, &second.id, sizeof(first.id)),
+              "calls must not meet one another");
+
+    setenv("MASTER_PORT", "29600", 1); // another job
+    other = found();
+    cr_assert(memcmp(&other.id, &second.id, sizeof(first.id)));
+}
+
+// The id that the first call in some process, as `rank`, comes to.
+static struct shunt_id id_of(const char *rank, const char *secret)
+{
+    struct shunti_launch l = {0};
+    int ends[2], status;
+    pid_t pid;
+
+    WITH("WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500");
+    setenv("RANK", rank, 1);
+    setenv("SHUNT_SECRET", secret, 1);
+    cr_assert_eq(pipe(ends), 0);
+    pid = fork();
+    if (!pid) {
+        if (shunti_launch_find(&l) ||
+            write(ends[1], &l.id, sizeof(l.id)) != (ssize_t)sizeof(l.id))
+            _exit(1);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+    cr_assert_eq(read(ends[0], &l.id, sizeof(l.id)), (ssize_t)sizeof(l.id));
+    close(ends[0]);
+    close(ends[1]);
+    return l.id;
+}
+
+Test(launch, all_ranks_find_the_same_id)
+{
+    struct shunt_id a = id_of("0", "swordfish"), b = id_of("1", "swordfish");
+    struct shunt_id c = id_of("1", "haddock");
+
+    cr_assert(!memcmp(&a, &b, sizeof(a)));
+    cr_assert(memcmp(&a, &c, sizeof(a)));
+}
+
+// -- places -------------------------------------------------------------------
+
+TestSuite(topology, .timeout = 30);
+
+Test(topology, this_thread)
+{
+    struct shunti_place p, q;
+    cpu_set_t set;
+    int cpu = -1;
+
+    shunti_place_here(&p);
+    cr_assert_geq(p.first_cpu, 0);
+    cr_assert_geq(p.machine_cpus, 1);
+    cr_assert_gt(p.machine_memory, 0);
+    cr_assert_geq(shunti_places_cpus(&p, 1), 1);
+
+    cr_assert_eq(sched_getaffinity(0, sizeof(set), &set), 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            cpu = i;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    cr_assert_eq(sched_setaffinity(0, sizeof(set), &set), 0);
+    shunti_place_here(&q);
+    cr_assert_eq(q.first_cpu, cpu);
+    cr_assert_eq(shunti_places_cpus(&q, 1), 1);
+    cr_assert(shunti_place_same_host(&p, &q));
+    q.boot++;
+    cr_assert(!shunti_place_same_host(&p, &q));
+}
+
+Test(topology, order_and_numbers)
+{
+    struct shunti_place p[4] = {0};
+
+    for (int i = 0; i < 4; i++) {
+        p[i].numa = i / 2;
+        p[i].first_cpu = i;
+        p[i].cpus[i] = 3; // CPUs 64 i and 64 i + 1
+    }
+    cr_assert_lt(shunti_place_compare(&p[1], &p[2]), 0);
+    cr_assert_gt(shunti_place_compare(&p[3], &p[2]), 0);
+    cr_assert_eq(shunti_place_compare(&p[3], &p[3]), 0);
+    cr_assert_eq(shunti_places_cpus(p, 4), 8);
+    p[1].cpus[1] = 0;
+    p[1].cpus[0] = 6; // shares CPU 1 with place 0
+    cr_assert_eq(shunti_places_cpus(p, 2), 3);
+    p[0].quota_milli = 1500;
+    cr_assert_eq(shunti_places_cpus(p, 2), 1);
+}

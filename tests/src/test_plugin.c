@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loading and choosing transports, good and bad ones (plugin_sample.c).
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "plugin.h"
+
+static void use_samples(void)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/tests/src", getenv("SHUNT_TEST_BUILD"));
+    setenv("SHUNT_PLUGIN_PATH", path, 1);
+    unsetenv("SHUNT_TRANSPORTS");
+}
+
+TestSuite(plugin, .timeout = 30, .init = use_samples);
+
+static void expect_refused(const char *name, const char *part)
+{
+    char why[512] = "";
+
+    cr_assert_null(shunti_transport_find(name, why, sizeof(why)));
+    cr_assert(strstr(why, part), "%s: '%s' should say '%s'", name, why, part);
+}
+
+Test(plugin, bad_ones)
+{
+    expect_refused("nosymbol", "does not export shunt_transport_v1");
+    expect_refused("oldabi", "version 4711");
+    expect_refused("misnamed", "calls itself 'someone'");
+    expect_refused("partial", "lacks the operation 'flush'");
+    expect_refused("nowhere", "no shunt_nowhere.so in");
+    expect_refused("../../etc/passwd", "cannot be the name");
+    expect_refused("", "cannot be the name");
+}
+
+Test(plugin, a_file_that_is_no_object)
+{
+    char folder[] = "/tmp/shunt-test-plugin-XXXXXX", path[64];
+    FILE *f;
+
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/shunt_garbage.so", folder);
+    f = fopen(path, "w");
+    fputs("not an ELF file at all, but long enough to be looked at as one; "
+          "dlopen has to say so", f);
+    fclose(f);
+    setenv("SHUNT_PLUGIN_PATH", folder, 1);
+    expect_refused("garbage", "could not be loaded");
+    unlink(path);
+    rmdir(folder);
+}
+
+Test(plugin, a_good_one_is_loaded_once)
+{
+    char why[512];
+    const struct shunt_transport *t =
+        shunti_transport_find("good", why, sizeof(why));
+
+    cr_assert(t, "%s", why);
+    cr_assert_str_eq(t->name, "good");
+    cr_assert_eq(shunti_transport_find("good", why, sizeof(why)), t);
+    cr_assert_eq(shunti_transport_host()->find("good"), t);
+    cr_assert_null(shunti_transport_host()->find("nosymbol"));
+    cr_assert_null(shunti_transport_host()->env("HOME"));
+}
+
+// The names of the candidates of `spec`, with options, separated by spaces.
+static const char *chosen(const char *spec)
+{
+    static struct shunti_candidates c;
+    static char text[256];
+    enum shunt_status st = shunti_transport_candidates(spec, &c);
+
+    text[0] = '\0';
+    cr_assert_eq(st, SHUNT_OK, "%s: %s", spec, shunt_last_error(NULL));
+    for (size_t i = 0; i < c.count; i++) {
+        strcat(text, i ? " " : "");
+        strcat(text, c.item[i].transport->name);
+        strcat(text, c.item[i].options[0] ? "+" : "");
+        strcat(text, c.item[i].options);
+    }
+    return text;
+}
+
+static void expect_error(const char *spec, enum shunt_status status,
+                         const char *part)
+{
+    static struct shunti_candidates c;
+
+    cr_assert_eq(shunti_transport_candidates(spec, &c), status, "%s", spec);
+    cr_assert(strstr(shunt_last_error(NULL), part),
+              "%s: '%s' should say '%s'", spec, shunt_last_error(NULL), part);
+}
+
+Test(plugin, lists)
+{
+    cr_assert_str_eq(chosen("good"), "good");
+    cr_assert_str_eq(chosen("good,better"), "good better");
+    cr_assert_str_eq(chosen(" better , good,"), "better good");
+    cr_assert_str_eq(chosen("shy+good"), "shy+good");
+    cr_assert_str_eq(chosen("shy+good+a=1,good"), "shy+good+a=1 good");
+}
+
+Test(plugin, all_but_some)
+{
+    const char *all;
+
+    // By score; not those that do not work, are broken, or want to be asked.
+    all = chosen(NULL);
+    cr_assert(strstr(all, "better good"), "%s", all);
+    cr_assert(!strstr(all, "shy") && !strstr(all, "unusable"), "%s", all);
+    cr_assert_str_eq(chosen(""), all);
+    all = chosen("^better");
+    cr_assert(strstr(all, "good") && !strstr(all, "better"), "%s", all);
+}
+
+Test(plugin, mistakes)
+{
+    expect_error("nope", SHUNT_ERR_INVALID, "there are: ");
+    expect_error("nope", SHUNT_ERR_INVALID, "better");
+    expect_error("^nope", SHUNT_ERR_INVALID, "'nope'");
+    expect_error("good,^better", SHUNT_ERR_INVALID, "after one ^");
+    expect_error("^", SHUNT_ERR_INVALID, "after one ^");
+    expect_error("+good", SHUNT_ERR_INVALID, "'+good'");
+    expect_error("unusable", SHUNT_ERR_UNSUPPORTED, "no such hardware");
+    expect_error("partial", SHUNT_ERR_INVALID, "lacks the operation");
+}
+
+Test(plugin, the_list_says_why)
+{
+    size_t count, seen = 0;
+    struct shunti_transport_entry *list = shunti_transport_list(&count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (!strcmp(list[i].name, "unusable")) {
+            cr_assert(list[i].transport && !list[i].usable);
+            cr_assert_str_eq(list[i].why, "no such hardware");
+            seen++;
+        } else if (!strcmp(list[i].name, "oldabi")) {
+            cr_assert(!list[i].transport && strstr(list[i].why, "rebuild"));
+            seen++;
+        } else if (!strcmp(list[i].name, "good")) {
+            cr_assert(list[i].usable);
+            seen++;
+        }
+    }
+    cr_assert_eq(seen, 3);
+    shunti_transport_list_destroy(list, count);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shunt-info: what it prints is whole, and its exit status means something.
+
+#include <criterion/criterion.h>
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+TestSuite(shunt_info, .timeout = 60);
+
+static struct harness *run(const char *option, const char *env, int exit_code)
+{
+    char path[512];
+    struct harness *h;
+
+    snprintf(path, sizeof(path), "%s/tools/shunt-info",
+             getenv("SHUNT_TEST_BUILD"));
+    h = harness_start(&(struct harness_job){
+        .program = path, .args = {option}, .env = {env}, .no_launch = true});
+    harness_wait(h);
+    cr_assert_eq(harness_rank(h, 0)->exit_code, exit_code, "%s",
+                 harness_story(h));
+    return h;
+}
+
+static void expect(struct harness *h, const char *part)
+{
+    cr_assert(strstr(harness_rank(h, 0)->out, part), "no '%s' in\n%s", part,
+              harness_rank(h, 0)->out);
+    harness_finish(h);
+}
+
+Test(shunt_info, overview)
+{
+    expect(run(NULL, NULL, 0), "shm           usable");
+}
+
+Test(shunt_info, variables)
+{
+    expect(run("--env", NULL, 0), "SHUNT_TIMEOUT\n");
+    expect(run("--env", "SHUNT_TIMEOUT=soon", 0), "makes no sense");
+}
+
+Test(shunt_info, secrets_stay_secret)
+{
+    struct harness *h = run("--env", "SHUNT_SECRET=swordfish", 0);
+
+    cr_assert(!strstr(harness_rank(h, 0)->out, "swordfish"));
+    expect(h, "SHUNT_SECRET=(set)");
+    h = run("--json", "SHUNT_SECRET=swordfish", 0);
+    cr_assert(!strstr(harness_rank(h, 0)->out, "swordfish"));
+    harness_finish(h);
+}
+
+Test(shunt_info, settings_that_cannot_work)
+{
+    expect(run("-t", "SHUNT_TRANSPORTS=pigeon", 1), "pigeon");
+    expect(run("-m", "RANK=zero", 1), "WORLD_SIZE");
+    harness_finish(run("--no-such-option", NULL, 2));
+    harness_finish(run("superfluous", NULL, 2));
+}
+
+Test(shunt_info, help)
+{
+    expect(run("--help", NULL, 0), "Examples:");
+    expect(run("--version", NULL, 0), "shunt-info 0.");
+}
+
+Test(shunt_info, json)
+{
+    struct harness *h = run("--json", NULL, 0);
+    cJSON *json = cJSON_Parse(harness_rank(h, 0)->out);
+    const cJSON *chosen;
+
+    cr_assert(json, "%s", harness_rank(h, 0)->out);
+    chosen = cJSON_GetObjectItem(json, "chosen");
+    cr_assert_geq(cJSON_GetArraySize(chosen), 1);
+    cr_assert_geq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "variables")),
+                  10);
+    cJSON_Delete(json);
+    harness_finish(h);
+}

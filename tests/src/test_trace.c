@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Traces are whole JSON, also of a rank that was killed.
+
+#include <criterion/criterion.h>
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "trace.h"
+
+static char folder[] = "/tmp/shunt-test-trace-XXXXXX";
+
+static void set_up(void)
+{
+    char path[128];
+
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/trace", folder);
+    setenv("SHUNT_TRACE", path, 1);
+    shunti_trace_reset();
+}
+
+static void tear_down(void)
+{
+    rmdir(folder);
+}
+
+TestSuite(trace, .timeout = 30, .init = set_up, .fini = tear_down);
+
+// Parse and remove a trace.
+static cJSON *parse(const char *name)
+{
+    char path[128], *text = NULL;
+    size_t len = 0;
+    cJSON *json;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    f = fopen(path, "r");
+    cr_assert(f, "%s", path);
+    if (getdelim(&text, &len, '\0', f) < 0)
+        cr_assert_fail("%s is empty", path);
+    fclose(f);
+    unlink(path);
+    json = cJSON_ParseWithOpts(text, NULL, true);
+    cr_assert(json && cJSON_IsArray(json), "not JSON: %.500s", text);
+    free(text);
+    return json;
+}
+
+static int count(const cJSON *json, const char *phase)
+{
+    const cJSON *event;
+    int n = 0;
+
+    cJSON_ArrayForEach(event, json)
+        n += !strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, phase);
+    return n;
+}
+
+Test(trace, events_of_all_kinds)
+{
+    const cJSON *event;
+    cJSON *json;
+
+    cr_assert(shunti_trace_enabled());
+    shunti_trace_span(0, "before the beginning", 1, 2, NULL); // dropped
+    shunti_trace_begin(2, 4);
+    shunti_trace_begin(2, 4);
+    shunti_trace_thread(2, "main");
+    shunti_trace_span(2, "a \"quoted\\name\"\n", 1234567, 1235678,
+                      "\"bytes\":4096");
+    shunti_trace_instant(2, "now", 5, NULL);
+    shunti_trace_counter(2, "bytes", 5, 0.5);
+    shunti_trace_counter(2, "bytes", 5, 1.0 / 0.0); // JSON has none
+    shunti_trace_flush(2);
+    json = parse("trace.2");
+    cr_assert_eq(count(json, "M"), 3);
+    cr_assert_eq(count(json, "X"), 1);
+    cr_assert_eq(count(json, "i"), 1);
+    cr_assert_eq(count(json, "C"), 1);
+    cJSON_ArrayForEach(event, json)
+    {
+        cr_assert_eq(cJSON_GetObjectItem(event, "pid")->valueint, 2);
+        if (!strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, "X")) {
+            cr_assert_str_eq(cJSON_GetObjectItem(event, "name")->valuestring,
+                             "a \"quoted\\name\"\n");
+            cr_assert_float_eq(cJSON_GetObjectItem(event, "ts")->valuedouble,
+                               1234.567, 1e-9);
+            cr_assert_float_eq(cJSON_GetObjectItem(event, "dur")->valuedouble,
+                               1.111, 1e-9);
+        }
+    }
+    cJSON_Delete(json);
+    shunti_trace_reset();
+}
+
+Test(trace, more_than_a_buffer)
+{
+    cJSON *json;
+
+    shunti_trace_begin(0, 1);
+    for (int i = 0; i < 5000; i++)
+        shunti_trace_span(0, "span", (uint64_t)i, (uint64_t)i + 1,
+                          "\"some\":\"arguments\",\"to\":\"fill\"");
+    shunti_trace_reset(); // as at exit
+    json = parse("trace");
+    cr_assert_eq(count(json, "X"), 5000);
+    cJSON_Delete(json);
+}
+
+Test(trace, a_killed_rank_leaves_a_whole_file)
+{
+    pid_t pid = fork();
+    int status;
+    cJSON *json;
+
+    if (!pid) {
+        shunti_trace_begin(0, 1);
+        for (uint64_t i = 0; i < 3000; i++)
+            shunti_trace_span(0, "span", i, i + 1, "\"some\":\"arguments\"");
+        raise(SIGKILL);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFSIGNALED(status));
+    json = parse("trace");
+    cr_assert_gt(count(json, "X"), 1000); // what filled buffers
+    cJSON_Delete(json);
+}
+
+Test(trace, off_is_off)
+{
+    unsetenv("SHUNT_TRACE");
+    shunti_trace_reset();
+    cr_assert(!shunti_trace_enabled());
+    shunti_trace_begin(0, 1);
+    shunti_trace_span(0, "span", 1, 2, NULL);
+    cr_assert_eq(rmdir(folder), 0, "nothing was written");
+}
+
+Test(trace, a_folder_that_is_not_there)
+{
+    setenv("SHUNT_TRACE", "/no/such/folder/trace", 1);
+    shunti_trace_reset();
+    shunti_trace_begin(0, 1);
+    shunti_trace_span(0, "span", 1, 2, NULL);
+    shunti_trace_flush(0);
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * shunt-info: what this Shunt is, what it finds on this machine, and every
+ * variable that changes what it does.
+ *
+ * It has the library built in rather than linked: it prints what is inside.
+ */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "env.h"
+#include "launch.h"
+#include "plugin.h"
+#include "shunt-build.h"
+#include "topology.h"
+
+enum part {
+    VERSION = 1 << 0,
+    MACHINE = 1 << 1,
+    TRANSPORTS = 1 << 2,
+    ENVIRONMENT = 1 << 3,
+};
+
+/* Everything there is to tell, found once and printed in one of two ways. */
+struct facts {
+    struct shunti_place place;
+    int rank, nranks;
+    const char *launcher;
+    char launcher_error[512];
+    struct shunti_transport_entry *transports;
+    size_t ntransports;
+    struct shunti_candidates chosen;
+    char chosen_error[1024]; /* why SHUNT_TRANSPORTS cannot be */
+};
+
+static void find(struct facts *f)
+{
+    memset(f, 0, sizeof(*f));
+    shunti_place_here(&f->place);
+    if (shunti_launch_rank(&f->rank, &f->nranks, &f->launcher))
+        snprintf(f->launcher_error, sizeof(f->launcher_error), "%s",
+                 shunt_last_error(NULL));
+    f->transports = shunti_transport_list(&f->ntransports);
+    if (shunti_transport_candidates(shunti_env_string("SHUNT_TRANSPORTS"),
+                                    &f->chosen))
+        snprintf(f->chosen_error, sizeof(f->chosen_error), "%s",
+                 shunt_last_error(NULL));
+}
+
+/* "0-3,8": the CPUs of a place. */
+static void list_cpus(const struct shunti_place *place, char *text, size_t len)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int cpu = 0; cpu < SHUNTI_CPUS_MAX && used < len; cpu++) {
+        int first = cpu;
+
+        if (!(place->cpus[cpu / 64] >> (cpu % 64) & 1))
+            continue;
+        while (cpu + 1 < SHUNTI_CPUS_MAX &&
+               place->cpus[(cpu + 1) / 64] >> ((cpu + 1) % 64) & 1)
+            cpu++;
+        used += (size_t)snprintf(text + used, len - used, "%s%d",
+                                 used ? "," : "", first);
+        if (cpu > first && used < len)
+            used += (size_t)snprintf(text + used, len - used, "-%d", cpu);
+    }
+}
+
+static const char *type_name(enum shunti_env_type type)
+{
+    static const char *const names[] = {
+        [SHUNTI_ENV_STRING] = "text",  [SHUNTI_ENV_CHOICE] = "choice",
+        [SHUNTI_ENV_BOOL] = "yes/no",  [SHUNTI_ENV_SIZE] = "bytes",
+        [SHUNTI_ENV_NUMBER] = "number",
+    };
+
+    return names[type];
+}
+
+/* What the environment says of a row, fit to be shown; NULL: nothing. */
+static const char *current(const struct shunti_env_row *row)
+{
+    if (!shunti_env_is_set(row->name))
+        return NULL;
+    return row->secret ? "(set)" : shunti_env_raw(row->name);
+}
+
+static bool is_wrong(const struct shunti_env_row *row)
+{
+    return shunti_env_is_set(row->name) &&
+           !shunti_env_valid(row, shunti_env_raw(row->name));
+}
+
+/* -- for people --------------------------------------------------------------- */
+
+/* Print `text` in lines of 80 columns, all but the first indented. */
+static void wrap(const char *text, size_t indent)
+{
+    size_t column = indent;
+
+    while (*text) {
+        size_t word = strcspn(text, " ");
+
+        if (column > indent && column + 1 + word > 79) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", (int)word, text);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_version(void)
+{
+    printf("Shunt %s\n", SHUNT_VERSION);
+    printf("  built with    %s, %s, sanitizers: %s\n", SHUNT_BUILD_COMPILER,
+           SHUNT_BUILD_TYPE, SHUNT_BUILD_SANITIZE);
+    printf("  transports    interface %u, installed in %s\n",
+           SHUNT_TRANSPORT_ABI, SHUNT_PLUGIN_DIR);
+}
+
+static void print_machine(const struct facts *f)
+{
+    const struct shunti_place *p = &f->place;
+    char cpus[128];
+
+    list_cpus(p, cpus, sizeof(cpus));
+    printf("\nThis machine\n");
+    printf("  host          %s\n", p->host);
+    printf("  processors    CPUs %u, cores %u, NUMA nodes %u, last-level caches "
+           "%u of %.1f MiB\n", p->machine_cpus, p->machine_cores,
+           p->machine_numa, p->machine_caches,
+           (double)p->cache_bytes / 1048576.0);
+    printf("  memory        %.1f GiB\n",
+           (double)p->machine_memory / 1073741824.0);
+    printf("  this process  %d CPUs (%s)", shunti_places_cpus(p, 1), cpus);
+    if (p->quota_milli)
+        printf(", limited to the time of %.2f by its control group",
+               p->quota_milli / 1000.0);
+    printf("\n  launcher      ");
+    if (f->launcher_error[0])
+        wrap(f->launcher_error, 16);
+    else if (strcmp(f->launcher, "none") == 0)
+        printf("none: shunt_comm_create_env() makes one rank\n");
+    else
+        printf("%s, rank %d of %d\n", f->launcher, f->rank, f->nranks);
+}
+
+static void print_transports(const struct facts *f)
+{
+    printf("\nTransports\n");
+    if (!f->ntransports)
+        printf("  none was found; SHUNT_PLUGIN_PATH names folders to look in\n");
+    for (size_t i = 0; i < f->ntransports; i++) {
+        const struct shunti_transport_entry *e = &f->transports[i];
+
+        printf("  %-13s %s", e->name,
+               !e->transport ? "broken" : e->usable ? "usable" : "not usable");
+        if (e->transport)
+            printf(", score %d", e->transport->score);
+        if (e->usable && e->estimate.bandwidth > 0)
+            printf(", about %.2g us, %.2g GB/s", e->estimate.latency * 1e6,
+                   e->estimate.bandwidth * 1e-9);
+        printf("\n");
+        if (e->transport && e->transport->summary) {
+            printf("%16s", "");
+            wrap(e->transport->summary, 16);
+        }
+        if (e->why[0]) {
+            printf("%16s", "");
+            wrap(e->why, 16);
+        }
+        printf("%16s%s\n", "", e->path);
+    }
+    printf("  chosen        ");
+    if (f->chosen_error[0]) {
+        wrap(f->chosen_error, 16);
+        return;
+    }
+    for (size_t i = 0; i < f->chosen.count; i++)
+        printf("%s%s%s%s", i ? ", " : "", f->chosen.item[i].transport->name,
+               f->chosen.item[i].options[0] ? "+" : "",
+               f->chosen.item[i].options);
+    printf(" (SHUNT_TRANSPORTS=%s)\n",
+           shunti_env_string("SHUNT_TRANSPORTS")
+               ? shunti_env_string("SHUNT_TRANSPORTS")
+               : "");
+}
+
+/* All variables with their meaning, or the names of those that are set. */
+static void print_environment(bool all)
+{
+    size_t count, set = 0;
+    const struct shunti_env_row *rows = shunti_env_rows(&count);
+
+    printf("\nVariables\n");
+    for (size_t i = 0; i < count; i++) {
+        const struct shunti_env_row *row = &rows[i];
+        const char *value = current(row);
+
+        set += value != NULL;
+        if (!value && !all)
+            continue;
+        printf("  %s", row->name);
+        if (value)
+            printf("=%s%s", value,
+                   is_wrong(row) ? "   <- makes no sense; the default counts"
+                                 : "");
+        printf("\n");
+        if (!all)
+            continue;
+        printf("      ");
+        wrap(row->help, 6);
+        printf("      %s%s%s; default: %s\n", type_name(row->type),
+               row->choices ? " of " : "", row->choices ? row->choices : "",
+               row->fallback ? row->fallback : "unset");
+    }
+    if (!all)
+        printf("%s  (shunt-info --env explains all %zu)\n",
+               set ? "" : "  none is set\n", count);
+}
+
+static void print(const struct facts *f, unsigned parts)
+{
+    if (parts & VERSION)
+        print_version();
+    if (parts & MACHINE)
+        print_machine(f);
+    if (parts & TRANSPORTS)
+        print_transports(f);
+    if (parts & ENVIRONMENT || parts & VERSION)
+        print_environment(parts & ENVIRONMENT);
+}
+
+/* -- for machines ------------------------------------------------------------- */
+
+static void json_text(const char *text)
+{
+    if (!text) {
+        fputs("null", stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < ' ')
+            printf("\\u%04x", c);
+        else
+            putchar(c);
+    }
+    putchar('"');
+}
+
+static void json_field(const char *before, const char *name, const char *text)
+{
+    printf("%s\"%s\":", before, name);
+    json_text(text);
+}
+
+static void json_machine(const struct facts *f)
+{
+    const struct shunti_place *p = &f->place;
+    char cpus[128];
+
+    list_cpus(p, cpus, sizeof(cpus));
+    json_field(",\n\"machine\":{", "host", p->host);
+    printf(",\"cpus\":%u,\"cores\":%u,\"numa_nodes\":%u,\"caches\":%u,"
+           "\"cache_bytes\":%llu,\"memory_bytes\":%llu,\"usable_cpus\":%d,"
+           "\"quota_milli\":%u", p->machine_cpus, p->machine_cores,
+           p->machine_numa, p->machine_caches,
+           (unsigned long long)p->cache_bytes,
+           (unsigned long long)p->machine_memory, shunti_places_cpus(p, 1),
+           p->quota_milli);
+    json_field(",", "affinity", cpus);
+    json_field("},\n\"launch\":{", "launcher", f->launcher);
+    printf(",\"rank\":%d,\"ranks\":%d", f->rank, f->nranks);
+    json_field(",", "error", f->launcher_error[0] ? f->launcher_error : NULL);
+    printf("}");
+}
+
+static void json_transports(const struct facts *f)
+{
+    printf(",\n\"transports\":[");
+    for (size_t i = 0; i < f->ntransports; i++) {
+        const struct shunti_transport_entry *e = &f->transports[i];
+        const struct shunt_transport *t = e->transport;
+
+        json_field(i ? ",\n {" : "\n {", "name", e->name);
+        json_field(",", "path", e->path);
+        json_field(",", "summary", t ? t->summary : NULL);
+        printf(",\"loaded\":%s,\"usable\":%s,\"score\":%d,"
+               "\"latency_ns\":%.0f,\"bandwidth\":%.0f",
+               t ? "true" : "false", e->usable ? "true" : "false",
+               t ? t->score : 0, e->estimate.latency * 1e9,
+               e->estimate.bandwidth);
+        json_field(",", "why", e->why);
+        printf("}");
+    }
+    printf("],\n\"chosen\":[");
+    for (size_t i = 0; i < f->chosen.count; i++) {
+        json_field(i ? ",{" : "{", "name", f->chosen.item[i].transport->name);
+        json_field(",", "options", f->chosen.item[i].options);
+        printf("}");
+    }
+    json_field("],\n", "chosen_error",
+               f->chosen_error[0] ? f->chosen_error : NULL);
+}
+
+static void json_environment(void)
+{
+    size_t count;
+    const struct shunti_env_row *rows = shunti_env_rows(&count);
+
+    printf(",\n\"variables\":[");
+    for (size_t i = 0; i < count; i++) {
+        json_field(i ? ",\n {" : "\n {", "name", rows[i].name);
+        json_field(",", "type", type_name(rows[i].type));
+        json_field(",", "choices", rows[i].choices);
+        json_field(",", "default", rows[i].fallback);
+        json_field(",", "value", current(&rows[i]));
+        printf(",\"valid\":%s", is_wrong(&rows[i]) ? "false" : "true");
+        json_field(",", "help", rows[i].help);
+        printf("}");
+    }
+    printf("]");
+}
+
+static void print_json(const struct facts *f)
+{
+    json_field("{", "version", SHUNT_VERSION);
+    json_field(",", "compiler", SHUNT_BUILD_COMPILER);
+    json_field(",", "buildtype", SHUNT_BUILD_TYPE);
+    json_field(",", "sanitize", SHUNT_BUILD_SANITIZE);
+    json_field(",", "plugin_folder", SHUNT_PLUGIN_DIR);
+    printf(",\"transport_abi\":%u", SHUNT_TRANSPORT_ABI);
+    json_machine(f);
+    json_transports(f);
+    json_environment();
+    printf("}\n");
+}
+
+/* -- command line ------------------------------------------------------------- */
+
+static void usage(FILE *out)
+{
+    fputs(
+        "Usage: shunt-info [OPTION...]\n"
+        "\n"
+        "Says what this Shunt is, which transports work on this machine and why\n"
+        "others do not, and which variables change what it does.\n"
+        "\n"
+        "  -e, --env         every variable: meaning, default, current value\n"
+        "  -t, --transports  only the transports\n"
+        "  -m, --machine     only the machine and the launcher\n"
+        "  -j, --json        everything, as one JSON object\n"
+        "  -V, --version     the version\n"
+        "  -h, --help        this text\n"
+        "\n"
+        "The exit status is 0 when a communicator could be made with these\n"
+        "settings, 1 when not (no transport, or a launcher's variable makes no\n"
+        "sense), 2 for a wrong option.\n"
+        "\n"
+        "Examples:\n"
+        "  shunt-info                              an overview\n"
+        "  SHUNT_TRANSPORTS=^inproc shunt-info -t  would this setting work?\n"
+        "  shunt-run -n 2 shunt-info -m            what do ranks find?\n"
+        "  shunt-info --json | jq -r '.transports[] | select(.usable) | .name'\n",
+        out);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"env", no_argument, NULL, 'e'},
+        {"transports", no_argument, NULL, 't'},
+        {"machine", no_argument, NULL, 'm'},
+        {"json", no_argument, NULL, 'j'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    unsigned parts = 0;
+    bool json = false, bad;
+    struct facts facts;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "etmjVh", options, NULL)) != -1) {
+        switch (c) {
+        case 'e':
+            parts |= ENVIRONMENT;
+            break;
+        case 't':
+            parts |= TRANSPORTS;
+            break;
+        case 'm':
+            parts |= MACHINE;
+            break;
+        case 'j':
+            json = true;
+            break;
+        case 'V':
+            puts("shunt-info " SHUNT_VERSION);
+            return 0;
+        case 'h':
+            usage(stdout);
+            return 0;
+        default:
+            fputs("Try 'shunt-info --help'.\n", stderr);
+            return 2;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "shunt-info: '%s' is too much.\n"
+                "Try 'shunt-info --help'.\n", argv[optind]);
+        return 2;
+    }
+
+    find(&facts);
+    if (json)
+        print_json(&facts);
+    else
+        print(&facts, parts ? parts : VERSION | MACHINE | TRANSPORTS);
+    bad = facts.chosen_error[0] || facts.launcher_error[0];
+    shunti_transport_list_destroy(facts.transports, facts.ntransports);
+    return fflush(stdout) || bad;
+}
