@@ -30,6 +30,9 @@ struct exchange;
 
 // All calls are collective. They return 0, or -1 with train_error_text().
 struct exchange_ops {
+    // Zeroed memory for rows that are dispatched from; lives as long as the
+    // exchange. NULL: train_error_text().
+    float *(*memory)(struct exchange *x, size_t floats);
     // choice (tokens, K), weight (tokens, K): copied.
     int (*plan)(struct exchange *x, size_t layer, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows);

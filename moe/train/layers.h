@@ -92,7 +92,7 @@ void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
 struct router_config {
     size_t experts;   // E
     size_t topk;      // K
-    int renormalise;  // weights of a token are divided by their sum
+    bool renormalise; // weights of a token are divided by their sum
     float balance;    // alpha of the load-balancing loss
     float zloss;      // beta of the router z-loss
 };

@@ -21,7 +21,7 @@ struct model_config {
     size_t topk;          // K
     size_t expert_hidden; // F
     size_t shared_hidden; // hidden width of the shared expert; 0: none
-    int renormalise;
+    bool renormalise;     // a token's weights are divided by their sum
     float balance;        // weight of the load-balancing loss
     float zloss;          // weight of the router z-loss
     float bias_rate;      // step of the aux-loss-free bias; 0: none

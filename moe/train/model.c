@@ -50,7 +50,7 @@ int model_create(const struct model_config *c, size_t sequences,
                  struct gemm *gemm, struct exchange *exchange,
                  struct model *model)
 {
-    enum { BLOCKS = 15, BLOCKS_OF_LAYER = 15 };
+    enum { BLOCKS = 13, BLOCKS_OF_LAYER = 14 };
     struct model m = {.c = *c, .gemm = gemm, .exchange = exchange};
     size_t R = sequences * c->seq, D = c->dim, E = c->experts, K = c->topk;
     size_t S = c->shared_hidden, L = c->layers;
@@ -79,7 +79,8 @@ int model_create(const struct model_config *c, size_t sequences,
         a->att = keep(&m, R * D, sizeof(float), &bad);
         a->x2 = keep(&m, R * D, sizeof(float), &bad);
         a->inv2 = keep(&m, R, sizeof(float), &bad);
-        a->h2 = keep(&m, R * D, sizeof(float), &bad);
+        a->h2 = exchange->ops->memory(exchange, R * D);
+        bad |= !a->h2;
         a->probs = keep(&m, R * E, sizeof(float), &bad);
         a->lse = keep(&m, R, sizeof(float), &bad);
         a->choice = keep(&m, R * K, sizeof(int32_t), &bad);
@@ -92,7 +93,8 @@ int model_create(const struct model_config *c, size_t sequences,
     m.h_out = keep(&m, R * D, sizeof(float), &bad);
     m.probs = keep(&m, R * VOCABULARY, sizeof(float), &bad);
     m.loss = keep(&m, R, sizeof(float), &bad);
-    m.dx = keep(&m, R * D, sizeof(float), &bad);
+    m.dx = exchange->ops->memory(exchange, R * D);
+    bad |= !m.dx;
     m.dh = keep(&m, R * D, sizeof(float), &bad);
     m.dtmp = keep(&m, R * D, sizeof(float), &bad);
     m.dqkv = keep(&m, R * 3 * D, sizeof(float), &bad);

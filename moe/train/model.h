@@ -31,7 +31,7 @@ struct activations {
     float *att;        // (R, D)
     float *x2;         // (R, D) after attention
     float *inv2;       // (R)
-    float *h2;         // (R, D) normalised
+    float *h2;         // (R, D) normalised; the exchange's memory
     float *probs;      // (R, E)
     float *lse;        // (R)
     int32_t *choice;   // (R, K)
@@ -74,7 +74,8 @@ struct model {
     float *probs;              // (R, V) logits, then probabilities
     float *loss;               // (R)
 
-    float *dx, *dh, *dtmp;     // (R, D)
+    float *dx;                 // (R, D) the exchange's memory
+    float *dh, *dtmp;          // (R, D)
     float *dqkv;               // (R, 3 D)
     float *dlogits;            // (R, E)
     float *dweight;            // (R, K)

@@ -20,6 +20,8 @@ struct local {
     struct exchange base;
     size_t layers, E, K, D;
     struct plan *plans;
+    float *memory[64];
+    size_t nmemory;
 };
 
 static void forget(struct plan *p)
@@ -32,6 +34,15 @@ static void forget(struct plan *p)
     for (int i = 0; i < 4; i++)
         free(p->buffer[i]);
     memset(p, 0, sizeof(*p));
+}
+
+static float *memory(struct exchange *x, size_t floats)
+{
+    struct local *s = (struct local *)x;
+
+    if (s->nmemory == 64)
+        return NULL;
+    return s->memory[s->nmemory++] = calloc(floats + 1, sizeof(float));
 }
 
 static int plan(struct exchange *x, size_t layer, const int32_t *choice,
@@ -170,7 +181,7 @@ static void release(struct exchange *x, size_t layer)
 }
 
 static const struct exchange_ops ops = {
-    plan,    dispatch_start,   dispatch_wait,     combine,
+    memory,           plan,    dispatch_start, dispatch_wait, combine,
     combine_backward, dispatch_backward, release,
 };
 
@@ -194,6 +205,8 @@ void exchange_local_destroy(struct exchange *x)
 
     for (size_t l = 0; l < s->layers; l++)
         forget(&s->plans[l]);
+    for (size_t i = 0; i < s->nmemory; i++)
+        free(s->memory[i]);
     free(s->plans);
     free(s);
 }

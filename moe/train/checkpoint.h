@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints: the state of a run after a step, in a folder.
+//
+//     FOLDER/step-00000100.rank-0-of-4   what each rank holds: raw f32
+//     ...
+//     FOLDER/checkpoint.json             which files make up the checkpoint
+//
+// Each file is written under a temporary name, brought to the disk and renamed;
+// checkpoint.json comes last, when every rank has said that its file is safe.
+// So at any moment, also after a kill or a power cut, checkpoint.json names
+// a complete checkpoint, or there is none. Files of older ones go afterwards.
+//
+// The state is a handful of named vectors, of which each rank writes the pieces
+// that it holds; checkpoint.json says which piece is where. Any number of ranks
+// can read them: each takes the pieces that overlap what it needs.
+#ifndef TRAIN_CHECKPOINT_H
+#define TRAIN_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "options.h"
+#include "team.h"
+
+// [begin, begin + count) of the vector `name` of the whole run, in f32.
+struct piece {
+    const char *name;
+    size_t begin, count;
+    float *data;
+};
+
+// What is not a vector.
+struct checkpoint_info {
+    size_t step;        // steps done
+    size_t steps;       // of the whole run
+    uint64_t text_hash;
+};
+
+// Writes pieces; every element of every vector is given by exactly one rank.
+// Collective. 0, or -1 on every rank: the previous checkpoint is still there.
+int checkpoint_write(struct team *team, const struct options *o,
+                     const struct checkpoint_info *info,
+                     const struct piece *pieces, size_t count);
+
+// Reads checkpoint.json. Collective. Returns 1 if there is one, 0 if not,
+// -1 with train_error_text() if it does not fit the options.
+struct checkpoint;
+int checkpoint_open(struct team *team, const struct options *o,
+                    struct checkpoint **checkpoint,
+                    struct checkpoint_info *info);
+// Fills in pieces (data is written). Collective.
+int checkpoint_read(struct team *team, struct checkpoint *checkpoint,
+                    const struct piece *pieces, size_t count);
+void checkpoint_close(struct checkpoint *checkpoint);
+
+#endif

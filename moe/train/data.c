@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading, splitting and sampling text.
+#include "data.h"
+
+#include "error.h"
+#include "random.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BLOCK = 2048, HELD_OUT = 10 };
+
+// -- reading ------------------------------------------------------------------
+
+static int append(struct text *text, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+
+    if (!f || fstat(fileno(f), &st) != 0) {
+        int error = errno;
+        if (f)
+            fclose(f);
+        return train_error("cannot read %s: %s", path, strerror(error));
+    }
+    // Read in pieces: a size is not always known beforehand (a pipe), and a
+    // file may grow while it is read.
+    size_t room = text->length + (size_t)st.st_size + 1;
+    for (;;) {
+        uint8_t *grown = realloc(text->bytes, room);
+        if (!grown) {
+            fclose(f);
+            return train_error("out of memory for %s", path);
+        }
+        text->bytes = grown;
+        text->length += fread(grown + text->length, 1, room - text->length, f);
+        if (text->length < room)
+            break;
+        room += room / 2 + BLOCK;
+    }
+    int failed = ferror(f);
+    fclose(f);
+    return failed ? train_error("cannot read %s: %s", path,
+                                S_ISDIR(st.st_mode) ? "it is a folder"
+                                                    : "error while reading")
+                  : 0;
+}
+
+int text_read_files(char *const *paths, size_t count, struct text *text)
+{
+    memset(text, 0, sizeof(*text));
+    for (size_t i = 0; i < count; i++) {
+        if (append(text, paths[i])) {
+            text_free(text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+struct list {
+    char **paths;
+    size_t count, room;
+};
+
+static int wanted(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    if (strcmp(name, "meson.build") == 0)
+        return 1;
+    return dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".h") == 0 ||
+                   strcmp(dot, ".md") == 0);
+}
+
+// A folder of its own that meson or ninja wrote: its text is not ours.
+static int is_build_folder(const char *path)
+{
+    char file[4200];
+    struct stat st;
+
+    snprintf(file, sizeof(file), "%s/build.ninja", path);
+    return stat(file, &st) == 0;
+}
+
+static int add_path(struct list *list, const char *path)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        char **grown = realloc(list->paths, room * sizeof(*grown));
+        if (!grown)
+            return train_error("out of memory");
+        list->paths = grown;
+        list->room = room;
+    }
+    list->paths[list->count] = strdup(path);
+    if (!list->paths[list->count])
+        return train_error("out of memory");
+    list->count++;
+    return 0;
+}
+
+static int walk(struct list *list, const char *folder, int depth)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int st = 0;
+
+    if (!dir)
+        return depth ? 0 // gone, or closed to us: not our text
+                     : train_error("cannot read the folder %s: %s", folder,
+                                   strerror(errno));
+    while (st == 0 && (entry = readdir(dir))) {
+        char path[4096];
+        struct stat info;
+        if (entry->d_name[0] == '.')
+            continue;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        if (n < 0 || (size_t)n >= sizeof(path) || lstat(path, &info) != 0)
+            continue;
+        if (S_ISDIR(info.st_mode) && depth < 16 && !is_build_folder(path))
+            st = walk(list, path, depth + 1);
+        else if (S_ISREG(info.st_mode) && wanted(entry->d_name))
+            st = add_path(list, path);
+    }
+    closedir(dir);
+    return st;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int text_read_tree(const char *root, struct text *text, size_t *files)
+{
+    struct list list = {0};
+    int st = walk(&list, root, 0);
+
+    memset(text, 0, sizeof(*text));
+    if (st == 0) {
+        if (list.count)
+            qsort(list.paths, list.count, sizeof(*list.paths), by_name);
+        st = text_read_files(list.paths, list.count, text);
+    }
+    *files = list.count;
+    for (size_t i = 0; i < list.count; i++)
+        free(list.paths[i]);
+    free(list.paths);
+    return st;
+}
+
+void text_free(struct text *text)
+{
+    free(text->bytes);
+    memset(text, 0, sizeof(*text));
+}
+
+uint64_t text_hash(const struct text *text)
+{
+    uint64_t h = 0xcbf29ce484222325u; // FNV-1a
+
+    for (size_t i = 0; i < text->length; i++)
+        h = (h ^ text->bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+// -- splitting ----------------------------------------------------------------
+
+int data_split(const struct text *text, size_t T, struct data *data)
+{
+    memset(data, 0, sizeof(*data));
+    // Both parts must hold a sequence, the smaller one being a tenth.
+    size_t needed = (T + 1 + BLOCK) * HELD_OUT;
+    if (text->length < needed)
+        return train_error("the text has %zu bytes; sequences of %zu positions "
+                           "need %zu. Give more text with --data, or a smaller "
+                           "--seq", text->length, T, needed);
+    data->train = malloc(text->length);
+    data->valid = malloc(text->length);
+    if (!data->train || !data->valid) {
+        data_free(data);
+        return train_error("out of memory");
+    }
+    for (size_t at = 0; at < text->length; at += BLOCK) {
+        size_t n = text->length - at < BLOCK ? text->length - at : BLOCK;
+        if (at / BLOCK % HELD_OUT == HELD_OUT - 1) {
+            memcpy(data->valid + data->nvalid, text->bytes + at, n);
+            data->nvalid += n;
+        } else {
+            memcpy(data->train + data->ntrain, text->bytes + at, n);
+            data->ntrain += n;
+        }
+    }
+    return 0;
+}
+
+void data_free(struct data *data)
+{
+    free(data->train);
+    free(data->valid);
+    memset(data, 0, sizeof(*data));
+}
+
+const uint8_t *data_sequence(const struct data *data, uint64_t seed,
+                             size_t step, size_t place, size_t T)
+{
+    uint64_t key = random_key(seed, "data");
+    uint64_t bits = random_bits(key, ((uint64_t)step << 24) + place);
+
+    return data->train + bits % (data->ntrain - T);
+}
+
+size_t data_windows(const struct data *data, size_t T)
+{
+    return (data->nvalid - 1) / T;
+}
+
+const uint8_t *data_window(const struct data *data, size_t window, size_t T)
+{
+    return data->valid + window * T;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is measured at each step: kept for the report, and written as lines of
+// JSON, one a step:
+//     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
+//      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
+//      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
+//      "time_s": 0.4, "val_loss": 5.5}
+// val_loss where a validation followed the step. Loss and val_loss are in nats
+// a byte; numbers are written so that reading gives back the same bits.
+#ifndef TRAIN_METRICS_H
+#define TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct step_metrics {
+    size_t step;
+    double loss;
+    double balance;     // mean over layers of E sum f P; 1: even
+    double zloss;       // mean over layers and rows of lse^2
+    double lr, grad_norm;
+    double step_s;      // of the whole step
+    double compute_s;   // of rank 0, and so below:
+    double exchange_s;  // in plan, dispatch, combine and their backwards
+    double reduce_s;    // in other collectives
+    double wait_s;      // of these two, waiting for other ranks
+    double tokens_per_s;
+    double imbalance;   // rows of the fullest expert / mean, mean over layers
+    double time_s;      // since the run (or its resumption) began
+    double val_loss;    // NaN: no validation
+};
+
+struct metrics {
+    struct step_metrics *steps;
+    size_t count, room;
+    FILE *file; // NULL: none is written
+};
+
+// path NULL: only kept in memory. resume_step > 0: lines of steps up to that
+// one are read back and kept, later ones dropped from the file.
+int metrics_open(struct metrics *m, const char *path, size_t resume_step);
+int metrics_add(struct metrics *m, const struct step_metrics *s);
+void metrics_close(struct metrics *m);
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line of shunt-train.
+#ifndef TRAIN_OPTIONS_H
+#define TRAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layout.h"
+#include "optimizer.h"
+
+struct options {
+    struct model_config model;
+    struct optimizer_config optimizer;
+
+    char **data;        // files; count 0: this project's own text
+    size_t ndata;
+    const char *root;   // where that is
+    size_t batch;       // sequences of a step, over all ranks
+    size_t steps;       // 0: as many as fit into `minutes`
+    double minutes;     // what a run without --steps may take; 0: no limit
+    uint64_t seed;
+    size_t shares;      // the batch is summed in so many parts; 0: 4 or ranks
+    bool balance_share; // the balancing loss counts within a share
+
+    bool bf16, fp8;
+    double capacity_factor;
+    bool drop_by_weight;
+    const char *gemm;   // NULL: the best
+
+    const char *checkpoint;
+    size_t checkpoint_every;
+    bool resume;
+    const char *log;
+    const char *report;
+    size_t eval_every;  // 0: ten times in a run
+    size_t eval_bytes;
+    size_t sample;      // bytes
+    const char *prompt;
+    double temperature;
+    size_t print_every;
+};
+
+enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
+
+// Fills in defaults and what the arguments say. OPTIONS_EXIT: --help or
+// --version was answered (text: what to print). OPTIONS_BAD:
+// train_error_text() says what is wrong.
+enum options_result options_parse(int argc, char **argv, struct options *o);
+void options_free(struct options *o);
+
+// The text of --help, to stdout.
+void options_help(void);
+
+// What only ranks can judge: that the batch divides, and the like. Sets shares
+// if it is 0.
+int options_check(struct options *o, size_t ranks);
+
+#endif

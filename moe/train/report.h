@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The report of a run: one HTML file that needs nothing else.
+#ifndef TRAIN_REPORT_H
+#define TRAIN_REPORT_H
+
+#include "metrics.h"
+#include "options.h"
+
+struct report {
+    const struct options *options;
+    const struct metrics *metrics;
+    int ranks;
+    size_t parameters, active; // of the model; of those, used by one token
+    const char *gemm, *kernels, *transport;
+    const char *text;          // where the text came from
+    size_t text_bytes;
+    double val_loss;           // NaN: no validation was done
+    double bigram_loss;
+    size_t val_bytes;
+    double seconds;
+    const double *expert_rows; // (L, E)
+    const char *sample;        // NULL: none
+    size_t prompt_bytes;       // of sample
+};
+
+// 0, or -1 with train_error_text().
+int report_write(const struct report *r, const char *path);
+
+#endif

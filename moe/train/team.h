@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ranks that train together: a communicator, with errors as the rest of
+// this program has them and a clock on the time spent in collectives.
+//
+// All calls are collective and return 0, or -1 with train_error_text().
+#ifndef TRAIN_TEAM_H
+#define TRAIN_TEAM_H
+
+#include <shunt/shunt.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct team {
+    struct shunt_comm *comm;
+    int rank;
+    int size;
+    double seconds; // in collectives, since the caller last cleared it
+};
+
+// Turns a status into 0 or -1; `what` was being done.
+int team_check(const struct team *team, enum shunt_status status,
+               const char *what);
+
+// Memory that peers can reach directly; zeroed. Freed with the communicator.
+int team_memory(struct team *team, size_t bytes, void **memory);
+
+int team_broadcast(struct team *team, void *data, size_t bytes, int root);
+// all (size, bytes): what each rank gave, by rank.
+int team_gather(struct team *team, const void *own, void *all, size_t bytes);
+// counts (size): what each rank gives.
+int team_gather_doubles(struct team *team, const double *own, size_t count,
+                        double *all, const size_t *counts);
+// vector: this rank's slice [begin[rank], begin[rank + 1]) in place; all others'
+// are filled in.
+int team_gather_slices(struct team *team, float *vector, const size_t *begin);
+
+// Adds the shares' gradient vectors over all ranks, in the order of the batch,
+// and gives each rank its slice of the sum.
+//
+// grad    shares * stride floats: this rank's shares
+// begin   (size + 1) slices of a vector
+// slice   out: this rank's slice
+// work    (size, shares, own slice) floats; used if there are several shares
+//
+// One share on each rank: a reduce-scatter, which adds in rank order. Several:
+// the slices of the i-th share of every rank are exchanged, for all i, and added
+// here in the same order. So the sum has the same bits however shares are
+// spread over ranks.
+int team_reduce_shares(struct team *team, const float *grad, size_t shares,
+                       size_t stride, const size_t *begin, float *slice,
+                       float *work);
+
+// 0 if every rank gave ok = 1; else -1 everywhere, naming the first that did
+// not: "<what> on rank 3: <its train_error_text()>".
+int team_agree(struct team *team, int ok, const char *what);
+
+#endif

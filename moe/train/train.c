@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shunt-train: trains a small mixture-of-experts language model, its experts
+// spread over ranks. Top to bottom: join the other ranks, get the text, set up
+// or resume, step after step, validate, sample, report.
+#include "bigram.h"
+#include "clock.h"
+#include "data.h"
+#include "error.h"
+#include "gemm.h"
+#include "kernels.h"
+#include "options.h"
+#include "progress.h"
+#include "report.h"
+#include "sample.h"
+#include "team.h"
+#include "trainer.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_INTERRUPTED = 130,
+    PROBE = 8,        // steps after which the length of a run is decided
+    LEAST_STEPS = 40, // that a run by --minutes has
+    MOST_STEPS = 600,
+};
+
+struct run {
+    struct options o;
+    struct team team;
+    struct text text;
+    struct data data;
+    struct trainer trainer;
+    struct metrics metrics;   // rank 0
+    struct progress progress; // rank 0
+    struct checkpoint_info info;
+    char source[256];         // what the text is, in words
+    double start;
+    double bigram, val_loss;
+    char *sample;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    interrupted = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    // The second one is for those in a hurry.
+    action.sa_flags |= (int)SA_RESETHAND;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static bool first_rank(const struct run *run)
+{
+    return run->team.rank == 0;
+}
+
+// -- the text -----------------------------------------------------------------
+
+static const char *find_root(const struct options *o)
+{
+    static const char *const places[] = {TRAIN_SOURCE_ROOT, "."};
+
+    if (o->root)
+        return o->root;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char path[4200];
+        snprintf(path, sizeof(path), "%s/moe/train/train.c", places[i]);
+        if (access(path, R_OK) == 0)
+            return places[i];
+    }
+    return NULL;
+}
+
+static int read_text_here(struct run *run)
+{
+    const struct options *o = &run->o;
+    size_t files;
+
+    if (o->ndata) {
+        snprintf(run->source, sizeof(run->source), "%s%s", o->data[0],
+                 o->ndata > 1 ? " and others" : "");
+        return text_read_files(o->data, o->ndata, &run->text);
+    }
+    const char *root = find_root(o);
+    if (!root)
+        return train_error("this project's sources, which are the text without "
+                           "--data, are not at %s any more; give --data FILE or "
+                           "--root FOLDER", TRAIN_SOURCE_ROOT);
+    if (text_read_tree(root, &run->text, &files))
+        return -1;
+    snprintf(run->source, sizeof(run->source),
+             "this project's sources and documents, %zu files", files);
+    return 0;
+}
+
+// Rank 0 reads, so that all have the same even while files are being edited.
+static int share_text(struct run *run)
+{
+    struct text *text = &run->text;
+    uint64_t length = 0;
+    int st = first_rank(run) ? read_text_here(run) : 0;
+
+    if (team_agree(&run->team, st == 0, "reading the text"))
+        return -1;
+    length = text->length;
+    if (team_broadcast(&run->team, &length, sizeof(length), 0))
+        return -1;
+    if (!first_rank(run)) {
+        text->length = length;
+        text->bytes = malloc(length ? length : 1);
+    }
+    if (team_agree(&run->team, text->bytes || !length, "memory for the text"))
+        return -1;
+    if (length && team_broadcast(&run->team, text->bytes, length, 0))
+        return -1;
+    run->info.text_hash = text_hash(text);
+    return data_split(text, run->o.model.seq, &run->data);
+}
+
+// -- beginning ----------------------------------------------------------------
+
+// Every rank must have been given the same options; the library compares those
+// of the exchange, this is for the rest.
+static int compare_options(struct run *run)
+{
+    const struct options *o = &run->o;
+    struct {
+        struct optimizer_config optimizer;
+        float model[3];
+        size_t sizes[14];
+        double minutes, temperature;
+        uint64_t seed;
+    } mine, *all;
+    int st = 0;
+
+    memset(&mine, 0, sizeof(mine)); // padding as well: it is compared
+    mine.optimizer = o->optimizer;
+    mine.model[0] = o->model.balance;
+    mine.model[1] = o->model.zloss;
+    mine.model[2] = o->model.bias_rate;
+    size_t sizes[14] = {o->model.layers, o->model.dim, o->model.heads,
+                        o->model.seq, o->model.shared_hidden,
+                        o->model.expert_hidden, o->batch, o->steps, o->shares,
+                        o->checkpoint ? o->checkpoint_every : 0, o->eval_every,
+                        o->eval_bytes, o->sample,
+                        (size_t)(o->resume + 2 * o->balance_share +
+                                 4 * o->model.renormalise)};
+    memcpy(mine.sizes, sizes, sizeof(sizes));
+    mine.minutes = o->minutes;
+    mine.temperature = o->temperature;
+    mine.seed = o->seed;
+    all = malloc((size_t)run->team.size * sizeof(mine));
+    if (!all)
+        return train_error("out of memory");
+    st = team_gather(&run->team, &mine, all, sizeof(mine));
+    for (int r = 0; st == 0 && r < run->team.size; r++)
+        if (memcmp(&all[r], &all[0], sizeof(mine)) != 0)
+            st = train_error("rank %d was given other options than rank 0", r);
+    free(all);
+    return st;
+}
+
+static size_t parameters(const struct run *run, size_t experts)
+{
+    const struct layout *l = &run->trainer.model.layout;
+
+    return l->dense + run->o.model.layers * experts * l->expert_size;
+}
+
+static void introduce(struct run *run)
+{
+    const struct options *o = &run->o;
+    const struct trainer *t = &run->trainer;
+
+    progress_say(&run->progress, "text        %s: %zu bytes, %zu held out",
+                 run->source, run->text.length, run->data.nvalid);
+    progress_say(&run->progress, "model       %zu layers, width %zu, %zu experts "
+                 "of width %zu, top %zu%s", o->model.layers, o->model.dim,
+                 o->model.experts, o->model.expert_hidden, o->model.topk,
+                 o->model.shared_hidden ? " and a shared one" : "");
+    progress_say(&run->progress, "            %.2f million parameters, %.2f "
+                 "million for a token",
+                 (double)parameters(run, o->model.experts) / 1e6,
+                 (double)parameters(run, o->model.topk) / 1e6);
+    progress_say(&run->progress, "batch       %zu sequences of %zu bytes on %d "
+                 "rank%s", o->batch, o->model.seq, run->team.size,
+                 run->team.size == 1 ? "" : "s");
+    progress_say(&run->progress, "computing   products by %s, kernels for %s",
+                 gemm_name(t->gemm), kernels()->name);
+    if (run->team.size > 1)
+        progress_say(&run->progress, "ranks       reached by %s",
+                     shunt_comm_transport(run->team.comm, 1));
+    progress_say(&run->progress, "bigrams     %.4f nats a byte (smoothed, on "
+                 "the validation text): to be beaten", run->bigram);
+}
+
+static int resume(struct run *run)
+{
+    struct checkpoint *checkpoint;
+    struct checkpoint_info info;
+    int there = checkpoint_open(&run->team, &run->o, &checkpoint, &info);
+
+    if (there < 0)
+        return -1;
+    if (there == 0) {
+        if (first_rank(run))
+            progress_say(&run->progress, "no checkpoint in %s: starting anew",
+                         run->o.checkpoint);
+        return 0;
+    }
+    int st = 0;
+    if (info.text_hash != run->info.text_hash)
+        st = train_error("the text is not the one that the checkpoint was "
+                         "trained on; give the same --data");
+    if (st == 0)
+        st = trainer_load(&run->trainer, checkpoint);
+    checkpoint_close(checkpoint);
+    if (st != 0)
+        return -1;
+    run->info = info;
+    if (first_rank(run))
+        progress_say(&run->progress, "resumed     after step %zu, from %s",
+                     info.step, run->o.checkpoint);
+    return 0;
+}
+
+// -- the length of a run without --steps ---------------------------------------
+
+// Decided once, by rank 0's clock, from the time of the first steps.
+static int decide_steps(struct run *run, const double *step_s)
+{
+    uint64_t steps = 0;
+
+    if (first_rank(run)) {
+        double step = INFINITY; // the fastest: the first ones make kernels
+        for (int i = 0; i < PROBE; i++)
+            step = fmin(step, step_s[i]);
+        step *= 1.1;
+        // A validation is forward only, ten in the run and one at its end; so
+        // is each byte of the sample, on a single sequence.
+        double batches = ceil((double)trainer_windows(&run->trainer) /
+                              (double)run->o.batch);
+        double rest = 11 * batches * 0.4 * step +
+                      (double)run->o.sample * 0.4 * step /
+                          (double)run->o.batch;
+        double left = 60 * run->o.minutes - (clock_now() - run->start) - rest;
+        double n = PROBE + left / step;
+        n = n < LEAST_STEPS ? LEAST_STEPS : n > MOST_STEPS ? MOST_STEPS : n;
+        steps = (uint64_t)n;
+    }
+    if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
+        return -1;
+    run->info.steps = steps;
+    if (first_rank(run))
+        progress_say(&run->progress, "steps       %zu, for %g minutes (--steps "
+                     "sets them)", run->info.steps, run->o.minutes);
+    return 0;
+}
+
+// -- the run ------------------------------------------------------------------
+
+static size_t eval_every(const struct run *run)
+{
+    if (run->o.eval_every)
+        return run->o.eval_every;
+    return run->info.steps / 10 ? run->info.steps / 10 : 1;
+}
+
+static int validate(struct run *run, struct step_metrics *m)
+{
+    if (trainer_validate(&run->trainer, &run->val_loss))
+        return -1;
+    m->val_loss = run->val_loss;
+    if (first_rank(run))
+        progress_say(&run->progress, "validation after step %zu: %.4f nats a "
+                     "byte (bigrams: %.4f)", m->step, m->val_loss, run->bigram);
+    return 0;
+}
+
+static int save(struct run *run)
+{
+    if (trainer_save(&run->trainer, &run->info))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "checkpoint of step %zu in %s",
+                     run->info.step, run->o.checkpoint);
+    return 0;
+}
+
+// Returns 1 when it was interrupted.
+static int train(struct run *run)
+{
+    struct trainer *t = &run->trainer;
+    double probe[PROBE];
+    size_t first = run->info.step + 1;
+
+    for (size_t step = first; !run->info.steps || step <= run->info.steps;
+         step++) {
+        struct step_metrics m;
+        // Without a number of steps yet, the rate is that of an endless run;
+        // by the end of the warm-up it is known.
+        size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
+
+        if (trainer_step(t, step, steps, interrupted != 0, &m))
+            return -1;
+        run->info.step = step;
+        if (step - first < PROBE)
+            probe[step - first] = m.step_s;
+        if (!run->info.steps && step - first == PROBE - 1 &&
+            decide_steps(run, probe))
+            return -1;
+        m.time_s = clock_now() - run->start;
+        if (first_rank(run))
+            progress_step(&run->progress, &m, run->info.steps);
+
+        bool last = step == run->info.steps || t->stop;
+        if (!t->stop && run->info.steps &&
+            (last || step % eval_every(run) == 0) && validate(run, &m))
+            return -1;
+        int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
+        if (logged)
+            return -1;
+        // What each expert got is reported for the second half of the run.
+        if (step == run->info.steps / 2)
+            memset(t->expert_rows, 0, run->o.model.layers *
+                                          run->o.model.experts *
+                                          sizeof(double));
+        if (run->o.checkpoint &&
+            (last || step % run->o.checkpoint_every == 0) && save(run))
+            return -1;
+        if (t->stop) {
+            if (first_rank(run))
+                progress_say(&run->progress, "interrupted after step %zu%s",
+                             step, run->o.checkpoint
+                                       ? "; --resume goes on from there"
+                                       : "");
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int report(struct run *run)
+{
+    const struct options *o = &run->o;
+    struct report r = {
+        .options = o,
+        .metrics = &run->metrics,
+        .ranks = run->team.size,
+        .parameters = parameters(run, o->model.experts),
+        .active = parameters(run, o->model.topk),
+        .gemm = gemm_name(run->trainer.gemm),
+        .kernels = kernels()->name,
+        .transport = run->team.size > 1
+                         ? shunt_comm_transport(run->team.comm, 1)
+                         : "nothing: there is one rank",
+        .text = run->source,
+        .text_bytes = run->text.length,
+        .val_loss = run->val_loss,
+        .bigram_loss = run->bigram,
+        .val_bytes = trainer_windows(&run->trainer) * o->model.seq,
+        .seconds = clock_now() - run->start,
+        .expert_rows = run->trainer.expert_rows,
+        .sample = run->sample,
+        .prompt_bytes = strlen(o->prompt),
+    };
+
+    if (!o->report)
+        return 0;
+    int st = first_rank(run) ? report_write(&r, o->report) : 0;
+    if (team_agree(&run->team, st == 0, "writing the report"))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "report      %s", o->report);
+    return 0;
+}
+
+static void conclude(struct run *run)
+{
+    struct progress *p = &run->progress;
+
+    if (run->sample)
+        progress_say(p, "\nsample, after %zu bytes of prompt:\n%s\n",
+                     strlen(run->o.prompt), run->sample);
+    if (isfinite(run->val_loss))
+        progress_say(p, "validation loss %.4f nats a byte (%.3f bits); smoothed "
+                     "bigrams %.4f: %s", run->val_loss,
+                     run->val_loss / 0.6931471805599453, run->bigram,
+                     run->val_loss < run->bigram ? "beaten"
+                                                 : "not beaten");
+}
+
+// Everything from the communicator's birth to its end. Returns the exit status.
+static int run_all(struct run *run)
+{
+    run->info.steps = run->o.steps;
+    run->val_loss = (double)NAN;
+    if (options_check(&run->o, (size_t)run->team.size) ||
+        compare_options(run) || share_text(run) ||
+        trainer_create(&run->trainer, &run->o, &run->team, &run->data))
+        return -1;
+    if (run->o.resume && resume(run))
+        return -1;
+    run->bigram = bigram_loss(&run->data, trainer_windows(&run->trainer),
+                              run->o.model.seq);
+    int opened = first_rank(run) ? metrics_open(&run->metrics, run->o.log,
+                                                run->info.step)
+                                 : 0;
+    if (team_agree(&run->team, opened == 0, "opening the log"))
+        return -1;
+    if (first_rank(run))
+        introduce(run);
+
+    int st = train(run);
+    if (st == 0 && run->o.sample)
+        st = sample_text(&run->trainer, run->o.prompt, run->o.sample,
+                         run->o.temperature, &run->sample);
+    if (st == 0 && first_rank(run))
+        conclude(run);
+    if (st >= 0 && report(run))
+        return -1;
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    struct run run = {.start = clock_now()};
+    int status = EXIT_SUCCESS;
+
+    switch (options_parse(argc, argv, &run.o)) {
+    case OPTIONS_EXIT:
+        return EXIT_SUCCESS;
+    case OPTIONS_BAD:
+        fprintf(stderr, "shunt-train: %s\n", train_error_text());
+        return EXIT_USAGE;
+    case OPTIONS_RUN:
+        break;
+    }
+    enum shunt_status st = shunt_comm_create_env(NULL, &run.team.comm);
+    if (st != SHUNT_OK) {
+        fprintf(stderr, "shunt-train: cannot join the other ranks: %s: %s\n",
+                shunt_strerror(st), shunt_last_error(NULL));
+        options_free(&run.o);
+        return EXIT_FAILURE;
+    }
+    run.team.rank = shunt_comm_rank(run.team.comm);
+    run.team.size = shunt_comm_size(run.team.comm);
+    catch_signals();
+    progress_start(&run.progress, run.o.print_every);
+
+    int done = run_all(&run);
+    if (done >= 0 &&
+        team_check(&run.team, shunt_comm_finish(run.team.comm), "ending"))
+        done = -1;
+    if (done < 0) {
+        if (run.progress.drawn)
+            putchar('\n');
+        fflush(stdout);
+        fprintf(stderr, "shunt-train: rank %d: %s\n", run.team.rank,
+                train_error_text());
+        status = EXIT_FAILURE;
+    } else if (done > 0) {
+        status = EXIT_INTERRUPTED;
+    }
+    trainer_destroy(&run.trainer);
+    shunt_comm_destroy(run.team.comm);
+    metrics_close(&run.metrics);
+    data_free(&run.data);
+    text_free(&run.text);
+    free(run.sample);
+    options_free(&run.o);
+    return status;
+}
