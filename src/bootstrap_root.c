@@ -798,7 +798,8 @@ static bool accept_one(struct root *root)
     c->fd = fd;
     c->rank = -1;
     c->stage = HELLO;
-    c->deadline = shunti_wire_now() + SHUNTI_WIRE_HANDSHAKE_SECONDS;
+    c->deadline = shunti_wire_now() +
+                  fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
     name_peer(c, &addr);
     root->conns[root->nconns++] = c;
     return true;

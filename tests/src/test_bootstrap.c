@@ -330,7 +330,7 @@ Test(bootstrap, a_member_that_sends_too_much)
 {
     int fd = beside_rank_0();
 
-    send_header(fd, SHUNTI_WIRE_GATHER, (uint64_t)1 << 40);
+    send_header(fd, SHUNTI_WIRE_GATHER, SHUNTI_BLOB_MAX + 1);
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 1 sent");
     close(fd);
@@ -392,14 +392,14 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
 
 // -- strangers ----------------------------------------------------------------
 
-#define STRANGERS 400
+#define STRANGERS 400 // more than the root keeps, also of the silent ones
 
 Test(bootstrap, a_flood_of_strangers_changes_nothing)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: shunt\r\n\r\n";
     static int fds[STRANGERS];
     char path[] = "/tmp/shunt-test-log-XXXXXX", text[256];
-    int log = mkstemp(path), refused = 0;
+    int log = mkstemp(path), refused = 0, dropped = 0;
     struct shunt_id id;
     FILE *f;
 
@@ -411,11 +411,11 @@ Test(bootstrap, a_flood_of_strangers_changes_nothing)
     for (int i = 0; i < STRANGERS; i++) {
         fds[i] = dial(&id);
         cr_assert(fds[i] >= 0);
-        if (i % 4 == 1)
+        if (i % 8 == 1)
             say(fds[i], request, strlen(request));
-        else if (i % 4 == 2)
+        else if (i % 8 == 2)
             say(fds[i], "s", 1); // begins well, and then stops
-        else if (i % 4 == 3)
+        else if (i % 8 == 3)
             shutdown(fds[i], SHUT_WR);
     }
     birth_run(ranks, &id, 8, 8, 30);
@@ -426,11 +426,45 @@ Test(bootstrap, a_flood_of_strangers_changes_nothing)
         close(fds[i]);
 
     f = fopen(path, "r");
-    while (f && fgets(text, sizeof(text), f))
+    while (f && fgets(text, sizeof(text), f)) {
         refused += strstr(text, "refused a connection from") != NULL;
+        dropped += strstr(text, "it was the oldest") != NULL;
+    }
     fclose(f);
     unlink(path);
-    cr_assert_geq(refused, STRANGERS / 2, "only %d were logged", refused);
+    cr_assert_geq(refused, STRANGERS / 4, "only %d were logged", refused);
+    cr_assert_gt(dropped, 0, "silent ones are bounded in number");
+}
+
+Test(bootstrap, a_stranger_who_dawdles_is_dropped)
+{
+    double start = shunti_wire_now();
+    struct shunt_id id;
+    int member, stranger;
+    char byte;
+
+    setenv("SHUNT_TIMEOUT", "1", 1);
+    id = new_id();
+    member = join_by_hand(&id, 0, 2, false); // who waits longer than that
+    stranger = dial(&id);
+    cr_assert(stranger >= 0);
+    for (size_t i = 0;; i++) { // a byte now and then
+        struct pollfd p = {.fd = stranger, .events = POLLIN};
+
+        if (i < SHUNTI_WIRE_MAGIC_BYTES)
+            say(stranger, SHUNTI_WIRE_MAGIC + i, 1);
+        if (poll(&p, 1, 200) > 0)
+            break;
+        cr_assert_lt(shunti_wire_now() - start, 20);
+    }
+    cr_assert_leq(recv(stranger, &byte, 1, 0), 0, "it was told something");
+    close(stranger);
+    ranks[0] = (struct birth_rank){.id = id, .nranks = 2, .rank = 0,
+                                   .timeout = 5, .gathers = 1};
+    birth_start(&ranks[0]); // the root is still there, and judges
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
+    close(member);
 }
 
 Test(bootstrap, a_wrong_secret_is_refused)
