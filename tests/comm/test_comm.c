@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Communicators from birth to death; rank_comm.c is what the ranks do. */
 #include <signal.h>
+#include <stdio.h>
 
 #include <criterion/criterion.h>
 
