@@ -452,7 +452,7 @@ Test(bootstrap, a_stranger_who_dawdles_is_dropped)
         struct pollfd p = {.fd = stranger, .events = POLLIN};
 
         if (i < SHUNTI_WIRE_MAGIC_BYTES)
-            say(stranger, SHUNTI_WIRE_MAGIC + i, 1);
+            say(stranger, &SHUNTI_WIRE_MAGIC[i], 1);
         if (poll(&p, 1, 200) > 0)
             break;
         cr_assert_lt(shunti_wire_now() - start, 20);
