@@ -603,13 +603,6 @@ failed:
     return -1;
 }
 
-static double root_timeout(void)
-{
-    double seconds = shunti_env_number("SHUNT_TIMEOUT");
-
-    return seconds > 0 ? seconds : 120;
-}
-
 static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
 {
     char where[64];
@@ -623,7 +616,7 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
                            error == EADDRINUSE
                                ? "; set SHUNT_PORT to a free port, on all ranks"
                                : "; set SHUNT_HOST to an address of this host");
-    rc = shunti_root_start(fd, parts, root_timeout());
+    rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"));
     if (rc) {
         close(fd);
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
@@ -636,7 +629,7 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
 
 enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
 {
-    double timeout = root_timeout();
+    double timeout = shunti_env_number("SHUNT_TIMEOUT");
     struct shunti_id_parts parts;
     enum shunt_status st = shunti_id_unpack(id, &parts);
 

@@ -28,7 +28,7 @@ static const struct shunti_env_row rows[] = {
      "each rank; %r is the rank, %p the process id.",
      false},
     /* How ranks meet. */
-    {"SHUNT_TIMEOUT", SHUNTI_ENV_NUMBER, "120", NULL,
+    {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
      "Seconds to wait for a rank that neither arrives nor is known to be gone, "
      "before a call fails.",
      false},
@@ -82,6 +82,9 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes from which memory that is no window is read out of the other "
      "process instead of being staged.", false},
+    {"SHUNT_ALLREDUCE_DIRECT", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes up to which allreduce sends every rank's vector to every rank; "
+     "larger ones are reduced in segments, one by each rank.", false},
 };
 
 const struct shunti_env_row *shunti_env_rows(size_t *count)
@@ -213,6 +216,8 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
         return !strcmp(text, "auto") || shunti_parse_size(text, &bytes);
     case SHUNTI_ENV_NUMBER:
         return !strcmp(text, "auto") || parse_number(text, &number);
+    case SHUNTI_ENV_SECONDS:
+        return parse_number(text, &number) && number > 0;
     }
     return false;
 }
@@ -230,6 +235,8 @@ static const char *what_it_is(const struct shunti_env_row *row)
         return "bytes (64k, 1m), or auto";
     case SHUNTI_ENV_NUMBER:
         return "a number, not negative, or auto";
+    case SHUNTI_ENV_SECONDS:
+        return "a number of seconds, more than 0";
     }
     return "";
 }
@@ -287,7 +294,10 @@ size_t shunti_env_size(const char *name)
 
 double shunti_env_number(const char *name)
 {
-    const char *text = value_of(name, SHUNTI_ENV_NUMBER);
+    const struct shunti_env_row *row = find(name);
+    bool seconds = row && row->type == SHUNTI_ENV_SECONDS;
+    const char *text =
+        value_of(name, seconds ? SHUNTI_ENV_SECONDS : SHUNTI_ENV_NUMBER);
     double value;
 
     if (!text || !parse_number(text, &value))

@@ -20,7 +20,8 @@ enum shunti_env_type {
     SHUNTI_ENV_CHOICE, /* one of the words in `choices` */
     SHUNTI_ENV_BOOL,   /* 1/0, yes/no, on/off, true/false */
     SHUNTI_ENV_SIZE,   /* bytes, with k, m, g (powers of 1024), or "auto" */
-    SHUNTI_ENV_NUMBER, /* a number >= 0, or "auto" */
+    SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
+    SHUNTI_ENV_SECONDS, /* a number > 0 */
 };
 
 struct shunti_env_row {
@@ -48,7 +49,7 @@ const char *shunti_env_choice(const char *name);
 bool shunti_env_bool(const char *name);
 /* Bytes; SHUNTI_ENV_AUTO for "auto". */
 size_t shunti_env_size(const char *name);
-/* Negative for "auto". */
+/* Of NUMBER and SECONDS. Negative for "auto"; seconds are more than 0. */
 double shunti_env_number(const char *name);
 
 /* Set to something, of any type; for telling a default from a wish. */

@@ -78,7 +78,7 @@ static const char *type_name(enum shunti_env_type type)
     static const char *const names[] = {
         [SHUNTI_ENV_STRING] = "text",  [SHUNTI_ENV_CHOICE] = "choice",
         [SHUNTI_ENV_BOOL] = "yes/no",  [SHUNTI_ENV_SIZE] = "bytes",
-        [SHUNTI_ENV_NUMBER] = "number",
+        [SHUNTI_ENV_NUMBER] = "number", [SHUNTI_ENV_SECONDS] = "seconds",
     };
 
     return names[type];

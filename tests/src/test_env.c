@@ -98,6 +98,10 @@ Test(env, nonsense_is_a_warning_and_the_default)
     cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "caller");
+    setenv("SHUNT_TIMEOUT", "0", 1); // would end every wait at once
+    cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
+    setenv("SHUNT_TIMEOUT", "auto", 1);
+    cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     logged();
     cr_assert(strstr(text, "SHUNT_EAGER='lots'"), "%s", text);
     cr_assert(strstr(text, "SHUNT_TIMEOUT='-3'"), "%s", text);
