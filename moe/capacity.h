@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Capacity: how many assignments of one source rank an expert takes, and which
+ * are dropped when there are more (GShard, 2006.16668; Switch Transformers,
+ * 2101.03961). By source rank, so that nobody has to be asked.
+ */
+#ifndef SHUNTI_CAPACITY_H
+#define SHUNTI_CAPACITY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/moe.h>
+
+/* ceil(factor * tokens * topk / experts), computed in f64 from left to right;
+ * SIZE_MAX if factor is 0 (dropless). */
+size_t shunti_capacity(double factor, size_t tokens, int topk, int experts);
+
+/*
+ * Set the expert of each assignment over capacity to -1.
+ *
+ * expert   (n) in/out; -1: none.
+ * weight   (n), or NULL: all alike. A NaN counts as the smallest.
+ * count    (experts) out: assignments kept.
+ *
+ * Errors: SHUNT_ERR_MEMORY.
+ */
+enum shunt_status shunti_capacity_apply(int32_t *expert, const float *weight,
+                                        size_t n, int experts,
+                                        size_t capacity,
+                                        enum shunt_moe_drop drop,
+                                        uint32_t *count);
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Combine and its gradient, which is a dispatch with weights. */
+#include "plan.h"
+#include "packed.h"
+#include "pull.h"
+#include "push.h"
+
+static const struct shunti_moe_call combine_call = {
+    "moe_combine", SHUNTI_KIND_MOE_COMBINE, 1};
+static const struct shunti_moe_call combine_backward_call = {
+    "moe_combine_backward", SHUNTI_KIND_MOE_COMBINE_BACKWARD, 2};
+
+static bool weighted(const struct shunti_plan *plan)
+{
+    return plan->moe->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+}
+
+static enum shunt_status combine(struct shunt_moe_plan *handle,
+                                 const void *out, const void *bias, void *y,
+                                 struct shunt_request **request)
+{
+    const struct shunti_moe_call *call = &combine_call;
+    enum shunt_status st;
+    struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
+
+    if (!plan)
+        return st;
+    st = shunti_moe_call_check_tokens(call, plan, "out", out, "y", y);
+    if (st)
+        return st;
+    if (!plan->moe->mapped)
+        return shunti_packed_start(call, plan,
+                                   &(struct shunti_packed){
+                                       .back = out,
+                                       .bias = bias,
+                                       .sum = y,
+                                       .sum_weighted = weighted(plan),
+                                   },
+                                   request);
+    return shunti_pull_start(call, plan,
+                             &(struct shunti_pull){
+                                 .src = out,
+                                 .staging = SHUNT_MOE_OUT,
+                                 .bias = bias,
+                                 .dst = y,
+                                 .weighted = weighted(plan),
+                             },
+                             request);
+}
+
+enum shunt_status shunt_moe_combine(struct shunt_moe_plan *plan,
+                                    const void *out, const void *bias, void *y)
+{
+    return combine(plan, out, bias, y, NULL);
+}
+
+enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
+                                          const void *out, const void *bias,
+                                          void *y,
+                                          struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&combine_call, plan);
+    *request = NULL;
+    return combine(plan, out, bias, y, request);
+}
+
+static enum shunt_status
+combine_backward(struct shunt_moe_plan *handle, const void *dy,
+                 const void *out, void *dout, size_t max_rows, float *dweight,
+                 struct shunt_request **request)
+{
+    const struct shunti_moe_call *call = &combine_backward_call;
+    enum shunt_status st;
+    struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
+
+    if (!plan)
+        return st;
+    st = shunti_moe_call_check_rows(call, plan, "dout", dout, max_rows, "dy", dy);
+    if (st)
+        return st;
+    if (dweight && !out && plan->total)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                  "out is NULL, and dweight is wanted");
+    if (!plan->moe->mapped)
+        return shunti_packed_start(call, plan,
+                                   &(struct shunti_packed){
+                                       .out = dy,
+                                       .placed = dout,
+                                       .weighted = weighted(plan),
+                                       .back = out,
+                                       .dy = dy,
+                                       .dweight = dweight,
+                                   },
+                                   request);
+    return shunti_push_start(call, plan,
+                             &(struct shunti_push){
+                                 .src = dy,
+                                 .dst = dout,
+                                 .landing = SHUNT_MOE_DOUT,
+                                 .weighted = weighted(plan),
+                                 .out = dweight ? out : NULL,
+                                 .dweight = dweight,
+                             },
+                             request);
+}
+
+enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,
+                                             const void *dy, const void *out,
+                                             void *dout, size_t max_rows,
+                                             float *dweight)
+{
+    return combine_backward(plan, dy, out, dout, max_rows, dweight, NULL);
+}
+
+enum shunt_status
+shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
+                                 const void *out, void *dout, size_t max_rows,
+                                 float *dweight,
+                                 struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&combine_backward_call, plan);
+    *request = NULL;
+    return combine_backward(plan, dy, out, dout, max_rows, dweight, request);
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Exchanges: their configuration, and that all ranks mean the same by it.
+ *
+ * Every rank joins one all-gather of what it was called with, also if that is
+ * wrong, so that each knows at once of all.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm.h"
+#include "dtype.h"
+#include "error.h"
+#include "plan.h"
+#include "rows.h"
+
+/* Limits that keep every index in its type. */
+#define EXPERTS_MAX (1 << 20)
+#define TOPK_MAX 4096
+#define PLANS_MAX SHUNTI_PLANS_MAX
+
+/* --- what is compared --------------------------------------------------------- */
+
+enum {
+    FIELD_CALL, /* create or set_placement, and how many of the latter */
+    FIELD_HIDDEN,
+    FIELD_DTYPE,
+    FIELD_EXPERTS,
+    FIELD_TOPK,
+    FIELD_MAX_TOKENS,
+    FIELD_WEIGHTS,
+    FIELD_WIRE,
+    FIELD_PLACEMENT,
+    FIELD_REPLICAS,
+    FIELD_ROW_ALIGN,
+    FIELD_PLANS,
+    FIELD_CAPACITY,
+    FIELD_DROP,
+    FIELD_PAD,
+    FIELD_TREE,
+    FIELDS,
+};
+
+static const char *const field_names[FIELDS] = {
+    "call order",      "hidden",           "dtype",
+    "experts",         "topk",             "max_tokens",
+    "weights",         "wire",             "placement (hash)",
+    "replicas (hash)", "row_align",        "plans_in_flight",
+    "capacity_factor", "drop",             "pad_to_capacity",
+    "tree_ranks",
+};
+
+struct terms {
+    int64_t status;
+    char why[192];
+    uint64_t field[FIELDS];
+};
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ at[i]) * 0x100000001b3;
+    return h;
+}
+
+static void describe(struct terms *terms, const struct shunt_moe_config *c,
+                     const int32_t *placement,
+                     const struct shunt_moe_replica *replicas,
+                     size_t nreplicas)
+{
+    uint64_t *f = terms->field;
+    uint64_t h;
+
+    f[FIELD_HIDDEN] = c->hidden;
+    f[FIELD_DTYPE] = c->dtype;
+    f[FIELD_EXPERTS] = (uint64_t)c->experts;
+    f[FIELD_TOPK] = (uint64_t)c->topk;
+    f[FIELD_MAX_TOKENS] = c->max_tokens;
+    f[FIELD_WEIGHTS] = c->weights;
+    f[FIELD_WIRE] = c->wire;
+    f[FIELD_ROW_ALIGN] = c->row_align;
+    f[FIELD_PLANS] = (uint64_t)c->plans_in_flight;
+    memcpy(&f[FIELD_CAPACITY], &c->capacity_factor, 8);
+    f[FIELD_DROP] = c->drop;
+    f[FIELD_PAD] = c->pad_to_capacity != 0;
+    f[FIELD_TREE] = (uint64_t)c->tree_ranks;
+    h = 0xcbf29ce484222325;
+    f[FIELD_PLACEMENT] =
+        placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
+    f[FIELD_REPLICAS] = nreplicas;
+    for (size_t i = 0; i < nreplicas; i++) {
+        int32_t pair[2] = {replicas[i].expert, replicas[i].rank};
+
+        h = hash(h, pair, sizeof(pair));
+        f[FIELD_REPLICAS] = h;
+    }
+}
+
+static void print_field(char *text, size_t len, int field, uint64_t value)
+{
+    double number;
+
+    if (field == FIELD_CAPACITY) {
+        memcpy(&number, &value, 8);
+        snprintf(text, len, "%g", number);
+    } else if (field == FIELD_DTYPE) {
+        snprintf(text, len, "%s", shunti_dtype_name((enum shunt_dtype)value));
+    } else if (field == FIELD_PLACEMENT || field == FIELD_REPLICAS) {
+        snprintf(text, len, value ? "%llx" : "none",
+                 (unsigned long long)value);
+    } else {
+        snprintf(text, len, "%llu", (unsigned long long)value);
+    }
+}
+
+/* Exchange, compare, and say what is wrong with whom. */
+static enum shunt_status agree(struct shunt_comm *comm, const char *call,
+                               struct terms *mine)
+{
+    int nranks = shunt_comm_size(comm);
+    struct terms *all = malloc((size_t)nranks * sizeof(*all));
+    enum shunt_status st;
+
+    if (!all) {
+        enum shunt_status refused;
+
+        /* The others are told in place of the all-gather. */
+        shunti_comm_enter(comm);
+        refused = shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "%s: no memory", call);
+        shunti_comm_leave(comm);
+        return refused;
+    }
+    st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
+    if (!st && mine->status)
+        st = shunti_fail(comm, (enum shunt_status)mine->status, "%s: %s", call,
+                         mine->why);
+    for (int r = 0; r < nranks && !st; r++)
+        if (all[r].status)
+            st = shunti_fail(comm, SHUNT_ERR_REMOTE,
+                             "%s: rank %d's call failed there: %.*s", call, r,
+                             (int)sizeof(all[r].why), all[r].why);
+    for (int r = 0; r < nranks && !st; r++)
+        for (int f = 0; f < FIELDS && !st; f++) {
+            char theirs[32], ours[32];
+
+            if (all[r].field[f] == mine->field[f])
+                continue;
+            print_field(theirs, sizeof(theirs), f, all[r].field[f]);
+            print_field(ours, sizeof(ours), f, mine->field[f]);
+            st = shunti_fail(comm, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d has %s %s, this rank %s", call, r,
+                             field_names[f], theirs, ours);
+        }
+    free(all);
+    return st;
+}
+
+/* --- checks ------------------------------------------------------------------- */
+
+static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
+{
+    size_t all;
+
+    return __builtin_mul_overflow(tokens, topk, &all) ||
+                   __builtin_mul_overflow(all, bytes, &all) ||
+                   all > SIZE_MAX / 16
+               ? SHUNT_ERR_INVALID
+               : SHUNT_OK;
+}
+
+/* Every field by itself; fills in the defaults. */
+static enum shunt_status check(struct shunt_moe_config *c, int nranks,
+                               char *why, size_t len)
+{
+#define REFUSE(...) \
+    do { \
+        snprintf(why, len, __VA_ARGS__); \
+        return SHUNT_ERR_INVALID; \
+    } while (0)
+    if (c->dtype != SHUNT_F32 && c->dtype != SHUNT_BF16)
+        REFUSE("dtype is %s; rows are f32 or bf16",
+               shunti_dtype_name(c->dtype));
+    if (c->hidden < 1 || c->hidden > SIZE_MAX / 64)
+        REFUSE("hidden is %zu; it must be at least 1", c->hidden);
+    if (c->experts < 1 || c->experts > EXPERTS_MAX)
+        REFUSE("experts is %d; it must be 1 to %d", c->experts, EXPERTS_MAX);
+    if (c->topk < 1 || c->topk > TOPK_MAX)
+        REFUSE("topk is %d; it must be 1 to %d", c->topk, TOPK_MAX);
+    if (check_memory(c->max_tokens, (size_t)c->topk,
+                     c->hidden * shunt_dtype_size(c->dtype)))
+        REFUSE("max_tokens is %zu: their rows do not fit in memory",
+               c->max_tokens);
+    if (c->weights != SHUNT_MOE_APPLY_WEIGHTS &&
+        c->weights != SHUNT_MOE_PLAIN_SUM)
+        REFUSE("weights is %d; say SHUNT_MOE_APPLY_WEIGHTS or "
+               "SHUNT_MOE_PLAIN_SUM",
+               (int)c->weights);
+    if (c->wire != SHUNT_MOE_WIRE_PAYLOAD && c->wire != SHUNT_MOE_WIRE_FP8)
+        REFUSE("wire is %d, no enum shunt_moe_wire", (int)c->wire);
+    if (c->drop != SHUNT_MOE_DROP_POSITION && c->drop != SHUNT_MOE_DROP_WEIGHT)
+        REFUSE("drop is %d, no enum shunt_moe_drop", (int)c->drop);
+    if (!(c->capacity_factor >= 0) || isinf(c->capacity_factor))
+        REFUSE("capacity_factor is %g; it must be 0 (dropless) or more",
+               c->capacity_factor);
+    if (c->pad_to_capacity && c->capacity_factor == 0)
+        REFUSE("pad_to_capacity without a capacity_factor");
+    if (c->row_align > UINT32_MAX)
+        REFUSE("row_align is %zu; it must be less than 2^32", c->row_align);
+    if (c->plans_in_flight != 0 &&
+        (c->plans_in_flight < 2 || c->plans_in_flight > PLANS_MAX))
+        REFUSE("plans_in_flight is %d; it must be 2 to %d",
+               c->plans_in_flight, PLANS_MAX);
+    if (c->tree_ranks < 0 || c->tree_ranks % nranks)
+        REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks",
+               c->tree_ranks, nranks);
+#undef REFUSE
+    if (!c->row_align)
+        c->row_align = 1;
+    if (!c->plans_in_flight)
+        c->plans_in_flight = 4;
+    return SHUNT_OK;
+}
+
+/* The fields that the caller's struct has; the rest are defaults. */
+static enum shunt_status read_config(struct shunt_moe_config *c,
+                                     const struct shunt_moe_config *from,
+                                     char *why, size_t len)
+{
+    static const struct shunt_moe_config init = SHUNT_MOE_CONFIG_INIT;
+    size_t least = offsetof(struct shunt_moe_config, weights) +
+                   sizeof(from->weights);
+
+    *c = init;
+    if (!from) {
+        snprintf(why, len, "config is NULL");
+        return SHUNT_ERR_INVALID;
+    }
+    if (from->size < least) {
+        snprintf(why, len,
+                 "config->size is %zu: fill it with SHUNT_MOE_CONFIG_INIT",
+                 from->size);
+        return SHUNT_ERR_INVALID;
+    }
+    for (size_t i = sizeof(*c); i < from->size; i++)
+        if (((const unsigned char *)from)[i]) {
+            snprintf(why, len,
+                     "config has a field (at byte %zu) that this version "
+                     "does not know: update the library",
+                     i);
+            return SHUNT_ERR_INVALID;
+        }
+    memcpy(c, from, from->size < sizeof(*c) ? from->size : sizeof(*c));
+    return SHUNT_OK;
+}
+
+/* --- create, destroy ----------------------------------------------------------- */
+
+static void free_moe(struct shunt_moe *moe)
+{
+    for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
+        shunti_plan_finish(&moe->plans[i]);
+    if (moe->spare)
+        shunti_plan_finish(moe->spare);
+    free(moe->spare);
+    free(moe->plans);
+    free(moe->records);
+    free(moe->expert);
+    free(moe->next);
+    free(moe->node);
+    shunti_placement_finish(&moe->placement);
+    free(moe);
+}
+
+void shunti_moe_unuse(struct shunt_moe *moe)
+{
+    moe->users--;
+    if (moe->destroyed && moe->users == 0)
+        free_moe(moe);
+}
+
+/* All of it but the placement. */
+static struct shunt_moe *allocate(struct shunt_comm *comm,
+                                  const struct shunt_moe_config *c)
+{
+    struct shunt_moe *moe = calloc(1, sizeof(*moe));
+    size_t nranks = (size_t)shunt_comm_size(comm);
+
+    if (!moe)
+        return NULL;
+    moe->comm = comm;
+    moe->rank = shunt_comm_rank(comm);
+    moe->nranks = (int)nranks;
+    moe->config = *c;
+    moe->config.placement = NULL;
+    moe->config.replicas = NULL;
+    moe->config.nreplicas = 0;
+    moe->element = shunt_dtype_size(c->dtype);
+    moe->row_bytes = c->hidden * moe->element;
+    moe->rows = shunti_rows(c->dtype);
+    moe->mapped = shunti_comm_all_mapped(comm);
+    moe->node = malloc(nranks * sizeof(*moe->node));
+    moe->next = malloc((size_t)c->experts * sizeof(*moe->next));
+    moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
+    moe->spare = calloc(1, sizeof(*moe->spare));
+    if (!moe->node || !moe->next || !moe->plans || !moe->spare)
+        goto fail;
+    for (size_t r = 0; r < nranks; r++)
+        moe->node[r] = shunt_comm_node(comm, (int)r);
+    moe->spare->moe = moe;
+    for (int i = 0; i < c->plans_in_flight; i++) {
+        moe->plans[i].moe = moe;
+        if (shunti_handles_init(&moe->plans[i]))
+            goto fail;
+    }
+    return moe;
+fail:
+    free_moe(moe);
+    return NULL;
+}
+
+enum shunt_status shunt_moe_create(struct shunt_comm *comm,
+                                   const struct shunt_moe_config *config,
+                                   struct shunt_moe **out)
+{
+    struct terms terms = {0};
+    struct shunt_moe_config c;
+    struct shunt_moe *moe = NULL;
+    enum shunt_status st;
+
+    if (out)
+        *out = NULL;
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_create: comm is NULL");
+    st = read_config(&c, config, terms.why, sizeof(terms.why));
+    if (!st)
+        st = check(&c, shunt_comm_size(comm), terms.why, sizeof(terms.why));
+    if (!st && !out) {
+        snprintf(terms.why, sizeof(terms.why), "moe is NULL");
+        st = SHUNT_ERR_INVALID;
+    }
+    if (!st) {
+        moe = allocate(comm, &c);
+        st = moe ? SHUNT_OK : SHUNT_ERR_MEMORY;
+        if (st)
+            snprintf(terms.why, sizeof(terms.why),
+                     "no memory for %d plans of %zu tokens", c.plans_in_flight,
+                     c.max_tokens);
+    }
+    if (!st)
+        st = shunti_placement_init(&moe->placement, moe->nranks, c.experts,
+                                   c.placement, c.replicas, c.nreplicas,
+                                   moe->node, terms.why, sizeof(terms.why));
+    if (!st)
+        describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
+    terms.status = st;
+    /* The number of the all-gather to come: alike on all ranks, and another
+     * for each exchange. */
+    if (moe)
+        moe->serial = comm->next_seq;
+    st = agree(comm, "moe_create", &terms);
+    if (st) {
+        if (moe)
+            free_moe(moe);
+        return st;
+    }
+    *out = moe;
+    return SHUNT_OK;
+}
+
+void shunt_moe_destroy(struct shunt_moe *moe)
+{
+    struct shunt_comm *comm;
+
+    if (!moe)
+        return;
+    comm = moe->comm;
+    shunti_comm_enter(comm);
+    moe->destroyed = true;
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        struct shunti_plan *plan = &moe->plans[i];
+
+        plan->handle = NULL;
+        /* The window belongs to all ranks and stays until the communicator
+         * goes; its pages need not. */
+        if (plan->at.window && plan->at.window->addr && !plan->at.users)
+            (void)madvise(plan->at.window->addr, plan->at.window->bytes,
+                          MADV_REMOVE);
+    }
+    if (!moe->users)
+        free_moe(moe);
+    shunti_comm_leave(comm);
+}
+
+enum shunt_status
+shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
+                        const struct shunt_moe_replica *replicas,
+                        size_t nreplicas)
+{
+    struct terms terms = {0};
+    struct shunti_placement fresh;
+    enum shunt_status st;
+
+    if (!moe)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "moe_set_placement: moe is NULL");
+    st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
+                               placement, replicas, nreplicas, moe->node,
+                               terms.why, sizeof(terms.why));
+    for (int i = 0; i < moe->config.plans_in_flight && !st; i++)
+        if (moe->plans[i].handle || moe->plans[i].at.users) {
+            snprintf(terms.why, sizeof(terms.why),
+                     "a plan exists: destroy it first");
+            st = SHUNT_ERR_BUSY;
+        }
+    if (!st)
+        describe(&terms, &moe->config, placement, replicas, nreplicas);
+    terms.status = st;
+    terms.field[FIELD_CALL] = moe->serial << 32 | (++moe->placements & 0xffffffff);
+    st = agree(moe->comm, "moe_set_placement", &terms);
+    if (st) {
+        shunti_placement_finish(&fresh);
+        return st;
+    }
+    shunti_placement_finish(&moe->placement);
+    moe->placement = fresh;
+    return SHUNT_OK;
+}

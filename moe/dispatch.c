@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Dispatch and its gradient, which is a combine without weights. */
+#include "plan.h"
+#include "packed.h"
+#include "pull.h"
+#include "push.h"
+
+static const struct shunti_moe_call dispatch_call = {
+    "moe_dispatch", SHUNTI_KIND_MOE_DISPATCH, 1};
+static const struct shunti_moe_call dispatch_backward_call = {
+    "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD, 1};
+
+static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
+                                  void *rows, size_t max_rows,
+                                  struct shunt_request **request)
+{
+    const struct shunti_moe_call *call = &dispatch_call;
+    enum shunt_status st;
+    struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
+    bool fp8;
+
+    if (!plan)
+        return st;
+    st = shunti_moe_call_check_rows(call, plan, "rows", rows, max_rows, "x", x);
+    if (st)
+        return st;
+    fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8;
+    if (!plan->moe->mapped)
+        return shunti_packed_start(call, plan,
+                                   &(struct shunti_packed){
+                                       .out = x, .placed = rows, .fp8 = fp8},
+                                   request);
+    return shunti_push_start(call, plan,
+                             &(struct shunti_push){
+                                 .src = x,
+                                 .dst = rows,
+                                 .landing = SHUNT_MOE_ROWS,
+                                 .fp8 = fp8,
+                             },
+                             request);
+}
+
+enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan,
+                                     const void *x, void *rows,
+                                     size_t max_rows)
+{
+    return dispatch(plan, x, rows, max_rows, NULL);
+}
+
+enum shunt_status shunt_moe_dispatch_start(struct shunt_moe_plan *plan,
+                                           const void *x, void *rows,
+                                           size_t max_rows,
+                                           struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&dispatch_call, plan);
+    *request = NULL;
+    return dispatch(plan, x, rows, max_rows, request);
+}
+
+static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
+                                           const void *drows, void *dx,
+                                           struct shunt_request **request)
+{
+    const struct shunti_moe_call *call = &dispatch_backward_call;
+    enum shunt_status st;
+    struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
+
+    if (!plan)
+        return st;
+    st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
+    if (st)
+        return st;
+    if (!plan->moe->mapped)
+        return shunti_packed_start(
+            call, plan, &(struct shunti_packed){.back = drows, .sum = dx},
+            request);
+    return shunti_pull_start(call, plan,
+                             &(struct shunti_pull){
+                                 .src = drows,
+                                 .staging = SHUNT_MOE_DROWS,
+                                 .dst = dx,
+                             },
+                             request);
+}
+
+enum shunt_status shunt_moe_dispatch_backward(struct shunt_moe_plan *plan,
+                                              const void *drows, void *dx)
+{
+    return dispatch_backward(plan, drows, dx, NULL);
+}
+
+enum shunt_status
+shunt_moe_dispatch_backward_start(struct shunt_moe_plan *plan,
+                                  const void *drows, void *dx,
+                                  struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&dispatch_backward_call, plan);
+    *request = NULL;
+    return dispatch_backward(plan, drows, dx, request);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What dispatch, combine and their gradients begin with; see plan.h. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "comm.h"
+#include "error.h"
+#include "plan.h"
+
+uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
+                               const struct shunti_plan *plan)
+{
+    return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0,
+                            plan->serial);
+}
+
+enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
+                                     struct shunti_plan *plan,
+                                     enum shunt_status status,
+                                     const char *format, ...)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+    char text[320];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    shunti_comm_enter(comm);
+    /* As many operations as the others make of it. */
+    for (int i = 0; i < call->packs && !plan->moe->mapped; i++)
+        (void)shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
+            status, "%s: %s", call->name, text);
+    status = shunti_request_refuse(comm, shunti_moe_call_signature(call, plan),
+                                   status, "%s: %s", call->name, text);
+    shunti_comm_leave(comm);
+    return status;
+}
+
+struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
+                                     const struct shunt_moe_plan *handle,
+                                     enum shunt_status *status)
+{
+    struct shunti_plan *plan;
+
+    if (!handle) {
+        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is NULL",
+                              call->name);
+        return NULL;
+    }
+    plan = shunti_handle_place(handle);
+    if (plan->handle == handle)
+        return plan;
+    *status = shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                 "the plan has been destroyed");
+    return NULL;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b,
+                    size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+static enum shunt_status check_memory(const struct shunti_moe_call *call,
+                                      struct shunti_plan *plan,
+                                      const char *rows_name, const void *rows,
+                                      const char *tokens_name,
+                                      const void *tokens)
+{
+    size_t rows_bytes = plan->total * plan->moe->row_bytes;
+    size_t tokens_bytes = plan->tokens * plan->moe->row_bytes;
+
+    if (plan->total && !rows)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                  "%s is NULL with %zu rows", rows_name,
+                                  plan->total);
+    if (plan->tokens && !tokens)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                  "%s is NULL with %zu tokens", tokens_name,
+                                  plan->tokens);
+    if (overlap(rows, rows_bytes, tokens, tokens_bytes))
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                  "%s and %s overlap", rows_name, tokens_name);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
+                                         struct shunti_plan *plan,
+                                         const char *rows_name, void *rows,
+                                         size_t max_rows,
+                                         const char *tokens_name,
+                                         const void *tokens)
+{
+    if (max_rows < plan->total)
+        return shunti_fail(plan->moe->comm, SHUNT_ERR_OVERFLOW,
+                           "%s: %s holds %zu rows, and %zu come: call again "
+                           "with that many",
+                           call->name, rows_name, max_rows, plan->total);
+    return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
+}
+
+enum shunt_status shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
+                                           struct shunti_plan *plan,
+                                           const char *rows_name,
+                                           const void *rows,
+                                           const char *tokens_name,
+                                           void *tokens)
+{
+    return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
+}
+
+enum shunt_status
+shunti_moe_call_no_request(const struct shunti_moe_call *call,
+                       const struct shunt_moe_plan *handle)
+{
+    enum shunt_status st;
+    struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
+
+    return plan ? shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                     "request is NULL")
+                : st;
+}
+
+bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
+                    size_t bytes, struct shunti_spot *spot)
+{
+    const struct shunti_window *window;
+
+    spot->window = SHUNTI_NOWHERE;
+    spot->offset = 0;
+    if (!bytes)
+        return true;
+    window = shunti_window_find(comm, ptr, bytes);
+    if (!window)
+        return false;
+    spot->window = window->id;
+    spot->offset = (uint64_t)((const unsigned char *)ptr - window->addr);
+    return true;
+}
+
+unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
+                               const struct shunti_spot *spot)
+{
+    const struct shunti_window *window =
+        shunti_window_by_id(comm, spot->window);
+    unsigned char *map = window ? window->peers[peer].map : NULL;
+
+    return map && spot->offset < window->peers[peer].bytes
+               ? map + spot->offset
+               : NULL;
+}

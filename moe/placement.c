@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where experts live; see placement.h. */
+#include "placement.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum shunt_status check(int ranks, int experts, const int32_t *home,
+                               const struct shunt_moe_replica *replicas,
+                               size_t nreplicas, char *why, size_t why_len)
+{
+    if (home)
+        for (int e = 0; e < experts; e++)
+            if (home[e] < 0 || home[e] >= ranks) {
+                snprintf(why, why_len,
+                         "placement[%d] is %d, and ranks are 0 to %d", e,
+                         (int)home[e], ranks - 1);
+                return SHUNT_ERR_INVALID;
+            }
+    if (nreplicas && !replicas) {
+        snprintf(why, why_len, "replicas is NULL, nreplicas is %zu",
+                 nreplicas);
+        return SHUNT_ERR_INVALID;
+    }
+    for (size_t i = 0; i < nreplicas; i++)
+        if (replicas[i].expert < 0 || replicas[i].expert >= experts ||
+            replicas[i].rank < 0 || replicas[i].rank >= ranks) {
+            snprintf(why, why_len,
+                     "replicas[%zu] puts expert %d on rank %d; there are %d "
+                     "experts and %d ranks",
+                     i, (int)replicas[i].expert, (int)replicas[i].rank,
+                     experts, ranks);
+            return SHUNT_ERR_INVALID;
+        }
+    return SHUNT_OK;
+}
+
+/* For every source the copy it uses. has: (experts, ranks). */
+static void choose(struct shunti_placement *p, const bool *has,
+                   const int *node)
+{
+    for (int e = 0; e < p->experts; e++) {
+        const bool *on = has + (size_t)e * (size_t)p->ranks;
+
+        for (int s = 0; s < p->ranks; s++) {
+            int near = 0, all = 0, turn, chosen = s;
+
+            for (int r = 0; r < p->ranks; r++) {
+                all += on[r];
+                near += on[r] && node[r] == node[s];
+            }
+            turn = near ? s % near : s % all;
+            if (!on[s])
+                for (int r = 0; r < p->ranks; r++)
+                    if (on[r] && (!near || node[r] == node[s]) &&
+                        turn-- == 0) {
+                        chosen = r;
+                        break;
+                    }
+            p->target[(size_t)s * (size_t)p->experts + (size_t)e] = chosen;
+        }
+    }
+}
+
+enum shunt_status
+shunti_placement_init(struct shunti_placement *p, int ranks, int experts,
+                      const int32_t *home,
+                      const struct shunt_moe_replica *replicas,
+                      size_t nreplicas, const int *node, char *why,
+                      size_t why_len)
+{
+    size_t nr = (size_t)ranks, ne = (size_t)experts, copies = ne, at = 0;
+    enum shunt_status st;
+    bool *has;
+
+    memset(p, 0, sizeof(*p));
+    st = check(ranks, experts, home, replicas, nreplicas, why, why_len);
+    if (st)
+        return st;
+    p->ranks = ranks;
+    p->experts = experts;
+    has = calloc(ne * nr, sizeof(*has));
+    p->target = malloc(nr * ne * sizeof(*p->target));
+    p->first = malloc((nr + 1) * sizeof(*p->first));
+    p->local = malloc((ne + nreplicas) * sizeof(*p->local));
+    st = SHUNT_ERR_MEMORY;
+    snprintf(why, why_len, "no memory for a placement of %d experts", experts);
+    if (!has || !p->target || !p->first || !p->local)
+        goto out;
+
+    for (size_t e = 0; e < ne; e++)
+        has[e * nr + (home ? (size_t)home[e] : e * nr / ne)] = true;
+    for (size_t i = 0; i < nreplicas; i++) {
+        bool *on = &has[(size_t)replicas[i].expert * nr +
+                        (size_t)replicas[i].rank];
+
+        if (*on) {
+            snprintf(why, why_len,
+                     "replicas[%zu]: rank %d has expert %d already", i,
+                     (int)replicas[i].rank, (int)replicas[i].expert);
+            st = SHUNT_ERR_INVALID;
+            goto out;
+        }
+        *on = true;
+        copies++;
+    }
+    for (size_t r = 0; r < nr; r++) {
+        p->first[r] = at;
+        for (size_t e = 0; e < ne; e++)
+            if (has[e * nr + r])
+                p->local[at++] = (int32_t)e;
+    }
+    p->first[nr] = at;
+    choose(p, has, node);
+    st = at == copies ? SHUNT_OK : SHUNT_ERR_INVALID;
+out:
+    free(has);
+    if (st)
+        shunti_placement_finish(p);
+    return st;
+}
+
+void shunti_placement_finish(struct shunti_placement *p)
+{
+    free(p->target);
+    free(p->first);
+    free(p->local);
+    memset(p, 0, sizeof(*p));
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where experts live: any map of experts to ranks, and further copies.
+ *
+ * With copies, each source rank sends all its rows for an expert to one of
+ * them: its own, else one on its node, else any; of several it takes the one
+ * whose index is its rank modulo their number. So who computes what is a
+ * function of (source, expert), and counts by (source, expert) say everything.
+ */
+#ifndef SHUNTI_PLACEMENT_H
+#define SHUNTI_PLACEMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/moe.h>
+
+struct shunti_placement {
+    int ranks;
+    int experts;
+    int32_t *target; /* (ranks, experts) who computes e for source s */
+    size_t *first;   /* (ranks + 1) where a rank's part of `local` begins */
+    int32_t *local;  /* experts of each rank, ascending */
+};
+
+/* How many experts `rank` has a copy of, and their ids, ascending. */
+static inline int shunti_placement_count(const struct shunti_placement *p,
+                                         int rank)
+{
+    return (int)(p->first[rank + 1] - p->first[rank]);
+}
+
+static inline const int32_t *
+shunti_placement_local(const struct shunti_placement *p, int rank)
+{
+    return p->local + p->first[rank];
+}
+
+static inline int shunti_placement_target(const struct shunti_placement *p,
+                                          int source, int expert)
+{
+    return p->target[(size_t)source * (size_t)p->experts + (size_t)expert];
+}
+
+/*
+ * home  (experts), or NULL: expert e on rank e * ranks / experts.
+ * node  (ranks) node of each rank.
+ *
+ * On SHUNT_ERR_INVALID or SHUNT_ERR_MEMORY, `why` says what is wrong.
+ */
+enum shunt_status
+shunti_placement_init(struct shunti_placement *placement, int ranks,
+                      int experts, const int32_t *home,
+                      const struct shunt_moe_replica *replicas,
+                      size_t nreplicas, const int *node, char *why,
+                      size_t why_len);
+
+/* Accepts a zeroed one. */
+void shunti_placement_finish(struct shunti_placement *placement);
+
+#endif

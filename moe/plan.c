@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Plans: one routing, its counts everywhere, and the place of every row.
+ *
+ * Each rank joins one all-gather of a record: what is wrong with its call, if
+ * anything, and how many of its assignments go to each expert. From then on
+ * every rank knows the layout of every other.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capacity.h"
+#include "comm.h"
+#include "error.h"
+#include "plan.h"
+#include "packed.h"
+
+/* A rank's contribution. `count` has an entry for each expert, and behind them
+ * the distinct tokens for each rank. */
+struct record {
+    uint64_t exchange;   /* these three must agree */
+    uint64_t call;
+    uint64_t placements;
+    int64_t status;
+    uint64_t tokens;
+    uint64_t padded;      /* rows that each expert takes of ours, if padded */
+    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
+    char why[136];
+    uint32_t count[];
+};
+
+_Static_assert(sizeof(struct record) % 8 == 0, "records lie in an array");
+
+#define ROWS_MAX (UINT32_MAX / 2)
+
+static struct record *record_of(const struct shunt_moe *moe, int rank)
+{
+    return (struct record *)(void *)(moe->records +
+                                     (size_t)rank * moe->record_bytes);
+}
+
+/* --- memory of a place --------------------------------------------------------- */
+
+static bool grow(void *array, size_t *have, size_t need, size_t size)
+{
+    void **at = array;
+    void *bigger;
+
+    if (*at && need <= *have)
+        return true;
+    bigger = realloc(*at, (need ? need : 1) * size);
+    if (!bigger)
+        return false;
+    *at = bigger;
+    *have = need;
+    return true;
+}
+
+/* Everything that a plan of `tokens` tokens will need on this rank, before
+ * anybody hears of it. */
+static bool prepare(struct shunti_plan *plan, size_t tokens)
+{
+    struct shunt_moe *moe = plan->moe;
+    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    size_t nranks = (size_t)moe->nranks;
+    size_t terms = tokens * (size_t)moe->config.topk;
+
+    if (!moe->records) {
+        moe->record_bytes =
+            (sizeof(struct record) +
+             ((size_t)moe->config.experts + nranks) * 4 + 7) / 8 * 8;
+        moe->records = calloc(nranks, moe->record_bytes);
+    }
+    if (!moe->records || !grow(&moe->expert, &moe->expert_max, terms, 4) ||
+        !grow(&plan->terms, &plan->terms_max, terms, sizeof(*plan->terms)) ||
+        !grow(&plan->first, &plan->first_max, tokens + 1, sizeof(size_t)))
+        return false;
+    if (!plan->count || local > plan->local_max) {
+        free(plan->count);
+        free(plan->offset);
+        free(plan->source_count);
+        plan->local_max = local;
+        plan->count = calloc(local + 1, sizeof(size_t));
+        plan->offset = calloc(local + 1, sizeof(size_t));
+        plan->source_count = calloc((local + 1) * nranks, sizeof(size_t));
+    }
+    if (!plan->source_tokens)
+        plan->source_tokens = calloc(nranks, sizeof(size_t));
+    if (!plan->padded)
+        plan->padded = calloc(nranks, sizeof(size_t));
+    return plan->count && plan->offset && plan->source_count &&
+           plan->source_tokens && plan->padded;
+}
+
+void shunti_plan_finish(struct shunti_plan *plan)
+{
+    shunti_handles_finish(plan);
+    free(plan->terms);
+    free(plan->first);
+    free(plan->count);
+    free(plan->offset);
+    free(plan->source_count);
+    free(plan->source_tokens);
+    free(plan->padded);
+    shunti_packs_finish(&plan->packs);
+}
+
+/* --- our part of the record ----------------------------------------------------- */
+
+/* The places that neither a plan nor an unfinished request holds. */
+static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
+{
+    bool any = false;
+
+    memset(bits, 0, SHUNTI_PLANS_MAX / 8);
+    for (int i = 0; i < moe->config.plans_in_flight; i++)
+        if (!moe->plans[i].handle && !moe->plans[i].at.users) {
+            bits[i / 64] |= (uint64_t)1 << i % 64;
+            any = true;
+        }
+    return any;
+}
+
+static enum shunt_status check_routing(const struct shunt_moe *moe,
+                                       const int32_t *expert, size_t tokens,
+                                       char *why, size_t len)
+{
+    size_t topk = (size_t)moe->config.topk;
+
+    if (tokens > moe->config.max_tokens) {
+        snprintf(why, len, "%zu tokens, and max_tokens is %zu", tokens,
+                 moe->config.max_tokens);
+        return SHUNT_ERR_INVALID;
+    }
+    if (tokens && !expert) {
+        snprintf(why, len, "topk_idx is NULL with %zu tokens", tokens);
+        return SHUNT_ERR_INVALID;
+    }
+    for (size_t i = 0; i < tokens * topk; i++)
+        if (expert[i] < -1 || expert[i] >= moe->config.experts) {
+            snprintf(why, len,
+                     "topk_idx of token %zu, slot %zu is %d; experts are 0 to "
+                     "%d, and -1 is none",
+                     i / topk, i % topk, (int)expert[i],
+                     moe->config.experts - 1);
+            return SHUNT_ERR_INVALID;
+        }
+    return SHUNT_OK;
+}
+
+/* Check the call and count. */
+static enum shunt_status contribute(struct shunt_moe *moe,
+                                    const int32_t *expert, const float *weight,
+                                    size_t tokens, bool have_out, char *why,
+                                    size_t len)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    struct shunti_plan *plan = moe->spare;
+    size_t n = tokens * (size_t)c->topk, capacity;
+    struct record *mine;
+    bool any;
+    enum shunt_status st = check_routing(moe, expert, tokens, why, len);
+
+    if (st)
+        return st;
+    if (!have_out) {
+        snprintf(why, len, "plan is NULL");
+        return SHUNT_ERR_INVALID;
+    }
+    if (!prepare(plan, tokens)) {
+        snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
+        return SHUNT_ERR_MEMORY;
+    }
+    mine = record_of(moe, moe->rank);
+    shunti_comm_enter(moe->comm);
+    any = find_free(moe, mine->free);
+    shunti_comm_leave(moe->comm);
+    if (!any) {
+        snprintf(why, len,
+                 "%d plans are in flight (plans_in_flight): destroy one",
+                 c->plans_in_flight);
+        return SHUNT_ERR_BUSY;
+    }
+    capacity = shunti_capacity(c->capacity_factor, tokens, c->topk, c->experts);
+    if (n)
+        memcpy(moe->expert, expert, n * sizeof(*expert));
+    st = shunti_capacity_apply(moe->expert, weight, n, c->experts, capacity,
+                               c->drop, mine->count);
+    if (st) {
+        snprintf(why, len, "no memory to choose what to drop");
+        return st;
+    }
+    shunti_layout_distinct(&moe->placement, moe->rank, moe->expert, tokens,
+                           c->topk, mine->count + c->experts);
+    plan->tokens = tokens;
+    plan->kept = 0;
+    plan->dropped = 0;
+    for (size_t i = 0; i < n; i++) {
+        plan->kept += moe->expert[i] >= 0;
+        plan->dropped += expert[i] >= 0 && moe->expert[i] < 0;
+    }
+    mine->tokens = tokens;
+    mine->padded = c->pad_to_capacity ? capacity : 0;
+    return SHUNT_OK;
+}
+
+/* --- everybody's ----------------------------------------------------------------- */
+
+static enum shunt_status compare(struct shunt_moe *moe,
+                                 const struct record *mine)
+{
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct record *theirs = record_of(moe, r);
+
+        if (r == moe->rank || !theirs->status)
+            continue;
+        return shunti_fail(moe->comm, SHUNT_ERR_REMOTE,
+                           "moe_plan_create: rank %d's call failed there: "
+                           "%.*s",
+                           r, (int)sizeof(theirs->why), theirs->why);
+    }
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct record *theirs = record_of(moe, r);
+
+        if (theirs->exchange != mine->exchange)
+            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d plans for another "
+                               "exchange (struct shunt_moe) than this rank",
+                               r);
+        if (theirs->call != mine->call)
+            return shunti_fail(
+                moe->comm, SHUNT_ERR_MISMATCH,
+                "moe_plan_create: call order differs: this is rank %d's call "
+                "%llu and this rank's call %llu",
+                r, (unsigned long long)theirs->call,
+                (unsigned long long)mine->call);
+        if (theirs->placements != mine->placements)
+            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d has another "
+                               "placement than this rank",
+                               r);
+    }
+    return SHUNT_OK;
+}
+
+/* Every rank joins, whatever became of its own call. */
+static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
+                                const char *why)
+{
+    struct record *mine;
+    enum shunt_status st;
+
+    if (!moe->records) { /* prepare() failed or was not reached */
+        size_t bytes = (sizeof(struct record) +
+                        ((size_t)moe->config.experts + (size_t)moe->nranks) *
+                            4 + 7) / 8 * 8;
+
+        moe->records = calloc((size_t)moe->nranks, bytes);
+        moe->record_bytes = bytes;
+    }
+    if (!moe->records) {
+        shunti_comm_enter(moe->comm);
+        st = shunti_request_refuse(
+            moe->comm,
+            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "moe_plan_create: no memory");
+        shunti_comm_leave(moe->comm);
+        return st;
+    }
+    mine = record_of(moe, moe->rank);
+    mine->exchange = moe->serial;
+    mine->call = moe->plans_made;
+    mine->placements = moe->placements;
+    mine->status = status;
+    memset(mine->why, 0, sizeof(mine->why));
+    if (status)
+        snprintf(mine->why, sizeof(mine->why), "%s", why);
+    st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
+                         moe->record_bytes, SHUNT_U8);
+    if (status)
+        return shunti_fail(moe->comm, status, "moe_plan_create: %s", why);
+    return st ? st : compare(moe, mine);
+}
+
+/* --- layout and buffers ----------------------------------------------------------- */
+
+static size_t payload_sent(const struct shunti_plan *plan)
+{
+    size_t rows = 0;
+
+    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
+        rows += plan->terms[i].rank != plan->moe->rank;
+    return rows * plan->moe->row_bytes;
+}
+
+static size_t rows_lent(const struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    size_t rows = 0;
+
+    for (size_t s = 0; s < (size_t)moe->nranks; s++)
+        for (size_t i = 0; i < local && s != (size_t)moe->rank; i++)
+            rows += plan->source_count[s * local + i];
+    return rows;
+}
+
+/*
+ * Buffers that are large enough on every rank, or new ones on all: the
+ * decision follows from what everybody knows. A quarter more than is needed,
+ * and at least what an even routing brings.
+ */
+static enum shunt_status fit_buffers(struct shunti_plan *plan,
+                                     const size_t *total)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunti_window *old = plan->at.window;
+    size_t most = 0, even, rows, bytes;
+    enum shunt_status st;
+
+    for (int r = 0; r < moe->nranks; r++)
+        most = total[r] > most ? total[r] : most;
+    if (most <= plan->at.buffer_rows)
+        return SHUNT_OK;
+    plan->at.window = NULL;
+    plan->at.buffer_rows = 0;
+    if (old) {
+        shunti_comm_enter(moe->comm);
+        st = shunti_window_free(moe->comm, old);
+        shunti_comm_leave(moe->comm);
+        if (st)
+            return st;
+    }
+    even = moe->config.max_tokens * (size_t)moe->config.topk;
+    rows = most > even ? most : even;
+    rows = rows + rows / 4 + 1;
+    if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
+        bytes > SIZE_MAX / 8)
+        return shunti_fail(moe->comm, SHUNT_ERR_MEMORY,
+                           "moe_plan_create: %zu rows do not fit in memory",
+                           rows);
+    /* Pages of one buffer hold nothing of another. */
+    bytes = (bytes + 4095) / 4096 * 4096;
+    shunti_comm_enter(moe->comm);
+    st = shunti_window_create(moe->comm, 4 * bytes, &plan->at.window);
+    shunti_comm_leave(moe->comm);
+    if (st)
+        return st;
+    plan->at.buffer_rows = rows;
+    plan->at.buffer_stride = bytes;
+    return SHUNT_OK;
+}
+
+/* From the records: where everything goes. */
+static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
+{
+    struct shunt_moe *moe = plan->moe;
+    size_t nranks = (size_t)moe->nranks;
+    const struct shunti_layout_recv recv = {plan->count, plan->offset,
+                                            plan->source_count};
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node};
+    const uint32_t **rows = malloc(nranks * sizeof(*rows));
+    size_t *total = malloc(nranks * sizeof(*total));
+    size_t *base = calloc((size_t)moe->config.experts, sizeof(*base));
+    struct shunti_counts counts = {
+        rows, moe->config.pad_to_capacity ? plan->padded : NULL};
+    enum shunt_status st = SHUNT_OK;
+
+    if (!rows || !total || !base) {
+        /* Too late for a record: the others would be left alone. */
+        shunti_comm_enter(moe->comm);
+        st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
+                              "moe_plan_create: no memory for the layout");
+        shunti_comm_leave(moe->comm);
+        goto out;
+    }
+    for (size_t s = 0; s < nranks; s++) {
+        const struct record *r = record_of(moe, (int)s);
+
+        rows[s] = r->count;
+        plan->padded[s] = (size_t)r->padded;
+        plan->source_tokens[s] = r->count[moe->config.experts + moe->rank];
+    }
+    for (int r = 0; r < moe->nranks; r++) {
+        total[r] = shunti_layout_rank(&moe->placement, &counts,
+                                      moe->config.row_align, r,
+                                      r == moe->rank ? &recv : NULL, moe->rank,
+                                      base);
+        if (total[r] > ROWS_MAX && !st)
+            st = shunti_fail(moe->comm, SHUNT_ERR_INVALID,
+                             "moe_plan_create: rank %d would get %zu rows; at "
+                             "most %u can be had",
+                             r, total[r], (unsigned)ROWS_MAX);
+    }
+    if (st)
+        goto out;
+    plan->total = total[moe->rank];
+    shunti_layout_terms(&moe->placement, &tree, moe->rank, moe->expert, weight,
+                        plan->tokens, moe->config.topk, base, moe->next,
+                        plan->terms, plan->first);
+    plan->bytes_sent = payload_sent(plan);
+    plan->rows_lent = rows_lent(plan);
+    st = fit_buffers(plan, total);
+    if (!st && !moe->mapped)
+        st = shunti_packs_exchange(plan, &counts, base);
+out:
+    free(rows);
+    free(total);
+    free(base);
+    return st;
+}
+
+/* The lowest place that is free everywhere gets the plan. */
+static struct shunti_plan *take_place(struct shunt_moe *moe)
+{
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        struct shunti_plan *plan = &moe->plans[i];
+        bool everywhere = true;
+
+        for (int r = 0; r < moe->nranks; r++)
+            everywhere =
+                everywhere && record_of(moe, r)->free[i / 64] >> i % 64 & 1;
+        if (everywhere) {
+            struct shunti_plan old = *plan;
+
+            *plan = *moe->spare;
+            plan->at = old.at;
+            memset(&old.at, 0, sizeof(old.at));
+            *moe->spare = old;
+            return plan;
+        }
+    }
+    return NULL;
+}
+
+enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
+                                        const int32_t *topk_idx,
+                                        const float *topk_weight,
+                                        size_t tokens,
+                                        struct shunt_moe_plan **out)
+{
+    struct shunti_plan *plan;
+    enum shunt_status st;
+    char why[128] = "";
+
+    if (out)
+        *out = NULL;
+    if (!moe)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "moe_plan_create: moe is NULL");
+    moe->plans_made++;
+    st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
+                    sizeof(why));
+    st = gather(moe, st, why);
+    if (st)
+        return st;
+    plan = take_place(moe);
+    if (!plan)
+        return shunti_fail(moe->comm, SHUNT_ERR_BUSY,
+                           "moe_plan_create: %d plans are in flight "
+                           "(plans_in_flight), counting those that some rank "
+                           "has not destroyed yet",
+                           moe->config.plans_in_flight);
+    st = lay_out(plan, topk_weight);
+    if (st)
+        return st;
+    plan->serial = moe->plans_made;
+    *out = (struct shunt_moe_plan *)(uintptr_t)shunti_handle_next(plan);
+    return SHUNT_OK;
+}
+
+/* --- the rest of a plan's life ------------------------------------------------------ */
+
+void shunti_plan_use(struct shunti_plan *plan, unsigned borrow)
+{
+    plan->at.users++;
+    plan->moe->users++;
+    plan->at.borrowed |= borrow;
+}
+
+void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed)
+{
+    plan->at.users--;
+    plan->at.borrowed &= ~borrowed;
+    shunti_moe_unuse(plan->moe);
+}
+
+void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = &moe->placement;
+    const int32_t *expert = shunti_placement_local(p, moe->rank);
+    size_t local = (size_t)shunti_placement_count(p, moe->rank);
+    unsigned char *base = rows;
+
+    for (size_t i = 0; i < local; i++) {
+        size_t at = plan->offset[i];
+
+        for (int s = 0; s < moe->nranks && moe->config.pad_to_capacity; s++) {
+            size_t used = plan->source_count[(size_t)s * local + i];
+
+            if (shunti_placement_target(p, s, expert[i]) != moe->rank)
+                continue;
+            memset(base + (at + used) * moe->row_bytes, 0,
+                   (plan->padded[s] - used) * moe->row_bytes);
+            at += plan->padded[s];
+        }
+        at = plan->offset[i] + plan->count[i];
+        memset(base + at * moe->row_bytes, 0,
+               (plan->offset[i + 1] - at) * moe->row_bytes);
+    }
+}
+
+void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
+{
+    struct shunti_plan *plan;
+
+    if (!handle)
+        return;
+    plan = shunti_handle_place(handle);
+    shunti_comm_enter(plan->moe->comm);
+    if (plan->handle == handle)
+        plan->handle = NULL;
+    shunti_comm_leave(plan->moe->comm);
+}
+
+struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
+{
+    const struct shunti_plan *plan;
+    struct shunt_moe_rows rows = {0};
+
+    if (!handle)
+        return rows;
+    plan = shunti_handle_place(handle);
+    if (plan->handle != handle)
+        return rows;
+    rows.local_experts =
+        shunti_placement_count(&plan->moe->placement, plan->moe->rank);
+    rows.expert = shunti_placement_local(&plan->moe->placement, plan->moe->rank);
+    rows.count = plan->count;
+    rows.offset = plan->offset;
+    rows.total = plan->total;
+    rows.source_count = plan->source_count;
+    rows.source_tokens = plan->source_tokens;
+    rows.tokens = plan->tokens;
+    rows.kept = plan->kept;
+    rows.dropped = plan->dropped;
+    rows.bytes_sent = plan->bytes_sent;
+    return rows;
+}
+
+void *shunt_moe_buffer(const struct shunt_moe_plan *handle,
+                       enum shunt_moe_buffer which)
+{
+    const struct shunti_plan *plan;
+
+    if (!handle || (int)which < SHUNT_MOE_ROWS || which > SHUNT_MOE_DROWS)
+        return NULL;
+    plan = shunti_handle_place(handle);
+    return plan->handle == handle && plan->total
+               ? shunti_plan_buffer(plan, which)
+               : NULL;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Exchanges and plans inside the library.
+ */
+#ifndef SHUNTI_PLAN_H
+#define SHUNTI_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/moe.h>
+
+#include "layout.h"
+#include "placement.h"
+#include "request.h"
+#include "window.h"
+
+struct shunt_comm;
+struct shunti_pack_entry;
+struct shunti_plan;
+struct shunti_rows;
+
+/* Places in an exchange, a multiple of 64. */
+#define SHUNTI_PLANS_MAX 256
+
+struct shunt_moe {
+    struct shunt_comm *comm;
+    int rank, nranks;
+    struct shunt_moe_config config; /* without the arrays */
+    size_t element;                 /* bytes of one */
+    size_t row_bytes;
+    const struct shunti_rows *rows; /* kernels of the dtype */
+    struct shunti_placement placement;
+    int *node;                      /* (nranks) */
+    bool mapped;    /* every rank writes into every other's windows */
+    uint64_t serial;     /* names the exchange; the same on every rank */
+    uint64_t placements; /* set_placement() calls; the same on every rank */
+    uint64_t plans_made; /* plan_create() calls; the same on every rank */
+    struct shunti_plan *plans; /* (config.plans_in_flight) */
+    struct shunti_plan *spare; /* the next plan's memory, before it has a
+                                  place */
+    unsigned char *records;    /* (nranks) of plan_create()'s exchange */
+    size_t record_bytes;
+    int32_t *expert;     /* scratch: a routing, without what is dropped */
+    size_t expert_max;
+    size_t *next;        /* scratch (experts) */
+    size_t users;        /* unfinished requests */
+    bool destroyed;      /* freed when the last of them is over */
+};
+
+/* What plans need where rows travel in packs (packed.h). */
+struct shunti_packs {
+    size_t *send_rows;   /* (nranks) rows of ours there: what combine returns */
+    size_t *send_tokens; /* (nranks) distinct tokens of ours there */
+    size_t *recv_rows;   /* (nranks) rows of theirs here */
+    uint32_t *home;      /* (terms) place of a term's row in what is returned */
+    struct shunti_pack_entry *place; /* (sum of recv_rows) by source */
+    size_t home_max, place_max;
+};
+
+/*
+ * A place for a plan. Places are taken by all ranks alike, and keep their
+ * windows; plans come and go in them.
+ *
+ * A handle is no address of memory, but one of the many in a range reserved
+ * for the place: each plan gets the next. So one that has been released is
+ * known from its successors, until all (16 million) are used up.
+ */
+struct shunti_place {
+    unsigned char *range;         /* of handles */
+    uint32_t generation;
+    size_t users;                 /* unfinished requests */
+    unsigned borrowed;            /* buffers (1 << which) that a request uses
+                                     as landing or staging */
+    struct shunti_window *window; /* the four buffers */
+    size_t buffer_rows;           /* that each can hold; alike on all ranks */
+    size_t buffer_stride;         /* bytes */
+};
+
+struct shunti_plan {
+    struct shunt_moe *moe;
+    struct shunti_place at;
+    const struct shunt_moe_plan *handle; /* NULL: released, or never made */
+    uint64_t serial;        /* the moe's plans_made; the same on every rank */
+
+    size_t tokens;
+    struct shunti_term *terms;    /* by token */
+    size_t terms_max;
+    size_t *first;                /* (tokens + 1) */
+    size_t first_max;
+
+    size_t *count, *offset, *source_count, *source_tokens; /* as published */
+    size_t *padded;               /* (nranks) rows of each (source, expert), if
+                                     config.pad_to_capacity */
+    size_t local_max;             /* experts that count.. have room for */
+    size_t total, kept, dropped, bytes_sent;
+    size_t rows_lent;             /* of total, how many are others' */
+    struct shunti_packs packs;
+};
+
+/* --- config.c ---------------------------------------------------------------- */
+
+/* `moe` is released, except for what its unfinished requests still need. */
+void shunti_moe_unuse(struct shunt_moe *moe);
+
+/* --- handle.c ---------------------------------------------------------------- */
+
+enum shunt_status shunti_handles_init(struct shunti_plan *plan);
+void shunti_handles_finish(struct shunti_plan *plan);
+/* The next handle of this place; it becomes the valid one. */
+const struct shunt_moe_plan *shunti_handle_next(struct shunti_plan *plan);
+/* The place that a handle is or was of; it is valid if plan->handle == it. */
+struct shunti_plan *shunti_handle_place(const struct shunt_moe_plan *handle);
+
+/* --- plan.c ------------------------------------------------------------------ */
+
+void shunti_plan_finish(struct shunti_plan *plan);
+
+static inline unsigned char *
+shunti_plan_buffer(const struct shunti_plan *plan, enum shunt_moe_buffer which)
+{
+    return plan->at.window && plan->at.window->addr
+               ? plan->at.window->addr + (size_t)which * plan->at.buffer_stride
+               : NULL;
+}
+
+/* For a request on `plan`: it stays until shunti_plan_unuse(). */
+void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
+void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);
+
+/* Zero the rows of `rows` (total) that no token comes to. */
+void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
+
+/* --- call.c: what all four calls begin with --------------------------------- */
+
+struct shunti_moe_call {
+    const char *name;
+    enum shunti_kind kind;
+    int packs;            /* exchanges that it makes where rows are packed */
+};
+
+/* The plan of a handle, or NULL: then *status is what to return, and the other
+ * ranks know. */
+struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
+                                     const struct shunt_moe_plan *handle,
+                                     enum shunt_status *status);
+
+/* This rank's arguments are wrong: tell the others, and return `status`. */
+enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
+                                     struct shunti_plan *plan,
+                                     enum shunt_status status,
+                                     const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The two kinds of arguments: a rows buffer that is written and tokens that
+ * are read, or the other way round. Too few rows are no news for others. */
+enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
+                                         struct shunti_plan *plan,
+                                         const char *rows_name, void *rows,
+                                         size_t max_rows,
+                                         const char *tokens_name,
+                                         const void *tokens);
+enum shunt_status shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
+                                           struct shunti_plan *plan,
+                                           const char *rows_name,
+                                           const void *rows,
+                                           const char *tokens_name,
+                                           void *tokens);
+
+/* A _start call without a place for its request. */
+enum shunt_status
+shunti_moe_call_no_request(const struct shunti_moe_call *call,
+                       const struct shunt_moe_plan *handle);
+
+uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
+                               const struct shunti_plan *plan);
+
+/* Memory of ours as the others name it: a window and an offset in it. */
+struct shunti_spot {
+    uint64_t window;
+    uint64_t offset;
+};
+
+#define SHUNTI_NOWHERE UINT64_MAX /* the window of no memory at all */
+
+/* False: it is in no window. */
+bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
+                    size_t bytes, struct shunti_spot *spot);
+
+/* A peer's spot as a pointer; NULL: there is no such memory. */
+unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
+                               const struct shunti_spot *spot);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Experts' rows home: what combine and the gradient of dispatch have in common.
+ *
+ * Each rank tells every other where its results are. When all have, it reads
+ * the rows of its own tokens where they lie, adds them in the canonical tree,
+ * and acknowledges; nobody's results change before all have read them.
+ */
+#ifndef SHUNTI_PULL_H
+#define SHUNTI_PULL_H
+
+#include "plan.h"
+
+struct shunti_pull {
+    const void *src; /* (total, hidden) */
+    enum shunt_moe_buffer staging; /* for src if it is no window */
+    const void *bias; /* (tokens, hidden), or NULL */
+    void *dst;       /* (tokens, hidden) */
+    bool weighted;
+};
+
+enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
+                                    struct shunti_plan *plan,
+                                    const struct shunti_pull *what,
+                                    struct shunt_request **request);
+
+#endif

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rows to the experts; see push.h. */
+#include "push.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "copy.h"
+#include "error.h"
+#include "note.h"
+#include "rows.h"
+#include "wait.h"
+
+/* Tokens between two looks at who else is ready: their rows stay in the
+ * second level cache for a peer that comes right after. */
+#define CHUNK_BYTES ((size_t)256 << 10)
+
+/* Work of one step, after which others have their turn. */
+#define STEP_BYTES ((size_t)256 << 20)
+
+/* From here on rows go past the cache: they would not be there any more when
+ * they are read. */
+#define STREAM_MIN ((size_t)8 << 20)
+
+/* As the window of `out`: no dweight, no out. */
+#define UNWANTED (SHUNTI_NOWHERE - 1)
+
+struct peer {
+    bool told, heard, served, answered;
+    size_t cursor;            /* the next token to write there */
+    unsigned char *rows;
+    const unsigned char *out;
+};
+
+struct push {
+    const struct shunti_moe_call *call;
+    struct shunti_plan *plan;
+    struct shunti_push what;
+    unsigned char *land;      /* where peers write */
+    struct shunti_spot rows, out;
+    unsigned borrowed;
+    bool stream;
+    bool broken;              /* a peer is missing: weights are not known */
+    unsigned char *scratch;   /* a row */
+    size_t chunk;             /* tokens */
+    struct peer peers[];
+};
+
+static struct push *state_of(const struct shunt_request *request)
+{
+    return (struct push *)(void *)(uintptr_t)request->state;
+}
+
+/* --- telling and hearing ------------------------------------------------------ */
+
+static void tell(struct shunt_request *request, int r)
+{
+    struct push *push = state_of(request);
+    struct shunti_note *note;
+
+    if (push->peers[r].told || !shunti_note_room(request, r))
+        return;
+    note = shunti_note_compose(request, r);
+    note->way = SHUNTI_WAY_NONE;
+    note->bytes = 0;
+    note->word[0] = push->rows.window;
+    note->word[1] = push->rows.offset;
+    note->word[2] = push->out.window;
+    note->word[3] = push->out.offset;
+    shunti_note_send(request, r, note, 0);
+    push->peers[r].told = true;
+}
+
+/* Does `peer` have any row for us to write? */
+static bool has_rows(const struct push *push, int r)
+{
+    const struct shunti_plan *plan = push->plan;
+
+    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
+        if (plan->terms[i].rank == r)
+            return true;
+    return false;
+}
+
+static void hear(struct shunt_request *request, int r)
+{
+    struct push *push = state_of(request);
+    struct peer *peer = &push->peers[r];
+    const struct shunti_note *note;
+    struct shunti_spot rows, out;
+    bool wants;
+
+    if (peer->heard)
+        return;
+    note = shunti_note_arrived(request, r);
+    if (!note)
+        return;
+    peer->heard = true;
+    if (shunti_note_bad(request, r)) {
+        push->broken = true;
+        peer->served = true;
+        return;
+    }
+    rows = (struct shunti_spot){note->word[0], note->word[1]};
+    out = (struct shunti_spot){note->word[2], note->word[3]};
+    peer->rows = shunti_spot_map(request->comm, r, &rows);
+    peer->out = shunti_spot_map(request->comm, r, &out);
+    wants = out.window != UNWANTED;
+    if (wants != (push->what.dweight != NULL)) {
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d %s dweight, this rank %s",
+                             push->call->name, r,
+                             wants ? "wants" : "does not want",
+                             push->what.dweight ? "does" : "does not");
+        push->broken = true;
+    }
+    if ((!peer->rows || (push->what.dweight && !peer->out)) &&
+        has_rows(push, r)) {
+        if (!push->broken)
+            shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                                 "%s: rank %d named memory that is no window",
+                                 push->call->name, r);
+        push->broken = true;
+        peer->cursor = push->plan->tokens;
+    }
+}
+
+/* --- writing ------------------------------------------------------------------ */
+
+static void put_row(const struct push *push, unsigned char *dst,
+                    const void *src)
+{
+    size_t bytes = push->plan->moe->row_bytes;
+
+    if (push->stream)
+        shunti_copy_stream(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+/* One token to its places on the ranks that are at `from`. */
+static void put_token(struct push *push, size_t t, size_t from)
+{
+    const struct shunti_plan *plan = push->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rows *rows = moe->rows;
+    const size_t hidden = moe->config.hidden, bytes = moe->row_bytes;
+    const unsigned char *src =
+        (const unsigned char *)push->what.src + t * bytes;
+    float *dweight = push->what.dweight;
+    bool rounded = false;
+
+    for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
+        const struct shunti_term *term = &plan->terms[i];
+        const struct peer *peer = &push->peers[term->rank];
+
+        if (peer->cursor != from || !peer->rows)
+            continue;
+        if (push->what.weighted) {
+            rows->scale(push->scratch, src, term->weight, hidden);
+            put_row(push, peer->rows + term->row * bytes, push->scratch);
+        } else if (push->what.fp8) {
+            if (!rounded)
+                rows->fp8(push->scratch, src, hidden);
+            rounded = true;
+            put_row(push, peer->rows + term->row * bytes, push->scratch);
+        } else {
+            put_row(push, peer->rows + term->row * bytes, src);
+        }
+        if (dweight && !push->broken)
+            dweight[t * (size_t)moe->config.topk + term->slot] =
+                rows->dot(src, peer->out + term->row * bytes, hidden);
+    }
+}
+
+/* The next chunk for whoever is ready and furthest behind. Returns the bytes
+ * looked at, 0 when there is nothing to do. */
+static size_t put_chunk(struct push *push)
+{
+    const struct shunti_plan *plan = push->plan;
+    const int nranks = plan->moe->nranks;
+    size_t from = plan->tokens, to, t;
+
+    for (int r = 0; r < nranks; r++)
+        if (push->peers[r].heard && push->peers[r].cursor < from)
+            from = push->peers[r].cursor;
+    if (from == plan->tokens)
+        return 0;
+    to = plan->tokens - from < push->chunk ? plan->tokens : from + push->chunk;
+    for (int r = 0; r < nranks; r++)
+        if (push->peers[r].heard && push->peers[r].cursor > from &&
+            push->peers[r].cursor < to)
+            to = push->peers[r].cursor;
+    for (t = from; t < to; t++)
+        put_token(push, t, from);
+    for (int r = 0; r < nranks; r++)
+        if (push->peers[r].heard && push->peers[r].cursor == from)
+            push->peers[r].cursor = to;
+    return (plan->first[to] - plan->first[from] + 1) * plan->moe->row_bytes;
+}
+
+/* --- the operation ------------------------------------------------------------ */
+
+/* Rows of others out of the landing buffer. */
+static void take_landed(const struct push *push)
+{
+    const struct shunti_plan *plan = push->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = &moe->placement;
+    const int32_t *expert = shunti_placement_local(p, moe->rank);
+    size_t local = (size_t)shunti_placement_count(p, moe->rank);
+
+    for (size_t i = 0; i < local; i++) {
+        size_t at = plan->offset[i];
+
+        for (int s = 0; s < moe->nranks; s++) {
+            size_t n = plan->source_count[(size_t)s * local + i];
+
+            if (shunti_placement_target(p, s, expert[i]) != moe->rank)
+                continue;
+            if (s != moe->rank)
+                shunti_copy((unsigned char *)push->what.dst +
+                                at * moe->row_bytes,
+                            push->land + at * moe->row_bytes,
+                            n * moe->row_bytes);
+            at += moe->config.pad_to_capacity ? plan->padded[s] : n;
+        }
+    }
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct push *push = state_of(request);
+    const struct shunti_plan *plan = push->plan;
+    const int nranks = plan->moe->nranks, rank = plan->moe->rank;
+    size_t done, all = 0;
+    bool waiting = false;
+
+    do {
+        for (int i = 1; i < nranks; i++) {
+            int r = (rank + i) % nranks;
+            struct peer *peer = &push->peers[r];
+
+            tell(request, r);
+            hear(request, r);
+            if (peer->heard && !peer->served &&
+                peer->cursor == plan->tokens) {
+                if (push->stream)
+                    shunti_copy_fence();
+                shunti_ack(request, r, SHUNT_OK);
+                peer->served = true;
+            }
+        }
+        done = put_chunk(push);
+        all += done;
+    } while (done && all < STEP_BYTES);
+    if (done) { /* not for want of anybody: come back at once */
+        shunti_wake_self(request->comm);
+        return SHUNT_IN_PROGRESS;
+    }
+    for (int r = 0; r < nranks; r++) {
+        struct peer *peer = &push->peers[r];
+
+        if (r != rank && peer->told && !peer->answered)
+            peer->answered = shunti_acked(request, r);
+        waiting = waiting || (r != rank && (!peer->served || !peer->answered));
+    }
+    if (waiting)
+        return SHUNT_IN_PROGRESS;
+    if (push->land != push->what.dst && !request->error)
+        take_landed(push);
+    return SHUNT_OK;
+}
+
+static bool awaits(const struct shunt_request *request, int r)
+{
+    const struct peer *peer = &state_of(request)->peers[r];
+
+    return !peer->served || !peer->answered;
+}
+
+static void cleanup(struct shunt_request *request)
+{
+    struct push *push = state_of(request);
+
+    free(push->scratch);
+    shunti_plan_unuse(push->plan, push->borrowed);
+}
+
+static const struct shunti_class dispatch_class = {
+    .name = "moe_dispatch",
+    .step = step,
+    .awaits = awaits,
+    .cleanup = cleanup,
+};
+
+static const struct shunti_class combine_backward_class = {
+    .name = "moe_combine_backward",
+    .step = step,
+    .awaits = awaits,
+    .cleanup = cleanup,
+};
+
+/* --- starting ------------------------------------------------------------------- */
+
+static void count_bytes(struct shunt_comm *comm, const struct shunti_plan *plan)
+{
+    for (size_t i = 0; i < plan->first[plan->tokens]; i++) {
+        int r = plan->terms[i].rank;
+
+        if (r == comm->rank)
+            continue;
+        comm->stats.bytes_mapped += plan->moe->row_bytes;
+        if (plan->moe->node[r] != plan->moe->node[comm->rank])
+            comm->stats.bytes_remote += plan->moe->row_bytes;
+    }
+}
+
+/* Memory that peers can reach, ours or the plan's in its place. */
+static enum shunt_status choose_memory(const struct shunti_moe_call *call,
+                                       struct shunti_plan *plan,
+                                       struct push *push)
+{
+    const struct shunt_comm *comm = plan->moe->comm;
+    size_t bytes = plan->total * plan->moe->row_bytes;
+    unsigned which;
+
+    push->land = push->what.dst;
+    if (!shunti_spot_of(comm, push->what.dst, bytes, &push->rows)) {
+        which = 1u << push->what.landing;
+        if (plan->at.borrowed & which)
+            return shunti_moe_call_refuse(
+                call, plan, SHUNT_ERR_BUSY,
+                "another request of this plan is under way that also has no "
+                "window to write to: wait for it, or use shunt_moe_buffer()");
+        push->borrowed |= which;
+        push->land = shunti_plan_buffer(plan, push->what.landing);
+        (void)shunti_spot_of(comm, push->land, bytes, &push->rows);
+    }
+    push->out.window = UNWANTED;
+    if (push->what.dweight &&
+        !shunti_spot_of(comm, push->what.out, bytes, &push->out)) {
+        unsigned char *staging = shunti_plan_buffer(plan, SHUNT_MOE_OUT);
+
+        which = 1u << SHUNT_MOE_OUT;
+        if (plan->at.borrowed & which)
+            return shunti_moe_call_refuse(
+                call, plan, SHUNT_ERR_BUSY,
+                "another request of this plan is under way whose `out` is no "
+                "window either: wait for it, or use shunt_moe_buffer()");
+        push->borrowed |= which;
+        shunti_copy(staging, push->what.out, bytes);
+        (void)shunti_spot_of(comm, staging, bytes, &push->out);
+    }
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
+                                    struct shunti_plan *plan,
+                                    const struct shunti_push *what,
+                                    struct shunt_request **out)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunt_comm *comm = moe->comm;
+    struct push begin = {.call = call, .plan = plan, .what = *what};
+    struct shunt_request *request;
+    struct push *push;
+    enum shunt_status st;
+
+    st = choose_memory(call, plan, &begin);
+    if (st)
+        return st;
+    begin.scratch = malloc(moe->row_bytes);
+    if (!begin.scratch)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
+                                  "no memory for a row of %zu bytes",
+                                  moe->row_bytes);
+    begin.stream =
+        plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
+    begin.chunk = CHUNK_BYTES / moe->row_bytes + 1;
+    shunti_plan_zero_gaps(plan, what->dst);
+    if (what->dweight)
+        memset(what->dweight, 0,
+               plan->tokens * (size_t)moe->config.topk * sizeof(float));
+
+    shunti_comm_enter(comm);
+    st = shunti_request_create(
+        comm,
+        call->kind == SHUNTI_KIND_MOE_DISPATCH ? &dispatch_class
+                                               : &combine_backward_class,
+        shunti_moe_call_signature(call, plan),
+        sizeof(*push) + (size_t)moe->nranks * sizeof(push->peers[0]),
+        &request);
+    if (st) {
+        free(begin.scratch);
+    } else {
+        push = state_of(request);
+        memcpy(push, &begin, sizeof(begin));
+        push->peers[moe->rank] = (struct peer){
+            .told = true,
+            .heard = true,
+            .served = true,
+            .answered = true,
+            .rows = what->dst,
+            .out = what->out,
+        };
+        shunti_plan_use(plan, begin.borrowed);
+        count_bytes(comm, plan);
+        st = shunti_request_launch(request, out);
+    }
+    shunti_comm_leave(comm);
+    return st;
+}

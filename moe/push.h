@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tokens' rows to the experts, written straight to their final places: what
+ * dispatch and the gradient of combine have in common.
+ *
+ * Each rank tells every other where its rows are to go, which also says that
+ * this memory may be written from now on. Whoever has been told writes its
+ * rows there and acknowledges. A rank is done when it has written everywhere
+ * and all have written to it.
+ *
+ * Tokens are taken in order, and each is written to all its places while it is
+ * in the cache; peers who are late are caught up with on their own.
+ */
+#ifndef SHUNTI_PUSH_H
+#define SHUNTI_PUSH_H
+
+#include "plan.h"
+
+struct shunti_push {
+    const void *src; /* (tokens, hidden) */
+    void *dst;       /* (total, hidden) */
+    enum shunt_moe_buffer landing; /* for peers' rows if dst is no window */
+    bool fp8;        /* rows are rounded through e4m3 */
+    bool weighted;   /* rows are multiplied by their weights */
+    /* Products of src with rows of `out` there, for the weights' gradient. */
+    const void *out; /* (total, hidden), or NULL without dweight */
+    float *dweight;  /* (tokens, topk), or NULL: not wanted */
+};
+
+enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
+                                    struct shunti_plan *plan,
+                                    const struct shunti_push *what,
+                                    struct shunt_request **request);
+
+#endif

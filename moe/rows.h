@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Row kernels: everything that touches the elements of tokens.
+ *
+ * There is a table of them for each instruction set, and a plain reference.
+ * All give the same bits: each element goes through the same f32 operations in
+ * the same order, without contraction, whatever the width of the vectors.
+ * (A NaN stays a NaN; which of its bits survive is not promised.)
+ */
+#ifndef SHUNTI_ROWS_H
+#define SHUNTI_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/coll.h>
+
+/* Where a term stands in the reduction tree, as seen from the one before. */
+enum shunti_rows_op {
+    SHUNTI_ROWS_ADD,  /* the same rank's: add to its partial sum */
+    SHUNTI_ROWS_RANK, /* the first of another rank of the same node */
+    SHUNTI_ROWS_NODE, /* the first of another node */
+};
+
+struct shunti_rows_term {
+    const void *row;
+    float weight;
+    enum shunti_rows_op op; /* of the first term: ignored */
+};
+
+/* Elements that share an fp8 scale. */
+#define SHUNTI_FP8_SLICE 128
+#define SHUNTI_FP8_AMAX_MIN 1e-4f
+
+/* Kernels for one element type. Rows need no alignment and must not overlap,
+ * except that `bias` may be `y`. */
+struct shunti_rows {
+    /* y = bias + sum of weight * row, in the canonical tree: partial sums by
+     * rank, these added by node, the nodes' added to the bias; rounded once.
+     * bias may be NULL. No terms: bias, or zero.
+     * next: the terms of the call to come, whose rows are read ahead. */
+    void (*sum)(const struct shunti_rows_term *terms, size_t nterms,
+                const struct shunti_rows_term *next, size_t nnext,
+                const void *bias, void *y, size_t n);
+    /* dst = weight * src, rounded. */
+    void (*scale)(void *dst, const void *src, float weight, size_t n);
+    /* <a, b>: element i is added to lane i % 64 in ascending order; then
+     * lane j += lane j + 32, then + 16, and so on. */
+    float (*dot)(const void *a, const void *b, size_t n);
+    /* dst = src rounded through e4m3, slice by slice (fp8.h). */
+    void (*fp8)(void *dst, const void *src, size_t n);
+};
+
+/* One instruction set. */
+struct shunti_rows_set {
+    const char *name;
+    struct shunti_rows f32;
+    struct shunti_rows bf16;
+};
+
+extern const struct shunti_rows_set shunti_rows_ref;
+extern const struct shunti_rows_set shunti_rows_plain;
+#if defined(__x86_64__)
+extern const struct shunti_rows_set shunti_rows_avx2;
+extern const struct shunti_rows_set shunti_rows_avx512;
+#endif
+
+/* The sets that this processor runs, the best first; NULL past the last.
+ * The last is the reference. */
+const struct shunti_rows_set *shunti_rows_set(size_t i);
+
+/* The best kernels for SHUNT_F32 or SHUNT_BF16. */
+const struct shunti_rows *shunti_rows(enum shunt_dtype dtype);
+
+#endif

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Row kernels on vectors.
+ *
+ * Written with the compilers' vector extension and compiled once for each
+ * instruction set (moe/meson.build): SHUNTI_ROWS_TABLE is the name of the table
+ * to define, SHUNTI_ROWS_NAME its text, SHUNTI_ROWS_LANES the floats of a
+ * register (compilers do badly with wider vectors), and SHUNTI_ROWS_UNROLL how
+ * many of them a block of `sum` has (three sums of each must fit in the
+ * registers).
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "dtype.h"
+#include "rows.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define LANES SHUNTI_ROWS_LANES
+#define UNROLL SHUNTI_ROWS_UNROLL
+/* For loops over registers, which must be unrolled to be any use. */
+#define EACH(u, count) \
+    _Pragma("GCC unroll 16") for (size_t u = 0; u < (count); u++)
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+
+/* The element type is a constant wherever these are inlined. */
+enum element { F32, BF16 };
+
+INLINE size_t size_of(enum element type)
+{
+    return type == F32 ? 4 : 2;
+}
+
+INLINE vf load(enum element type, const void *row, size_t i)
+{
+    const unsigned char *at = (const unsigned char *)row + i * size_of(type);
+
+    if (type == F32) {
+        vf v;
+
+        memcpy(&v, at, sizeof(v));
+        return v;
+    } else {
+        vh h;
+
+        memcpy(&h, at, sizeof(h));
+        return (vf)(__builtin_convertvector(h, vu) << 16);
+    }
+}
+
+/* The last n < LANES elements of a row; zeros behind them. */
+INLINE vf load_part(enum element type, const void *row, size_t i, size_t n)
+{
+    unsigned char part[LANES * 4] = {0};
+
+    memcpy(part, (const unsigned char *)row + i * size_of(type),
+           n * size_of(type));
+    return load(type, part, 0);
+}
+
+INLINE vu select_bits(vi mask, vu a, vu b)
+{
+    return ((vu)mask & a) | (~(vu)mask & b);
+}
+
+INLINE vf select_float(vi mask, vf a, vf b)
+{
+    return (vf)select_bits(mask, (vu)a, (vu)b);
+}
+
+INLINE void store(enum element type, void *row, size_t i, vf v)
+{
+    unsigned char *at = (unsigned char *)row + i * size_of(type);
+
+    if (type == F32) {
+        memcpy(at, &v, sizeof(v));
+    } else {
+        /* As shunti_f32_to_bf16(). */
+        vu bits = (vu)v;
+        vu rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        vu nan = bits >> 16 | 0x40;
+        vh h = __builtin_convertvector(select_bits(v != v, nan, rounded), vh);
+
+        memcpy(at, &h, sizeof(h));
+    }
+}
+
+INLINE void store_part(enum element type, void *row, size_t i, size_t n, vf v)
+{
+    unsigned char part[LANES * 4];
+
+    store(type, part, 0, v);
+    memcpy((unsigned char *)row + i * size_of(type), part, n * size_of(type));
+}
+
+/* -- sum --------------------------------------------------------------------- */
+
+/*
+ * Columns i .. i + LANES * unroll; or i .. i + part, if part > 0 (unroll 1).
+ *
+ * The rows of a token lie far from each other, and a processor's own
+ * prefetching does not know where the next token's are: reading ahead by hand
+ * halves the time.
+ */
+INLINE void sum_block(enum element type, const struct shunti_rows_term *terms,
+                      size_t nterms, const struct shunti_rows_term *next,
+                      size_t nnext, const void *bias, void *y, size_t i,
+                      size_t unroll, size_t part)
+{
+    vf rank[UNROLL], node[UNROLL] = {{0}}, total[UNROLL] = {{0}};
+    bool have_node = false, have_total = bias != NULL;
+
+    for (size_t t = 0; t < nnext; t++)
+        for (size_t at = 0; at < unroll * LANES * size_of(type); at += 64)
+            __builtin_prefetch((const unsigned char *)next[t].row +
+                               i * size_of(type) + at);
+
+#define LOAD(row) \
+    (part ? load_part(type, row, i, part) : load(type, row, i + u * LANES))
+    if (bias) {
+        EACH(u, unroll) total[u] = LOAD(bias);
+    }
+    EACH(u, unroll) rank[u] = terms[0].weight * LOAD(terms[0].row);
+    for (size_t t = 1; t < nterms; t++) {
+        const void *row = terms[t].row;
+        float weight = terms[t].weight;
+
+        if (terms[t].op == SHUNTI_ROWS_ADD) {
+            EACH(u, unroll) rank[u] = rank[u] + weight * LOAD(row);
+            continue;
+        }
+        if (have_node) {
+            EACH(u, unroll) node[u] = node[u] + rank[u];
+        } else {
+            EACH(u, unroll) node[u] = rank[u];
+        }
+        have_node = true;
+        if (terms[t].op == SHUNTI_ROWS_NODE) {
+            if (have_total) {
+                EACH(u, unroll) total[u] = total[u] + node[u];
+            } else {
+                EACH(u, unroll) total[u] = node[u];
+            }
+            have_total = true;
+            have_node = false;
+        }
+        EACH(u, unroll) rank[u] = weight * LOAD(row);
+    }
+    if (have_node) {
+        EACH(u, unroll) rank[u] = node[u] + rank[u];
+    }
+    if (have_total) {
+        EACH(u, unroll) rank[u] = total[u] + rank[u];
+    }
+    if (part) {
+        store_part(type, y, i, part, rank[0]);
+    } else {
+        EACH(u, unroll) store(type, y, i + u * LANES, rank[u]);
+    }
+#undef LOAD
+}
+
+INLINE void sum(enum element type, const struct shunti_rows_term *terms,
+                size_t nterms, const struct shunti_rows_term *next,
+                size_t nnext, const void *bias, void *y, size_t n)
+{
+    size_t i = 0;
+
+    if (nterms == 0) {
+        if (!bias)
+            memset(y, 0, n * size_of(type));
+        else if (bias != y)
+            memcpy(y, bias, n * size_of(type));
+        return;
+    }
+    for (; i + UNROLL * LANES <= n; i += UNROLL * LANES)
+        sum_block(type, terms, nterms, next, nnext, bias, y, i, UNROLL, 0);
+    for (; i + LANES <= n; i += LANES)
+        sum_block(type, terms, nterms, NULL, 0, bias, y, i, 1, 0);
+    if (i < n)
+        sum_block(type, terms, nterms, NULL, 0, bias, y, i, 1, n - i);
+}
+
+/* -- scale, dot -------------------------------------------------------------- */
+
+INLINE void scale(enum element type, void *dst, const void *src, float weight,
+                  size_t n)
+{
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        store(type, dst, i, weight * load(type, src, i));
+    if (i < n)
+        store_part(type, dst, i, n - i,
+                   weight * load_part(type, src, i, n - i));
+}
+
+/* Element i goes to lane i % 64, which is part of register i % 64 / LANES. */
+INLINE float dot(enum element type, const void *a, const void *b, size_t n)
+{
+    vf reg[64 / LANES] = {{0}};
+    float sums[LANES];
+    size_t i = 0;
+
+    for (; i + 64 <= n; i += 64) {
+        EACH(r, 64 / LANES) reg[r] += load(type, a, i + r * LANES) *
+                                      load(type, b, i + r * LANES);
+    }
+    EACH(r, 64 / LANES) {
+        size_t at = i + r * LANES;
+
+        /* Lanes past the end add 0, which changes nothing: a sum that began
+         * with +0 is never -0. */
+        if (at + LANES <= n)
+            reg[r] += load(type, a, at) * load(type, b, at);
+        else if (at < n)
+            reg[r] += load_part(type, a, at, n - at) *
+                      load_part(type, b, at, n - at);
+    }
+    for (size_t width = 32 / LANES; width > 0; width /= 2)
+        for (size_t r = 0; r < width; r++)
+            reg[r] += reg[r + width];
+    memcpy(sums, &reg[0], sizeof(sums));
+    for (size_t width = LANES / 2; width > 0; width /= 2)
+        for (size_t j = 0; j < width; j++)
+            sums[j] += sums[j + width];
+    return sums[0];
+}
+
+/* -- fp8 --------------------------------------------------------------------- */
+
+INLINE vf magnitude(vf v)
+{
+    return (vf)((vu)v & 0x7fffffff);
+}
+
+/* v rounded to the nearest e4m3 number, as shunti_f32_to_fp8() and back. */
+INLINE vf through_e4m3(vf v)
+{
+    const vf most = (vf){0} + SHUNTI_FP8_MAX;
+    vu sign = (vu)v & 0x80000000;
+    vf a = magnitude(v);
+    vu normal;
+    vf small;
+
+    a = select_float(a > most, most, a);
+    normal = ((vu)a + 0x7ffff + ((vu)a >> 20 & 1)) & 0xfff00000;
+    small = (a + 0x1p14f) - 0x1p14f;
+    normal = select_bits(a < (vf){0} + 0x1p-6f, (vu)small, normal);
+    normal = select_bits(v != v, (vu){0} + 0x7fc00000, normal);
+    return (vf)(normal | sign);
+}
+
+INLINE void fp8(enum element type, void *dst, const void *src, size_t n)
+{
+    for (size_t at = 0; at < n; at += SHUNTI_FP8_SLICE) {
+        size_t end = n - at < SHUNTI_FP8_SLICE ? n : at + SHUNTI_FP8_SLICE;
+        size_t whole = at + (end - at) / LANES * LANES;
+        vf most = (vf){0} + SHUNTI_FP8_AMAX_MIN;
+        float lanes[LANES], amax, unit;
+        size_t i;
+
+        for (i = at; i < whole; i += LANES) {
+            vf a = magnitude(load(type, src, i));
+
+            most = select_float(a > most, a, most);
+        }
+        if (i < end) {
+            vf a = magnitude(load_part(type, src, i, end - i));
+
+            most = select_float(a > most, a, most);
+        }
+        memcpy(lanes, &most, sizeof(lanes));
+        amax = lanes[0];
+        for (size_t j = 1; j < LANES; j++)
+            amax = lanes[j] > amax ? lanes[j] : amax;
+        unit = amax / SHUNTI_FP8_MAX;
+        for (i = at; i < whole; i += LANES)
+            store(type, dst, i, through_e4m3(load(type, src, i) / unit) * unit);
+        if (i < end)
+            store_part(type, dst, i, end - i,
+                       through_e4m3(load_part(type, src, i, end - i) / unit) *
+                           unit);
+    }
+}
+
+/* -- the table ----------------------------------------------------------------- */
+
+static void sum_f32(const struct shunti_rows_term *terms, size_t nterms,
+                    const struct shunti_rows_term *next, size_t nnext,
+                    const void *bias, void *y, size_t n)
+{
+    sum(F32, terms, nterms, next, nnext, bias, y, n);
+}
+
+static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
+                    const struct shunti_rows_term *next, size_t nnext,
+                    const void *bias, void *y, size_t n)
+{
+    sum(BF16, terms, nterms, next, nnext, bias, y, n);
+}
+
+static void scale_f32(void *dst, const void *src, float weight, size_t n)
+{
+    scale(F32, dst, src, weight, n);
+}
+
+static void scale_bf16(void *dst, const void *src, float weight, size_t n)
+{
+    scale(BF16, dst, src, weight, n);
+}
+
+static float dot_f32(const void *a, const void *b, size_t n)
+{
+    return dot(F32, a, b, n);
+}
+
+static float dot_bf16(const void *a, const void *b, size_t n)
+{
+    return dot(BF16, a, b, n);
+}
+
+static void fp8_f32(void *dst, const void *src, size_t n)
+{
+    fp8(F32, dst, src, n);
+}
+
+static void fp8_bf16(void *dst, const void *src, size_t n)
+{
+    fp8(BF16, dst, src, n);
+}
+
+const struct shunti_rows_set SHUNTI_ROWS_TABLE = {
+    .name = SHUNTI_ROWS_NAME,
+    .f32 = {sum_f32, scale_f32, dot_f32, fp8_f32},
+    .bf16 = {sum_bf16, scale_bf16, dot_bf16, fp8_bf16},
+};
