@@ -17,6 +17,9 @@
 
 #include "cases.h"
 
+/* More than a rank will hear at once. */
+#define IDLE 200
+
 /* A connection to a rank's socket, whose name is in its address. */
 static int call(struct rank *r, int peer)
 {
@@ -57,16 +60,16 @@ void case_shm_strangers(struct rank *r)
     unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
     size_t len = sizeof(blob);
     struct window w;
-    int idle[100];
+    int idle[IDLE];
 
     world_open_only(r);
     EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
     world_put_slot(r, blob, len);
-    for (int i = 0; r->rank == 1 && i < 100; i++)
+    for (int i = 0; r->rank == 1 && i < IDLE; i++)
         idle[i] = call(r, 0);
     world_connect(r);
     world_barrier(r);
-    for (int i = 0; r->rank == 1 && i < 100; i++)
+    for (int i = 0; r->rank == 1 && i < IDLE; i++)
         close(idle[i]);
     if (r->rank == 1) {
         /* As shm.h has it: magic, type 1, from, to, nonce. */

@@ -43,6 +43,8 @@
 #include "shm.h"
 
 #define STRANGER_MS 10000
+#define CROWDED_STRANGER_MS 1000
+#define MAX_STRANGERS 128 /* beside one for each rank */
 #define TRIAL_MS 200
 #define MAX_LOGGED_REFUSALS 8
 
@@ -123,15 +125,41 @@ static bool same_user(int fd, pid_t *pid)
     return cred.uid == geteuid();
 }
 
+/*
+ * When many strangers wait, the next ones stay in the kernel's queue until some
+ * have gone. None is put out for another: it may be a rank that was not heard
+ * yet.
+ */
+static bool crowded(const struct shunt_transport_ctx *ctx)
+{
+    return ctx->nstrangers >= MAX_STRANGERS + ctx->nranks;
+}
+
+static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
+{
+    struct epoll_event event = {
+        .events = pause ? 0u : EPOLLIN,
+        .data.ptr = &ctx->listen_watch,
+    };
+
+    if (ctx->accept_error || ctx->paused == pause)
+        return;
+    ctx->paused = pause;
+    epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
+}
+
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    int room = 64 + 2 * ctx->nranks;
-
     for (;;) {
         struct shm_link *link, **p;
         pid_t pid = 0;
-        int fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd;
 
+        if (crowded(ctx)) {
+            pause_accepting(ctx, true);
+            return;
+        }
+        fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
@@ -157,8 +185,7 @@ void shm_accept(struct shunt_transport_ctx *ctx)
         for (p = &ctx->strangers; *p; p = &(*p)->next)
             ;
         *p = link;
-        if (++ctx->nstrangers > room)
-            refuse_stranger(ctx->strangers, "too many at once");
+        ctx->nstrangers++;
     }
 }
 
@@ -166,11 +193,15 @@ void shm_expire_strangers(struct shunt_transport_ctx *ctx)
 {
     int64_t now;
 
-    if (!ctx->strangers)
+    if (!ctx->strangers && !ctx->paused)
         return;
     now = shm_now();
+    if (ctx->paused)
+        now += STRANGER_MS - CROWDED_STRANGER_MS;
     while (ctx->strangers && ctx->strangers->deadline <= now)
         refuse_stranger(ctx->strangers, "it did not say who it is");
+    if (!crowded(ctx))
+        pause_accepting(ctx, false);
 }
 
 /* -- endpoints -------------------------------------------------------------- */

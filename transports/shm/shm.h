@@ -189,6 +189,7 @@ struct shunt_transport_ctx {
     uint64_t cookie; /* peers read it as a trial */
     int control_fd, event, epoll, listen;
     enum shm_watch event_watch, listen_watch;
+    bool paused;      /* too many strangers: no more are accepted */
     int accept_error; /* errno: no connection can be accepted any more */
     char name[40];
     struct shunt_transport_ep **eps; /* (nranks) */
