@@ -77,19 +77,22 @@ struct shunt_moe_config {
     enum shunt_moe_wire wire; /* what travels in dispatch */
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
-                                copy on itself, else on its node, else by turn */
+                                copy on itself, else one on its node, else any;
+                                of n it takes number (its rank modulo n) */
     size_t nreplicas;        /* entries of replicas */
     size_t row_align;        /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
-    int plans_in_flight;     /* plans that may exist at once; 0: 4, min 2 */
+    int plans_in_flight;     /* plans that may exist at once; 0: 4; 2 to 256 */
     double capacity_factor;  /* 0: dropless. c > 0: of each (rank, expert) keep
                                 ceil(c * tokens * topk / experts) */
     enum shunt_moe_drop drop; /* what goes when capacity is exceeded */
-    int pad_to_capacity;     /* 1: each (rank, expert) takes its full capacity
-                                in rows, zero-padded (even shapes) */
+    int pad_to_capacity;     /* 1: each (source rank, expert) takes its full
+                                capacity in rows, zero-padded (even shapes) */
     int tree_ranks;          /* combine adds experts in groups, as if placed
                                 contiguously on so many ranks (a multiple of
-                                the real number or equal); 0: real placement */
+                                the real number or equal; each real rank and
+                                its node stand for an equal share of them);
+                                0: real placement */
 };
 
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
@@ -111,7 +114,9 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
                  struct shunt_moe **moe);
 
-/** Free an exchange; NULL is allowed. Local; its plans are gone too. */
+/** Free an exchange; NULL is allowed. Local; its plans are gone too, but
+ * unfinished requests end well. The memory of its buffers is given back now,
+ * their address space with the communicator. */
 SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
@@ -135,7 +140,9 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  *
  * Collective. Errors: SHUNT_ERR_INVALID, an id outside [-1, experts), naming
  * token, slot and value, or too many tokens; SHUNT_ERR_BUSY, plans_in_flight
- * plans exist already; on the other ranks SHUNT_ERR_REMOTE.
+ * plans exist already (one that any rank has not destroyed yet exists); on the
+ * other ranks SHUNT_ERR_REMOTE. SHUNT_ERR_MISMATCH, ranks that plan for
+ * different exchanges or in another order.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
@@ -143,9 +150,10 @@ shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
                       struct shunt_moe_plan **plan);
 
 /**
- * Release a plan; NULL is allowed. Local. Its buffers go back to the exchange:
- * not while a request of it is unfinished. A later use of the handle is
- * answered with SHUNT_ERR_INVALID as long as the exchange exists.
+ * Release a plan; NULL is allowed. Local. Unfinished requests of it go on and
+ * end well. Its buffers go back to the exchange when they are over. A later
+ * use of the handle is answered with SHUNT_ERR_INVALID as long as the exchange
+ * exists.
  */
 SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 
@@ -153,10 +161,12 @@ SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 struct shunt_moe_rows {
     int local_experts;     /* experts on this rank */
     const int32_t *expert; /* (local_experts) their ids, ascending */
-    const size_t *count;   /* (local_experts) rows, without alignment */
+    const size_t *count;   /* (local_experts) rows, without alignment; with
+                              pad_to_capacity the padding is included */
     const size_t *offset;  /* (local_experts + 1) first row of each, aligned */
     size_t total;          /* rows of a rows buffer: offset[local_experts] */
-    const size_t *source_count; /* (nranks, local_experts) rows by source */
+    const size_t *source_count; /* (nranks, local_experts) rows by source,
+                                   without any padding */
     const size_t *source_tokens; /* (nranks) distinct tokens by source */
     size_t tokens;         /* this rank's own tokens */
     size_t kept;           /* this rank's assignments that are sent */
@@ -164,7 +174,8 @@ struct shunt_moe_rows {
     size_t bytes_sent;     /* payload this rank copies to others per dispatch */
 };
 
-/** Sizes of a plan. Local. A released plan gives zeros. */
+/** Sizes of a plan. Local. A released plan gives zeros. The arrays live as
+ * long as the plan. */
 SHUNT_API struct shunt_moe_rows
 shunt_moe_plan_rows(const struct shunt_moe_plan *plan);
 
@@ -179,7 +190,9 @@ enum shunt_moe_buffer {
 /**
  * A buffer of the plan's, (total, hidden): a window, so that a row is copied
  * once. The caller's own memory works too (a window of shunt_mem_alloc() as
- * well as this one, other memory with one more copy).
+ * well as this one; other memory with one more copy, through the buffer of the
+ * same name, so that only one unfinished request of a plan can do that:
+ * SHUNT_ERR_BUSY).
  * Local; valid until the plan is destroyed; NULL if total is 0 or plan is bad.
  */
 SHUNT_API void *shunt_moe_buffer(const struct shunt_moe_plan *plan,
