@@ -24,6 +24,8 @@ PARTS = {
     "moe": ["plan", "dispatch", "combine", "dispatch+combine",
             "plan+dispatch+combine"],
 }
+# mpirun takes its time to start.
+RANKS = (1, 2, 3, 4) if PEER == "none" else (2, 4)
 failures = 0
 
 
@@ -94,7 +96,7 @@ def refused(status, text, *args):
 
 def collectives():
     sizes = ["-b", "8", "-e", "300k", "-f", "37"]
-    for ranks in (1, 2, 3, 4):
+    for ranks in RANKS:
         for op in ["barrier"] + MOVES + REDUCTIONS:
             measure(op, ranks, *sizes)
     for op in MOVES + REDUCTIONS:
@@ -119,7 +121,7 @@ def collectives():
 def tokens():
     small = ["--hidden", "96", "--experts", "10", "--topk", "3"]
     for op in MOE:
-        for ranks in (1, 2, 3, 4):
+        for ranks in RANKS:
             rows = measure(op, ranks, *small, "--tokens", "0,1,100")
             if [row["op"] for row in rows] != PARTS[op] * 3:
                 fail([op], f"parts: {rows}")
