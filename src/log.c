@@ -183,9 +183,7 @@ static void write_line(int level, const char *subsystem, const char *format,
                        va_list args)
 {
     char line[1024], who[32] = "";
-    int rank = thread_rank_set
-                   ? thread_rank
-                   : atomic_load_explicit(&process_rank, memory_order_relaxed);
+    int rank = shunti_log_rank();
     size_t len, head;
     struct timespec now;
     struct tm tm = {0};
@@ -279,12 +277,20 @@ void shunti_log_set_rank(int rank)
 {
     int none = -1;
 
-    thread_rank = rank;
+    if (!thread_rank_set || thread_rank < 0)
+        thread_rank = rank;
     thread_rank_set = true;
     if (rank >= 0)
         atomic_compare_exchange_strong_explicit(&process_rank, &none, rank,
                                                 memory_order_relaxed,
                                                 memory_order_relaxed);
+}
+
+int shunti_log_rank(void)
+{
+    return thread_rank_set
+               ? thread_rank
+               : atomic_load_explicit(&process_rank, memory_order_relaxed);
 }
 
 void shunti_log_reset(void)
@@ -295,6 +301,7 @@ void shunti_log_reset(void)
     log_fd = -1;
     log_fd_rank = -1;
     log_fd_failed = false;
+    thread_rank = -1;
     thread_rank_set = false;
     atomic_store_explicit(&process_rank, -1, memory_order_relaxed);
     atomic_store_explicit(&shunti_log_threshold, UNREAD, memory_order_relaxed);

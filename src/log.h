@@ -57,11 +57,15 @@ void shunti_log_write(enum shunti_log_level level, const char *subsystem,
     shunti_log(SHUNTI_LOG_DEBUG, subsystem, __VA_ARGS__)
 
 /*
- * Whose messages this thread's are from now on; -1: no rank's. The first rank
- * of the process also names the log file (%r), and is taken for threads that
- * have set none.
+ * Whose messages this thread's are; -1: no rank's. The first rank that is set
+ * stays: communicators made later, by a split say, number their ranks
+ * otherwise, but the reader of a log knows the process by its first. The first
+ * rank of the process also names the log file (%r), and is taken for threads
+ * that have set none.
  */
 void shunti_log_set_rank(int rank);
+/* The rank of this thread's messages, -1: none. */
+int shunti_log_rank(void);
 
 /*
  * Put a path together from one with %r (rank; "x" if < 0), %p (process id) and

@@ -58,6 +58,13 @@ bool shunti_trace_enabled_slow(void)
     return state > 0;
 }
 
+static int file_rank(int rank)
+{
+    int own = shunti_log_rank();
+
+    return own >= 0 ? own : rank;
+}
+
 static struct writer *find(int rank)
 {
     for (struct writer *w = writers; w; w = w->next)
@@ -137,10 +144,10 @@ static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
     escape(name, escaped, sizeof(escaped));
     n = snprintf(text, sizeof(text),
                  "%s{\"name\":\"%s\",\"ph\":\"%c\",\"pid\":%d,\"tid\":%ld,"
-                 "\"ts\":%llu.%03u%s,\"args\":{%s}}",
+                 "\"ts\":%llu.%03u%s,\"args\":%s}",
                  w->offset || w->used ? ",\n" : "[\n", escaped, phase, w->rank,
                  thread_id(), (unsigned long long)(t_ns / 1000),
-                 (unsigned)(t_ns % 1000), more, args ? args : "");
+                 (unsigned)(t_ns % 1000), more, args ? args : "{}");
     if (n < 0 || (size_t)n >= sizeof(text)) {
         if (args) /* too long: better without them than not at all */
             add(w, name, phase, t_ns, more, NULL);
@@ -162,7 +169,7 @@ static void record(int rank, const char *name, char phase, uint64_t t_ns,
     if (!shunti_trace_enabled())
         return;
     pthread_mutex_lock(&lock);
-    w = find(rank);
+    w = find(file_rank(rank));
     if (w && w->fd >= 0) {
         add(w, name, phase, t_ns, more, args);
         if (shunti_now_ns() - w->written_ns > FLUSH_NS)
@@ -196,7 +203,7 @@ void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
     /* JSON has no infinities; a counter of one is a bug elsewhere. */
     if (!(value - value == 0))
         return;
-    snprintf(args, sizeof(args), "\"value\":%.17g", value);
+    snprintf(args, sizeof(args), "{\"value\":%.17g}", value);
     for (char *c = args; *c; c++) /* whatever the program's locale says */
         *c = *c == ',' ? '.' : *c;
     record(rank, name, 'C', t_ns, "", args);
@@ -207,7 +214,7 @@ void shunti_trace_thread(int rank, const char *name)
     char args[160], escaped[128];
 
     escape(name, escaped, sizeof(escaped));
-    snprintf(args, sizeof(args), "\"name\":\"%s\"", escaped);
+    snprintf(args, sizeof(args), "{\"name\":\"%s\"}", escaped);
     record(rank, "thread_name", 'M', 0, "", args);
 }
 
@@ -238,6 +245,7 @@ void shunti_trace_begin(int rank, int nranks)
 
     if (!shunti_trace_enabled())
         return;
+    rank = file_rank(rank);
     pthread_mutex_lock(&lock);
     if (!find(rank)) {
         w = malloc(sizeof(*w)); /* only the buffer's used part is read */
@@ -249,10 +257,11 @@ void shunti_trace_begin(int rank, int nranks)
             w->written_ns = shunti_now_ns();
             w->next = writers;
             writers = w;
-            snprintf(args, sizeof(args), "\"name\":\"rank %d of %d (pid %ld)\"",
-                     rank, nranks, (long)getpid());
+            snprintf(args, sizeof(args),
+                     "{\"name\":\"rank %d of %d (pid %ld)\"}", rank, nranks,
+                     (long)getpid());
             add(w, "process_name", 'M', 0, "", args);
-            snprintf(args, sizeof(args), "\"sort_index\":%d", rank);
+            snprintf(args, sizeof(args), "{\"sort_index\":%d}", rank);
             add(w, "process_sort_index", 'M', 0, "", args);
             write_out(w);
         }
@@ -267,7 +276,7 @@ void shunti_trace_flush(int rank)
     if (!shunti_trace_enabled())
         return;
     pthread_mutex_lock(&lock);
-    w = find(rank);
+    w = find(file_rank(rank));
     if (w)
         write_out(w);
     pthread_mutex_unlock(&lock);

@@ -10,8 +10,9 @@
  * In the timeline a rank is a process and a thread is a thread. Times are
  * CLOCK_MONOTONIC nanoseconds: ranks of one host share the clock.
  *
- * `rank` is that of the process's first communicator (the world), also for
- * events of communicators split from it: it chooses the file.
+ * Which rank's file an event goes to is the thread's rank (shunti_log_rank()):
+ * ranks of a communicator that was split from another have numbers that several
+ * processes share. The `rank` that is passed counts for threads without one.
  */
 #ifndef SHUNTI_TRACE_H
 #define SHUNTI_TRACE_H
@@ -54,8 +55,8 @@ void shunti_trace_begin(int rank, int nranks);
 void shunti_trace_flush(int rank);
 
 /*
- * `name` is a plain word or two (it is escaped), args_json NULL or the inside
- * of a JSON object, e.g. "\"bytes\":4096,\"peer\":1". Thread safe.
+ * `name` is a plain word or two (it is escaped), args_json NULL or a JSON
+ * object, e.g. "{\"bytes\":4096,\"peer\":1}". Thread safe.
  */
 void shunti_trace_span(int rank, const char *name, uint64_t t0_ns,
                        uint64_t t1_ns, const char *args_json);

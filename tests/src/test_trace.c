@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "trace.h"
 
 static char folder[] = "/tmp/shunt-test-trace-XXXXXX";
@@ -75,7 +76,7 @@ Test(trace, events_of_all_kinds)
     shunti_trace_begin(2, 4);
     shunti_trace_thread(2, "main");
     shunti_trace_span(2, "a \"quoted\\name\"\n", 1234567, 1235678,
-                      "\"bytes\":4096");
+                      "{\"bytes\":4096}");
     shunti_trace_instant(2, "now", 5, NULL);
     shunti_trace_counter(2, "bytes", 5, 0.5);
     shunti_trace_counter(2, "bytes", 5, 1.0 / 0.0); // JSON has none
@@ -101,6 +102,24 @@ Test(trace, events_of_all_kinds)
     shunti_trace_reset();
 }
 
+Test(trace, split_communicators_share_the_process_file)
+{
+    cJSON *json;
+
+    shunti_log_set_rank(3); // of 4
+    shunti_trace_begin(3, 4);
+    shunti_log_set_rank(1); // of 2, as every second process has
+    shunti_trace_begin(1, 2);
+    shunti_trace_span(3, "world", 1, 2, NULL);
+    shunti_trace_span(1, "half", 1, 2, NULL);
+    shunti_trace_flush(1);
+    json = parse("trace.3");
+    cr_assert_eq(count(json, "X"), 2);
+    cJSON_Delete(json); // and no trace.1: the folder can be removed
+    shunti_trace_reset();
+    cr_assert_eq(rmdir(folder), 0);
+}
+
 Test(trace, more_than_a_buffer)
 {
     cJSON *json;
@@ -108,7 +127,7 @@ Test(trace, more_than_a_buffer)
     shunti_trace_begin(0, 1);
     for (int i = 0; i < 5000; i++)
         shunti_trace_span(0, "span", (uint64_t)i, (uint64_t)i + 1,
-                          "\"some\":\"arguments\",\"to\":\"fill\"");
+                          "{\"some\":\"arguments\",\"to\":\"fill\"}");
     shunti_trace_reset(); // as at exit
     json = parse("trace");
     cr_assert_eq(count(json, "X"), 5000);
@@ -124,7 +143,7 @@ Test(trace, a_killed_rank_leaves_a_whole_file)
     if (!pid) {
         shunti_trace_begin(0, 1);
         for (uint64_t i = 0; i < 3000; i++)
-            shunti_trace_span(0, "span", i, i + 1, "\"some\":\"arguments\"");
+            shunti_trace_span(0, "span", i, i + 1, "{\"some\":\"arguments\"}");
         raise(SIGKILL);
     }
     cr_assert_eq(waitpid(pid, &status, 0), pid);
