@@ -123,8 +123,8 @@ static struct folders *find_folders(void)
         path += len;
         path += *path == ':';
     }
-    /* Beside this code: libshunt.so, or (shunt-info, tests) a program of the
-     * build tree that has it built in. */
+    /* Beside this code: libshunt.so, or (shunt-info, tests) a program that has
+     * it built in, in the build tree or a prefix's bin/. */
     if (dladdr((void *)(uintptr_t)find_folders, &info) && info.dli_fname &&
         realpath(info.dli_fname, ours) && (slash = strrchr(ours, '/'))) {
         *slash = '\0';
@@ -134,6 +134,7 @@ static struct folders *find_folders(void)
             (slash = strrchr(ours, '/'))) {
             *slash = '\0';
             add_folder(f, "%s/transports", ours);
+            add_folder(f, "%s/%s", ours, SHUNT_PLUGIN_LIBDIR);
         }
     }
     add_folder(f, "%s", SHUNT_PLUGIN_DIR);
