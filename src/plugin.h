@@ -65,7 +65,7 @@ struct shunti_transport_entry {
     const struct shunt_transport *transport; /* NULL: could not be loaded */
     bool usable;                             /* probe() said so */
     struct shunt_transport_estimate estimate;
-    char why[512]; /* why not, or what probe() found */
+    char why[1024]; /* why not, or what probe() found; may have lines */
 };
 
 /* By falling score, then by name. NULL and count 0: none, or no memory. */

@@ -106,7 +106,7 @@ static void wrap(const char *text, size_t indent)
     size_t column = indent;
 
     while (*text) {
-        size_t word = strcspn(text, " ");
+        size_t word = strcspn(text, " \n");
 
         if (column > indent && column + 1 + word > 79) {
             printf("\n%*s", (int)indent, "");
@@ -118,7 +118,11 @@ static void wrap(const char *text, size_t indent)
         printf("%.*s", (int)word, text);
         column += word;
         text += word;
-        text += strspn(text, " ");
+        if (*text == '\n' && text[1]) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        }
+        text += strspn(text, " \n");
     }
     putchar('\n');
 }
