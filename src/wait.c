@@ -122,6 +122,10 @@ void shunti_look_around(struct shunt_comm *comm)
     if (!comm->active || comm->failure)
         return;
     look_for_losses(comm);
+    /* Of an operation that nobody has waited for yet the beginning is unknown:
+     * its time counts from here. */
+    if (comm->active && !comm->active->begun_ns)
+        comm->active->begun_ns = now;
     if (comm->active && now > comm->last_event_ns &&
         now > comm->active->begun_ns &&
         (double)(now - comm->last_event_ns) > comm->timeout * 1e9 &&
