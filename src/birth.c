@@ -116,6 +116,7 @@ static void choose_tunables(struct shunti_tunables *tune)
     tune->chunk = clamp(size_or("SHUNT_CHUNK", 16384), 1024, 1 << 24);
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", 16), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", 4 << 20);
+    tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT", 32768);
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }

@@ -62,6 +62,7 @@ struct shunti_peer {
     uint64_t completed;     /* last seen of the peer's completed word */
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
     uint64_t tx_consumed;   /* last seen */
+    uint64_t turn;          /* ticket of the collective whose note is next */
     bool lost;
     int node, local;        /* node number, index within it */
     char how[48];           /* "shm (map, cma)" */
@@ -71,6 +72,7 @@ struct shunti_peer {
 struct shunti_tunables {
     size_t eager, chunk, chunks;
     size_t read_min;     /* from here on read raw memory instead of streaming */
+    size_t allreduce_direct; /* up to here everyone gets everyone's vector */
 };
 
 struct shunt_comm {
@@ -89,6 +91,7 @@ struct shunt_comm {
 
     uint64_t next_seq;         /* number of the next operation, from 1 */
     uint64_t completed;        /* all up to here are finished */
+    uint64_t tickets;          /* collectives created: exchange.h */
     struct shunt_request *active, **active_tail;
     struct shunt_request *spare;   /* finished ones to be used again */
     size_t spare_state;            /* their state bytes */

@@ -42,7 +42,7 @@ static inline float shunti_f32_from_bits(uint32_t bits)
     return value;
 }
 
-/* -- bf16: 8 bits of exponent, 7 of mantissa; the upper half of an f32 ------ */
+/* -- bf16: 8 bits of exponent, 7 of mantissa; the upper half of an f32 ----- */
 
 static inline float shunti_bf16_to_f32(uint16_t bits)
 {
@@ -61,7 +61,7 @@ static inline uint16_t shunti_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-/* -- f16: IEEE binary16, 5 bits of exponent, 10 of mantissa ----------------- */
+/* -- f16: IEEE binary16, 5 bits of exponent, 10 of mantissa ---------------- */
 
 static inline float shunti_f16_to_f32(uint16_t half)
 {
@@ -99,7 +99,7 @@ static inline uint16_t shunti_f32_to_f16(float value)
     return (uint16_t)(sign | ((magnitude - 0x38000000) >> 13));
 }
 
-/* -- fp8 e4m3: 4 bits of exponent (bias 7), 3 of mantissa; no infinity ------
+/* -- fp8 e4m3: 4 bits of exponent (bias 7), 3 of mantissa; no infinity --------
  * The largest number is 448; S.1111.111 is the NaN ("FP8 Formats for Deep
  * Learning", Micikevicius et al. 2022). */
 

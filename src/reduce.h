@@ -4,8 +4,8 @@
  *
  * All n sources are added in one pass, so that each is read once and dst
  * written once. f16 and bf16 are widened to f32, and rounded when the last
- * source has been added. Integers wrap around. min and max of a NaN and a number give the
- * NaN; of equal values (as -0 and +0) the earlier source's.
+ * source has been added. Integers wrap around. min and max of a NaN and a
+ * number give the NaN; of equal values (as -0 and +0) the earlier source's.
  *
  * The fast variants give the same bits as the plain one, except that which of
  * several NaNs comes out is the processor's choice.

@@ -90,7 +90,7 @@
 #define REDUCE reduce_f64
 #include "reduce_type.h"
 
-/* -- f16 and bf16: widened block by block ----------------------------------- */
+/* -- f16 and bf16: widened block by block ---------------------------------- */
 
 enum { HALF_BLOCK = BLOCK_BYTES / sizeof(float) };
 
@@ -183,7 +183,7 @@ static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
     }
 }
 
-/* -- the table -------------------------------------------------------------- */
+/* -- the table ------------------------------------------------------------- */
 
 static void run(void *dst, const void *const *srcs, int n, size_t count,
                 enum shunt_dtype dtype, enum shunt_op op, int divisor)

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-gather: an exchange in which a rank's block is the same for everyone.
+ */
+#include "coll_call.h"
+#include "comm.h"
+#include "exchange.h"
+
+static const struct shunti_class allgather_class = {
+    .name = "allgather",
+    .step = shunti_exchange_step,
+    .awaits = shunti_exchange_awaits,
+};
+
+static const struct shunti_class allgatherv_class = {
+    .name = "allgatherv",
+    .step = shunti_exchange_step,
+    .awaits = shunti_exchange_awaits,
+};
+
+struct arguments {
+    const void *send;
+    size_t send_count;
+    unsigned char *recv;
+    struct shunti_blocks blocks; /* in recv */
+};
+
+static enum shunt_status check(const struct shunti_coll *call,
+                               const struct arguments *a)
+{
+    const struct shunti_blocks *b = &a->blocks;
+    bool v = call->kind == SHUNTI_KIND_ALLGATHERV;
+    enum shunt_status st = shunti_check_dtype(call, b->dtype, 0);
+    size_t total, bytes;
+
+    if (!st && v && !b->counts)
+        st = shunti_coll_refuse(call, "recv_counts is NULL");
+    if (!st)
+        st = shunti_check_blocks(call, "recv_counts", b, &total);
+    if (!st)
+        st = shunti_check_buffer(call, "recv", a->recv, total);
+    if (st || a->send == SHUNT_IN_PLACE)
+        return st;
+    if (v && a->send_count != b->counts[call->comm->rank])
+        return shunti_coll_refuse(
+            call, "send_count is %zu, recv_counts[%d], for the same block, %zu",
+            a->send_count, call->comm->rank, b->counts[call->comm->rank]);
+    st = shunti_check_count(call, a->send_count, 1, b->dtype, &bytes);
+    return st ? st : shunti_check_buffer(call, "send", a->send, bytes);
+}
+
+static void fill(struct shunti_exchange *x, const struct shunt_comm *comm,
+                 const struct arguments *a)
+{
+    size_t packed = 0, at;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        struct shunti_exchange_peer *p = &x->peers[r];
+
+        shunti_block_at(&a->blocks, r, &at, &p->recv_bytes, &packed);
+        p->recv = p->recv_bytes ? a->recv + at : NULL;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        x->peers[r].send = a->send == SHUNT_IN_PLACE
+                               ? x->peers[comm->rank].recv
+                               : a->send;
+        x->peers[r].send_bytes = x->peers[comm->rank].recv_bytes;
+    }
+}
+
+static enum shunt_status allgather(const struct shunti_coll *call,
+                                   const struct arguments *a)
+{
+    struct shunt_request *request;
+    struct shunti_exchange *x;
+    enum shunt_status st = check(call, a);
+
+    if (st)
+        return st;
+    st = shunti_exchange_create(
+        call->comm,
+        call->kind == SHUNTI_KIND_ALLGATHERV ? &allgatherv_class
+                                             : &allgather_class,
+        SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0), &request, &x);
+    if (st)
+        return st;
+    fill(x, call->comm, a);
+    return shunti_coll_launch(call, request);
+}
+
+static enum shunt_status run(const struct shunti_coll *call,
+                             const struct arguments *a)
+{
+    enum shunt_status st = shunti_coll_enter(call);
+
+    return st ? st : shunti_coll_leave(call, allgather(call, a));
+}
+
+enum shunt_status shunt_allgather(struct shunt_comm *comm, const void *send,
+                                  void *recv, size_t count,
+                                  enum shunt_dtype dtype)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
+        &(struct arguments){send, count, recv, {NULL, count, NULL, dtype}});
+}
+
+enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
+                                        const void *send, void *recv,
+                                        size_t count, enum shunt_dtype dtype,
+                                        struct shunt_request **request)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, true, request},
+        &(struct arguments){send, count, recv, {NULL, count, NULL, dtype}});
+}
+
+enum shunt_status shunt_allgatherv(struct shunt_comm *comm, const void *send,
+                                   size_t send_count, void *recv,
+                                   const size_t *recv_counts,
+                                   const size_t *recv_displs,
+                                   enum shunt_dtype dtype)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},
+               &(struct arguments){send,
+                                   send_count,
+                                   recv,
+                                   {recv_counts, 0, recv_displs, dtype}});
+}
+
+enum shunt_status
+shunt_allgatherv_start(struct shunt_comm *comm, const void *send,
+                       size_t send_count, void *recv,
+                       const size_t *recv_counts, const size_t *recv_displs,
+                       enum shunt_dtype dtype, struct shunt_request **request)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, true, request},
+        &(struct arguments){send,
+                            send_count,
+                            recv,
+                            {recv_counts, 0, recv_displs, dtype}});
+}

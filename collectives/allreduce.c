@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-reduce: the choice, and the direct algorithm for small vectors, in which
+ * every rank gets every other's whole vector and adds them all up.
+ */
+#include "allreduce.h"
+
+#include <stdlib.h>
+
+#include "coll_call.h"
+#include "comm.h"
+#include "dtype.h"
+#include "reduction.h"
+#include "select.h"
+
+static const struct shunti_class direct_class = {
+    .name = "allreduce",
+    .step = shunti_reduce_exchange_step,
+    .awaits = shunti_reduce_exchange_awaits,
+    .cleanup = shunti_reduce_exchange_cleanup,
+};
+
+/* In place, a vector that peers read where it lies must stay until they have
+ * done so: the result is made elsewhere. One that fits into notes is gone by
+ * then. */
+static bool needs_copy(const struct shunt_comm *comm,
+                       const struct shunti_allreduce *a)
+{
+    return a->send == a->recv && a->bytes > comm->layout.eager &&
+           comm->nranks > 1;
+}
+
+static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
+                                const struct shunti_allreduce *a,
+                                struct shunt_request **request)
+{
+    struct shunti_reduce_exchange *s;
+    enum shunt_status st;
+    void *copy = NULL;
+
+    if (needs_copy(comm, a)) {
+        copy = malloc(a->bytes);
+        if (!copy)
+            return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY,
+                                         "allreduce: no memory for %zu bytes",
+                                         a->bytes);
+    }
+    st = shunti_reduce_exchange_create(comm, &direct_class, signature,
+                                       a->bytes, request, &s);
+    if (st) {
+        free(copy);
+        return st;
+    }
+    s->owned = copy;
+    s->result = a->recv;
+    s->reduction.dst = copy ? copy : a->recv;
+    s->reduction.own = a->send;
+    s->reduction.dtype = a->dtype;
+    s->reduction.op = a->op;
+    for (int r = 0; r < comm->nranks; r++) {
+        s->x->peers[r].send = a->send;
+        s->x->peers[r].send_bytes = a->bytes;
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status check(const struct shunti_coll *call,
+                               struct shunti_allreduce *a)
+{
+    enum shunt_status st = shunti_check_dtype(call, a->dtype, a->op);
+
+    if (!st && !shunti_op_valid(a->op))
+        st = shunti_coll_refuse(call, "op %d is none (enum shunt_op)",
+                                (int)a->op);
+    if (!st)
+        st = shunti_check_count(call, a->count, 1, a->dtype, &a->bytes);
+    if (!st)
+        st = shunti_check_buffer(call, "recv", a->recv, a->bytes);
+    if (!st && a->send == SHUNT_IN_PLACE)
+        a->send = a->recv;
+    return st ? st : shunti_check_buffer(call, "send", a->send, a->bytes);
+}
+
+static enum shunt_status allreduce(const struct shunti_coll *call,
+                                   struct shunti_allreduce *a)
+{
+    struct shunt_request *request;
+    enum shunti_algorithm algorithm;
+    enum shunt_status st = check(call, a);
+    uint32_t signature;
+
+    if (st)
+        return st;
+    algorithm = shunti_select_allreduce(call->comm, a->bytes);
+    /* With the algorithm in it: counts that disagree may choose differently,
+     * and these two cannot talk to each other. */
+    signature = SHUNTI_SIGNATURE(call->kind, a->dtype, a->op, algorithm);
+    st = algorithm == SHUNTI_ALLREDUCE_DIRECT
+             ? direct(call->comm, signature, a, &request)
+             : shunti_allreduce_segments(call->comm, signature, a, &request);
+    return st ? st : shunti_coll_launch(call, request);
+}
+
+static enum shunt_status run(const struct shunti_coll *call,
+                             struct shunti_allreduce *a)
+{
+    enum shunt_status st = shunti_coll_enter(call);
+
+    return st ? st : shunti_coll_leave(call, allreduce(call, a));
+}
+
+enum shunt_status shunt_allreduce(struct shunt_comm *comm, const void *send,
+                                  void *recv, size_t count,
+                                  enum shunt_dtype dtype, enum shunt_op op)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, false, NULL},
+               &(struct shunti_allreduce){send, recv, count, 0, dtype, op});
+}
+
+enum shunt_status shunt_allreduce_start(struct shunt_comm *comm,
+                                        const void *send, void *recv,
+                                        size_t count, enum shunt_dtype dtype,
+                                        enum shunt_op op,
+                                        struct shunt_request **request)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, true, request},
+        &(struct shunti_allreduce){send, recv, count, 0, dtype, op});
+}

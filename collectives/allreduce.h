@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The algorithms of allreduce, which allreduce.c chooses from.
+ */
+#ifndef SHUNTI_ALLREDUCE_H
+#define SHUNTI_ALLREDUCE_H
+
+#include <stddef.h>
+
+#include <shunt/coll.h>
+
+struct shunt_comm;
+struct shunt_request;
+
+/* Checked arguments. */
+struct shunti_allreduce {
+    const unsigned char *send; /* recv, if in place */
+    unsigned char *recv;
+    size_t count, bytes;
+    enum shunt_dtype dtype;
+    enum shunt_op op;
+};
+
+enum shunt_status
+shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
+                          const struct shunti_allreduce *args,
+                          struct shunt_request **request);
+
+#endif

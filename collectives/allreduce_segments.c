@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-reduce in segments: reduce-scatter, then all-gather (Rabenseifner,
+ * "Optimization of Collective Reduction Operations", 2004), with direct
+ * transfers between all pairs in both halves.
+ *
+ * Both are one operation with one note for each pair. The note of rank r to
+ * rank p says where p finds r's input of segment p, and where it will find r's
+ * finished segment r. Rank r adds up everybody's segment r into its place in
+ * recv; stage READY of the ack tells the others that they can take it from
+ * there, stage TAKEN tells the owner that they have. A result that streams
+ * needs no stages: its chunks follow the input's, as they get ready.
+ *
+ * That p's input has been taken needs no word of its own: who has a finished
+ * segment used all inputs. For the same reason it works in place: what
+ * overwrites the input of segment p is p's result.
+ *
+ * If a rank disagrees there are no results, and every rank knows it, because
+ * everybody hears from everybody. They go through the motions nevertheless,
+ * so that nobody waits in vain.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allreduce.h"
+#include "comm.h"
+#include "exchange.h"
+#include "note.h"
+#include "reduction.h"
+#include "source.h"
+#include "stream.h"
+
+/* Stages of the ack, as bits. */
+enum { READY = 1, TAKEN = 2 };
+
+/* Segments start at multiples of a cache line. */
+#define LINE 64
+
+struct segment_peer {
+    bool met, in_done, out_done;
+    bool bad;            /* it called something else: nothing goes to or fro */
+    unsigned said;       /* stages we have told it */
+    uint8_t result_way;  /* in which it gets our result */
+    struct shunti_stream input_tx, result_tx;
+    struct shunti_source input, result;
+};
+
+struct segments {
+    const unsigned char *send;
+    unsigned char *recv;
+    size_t bytes;
+    uint64_t ticket;
+    int posted, unmet, open;
+    bool any_bad;
+    bool ready; /* our segment is finished, as far as it can be */
+    struct shunti_reduction reduction;
+    struct segment_peer peers[]; /* (nranks), then the reduction's arrays */
+};
+
+static struct segments *state_of(const struct shunt_request *request)
+{
+    return (struct segments *)(void *)(uintptr_t)request->state;
+}
+
+/* Where segment r is. */
+static size_t segment(const struct segments *s, int nranks, int r,
+                      size_t *offset)
+{
+    size_t lines = s->bytes / LINE + (s->bytes % LINE != 0);
+    size_t each = lines / (size_t)nranks, more = lines % (size_t)nranks;
+    size_t i = (size_t)r;
+    size_t begin = (i * each + (i < more ? i : more)) * LINE;
+    size_t end = begin + (each + (i < more)) * LINE;
+
+    if (begin > s->bytes)
+        begin = s->bytes;
+    if (end > s->bytes)
+        end = s->bytes;
+    *offset = begin;
+    return end - begin;
+}
+
+/* --- notes ---------------------------------------------------------------- */
+
+/* Say where `bytes` at `data` are. A stream's chunks are reserved. */
+static uint8_t locate(struct shunt_request *request, int peer,
+                      const void *data, size_t bytes, uint64_t *where,
+                      struct shunti_stream *tx)
+{
+    enum shunti_way way;
+
+    where[0] = where[1] = 0;
+    if (!bytes)
+        return SHUNTI_WAY_INLINE;
+    way = shunti_locate(request, peer, data, bytes, where);
+    if (way == SHUNTI_WAY_STREAM)
+        *tx = (struct shunti_stream){.start = where[0], .bytes = bytes};
+    return (uint8_t)way;
+}
+
+static void post_note(struct shunt_request *request, struct segments *s,
+                      int peer)
+{
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    const struct shunt_comm *comm = request->comm;
+    struct segment_peer *p = &s->peers[peer];
+    size_t at, bytes;
+
+    note->bytes = note->expects = s->bytes;
+    bytes = segment(s, comm->nranks, peer, &at);
+    note->way = locate(request, peer, s->send + at, bytes, &note->word[0],
+                       &p->input_tx);
+    bytes = segment(s, comm->nranks, comm->rank, &at);
+    p->result_way = locate(request, peer, s->recv + at, bytes, &note->word[2],
+                           &p->result_tx);
+    note->second_way = p->result_way;
+    shunti_note_send(request, peer, note, 0);
+}
+
+static bool post(struct shunt_request *request, struct segments *s)
+{
+    const int peers = request->comm->nranks - 1, before = s->posted;
+
+    for (; s->posted < peers; s->posted++) {
+        int peer = shunti_nth_out(request->comm, s->posted);
+
+        if (!shunti_turn(request, peer, s->ticket))
+            break;
+        post_note(request, s, peer);
+        shunti_turn_over(request, peer);
+    }
+    return s->posted != before;
+}
+
+static bool open_sources(struct shunt_request *request, struct segments *s,
+                         int peer, const struct shunti_note *note)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct segment_peer *p = &s->peers[peer];
+    size_t at;
+
+    return shunti_source_open(request, peer, (enum shunti_way)note->way,
+                              &note->word[0], note->body,
+                              segment(s, comm->nranks, comm->rank, &at),
+                              &p->input) &&
+           shunti_source_open(request, peer, (enum shunti_way)note->second_way,
+                              &note->word[2], note->body,
+                              segment(s, comm->nranks, peer, &at), &p->result);
+}
+
+static bool meet(struct shunt_request *request, struct segments *s, int peer)
+{
+    const struct shunti_note *note = shunti_note_arrived(request, peer);
+    struct segment_peer *p = &s->peers[peer];
+
+    if (!note)
+        return false;
+    p->met = true;
+    s->unmet--;
+    if (shunti_note_bad(request, peer)) {
+        p->bad = true;
+    } else if (note->bytes != s->bytes) {
+        p->bad = true;
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d called with %llu B, this rank with "
+                             "%zu B",
+                             request->class->name, peer,
+                             (unsigned long long)note->bytes, s->bytes);
+    } else if (!open_sources(request, s, peer, note)) {
+        p->bad = true;
+    }
+    if (p->bad) {
+        p->in_done = true;
+        s->any_bad = true;
+    }
+    return true;
+}
+
+/* --- our segment ---------------------------------------------------------- */
+
+/* There will be no result: empty the streams that we would have used. True
+ * when that is done. */
+static bool discard(struct shunt_request *request, struct segments *s,
+                    bool *moved)
+{
+    const struct shunt_comm *comm = request->comm;
+    bool all = true;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        struct segment_peer *p = &s->peers[r];
+        size_t before = p->input.done;
+
+        if (r == comm->rank || p->bad)
+            continue;
+        all &= shunti_source_pull(request, r, &p->input, NULL);
+        *moved |= p->input.done != before;
+    }
+    return all;
+}
+
+static void say(struct shunt_request *request, struct segments *s, int peer,
+                unsigned stage)
+{
+    struct segment_peer *p = &s->peers[peer];
+
+    p->said |= stage;
+    shunti_ack_stage(request, peer, p->said);
+}
+
+static bool is_pulled(uint8_t way)
+{
+    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+}
+
+/* All notes are here and ours are out. */
+static bool reduce(struct shunt_request *request, struct segments *s)
+{
+    const struct shunt_comm *comm = request->comm;
+    bool moved = false, ready;
+
+    if (s->any_bad) {
+        ready = discard(request, s, &moved);
+    } else {
+        moved = shunti_reduction_run(request, &s->reduction);
+        ready = s->reduction.done == s->reduction.bytes;
+    }
+    if (!ready)
+        return moved;
+    s->ready = true;
+    for (int i = 0; i < comm->nranks - 1; i++) {
+        int peer = shunti_nth_out(comm, i);
+
+        if (!s->peers[peer].bad && is_pulled(s->peers[peer].result_way))
+            say(request, s, peer, READY);
+    }
+    return true;
+}
+
+/* --- everybody's segments ------------------------------------------------- */
+
+/* Stream what is ready of our result. True when all of it is sent. */
+static bool send_result(struct shunt_request *request, struct segments *s,
+                        int peer)
+{
+    const size_t chunk = request->comm->layout.chunk;
+    struct shunti_stream *tx = &s->peers[peer].result_tx;
+    const size_t bytes = tx->bytes;
+    size_t at;
+
+    /* Only whole chunks before the end. */
+    tx->bytes = s->ready ? bytes : s->reduction.done / chunk * chunk;
+    (void)segment(s, request->comm->nranks, request->comm->rank, &at);
+    if (tx->done < tx->bytes)
+        (void)shunti_stream_send(request, peer, tx, s->recv + at);
+    tx->bytes = bytes;
+    return tx->done == bytes;
+}
+
+static bool send(struct shunt_request *request, struct segments *s, int peer)
+{
+    struct segment_peer *p = &s->peers[peer];
+    size_t before = p->input_tx.done + p->result_tx.done, at;
+    bool moved;
+
+    if (p->bad) {
+        p->out_done = shunti_stream_skip(request, peer, &p->input_tx) &&
+                      shunti_stream_skip(request, peer, &p->result_tx);
+        return p->out_done;
+    }
+    (void)segment(s, request->comm->nranks, peer, &at);
+    if (shunti_stream_send(request, peer, &p->input_tx, s->send + at) &&
+        send_result(request, s, peer) && s->ready)
+        p->out_done = !is_pulled(p->result_way) ||
+                      shunti_acked_stage(request, peer) & TAKEN;
+    moved = p->input_tx.done + p->result_tx.done != before;
+    return moved || p->out_done;
+}
+
+static bool receive(struct shunt_request *request, struct segments *s,
+                    int peer)
+{
+    struct segment_peer *p = &s->peers[peer];
+    size_t before = p->result.done, at;
+
+    /* In the ring, its result comes behind its input. */
+    if (p->input.done < p->input.bytes)
+        return false;
+    if (is_pulled(p->result.way) &&
+        !(shunti_acked_stage(request, peer) & READY))
+        return false;
+    (void)segment(s, request->comm->nranks, peer, &at);
+    if (!shunti_source_pull(request, peer, &p->result, s->recv + at))
+        return p->result.done != before;
+    p->in_done = true;
+    if (is_pulled(p->result.way))
+        say(request, s, peer, TAKEN);
+    return true;
+}
+
+static bool attend(struct shunt_request *request, struct segments *s, int peer)
+{
+    struct segment_peer *p = &s->peers[peer];
+    bool moved = false;
+
+    if (!p->out_done)
+        moved |= send(request, s, peer);
+    if (!p->in_done)
+        moved |= receive(request, s, peer);
+    if (p->out_done && p->in_done) {
+        s->open--;
+        moved = true;
+    }
+    return moved;
+}
+
+/* --- the operation -------------------------------------------------------- */
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct segments *s = state_of(request);
+    const int peers = comm->nranks - 1;
+    bool moved;
+
+    do {
+        moved = s->posted < peers && post(request, s);
+        for (int i = 0; i < peers && s->unmet; i++) {
+            int peer = shunti_nth_in(comm, i);
+
+            if (!s->peers[peer].met)
+                moved |= meet(request, s, peer);
+        }
+        if (!s->ready && !s->unmet && s->posted == peers)
+            moved |= reduce(request, s);
+        for (int i = 0; i < s->posted; i++) {
+            int peer = shunti_nth_out(comm, i);
+            struct segment_peer *p = &s->peers[peer];
+
+            if (!(p->out_done && p->in_done) && p->met)
+                moved |= attend(request, s, peer);
+            else if (!p->met && p->input_tx.done < p->input_tx.bytes)
+                moved |= send(request, s, peer);
+        }
+        if (!s->open)
+            return SHUNT_OK;
+    } while (moved);
+    return SHUNT_IN_PROGRESS;
+}
+
+static bool awaits(const struct shunt_request *request, int peer)
+{
+    const struct segments *s = state_of(request);
+    const struct segment_peer *p = &s->peers[peer];
+
+    return !(p->in_done && p->out_done);
+}
+
+static void cleanup(struct shunt_request *request)
+{
+    free(state_of(request)->reduction.scratch);
+}
+
+static const struct shunti_class segments_class = {
+    .name = "allreduce",
+    .step = step,
+    .awaits = awaits,
+    .cleanup = cleanup,
+};
+
+enum shunt_status
+shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
+                          const struct shunti_allreduce *a,
+                          struct shunt_request **request)
+{
+    const size_t n = (size_t)comm->nranks;
+    struct shunti_reduction *r;
+    struct segments *s;
+    enum shunt_status st;
+    size_t at;
+
+    st = shunti_request_create(
+        comm, &segments_class, signature,
+        sizeof(*s) + n * (sizeof(s->peers[0]) + sizeof(*r->sources) +
+                          sizeof(*r->operands)),
+        request);
+    if (st)
+        return st;
+    s = state_of(*request);
+    s->send = a->send;
+    s->recv = a->recv;
+    s->bytes = a->bytes;
+    s->ticket = shunti_ticket(comm);
+    s->unmet = s->open = comm->nranks - 1;
+    r = &s->reduction;
+    r->bytes = segment(s, comm->nranks, comm->rank, &at);
+    r->own = a->send + at;
+    r->dst = a->recv + at;
+    r->dtype = a->dtype;
+    r->op = a->op;
+    r->sources = (struct shunti_source **)(void *)(s->peers + n);
+    r->operands = (const void **)(void *)(r->sources + n);
+    for (size_t i = 0; i < n; i++)
+        r->sources[i] = &s->peers[i].input;
+    return SHUNT_OK;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-to-all: the exchange itself. In place, the input is copied away first:
+ * a block cannot be overwritten before its receiver has taken it, and that may
+ * be waiting for us in the same way.
+ */
+#include <stdlib.h>
+
+#include "coll_call.h"
+#include "comm.h"
+#include "copy.h"
+#include "exchange.h"
+
+static const struct shunti_class alltoall_class = {
+    .name = "alltoall",
+    .step = shunti_exchange_step,
+    .awaits = shunti_exchange_awaits,
+    .cleanup = shunti_exchange_cleanup,
+};
+
+static const struct shunti_class alltoallv_class = {
+    .name = "alltoallv",
+    .step = shunti_exchange_step,
+    .awaits = shunti_exchange_awaits,
+    .cleanup = shunti_exchange_cleanup,
+};
+
+struct arguments {
+    const unsigned char *send;
+    struct shunti_blocks send_blocks;
+    unsigned char *recv;
+    struct shunti_blocks recv_blocks;
+};
+
+/* send_end: bytes from send to the end of its last block. */
+static enum shunt_status check(const struct shunti_coll *call,
+                               const struct arguments *a, size_t *send_end)
+{
+    bool v = call->kind == SHUNTI_KIND_ALLTOALLV;
+    int rank = call->comm->rank;
+    enum shunt_status st = shunti_check_dtype(call, a->recv_blocks.dtype, 0);
+    size_t recv_end;
+
+    if (!st && v && !a->recv_blocks.counts)
+        st = shunti_coll_refuse(call, "recv_counts is NULL");
+    if (!st && v && !a->send_blocks.counts)
+        st = shunti_coll_refuse(call, "send_counts is NULL");
+    if (!st)
+        st = shunti_check_blocks(call, "recv_counts", &a->recv_blocks,
+                                 &recv_end);
+    if (!st)
+        st = shunti_check_blocks(call, "send_counts", &a->send_blocks,
+                                 send_end);
+    if (!st)
+        st = shunti_check_buffer(call, "recv", a->recv, recv_end);
+    if (!st)
+        st = shunti_check_buffer(call, "send", a->send, *send_end);
+    if (!st && v &&
+        a->send_blocks.counts[rank] != a->recv_blocks.counts[rank])
+        st = shunti_coll_refuse(
+            call, "send_counts[%d] is %zu, recv_counts[%d] %zu: this rank's "
+                  "own block",
+            rank, a->send_blocks.counts[rank], rank,
+            a->recv_blocks.counts[rank]);
+    return st;
+}
+
+static void fill(struct shunti_exchange *x, int nranks,
+                 const struct arguments *a)
+{
+    size_t sent = 0, received = 0, at;
+
+    for (int r = 0; r < nranks; r++) {
+        struct shunti_exchange_peer *p = &x->peers[r];
+
+        shunti_block_at(&a->send_blocks, r, &at, &p->send_bytes, &sent);
+        p->send = p->send_bytes ? a->send + at : NULL;
+        shunti_block_at(&a->recv_blocks, r, &at, &p->recv_bytes, &received);
+        p->recv = p->recv_bytes ? a->recv + at : NULL;
+    }
+}
+
+/* In place: send what recv holds now, from a copy. */
+static enum shunt_status copy_away(const struct shunti_coll *call,
+                                   struct arguments *a, void **copy,
+                                   size_t bytes)
+{
+    *copy = bytes ? malloc(bytes) : NULL;
+    if (bytes && !*copy)
+        return shunti_request_refuse(
+            call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0),
+            SHUNT_ERR_MEMORY, "%s: no memory for %zu bytes, which it takes in "
+                              "place",
+            shunti_kind_name(call->kind), bytes);
+    if (bytes)
+        shunti_copy(*copy, a->recv, bytes);
+    a->send = *copy;
+    return SHUNT_OK;
+}
+
+static enum shunt_status alltoall(const struct shunti_coll *call,
+                                  struct arguments *a)
+{
+    bool in_place = a->send == SHUNT_IN_PLACE;
+    struct shunt_request *request;
+    struct shunti_exchange *x;
+    enum shunt_status st;
+    void *copy = NULL;
+    size_t send_end;
+
+    if (in_place) {
+        a->send_blocks = a->recv_blocks;
+        a->send = a->recv;
+    }
+    st = check(call, a, &send_end);
+    if (!st && in_place)
+        st = copy_away(call, a, &copy, send_end);
+    if (st)
+        return st;
+    st = shunti_exchange_create(
+        call->comm,
+        call->kind == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
+                                            : &alltoall_class,
+        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0), &request,
+        &x);
+    if (st) {
+        free(copy);
+        return st;
+    }
+    x->owned = copy;
+    fill(x, call->comm->nranks, a);
+    return shunti_coll_launch(call, request);
+}
+
+static enum shunt_status run(const struct shunti_coll *call,
+                             struct arguments *a)
+{
+    enum shunt_status st = shunti_coll_enter(call);
+
+    return st ? st : shunti_coll_leave(call, alltoall(call, a));
+}
+
+enum shunt_status shunt_alltoall(struct shunt_comm *comm, const void *send,
+                                 void *recv, size_t count,
+                                 enum shunt_dtype dtype)
+{
+    struct shunti_blocks blocks = {NULL, count, NULL, dtype};
+
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, false, NULL},
+               &(struct arguments){send, blocks, recv, blocks});
+}
+
+enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
+                                       const void *send, void *recv,
+                                       size_t count, enum shunt_dtype dtype,
+                                       struct shunt_request **request)
+{
+    struct shunti_blocks blocks = {NULL, count, NULL, dtype};
+
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, true, request},
+               &(struct arguments){send, blocks, recv, blocks});
+}
+
+enum shunt_status
+shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                const size_t *send_counts, const size_t *send_displs,
+                void *recv, const size_t *recv_counts,
+                const size_t *recv_displs, enum shunt_dtype dtype)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL},
+               &(struct arguments){send,
+                                   {send_counts, 0, send_displs, dtype},
+                                   recv,
+                                   {recv_counts, 0, recv_displs, dtype}});
+}
+
+enum shunt_status
+shunt_alltoallv_start(struct shunt_comm *comm, const void *send,
+                      const size_t *send_counts, const size_t *send_displs,
+                      void *recv, const size_t *recv_counts,
+                      const size_t *recv_displs, enum shunt_dtype dtype,
+                      struct shunt_request **request)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, true, request},
+        &(struct arguments){send,
+                            {send_counts, 0, send_displs, dtype},
+                            recv,
+                            {recv_counts, 0, recv_displs, dtype}});
+}

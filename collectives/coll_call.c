@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The frame around every collective; see coll_call.h. */
+#include "coll_call.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "comm.h"
+#include "dtype.h"
+#include "error.h"
+
+static uint32_t bare_signature(const struct shunti_coll *call)
+{
+    return SHUNTI_SIGNATURE(call->kind, 0, 0, 0);
+}
+
+enum shunt_status shunti_coll_enter(const struct shunti_coll *call)
+{
+    if (call->start && call->request)
+        *call->request = NULL;
+    if (!call->comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
+                           shunti_kind_name(call->kind));
+    shunti_comm_enter(call->comm);
+    if (call->start && !call->request)
+        return shunti_coll_leave(
+            call, shunti_coll_refuse(call, "request is NULL: there must be a "
+                                           "place for the request"));
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_coll_leave(const struct shunti_coll *call,
+                                    enum shunt_status status)
+{
+    shunti_comm_leave(call->comm);
+    return status;
+}
+
+enum shunt_status shunti_coll_refuse(const struct shunti_coll *call,
+                                     const char *format, ...)
+{
+    char text[320];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return shunti_request_refuse(call->comm, bare_signature(call),
+                                 SHUNT_ERR_INVALID, "%s: %s",
+                                 shunti_kind_name(call->kind), text);
+}
+
+enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
+                                     struct shunt_request *request)
+{
+    return shunti_request_launch(request, call->start ? call->request : NULL);
+}
+
+enum shunt_status shunti_check_dtype(const struct shunti_coll *call,
+                                     enum shunt_dtype dtype, enum shunt_op op)
+{
+    if (!shunt_dtype_size(dtype))
+        return shunti_coll_refuse(call, "dtype %d is none (enum shunt_dtype)",
+                                  (int)dtype);
+    if (op && dtype == SHUNT_FP8_E4M3)
+        return shunti_coll_refuse(
+            call, "fp8 cannot be reduced: widen it to f16 or f32 first");
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_check_count(const struct shunti_coll *call,
+                                     size_t count, int times,
+                                     enum shunt_dtype dtype, size_t *bytes)
+{
+    size_t all;
+
+    if (__builtin_mul_overflow(count, shunt_dtype_size(dtype), bytes) ||
+        __builtin_mul_overflow(*bytes, (size_t)times, &all) ||
+        all > PTRDIFF_MAX)
+        return shunti_coll_refuse(call,
+                                  "count %zu: %d times as many %s are more "
+                                  "than an address can reach",
+                                  count, times, shunti_dtype_name(dtype));
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_check_buffer(const struct shunti_coll *call,
+                                      const char *name, const void *buffer,
+                                      size_t bytes)
+{
+    if (!buffer && bytes)
+        return shunti_coll_refuse(call, "%s is NULL, and should hold %zu bytes",
+                                  name, bytes);
+    return SHUNT_OK;
+}
+
+void shunti_block_at(const struct shunti_blocks *blocks, int rank,
+                     size_t *offset, size_t *bytes, size_t *packed)
+{
+    size_t size = shunt_dtype_size(blocks->dtype);
+
+    *bytes = (blocks->counts ? blocks->counts[rank] : blocks->count) * size;
+    *offset = blocks->displs ? blocks->displs[rank] * size : *packed;
+    *packed += *bytes;
+}
+
+enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
+                                      const char *name,
+                                      const struct shunti_blocks *blocks,
+                                      size_t *total)
+{
+    size_t size = shunt_dtype_size(blocks->dtype), packed = 0;
+
+    *total = 0;
+    for (int r = 0; r < call->comm->nranks; r++) {
+        size_t count = blocks->counts ? blocks->counts[r] : blocks->count;
+        size_t at = blocks->displs ? blocks->displs[r] : packed, end, bytes;
+
+        if (__builtin_add_overflow(packed, count, &packed) ||
+            __builtin_add_overflow(at, count, &end) ||
+            __builtin_mul_overflow(end, size, &bytes) || bytes > PTRDIFF_MAX)
+            return shunti_coll_refuse(
+                call,
+                "%s: rank %d's block of %zu %s at element %zu ends beyond what "
+                "an address can reach",
+                name, r, count, shunti_dtype_name(blocks->dtype), at);
+        if (count && bytes > *total)
+            *total = bytes;
+    }
+    return SHUNT_OK;
+}

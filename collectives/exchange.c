@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One round of blocks between all pairs; see exchange.h. */
+#include "exchange.h"
+
+#include <stdlib.h>
+
+#include "comm.h"
+#include "copy.h"
+#include "note.h"
+
+static struct shunti_exchange *exchange_of(const struct shunt_request *request)
+{
+    return (struct shunti_exchange *)(void *)(uintptr_t)request->state;
+}
+
+int shunti_nth_out(const struct shunt_comm *comm, int i)
+{
+    int peer = comm->rank + 1 + i;
+
+    return peer < comm->nranks ? peer : peer - comm->nranks;
+}
+
+int shunti_nth_in(const struct shunt_comm *comm, int i)
+{
+    int peer = comm->rank - 1 - i;
+
+    return peer >= 0 ? peer : peer + comm->nranks;
+}
+
+size_t shunti_exchange_bytes(int nranks)
+{
+    return sizeof(struct shunti_exchange) +
+           (size_t)nranks * sizeof(struct shunti_exchange_peer);
+}
+
+uint64_t shunti_ticket(struct shunt_comm *comm)
+{
+    return comm->tickets++;
+}
+
+bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket)
+{
+    return request->comm->peers[peer].turn == ticket &&
+           shunti_note_room(request, peer);
+}
+
+void shunti_turn_over(struct shunt_request *request, int peer)
+{
+    request->comm->peers[peer].turn++;
+}
+
+void shunti_exchange_init(struct shunti_exchange *x, struct shunt_comm *comm)
+{
+    x->ticket = shunti_ticket(comm);
+    x->out_open = x->in_open = x->in_unmet = comm->nranks - 1;
+}
+
+enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
+                                         const struct shunti_class *class,
+                                         uint32_t signature,
+                                         struct shunt_request **request,
+                                         struct shunti_exchange **exchange)
+{
+    enum shunt_status st =
+        shunti_request_create(comm, class, signature,
+                              shunti_exchange_bytes(comm->nranks), request);
+
+    if (st)
+        return st;
+    *exchange = exchange_of(*request);
+    shunti_exchange_init(*exchange, comm);
+    return SHUNT_OK;
+}
+
+/* --- our blocks ----------------------------------------------------------- */
+
+static void out_done(struct shunti_exchange *x, int peer)
+{
+    x->peers[peer].out = SHUNTI_OUT_DONE;
+    x->out_open--;
+}
+
+/* The peer does not want our block. */
+static void drop(struct shunti_exchange *x, int peer)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+
+    p->dropped = true;
+    if (p->out == SHUNTI_OUT_STREAM)
+        p->out = SHUNTI_OUT_SKIP;
+    else if (p->out == SHUNTI_OUT_ACK)
+        out_done(x, peer);
+}
+
+static void offer(struct shunt_request *request, struct shunti_exchange *x,
+                  int peer)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+    enum shunti_way way = shunti_offer(request, peer, p->send, p->send_bytes,
+                                       p->recv_bytes, &p->tx.start);
+
+    switch (way) {
+    case SHUNTI_WAY_INLINE:
+        out_done(x, peer);
+        break;
+    case SHUNTI_WAY_STREAM:
+        p->tx.bytes = p->send_bytes;
+        p->out = SHUNTI_OUT_STREAM;
+        break;
+    default:
+        p->out = SHUNTI_OUT_ACK;
+        break;
+    }
+    if (p->dropped)
+        drop(x, peer);
+}
+
+bool shunti_exchange_post(struct shunt_request *request,
+                          struct shunti_exchange *x)
+{
+    const int peers = request->comm->nranks - 1;
+    const int before = x->posted;
+
+    for (; x->posted < peers; x->posted++) {
+        int peer = shunti_nth_out(request->comm, x->posted);
+
+        if (!shunti_turn(request, peer, x->ticket))
+            break;
+        offer(request, x, peer);
+        shunti_turn_over(request, peer);
+    }
+    return x->posted != before;
+}
+
+bool shunti_exchange_send(struct shunt_request *request,
+                          struct shunti_exchange *x)
+{
+    bool moved = false;
+
+    for (int i = 0; i < x->posted && x->out_open; i++) {
+        int peer = shunti_nth_out(request->comm, i);
+        struct shunti_exchange_peer *p = &x->peers[peer];
+        size_t before = p->tx.done;
+        bool done = false;
+
+        switch (p->out) {
+        case SHUNTI_OUT_STREAM:
+            done = shunti_stream_send(request, peer, &p->tx, p->send);
+            moved |= p->tx.done != before;
+            break;
+        case SHUNTI_OUT_SKIP:
+            done = shunti_stream_skip(request, peer, &p->tx);
+            break;
+        case SHUNTI_OUT_ACK: /* it comes after the peer's own note */
+            done = p->in != SHUNTI_IN_NOTE && shunti_acked(request, peer);
+            break;
+        default:
+            break;
+        }
+        if (done) {
+            out_done(x, peer);
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+/* --- the peers' ----------------------------------------------------------- */
+
+static void in_done(struct shunti_exchange *x, int peer)
+{
+    x->peers[peer].in = SHUNTI_IN_DONE;
+    x->in_open--;
+}
+
+/* Do both sides mean the same? What disagrees is dropped. True: our direction
+ * is well, the block can be taken. */
+static bool agree(struct shunt_request *request, struct shunti_exchange *x,
+                  int peer, const struct shunti_note *note)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+
+    if (shunti_note_bad(request, peer)) {
+        p->bad = true;
+        drop(x, peer);
+        return false;
+    }
+    if (note->bytes != p->recv_bytes) {
+        p->bad = true;
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d sent %llu B, this rank expected "
+                             "%zu B",
+                             request->class->name, peer,
+                             (unsigned long long)note->bytes, p->recv_bytes);
+    }
+    if (note->expects != p->send_bytes) {
+        p->bad = true;
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: this rank sent %zu B to rank %d, which "
+                             "expected %llu B",
+                             request->class->name, p->send_bytes, peer,
+                             (unsigned long long)note->expects);
+        drop(x, peer);
+    }
+    return note->bytes == p->recv_bytes;
+}
+
+bool shunti_exchange_meet(struct shunt_request *request,
+                          struct shunti_exchange *x, int peer)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+    const struct shunti_note *note;
+
+    if (p->in != SHUNTI_IN_NOTE)
+        return false;
+    note = shunti_note_arrived(request, peer);
+    if (!note)
+        return false;
+    x->in_unmet--;
+    p->in = SHUNTI_IN_READY;
+    if (!agree(request, x, peer, note)) {
+        in_done(x, peer);
+    } else if (!shunti_source_open(request, peer, (enum shunti_way)note->way,
+                                   note->word, shunti_note_inline(note),
+                                   p->recv_bytes, &p->source)) {
+        p->bad = true;
+        shunti_ack(request, peer, SHUNT_ERR_REMOTE);
+        in_done(x, peer);
+    }
+    return true;
+}
+
+void shunti_exchange_taken(struct shunt_request *request,
+                           struct shunti_exchange *x, int peer)
+{
+    uint8_t way = x->peers[peer].source.way;
+
+    if (way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ)
+        shunti_ack(request, peer, SHUNT_OK);
+    in_done(x, peer);
+}
+
+/* Take all that has come. */
+static bool receive(struct shunt_request *request, struct shunti_exchange *x)
+{
+    const int peers = request->comm->nranks - 1;
+    bool moved = false;
+
+    for (int i = 0; i < peers && x->in_open; i++) {
+        int peer = shunti_nth_in(request->comm, i);
+        struct shunti_exchange_peer *p = &x->peers[peer];
+        size_t before = p->source.done;
+
+        moved |= shunti_exchange_meet(request, x, peer);
+        if (p->in != SHUNTI_IN_READY)
+            continue;
+        if (shunti_source_pull(request, peer, &p->source, p->recv)) {
+            shunti_exchange_taken(request, x, peer);
+            moved = true;
+        }
+        moved |= p->source.done != before;
+    }
+    return moved;
+}
+
+/* --- an operation that is an exchange ------------------------------------- */
+
+/* After the notes are out, for which the others wait. */
+static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
+{
+    const struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
+
+    if (own->recv_bytes && own->recv != own->send)
+        shunti_copy(own->recv, own->send, own->recv_bytes);
+    x->own_done = true;
+}
+
+enum shunt_status shunti_exchange_step(struct shunt_request *request)
+{
+    struct shunti_exchange *x = exchange_of(request);
+    const int peers = request->comm->nranks - 1;
+    bool moved;
+
+    /* Nobody wakes us for work that we could have done: go on until there is
+     * none. */
+    do {
+        moved = x->posted < peers && shunti_exchange_post(request, x);
+        if (x->out_open)
+            moved |= shunti_exchange_send(request, x);
+        if (!x->own_done)
+            copy_own(request, x);
+        if (x->in_open)
+            moved |= receive(request, x);
+        if (!x->in_open && !x->out_open)
+            return SHUNT_OK;
+    } while (moved);
+    return SHUNT_IN_PROGRESS;
+}
+
+bool shunti_exchange_awaits(const struct shunt_request *request, int peer)
+{
+    const struct shunti_exchange_peer *p = &exchange_of(request)->peers[peer];
+
+    return p->in != SHUNTI_IN_DONE || p->out != SHUNTI_OUT_DONE;
+}
+
+void shunti_exchange_cleanup(struct shunt_request *request)
+{
+    free(exchange_of(request)->owned);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Reducing what an exchange brings.
+ *
+ * The blocks of all peers and our own are added in rank order and in one pass,
+ * straight out of the peers' windows, notes and streams: nothing is received
+ * into a buffer first. Only raw reads go through a small one. Where a peer
+ * streams, the pass advances by the stream's chunks.
+ */
+#ifndef SHUNTI_REDUCTION_H
+#define SHUNTI_REDUCTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/coll.h>
+
+#include "exchange.h"
+#include "source.h"
+
+struct shunt_comm;
+struct shunt_request;
+
+/* One pass over the sources of all ranks. */
+struct shunti_reduction {
+    unsigned char *dst; /* may be `own` */
+    const unsigned char *own;
+    size_t bytes, done;
+    enum shunt_dtype dtype;
+    enum shunt_op op;
+    struct shunti_source **sources; /* (nranks); [rank] is not used */
+    const void **operands;          /* (nranks) */
+    size_t piece;                   /* bytes at a time; 0: not begun */
+    unsigned char *scratch;         /* for raw reads; NULL: none */
+};
+
+/* Do what can be done now; true if that was anything. Ready at done == bytes.
+ * All sources are open. */
+bool shunti_reduction_run(struct shunt_request *request,
+                          struct shunti_reduction *reduction);
+
+/* An exchange whose blocks, all of the same size, are reduced into one. */
+struct shunti_reduce_exchange {
+    struct shunti_reduction reduction;
+    struct shunti_exchange *x;
+    void *result; /* where the result goes when all else is done, or NULL: it
+                   * is where it was made */
+    void *owned;  /* freed at the end, or NULL */
+};
+
+/* As shunti_exchange_create(): the caller fills in the send blocks of x and
+ * the reduction's dst, own, dtype and op. `bytes` of each block. */
+enum shunt_status
+shunti_reduce_exchange_create(struct shunt_comm *comm,
+                              const struct shunti_class *class,
+                              uint32_t signature, size_t bytes,
+                              struct shunt_request **request,
+                              struct shunti_reduce_exchange **out);
+
+/* Functions for a class whose state it is. */
+enum shunt_status shunti_reduce_exchange_step(struct shunt_request *request);
+bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
+                                   int peer);
+void shunti_reduce_exchange_cleanup(struct shunt_request *request);
+
+#endif

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Taking payload from a peer; see source.h. */
+#include "source.h"
+
+#include "comm.h"
+#include "copy.h"
+#include "error.h"
+
+/* Raw reads are made in pieces, so that one call of the kernel does not hold
+ * a rank for long. */
+#define READ_PIECE ((size_t)4 << 20)
+
+bool shunti_source_open(struct shunt_request *request, int peer,
+                        enum shunti_way way, const uint64_t where[2],
+                        const void *inside, size_t bytes,
+                        struct shunti_source *source)
+{
+    source->way = (uint8_t)way;
+    source->bytes = bytes;
+    source->done = 0;
+    switch (way) {
+    case SHUNTI_WAY_INLINE:
+        source->at = inside;
+        return true;
+    case SHUNTI_WAY_WINDOW:
+        source->at = shunti_mapped(request->comm, peer, where, bytes);
+        if (source->at)
+            return true;
+        break;
+    case SHUNTI_WAY_READ:
+        source->address = where[0];
+        return true;
+    case SHUNTI_WAY_STREAM:
+        source->stream = (struct shunti_stream){.start = where[0],
+                                                .bytes = bytes};
+        return true;
+    default:
+        break;
+    }
+    shunti_request_error(request, SHUNT_ERR_REMOTE,
+                         "%s: rank %d offers %zu B where it has none (way %d); "
+                         "do all ranks run the same version?",
+                         request->class->name, peer, bytes, (int)way);
+    return false;
+}
+
+static void read_failed(struct shunt_request *request, int peer,
+                        enum shunt_status status)
+{
+    struct shunti_peer *p = &request->comm->peers[peer];
+    const char *why = p->transport->error(p->context->ctx);
+
+    if (status == SHUNT_ERR_PEER)
+        shunti_comm_fail(request->comm, status, peer, "%s: rank %d: %s",
+                         request->class->name, peer, why);
+    else
+        shunti_request_error(request, status,
+                             "%s: reading rank %d's memory: %s (SHUNT_CMA=off "
+                             "does without)",
+                             request->class->name, peer, why);
+}
+
+/* Read `bytes` of a READ source from where it is; false: an error. */
+static bool read_raw(struct shunt_request *request, int peer,
+                     const struct shunti_source *source, void *dst,
+                     size_t bytes)
+{
+    struct shunti_peer *p = &request->comm->peers[peer];
+    size_t done = 0;
+
+    while (done < bytes) {
+        size_t piece = bytes - done < READ_PIECE ? bytes - done : READ_PIECE;
+        enum shunt_status st =
+            p->transport->get(p->ep, source->address + source->done + done,
+                              (unsigned char *)dst + done, piece);
+
+        if (st) {
+            read_failed(request, peer, st);
+            return false;
+        }
+        done += piece;
+    }
+    request->comm->stats.bytes_read += bytes;
+    return true;
+}
+
+static void pull_stream(struct shunt_request *request, int peer,
+                        struct shunti_source *source, void *dst)
+{
+    const void *chunk;
+    size_t bytes;
+
+    if (dst) {
+        shunti_stream_recv(request, peer, &source->stream, dst);
+    } else {
+        while ((chunk = shunti_stream_peek(request, peer, &source->stream,
+                                           &bytes)))
+            shunti_stream_next(request, peer, &source->stream, bytes);
+    }
+    source->done = source->stream.done;
+}
+
+bool shunti_source_pull(struct shunt_request *request, int peer,
+                        struct shunti_source *source, void *dst)
+{
+    if (source->way == SHUNTI_WAY_STREAM) {
+        pull_stream(request, peer, source, dst);
+        return source->done == source->bytes;
+    }
+    if (dst && source->bytes > source->done) {
+        size_t rest = source->bytes - source->done;
+
+        dst = (unsigned char *)dst + source->done;
+        if (source->way == SHUNTI_WAY_READ) {
+            (void)read_raw(request, peer, source, dst, rest);
+        } else {
+            shunti_copy(dst, source->at + source->done, rest);
+            if (source->way == SHUNTI_WAY_WINDOW)
+                request->comm->stats.bytes_mapped += rest;
+        }
+    }
+    source->done = source->bytes;
+    return true;
+}
+
+const void *shunti_source_peek(struct shunt_request *request, int peer,
+                               struct shunti_source *source, size_t bytes,
+                               void *scratch)
+{
+    size_t there;
+
+    switch (source->way) {
+    case SHUNTI_WAY_STREAM:
+        return shunti_stream_peek(request, peer, &source->stream, &there);
+    case SHUNTI_WAY_READ:
+        /* After a failure the result is unspecified; the operation goes on,
+         * because the others wait for us. */
+        (void)read_raw(request, peer, source, scratch, bytes);
+        return scratch;
+    default:
+        return source->at + source->done;
+    }
+}
+
+void shunti_source_next(struct shunt_request *request, int peer,
+                        struct shunti_source *source, size_t bytes)
+{
+    if (source->way == SHUNTI_WAY_STREAM)
+        shunti_stream_next(request, peer, &source->stream, bytes);
+    else if (source->way == SHUNTI_WAY_WINDOW)
+        request->comm->stats.bytes_mapped += bytes;
+    source->done += bytes;
+}

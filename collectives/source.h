@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A source: payload that a peer has offered, in whichever of the ways
+ * (note.h), and how far we are with taking it.
+ */
+#ifndef SHUNTI_SOURCE_H
+#define SHUNTI_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "note.h"
+#include "stream.h"
+
+struct shunti_source {
+    uint8_t way;             /* enum shunti_way */
+    const unsigned char *at; /* INLINE, WINDOW */
+    uint64_t address;        /* READ */
+    struct shunti_stream stream;
+    size_t bytes;
+    size_t done; /* taken so far */
+};
+
+/*
+ * The payload of `bytes` in `way` at `where` (of shunti_locate()), or, if it is
+ * INLINE, at `inside`. What a broken peer cannot have is an error of the
+ * request, and false.
+ */
+bool shunti_source_open(struct shunt_request *request, int peer,
+                        enum shunti_way way, const uint64_t where[2],
+                        const void *inside, size_t bytes,
+                        struct shunti_source *source);
+
+/* Copy what is there to its place in dst (NULL: throw it away). True when all
+ * has been taken. */
+bool shunti_source_pull(struct shunt_request *request, int peer,
+                        struct shunti_source *source, void *dst);
+
+/*
+ * For those who read in place: the next `bytes` as a pointer, or NULL: not
+ * there yet. `scratch` has room for them, and is used if they cannot be pointed to. A
+ * stream gives whole chunks only: bytes is layout.chunk, or what is left.
+ */
+const void *shunti_source_peek(struct shunt_request *request, int peer,
+                               struct shunti_source *source, size_t bytes,
+                               void *scratch);
+
+/* Done with those. */
+void shunti_source_next(struct shunt_request *request, int peer,
+                        struct shunti_source *source, size_t bytes);
+
+#endif
