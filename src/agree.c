@@ -66,13 +66,18 @@ static enum shunt_status step(struct shunt_request *request)
     return SHUNT_OK;
 }
 
-/* Peers are told and heard in the order rank + 1, rank + 2, ... */
+/* Peers are told and heard in the order rank + 1, rank + 2, ... One whose note
+ * is there although its turn has not come may be done, and gone. */
 static bool awaits(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;
     int i = (peer - comm->rank - 1 + comm->nranks) % comm->nranks;
 
-    return i >= state_of(request)->heard || i >= state_of(request)->posted;
+    if (i < state_of(request)->posted && i < state_of(request)->heard)
+        return false;
+    return i >= state_of(request)->posted ||
+           !shunti_note_arrived((struct shunt_request *)(uintptr_t)request,
+                                peer);
 }
 
 static const struct shunti_class agree_class = {
