@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void gradient_fill(uint64_t seed, size_t n, double scale, float *x)
-{
-    uint64_t key = random_key(seed, "gradient_fill");
-
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)(scale * random_normal(key, i));
-}
-
 static double at(gradient_function *f, void *context, float *x,
                  const float *origin, const double *direction, size_t n,
                  double step)

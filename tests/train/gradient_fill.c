@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Test data; apart from gradient.c, which needs Criterion.
+#include "gradient.h"
+
+#include "random.h"
+
+void gradient_fill(uint64_t seed, size_t n, double scale, float *x)
+{
+    uint64_t key = random_key(seed, "gradient_fill");
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(scale * random_normal(key, i));
+}

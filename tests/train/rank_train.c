@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The trainer on several ranks against the trainer on one, bit for bit; sums of
+// shares; checkpoints.
+//
+// A case has a team of all its ranks, and on each rank a team of that rank
+// alone, which does the whole batch by itself.
+#include "checkpoint.h"
+#include "error.h"
+#include "gradient.h"
+#include "rank_main.h"
+#include "team.h"
+#include "trainer.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK_TRAIN(call)                                                      \
+    do {                                                                       \
+        if ((call) != 0)                                                       \
+            return rank_fail(__FILE__, __LINE__, #call, "%s",                  \
+                             train_error_text());                              \
+    } while (0)
+
+// A small model whose experts (6) do not divide by 4 ranks.
+static struct options small_options(void)
+{
+    struct options o = {
+        .model = {2, 16, 2, 8, 6, 2, 12, 8, true, 0.02f, 0.01f, 0},
+        .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
+        .batch = 24,
+        .seed = 11,
+        .shares = 0,
+        .eval_bytes = 300,
+    };
+
+    return o;
+}
+
+static void small_text(struct data *d)
+{
+    struct text t = {malloc(30000), 30000};
+
+    for (size_t i = 0; i < t.length; i++)
+        t.bytes[i] = (uint8_t)("the quick brown fox; "[i % 21] + i / 7 % 3);
+    if (data_split(&t, 8, d))
+        abort();
+    text_free(&t);
+}
+
+struct pair {
+    struct data data;
+    struct options o;
+    struct team all, one;
+    struct trainer many, alone;
+};
+
+static int begin_pair(const struct rank *self, struct pair *p,
+                      const struct options *o)
+{
+    memset(p, 0, sizeof(*p));
+    p->o = *o;
+    p->o.shares = self->size == 3 ? 12 : 8; // divides the batch of 24
+    p->all = (struct team){self->comm, self->rank, self->size, 0};
+    p->one.size = 1;
+    CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank, 0,
+                                          &p->one.comm));
+    small_text(&p->data);
+    CHECK_TRAIN(trainer_create(&p->many, &p->o, &p->all, &p->data));
+    CHECK_TRAIN(trainer_create(&p->alone, &p->o, &p->one, &p->data));
+    return 0;
+}
+
+static void end_pair(struct pair *p)
+{
+    trainer_destroy(&p->many);
+    trainer_destroy(&p->alone);
+    shunt_comm_destroy(p->one.comm);
+    data_free(&p->data);
+}
+
+// The state of this rank is that part of the state of the one that is alone.
+static int compare_states(struct pair *p, const char *when)
+{
+    struct trainer *m = &p->many, *a = &p->alone;
+    size_t begin = m->begin[m->team->rank];
+    size_t slice = m->begin[m->team->rank + 1] - begin;
+    size_t size = m->model.layout.expert_size, E = p->o.model.experts;
+
+    CHECK(memcmp(m->slice_grad, a->slice_grad + begin,
+                 slice * sizeof(float)) == 0, "%s: dense gradients", when);
+    CHECK(memcmp(m->slice_v, a->slice_v + begin, slice * sizeof(float)) == 0,
+          "%s: moments", when);
+    CHECK(memcmp(m->dense, a->dense,
+                 m->model.layout.dense * sizeof(float)) == 0,
+          "%s: dense weights", when);
+    for (size_t l = 0; l < p->o.model.layers; l++)
+        for (size_t e = 0; e < m->local_experts; e++) {
+            size_t mine = (l * m->local_experts + e) * size;
+            size_t its = (l * E + m->model.first_expert + e) * size;
+            CHECK(memcmp(m->expert_grad + mine, a->expert_grad + its,
+                         size * sizeof(float)) == 0,
+                  "%s: gradient of expert %zu in layer %zu", when,
+                  m->model.first_expert + e, l);
+            CHECK(memcmp(m->expert + mine, a->expert + its,
+                         size * sizeof(float)) == 0,
+                  "%s: weights of expert %zu in layer %zu", when,
+                  m->model.first_expert + e, l);
+        }
+    CHECK(memcmp(m->router_bias, a->router_bias,
+                 p->o.model.layers * E * sizeof(float)) == 0, "%s: bias", when);
+    return 0;
+}
+
+static int steps_as_one(const struct rank *self, const struct options *o)
+{
+    struct pair p;
+    double many = 0, alone = 1, first = 0;
+
+    CHECK_RUN(begin_pair(self, &p, o));
+    for (size_t step = 1; step <= 5; step++) {
+        struct step_metrics m, a;
+        char when[32];
+        CHECK_TRAIN(trainer_step(&p.many, step, 5, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 5, false, &a));
+        snprintf(when, sizeof(when), "step %zu", step);
+        CHECK(m.loss == a.loss, "%s: loss %.17g, alone %.17g", when, m.loss,
+              a.loss);
+        CHECK(m.grad_norm == a.grad_norm && m.balance == a.balance &&
+                  m.zloss == a.zloss && m.imbalance == a.imbalance,
+              "%s: gradient's norm %.17g, alone %.17g", when, m.grad_norm,
+              a.grad_norm);
+        CHECK(m.loss > 0 && m.grad_norm > 0, "%s: loss %g", when, m.loss);
+        CHECK_RUN(compare_states(&p, when));
+        first = step == 1 ? m.loss : first;
+    }
+    CHECK_TRAIN(trainer_validate(&p.many, &many));
+    CHECK_TRAIN(trainer_validate(&p.alone, &alone));
+    CHECK(many == alone, "validation: %.17g, alone %.17g", many, alone);
+    CHECK(many < first, "five steps have taught nothing: %g, %g at first", many,
+          first);
+    end_pair(&p);
+    return 0;
+}
+
+static int f32_as_one(const struct rank *self)
+{
+    struct options o = small_options();
+
+    return steps_as_one(self, &o);
+}
+
+static int bf16_as_one(const struct rank *self)
+{
+    struct options o = small_options();
+
+    o.bf16 = true;
+    return steps_as_one(self, &o);
+}
+
+static int bias_and_share_as_one(const struct rank *self)
+{
+    struct options o = small_options();
+
+    o.model.bias_rate = 0.01f;
+    o.model.renormalise = false;
+    o.balance_share = true;
+    return steps_as_one(self, &o);
+}
+
+// fp8 and capacity: no bits are promised, but it must run and learn.
+static int lossy_exchange(const struct rank *self)
+{
+    struct options o = small_options();
+    struct team team = {self->comm, self->rank, self->size, 0};
+    struct trainer t;
+    struct data data;
+    double first = 0;
+
+    o.shares = (size_t)self->size;
+    o.bf16 = o.fp8 = true;
+    o.capacity_factor = 1.25;
+    small_text(&data);
+    CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
+    for (size_t step = 1; step <= 12; step++) {
+        struct step_metrics m;
+        CHECK_TRAIN(trainer_step(&t, step, 12, false, &m));
+        first = step == 1 ? m.loss : first;
+        CHECK(step < 12 || m.loss < first - 0.3, "loss %g, at first %g", m.loss,
+              first);
+    }
+    trainer_destroy(&t);
+    data_free(&data);
+    return 0;
+}
+
+// One rank is asked to stop: all of them know after that step.
+static int stop_reaches_all(const struct rank *self)
+{
+    struct options o = small_options();
+    struct team team = {self->comm, self->rank, self->size, 0};
+    struct step_metrics m;
+    struct trainer t;
+    struct data data;
+
+    o.shares = (size_t)self->size;
+    small_text(&data);
+    CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
+    CHECK_TRAIN(trainer_step(&t, 1, 5, false, &m));
+    CHECK(!t.stop, "nobody asked");
+    CHECK_TRAIN(trainer_step(&t, 2, 5, self->rank == self->size - 1, &m));
+    CHECK(t.stop, "the last rank asked");
+    trainer_destroy(&t);
+    data_free(&data);
+    return 0;
+}
+
+// -- sums of shares -----------------------------------------------------------
+
+// One share a rank (reduce-scatter) and several (exchange and add): the sum in
+// the order of the batch, computed here from all shares.
+static int shares_in_order(const struct rank *self)
+{
+    enum { N = 5000 };
+    struct team team = {self->comm, self->rank, self->size, 0};
+    size_t ranks = (size_t)self->size, me = (size_t)self->rank;
+    size_t *begin = malloc((ranks + 1) * sizeof(*begin));
+
+    for (size_t r = 0; r <= ranks; r++)
+        begin[r] = N * r / ranks / 16 * 16;
+    begin[ranks] = N;
+    size_t length = begin[me + 1] - begin[me];
+    for (size_t shares = 1; shares <= 3; shares++) {
+        float *all = malloc(ranks * shares * N * sizeof(*all));
+        float *slice = malloc(length * sizeof(*slice));
+        float *work = malloc(ranks * shares * length * sizeof(*work));
+        for (size_t g = 0; g < ranks * shares; g++)
+            gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
+        CHECK_TRAIN(team_reduce_shares(&team, all + me * shares * N, shares, N,
+                                       begin, slice, work));
+        for (size_t i = 0; i < length; i++) {
+            float sum = all[begin[me] + i];
+            for (size_t g = 1; g < ranks * shares; g++)
+                sum += all[g * N + begin[me] + i];
+            CHECK(slice[i] == sum, "%zu shares, element %zu: %.9g, not %.9g",
+                  shares, i, slice[i], sum);
+        }
+        free(all);
+        free(slice);
+        free(work);
+    }
+    free(begin);
+    return 0;
+}
+
+static int disagreement_is_told(const struct rank *self)
+{
+    struct team team = {self->comm, self->rank, self->size, 0};
+    int ok = self->rank != 1;
+
+    if (!ok)
+        train_error("the disk is on fire");
+    CHECK(team_agree(&team, ok, "saving") == -1, "nobody noticed");
+    CHECK(strstr(train_error_text(), "saving on rank 1: the disk is on fire"),
+          "%s", train_error_text());
+    CHECK(team_agree(&team, 1, "saving") == 0, "%s", train_error_text());
+    return 0;
+}
+
+// -- checkpoints --------------------------------------------------------------
+
+// A folder that all ranks know; made by rank 0.
+static int shared_folder(struct team *team, char *path, size_t room)
+{
+    memset(path, 0, room);
+    if (team->rank == 0) {
+        snprintf(path, room, "/tmp/shunt-checkpoint-XXXXXX");
+        CHECK(mkdtemp(path), "no folder");
+    }
+    CHECK_TRAIN(team_broadcast(team, path, room, 0));
+    return 0;
+}
+
+static void remove_folder(struct team *team, const char *path)
+{
+    char command[160];
+
+    if (team->rank != 0)
+        return;
+    snprintf(command, sizeof(command), "rm -rf '%s'", path);
+    if (system(command) != 0)
+        fprintf(stderr, "cannot remove %s\n", path);
+}
+
+// Saved by many ranks after two steps, loaded by a single one and by many: the
+// next steps have the bits of the run that was never interrupted.
+static int checkpoint_goes_on(const struct rank *self)
+{
+    struct options o = small_options();
+    struct checkpoint_info info = {2, 4, 77}, found;
+    struct checkpoint *c;
+    struct pair p, q;
+    struct step_metrics m;
+    char path[64];
+
+    o.model.bias_rate = 0.01f;
+    CHECK_RUN(begin_pair(self, &p, &o));
+    CHECK_RUN(shared_folder(&p.all, path, sizeof(path)));
+    p.o.checkpoint = path;
+    for (size_t step = 1; step <= 2; step++) {
+        CHECK_TRAIN(trainer_step(&p.many, step, 4, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 4, false, &m));
+    }
+    CHECK(checkpoint_open(&p.all, &p.o, &c, &found) == 0,
+          "an empty folder is no checkpoint: %s", train_error_text());
+    CHECK_TRAIN(trainer_save(&p.many, &info));
+
+    o.checkpoint = path;
+    CHECK_RUN(begin_pair(self, &q, &o));
+    CHECK(checkpoint_open(&q.all, &q.o, &c, &found) == 1, "%s",
+          train_error_text());
+    CHECK(found.step == 2 && found.steps == 4 && found.text_hash == 77,
+          "step %zu of %zu", found.step, found.steps);
+    CHECK_TRAIN(trainer_load(&q.many, c));
+    checkpoint_close(c);
+    CHECK(checkpoint_open(&q.one, &q.o, &c, &found) == 1, "%s",
+          train_error_text());
+    CHECK_TRAIN(trainer_load(&q.alone, c));
+    checkpoint_close(c);
+    for (size_t step = 3; step <= 4; step++) {
+        struct step_metrics n;
+        CHECK_TRAIN(trainer_step(&p.many, step, 4, false, &m));
+        CHECK_TRAIN(trainer_step(&q.many, step, 4, false, &n));
+        CHECK(m.loss == n.loss, "step %zu: %.17g, resumed %.17g", step, m.loss,
+              n.loss);
+        CHECK_TRAIN(trainer_step(&q.alone, step, 4, false, &n));
+        CHECK(m.loss == n.loss, "step %zu: %.17g, resumed alone %.17g", step,
+              m.loss, n.loss);
+    }
+    CHECK_RUN(compare_states(&q, "resumed"));
+    end_pair(&p);
+    end_pair(&q);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    remove_folder(&(struct team){self->comm, self->rank, self->size, 0}, path);
+    return 0;
+}
+
+// A checkpoint of other settings, one with a flipped bit, and a folder that
+// cannot be written: an error on every rank, and no hang.
+static int checkpoint_that_does_not_fit(const struct rank *self)
+{
+    struct options o = small_options();
+    struct checkpoint_info info = {1, 4, 77}, found;
+    struct team team = {self->comm, self->rank, self->size, 0};
+    struct checkpoint *c;
+    struct trainer t;
+    struct data data;
+    char path[64], file[160];
+
+    o.shares = (size_t)self->size;
+    small_text(&data);
+    CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
+    CHECK_RUN(shared_folder(&team, path, sizeof(path)));
+    o.checkpoint = path;
+    CHECK_TRAIN(trainer_save(&t, &info));
+
+    struct options other = o;
+    other.model.topk = 1;
+    CHECK(checkpoint_open(&team, &other, &c, &found) == -1, "taken");
+    CHECK(strstr(train_error_text(), "--topk 2, not 1"), "%s",
+          train_error_text());
+
+    if (self->rank == 0) {
+        snprintf(file, sizeof(file), "%s/step-00000001.rank-%d-of-%d", path,
+                 self->size - 1, self->size);
+        int fd = open(file, O_RDWR);
+        char byte;
+        CHECK(fd >= 0 && pread(fd, &byte, 1, 100) == 1, "no file %s", file);
+        byte ^= 4;
+        CHECK(pwrite(fd, &byte, 1, 100) == 1, "cannot write");
+        close(fd);
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK(checkpoint_open(&team, &o, &c, &found) == 1, "%s",
+          train_error_text());
+    CHECK(trainer_load(&t, c) == -1, "a damaged file was taken");
+    CHECK(strstr(train_error_text(), "checksum"), "%s", train_error_text());
+    checkpoint_close(c);
+
+    snprintf(file, sizeof(file), "%s/checkpoint.json/sub", path);
+    o.checkpoint = file;
+    CHECK(trainer_save(&t, &info) == -1, "written below a file");
+    CHECK(strstr(train_error_text(), "checkpoint.json"), "%s",
+          train_error_text());
+    trainer_destroy(&t);
+    data_free(&data);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    remove_folder(&team, path);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "f32_as_one", .run = f32_as_one},
+    {.name = "bf16_as_one", .run = bf16_as_one},
+    {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
+    {.name = "lossy_exchange", .run = lossy_exchange},
+    {.name = "stop_reaches_all", .run = stop_reaches_all},
+    {.name = "shares_in_order", .run = shares_in_order},
+    {.name = "disagreement_is_told", .run = disagreement_is_told,
+     .min_ranks = 2},
+    {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
+    {.name = "checkpoint_that_does_not_fit",
+     .run = checkpoint_that_does_not_fit},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

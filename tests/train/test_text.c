@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text: reading, holding out, sampling; and the bigram model of it.
+#include "bigram.h"
+#include "data.h"
+#include "error.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void set_up(void)
+{
+    strcpy(folder, "/tmp/shunt-text-XXXXXX");
+    cr_assert(mkdtemp(folder));
+}
+
+static void tear_down(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(text, .init = set_up, .fini = tear_down, .timeout = 30);
+
+static char *put(const char *name, const char *content)
+{
+    static char path[8][256];
+    static int next;
+    char *p = path[next++ % 8];
+
+    snprintf(p, sizeof(path[0]), "%s/%s", folder, name);
+    for (char *slash = p + strlen(folder) + 1; (slash = strchr(slash, '/'));
+         slash++) {
+        *slash = '\0';
+        mkdir(p, 0777);
+        *slash = '/';
+    }
+    FILE *f = fopen(p, "w");
+    cr_assert(f);
+    fputs(content, f);
+    fclose(f);
+    return p;
+}
+
+static void expect(const struct text *t, const char *want)
+{
+    cr_assert_eq(t->length, strlen(want));
+    cr_assert_eq(memcmp(t->bytes, want, t->length), 0);
+}
+
+Test(text, files_in_the_order_given)
+{
+    char *paths[] = {put("b", "second"), put("a", "first"), put("empty", "")};
+    struct text t;
+
+    cr_assert_eq(text_read_files(paths, 3, &t), 0, "%s", train_error_text());
+    expect(&t, "secondfirst");
+    text_free(&t);
+}
+
+Test(text, missing_file_is_named)
+{
+    char *paths[] = {put("a", "x"), "/nonexistent/book.txt"};
+    struct text t;
+
+    cr_assert_eq(text_read_files(paths, 2, &t), -1);
+    cr_assert(strstr(train_error_text(), "/nonexistent/book.txt"));
+    cr_assert_null(t.bytes);
+}
+
+Test(text, a_folder_is_no_file)
+{
+    char *paths[] = {folder};
+    struct text t;
+
+    cr_assert_eq(text_read_files(paths, 1, &t), -1);
+    cr_assert(strstr(train_error_text(), folder));
+}
+
+Test(text, tree_takes_sources_in_order_of_paths)
+{
+    struct text t;
+    size_t files;
+
+    put("src/z.c", "3");
+    put("src/a.h", "2");
+    put("README.md", "1");
+    put("src/meson.build", "+");
+    put("src/z.o", "no");
+    put("src/.hidden.c", "no");
+    put(".git/config.c", "no");
+    put("build/build.ninja", "no");
+    put("build/generated.c", "no");
+    cr_assert_eq(text_read_tree(folder, &t, &files), 0);
+    expect(&t, "12+3"); // README.md src/a.h src/meson.build src/z.c
+    cr_assert_eq(files, 4);
+    text_free(&t);
+}
+
+static struct text numbered(size_t n)
+{
+    struct text t = {malloc(n), n};
+
+    for (size_t i = 0; i < n; i++)
+        t.bytes[i] = (uint8_t)(i / 2048);
+    return t;
+}
+
+Test(text, a_tenth_is_held_out_and_nothing_is_lost)
+{
+    struct text t = numbered(2048 * 40 + 100);
+    struct data d;
+
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    cr_assert_eq(d.nvalid, 4 * 2048u);
+    cr_assert_eq(d.ntrain + d.nvalid, t.length);
+    for (size_t i = 0; i < d.nvalid; i++)
+        cr_assert_eq(d.valid[i] % 10, 9);
+    for (size_t i = 0; i < d.ntrain; i++)
+        cr_assert_neq(d.train[i] % 10, 9);
+    // Windows share a byte, and stay inside.
+    size_t n = data_windows(&d, 64);
+    cr_assert_eq(n, (4 * 2048u - 1) / 64);
+    cr_assert_eq(data_window(&d, 1, 64), d.valid + 64);
+    cr_assert_leq(data_window(&d, n - 1, 64) + 65, d.valid + d.nvalid);
+    data_free(&d);
+    text_free(&t);
+}
+
+Test(text, too_short_says_how_much_is_needed)
+{
+    struct text t = numbered(5000);
+    struct data d;
+
+    cr_assert_eq(data_split(&t, 64, &d), -1);
+    cr_assert(strstr(train_error_text(), "5000"));
+    cr_assert(strstr(train_error_text(), "--data"));
+    text_free(&t);
+}
+
+Test(text, sequences_are_a_function_of_seed_step_and_place)
+{
+    struct text t = numbered(2048 * 40);
+    struct data d;
+    size_t equal = 0;
+
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    const uint8_t *one = data_sequence(&d, 1, 5, 3, 64);
+    cr_assert_eq(one, data_sequence(&d, 1, 5, 3, 64));
+    for (size_t i = 0; i < 1000; i++) {
+        const uint8_t *s = data_sequence(&d, 1, 5 + i / 16, i % 16, 64);
+        cr_assert_geq(s, d.train);
+        cr_assert_leq(s + 65, d.train + d.ntrain);
+        equal += s == one;
+        equal += data_sequence(&d, 2 + i, 5, 3, 64) == one;
+    }
+    cr_assert_lt(equal, 4); // itself, and hardly another
+    data_free(&d);
+    text_free(&t);
+}
+
+// A text of one letter has no surprises; one of 2^k equally likely letters has
+// k bits a byte, of which bigrams can learn nothing.
+Test(text, bigram_of_texts_whose_entropy_is_known)
+{
+    struct text t = numbered(2048 * 100);
+    struct data d;
+    uint64_t state = 7;
+
+    memset(t.bytes, 'x', t.length);
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    cr_assert_lt(bigram_loss(&d, data_windows(&d, 64), 64), 0.01);
+    data_free(&d);
+
+    for (size_t i = 0; i < t.length; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        t.bytes[i] = (uint8_t)('a' + (state >> 62));
+    }
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    cr_assert_float_eq(bigram_loss(&d, data_windows(&d, 64), 64), log(4), 0.01);
+    data_free(&d);
+
+    // Each letter decides the next: bigrams know it all, single letters nothing.
+    for (size_t i = 0; i < t.length; i++)
+        t.bytes[i] = (uint8_t)(i * 37);
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    cr_assert_lt(bigram_loss(&d, data_windows(&d, 64), 64), 0.05);
+    data_free(&d);
+    text_free(&t);
+}

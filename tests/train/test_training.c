@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Around the model: the optimizer, the learning rate, options, metrics, files.
+#include "error.h"
+#include "files.h"
+#include "metrics.h"
+#include "optimizer.h"
+#include "options.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// -- optimizer ----------------------------------------------------------------
+
+static const struct optimizer_config config = {
+    .lr = 0.01f, .lr_end = 0.1f, .warmup = 10, .beta1 = 0.9f, .beta2 = 0.95f,
+    .eps = 1e-8f, .decay = 0.1f, .clip = 2.0f,
+};
+
+Test(optimizer, rate_rises_and_falls)
+{
+    cr_assert_float_eq(optimizer_rate(&config, 1, 110), 0.001, 1e-9);
+    cr_assert_float_eq(optimizer_rate(&config, 10, 110), 0.01, 1e-9);
+    // half of the cosine: the mean of the highest and the last
+    cr_assert_float_eq(optimizer_rate(&config, 60, 110), 0.0055, 1e-8);
+    cr_assert_float_eq(optimizer_rate(&config, 110, 110), 0.001, 1e-8);
+    cr_assert_float_eq(optimizer_rate(&config, 500, 110), 0.001, 1e-8);
+    // a run shorter than its warm-up only rises
+    cr_assert_float_eq(optimizer_rate(&config, 5, 5), 0.005, 1e-9);
+}
+
+// Three steps against the definition, in f64.
+Test(optimizer, adamw_by_definition)
+{
+    enum { N = 37 };
+    float w[N], m[N] = {0}, v[N] = {0}, g[N];
+    double w_[N], m_[N] = {0}, v_[N] = {0};
+
+    for (int i = 0; i < N; i++)
+        w_[i] = w[i] = (float)(i - 18) / 7;
+    for (size_t t = 1; t <= 3; t++) {
+        double norm = 0;
+        for (int i = 0; i < N; i++) {
+            g[i] = (float)sin(i * 1.7 + (double)t);
+            norm += (double)g[i] * g[i];
+        }
+        norm = sqrt(norm);
+        struct adamw_step s = optimizer_step(&config, t, 100, norm);
+        kernels()->adamw(N, &s, g, w, m, v);
+        double clip = norm > 2 ? 2 / norm : 1;
+        for (int i = 0; i < N; i++) {
+            double d = g[i] * clip, b1 = 0.9, b2 = 0.95;
+            m_[i] = b1 * m_[i] + (1 - b1) * d;
+            v_[i] = b2 * v_[i] + (1 - b2) * d * d;
+            double mean = m_[i] / (1 - pow(b1, (double)t));
+            double square = v_[i] / (1 - pow(b2, (double)t));
+            double lr = 0.01 * (double)t / 10;
+            w_[i] -= lr * (mean / (sqrt(square) + 1e-8) + 0.1 * w_[i]);
+            cr_assert_float_eq(w[i], w_[i], 1e-6, "step %zu, %d: %g, not %g", t,
+                               i, w[i], w_[i]);
+        }
+    }
+}
+
+// A slice of the dense vector: only it is touched, and gains are not decayed.
+Test(optimizer, slices_and_decay)
+{
+    struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
+    struct layout l;
+
+    cr_assert_eq(layout_create(&c, &l), 0);
+    size_t n = l.dense, begin = l.layer[0].norm1, end = l.layer[0].proj;
+    float *w = calloc(n, sizeof(float)), *g = calloc(n, sizeof(float));
+    float *m = calloc(n, sizeof(float)), *v = calloc(n, sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        w[i] = 1;
+    struct adamw_step s = optimizer_step(&config, 10, 100, 0);
+    optimizer_dense(&l, &s, begin, end, g, w, m, v);
+    for (size_t i = 0; i < n; i++) {
+        bool qkv = i >= l.layer[0].qkv && i < l.layer[0].qkv + 8 * 24;
+        // no gradient: all that moves is what decays, by lr * decay
+        cr_assert_float_eq(w[i], qkv ? 1 - 0.001 : 1, 1e-6, "element %zu", i);
+    }
+    free(w);
+    free(g);
+    free(m);
+    free(v);
+    layout_destroy(&l);
+}
+
+// -- layout -------------------------------------------------------------------
+
+Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
+{
+    struct model_config small = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
+    struct model_config large = {3, 8, 1, 4, 7, 1, 4, 6, true, 0, 0, 0};
+    struct layout a, b;
+
+    cr_assert_eq(layout_create(&small, &a), 0);
+    cr_assert_eq(layout_create(&large, &b), 0);
+    for (size_t i = 1; i < b.ntensors; i++)
+        cr_assert_geq(b.tensors[i].offset,
+                      b.tensors[i - 1].offset + b.tensors[i - 1].count);
+    float *wa = malloc(a.dense * sizeof(float));
+    float *wb = malloc(b.dense * sizeof(float));
+    layout_init_dense(&a, 5, wa);
+    layout_init_dense(&b, 5, wb);
+    cr_assert_eq(memcmp(wa + a.layer[0].qkv, wb + b.layer[0].qkv,
+                        8 * 24 * sizeof(float)), 0);
+    layout_init_dense(&b, 6, wb);
+    cr_assert_neq(memcmp(wa + a.layer[0].qkv, wb + b.layer[0].qkv,
+                         8 * 24 * sizeof(float)), 0);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < 256 * 8; i++) {
+        sum += wa[a.embed + i];
+        squares += (double)wa[a.embed + i] * wa[a.embed + i];
+    }
+    cr_assert_float_eq(sum / 2048, 0, 0.1); // 4.5 deviations
+    cr_assert_float_eq(squares / 2048, 1, 0.15);
+    free(wa);
+    free(wb);
+    layout_destroy(&a);
+    layout_destroy(&b);
+}
+
+// -- options ------------------------------------------------------------------
+
+static enum options_result parse(struct options *o, const char *const *args)
+{
+    static char copy[16][64];
+    static char *argv[17];
+    int n = 1;
+
+    strcpy(copy[0], "shunt-train");
+    argv[0] = copy[0];
+    for (; args[n - 1]; n++) {
+        snprintf(copy[n], sizeof(copy[n]), "%s", args[n - 1]);
+        argv[n] = copy[n];
+    }
+    argv[n] = NULL;
+    return options_parse(n, argv, o);
+}
+
+#define PARSE(...) parse(&o, (const char *const[]){__VA_ARGS__, NULL})
+
+Test(options, values_go_where_they_belong)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("a.txt", "--layers", "7", "--lr=0.5", "--dtype", "bf16",
+                       "--resume", "--checkpoint", "dir", "b.txt", "--data",
+                       "c.txt", "--seed", "18446744073709551615"),
+                 OPTIONS_RUN, "%s", train_error_text());
+    cr_assert_eq(o.model.layers, 7);
+    cr_assert_float_eq(o.optimizer.lr, 0.5, 0);
+    cr_assert(o.bf16);
+    cr_assert(!o.fp8);
+    cr_assert(o.resume);
+    cr_assert_str_eq(o.checkpoint, "dir");
+    cr_assert_eq(o.ndata, 3);
+    cr_assert_eq(o.seed, UINT64_MAX);
+    options_free(&o);
+}
+
+Test(options, what_is_wrong_is_said)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--layres", "7"), OPTIONS_BAD);
+    cr_assert(strstr(train_error_text(), "--layres"));
+    cr_assert_eq(PARSE("--layers"), OPTIONS_BAD);
+    cr_assert(strstr(train_error_text(), "--layers"));
+    cr_assert_eq(PARSE("--layers", "two"), OPTIONS_BAD);
+    cr_assert(strstr(train_error_text(), "two"));
+    cr_assert_eq(PARSE("--layers", "0"), OPTIONS_BAD);
+    cr_assert_eq(PARSE("--layers", "-3"), OPTIONS_BAD);
+    cr_assert_eq(PARSE("--layers", "99999999999999999999"), OPTIONS_BAD);
+    cr_assert_eq(PARSE("--lr", "nan"), OPTIONS_BAD);
+    cr_assert_eq(PARSE("--dtype", "f64"), OPTIONS_BAD);
+    cr_assert(strstr(train_error_text(), "f32|bf16"));
+}
+
+Test(options, ranks_must_divide_the_batch)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--batch", "16"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 3), -1);
+    cr_assert(strstr(train_error_text(), "--batch 16"));
+    cr_assert_eq(options_check(&o, 2), 0);
+    cr_assert_eq(o.shares, 4);
+    o.shares = 0;
+    cr_assert_eq(options_check(&o, 8), 0);
+    cr_assert_eq(o.shares, 8);
+    o.shares = 12;
+    cr_assert_eq(options_check(&o, 4), -1);
+    cr_assert(strstr(train_error_text(), "--shares"));
+}
+
+// -- metrics and files --------------------------------------------------------
+
+static char folder[64];
+
+static void set_up(void)
+{
+    strcpy(folder, "/tmp/shunt-metrics-XXXXXX");
+    cr_assert(mkdtemp(folder));
+}
+
+static void tear_down(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(files, .init = set_up, .fini = tear_down, .timeout = 30);
+
+static const char *in_folder(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+Test(files, metrics_survive_bit_for_bit_and_forget_what_is_repeated)
+{
+    struct metrics m;
+    struct step_metrics s = {.loss = 1.0 / 3, .val_loss = (double)NAN};
+
+    cr_assert_eq(metrics_open(&m, in_folder("log"), 0), 0);
+    for (s.step = 1; s.step <= 5; s.step++) {
+        s.grad_norm = sqrt((double)s.step);
+        s.val_loss = s.step == 2 ? 0.1 : (double)NAN;
+        cr_assert_eq(metrics_add(&m, &s), 0);
+    }
+    metrics_close(&m);
+    cr_assert_eq(metrics_open(&m, in_folder("log"), 3), 0);
+    cr_assert_eq(m.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        cr_assert_eq(m.steps[i].step, i + 1);
+        cr_assert_eq(m.steps[i].loss, 1.0 / 3);
+        cr_assert_eq(m.steps[i].grad_norm, sqrt((double)i + 1));
+        cr_assert_eq(isnan(m.steps[i].val_loss), i != 1);
+    }
+    s.step = 4;
+    cr_assert_eq(metrics_add(&m, &s), 0);
+    metrics_close(&m);
+    cr_assert_eq(metrics_open(&m, in_folder("log"), 9), 0);
+    cr_assert_eq(m.count, 4);
+    metrics_close(&m);
+}
+
+Test(files, metrics_into_a_folder_that_is_not_there)
+{
+    struct metrics m;
+
+    cr_assert_eq(metrics_open(&m, in_folder("no/log"), 0), -1);
+    cr_assert(strstr(train_error_text(), "no/log"));
+}
+
+Test(files, a_new_file_replaces_the_old_one_only_when_done)
+{
+    struct new_file f;
+    int missing;
+    char *text;
+
+    cr_assert_eq(new_file_open(&f, in_folder("x")), 0);
+    fputs("one", f.stream);
+    cr_assert_eq(new_file_commit(&f), 0);
+    cr_assert_eq(new_file_open(&f, in_folder("x")), 0);
+    fputs("two", f.stream);
+    text = read_text(in_folder("x"), &missing);
+    cr_assert_str_eq(text, "one");
+    free(text);
+    new_file_discard(&f);
+    text = read_text(in_folder("x"), &missing);
+    cr_assert_str_eq(text, "one");
+    free(text);
+    cr_assert_null(read_text(in_folder("x.tmp"), &missing));
+    cr_assert(missing);
+}
+
+Test(files, a_device_is_written_to_and_not_replaced)
+{
+    struct new_file f;
+    struct stat st;
+
+    cr_assert_eq(symlink("/dev/full", in_folder("full")), 0);
+    cr_assert_eq(new_file_open(&f, in_folder("full")), 0);
+    fputs("x", f.stream);
+    cr_assert_eq(new_file_commit(&f), -1); // no space left
+    cr_assert(strstr(train_error_text(), "full"));
+    cr_assert_eq(lstat(in_folder("full"), &st), 0);
+    cr_assert(S_ISLNK(st.st_mode));
+}
