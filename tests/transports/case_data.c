@@ -450,7 +450,7 @@ void case_many_registrations(struct rank *r)
 /* Registered, never imported, by peers that do not even look. */
 void case_unimported(struct rank *r)
 {
-    enum { N = 500 };
+    enum { N = 300 };
     struct shunt_transport_reg *regs[N];
     size_t bytes = 8192;
     int before = world_count_fds_still(r);

@@ -7,15 +7,10 @@
  * prints TAP. Ranks are processes, or threads of one. A wrapper's program comes
  * from the environment (SHUNT_FAULT).
  */
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "cases.h"
 
@@ -57,7 +52,13 @@ int main(int argc, char **argv)
 {
     const char *only = NULL, *spec = NULL;
     bool threads = false;
+    struct rlimit limit;
 
+    /* Threads share one table of descriptors, which the usual 1024 fill. */
+    if (!getrlimit(RLIMIT_NOFILE, &limit)) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--threads"))
             threads = true;
