@@ -62,7 +62,7 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_FAULT", SHUNTI_ENV_STRING, NULL, NULL,
      "What the fault transport does to the one it wraps, for tests: "
-     "'delay=50us,nomap'.",
+     "'nomap,delay=50,reorder' (shunt-info has the words).",
      false},
     /* How calls wait and move data. */
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
