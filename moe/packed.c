@@ -2,14 +2,15 @@
 /* Rows in packs; see packed.h. */
 #include "packed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
 #include "error.h"
 #include "fp8.h"
+#include "note.h"
 #include "rows.h"
-#include "wait.h"
 
 /* --- with the plan: lists ----------------------------------------------------- */
 
@@ -181,6 +182,12 @@ struct packed {
     struct shunti_plan *plan;
     struct shunti_packed what;
     struct half out, back;
+    char why[200]; /* a peer that called something else; "": none */
+    /* The inner exchanges do not say which call they belong to: this note
+     * does. */
+    struct peer {
+        bool told, heard;
+    } peers[];
 };
 
 static struct packed *state_of(const struct shunt_request *request)
@@ -349,16 +356,50 @@ static enum shunt_status finish_half(struct shunt_request *request,
     return SHUNT_OK;
 }
 
+static bool tell_and_hear(struct shunt_request *request)
+{
+    struct packed *packed = state_of(request);
+    const int rank = packed->plan->moe->rank;
+    bool all = true;
+
+    for (int r = 0; r < packed->plan->moe->nranks; r++) {
+        struct peer *peer = &packed->peers[r];
+
+        if (r == rank)
+            continue;
+        if (!peer->told && shunti_note_room(request, r)) {
+            struct shunti_note *note = shunti_note_compose(request, r);
+
+            note->way = SHUNTI_WAY_NONE;
+            note->bytes = 0;
+            shunti_note_send(request, r, note, 0);
+            peer->told = true;
+        }
+        if (!peer->heard && shunti_note_arrived(request, r)) {
+            peer->heard = true;
+            if (shunti_note_bad(request, r) && !packed->why[0])
+                snprintf(packed->why, sizeof(packed->why), "%s",
+                         shunt_last_error(request->comm));
+        }
+        all = all && peer->told && peer->heard;
+    }
+    return all;
+}
+
 static enum shunt_status step(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
     const struct shunt_moe *moe = packed->plan->moe;
+    bool all_heard = tell_and_hear(request);
     unsigned char *scratch;
 
     /* Both halves end before anything of either is used. */
-    if (finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
+    if (!all_heard ||
+        finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
         finish_half(request, &packed->back) == SHUNT_IN_PROGRESS)
         return SHUNT_IN_PROGRESS;
+    if (packed->why[0]) /* it explains what the inner ones met with */
+        return shunti_fail(request->comm, request->error, "%s", packed->why);
     if (request->error)
         return SHUNT_OK;
     scratch = malloc(moe->row_bytes + (size_t)moe->config.topk *
@@ -380,10 +421,9 @@ static enum shunt_status step(struct shunt_request *request)
 
 static bool awaits(const struct shunt_request *request, int r)
 {
-    /* The inner operations know whom they wait for. */
-    (void)request;
-    (void)r;
-    return false;
+    const struct peer *peer = &state_of(request)->peers[r];
+
+    return !peer->told || !peer->heard;
 }
 
 static void drop_half(struct half *half)
@@ -512,7 +552,10 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
         shunti_comm_enter(comm);
         st = shunti_request_create(
             comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
-            shunti_moe_call_signature(call, plan), sizeof(begin), &request);
+            shunti_moe_call_signature(call, plan),
+            sizeof(begin) +
+                (size_t)plan->moe->nranks * sizeof(begin.peers[0]),
+            &request);
         if (!st) {
             memcpy(request->state, &begin, sizeof(begin));
             shunti_plan_use(plan, 0);

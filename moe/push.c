@@ -235,7 +235,6 @@ static enum shunt_status step(struct shunt_request *request)
     const struct shunti_plan *plan = push->plan;
     const int nranks = plan->moe->nranks, rank = plan->moe->rank;
     size_t done, all = 0;
-    bool waiting = false;
 
     do {
         for (int i = 1; i < nranks; i++) {
@@ -251,6 +250,8 @@ static enum shunt_status step(struct shunt_request *request)
                 shunti_ack(request, r, SHUNT_OK);
                 peer->served = true;
             }
+            if (peer->told && !peer->answered)
+                peer->answered = shunti_acked(request, r);
         }
         done = put_chunk(push);
         all += done;
@@ -259,15 +260,9 @@ static enum shunt_status step(struct shunt_request *request)
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
-    for (int r = 0; r < nranks; r++) {
-        struct peer *peer = &push->peers[r];
-
-        if (r != rank && peer->told && !peer->answered)
-            peer->answered = shunti_acked(request, r);
-        waiting = waiting || (r != rank && (!peer->served || !peer->answered));
-    }
-    if (waiting)
-        return SHUNT_IN_PROGRESS;
+    for (int r = 0; r < nranks; r++)
+        if (!push->peers[r].served || !push->peers[r].answered)
+            return SHUNT_IN_PROGRESS;
     if (push->land != push->what.dst && !request->error)
         take_landed(push);
     return SHUNT_OK;
