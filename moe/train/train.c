@@ -411,8 +411,10 @@ static int run_all(struct run *run)
 {
     run->info.steps = run->o.steps;
     run->val_loss = (double)NAN;
-    if (options_check(&run->o, (size_t)run->team.size) ||
-        compare_options(run) || share_text(run) ||
+    // Agreed on, not just returned: no rank leaves while others are joining.
+    int good = options_check(&run->o, (size_t)run->team.size) == 0;
+    if (team_agree(&run->team, good, "options") || compare_options(run) ||
+        share_text(run) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data))
         return -1;
     if (run->o.resume && resume(run))

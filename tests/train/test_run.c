@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shunt-train as its users run it: on 1, 2 and 4 ranks, twice, killed and
+// resumed, interrupted, and with options that make no sense.
+#include "harness.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[64], program[512], text1[512], text2[512];
+
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name);
+
+    cr_assert(value, "%s is not set: run this through meson test", name);
+    return value;
+}
+
+static void set_up(void)
+{
+    const char *source = environment("SHUNT_TEST_SOURCE");
+
+    strcpy(folder, "/tmp/shunt-run-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    snprintf(program, sizeof(program), "%s/moe/train/shunt-train",
+             environment("SHUNT_TEST_BUILD"));
+    // Files that do not change while tests run, of more than 20 kB.
+    snprintf(text1, sizeof(text1), "%s/LICENSE", source);
+    snprintf(text2, sizeof(text2), "%s/moe/train/model.c", source);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(train_run, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static char *in_folder(const char *name)
+{
+    static char paths[8][128];
+    static int next;
+    char *path = paths[next++ % 8];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
+    return path;
+}
+
+// A job with a small model, and what else is given.
+static struct harness_job job(int ranks, const char *const *more)
+{
+    struct harness_job j = {
+        .program = program,
+        .args = {"--layers=2", "--dim=32", "--heads=2", "--seq=32",
+                 "--experts=6", "--expert-hidden=24", "--shared-expert=16",
+                 "--batch=8", "--eval-bytes=1024", "--sample=5",
+                 "--print-every=1", text1, text2},
+        .ranks = ranks,
+        .timeout_s = 60,
+    };
+    int n = 0;
+
+    while (j.args[n])
+        n++;
+    for (; *more; more++)
+        j.args[n++] = *more;
+    return j;
+}
+
+#define JOB(ranks, ...) job(ranks, (const char *const[]){__VA_ARGS__, NULL})
+
+static void run(struct harness_job j)
+{
+    harness_check(&j);
+}
+
+// The losses of a log, by step; how many.
+static size_t losses(const char *path, double *loss, double *val, size_t most)
+{
+    FILE *f = fopen(path, "r");
+    char line[2048];
+    size_t n = 0;
+
+    cr_assert(f, "no %s", path);
+    while (fgets(line, sizeof(line), f)) {
+        cJSON *json = cJSON_Parse(line);
+        cr_assert(json, "no JSON: %s", line);
+        cr_assert_lt(n, most);
+        cr_assert_eq(cJSON_GetObjectItem(json, "step")->valuedouble,
+                     (double)n + 1);
+        const cJSON *v = cJSON_GetObjectItem(json, "val_loss");
+        loss[n] = cJSON_GetObjectItem(json, "loss")->valuedouble;
+        val[n] = v ? v->valuedouble : 0;
+        n++;
+        cJSON_Delete(json);
+    }
+    fclose(f);
+    return n;
+}
+
+static void same_losses(const char *a, const char *b, size_t steps)
+{
+    enum { MOST = 256 };
+    double la[MOST], lb[MOST], va[MOST], vb[MOST];
+    size_t n = losses(a, la, va, MOST);
+
+    cr_assert_eq(n, steps, "%zu steps in %s", n, a);
+    cr_assert_eq(losses(b, lb, vb, MOST), n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(la[i] == lb[i] && va[i] == vb[i], "step %zu: %.17g in %s, "
+                  "%.17g in %s", i + 1, la[i], a, lb[i], b);
+    cr_assert_neq(va[n - 1], 0, "no validation at the end");
+    cr_assert_lt(la[n - 1], la[0], "nothing was learnt");
+}
+
+Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
+{
+    char *one = in_folder("1"), *two = in_folder("2"), *four = in_folder("4");
+    char *again = in_folder("4 again");
+
+    run(JOB(1, "--steps=50", "--log", one));
+    run(JOB(2, "--steps=50", "--log", two));
+    run(JOB(4, "--steps=50", "--log", four));
+    run(JOB(4, "--steps=50", "--log", again));
+    same_losses(one, two, 50);
+    same_losses(one, four, 50);
+    same_losses(four, again, 50);
+}
+
+static bool contains(const char *text, const char *what)
+{
+    return text && strstr(text, what);
+}
+
+// Long enough that what interferes comes before the end.
+#define LONG "--steps=200"
+enum { LONG_STEPS = 200 };
+
+// The run that is never disturbed, for the next tests.
+static char *reference(void)
+{
+    char *log = in_folder("reference");
+
+    run(JOB(4, LONG, "--log", log));
+    return log;
+}
+
+Test(train_run, killed_rank_is_named_and_the_run_resumes)
+{
+    char *whole = reference(), *log = in_folder("log");
+    char *folder_ = in_folder("checkpoints");
+    char option[160];
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", folder_);
+    struct harness_job j = JOB(4, LONG, option, "--checkpoint-every=5",
+                               "--log", log);
+    char written[160];
+    snprintf(written, sizeof(written), "checkpoint of step 10 in %s", folder_);
+    struct harness *h = harness_start(&j);
+    cr_assert(harness_await(h, 0, written), "%s", harness_story(h));
+    double killed = harness_clock(h);
+    harness_signal(h, 2, SIGKILL);
+    harness_wait(h);
+    cr_assert(!harness_timed_out(h), "%s", harness_story(h));
+    cr_assert_eq(harness_rank(h, 2)->signal, SIGKILL);
+    for (int r = 0; r < 4; r++) {
+        const struct harness_rank *k = harness_rank(h, r);
+        if (r == 2)
+            continue;
+        cr_assert_eq(k->exit_code, 1, "%s", harness_story(h));
+        cr_assert(contains(k->err, "rank 2 is lost"), "%s", harness_story(h));
+        cr_assert_lt(k->ended_s - killed, 5.0, "%s", harness_story(h));
+    }
+    harness_finish(h);
+
+    run(JOB(4, LONG, option, "--resume", "--log", log));
+    same_losses(whole, log, LONG_STEPS);
+}
+
+Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
+{
+    char *whole = reference(), *log = in_folder("log");
+    char option[160];
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    struct harness_job j = JOB(4, LONG, option, "--log", log);
+    struct harness *h = harness_start(&j);
+    // Said right before the first step.
+    char first[160];
+    snprintf(first, sizeof(first), "batch       8 sequences of 32 bytes on 4 "
+             "ranks");
+    cr_assert(harness_await(h, 0, first), "%s", harness_story(h));
+    harness_signal(h, 3, SIGTERM);
+    harness_wait(h);
+    cr_assert(!harness_timed_out(h), "%s", harness_story(h));
+    for (int r = 0; r < 4; r++)
+        cr_assert_eq(harness_rank(h, r)->exit_code, 130, "%s",
+                     harness_story(h));
+    cr_assert(contains(harness_rank(h, 0)->out, "interrupted after step"), "%s",
+              harness_story(h));
+    harness_finish(h);
+
+    run(JOB(2, LONG, option, "--resume", "--log", log));
+    same_losses(whole, log, LONG_STEPS);
+}
+
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+
+    cr_assert(f, "no %s", path);
+    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0u);
+    fclose(f);
+    return text;
+}
+
+Test(train_run, report_and_sample)
+{
+    char *page = in_folder("report.html");
+    struct harness_job j = JOB(2, "--steps=12", "--report", page,
+                               "--prompt=<b>&");
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    const char *out = harness_rank(h, 0)->out;
+    cr_assert(contains(out, "sample, after 4 bytes of prompt:\n<b>&"), "%s",
+              out);
+    cr_assert(contains(out, "smoothed bigrams"), "%s", out);
+    cr_assert(contains(out, "step   12/12"), "%s", out);
+    harness_finish(h);
+
+    char *html = read_all(page);
+    cr_assert(contains(html, "</html>"));
+    cr_assert(contains(html, "&lt;b&gt;&amp;"));
+    cr_assert(!contains(html, "<b>"));
+    cr_assert(!contains(html, "http://") && !contains(html, "https://") &&
+              !contains(html, "src="), "it needs something from elsewhere");
+    cr_assert(!contains(html, "nan") && !contains(html, "inf\""));
+    size_t plots = 0;
+    for (char *at = html; (at = strstr(at, "<svg")); at++)
+        plots++;
+    cr_assert_eq(plots, 3);
+    free(html);
+}
+
+static void fails(struct harness_job j, int status, const char *what)
+{
+    struct harness *h = harness_start(&j);
+
+    harness_wait(h);
+    cr_assert(!harness_timed_out(h), "%s", harness_story(h));
+    for (int r = 0; r < j.ranks; r++) {
+        cr_assert_eq(harness_rank(h, r)->exit_code, status, "%s",
+                     harness_story(h));
+        cr_assert(contains(harness_rank(h, r)->err, what), "%s",
+                  harness_story(h));
+    }
+    harness_finish(h);
+}
+
+Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
+{
+    fails(JOB(1, "--stepz=3"), 2, "--stepz");
+    fails(JOB(3, "--steps=3"), 1, "--batch 8 cannot be split over 3 ranks");
+    fails(JOB(2, "--steps=3", "--topk=7"), 1, "topk");
+    fails(JOB(2, "--steps=3", "/nonexistent/text"), 1, "/nonexistent/text");
+    fails(JOB(2, "--steps=3", "--seq=5000"), 1, "--seq");
+    fails(JOB(2, "--steps=3", "--gemm=abacus"), 1, "abacus");
+    fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
+    fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
+}
+
+Test(train_run, a_loss_that_is_no_number_stops_the_run)
+{
+    fails(JOB(2, "--steps=40", "--lr=1e30", "--clip=0"), 1, "not a number");
+}
+
+Test(train_run, help_lists_the_options)
+{
+    struct harness_job j = {.program = program, .args = {"--help"}, .ranks = 1};
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    cr_assert(contains(harness_rank(h, 0)->out, "--capacity-factor"));
+    cr_assert(contains(harness_rank(h, 0)->out, "Examples"));
+    harness_finish(h);
+}
