@@ -299,7 +299,7 @@ static enum shunt_status court(struct birth *b, int peer,
                 c->done = true;
                 return SHUNT_OK;
             }
-            shunti_info("comm", "%s does not reach rank %d: %s", name, peer,
+            shunti_debug("comm", "%s does not reach rank %d: %s", name, peer,
                         context->transport->error(context->ctx));
             if (st != SHUNT_ERR_UNSUPPORTED)
                 return shunti_fail(NULL, st, "%s to rank %d: %s", name, peer,
@@ -310,7 +310,7 @@ static enum shunt_status court(struct birth *b, int peer,
     }
     return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                        "no transport reaches rank %d (%s) from rank %d (%s): "
-                       "SHUNT_LOG=info tells what was tried",
+                       "SHUNT_LOG=debug tells what was tried",
                        peer, b->places[peer].host, comm->rank,
                        b->places[comm->rank].host);
 }
@@ -742,6 +742,26 @@ static bool wants_thread(const struct shunt_comm_config *config)
     return !strcmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
 }
 
+/* This rank's arguments are wrong: the others must not wait for it. */
+static enum shunt_status refuse_birth(const struct shunt_id *id, int nranks,
+                                      int rank, enum shunt_status status)
+{
+    struct shunti_bootstrap *bootstrap = NULL;
+    double timeout = shunti_env_number("SHUNT_TIMEOUT");
+    char text[256];
+
+    snprintf(text, sizeof(text), "%.250s", shunt_last_error(NULL));
+    if (!id)
+        return status;
+    /* Ranks out of range are judged, told to the others and described by
+     * this; with good ones it joins, and we can say why we leave. */
+    if (shunti_bootstrap_join(id, nranks, rank, timeout, &bootstrap))
+        return SHUNT_ERR_INVALID;
+    shunti_bootstrap_abort(bootstrap, text);
+    shunti_bootstrap_leave(bootstrap);
+    return shunti_fail(NULL, status, "%s", text);
+}
+
 enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                                     int rank,
                                     const struct shunt_comm_config *given,
@@ -752,12 +772,16 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
     enum shunt_status st;
 
     *out = NULL;
+    if (nranks < 1 || nranks > SHUNTI_RANKS_MAX || rank < 0 || rank >= nranks)
+        return refuse_birth(id, nranks, rank, SHUNT_ERR_INVALID);
     if (given) {
-        if (given->size < sizeof(size_t) || given->size > sizeof(config))
-            return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                               "config: size is %zu, not %zu; use "
-                               "SHUNT_COMM_CONFIG_INIT",
-                               given->size, sizeof(config));
+        if (given->size < sizeof(size_t) || given->size > sizeof(config)) {
+            shunti_fail(NULL, SHUNT_ERR_INVALID,
+                        "config: size is %zu, not %zu; use "
+                        "SHUNT_COMM_CONFIG_INIT",
+                        given->size, sizeof(config));
+            return refuse_birth(id, nranks, rank, SHUNT_ERR_INVALID);
+        }
         memcpy(&config, given, given->size);
     }
     shunti_log_set_rank(rank);

@@ -38,11 +38,6 @@ enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
     *comm = NULL;
     if (!id)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_create: id is NULL");
-    if (nranks < 1 || nranks > SHUNTI_RANKS_MAX || rank < 0 || rank >= nranks)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "comm_create: rank %d of %d: a rank is 0 to "
-                           "nranks - 1, nranks 1 to %d",
-                           rank, nranks, SHUNTI_RANKS_MAX);
     return shunti_comm_birth(id, nranks, rank, config, comm);
 }
 

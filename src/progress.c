@@ -11,6 +11,7 @@
 
 #include "comm.h"
 #include "error.h"
+#include "log.h"
 #include "request.h"
 #include "trace.h"
 #include "wait.h"
@@ -45,6 +46,7 @@ static void *drive(void *arg)
 {
     struct shunt_comm *comm = arg;
 
+    shunti_log_set_rank(comm->rank);
     shunti_trace_thread(comm->rank, "progress");
     pthread_mutex_lock(&comm->lock);
     while (!comm->stop) {

@@ -195,9 +195,10 @@ static int bad_creation(const struct rank *self)
     CHECK(!comm, "comm is NULL after a failure");
     CHECK_STATUS(NULL, shunt_comm_create(NULL, 2, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
+    CHECK_OK(NULL, shunt_id_create(&id));
     CHECK_STATUS(NULL, shunt_comm_create(&id, 2, 2, NULL, &comm),
                  SHUNT_ERR_INVALID);
-    CHECK(strstr(shunt_last_error(NULL), "rank 2 of 2"), "%s",
+    CHECK(strstr(shunt_last_error(NULL), "this is rank 2"), "%s",
           shunt_last_error(NULL));
     CHECK_STATUS(NULL, shunt_comm_create(&id, 0, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
@@ -209,6 +210,25 @@ static int bad_creation(const struct rank *self)
     shunt_comm_destroy(NULL);
     shunt_comm_abort(NULL);
     CHECK(shunt_comm_size(NULL) == 0 && shunt_comm_rank(NULL) == -1, "NULL");
+    return 0;
+}
+
+/* One rank's bad arguments are news to the others at once. */
+static int bad_creation_is_told(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    double t0 = now_s();
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    if (self->rank == 1)
+        config.size = 3;
+    st = shunt_comm_create_env(&config, &comm);
+    CHECK(st == (self->rank == 1 ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE),
+          "%s: %s", shunt_strerror(st), shunt_last_error(NULL));
+    CHECK(now_s() - t0 < 10, "after %.1f s", now_s() - t0);
+    CHECK(self->rank == 1 || strstr(shunt_last_error(NULL), "rank 1"), "%s",
+          shunt_last_error(NULL));
     return 0;
 }
 
@@ -425,6 +445,8 @@ static const struct rank_case cases[] = {
     {"windows_come_and_go", windows_come_and_go, .min_ranks = 1},
     {"bad_window_calls", bad_window_calls, .min_ranks = 2},
     {"bad_creation", bad_creation, .no_comm = true, .no_threads = true},
+    {"bad_creation_is_told", bad_creation_is_told, .no_comm = true,
+     .no_threads = true, .min_ranks = 2},
     {"unknown_transport", unknown_transport, .no_comm = true,
      .no_threads = true, .min_ranks = 2},
     {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},

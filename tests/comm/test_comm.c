@@ -57,6 +57,11 @@ Test(comm, bad_creation)
     at_sizes("bad_creation", (int[]){1, 0});
 }
 
+Test(comm, bad_creation_is_told)
+{
+    at_sizes("bad_creation_is_told", (int[]){3, 0});
+}
+
 Test(comm, unknown_transport)
 {
     at_sizes("unknown_transport", (int[]){3, 0});
