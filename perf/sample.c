@@ -68,6 +68,7 @@ struct perf_times perf_series_times(const struct perf_series *s, int first,
     }
     times.median = perf_median(sum, s->samples);
     times.p99 = perf_quantile(sum, s->samples, 0.99);
+    times.least = sum[0];
     free(sum);
     return times;
 }

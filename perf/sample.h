@@ -52,6 +52,7 @@ void perf_series_finish(struct perf_series *series);
 struct perf_times {
     double median;
     double p99;
+    double least;
 };
 
 /* Of the sum of the phases first .. last. */

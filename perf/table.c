@@ -270,6 +270,9 @@ static void print_object(const struct perf_row *row, double ratio)
     json_number("peer_time_us_p99", row->has_peer, row->peer.p99);
     json_number("ratio", row->has_ours && row->has_peer, ratio);
     json_number("peer_wrong", row->checked && row->has_peer, row->peer_wrong);
+    /* On a machine that is not idle, a hint at what an idle one would give. */
+    json_number("time_us_min", row->has_ours, row->ours.least);
+    json_number("peer_time_us_min", row->has_peer, row->peer.least);
     json_number("samples", true, (double)row->samples);
     json_number("batch", true, row->batch);
     json_text("dtype", perf_dtype_name(o->dtype));

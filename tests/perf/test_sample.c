@@ -53,6 +53,7 @@ Test(sample, sums_of_phases_are_taken_by_sample)
     cr_assert_eq(perf_series_times(&s, 1, 1).median, 2);
     cr_assert_eq(perf_series_times(&s, 0, 1).median, 11);
     cr_assert_eq(perf_series_times(&s, 0, 1).p99, 12);
+    cr_assert_eq(perf_series_times(&s, 0, 1).least, 3);
 }
 
 /* A call that takes a given time, and remembers who went when. */
