@@ -84,10 +84,10 @@ static void fail_by_timeout(struct shunt_comm *comm)
                      first < 0 ? "?" : missing, comm->timeout);
 }
 
-/* Who is gone, and does anything under way need him? */
-static void look_for_losses(struct shunt_comm *comm)
+/* Mark who is gone; is anybody newly so? */
+static bool mark_losses(struct shunt_comm *comm)
 {
-    const struct shunt_request *request;
+    bool news = false;
     int r;
 
     for (r = 0; r < comm->nranks; r++) {
@@ -95,20 +95,46 @@ static void look_for_losses(struct shunt_comm *comm)
 
         if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
             continue;
+        news |= !p->lost;
         p->lost = true;
+    }
+    return news;
+}
+
+static void fail_by_loss(struct shunt_comm *comm,
+                         const struct shunt_request *request, int rank)
+{
+    const struct shunti_peer *p = &comm->peers[rank];
+
+    shunti_comm_fail(comm, SHUNT_ERR_PEER, rank,
+                     p->transport->left(p->ep)
+                         ? "%s (operation %llu): rank %d has left: it destroyed "
+                           "its communicator, or exited, before this was done"
+                         : "%s (operation %llu): rank %d is lost: its process "
+                           "was killed, or crashed",
+                     request->class->name, (unsigned long long)request->seq,
+                     rank);
+}
+
+/* Who is gone, and does anything under way need him? */
+static void look_for_losses(struct shunt_comm *comm)
+{
+    const struct shunt_request *request;
+    int r;
+
+    /* What a lost peer still said before counts: step after the transport has
+     * told us, and judge then. */
+    if (mark_losses(comm))
+        shunti_progress(comm);
+    for (r = 0; r < comm->nranks; r++) {
+        if (!comm->peers[r].lost)
+            continue;
         for (request = comm->active; request; request = request->next) {
-            if (request->status != SHUNT_IN_PROGRESS ||
-                !request->class->awaits(request, r))
-                continue;
-            shunti_comm_fail(
-                comm, SHUNT_ERR_PEER, r,
-                p->transport->left(p->ep)
-                    ? "%s (operation %llu): rank %d has left: it destroyed "
-                      "its communicator, or exited, before this was done"
-                    : "%s (operation %llu): rank %d is lost: its process "
-                      "was killed, or crashed",
-                request->class->name, (unsigned long long)request->seq, r);
-            return;
+            if (request->status == SHUNT_IN_PROGRESS &&
+                request->class->awaits(request, r)) {
+                fail_by_loss(comm, request, r);
+                return;
+            }
         }
     }
 }
@@ -182,7 +208,6 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     progress_transports(comm);
     if (ready > 0)
         comm->last_event_ns = shunti_now_ns();
-    /* What a lost peer still said counts: step first, judge after. */
     shunti_progress(comm);
     look_for_losses(comm);
 }
