@@ -494,6 +494,8 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
     unsigned char *base = rows;
 
+    if (!rows)
+        return; /* no rows at all, so no gaps; memset() takes no NULL */
     for (size_t i = 0; i < local; i++) {
         size_t at = plan->offset[i];
 
