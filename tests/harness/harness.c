@@ -41,6 +41,14 @@ struct harness {
     char *story;
 };
 
+/* How much longer things may take here: sanitizers are slow. */
+static double slowness(void)
+{
+    const char *text = getenv("SHUNT_TEST_SLOWNESS");
+
+    return text && atof(text) > 1 ? atof(text) : 1;
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -218,7 +226,8 @@ struct harness *harness_start(const struct harness_job *job)
     h->count = count;
     h->started = now();
     h->deadline =
-        h->started + (job->timeout_s > 0 ? job->timeout_s : HARNESS_TIMEOUT);
+        h->started +
+        slowness() * (job->timeout_s > 0 ? job->timeout_s : HARNESS_TIMEOUT);
     for (int i = 0; i < count; i++) {
         struct process *p = &h->processes[i];
 

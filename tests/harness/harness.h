@@ -32,7 +32,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define HARNESS_TIMEOUT 30.0 /* seconds, where a job says none */
+/* Seconds, where a job says none. Deadlines are longer by SHUNT_TEST_SLOWNESS,
+ * which builds with sanitizers set. */
+#define HARNESS_TIMEOUT 30.0
 
 struct harness_job {
     const char *program;  /* in the tests' build folder, or a path with / */
