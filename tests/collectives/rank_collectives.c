@@ -1,0 +1,1065 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks do to test collectives: random calls of every sort, held to the
+// definition; and wrong ones.
+//
+//     rank_collectives random [KIND|all [SEED [ROUNDS]]]
+//     rank_collectives in_flight [SEED [ROUNDS]]
+//     rank_collectives mismatch | refusals | overflow | huge | ...
+//
+// All ranks draw a call from the same random numbers, so that each knows
+// everybody's input and computes by itself what must come out. Where buffers
+// lie (malloc or window, at which alignment) each draws from its own.
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "random.h"
+#include "rank_main.h"
+#include "reduce_ref.h"
+
+enum { MAX_RANKS = 16, GUARD = 64, POISON = 0xa5 };
+
+enum kind {
+    BARRIER,
+    BROADCAST,
+    ALLGATHER,
+    ALLGATHERV,
+    REDUCE_SCATTER,
+    REDUCE_SCATTERV,
+    ALLREDUCE,
+    ALLTOALL,
+    ALLTOALLV,
+    KINDS,
+};
+
+static const char *const kind_names[KINDS] = {
+    "barrier",         "broadcast", "allgather", "allgatherv", "reduce_scatter",
+    "reduce_scatterv", "allreduce", "alltoall",  "alltoallv",
+};
+
+// --- memory ------------------------------------------------------------------
+
+// A window that is handed out in pieces.
+struct pool {
+    unsigned char *window;
+    size_t bytes, used;
+};
+
+// A buffer with guards around it.
+struct box {
+    unsigned char *data;
+    size_t bytes;
+    unsigned char *owned; // by malloc, or NULL
+    size_t before, after; // guard bytes
+};
+
+static void box_make(struct box *box, struct random *local, struct pool *pool,
+                     size_t bytes)
+{
+    size_t all = bytes + 3 * GUARD;
+    unsigned char *base;
+
+    box->owned = NULL;
+    if (random_below(local, 2) && pool->bytes - pool->used >= all) {
+        base = pool->window + pool->used;
+        pool->used += all;
+    } else {
+        base = box->owned = malloc(all);
+        if (!base)
+            abort();
+    }
+    box->bytes = bytes;
+    box->before = GUARD + random_below(local, GUARD);
+    box->after = all - box->before - bytes;
+    box->data = base + box->before;
+    memset(base, POISON, all);
+}
+
+static int box_check(const struct box *box, const char *name)
+{
+    for (size_t i = 1; i <= box->before; i++)
+        CHECK(box->data[-(ptrdiff_t)i] == POISON, "%s: written %zu before",
+              name, i);
+    for (size_t i = 0; i < box->after; i++)
+        CHECK(box->data[box->bytes + i] == POISON, "%s: written %zu behind",
+              name, i);
+    return 0;
+}
+
+// --- one call ----------------------------------------------------------------
+
+struct call {
+    enum kind kind;
+    enum shunt_dtype dtype;
+    enum shunt_op op;
+    int root;
+    bool in_place;
+    uint64_t seed; // of the data
+    size_t counts[MAX_RANKS][MAX_RANKS]; // [from][to] elements
+    size_t displs[2][MAX_RANKS];         // send, recv, here
+    bool with_displs;
+    struct box send, recv;
+    unsigned char *want; // of recv, recv.bytes
+    struct shunt_request *request;
+};
+
+static size_t draw_count(struct random *r, size_t most)
+{
+    switch (random_below(r, 6)) {
+    case 0:
+        return 0;
+    case 1:
+        return random_below(r, 12);
+    case 2:
+        return random_below(r, 700);
+    case 3:
+        return 8192 / 4 - 8 + random_below(r, 16); // around the inline limit
+    default:
+        return random_below(r, most + 1);
+    }
+}
+
+// What rank `from` has for rank `to`.
+static void block_fill(const struct call *c, int from, int to, void *dst)
+{
+    struct random r = {c->seed * 1000003 + (uint64_t)from * 1009 +
+                       (uint64_t)to};
+
+    random_elements(&r, dst, c->counts[from][to], c->dtype);
+}
+
+static bool is_reduction(enum kind kind)
+{
+    return kind == REDUCE_SCATTER || kind == REDUCE_SCATTERV ||
+           kind == ALLREDUCE;
+}
+
+static void draw_counts(struct call *c, struct random *r, int n)
+{
+    size_t most = random_below(r, 8) ? 3000 : 60000;
+    size_t one = draw_count(r, most), by_rank[MAX_RANKS];
+
+    for (int i = 0; i < n; i++)
+        by_rank[i] = draw_count(r, most / 2);
+    for (int from = 0; from < n; from++) {
+        for (int to = 0; to < n; to++) {
+            size_t count = one;
+
+            if (c->kind == BARRIER)
+                count = 0;
+            else if (c->kind == BROADCAST)
+                count = from == c->root ? one : 0;
+            else if (c->kind == ALLGATHERV)
+                count = by_rank[from];
+            else if (c->kind == REDUCE_SCATTERV)
+                count = by_rank[to];
+            else if (c->kind == ALLTOALLV)
+                count = c->in_place && to < from ? c->counts[to][from]
+                                                 : draw_count(r, most / 2);
+            c->counts[from][to] = count;
+        }
+    }
+}
+
+static void draw(struct call *c, struct random *r, int n, int kind)
+{
+    memset(c, 0, sizeof(*c));
+    c->kind = kind < KINDS ? (enum kind)kind
+                           : (enum kind)random_below(r, KINDS);
+    c->dtype = (enum shunt_dtype)(1 + random_below(r, is_reduction(c->kind)
+                                                          ? SHUNT_F64
+                                                          : SHUNT_FP8_E4M3));
+    c->op = (enum shunt_op)(1 + random_below(r, SHUNT_PROD));
+    c->root = (int)random_below(r, (uint64_t)n);
+    c->in_place = random_below(r, 3) == 0;
+    c->seed = random_next(r);
+    draw_counts(c, r, n);
+}
+
+// --- layout ------------------------------------------------------------------
+
+// Displacements with gaps, and not in rank order; returns the end.
+static size_t scatter_displs(struct random *r, const size_t *counts, int n,
+                             size_t *displs)
+{
+    int order[MAX_RANKS];
+    size_t at = random_below(r, 20);
+
+    for (int i = 0; i < n; i++) {
+        int j = (int)random_below(r, (uint64_t)i + 1);
+
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        displs[order[i]] = at;
+        at += counts[order[i]] + random_below(r, 20);
+    }
+    return at;
+}
+
+static size_t pack_displs(const size_t *counts, int n, size_t *displs)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        displs[i] = at;
+        at += counts[i];
+    }
+    return at;
+}
+
+// Where blocks lie in send and in recv, on this rank; the buffers; the input.
+struct layout {
+    size_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS];
+};
+
+static struct layout layout_of(const struct call *c, int rank, int n)
+{
+    struct layout l = {{0}, {0}};
+
+    for (int i = 0; i < n; i++) {
+        l.send_counts[i] = c->counts[rank][i];
+        l.recv_counts[i] = c->counts[i][rank];
+    }
+    return l;
+}
+
+static void place(struct call *c, struct random *local, struct pool *pool,
+                  int rank, int n)
+{
+    struct layout l = layout_of(c, rank, n);
+    size_t size = shunt_dtype_size(c->dtype), send = 0, recv = 0;
+
+    switch (c->kind) {
+    case BARRIER:
+        break;
+    case BROADCAST:
+        recv = c->counts[c->root][0];
+        break;
+    case ALLGATHER:
+    case ALLGATHERV:
+        c->with_displs = c->kind == ALLGATHERV && random_below(local, 2);
+        send = c->counts[rank][0];
+        recv = c->with_displs
+                   ? scatter_displs(local, l.recv_counts, n, c->displs[1])
+                   : pack_displs(l.recv_counts, n, c->displs[1]);
+        break;
+    case REDUCE_SCATTER:
+    case REDUCE_SCATTERV:
+        send = pack_displs(l.send_counts, n, c->displs[0]);
+        recv = c->in_place ? send : l.recv_counts[0];
+        break;
+    case ALLREDUCE:
+        send = recv = l.send_counts[0];
+        break;
+    default:
+        c->with_displs = c->kind == ALLTOALLV && random_below(local, 2);
+        if (c->with_displs) {
+            send = scatter_displs(local, l.send_counts, n, c->displs[0]);
+            recv = scatter_displs(local, l.recv_counts, n, c->displs[1]);
+        } else {
+            send = pack_displs(l.send_counts, n, c->displs[0]);
+            recv = pack_displs(l.recv_counts, n, c->displs[1]);
+        }
+        break;
+    }
+    box_make(&c->send, local, pool, send * size);
+    box_make(&c->recv, local, pool, recv * size);
+}
+
+static void put_input(struct call *c, int rank, int n)
+{
+    size_t size = shunt_dtype_size(c->dtype);
+    unsigned char *in = c->in_place ? c->recv.data : c->send.data;
+
+    switch (c->kind) {
+    case BARRIER:
+        break;
+    case BROADCAST:
+        if (rank == c->root)
+            block_fill(c, rank, 0, c->recv.data);
+        break;
+    case ALLGATHER:
+    case ALLGATHERV:
+        block_fill(c, rank, 0,
+                   c->in_place ? in + c->displs[1][rank] * size : in);
+        break;
+    case ALLREDUCE:
+        block_fill(c, rank, 0, in);
+        break;
+    default:
+        for (int to = 0; to < n; to++)
+            block_fill(c, rank, to,
+                       in + c->displs[c->in_place && c->kind >= ALLTOALL][to] *
+                                size);
+        break;
+    }
+}
+
+// The sum of what all have for `to`.
+static void reduce_blocks(const struct call *c, int to, int n, void *dst)
+{
+    size_t count = c->counts[0][to];
+    size_t bytes = count * shunt_dtype_size(c->dtype);
+    const void *srcs[MAX_RANKS];
+    unsigned char *all = malloc((size_t)n * bytes + 1);
+
+    for (int i = 0; i < n; i++) {
+        srcs[i] = all + (size_t)i * bytes;
+        block_fill(c, i, to, all + (size_t)i * bytes);
+    }
+    reduce_ref(dst, srcs, n, count, c->dtype, c->op, n);
+    free(all);
+}
+
+// What recv must hold after the call; starts from what it holds before.
+static void expect(struct call *c, int rank, int n)
+{
+    size_t size = shunt_dtype_size(c->dtype);
+
+    c->want = malloc(c->recv.bytes + 1);
+    memcpy(c->want, c->recv.data, c->recv.bytes);
+    switch (c->kind) {
+    case BARRIER:
+        break;
+    case BROADCAST:
+        block_fill(c, c->root, 0, c->want);
+        break;
+    case ALLGATHER:
+    case ALLGATHERV:
+        for (int i = 0; i < n; i++)
+            block_fill(c, i, 0, c->want + c->displs[1][i] * size);
+        break;
+    case ALLREDUCE:
+        reduce_blocks(c, 0, n, c->want);
+        break;
+    case REDUCE_SCATTER:
+    case REDUCE_SCATTERV:
+        reduce_blocks(c, rank, n, c->want);
+        break;
+    default:
+        for (int i = 0; i < n; i++)
+            block_fill(c, i, rank, c->want + c->displs[1][i] * size);
+        break;
+    }
+}
+
+static void prepare(struct call *c, struct random *local, struct pool *pool,
+                    int rank, int n)
+{
+    place(c, local, pool, rank, n);
+    put_input(c, rank, n);
+    expect(c, rank, n);
+}
+
+// --- making it ---------------------------------------------------------------
+
+static enum shunt_status start(struct call *c, struct shunt_comm *comm, int n)
+{
+    const void *send = c->in_place ? SHUNT_IN_PLACE : c->send.data;
+    const int rank = shunt_comm_rank(comm);
+    struct layout l = layout_of(c, rank, n);
+    const size_t *sd = c->with_displs ? c->displs[0] : NULL;
+    const size_t *rd = c->with_displs ? c->displs[1] : NULL;
+    size_t count = c->counts[c->kind == BROADCAST ? c->root : rank][0];
+    void *recv = c->recv.data;
+
+    switch (c->kind) {
+    case BARRIER:
+        return shunt_barrier_start(comm, &c->request);
+    case BROADCAST:
+        return shunt_broadcast_start(comm, recv, count, c->dtype, c->root,
+                                     &c->request);
+    case ALLGATHER:
+        return shunt_allgather_start(comm, send, recv, count, c->dtype,
+                                     &c->request);
+    case ALLGATHERV:
+        return shunt_allgatherv_start(comm, send, count, recv, l.recv_counts,
+                                      rd, c->dtype, &c->request);
+    case REDUCE_SCATTER:
+        return shunt_reduce_scatter_start(comm, send, recv, count, c->dtype,
+                                          c->op, &c->request);
+    case REDUCE_SCATTERV:
+        return shunt_reduce_scatterv_start(comm, send, recv, l.send_counts,
+                                           c->dtype, c->op, &c->request);
+    case ALLREDUCE:
+        return shunt_allreduce_start(comm, send, recv, count, c->dtype, c->op,
+                                     &c->request);
+    case ALLTOALL:
+        return shunt_alltoall_start(comm, send, recv, count, c->dtype,
+                                    &c->request);
+    default:
+        return shunt_alltoallv_start(comm, send, l.send_counts, sd, recv,
+                                     l.recv_counts, rd, c->dtype, &c->request);
+    }
+}
+
+static enum shunt_status blocking(struct call *c, struct shunt_comm *comm,
+                                  int n)
+{
+    const void *send = c->in_place ? SHUNT_IN_PLACE : c->send.data;
+    const int rank = shunt_comm_rank(comm);
+    struct layout l = layout_of(c, rank, n);
+    const size_t *sd = c->with_displs ? c->displs[0] : NULL;
+    const size_t *rd = c->with_displs ? c->displs[1] : NULL;
+    size_t count = c->counts[c->kind == BROADCAST ? c->root : rank][0];
+    void *recv = c->recv.data;
+
+    switch (c->kind) {
+    case BARRIER:
+        return shunt_barrier(comm);
+    case BROADCAST:
+        return shunt_broadcast(comm, recv, count, c->dtype, c->root);
+    case ALLGATHER:
+        return shunt_allgather(comm, send, recv, count, c->dtype);
+    case ALLGATHERV:
+        return shunt_allgatherv(comm, send, count, recv, l.recv_counts, rd,
+                                c->dtype);
+    case REDUCE_SCATTER:
+        return shunt_reduce_scatter(comm, send, recv, count, c->dtype, c->op);
+    case REDUCE_SCATTERV:
+        return shunt_reduce_scatterv(comm, send, recv, l.send_counts, c->dtype,
+                                     c->op);
+    case ALLREDUCE:
+        return shunt_allreduce(comm, send, recv, count, c->dtype, c->op);
+    case ALLTOALL:
+        return shunt_alltoall(comm, send, recv, count, c->dtype);
+    default:
+        return shunt_alltoallv(comm, send, l.send_counts, sd, recv,
+                               l.recv_counts, rd, c->dtype);
+    }
+}
+
+// In place, reduce_scatter leaves what is behind the result unspecified.
+static size_t defined_bytes(const struct call *c, int rank)
+{
+    if (c->kind == REDUCE_SCATTER || c->kind == REDUCE_SCATTERV)
+        return c->counts[0][rank] * shunt_dtype_size(c->dtype);
+    return c->recv.bytes;
+}
+
+static int verify(const struct call *c, int rank)
+{
+    size_t bytes = defined_bytes(c, rank), at;
+
+    CHECK_RUN(box_check(&c->recv, "recv"));
+    CHECK_RUN(box_check(&c->send, "send"));
+    if (is_reduction(c->kind)) {
+        size_t count = bytes / shunt_dtype_size(c->dtype);
+
+        at = reduce_compare(c->recv.data, c->want, count, c->dtype);
+        CHECK(at == count, "%s dtype %d op %d%s: element %zu of %zu",
+              kind_names[c->kind], c->dtype, c->op,
+              c->in_place ? " in place" : "", at, count);
+        return 0;
+    }
+    for (at = 0; at < bytes && c->recv.data[at] == c->want[at]; at++)
+        ;
+    CHECK(at == bytes, "%s dtype %d%s%s: byte %zu of %zu", kind_names[c->kind],
+          c->dtype, c->in_place ? " in place" : "",
+          c->with_displs ? " with displacements" : "", at, bytes);
+    return 0;
+}
+
+static void forget(struct call *c)
+{
+    free(c->send.owned);
+    free(c->recv.owned);
+    free(c->want);
+}
+
+// --- cases -------------------------------------------------------------------
+
+enum { POOL_BYTES = 24 << 20 };
+
+static int pool_open(const struct rank *self, struct pool *pool)
+{
+    void *p;
+
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, POOL_BYTES, &p));
+    *pool = (struct pool){p, POOL_BYTES, 0};
+    return 0;
+}
+
+static uint64_t seed_of(const struct rank *self, int arg)
+{
+    return self->argc > arg ? strtoull(self->argv[arg], NULL, 10) : 1;
+}
+
+static int rounds_of(const struct rank *self, int arg, int otherwise)
+{
+    return self->argc > arg ? atoi(self->argv[arg]) : otherwise;
+}
+
+static int one_round(const struct rank *self, struct random *shared,
+                     struct random *local, struct pool *pool, int kind)
+{
+    struct call c;
+    int bad;
+
+    draw(&c, shared, self->size, kind);
+    pool->used = 0;
+    prepare(&c, local, pool, self->rank, self->size);
+    if (random_below(local, 2)) {
+        CHECK_OK(self->comm, blocking(&c, self->comm, self->size));
+    } else {
+        CHECK_OK(self->comm, start(&c, self->comm, self->size));
+        CHECK_OK(self->comm, shunt_wait(&c.request));
+        CHECK(!c.request, "wait left a request");
+    }
+    bad = verify(&c, self->rank);
+    forget(&c);
+    return bad;
+}
+
+static int random_calls(const struct rank *self)
+{
+    uint64_t seed = seed_of(self, 1);
+    struct random shared = {seed}, local = {seed * 77 + (uint64_t)self->rank};
+    int kind = KINDS, rounds = rounds_of(self, 2, 150);
+    struct pool pool;
+
+    for (int k = 0; k < KINDS && self->argc > 0; k++)
+        if (!strcmp(self->argv[0], kind_names[k]))
+            kind = k;
+    CHECK_RUN(pool_open(self, &pool));
+    for (int i = 0; i < rounds; i++)
+        if (one_round(self, &shared, &local, &pool, kind))
+            return rank_fail(__FILE__, __LINE__, "one_round",
+                             "seed %llu, round %d", (unsigned long long)seed,
+                             i);
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, pool.window));
+    return 0;
+}
+
+// More operations under way than there are slots for; finished in any order.
+static int in_flight(const struct rank *self)
+{
+    enum { MOST = 24 };
+    static _Thread_local struct call calls[MOST];
+    uint64_t seed = seed_of(self, 0);
+    struct random shared = {seed}, local = {seed * 99 + (uint64_t)self->rank};
+    int rounds = rounds_of(self, 1, 12);
+    struct pool pool;
+
+    CHECK_RUN(pool_open(self, &pool));
+    for (int i = 0; i < rounds; i++) {
+        int n = 1 + (int)random_below(&shared, MOST), left = n;
+
+        pool.used = 0;
+        for (int k = 0; k < n; k++) {
+            draw(&calls[k], &shared, self->size, KINDS);
+            prepare(&calls[k], &local, &pool, self->rank, self->size);
+        }
+        for (int k = 0; k < n; k++)
+            CHECK_OK(self->comm, start(&calls[k], self->comm, self->size));
+        while (left) {
+            int k = (int)random_below(&local, (uint64_t)n);
+            enum shunt_status st;
+
+            if (!calls[k].want)
+                continue;
+            st = random_below(&local, 4) ? shunt_test(&calls[k].request)
+                                         : shunt_wait(&calls[k].request);
+            if (st == SHUNT_IN_PROGRESS)
+                continue;
+            CHECK_STATUS(self->comm, st, SHUNT_OK);
+            if (verify(&calls[k], self->rank))
+                return rank_fail(__FILE__, __LINE__, "verify",
+                                 "seed %llu, round %d, call %d",
+                                 (unsigned long long)seed, i, k);
+            forget(&calls[k]);
+            calls[k].want = NULL;
+            left--;
+        }
+    }
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, pool.window));
+    return 0;
+}
+
+// The same vector, whatever the algorithm, the memory and the way, gives the
+// same bits on all ranks.
+static int same_bits(const struct rank *self)
+{
+    enum { COUNT = 20011 };
+    struct random shared = {3};
+    float *in = malloc(COUNT * sizeof(*in)), *out = malloc(COUNT * sizeof(*in));
+    float *all = malloc(COUNT * sizeof(*in) * (size_t)self->size);
+
+    for (int i = 0; i <= self->rank; i++)
+        for (size_t k = 0; k < COUNT; k++)
+            in[k] = (float)(random_next(&shared) % 100000) * 1e-3f;
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, in, out, COUNT, SHUNT_F32,
+                                         SHUNT_AVG));
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, out, all, COUNT, SHUNT_F32));
+    for (int i = 0; i < self->size; i++)
+        CHECK(!memcmp(all + (size_t)i * COUNT, out, COUNT * sizeof(*out)),
+              "rank %d has other bits", i);
+    free(in);
+    free(out);
+    free(all);
+    return 0;
+}
+
+// --- wrong calls -------------------------------------------------------------
+
+// After an error of one operation everything works.
+static int still_usable(const struct rank *self)
+{
+    int64_t one = self->rank + 1, sum = -1, all[MAX_RANKS];
+    int n = self->size;
+
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1, SHUNT_I64,
+                                         SHUNT_SUM));
+    CHECK(sum == n * (n + 1) / 2, "sum %lld", (long long)sum);
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, &one, all, 1, SHUNT_I64));
+    for (int i = 0; i < n; i++)
+        CHECK(all[i] == i + 1, "block %d is %lld", i, (long long)all[i]);
+    CHECK(shunt_comm_async_status(self->comm) == SHUNT_OK, "communicator");
+    return 0;
+}
+
+enum { BIG = 300000 }; // bytes: more than a ring holds
+
+struct scene {
+    struct shunt_comm *comm;
+    int rank, size;
+    unsigned char *a, *b; // BIG * size each
+};
+
+// Each makes a call in which rank 1 disagrees with all the others.
+typedef enum shunt_status wrong_call(const struct scene *s, bool odd,
+                                     size_t count);
+
+static enum shunt_status wrong_alltoall(const struct scene *s, bool odd,
+                                        size_t count)
+{
+    return shunt_alltoall(s->comm, s->a, s->b, odd ? count / 2 : count,
+                          SHUNT_U8);
+}
+
+static enum shunt_status wrong_alltoall_in_place(const struct scene *s,
+                                                 bool odd, size_t count)
+{
+    return shunt_alltoall(s->comm, SHUNT_IN_PLACE, s->b,
+                          odd ? count / 2 : count, SHUNT_U8);
+}
+
+static enum shunt_status wrong_allgather(const struct scene *s, bool odd,
+                                         size_t count)
+{
+    return shunt_allgather(s->comm, s->a, s->b, odd ? count / 3 : count,
+                           SHUNT_U8);
+}
+
+static enum shunt_status wrong_broadcast(const struct scene *s, bool odd,
+                                         size_t count)
+{
+    return shunt_broadcast(s->comm, s->b, odd ? count / 3 : count, SHUNT_U8, 0);
+}
+
+static enum shunt_status wrong_reduce_scatter(const struct scene *s, bool odd,
+                                              size_t count)
+{
+    return shunt_reduce_scatter(s->comm, s->a, s->b, odd ? count - 1 : count,
+                                SHUNT_U8, SHUNT_SUM);
+}
+
+static enum shunt_status wrong_allreduce(const struct scene *s, bool odd,
+                                         size_t count)
+{
+    return shunt_allreduce(s->comm, s->a, s->b, odd ? count / 9 : count,
+                           SHUNT_U8, SHUNT_SUM);
+}
+
+static enum shunt_status wrong_allreduce_slightly(const struct scene *s,
+                                                  bool odd, size_t count)
+{
+    return shunt_allreduce(s->comm, SHUNT_IN_PLACE, s->b,
+                           odd ? count - 1 : count, SHUNT_U8, SHUNT_SUM);
+}
+
+static enum shunt_status wrong_dtype(const struct scene *s, bool odd,
+                                     size_t count)
+{
+    return shunt_allreduce(s->comm, s->a, s->b, count / 4,
+                           odd ? SHUNT_I32 : SHUNT_F32, SHUNT_SUM);
+}
+
+static enum shunt_status wrong_op(const struct scene *s, bool odd,
+                                  size_t count)
+{
+    return shunt_allreduce(s->comm, s->a, s->b, count, SHUNT_U8,
+                           odd ? SHUNT_MIN : SHUNT_MAX);
+}
+
+static enum shunt_status wrong_root(const struct scene *s, bool odd,
+                                    size_t count)
+{
+    return shunt_broadcast(s->comm, s->b, count, SHUNT_U8, odd ? 1 : 0);
+}
+
+static enum shunt_status wrong_kind(const struct scene *s, bool odd,
+                                    size_t count)
+{
+    if (odd)
+        return shunt_barrier(s->comm);
+    return shunt_alltoall(s->comm, s->a, s->b, count, SHUNT_U8);
+}
+
+static const struct {
+    const char *name;
+    wrong_call *call;
+    const char *says; // the text of a rank that agrees with most
+    bool all_see;     // every rank is told, not only those concerned
+} wrong_calls[] = {
+    {"alltoall", wrong_alltoall, "rank 1", true},
+    {"alltoall in place", wrong_alltoall_in_place, "rank 1", true},
+    {"allgather", wrong_allgather, "rank 1", true},
+    {"broadcast", wrong_broadcast, "rank 1", false},
+    {"reduce_scatter", wrong_reduce_scatter, "rank 1", true},
+    {"allreduce", wrong_allreduce, "rank 1", true},
+    {"allreduce, slightly", wrong_allreduce_slightly, "rank 1", true},
+    {"dtype", wrong_dtype, "i32", true},
+    {"op", wrong_op, "min", true},
+    {"root", wrong_root, "root or parameter 1", true},
+    {"kind", wrong_kind, "barrier", true},
+};
+
+static int mismatch(const struct rank *self)
+{
+    static const size_t counts[] = {16, 5000, 100000, BIG};
+    struct scene s = {self->comm, self->rank, self->size, NULL, NULL};
+    size_t bytes = (size_t)BIG * (size_t)self->size;
+    void *window;
+
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, 2 * bytes, &window));
+    for (int memory = 0; memory < 2; memory++) {
+        s.a = memory ? window : calloc(2, bytes);
+        s.b = s.a + bytes;
+        for (size_t w = 0; w < sizeof(wrong_calls) / sizeof(*wrong_calls); w++) {
+            for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
+                bool odd = self->rank == 1;
+                enum shunt_status st = wrong_calls[w].call(&s, odd, counts[k]);
+                const char *text = shunt_last_error(self->comm);
+
+                if (odd || self->rank == 0 || wrong_calls[w].all_see) {
+                    CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+                    CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
+                          "%s: \"%s\"", wrong_calls[w].name, text);
+                } else {
+                    CHECK_STATUS(self->comm, st, SHUNT_OK);
+                }
+                CHECK_RUN(still_usable(self));
+            }
+        }
+        if (!memory)
+            free(s.a);
+    }
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
+    return 0;
+}
+
+// Both figures, on both ranks; and nothing past a block.
+static int mismatch_figures(const struct rank *self)
+{
+    size_t send[MAX_RANKS], recv[MAX_RANKS];
+    unsigned char *in = calloc((size_t)self->size, 600);
+    unsigned char *out = malloc((size_t)self->size * 600);
+    enum shunt_status st;
+    const char *text;
+
+    for (int i = 0; i < self->size; i++)
+        send[i] = recv[i] = 500;
+    if (self->rank == 0)
+        send[1] = 600;
+    memset(out, POISON, (size_t)self->size * 600);
+    st = shunt_alltoallv(self->comm, in, send, NULL, out, recv, NULL, SHUNT_U8);
+    text = shunt_last_error(self->comm);
+    if (self->rank < 2) {
+        CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+        CHECK(strstr(text, "600 B") && strstr(text, "500 B") &&
+                  strstr(text, self->rank ? "rank 0" : "rank 1"),
+              "\"%s\"", text);
+    } else {
+        CHECK_STATUS(self->comm, st, SHUNT_OK);
+    }
+    for (int i = 0; i < self->size * 500; i++)
+        CHECK(out[i] == 0 || (self->rank == 1 && i < 500), "byte %d", i);
+    for (int i = self->size * 500; i < self->size * 600; i++)
+        CHECK(out[i] == POISON, "byte %d", i);
+    free(in);
+    free(out);
+    return still_usable(self);
+}
+
+// A bad argument on rank 1 alone.
+static int refusals(const struct rank *self)
+{
+    enum { CALLS = 15 };
+    struct shunt_comm *c = self->comm;
+    const bool bad = self->rank == 1;
+    char buffer[16 * MAX_RANKS], other[16 * MAX_RANKS];
+    size_t counts[MAX_RANKS];
+
+    memset(buffer, 0, sizeof(buffer));
+    for (int i = 0; i < self->size; i++)
+        counts[i] = 4;
+    for (int k = 0; k < CALLS; k++) {
+        enum shunt_status st = SHUNT_OK;
+        struct shunt_request *request = NULL;
+        const char *word = "";
+
+        switch (k) {
+        case 0:
+            word = "buffer is NULL";
+            st = shunt_broadcast(c, bad ? NULL : buffer, 4, SHUNT_I8, 0);
+            break;
+        case 1:
+            word = "root 77";
+            st = shunt_broadcast(c, buffer, 4, SHUNT_I8, bad ? 77 : 0);
+            break;
+        case 2:
+            word = "dtype 99";
+            st = shunt_allgather(c, buffer, other, 4,
+                                 bad ? (enum shunt_dtype)99 : SHUNT_I8);
+            break;
+        case 3:
+            word = "op 9";
+            st = shunt_allreduce(c, buffer, other, 4, SHUNT_I8,
+                                 bad ? (enum shunt_op)9 : SHUNT_SUM);
+            break;
+        case 4:
+            word = "fp8";
+            st = shunt_allreduce(c, buffer, other, 4,
+                                 bad ? SHUNT_FP8_E4M3 : SHUNT_U8, SHUNT_SUM);
+            break;
+        case 5:
+            word = "send_counts is NULL";
+            st = shunt_alltoallv(c, buffer, bad ? NULL : counts, NULL, other,
+                                 counts, NULL, SHUNT_I8);
+            break;
+        case 6:
+            word = "recv_counts is NULL";
+            st = shunt_allgatherv(c, buffer, 4, other, bad ? NULL : counts,
+                                  NULL, SHUNT_I8);
+            break;
+        case 7:
+            word = "counts is NULL";
+            st = shunt_reduce_scatterv(c, buffer, other, bad ? NULL : counts,
+                                       SHUNT_I8, SHUNT_SUM);
+            break;
+        case 8:
+            word = "send_count is 3";
+            st = shunt_allgatherv(c, buffer, bad ? 3 : 4, other, counts, NULL,
+                                  SHUNT_I8);
+            break;
+        case 9:
+            word = "recv is NULL";
+            st = shunt_alltoall(c, buffer, bad ? NULL : other, 4, SHUNT_I8);
+            break;
+        case 10:
+            word = "send is NULL";
+            st = shunt_reduce_scatter(c, bad ? NULL : buffer, other, 4,
+                                      SHUNT_I8, SHUNT_SUM);
+            break;
+        case 11:
+            word = "own block";
+            if (bad)
+                counts[1]++;
+            {
+                size_t mine[MAX_RANKS];
+
+                for (int i = 0; i < self->size; i++)
+                    mine[i] = 4;
+                st = shunt_alltoallv(c, buffer, mine, NULL, other, counts, NULL,
+                                     SHUNT_I8);
+            }
+            counts[1] = 4;
+            break;
+        case 12:
+            word = "count";
+            st = shunt_allreduce(c, buffer, other, bad ? SIZE_MAX / 2 : 4,
+                                 SHUNT_I32, SHUNT_SUM);
+            break;
+        case 13:
+            word = "rank";
+            st = shunt_alltoall(c, buffer, other, bad ? SIZE_MAX / 8 : 4,
+                                SHUNT_I32);
+            break;
+        default:
+            word = "request is NULL";
+            st = shunt_barrier_start(c, bad ? NULL : &request);
+            if (!bad && !st)
+                st = shunt_wait(&request);
+            break;
+        }
+        CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        CHECK(strstr(shunt_last_error(c), bad ? word : "rank 1"),
+              "call %d: \"%s\"", k, shunt_last_error(c));
+        CHECK_RUN(still_usable(self));
+    }
+    return 0;
+}
+
+// Nothing of a communicator is needed to hear that there is none.
+static int no_communicator(const struct rank *self)
+{
+    struct shunt_request *request = (struct shunt_request *)(void *)&request;
+    int x = 0;
+
+    (void)self;
+    CHECK(shunt_barrier(NULL) == SHUNT_ERR_INVALID, "barrier");
+    CHECK(strstr(shunt_last_error(NULL), "barrier: comm is NULL"), "%s",
+          shunt_last_error(NULL));
+    CHECK(shunt_allreduce_start(NULL, &x, &x, 1, SHUNT_I32, SHUNT_SUM,
+                                &request) == SHUNT_ERR_INVALID,
+          "allreduce_start");
+    CHECK(!request, "a request after an error");
+    return 0;
+}
+
+// Everything NULL that may be.
+static int nothing_at_all(const struct rank *self)
+{
+    struct shunt_comm *c = self->comm;
+    size_t zero[MAX_RANKS] = {0};
+
+    CHECK_OK(c, shunt_broadcast(c, NULL, 0, SHUNT_F32, 0));
+    CHECK_OK(c, shunt_allgather(c, NULL, NULL, 0, SHUNT_F32));
+    CHECK_OK(c, shunt_allgatherv(c, NULL, 0, NULL, zero, NULL, SHUNT_F32));
+    CHECK_OK(c, shunt_reduce_scatter(c, NULL, NULL, 0, SHUNT_F32, SHUNT_SUM));
+    CHECK_OK(c, shunt_reduce_scatterv(c, NULL, NULL, zero, SHUNT_F32,
+                                      SHUNT_SUM));
+    CHECK_OK(c, shunt_allreduce(c, NULL, NULL, 0, SHUNT_F32, SHUNT_SUM));
+    CHECK_OK(c, shunt_alltoall(c, NULL, NULL, 0, SHUNT_F32));
+    CHECK_OK(c, shunt_alltoallv(c, NULL, zero, NULL, NULL, zero, NULL,
+                                SHUNT_F32));
+    CHECK_OK(c, shunt_alltoallv(c, SHUNT_IN_PLACE, NULL, NULL, NULL, zero, NULL,
+                                SHUNT_F32));
+    return 0;
+}
+
+// Address space, with large pages where the kernel gives them.
+static unsigned char *map_sparse(size_t bytes)
+{
+    unsigned char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        abort();
+    madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+// `bytes` of address space that is the same few pages over and over.
+static unsigned char *map_folded(size_t bytes, size_t fold)
+{
+    unsigned char *p = mmap(NULL, bytes, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int fd = memfd_create("folded", MFD_CLOEXEC);
+
+    if (p == MAP_FAILED || fd < 0 || ftruncate(fd, (off_t)fold))
+        abort();
+    for (size_t at = 0; at < bytes; at += fold) {
+        size_t len = bytes - at < fold ? bytes - at : fold;
+
+        if (mmap(p + at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                 fd, 0) == MAP_FAILED)
+            abort();
+    }
+    close(fd);
+    return p;
+}
+
+// More than 2^31 elements in one block: a count cut to 32 bits would leave
+// most of the pages as they were.
+static int huge_count(const struct rank *self)
+{
+    const size_t fold = (size_t)8 << 20;
+    const size_t count = ((size_t)1 << 31) + 4097;
+    unsigned char *p = map_folded(count, fold);
+    struct shunt_comm_stats stats;
+    uint64_t moved;
+
+    for (size_t i = 0; i < fold; i++)
+        p[i] = self->rank ? POISON : (unsigned char)(i / 3);
+    CHECK_OK(self->comm,
+             shunt_broadcast(self->comm, p, count, SHUNT_U8, 0));
+    for (size_t i = 0; i < fold; i++)
+        CHECK(p[i] == (unsigned char)(i / 3), "byte %zu", i);
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    moved = stats.bytes_read + stats.bytes_staged + stats.bytes_mapped;
+    /* A reader counts what it read, a streaming sender what it staged. */
+    CHECK(moved == 0 || moved % count == 0, "%llu bytes moved",
+          (unsigned long long)moved);
+    munmap(p, count);
+    return 0;
+}
+
+// Displacements and totals beyond 32 bits, of blocks that are small; out of
+// memory of every sort.
+static int huge_offsets(const struct rank *self)
+{
+    enum { BLOCK = 70000 };
+    const size_t far = (size_t)5 << 30, bytes = far + 2 * BLOCK;
+    size_t counts[MAX_RANKS], displs[MAX_RANKS];
+    unsigned char *plain = map_sparse(bytes), *window;
+    void *p;
+
+    CHECK(self->size == 2, "made for two ranks");
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, bytes, &p));
+    window = p;
+    counts[0] = counts[1] = BLOCK;
+    displs[0] = 12345;
+    displs[1] = far;
+    for (int way = 0; way < 2; way++) {
+        unsigned char *from = way ? window : plain;
+        unsigned char *to = way ? plain : window;
+
+        for (int i = 0; i < 2; i++)
+            from[displs[i] + BLOCK - 1] =
+                (unsigned char)(1 + i + 4 * self->rank + 16 * way);
+        CHECK_OK(self->comm,
+                 shunt_alltoallv(self->comm, from, counts, displs, to, counts,
+                                 displs, SHUNT_U8));
+        for (int i = 0; i < 2; i++)
+            CHECK(to[displs[i] + BLOCK - 1] ==
+                      1 + self->rank + 4 * i + 16 * way,
+                  "way %d, block %d: %d", way, i, to[displs[i] + BLOCK - 1]);
+    }
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
+    munmap(plain, bytes);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "random", .run = random_calls, .timeout_s = 110},
+    {.name = "in_flight", .run = in_flight, .timeout_s = 110},
+    {.name = "same_bits", .run = same_bits},
+    {.name = "mismatch", .run = mismatch, .min_ranks = 2, .timeout_s = 110},
+    {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
+    {.name = "refusals", .run = refusals, .min_ranks = 2},
+    {.name = "no_communicator", .run = no_communicator, .no_comm = true},
+    {.name = "nothing_at_all", .run = nothing_at_all},
+    {.name = "huge_count", .run = huge_count, .no_threads = true},
+    {.name = "huge_offsets", .run = huge_offsets, .no_threads = true,
+     .min_ranks = 2, .max_ranks = 2},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

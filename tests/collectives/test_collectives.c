@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Collectives by several processes; rank_collectives.c is what the ranks do.
+ * Here is under which circumstances: numbers of ranks, transports, ways of
+ * moving data, algorithms.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "harness.h"
+
+TestSuite(collectives, .timeout = 240);
+
+static void run(const char *const *env, int ranks, const char *name,
+                const char *arg1, const char *arg2, const char *arg3)
+{
+    struct harness_job job = {
+        .program = "rank_collectives",
+        .args = {name, arg1, arg2, arg3},
+        .ranks = ranks,
+        .timeout_s = 90,
+    };
+
+    for (int i = 0; env && env[i]; i++)
+        job.env[i] = env[i];
+    harness_check(&job);
+}
+
+static const int sizes[] = {1, 2, 3, 4, 8};
+enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+
+// Each collective by itself, with everything drawn at random.
+static void one_kind(const char *kind)
+{
+    char seed[16];
+
+    for (int i = 0; i < SIZES; i++) {
+        snprintf(seed, sizeof(seed), "%d", 100 + i);
+        run(NULL, sizes[i], "random", kind, seed, "60");
+    }
+}
+
+Test(collectives, barrier)
+{
+    one_kind("barrier");
+}
+
+Test(collectives, broadcast)
+{
+    one_kind("broadcast");
+}
+
+Test(collectives, allgather)
+{
+    one_kind("allgather");
+}
+
+Test(collectives, allgatherv)
+{
+    one_kind("allgatherv");
+}
+
+Test(collectives, reduce_scatter)
+{
+    one_kind("reduce_scatter");
+}
+
+Test(collectives, reduce_scatterv)
+{
+    one_kind("reduce_scatterv");
+}
+
+Test(collectives, allreduce)
+{
+    one_kind("allreduce");
+}
+
+Test(collectives, alltoall)
+{
+    one_kind("alltoall");
+}
+
+Test(collectives, alltoallv)
+{
+    one_kind("alltoallv");
+}
+
+Test(collectives, in_flight)
+{
+    for (int i = 0; i < SIZES; i++)
+        run(NULL, sizes[i], "in_flight", "5", "10", NULL);
+}
+
+Test(collectives, same_bits)
+{
+    for (int i = 0; i < SIZES; i++)
+        run(NULL, sizes[i], "same_bits", NULL, NULL, NULL);
+}
+
+Test(collectives, nothing_at_all)
+{
+    for (int i = 0; i < SIZES; i++)
+        run(NULL, sizes[i], "nothing_at_all", NULL, NULL, NULL);
+}
+
+Test(collectives, huge_count)
+{
+    run(NULL, 2, "huge_count", NULL, NULL, NULL);
+}
+
+Test(collectives, huge_offsets)
+{
+    run(NULL, 2, "huge_offsets", NULL, NULL, NULL);
+}
+
+Test(collectives, mismatch)
+{
+    run(NULL, 2, "mismatch", NULL, NULL, NULL);
+    run(NULL, 4, "mismatch", NULL, NULL, NULL);
+}
+
+Test(collectives, mismatch_figures)
+{
+    run(NULL, 2, "mismatch_figures", NULL, NULL, NULL);
+    run(NULL, 3, "mismatch_figures", NULL, NULL, NULL);
+}
+
+Test(collectives, refusals)
+{
+    run(NULL, 2, "refusals", NULL, NULL, NULL);
+    run(NULL, 5, "refusals", NULL, NULL, NULL);
+}
+
+Test(collectives, no_communicator)
+{
+    run(NULL, 1, "no_communicator", NULL, NULL, NULL);
+}
+
+// -- circumstances -----------------------------------------------------------
+
+// A bit of everything, under some setting.
+static void under(const char *const *env)
+{
+    static const int few[] = {2, 3, 4};
+
+    for (int i = 0; i < 3; i++) {
+        run(env, few[i], "random", "all", "21", "60");
+        run(env, few[i], "in_flight", "22", "5", NULL);
+        run(env, few[i], "same_bits", NULL, NULL, NULL);
+        run(env, few[i], "mismatch", NULL, NULL, NULL);
+        run(env, few[i], "refusals", NULL, NULL, NULL);
+    }
+}
+
+Test(collectives, without_raw_reads)
+{
+    under((const char *const[]){"SHUNT_CMA=off", NULL});
+}
+
+Test(collectives, raw_reads_always)
+{
+    under((const char *const[]){"SHUNT_READ_MIN=1", NULL});
+}
+
+// Everything is cut into many pieces.
+Test(collectives, tiny_ring)
+{
+    under((const char *const[]){"SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
+                                "SHUNT_CHUNKS=2", "SHUNT_CMA=off", NULL});
+}
+
+Test(collectives, allreduce_in_segments)
+{
+    under((const char *const[]){"SHUNT_ALLREDUCE_DIRECT=0", NULL});
+}
+
+Test(collectives, allreduce_direct)
+{
+    under((const char *const[]){"SHUNT_ALLREDUCE_DIRECT=1g", NULL});
+}
+
+Test(collectives, progress_thread)
+{
+    under((const char *const[]){"SHUNT_PROGRESS=thread", NULL});
+}
+
+Test(collectives, put_only)
+{
+    under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
+                                "SHUNT_FAULT=nomap,noget", NULL});
+}
+
+Test(collectives, put_and_raw_reads)
+{
+    under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
+                                "SHUNT_FAULT=nomap", "SHUNT_READ_MIN=1",
+                                NULL});
+}
+
+Test(collectives, late_and_out_of_order)
+{
+    under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
+                                "SHUNT_FAULT=nomap,delay=20,reorder,seed=5",
+                                NULL});
+}
+
+Test(collectives, late_and_in_pieces)
+{
+    under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
+                                "SHUNT_FAULT=nomap,noget,delay=10,reorder",
+                                "SHUNT_EAGER=1024", "SHUNT_CHUNK=4096",
+                                "SHUNT_CHUNKS=2", NULL});
+}
