@@ -128,9 +128,9 @@ Test(sample, short_calls_are_timed_in_batches)
     struct perf_series series;
 
     perf_measure(&g, &plan, &side, 1, &series);
-    cr_assert_gt(series.batch, 20);
+    cr_assert_gt(series.batch, 10);
     /* The time of one call, not of the batch. */
-    double us = perf_series_times(&series, 0, 0).median;
+    double us = perf_series_times(&series, 0, 0).least;
     cr_assert(us >= 2 && us < 20, "%g", us);
     perf_series_finish(&series);
 }
@@ -158,6 +158,6 @@ Test(sample, preparing_is_not_timed_and_releasing_counts_as_phase_0)
         cr_assert_geq(series.us[i], 1200);
         cr_assert_geq(series.us[series.samples + i], 200);
     }
-    cr_assert_lt(perf_series_times(&series, 1, 1).median, 3000);
+    cr_assert_lt(perf_series_times(&series, 1, 1).least, 3000);
     perf_series_finish(&series);
 }
