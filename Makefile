@@ -49,10 +49,8 @@ check-sanitize:
 	scripts/test asan tsan
 
 perf: build
-	build/tools/shunt-run -n 2 --bind core build/perf/shunt-perf dispatch \
-	    --peer memcpy $(ARGS)
-	build/tools/shunt-run -n 2 --bind core build/perf/shunt-perf combine \
-	    --peer mpi $(ARGS)
+	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
+	build/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
 
 docs:
 	scripts/deps
