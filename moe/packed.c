@@ -334,7 +334,7 @@ static void multiply_rows(struct packed *packed)
                                    t * moe->row_bytes,
                                packed->back.recv +
                                    plan->packs.home[i] * moe->row_bytes,
-                               moe->config.hidden);
+                               NULL, moe->config.hidden);
 }
 
 /* OK once the inner operation is over, with its failure recorded as ours. */

@@ -139,6 +139,17 @@ static void put_row(const struct push *push, unsigned char *dst,
         memcpy(dst, src, bytes);
 }
 
+/* The result that belongs to a term, if there is one. */
+static const unsigned char *out_row(const struct push *push, size_t i)
+{
+    const struct shunti_plan *plan = push->plan;
+    const struct shunti_term *term = &plan->terms[i];
+
+    if (i >= plan->first[plan->tokens] || !push->peers[term->rank].out)
+        return NULL;
+    return push->peers[term->rank].out + term->row * plan->moe->row_bytes;
+}
+
 /* One token to its places on the ranks that are at `from`. */
 static void put_token(struct push *push, size_t t, size_t from)
 {
@@ -170,7 +181,8 @@ static void put_token(struct push *push, size_t t, size_t from)
         }
         if (dweight && !push->broken)
             dweight[t * (size_t)moe->config.topk + term->slot] =
-                rows->dot(src, peer->out + term->row * bytes, hidden);
+                rows->dot(src, peer->out + term->row * bytes,
+                          out_row(push, i + 1), hidden);
     }
 }
 

@@ -45,8 +45,9 @@ struct shunti_rows {
     /* dst = weight * src, rounded. */
     void (*scale)(void *dst, const void *src, float weight, size_t n);
     /* <a, b>: element i is added to lane i % 64 in ascending order; then
-     * lane j += lane j + 32, then + 16, and so on. */
-    float (*dot)(const void *a, const void *b, size_t n);
+     * lane j += lane j + 32, then + 16, and so on.
+     * next: the `b` of the call to come, which is read ahead. */
+    float (*dot)(const void *a, const void *b, const void *next, size_t n);
     /* dst = src rounded through e4m3, slice by slice (fp8.h). */
     void (*fp8)(void *dst, const void *src, size_t n);
 };

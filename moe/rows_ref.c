@@ -155,13 +155,15 @@ static void scale_bf16(void *dst, const void *src, float weight, size_t n)
     scale(&bf16, dst, src, weight, n);
 }
 
-static float dot_f32(const void *a, const void *b, size_t n)
+static float dot_f32(const void *a, const void *b, const void *next, size_t n)
 {
+    (void)next;
     return dot(&f32, a, b, n);
 }
 
-static float dot_bf16(const void *a, const void *b, size_t n)
+static float dot_bf16(const void *a, const void *b, const void *next, size_t n)
 {
+    (void)next;
     return dot(&bf16, a, b, n);
 }
 

@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "dtype.h"
 #include "rows.h"
 
@@ -35,6 +39,53 @@ INLINE size_t size_of(enum element type)
     return type == F32 ? 4 : 2;
 }
 
+/*
+ * LANES 16-bit numbers to the upper halves of words, and the lower halves back.
+ * gcc makes these of __builtin_convertvector() by way of memory.
+ */
+INLINE vu widen(const void *from)
+{
+#if LANES == 16 && defined(__AVX512F__)
+    __m256i h = _mm256_loadu_si256(from);
+
+    return (vu)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+#elif LANES == 8 && defined(__AVX2__)
+    __m128i h = _mm_loadu_si128(from);
+
+    return (vu)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+#elif LANES == 4 && defined(__SSE2__)
+    __m128i h = _mm_loadl_epi64(from);
+
+    return (vu)_mm_unpacklo_epi16(_mm_setzero_si128(), h);
+#else
+    vh h;
+
+    memcpy(&h, from, sizeof(h));
+    return __builtin_convertvector(h, vu) << 16;
+#endif
+}
+
+INLINE void narrow(void *to, vu v)
+{
+#if LANES == 16 && defined(__AVX512F__)
+    _mm256_storeu_si256(to, _mm512_cvtepi32_epi16((__m512i)v));
+#elif LANES == 8 && defined(__AVX2__)
+    __m256i w = (__m256i)(v & 0xffff);
+
+    w = _mm256_permute4x64_epi64(_mm256_packus_epi32(w, w), 0xd8);
+    _mm_storeu_si128(to, _mm256_castsi256_si128(w));
+#elif LANES == 4 && defined(__SSE2__)
+    /* Sign-extended, the signed saturation of the packing changes nothing. */
+    __m128i w = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
+
+    _mm_storel_epi64(to, _mm_packs_epi32(w, w));
+#else
+    vh h = __builtin_convertvector(v, vh);
+
+    memcpy(to, &h, sizeof(h));
+#endif
+}
+
 INLINE vf load(enum element type, const void *row, size_t i)
 {
     const unsigned char *at = (const unsigned char *)row + i * size_of(type);
@@ -45,10 +96,7 @@ INLINE vf load(enum element type, const void *row, size_t i)
         memcpy(&v, at, sizeof(v));
         return v;
     } else {
-        vh h;
-
-        memcpy(&h, at, sizeof(h));
-        return (vf)(__builtin_convertvector(h, vu) << 16);
+        return (vf)widen(at);
     }
 }
 
@@ -83,9 +131,8 @@ INLINE void store(enum element type, void *row, size_t i, vf v)
         vu bits = (vu)v;
         vu rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         vu nan = bits >> 16 | 0x40;
-        vh h = __builtin_convertvector(select_bits(v != v, nan, rounded), vh);
 
-        memcpy(at, &h, sizeof(h));
+        narrow(at, select_bits(v != v, nan, rounded));
     }
 }
 
@@ -200,13 +247,17 @@ INLINE void scale(enum element type, void *dst, const void *src, float weight,
 }
 
 /* Element i goes to lane i % 64, which is part of register i % 64 / LANES. */
-INLINE float dot(enum element type, const void *a, const void *b, size_t n)
+INLINE float dot(enum element type, const void *a, const void *b,
+                 const void *next, size_t n)
 {
     vf reg[64 / LANES] = {{0}};
     float sums[LANES];
     size_t i = 0;
 
     for (; i + 64 <= n; i += 64) {
+        for (size_t at = 0; at < 64 * size_of(type); at += 64)
+            __builtin_prefetch((const unsigned char *)next +
+                               i * size_of(type) + at);
         EACH(r, 64 / LANES) reg[r] += load(type, a, i + r * LANES) *
                                       load(type, b, i + r * LANES);
     }
@@ -221,9 +272,16 @@ INLINE float dot(enum element type, const void *a, const void *b, size_t n)
             reg[r] += load_part(type, a, at, n - at) *
                       load_part(type, b, at, n - at);
     }
-    for (size_t width = 32 / LANES; width > 0; width /= 2)
-        for (size_t r = 0; r < width; r++)
-            reg[r] += reg[r + width];
+    /* Written out: a loop over registers that is not unrolled puts all of them
+     * into memory, for the whole function. */
+    EACH(r, 32 / LANES) reg[r] += reg[r + 32 / LANES];
+    EACH(r, 16 / LANES) reg[r] += reg[r + 16 / LANES];
+#if LANES <= 8
+    EACH(r, 8 / LANES) reg[r] += reg[r + 8 / LANES];
+#endif
+#if LANES <= 4
+    EACH(r, 4 / LANES) reg[r] += reg[r + 4 / LANES];
+#endif
     memcpy(sums, &reg[0], sizeof(sums));
     for (size_t width = LANES / 2; width > 0; width /= 2)
         for (size_t j = 0; j < width; j++)
@@ -314,14 +372,14 @@ static void scale_bf16(void *dst, const void *src, float weight, size_t n)
     scale(BF16, dst, src, weight, n);
 }
 
-static float dot_f32(const void *a, const void *b, size_t n)
+static float dot_f32(const void *a, const void *b, const void *next, size_t n)
 {
-    return dot(F32, a, b, n);
+    return dot(F32, a, b, next, n);
 }
 
-static float dot_bf16(const void *a, const void *b, size_t n)
+static float dot_bf16(const void *a, const void *b, const void *next, size_t n)
 {
-    return dot(BF16, a, b, n);
+    return dot(BF16, a, b, next, n);
 }
 
 static void fp8_f32(void *dst, const void *src, size_t n)

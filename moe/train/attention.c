@@ -101,8 +101,8 @@ void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
     const struct kernels *kern = kernels();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
-    float *vt = work;          // (W, T)
-    float *dp = work + W * T;  // (BLOCK, T)
+    float *vt = work;         // (W, T)
+    float *dp = work + W * T; // (BLOCK, T)
 
     memset(dqkv, 0, B * T * 3 * D * sizeof(float));
     for (size_t bh = 0; bh < B * H; bh++, p += T * T) {

@@ -20,7 +20,8 @@ static double loss_with(const struct counts *c, double k,
         const uint8_t *s = data_window(data, w, T);
         for (size_t i = 0; i < T; i++) {
             double p = (c->byte[s[i + 1]] + 1) / (c->n + 256);
-            sum -= log((c->pair[s[i]][s[i + 1]] + k * p) / (c->first[s[i]] + k));
+            sum -=
+                log((c->pair[s[i]][s[i + 1]] + k * p) / (c->first[s[i]] + k));
         }
     }
     return sum / (double)(windows * T);

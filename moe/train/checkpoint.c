@@ -220,7 +220,8 @@ struct checkpoint {
 static int bad_manifest(const char *what)
 {
     return train_error("%s of " MANIFEST " is missing or no good; the "
-                       "checkpoint cannot be used", what);
+                       "checkpoint cannot be used",
+                       what);
 }
 
 static int get_number(const cJSON *json, const char *name, double *value)
@@ -286,13 +287,15 @@ static int parse(const char *text, const struct options *o,
 
     if (!json)
         return train_error(MANIFEST " is no JSON; the checkpoint cannot be "
-                           "used");
+                                    "used");
     int st = get_number(json, "format", &value);
     if (st == 0 && value != FORMAT)
         st = train_error("this checkpoint is of format %g, and only %d is "
-                         "known here", value, FORMAT);
-    st = st || get_size(json, "step", &step) || get_size(json, "steps", &steps)
-                 || get_hex(json, "text", &info->text_hash)
+                         "known here",
+                         value, FORMAT);
+    st = st || get_size(json, "step", &step) ||
+                 get_size(json, "steps", &steps) ||
+                 get_hex(json, "text", &info->text_hash)
              ? -1
              : 0;
     info->step = step;
@@ -315,8 +318,8 @@ static int parse(const char *text, const struct options *o,
         st = c->records ? 0 : train_error("out of memory");
     }
     if (st == 0)
-        cJSON_ArrayForEach(p, list)
-            st = st || parse_record(p, &c->records[c->count++]) ? -1 : 0;
+        cJSON_ArrayForEach(p, list) st =
+            st || parse_record(p, &c->records[c->count++]) ? -1 : 0;
     cJSON_Delete(json);
     return st;
 }
@@ -393,8 +396,8 @@ static int read_record(const struct checkpoint *c, const struct record *r,
     }
     float *all = malloc(bytes);
     while (all && got < bytes) {
-        ssize_t n = pread(fd, (char *)all + got, bytes - got,
-                          (off_t)(r->at + got));
+        ssize_t n =
+            pread(fd, (char *)all + got, bytes - got, (off_t)(r->at + got));
         if (n <= 0)
             break;
         got += (size_t)n;

@@ -32,8 +32,8 @@ struct piece {
 
 // What is not a vector.
 struct checkpoint_info {
-    size_t step;        // steps done
-    size_t steps;       // of the whole run
+    size_t step;  // steps done
+    size_t steps; // of the whole run
     uint64_t text_hash;
 };
 

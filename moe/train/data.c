@@ -180,7 +180,8 @@ int data_split(const struct text *text, size_t T, struct data *data)
     if (text->length < needed)
         return train_error("the text has %zu bytes; sequences of %zu positions "
                            "need %zu. Give more text with --data, or a smaller "
-                           "--seq", text->length, T, needed);
+                           "--seq",
+                           text->length, T, needed);
     data->train = malloc(text->length);
     data->valid = malloc(text->length);
     if (!data->train || !data->valid) {

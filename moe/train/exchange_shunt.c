@@ -73,8 +73,8 @@ static int reserve(struct shunt_exchange *s, struct layer *l)
         if (!l->f32[i])
             l->room = 0;
     }
-    return l->room ? 0 : train_error("out of memory for %zu rows",
-                                     l->rows.total);
+    return l->room ? 0
+                   : train_error("out of memory for %zu rows", l->rows.total);
 }
 
 static int plan(struct exchange *x, size_t layer, const int32_t *choice,
@@ -83,9 +83,10 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     struct shunt_exchange *s = self(x);
     struct layer *l = &s->layer[layer];
 
-    if (team_check(s->team, shunt_moe_plan_create(s->moe, choice, weight,
-                                                  tokens, &l->plan),
-                   "planning the exchange"))
+    if (team_check(
+            s->team,
+            shunt_moe_plan_create(s->moe, choice, weight, tokens, &l->plan),
+            "planning the exchange"))
         return -1;
     l->rows = shunt_moe_plan_rows(l->plan);
     if (s->bf16 && reserve(s, l))
@@ -94,9 +95,14 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     for (int i = 0; i < BUFFERS; i++)
         at[i] = s->bf16 ? l->f32[i] : buffer(l, i);
     *rows = (struct exchange_rows){
-        (size_t)l->rows.local_experts, l->rows.expert, l->rows.count,
-        l->rows.offset, l->rows.total,
-        at[SHUNT_MOE_ROWS], at[SHUNT_MOE_OUT], at[SHUNT_MOE_DOUT],
+        (size_t)l->rows.local_experts,
+        l->rows.expert,
+        l->rows.count,
+        l->rows.offset,
+        l->rows.total,
+        at[SHUNT_MOE_ROWS],
+        at[SHUNT_MOE_OUT],
+        at[SHUNT_MOE_DOUT],
         at[SHUNT_MOE_DROWS],
     };
     return 0;
@@ -157,9 +163,10 @@ static int combine(struct exchange *x, size_t layer, float *y)
     void *to = s->bf16 ? (void *)s->tokens : y;
 
     rows_out(s, l, SHUNT_MOE_OUT);
-    if (team_check(s->team, shunt_moe_combine(l->plan, buffer(l, SHUNT_MOE_OUT),
-                                              NULL, to),
-                   "combine"))
+    if (team_check(
+            s->team,
+            shunt_moe_combine(l->plan, buffer(l, SHUNT_MOE_OUT), NULL, to),
+            "combine"))
         return -1;
     if (s->bf16)
         kernels()->from_bf16(l->rows.tokens * s->D, s->tokens, y);
@@ -173,10 +180,9 @@ static int combine_backward(struct exchange *x, size_t layer, const float *dy,
     struct layer *l = &s->layer[layer];
 
     if (team_check(s->team,
-                   shunt_moe_combine_backward(l->plan, tokens_out(s, l, dy),
-                                              buffer(l, SHUNT_MOE_OUT),
-                                              buffer(l, SHUNT_MOE_DOUT),
-                                              l->rows.total, dweight),
+                   shunt_moe_combine_backward(
+                       l->plan, tokens_out(s, l, dy), buffer(l, SHUNT_MOE_OUT),
+                       buffer(l, SHUNT_MOE_DOUT), l->rows.total, dweight),
                    "combine backward"))
         return -1;
     rows_in(s, l, SHUNT_MOE_DOUT);
@@ -254,7 +260,8 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     void *tokens = NULL;
     if (team_check(team, shunt_moe_create(team->comm, &c, &s->moe),
                    "setting up the exchange") ||
-        (s->bf16 && team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
+        (s->bf16 &&
+         team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
         exchange_shunt_destroy(&s->base);
         return -1;
     }

@@ -13,8 +13,8 @@ struct exchange_config {
     int fp8;                // dispatched rows travel as fp8 with scales
     double capacity_factor; // 0: dropless
     int drop_by_weight;
-    int tree_ranks;         // experts are added up as if on so many ranks
-    size_t max_tokens;      // of one rank
+    int tree_ranks;    // experts are added up as if on so many ranks
+    size_t max_tokens; // of one rank
 };
 
 // Collective. 0, or -1 with train_error_text().

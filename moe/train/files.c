@@ -24,9 +24,8 @@ int new_file_open(struct new_file *file, const char *path)
 {
     memset(file, 0, sizeof(*file));
     file->path = strdup(path);
-    if (!file->path ||
-        (is_plain_file(path) &&
-         asprintf(&file->temporary, "%s.tmp", path) < 0)) {
+    if (!file->path || (is_plain_file(path) &&
+                        asprintf(&file->temporary, "%s.tmp", path) < 0)) {
         file->temporary = NULL;
         new_file_discard(file);
         return train_error("out of memory");

@@ -46,11 +46,12 @@ int gemm_create(const char *backend, struct gemm **gemm)
             return gemm_create_with(backends[i], gemm);
         if (backend)
             return train_error("matrix products by \"%s\" do not work on this "
-                               "CPU; leave --gemm out", backend);
+                               "CPU; leave --gemm out",
+                               backend);
     }
     return train_error("no matrix products by \"%s\" in this build; leave "
-                       "--gemm out, or take \"%s\"", backend,
-                       backends[0]->name);
+                       "--gemm out, or take \"%s\"",
+                       backend, backends[0]->name);
 }
 
 int gemm_create_with(const struct gemm_backend *backend, struct gemm **gemm)

@@ -59,11 +59,11 @@ static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
 
     for (size_t j = 0; j < n; j += width) {
         size_t w = n - j < width ? n - j : width;
-        libxsmm_smmfunction f = kernel(w, BLOCK, k, ldb, lda, ldc, beta,
-                                       LIBXSMM_GEMM_FLAG_NONE);
+        libxsmm_smmfunction f =
+            kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
         if (!f) { // no kernel for this shape: the same order, slowly
-            gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta,
-                          c + j, ldc);
+            gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta, c + j,
+                          ldc);
             continue;
         }
         for (size_t i = 0; i < blocks; i++)
@@ -74,8 +74,8 @@ static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
 static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, float *c, size_t ldc)
 {
-    libxsmm_smmfunction f = kernel(n, m, k, ldb, lda, ldc, 1,
-                                   LIBXSMM_GEMM_FLAG_TRANS_B);
+    libxsmm_smmfunction f =
+        kernel(n, m, k, ldb, lda, ldc, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
 
     if (f)
         f(b, a, c);

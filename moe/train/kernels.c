@@ -285,9 +285,9 @@ static void to_bf16(size_t n, const float *restrict x, uint16_t *restrict y)
         memcpy(&bits, &x[i], sizeof(bits));
         uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
         // A NaN must not be rounded into an infinity.
-        y[i] = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u
-                              ? (bits >> 16) | 0x40u
-                              : rounded);
+        y[i] =
+            (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u
+                                                          : rounded);
     }
 }
 

@@ -17,8 +17,8 @@ struct adamw_step {
     float beta1, beta2;
     float correction1, correction2; // 1 / (1 - beta^t)
     float eps;
-    float decay;   // 0 for what is not to decay
-    float clip;    // gradients are multiplied by this first
+    float decay; // 0 for what is not to decay
+    float clip;  // gradients are multiplied by this first
 };
 
 struct kernels {

@@ -78,8 +78,7 @@ size_t attention_work(size_t T, size_t W);
 // -> p (B, H, T, T): probabilities, kept for backward (the part below the
 //    diagonal block is not written); y (R, D)
 void attention(struct gemm *gemm, const struct rope *rope, size_t B, size_t T,
-               size_t D, size_t H, float *qkv, float *p, float *y,
-               float *work);
+               size_t D, size_t H, float *qkv, float *p, float *y, float *work);
 // dy (R, D), rotated qkv, p -> dqkv (R, 3 D) =
 void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
                         size_t T, size_t D, size_t H, const float *dy,
@@ -131,8 +130,7 @@ void feed_forward_backward(struct gemm *gemm, size_t N, size_t D, size_t F,
 // -- loss.c -------------------------------------------------------------------
 
 // logits (R, V), in place, target (R) -> p (R, V): softmax; loss (R): -log p
-void cross_entropy(size_t R, float *logits, const uint8_t *target,
-                   float *loss);
+void cross_entropy(size_t R, float *logits, const uint8_t *target, float *loss);
 // p (R, V) -> dlogits in place: (p - one-hot(target)) * scale
 void cross_entropy_backward(size_t R, float *p, const uint8_t *target,
                             float scale);

@@ -22,7 +22,8 @@ int model_config_check(const struct model_config *c)
                            "must all be at least 1");
     if (c->dim % c->heads || c->dim / c->heads % 2)
         return train_error("dim (%zu) must be heads (%zu) times an even head "
-                           "width", c->dim, c->heads);
+                           "width",
+                           c->dim, c->heads);
     if (!c->topk || c->topk > c->experts)
         return train_error("topk (%zu) must be 1 to experts (%zu)", c->topk,
                            c->experts);
@@ -87,8 +88,8 @@ int layout_create(const struct model_config *c, struct layout *layout)
         at->router = place_matrix(&l, n, "router", D, c->experts, std);
         if (!S)
             continue;
-        at->shared_gate_up = place_matrix(&l, n, "shared.gate_up", D, 2 * S,
-                                          std);
+        at->shared_gate_up =
+            place_matrix(&l, n, "shared.gate_up", D, 2 * S, std);
         at->shared_down = place_matrix(&l, n, "shared.down", S, D,
                                        residual / sqrtf((float)S));
     }

@@ -51,10 +51,10 @@ struct layer_layout {
 struct layout {
     struct tensor *tensors; // of the dense vector
     size_t ntensors;
-    size_t dense;           // length of the dense vector
-    size_t embed;           // (V, D)
-    size_t norm;            // (D)
-    size_t head;            // (D, V)
+    size_t dense;               // length of the dense vector
+    size_t embed;               // (V, D)
+    size_t norm;                // (D)
+    size_t head;                // (D, V)
     struct layer_layout *layer; // (L)
 
     // inside an expert
@@ -69,8 +69,9 @@ void layout_destroy(struct layout *layout);
 
 // Initial values. They depend on the seed, the tensor's name and the index of
 // the element, on nothing else.
-void layout_init_dense(const struct layout *layout, uint64_t seed, float *dense);
-void layout_init_expert(const struct layout *layout, uint64_t seed, size_t layer,
-                        size_t expert, float *weights);
+void layout_init_dense(const struct layout *layout, uint64_t seed,
+                       float *dense);
+void layout_init_expert(const struct layout *layout, uint64_t seed,
+                        size_t layer, size_t expert, float *weights);
 
 #endif

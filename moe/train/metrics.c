@@ -105,8 +105,7 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
     memset(m, 0, sizeof(*m));
     if (!path)
         return 0;
-    if (resume_step && is_plain_file(path) &&
-        read_back(m, path, resume_step)) {
+    if (resume_step && is_plain_file(path) && read_back(m, path, resume_step)) {
         metrics_close(m);
         return -1;
     }

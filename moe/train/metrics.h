@@ -18,18 +18,18 @@
 struct step_metrics {
     size_t step;
     double loss;
-    double balance;     // mean over layers of E sum f P; 1: even
-    double zloss;       // mean over layers and rows of lse^2
+    double balance; // mean over layers of E sum f P; 1: even
+    double zloss;   // mean over layers and rows of lse^2
     double lr, grad_norm;
-    double step_s;      // of the whole step
-    double compute_s;   // of rank 0, and so below:
-    double exchange_s;  // in plan, dispatch, combine and their backwards
-    double reduce_s;    // in other collectives
-    double wait_s;      // of these two, waiting for other ranks
+    double step_s;     // of the whole step
+    double compute_s;  // of rank 0, and so below:
+    double exchange_s; // in plan, dispatch, combine and their backwards
+    double reduce_s;   // in other collectives
+    double wait_s;     // of these two, waiting for other ranks
     double tokens_per_s;
-    double imbalance;   // rows of the fullest expert / mean, mean over layers
-    double time_s;      // since the run (or its resumption) began
-    double val_loss;    // NaN: no validation
+    double imbalance; // rows of the fullest expert / mean, mean over layers
+    double time_s;    // since the run (or its resumption) began
+    double val_loss;  // NaN: no validation
 };
 
 struct metrics {

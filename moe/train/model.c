@@ -102,14 +102,14 @@ int model_create(const struct model_config *c, size_t sequences,
     m.dweight = keep(&m, R * K, sizeof(float), &bad);
     m.dshared_hid = keep(&m, R * 2 * S, sizeof(float), &bad);
     m.dshared_act = keep(&m, R * S, sizeof(float), &bad);
-    m.work = keep(&m, attention_work(c->seq, D / c->heads), sizeof(float),
-                  &bad);
+    m.work =
+        keep(&m, attention_work(c->seq, D / c->heads), sizeof(float), &bad);
     if (bad) {
         model_destroy(&m);
         return train_error("out of memory: the model's activations for %zu "
                            "sequences of %zu positions need more than there "
-                           "is; lower --batch, --seq or --layers", sequences,
-                           c->seq);
+                           "is; lower --batch, --seq or --layers",
+                           sequences, c->seq);
     }
     *model = m;
     return 0;
@@ -148,7 +148,8 @@ static int room(size_t rows, size_t *have, size_t wide, float **a,
         return 0;
     *have = 0;
     return train_error("out of memory: %zu rows were routed to this rank's "
-                       "experts; set --capacity-factor to bound them", rows);
+                       "experts; set --capacity-factor to bound them",
+                       rows);
 }
 
 static struct grad share_of(const struct model *m, size_t offset)
@@ -258,14 +259,13 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
         int32_t id = a->rows.expert[e];
         const float *w = expert_weights(m, l, id);
         size_t row = a->rows.offset[e];
-        feed_forward_backward(m->gemm, a->rows.count[e], D, F,
-                              a->rows.dout + row * D, a->rows.rows + row * D,
-                              w + m->layout.gate_up, w + m->layout.down,
-                              a->hidden + row * 2 * F, a->act + row * F,
-                              m->dact, m->dhidden, GEMM_SET,
-                              a->rows.drows + row * D,
-                              expert_share(m, l, id, m->layout.gate_up),
-                              expert_share(m, l, id, m->layout.down));
+        feed_forward_backward(
+            m->gemm, a->rows.count[e], D, F, a->rows.dout + row * D,
+            a->rows.rows + row * D, w + m->layout.gate_up, w + m->layout.down,
+            a->hidden + row * 2 * F, a->act + row * F, m->dact, m->dhidden,
+            GEMM_SET, a->rows.drows + row * D,
+            expert_share(m, l, id, m->layout.gate_up),
+            expert_share(m, l, id, m->layout.down));
     }
     clock_add(&m->times.experts, &t);
 
@@ -274,21 +274,19 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
     clock_add(&m->times.exchange, &t);
 
     if (S)
-        feed_forward_backward(m->gemm, R, D, S, dy, a->h2,
-                              m->dense + at->shared_gate_up,
-                              m->dense + at->shared_down, a->shared_hid,
-                              a->shared_act, m->dshared_act, m->dshared_hid,
-                              GEMM_ADD, dh, share_of(m, at->shared_gate_up),
-                              share_of(m, at->shared_down));
+        feed_forward_backward(
+            m->gemm, R, D, S, dy, a->h2, m->dense + at->shared_gate_up,
+            m->dense + at->shared_down, a->shared_hid, a->shared_act,
+            m->dshared_act, m->dshared_hid, GEMM_ADD, dh,
+            share_of(m, at->shared_gate_up), share_of(m, at->shared_down));
     clock_add(&m->times.experts, &t);
 
     for (size_t g = 0; g < G; g++) {
         size_t r = g * share;
-        router_backward(&rc, share, m->dweight + r * rc.topk, a->probs + r * E,
-                        a->lse + r, a->choice + r * rc.topk,
-                        a->weight + r * rc.topk,
-                        load + (g * m->c.layers + l) * E, scale,
-                        m->dlogits + r * E);
+        router_backward(
+            &rc, share, m->dweight + r * rc.topk, a->probs + r * E, a->lse + r,
+            a->choice + r * rc.topk, a->weight + r * rc.topk,
+            load + (g * m->c.layers + l) * E, scale, m->dlogits + r * E);
     }
     linear_backward(m->gemm, R, D, E, m->dlogits, a->h2, m->dense + at->router,
                     GEMM_ADD, dh, share_of(m, at->router));
@@ -328,7 +326,8 @@ int model_forward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
 
     if (T > m->c.seq || R > m->max_rows)
         return train_error("%zu sequences of %zu positions do not fit the "
-                           "model", B, T);
+                           "model",
+                           B, T);
     embedding(R, D, bytes, m->dense + at->embed, L ? m->act[0].x1 : m->x_out);
     for (size_t l = 0; l < L; l++) {
         const struct layer_layout *w = &at->layer[l];

@@ -40,8 +40,8 @@ struct activations {
     float *shared_act; // (R, S)
 
     struct exchange_rows rows;
-    float *hidden; // (rows.total, 2 F)
-    float *act;    // (rows.total, F)
+    float *hidden;      // (rows.total, 2 F)
+    float *act;         // (rows.total, F)
     size_t expert_rows; // that hidden and act have room for
 };
 
@@ -58,35 +58,35 @@ struct model {
     struct rope rope;
 
     // Not owned: set by the caller after model_create().
-    const float *dense;        // (layout.dense)
-    struct grad dense_grad;    // G times that, added to by backward
-    const float *expert;       // (L, experts of this rank, expert_size)
-    float *expert_grad;        // the same, added to by backward
-    const float *router_bias;  // (L, E), or NULL
-    size_t first_expert;       // id of this rank's first expert
+    const float *dense;       // (layout.dense)
+    struct grad dense_grad;   // G times that, added to by backward
+    const float *expert;      // (L, experts of this rank, expert_size)
+    float *expert_grad;       // the same, added to by backward
+    const float *router_bias; // (L, E), or NULL
+    size_t first_expert;      // id of this rank's first expert
     size_t local_experts;
 
-    size_t max_rows;           // R at most
-    struct activations *act;   // (L)
-    float *x_out;              // (R, D) after the last layer
-    float *inv_out;            // (R)
-    float *h_out;              // (R, D)
-    float *probs;              // (R, V) logits, then probabilities
-    float *loss;               // (R)
+    size_t max_rows;         // R at most
+    struct activations *act; // (L)
+    float *x_out;            // (R, D) after the last layer
+    float *inv_out;          // (R)
+    float *h_out;            // (R, D)
+    float *probs;            // (R, V) logits, then probabilities
+    float *loss;             // (R)
 
-    float *dx;                 // (R, D) the exchange's memory
-    float *dh, *dtmp;          // (R, D)
-    float *dqkv;               // (R, 3 D)
-    float *dlogits;            // (R, E)
-    float *dweight;            // (R, K)
+    float *dx;                        // (R, D) the exchange's memory
+    float *dh, *dtmp;                 // (R, D)
+    float *dqkv;                      // (R, 3 D)
+    float *dlogits;                   // (R, E)
+    float *dweight;                   // (R, K)
     float *dshared_hid, *dshared_act; // (R, 2 S), (R, S)
-    float *dhidden, *dact;     // rows of the largest expert: (N, 2 F), (N, F)
+    float *dhidden, *dact; // rows of the largest expert: (N, 2 F), (N, F)
     size_t dexpert_rows;
-    float *work;               // attention's
-    void **blocks;             // everything allocated once, to be freed
+    float *work;   // attention's
+    void **blocks; // everything allocated once, to be freed
     size_t nblocks;
 
-    struct model_times times;  // since the caller last cleared them
+    struct model_times times; // since the caller last cleared them
 };
 
 // sequences  B at most, of c->seq positions each.

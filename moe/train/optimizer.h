@@ -13,7 +13,7 @@ struct optimizer_config {
     size_t warmup; // steps
     float beta1, beta2, eps;
     float decay;
-    float clip;    // largest norm of the gradient; 0: no clipping
+    float clip; // largest norm of the gradient; 0: no clipping
 };
 
 // The rate of a step, 1 .. steps: a straight line up, half a cosine down.

@@ -17,11 +17,11 @@ enum kind { SIZE, FLOAT, DOUBLE, TEXT, FLAG, FILES, CHOICE, SEED };
 
 struct row {
     const char *name;
-    const char *takes;    // what its argument is called; NULL: none
+    const char *takes; // what its argument is called; NULL: none
     enum kind kind;
-    size_t offset;        // of its field in struct options
-    double least;         // numbers: smallest value
-    const char *choices;  // CHOICE: "first|second"; the field is true for second
+    size_t offset;       // of its field in struct options
+    double least;        // numbers: smallest value
+    const char *choices; // CHOICE: "first|second"; the field is true for second
     const char *help;
 };
 
@@ -31,7 +31,8 @@ static const struct row rows[] = {
     {NULL, NULL, SIZE, 0, 0, NULL, "Text"},
     {"data", "FILE", FILES, 0, 0, NULL,
      "train on this text; may be given several times, and other arguments are "
-     "taken as files too. Without it: this project's own sources and documents"},
+     "taken as files too. Without it: this project's own sources and "
+     "documents"},
     {"root", "FOLDER", TEXT, AT(root), 0, NULL,
      "where the project's own text is (default: where it was built)"},
 
@@ -111,7 +112,8 @@ static const struct row rows[] = {
      "bytes to validate on, at most"},
     {"sample", "N", SIZE, AT(sample), 0, NULL,
      "bytes of text to generate at the end; 0: none"},
-    {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL, "what the sample begins with"},
+    {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL,
+     "what the sample begins with"},
     {"temperature", "X", DOUBLE, AT(temperature), 0, NULL,
      "of the sample; 0: always the likeliest byte"},
     {"print-every", "N", SIZE, AT(print_every), 1, NULL,
@@ -120,29 +122,31 @@ static const struct row rows[] = {
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 static const struct options defaults = {
-    .model = {
-        .layers = 4,
-        .dim = 192,
-        .heads = 4,
-        .seq = 256,
-        .experts = 8,
-        .topk = 2,
-        .expert_hidden = 256,
-        .shared_hidden = 128,
-        .renormalise = true,
-        .balance = 0.01f,
-        .zloss = 0.001f,
-    },
-    .optimizer = {
-        .lr = 3e-3f,
-        .lr_end = 0.05f,
-        .warmup = 20,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .eps = 1e-8f,
-        .decay = 0.1f,
-        .clip = 1.0f,
-    },
+    .model =
+        {
+            .layers = 4,
+            .dim = 192,
+            .heads = 4,
+            .seq = 256,
+            .experts = 8,
+            .topk = 2,
+            .expert_hidden = 256,
+            .shared_hidden = 128,
+            .renormalise = true,
+            .balance = 0.01f,
+            .zloss = 0.001f,
+        },
+    .optimizer =
+        {
+            .lr = 3e-3f,
+            .lr_end = 0.05f,
+            .warmup = 20,
+            .beta1 = 0.9f,
+            .beta2 = 0.95f,
+            .eps = 1e-8f,
+            .decay = 0.1f,
+            .clip = 1.0f,
+        },
     .batch = 16,
     .minutes = 2.5,
     .seed = 1,
@@ -391,12 +395,14 @@ int options_check(struct options *o, size_t ranks)
         return -1;
     if (o->batch % ranks)
         return train_error("--batch %zu cannot be split over %zu ranks; take a "
-                           "multiple of %zu", o->batch, ranks, ranks);
+                           "multiple of %zu",
+                           o->batch, ranks, ranks);
     if (!o->shares)
         o->shares = 4 % ranks == 0 && o->batch % 4 == 0 ? 4 : ranks;
     if (o->shares % ranks || o->batch % o->shares)
         return train_error("--shares %zu must be a multiple of the ranks (%zu) "
-                           "and divide --batch %zu", o->shares, ranks, o->batch);
+                           "and divide --batch %zu",
+                           o->shares, ranks, o->batch);
     if (o->resume && !o->checkpoint)
         return train_error("--resume needs --checkpoint FOLDER");
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)

@@ -15,12 +15,12 @@ struct options {
     struct model_config model;
     struct optimizer_config optimizer;
 
-    char **data;        // files; count 0: this project's own text
+    char **data; // files; count 0: this project's own text
     size_t ndata;
-    const char *root;   // where that is
-    size_t batch;       // sequences of a step, over all ranks
-    size_t steps;       // 0: as many as fit into `minutes`
-    double minutes;     // what a run without --steps may take; 0: no limit
+    const char *root; // where that is
+    size_t batch;     // sequences of a step, over all ranks
+    size_t steps;     // 0: as many as fit into `minutes`
+    double minutes;   // what a run without --steps may take; 0: no limit
     uint64_t seed;
     size_t shares;      // the batch is summed in so many parts; 0: 4 or ranks
     bool balance_share; // the balancing loss counts within a share
@@ -28,16 +28,16 @@ struct options {
     bool bf16, fp8;
     double capacity_factor;
     bool drop_by_weight;
-    const char *gemm;   // NULL: the best
+    const char *gemm; // NULL: the best
 
     const char *checkpoint;
     size_t checkpoint_every;
     bool resume;
     const char *log;
     const char *report;
-    size_t eval_every;  // 0: ten times in a run
+    size_t eval_every; // 0: ten times in a run
     size_t eval_bytes;
-    size_t sample;      // bytes
+    size_t sample; // bytes
     const char *prompt;
     double temperature;
     size_t print_every;

@@ -11,11 +11,11 @@
 #include "metrics.h"
 
 struct progress {
-    bool live;       // on a terminal
-    bool drawn;      // a line stands there
-    size_t every;    // steps between plain lines
-    double last;     // when the live line was drawn
-    double step_s;   // average of late
+    bool live;     // on a terminal
+    bool drawn;    // a line stands there
+    size_t every;  // steps between plain lines
+    double last;   // when the live line was drawn
+    double step_s; // average of late
 };
 
 void progress_start(struct progress *p, size_t print_every);

@@ -143,24 +143,28 @@ static void plot_loss(FILE *f, const struct report *r)
         p.y0 = fmin(p.y0, l);
         p.y1 = fmax(p.y1, l);
     }
-    p.y0 = floor(fmin(p.y0, isfinite(r->val_loss) ? r->val_loss : p.y0) * 2) / 2;
+    p.y0 =
+        floor(fmin(p.y0, isfinite(r->val_loss) ? r->val_loss : p.y0) * 2) / 2;
     p.y1 = ceil(p.y1 * 2) / 2;
     if (p.y1 <= p.y0)
         p.y1 = p.y0 + 0.5;
     axes(&p, true);
     fputs("<polyline fill=\"none\" stroke=\"var(--a)\" stroke-width=\"1.6\" "
-          "points=\"", f);
+          "points=\"",
+          f);
     for (size_t i = 0; i < m->count; i += bucket(m))
         fprintf(f, "%.1f,%.1f ", px(&p, (double)m->steps[i].step),
                 py(&p, mean_of(m, i, offsetof(struct step_metrics, loss))));
     fputs("\"/>", f);
     if (isfinite(r->bigram_loss))
-        fprintf(f, "<path d=\"M%d %.1fH%d\" stroke=\"var(--c)\" "
+        fprintf(f,
+                "<path d=\"M%d %.1fH%d\" stroke=\"var(--c)\" "
                 "stroke-dasharray=\"6 4\" stroke-width=\"1.6\"/>",
                 LEFT, py(&p, r->bigram_loss), WIDTH - 10);
     for (size_t i = 0; i < m->count; i++)
         if (isfinite(m->steps[i].val_loss))
-            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" "
+            fprintf(f,
+                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" "
                     "fill=\"var(--b)\"/>",
                     px(&p, (double)m->steps[i].step),
                     py(&p, m->steps[i].val_loss));
@@ -185,8 +189,8 @@ static void plot_times(FILE *f, const struct report *r)
                      (double)m->steps[m->count - 1].step, 0, 0};
 
     for (size_t i = 0; i < m->count; i += n)
-        p.y1 = fmax(p.y1, 1000 * mean_of(m, i,
-                          offsetof(struct step_metrics, step_s)));
+        p.y1 = fmax(
+            p.y1, 1000 * mean_of(m, i, offsetof(struct step_metrics, step_s)));
     p.y1 = p.y1 > 0 ? p.y1 * 1.05 : 1;
     axes(&p, true);
     for (int part = 2; part >= 0; part--) {
@@ -203,7 +207,8 @@ static void plot_times(FILE *f, const struct report *r)
         fprintf(f, "L%.1f %.1fZ\"/>", px(&p, last), py(&p, 0));
     }
     fputs("<polyline fill=\"none\" stroke=\"var(--ink)\" "
-          "stroke-dasharray=\"2 3\" points=\"", f);
+          "stroke-dasharray=\"2 3\" points=\"",
+          f);
     for (size_t i = 0; i < m->count; i += n)
         fprintf(f, "%.1f,%.1f ", px(&p, (double)m->steps[i].step),
                 py(&p, 1000 * mean_of(m, i,
@@ -236,14 +241,17 @@ static void plot_experts(FILE *f, const struct report *r)
             sum += r->expert_rows[l * E + e];
         for (size_t e = 0; e < E && sum > 0; e++) {
             double y = r->expert_rows[l * E + e] / sum * (double)E;
-            fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+            fprintf(f,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                     "height=\"%.1f\" fill=\"%s\"><title>layer %zu, expert %zu: "
                     "%.2f of an even share</title></rect>",
                     px(&p, (double)l) + bar * (double)e, py(&p, y), bar * 0.85,
                     py(&p, 0) - py(&p, y), colours[l % 4], l, e, y);
         }
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">layer %zu"
-                "</text>", px(&p, (double)l) + width * 0.45, HEIGHT - 6, l);
+        fprintf(f,
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">layer %zu"
+                "</text>",
+                px(&p, (double)l) + width * 0.45, HEIGHT - 6, l);
     }
     fputs("</svg>", f);
 }
@@ -268,18 +276,25 @@ static void figures(FILE *f, const struct report *r)
     }
     fputs("<table>", f);
     if (isfinite(r->val_loss))
-        fprintf(f, "<tr><td>validation loss<td>%.4f nats a byte (%.3f bits), on "
-                "%zu bytes", r->val_loss, bits(r->val_loss), r->val_bytes);
-    fprintf(f, "<tr><td>smoothed bigrams<td>%.4f nats a byte (%.3f bits), on "
-            "the same bytes", r->bigram_loss, bits(r->bigram_loss));
+        fprintf(f,
+                "<tr><td>validation loss<td>%.4f nats a byte (%.3f bits), on "
+                "%zu bytes",
+                r->val_loss, bits(r->val_loss), r->val_bytes);
+    fprintf(f,
+            "<tr><td>smoothed bigrams<td>%.4f nats a byte (%.3f bits), on "
+            "the same bytes",
+            r->bigram_loss, bits(r->bigram_loss));
     fprintf(f, "<tr><td>training loss<td>%.4f at step %zu", last->loss,
             last->step);
-    fprintf(f, "<tr><td>speed<td>%.0f tokens/s, %.0f%% of the time waiting for "
-            "other ranks (second half)", tokens / step, 100 * wait / step);
+    fprintf(f,
+            "<tr><td>speed<td>%.0f tokens/s, %.0f%% of the time waiting for "
+            "other ranks (second half)",
+            tokens / step, 100 * wait / step);
     fprintf(f, "<tr><td>time<td>%.0f s", r->seconds);
-    fprintf(f, "<tr><td>model<td>%.2f million parameters, of which %.2f million "
-            "take part in a token", (double)r->parameters / 1e6,
-            (double)r->active / 1e6);
+    fprintf(f,
+            "<tr><td>model<td>%.2f million parameters, of which %.2f million "
+            "take part in a token",
+            (double)r->parameters / 1e6, (double)r->active / 1e6);
     fputs("<tr><td>text<td>", f);
     escape_text(f, r->text);
     fprintf(f, ", %zu bytes", r->text_bytes);
@@ -294,14 +309,18 @@ static void settings(FILE *f, const struct options *o)
 {
     const struct model_config *c = &o->model;
 
-    fprintf(f, "<table><tr><td>model<td>%zu layers, width %zu, %zu heads, "
-            "sequences of %zu", c->layers, c->dim, c->heads, c->seq);
+    fprintf(f,
+            "<table><tr><td>model<td>%zu layers, width %zu, %zu heads, "
+            "sequences of %zu",
+            c->layers, c->dim, c->heads, c->seq);
     fprintf(f, "<tr><td>experts<td>%zu of width %zu, top %zu%s", c->experts,
             c->expert_hidden, c->topk, c->renormalise ? ", renormalised" : "");
     if (c->shared_hidden)
         fprintf(f, "; a shared one of width %zu", c->shared_hidden);
-    fprintf(f, "<tr><td>balance<td>loss weight %g over each %s, z-loss %g, bias "
-            "rate %g", (double)c->balance, o->balance_share ? "share" : "batch",
+    fprintf(f,
+            "<tr><td>balance<td>loss weight %g over each %s, z-loss %g, bias "
+            "rate %g",
+            (double)c->balance, o->balance_share ? "share" : "batch",
             (double)c->zloss, (double)c->bias_rate);
     if (o->capacity_factor > 0)
         fprintf(f, "<tr><td>capacity<td>factor %g, dropping by %s",
@@ -310,7 +329,8 @@ static void settings(FILE *f, const struct options *o)
             o->fp8 ? ", dispatched as fp8" : "");
     fprintf(f, "<tr><td>batch<td>%zu sequences in %zu shares", o->batch,
             o->shares);
-    fprintf(f, "<tr><td>AdamW<td>rate %g, to %g of it by a cosine, warm-up %zu "
+    fprintf(f,
+            "<tr><td>AdamW<td>rate %g, to %g of it by a cosine, warm-up %zu "
             "steps, betas %g and %g, decay %g, clipped at %g",
             (double)o->optimizer.lr, (double)o->optimizer.lr_end,
             o->optimizer.warmup, (double)o->optimizer.beta1,
@@ -328,11 +348,12 @@ int report_write(const struct report *r, const char *path)
     if (new_file_open(&file, path))
         return -1;
     FILE *f = file.stream;
-    fprintf(f, "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\">"
+    fprintf(f,
+            "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\">"
             "<meta name=\"viewport\" content=\"width=device-width\">"
             "<title>shunt-train</title><style>%s</style>"
-            "<h1>A mixture of experts, trained on %d rank%s</h1>", style,
-            r->ranks, r->ranks == 1 ? "" : "s");
+            "<h1>A mixture of experts, trained on %d rank%s</h1>",
+            style, r->ranks, r->ranks == 1 ? "" : "s");
     figures(f, r);
     fputs("<h2>Loss, nats a byte</h2>", f);
     plot_loss(f, r);

@@ -13,9 +13,9 @@ struct report {
     int ranks;
     size_t parameters, active; // of the model; of those, used by one token
     const char *gemm, *kernels, *transport;
-    const char *text;          // where the text came from
+    const char *text; // where the text came from
     size_t text_bytes;
-    double val_loss;           // NaN: no validation was done
+    double val_loss; // NaN: no validation was done
     double bigram_loss;
     size_t val_bytes;
     double seconds;

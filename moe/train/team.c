@@ -28,8 +28,8 @@ int team_memory(struct team *team, size_t bytes, void **memory)
 int team_broadcast(struct team *team, void *data, size_t bytes, int root)
 {
     double t = clock_now();
-    enum shunt_status st = shunt_broadcast(team->comm, data, bytes, SHUNT_U8,
-                                           root);
+    enum shunt_status st =
+        shunt_broadcast(team->comm, data, bytes, SHUNT_U8, root);
 
     clock_add(&team->seconds, &t);
     return team_check(team, st, "broadcast");
@@ -38,8 +38,8 @@ int team_broadcast(struct team *team, void *data, size_t bytes, int root)
 int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 {
     double t = clock_now();
-    enum shunt_status st = shunt_allgather(team->comm, own, all, bytes,
-                                           SHUNT_U8);
+    enum shunt_status st =
+        shunt_allgather(team->comm, own, all, bytes, SHUNT_U8);
 
     clock_add(&team->seconds, &t);
     return team_check(team, st, "gathering");
@@ -49,8 +49,8 @@ int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts)
 {
     double t = clock_now();
-    enum shunt_status st = shunt_allgatherv(team->comm, own, count, all, counts,
-                                            NULL, SHUNT_F64);
+    enum shunt_status st =
+        shunt_allgatherv(team->comm, own, count, all, counts, NULL, SHUNT_F64);
 
     clock_add(&team->seconds, &t);
     return team_check(team, st, "gathering norms");
@@ -73,9 +73,9 @@ int team_gather_slices(struct team *team, float *vector, const size_t *begin)
 
     if (!counts)
         return train_error("out of memory");
-    enum shunt_status st = shunt_allgatherv(team->comm, SHUNT_IN_PLACE,
-                                            counts[team->rank], vector, counts,
-                                            NULL, SHUNT_F32);
+    enum shunt_status st =
+        shunt_allgatherv(team->comm, SHUNT_IN_PLACE, counts[team->rank], vector,
+                         counts, NULL, SHUNT_F32);
     free(counts);
     clock_add(&team->seconds, &t);
     return team_check(team, st, "gathering parameters");

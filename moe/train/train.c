@@ -26,7 +26,8 @@
 enum {
     EXIT_USAGE = 2,
     EXIT_INTERRUPTED = 130,
-    PROBE = 8,        // steps after which the length of a run is decided
+    PROBE = 8,        // steps after which the length of a run is decided,
+    PLAN = 16,        // and then every so many
     LEAST_STEPS = 40, // that a run by --minutes has
     MOST_STEPS = 600,
 };
@@ -40,9 +41,12 @@ struct run {
     struct metrics metrics;   // rank 0
     struct progress progress; // rank 0
     struct checkpoint_info info;
-    char source[256];         // what the text is, in words
+    char source[256]; // what the text is, in words
     double start;
     double bigram, val_loss;
+    bool by_time; // the number of steps follows from --minutes
+    double pace;  // seconds a step, of late
+    size_t eval_every;
     char *sample;
 };
 
@@ -99,9 +103,11 @@ static int read_text_here(struct run *run)
     }
     const char *root = find_root(o);
     if (!root)
-        return train_error("this project's sources, which are the text without "
-                           "--data, are not at %s any more; give --data FILE or "
-                           "--root FOLDER", TRAIN_SOURCE_ROOT);
+        return train_error(
+            "this project's sources, which are the text without "
+            "--data, are not at %s any more; give --data FILE or "
+            "--root FOLDER",
+            TRAIN_SOURCE_ROOT);
     if (text_read_tree(root, &run->text, &files))
         return -1;
     snprintf(run->source, sizeof(run->source),
@@ -154,13 +160,21 @@ static int compare_options(struct run *run)
     mine.model[0] = o->model.balance;
     mine.model[1] = o->model.zloss;
     mine.model[2] = o->model.bias_rate;
-    size_t sizes[14] = {o->model.layers, o->model.dim, o->model.heads,
-                        o->model.seq, o->model.shared_hidden,
-                        o->model.expert_hidden, o->batch, o->steps, o->shares,
-                        o->checkpoint ? o->checkpoint_every : 0, o->eval_every,
-                        o->eval_bytes, o->sample,
-                        (size_t)(o->resume + 2 * o->balance_share +
-                                 4 * o->model.renormalise)};
+    size_t sizes[14] = {
+        o->model.layers,
+        o->model.dim,
+        o->model.heads,
+        o->model.seq,
+        o->model.shared_hidden,
+        o->model.expert_hidden,
+        o->batch,
+        o->steps,
+        o->shares,
+        o->checkpoint ? o->checkpoint_every : 0,
+        o->eval_every,
+        o->eval_bytes,
+        o->sample,
+        (size_t)(o->resume + 2 * o->balance_share + 4 * o->model.renormalise)};
     memcpy(mine.sizes, sizes, sizeof(sizes));
     mine.minutes = o->minutes;
     mine.temperature = o->temperature;
@@ -190,24 +204,31 @@ static void introduce(struct run *run)
 
     progress_say(&run->progress, "text        %s: %zu bytes, %zu held out",
                  run->source, run->text.length, run->data.nvalid);
-    progress_say(&run->progress, "model       %zu layers, width %zu, %zu experts "
-                 "of width %zu, top %zu%s", o->model.layers, o->model.dim,
-                 o->model.experts, o->model.expert_hidden, o->model.topk,
+    progress_say(&run->progress,
+                 "model       %zu layers, width %zu, %zu experts "
+                 "of width %zu, top %zu%s",
+                 o->model.layers, o->model.dim, o->model.experts,
+                 o->model.expert_hidden, o->model.topk,
                  o->model.shared_hidden ? " and a shared one" : "");
-    progress_say(&run->progress, "            %.2f million parameters, %.2f "
+    progress_say(&run->progress,
+                 "            %.2f million parameters, %.2f "
                  "million for a token",
                  (double)parameters(run, o->model.experts) / 1e6,
                  (double)parameters(run, o->model.topk) / 1e6);
-    progress_say(&run->progress, "batch       %zu sequences of %zu bytes on %d "
-                 "rank%s", o->batch, o->model.seq, run->team.size,
+    progress_say(&run->progress,
+                 "batch       %zu sequences of %zu bytes on %d "
+                 "rank%s",
+                 o->batch, o->model.seq, run->team.size,
                  run->team.size == 1 ? "" : "s");
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  gemm_name(t->gemm), kernels()->name);
     if (run->team.size > 1)
         progress_say(&run->progress, "ranks       reached by %s",
                      shunt_comm_transport(run->team.comm, 1));
-    progress_say(&run->progress, "bigrams     %.4f nats a byte (smoothed, on "
-                 "the validation text): to be beaten", run->bigram);
+    progress_say(&run->progress,
+                 "bigrams     %.4f nats a byte (smoothed, on "
+                 "the validation text): to be beaten",
+                 run->bigram);
 }
 
 static int resume(struct run *run)
@@ -240,47 +261,50 @@ static int resume(struct run *run)
     return 0;
 }
 
-// -- the length of a run without --steps ---------------------------------------
+// -- the length of a run without --steps --------------------------------------
 
-// Decided once, by rank 0's clock, from the time of the first steps.
-static int decide_steps(struct run *run, const double *step_s)
+// Is the number of steps to be decided, or decided again, after so many?
+static bool is_time_to_plan(const struct run *run, size_t done)
 {
+    return run->by_time &&
+           (done == PROBE || (done > PROBE && done % PLAN == 0));
+}
+
+// Decided by rank 0's clock for all: after the first steps, and again every now
+// and then, since what a machine gives changes. The learning rate follows.
+static int plan_steps(struct run *run)
+{
+    size_t before = run->info.steps, step = run->info.step;
     uint64_t steps = 0;
 
     if (first_rank(run)) {
-        double step = INFINITY; // the fastest: the first ones make kernels
-        for (int i = 0; i < PROBE; i++)
-            step = fmin(step, step_s[i]);
-        step *= 1.1;
-        // A validation is forward only, ten in the run and one at its end; so
-        // is each byte of the sample, on a single sequence.
-        double batches = ceil((double)trainer_windows(&run->trainer) /
-                              (double)run->o.batch);
-        double rest = 11 * batches * 0.4 * step +
-                      (double)run->o.sample * 0.4 * step /
-                          (double)run->o.batch;
-        double left = 60 * run->o.minutes - (clock_now() - run->start) - rest;
-        double n = PROBE + left / step;
+        // A validation is forward only, ten in a run and one at its end; so is
+        // each byte of the sample, on a single sequence.
+        double done = before ? (double)step / (double)before : 0;
+        double batches =
+            ceil((double)trainer_windows(&run->trainer) / (double)run->o.batch);
+        double rest = (10 * (1 - done) + 1) * batches +
+                      (double)run->o.sample / (double)run->o.batch;
+        double left = 60 * run->o.minutes - (clock_now() - run->start);
+        double n = left / run->pace - 0.4 * rest;
+        n = (double)step + (n < 1 ? 1 : n);
         n = n < LEAST_STEPS ? LEAST_STEPS : n > MOST_STEPS ? MOST_STEPS : n;
         steps = (uint64_t)n;
     }
     if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
         return -1;
     run->info.steps = steps;
-    if (first_rank(run))
-        progress_say(&run->progress, "steps       %zu, for %g minutes (--steps "
-                     "sets them)", run->info.steps, run->o.minutes);
+    if (before == 0 && !run->o.eval_every)
+        run->eval_every = steps / 10;
+    if (first_rank(run) && before == 0)
+        progress_say(
+            &run->progress,
+            "steps       about %zu, for %g minutes (--steps sets them)",
+            run->info.steps, run->o.minutes);
     return 0;
 }
 
 // -- the run ------------------------------------------------------------------
-
-static size_t eval_every(const struct run *run)
-{
-    if (run->o.eval_every)
-        return run->o.eval_every;
-    return run->info.steps / 10 ? run->info.steps / 10 : 1;
-}
 
 static int validate(struct run *run, struct step_metrics *m)
 {
@@ -288,8 +312,10 @@ static int validate(struct run *run, struct step_metrics *m)
         return -1;
     m->val_loss = run->val_loss;
     if (first_rank(run))
-        progress_say(&run->progress, "validation after step %zu: %.4f nats a "
-                     "byte (bigrams: %.4f)", m->step, m->val_loss, run->bigram);
+        progress_say(&run->progress,
+                     "validation after step %zu: %.4f nats a "
+                     "byte (bigrams: %.4f)",
+                     m->step, m->val_loss, run->bigram);
     return 0;
 }
 
@@ -307,8 +333,11 @@ static int save(struct run *run)
 static int train(struct run *run)
 {
     struct trainer *t = &run->trainer;
-    double probe[PROBE];
     size_t first = run->info.step + 1;
+
+    run->by_time = !run->info.steps;
+    run->eval_every =
+        run->o.eval_every ? run->o.eval_every : run->info.steps / 10;
 
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
@@ -320,36 +349,34 @@ static int train(struct run *run)
         if (trainer_step(t, step, steps, interrupted != 0, &m))
             return -1;
         run->info.step = step;
-        if (step - first < PROBE)
-            probe[step - first] = m.step_s;
-        if (!run->info.steps && step - first == PROBE - 1 &&
-            decide_steps(run, probe))
+        // The first steps also make the kernels of matrix products.
+        run->pace =
+            step - first < 3 ? m.step_s : 0.9 * run->pace + 0.1 * m.step_s;
+        if (is_time_to_plan(run, step - first + 1) && plan_steps(run))
             return -1;
         m.time_s = clock_now() - run->start;
         if (first_rank(run))
             progress_step(&run->progress, &m, run->info.steps);
 
         bool last = step == run->info.steps || t->stop;
-        if (!t->stop && run->info.steps &&
-            (last || step % eval_every(run) == 0) && validate(run, &m))
+        bool eval = last || (run->eval_every && step % run->eval_every == 0);
+        if (eval && !t->stop && validate(run, &m))
             return -1;
         int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
         if (logged)
             return -1;
-        // What each expert got is reported for the second half of the run.
-        if (step == run->info.steps / 2)
-            memset(t->expert_rows, 0, run->o.model.layers *
-                                          run->o.model.experts *
-                                          sizeof(double));
+        // What each expert got is reported since the last validation but one.
+        if (eval && !last)
+            memset(t->expert_rows, 0,
+                   run->o.model.layers * run->o.model.experts * sizeof(double));
         if (run->o.checkpoint &&
             (last || step % run->o.checkpoint_every == 0) && save(run))
             return -1;
         if (t->stop) {
             if (first_rank(run))
-                progress_say(&run->progress, "interrupted after step %zu%s",
-                             step, run->o.checkpoint
-                                       ? "; --resume goes on from there"
-                                       : "");
+                progress_say(
+                    &run->progress, "interrupted after step %zu%s", step,
+                    run->o.checkpoint ? "; --resume goes on from there" : "");
             return 1;
         }
     }
@@ -399,11 +426,12 @@ static void conclude(struct run *run)
         progress_say(p, "\nsample, after %zu bytes of prompt:\n%s\n",
                      strlen(run->o.prompt), run->sample);
     if (isfinite(run->val_loss))
-        progress_say(p, "validation loss %.4f nats a byte (%.3f bits); smoothed "
-                     "bigrams %.4f: %s", run->val_loss,
-                     run->val_loss / 0.6931471805599453, run->bigram,
-                     run->val_loss < run->bigram ? "beaten"
-                                                 : "not beaten");
+        progress_say(p,
+                     "validation loss %.4f nats a byte (%.3f bits); smoothed "
+                     "bigrams %.4f: %s",
+                     run->val_loss, run->val_loss / 0.6931471805599453,
+                     run->bigram,
+                     run->val_loss < run->bigram ? "beaten" : "not beaten");
 }
 
 // Everything from the communicator's birth to its end. Returns the exit status.
@@ -421,9 +449,9 @@ static int run_all(struct run *run)
         return -1;
     run->bigram = bigram_loss(&run->data, trainer_windows(&run->trainer),
                               run->o.model.seq);
-    int opened = first_rank(run) ? metrics_open(&run->metrics, run->o.log,
-                                                run->info.step)
-                                 : 0;
+    int opened = first_rank(run)
+                     ? metrics_open(&run->metrics, run->o.log, run->info.step)
+                     : 0;
     if (team_agree(&run->team, opened == 0, "opening the log"))
         return -1;
     if (first_rank(run))

@@ -75,8 +75,7 @@ static int allocate(struct trainer *t)
     cut_slices(t);
 
     size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
-    size_t experts = c->layers * t->local_experts *
-                     t->model.layout.expert_size;
+    size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     size_t norms = 0, rows = t->sequences * c->seq;
     for (int r = 0; r < t->team->size; r++)
         norms += t->norm_counts[r] = norms_of(t, r);
@@ -115,8 +114,8 @@ static int allocate(struct trainer *t)
 static float *expert_at(const struct trainer *t, float *vector, size_t layer,
                         size_t local)
 {
-    return vector + (layer * t->local_experts + local) *
-                        t->model.layout.expert_size;
+    return vector +
+           (layer * t->local_experts + local) * t->model.layout.expert_size;
 }
 
 static void init_weights(struct trainer *t)
@@ -126,8 +125,7 @@ static void init_weights(struct trainer *t)
     layout_init_dense(layout, t->o->seed, t->dense);
     for (size_t l = 0; l < t->o->model.layers; l++)
         for (size_t e = 0; e < t->local_experts; e++)
-            layout_init_expert(layout, t->o->seed, l,
-                               t->model.first_expert + e,
+            layout_init_expert(layout, t->o->seed, l, t->model.first_expert + e,
                                expert_at(t, t->expert, l, e));
 }
 
@@ -162,8 +160,8 @@ int trainer_create(struct trainer *t, const struct options *o,
         return -1;
     }
     t->model.dense = t->dense;
-    t->model.dense_grad = (struct grad){t->dense_grad, t->model.layout.dense,
-                                        t->shares};
+    t->model.dense_grad =
+        (struct grad){t->dense_grad, t->model.layout.dense, t->shares};
     t->model.expert = t->expert;
     t->model.expert_grad = t->expert_grad;
     t->model.first_expert = first;
@@ -295,10 +293,9 @@ static int gradient_norm(struct trainer *t, double *norm)
             slice - at < CHUNK ? slice - at : CHUNK, t->slice_grad + at);
     for (size_t l = 0; l < L; l++)
         for (size_t e = 0; e < t->local_experts; e++)
-            t->own_norms[n++] = kern->sum_squares(
-                size, expert_at(t, t->expert_grad, l, e));
-    if (team_gather_doubles(t->team, t->own_norms, n, t->norms,
-                            t->norm_counts))
+            t->own_norms[n++] =
+                kern->sum_squares(size, expert_at(t, t->expert_grad, l, e));
+    if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
         return -1;
 
     // All chunks, then layer by layer all experts, whatever rank has them.
@@ -363,8 +360,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     memset(&t->model.times, 0, sizeof(t->model.times));
 
     load_batch(t, step);
-    memset(t->dense_grad, 0,
-           t->shares * t->model.layout.dense * sizeof(float));
+    memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
     memset(t->expert_grad, 0, experts * sizeof(float));
 
     if (model_forward(&t->model, B, T, t->bytes, t->targets, t->own_record) ||
@@ -374,7 +370,8 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     judge_batch(t, m);
     if (!isfinite(m->loss))
         return train_error("the loss of step %zu is not a number: lower --lr, "
-                           "or set --clip", step);
+                           "or set --clip",
+                           step);
     if (model_backward(&t->model, B, T, t->bytes, t->targets, t->load,
                        1.0f / (float)rows))
         return -1;
@@ -384,8 +381,8 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                            t->reduce_work) ||
         gradient_norm(t, &m->grad_norm))
         return -1;
-    struct adamw_step a = optimizer_step(&t->o->optimizer, step, steps,
-                                         m->grad_norm);
+    struct adamw_step a =
+        optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
     m->lr = (double)a.lr;
     optimizer_dense(&t->model.layout, &a, begin, end, t->slice_grad, t->dense,
                     t->slice_m, t->slice_v);
@@ -450,15 +447,13 @@ static size_t list_pieces(const struct trainer *t, bool whole,
     size_t slice = t->begin[t->team->rank + 1] - begin;
     size_t size = t->model.layout.expert_size, LE = c->layers * c->experts;
 
-    pieces[n++] = whole ? (struct piece){"dense.w", 0, t->model.layout.dense,
-                                         t->dense}
-                        : (struct piece){"dense.w", begin, slice,
-                                         t->dense + begin};
+    pieces[n++] =
+        whole ? (struct piece){"dense.w", 0, t->model.layout.dense, t->dense}
+              : (struct piece){"dense.w", begin, slice, t->dense + begin};
     pieces[n++] = (struct piece){"dense.m", begin, slice, t->slice_m};
     pieces[n++] = (struct piece){"dense.v", begin, slice, t->slice_v};
-    pieces[n++] = (struct piece){"router.bias", 0,
-                                 whole || t->team->rank == 0 ? LE : 0,
-                                 t->router_bias};
+    pieces[n++] = (struct piece){
+        "router.bias", 0, whole || t->team->rank == 0 ? LE : 0, t->router_bias};
     for (size_t l = 0; l < c->layers; l++) {
         size_t at = (l * c->experts + t->model.first_expert) * size;
         size_t count = t->local_experts * size;

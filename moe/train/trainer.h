@@ -36,15 +36,15 @@ struct trainer {
     struct exchange *exchange;
     struct model model;
 
-    size_t sequences;   // of the batch, on this rank: B
-    size_t shares;      // on this rank: G
+    size_t sequences; // of the batch, on this rank: B
+    size_t shares;    // on this rank: G
     size_t local_experts;
 
     // dense: windows of the communicator
-    float *dense;       // (dense)
-    float *dense_grad;  // (G, dense)
-    size_t *begin;      // (ranks + 1) slices
-    float *slice_grad;  // this rank's slice: (slice)
+    float *dense;      // (dense)
+    float *dense_grad; // (G, dense)
+    size_t *begin;     // (ranks + 1) slices
+    float *slice_grad; // this rank's slice: (slice)
     float *slice_m, *slice_v;
     float *reduce_work; // (shares of all ranks, slice)
 
@@ -58,10 +58,10 @@ struct trainer {
     double *stats;            // (batch, stats_size)
     float *load;              // (G, L, E)
     double *own_norms, *norms;
-    size_t *norm_counts;      // (ranks)
+    size_t *norm_counts; // (ranks)
 
-    double *expert_rows;      // (L, E) assignments since the caller cleared it
-    bool stop;                // a rank was asked to stop
+    double *expert_rows; // (L, E) assignments since the caller cleared it
+    bool stop;           // a rank was asked to stop
 };
 
 // Collective. 0, or -1 with train_error_text(). `o`, `team` and `data` are
