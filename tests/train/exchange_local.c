@@ -70,7 +70,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     for (int i = 0; i < 4; i++)
         p->buffer[i] = calloc(n * s->D + 1, sizeof(float));
     *rows = (struct exchange_rows){
-        s->E, p->expert, p->count, p->offset, n,
+        s->E,         p->expert,    p->count,     p->offset,    n,
         p->buffer[0], p->buffer[1], p->buffer[2], p->buffer[3],
     };
     return 0;
@@ -181,8 +181,14 @@ static void release(struct exchange *x, size_t layer)
 }
 
 static const struct exchange_ops ops = {
-    memory,           plan,    dispatch_start, dispatch_wait, combine,
-    combine_backward, dispatch_backward, release,
+    memory,
+    plan,
+    dispatch_start,
+    dispatch_wait,
+    combine,
+    combine_backward,
+    dispatch_backward,
+    release,
 };
 
 struct exchange *exchange_local_create(size_t layers, size_t experts,

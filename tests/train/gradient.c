@@ -52,8 +52,8 @@ void gradient_check(const char *what, gradient_function *f, void *context,
         memcpy(x, origin, n * sizeof(*x));
         cr_assert(fabs(found - expected) <= tolerance * norm,
                   "%s, %s direction: differences give %.9g, the gradient says "
-                  "%.9g (norm %.3g)", what, own ? "own" : "random", found,
-                  expected, norm);
+                  "%.9g (norm %.3g)",
+                  what, own ? "own" : "random", found, expected, norm);
     }
     free(origin);
     free(d);

@@ -19,11 +19,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK_TRAIN(call)                                                      \
-    do {                                                                       \
-        if ((call) != 0)                                                       \
-            return rank_fail(__FILE__, __LINE__, #call, "%s",                  \
-                             train_error_text());                              \
+#define CHECK_TRAIN(call)                                     \
+    do {                                                      \
+        if ((call) != 0)                                      \
+            return rank_fail(__FILE__, __LINE__, #call, "%s", \
+                             train_error_text());             \
     } while (0)
 
 // A small model whose experts (6) do not divide by 4 ranks.
@@ -67,8 +67,8 @@ static int begin_pair(const struct rank *self, struct pair *p,
     p->o.shares = self->size == 3 ? 12 : 8; // divides the batch of 24
     p->all = (struct team){self->comm, self->rank, self->size, 0};
     p->one.size = 1;
-    CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank, 0,
-                                          &p->one.comm));
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
     small_text(&p->data);
     CHECK_TRAIN(trainer_create(&p->many, &p->o, &p->all, &p->data));
     CHECK_TRAIN(trainer_create(&p->alone, &p->o, &p->one, &p->data));
@@ -91,12 +91,13 @@ static int compare_states(struct pair *p, const char *when)
     size_t slice = m->begin[m->team->rank + 1] - begin;
     size_t size = m->model.layout.expert_size, E = p->o.model.experts;
 
-    CHECK(memcmp(m->slice_grad, a->slice_grad + begin,
-                 slice * sizeof(float)) == 0, "%s: dense gradients", when);
+    CHECK(memcmp(m->slice_grad, a->slice_grad + begin, slice * sizeof(float)) ==
+              0,
+          "%s: dense gradients", when);
     CHECK(memcmp(m->slice_v, a->slice_v + begin, slice * sizeof(float)) == 0,
           "%s: moments", when);
-    CHECK(memcmp(m->dense, a->dense,
-                 m->model.layout.dense * sizeof(float)) == 0,
+    CHECK(memcmp(m->dense, a->dense, m->model.layout.dense * sizeof(float)) ==
+              0,
           "%s: dense weights", when);
     for (size_t l = 0; l < p->o.model.layers; l++)
         for (size_t e = 0; e < m->local_experts; e++) {
@@ -112,7 +113,8 @@ static int compare_states(struct pair *p, const char *when)
                   m->model.first_expert + e, l);
         }
     CHECK(memcmp(m->router_bias, a->router_bias,
-                 p->o.model.layers * E * sizeof(float)) == 0, "%s: bias", when);
+                 p->o.model.layers * E * sizeof(float)) == 0,
+          "%s: bias", when);
     return 0;
 }
 
@@ -410,7 +412,8 @@ static const struct rank_case cases[] = {
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "shares_in_order", .run = shares_in_order},
-    {.name = "disagreement_is_told", .run = disagreement_is_told,
+    {.name = "disagreement_is_told",
+     .run = disagreement_is_told,
      .min_ranks = 2},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
     {.name = "checkpoint_that_does_not_fit",

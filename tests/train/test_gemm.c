@@ -59,17 +59,19 @@ static void compare(const float *got, const double *want, size_t m, size_t n,
 static void all_forms(struct gemm *gemm)
 {
     static const size_t sizes[][3] = {
-        {1, 1, 1},    {5, 3, 2},     {16, 64, 32}, {17, 65, 33},
-        {70, 130, 9}, {33, 8, 300},  {1, 256, 64}, {100, 48, 19},
-        {64, 1000, 150},
+        {1, 1, 1},    {5, 3, 2},     {16, 64, 32},
+        {17, 65, 33}, {70, 130, 9},  {33, 8, 300},
+        {1, 256, 64}, {100, 48, 19}, {64, 1000, 150},
     };
 
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         size_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
         size_t lda = m + k + 3, ldb = n + k + 1, ldc = n + 5;
-        float *a = numbers(s, (m + k) * lda), *b = numbers(s + 50, (n + k) * ldb);
+        float *a = numbers(s, (m + k) * lda),
+              *b = numbers(s + 50, (n + k) * ldb);
         float *c0 = numbers(s + 90, m * ldc), *c = malloc(m * ldc * sizeof(*c));
-        double *nn = calloc(m * n, sizeof(*nn)), *nt = calloc(m * n, sizeof(*nt));
+        double *nn = calloc(m * n, sizeof(*nn)),
+               *nt = calloc(m * n, sizeof(*nt));
         double *tn = calloc(m * n, sizeof(*tn));
         double bound = 1e-5 * sqrt((double)k) + 1e-6;
 
@@ -124,8 +126,8 @@ Test(gemm, all_forms, .timeout = 60)
 // they have among all the others.
 static void rows_alone(struct gemm *gemm)
 {
-    static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192}, {24, 40},
-                                       {8, 256}, {1024, 256}};
+    static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192},
+                                       {24, 40},  {8, 256},  {1024, 256}};
     enum { ROWS = 83 };
 
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
@@ -147,8 +149,8 @@ static void rows_alone(struct gemm *gemm)
                     cr_assert(memcmp(part, all + first * n,
                                      count * n * sizeof(*part)) == 0,
                               "%s: rows %zu to %zu of (%zu, %zu) differ when "
-                              "computed alone", gemm_name(gemm), first,
-                              first + count, n, k);
+                              "computed alone",
+                              gemm_name(gemm), first, first + count, n, k);
                 }
         }
         free(a);
@@ -201,7 +203,8 @@ static void *worker(void *backend)
     if (gemm_create_with(backend, &gemm) != 0)
         return (void *)(size_t)1;
     float *a = numbers(7, 40 * 96), *b = numbers(8, 96 * 96);
-    float *c = malloc(40 * 96 * sizeof(*c)), *want = malloc(40 * 96 * sizeof(*c));
+    float *c = malloc(40 * 96 * sizeof(*c)),
+          *want = malloc(40 * 96 * sizeof(*c));
     pthread_barrier_wait(&start);
     for (size_t n = 3; n <= 96; n += 3) {
         gemm_nn(gemm, 40, n, n, a, 96, b, 96, GEMM_SET, c, n);

@@ -25,15 +25,15 @@ static void set_up(void)
 
 TestSuite(kernels, .init = set_up, .timeout = 60);
 
-#define SAME(got, want)                                                        \
-    cr_assert(memcmp(got, want, sizeof(want)) == 0,                            \
+#define SAME(got, want)                             \
+    cr_assert(memcmp(got, want, sizeof(want)) == 0, \
               "%s differs from the baseline, length %zu", k->name, n)
 
 static void compare(const struct kernels *k, size_t n)
 {
     const struct kernels *ref = kernels_by_index(0);
-    struct adamw_step step = {1e-3f, 0.9f, 0.95f, 1.5f, 2.5f, 1e-8f, 0.1f,
-                              0.5f};
+    struct adamw_step step = {1e-3f, 0.9f,  0.95f, 1.5f,
+                              2.5f,  1e-8f, 0.1f,  0.5f};
 
     memset(a, 0, sizeof(a));
     memset(a2, 0, sizeof(a2));
@@ -133,14 +133,17 @@ Test(kernels, exp_is_good_to_a_few_ulp)
         float in[2] = {(float)v, 1.0f}, out;
         kernels_by_index(0)->swiglu(1, 1, in, &out);
         double want = in[0] / (1.0 + exp(-(double)in[0]));
-        cr_assert(fabs(out - want) <= 6e-7 * fabs(want), "silu(%g) is %.9g, "
-                  "not %.9g", v, out, want);
+        cr_assert(fabs(out - want) <= 6e-7 * fabs(want),
+                  "silu(%g) is %.9g, "
+                  "not %.9g",
+                  v, out, want);
     }
 }
 
 Test(kernels, extremes_stay_finite)
 {
-    float in[4] = {-1e30f, 1e30f, 1.0f, 1.0f}, out[2], p[3] = {1e30f, -1e30f, 0};
+    float in[4] = {-1e30f, 1e30f, 1.0f, 1.0f}, out[2],
+          p[3] = {1e30f, -1e30f, 0};
     kernels()->swiglu(1, 2, in, out);
     cr_assert(out[0] == 0.0f || fabsf(out[0]) < 1e-6f, "%g", out[0]);
     cr_assert_eq(out[1], 1e30f);

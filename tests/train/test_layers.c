@@ -27,7 +27,8 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 4, 6, 1}, {3, 16, 8, 1}, {6, 17, 33, 2}, {32, 24, 16, 4}, {70, 8, 40, 1},
+    {1, 4, 6, 1},    {3, 16, 8, 1},  {6, 17, 33, 2},
+    {32, 24, 16, 4}, {70, 8, 40, 1},
 };
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
@@ -217,7 +218,9 @@ struct attention_shape {
 };
 
 static struct attention_shape attention_shapes[] = {
-    {1, 1, 4, 1, {0}}, {2, 5, 8, 2, {0}}, {1, 67, 12, 3, {0}},
+    {1, 1, 4, 1, {0}},
+    {2, 5, 8, 2, {0}},
+    {1, 67, 12, 3, {0}},
     {1, 130, 8, 1, {0}},
 };
 
@@ -284,8 +287,9 @@ Test(layers, attention_by_definition)
                 for (size_t u = 0; u < W; u++) {
                     double want = 0;
                     for (size_t j = 0; j <= i; j++)
-                        want += score[j] / sum *
-                                x[(b * s.T + j) * 3 * s.D + 2 * s.D + h * W + u];
+                        want +=
+                            score[j] / sum *
+                            x[(b * s.T + j) * 3 * s.D + 2 * s.D + h * W + u];
                     double got = y[(b * s.T + i) * s.D + h * W + u];
                     cr_assert_float_eq(got, want, 1e-4);
                 }

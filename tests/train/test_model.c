@@ -104,18 +104,19 @@ static void tear_down(struct fixture *f)
 static void forward(struct fixture *f)
 {
     cr_assert_eq(model_forward(&f->model, f->s->B, f->s->c.seq, f->bytes,
-                               f->targets, f->stats), 0);
+                               f->targets, f->stats),
+                 0);
 }
 
 static void backward(struct fixture *f)
 {
     size_t R = f->s->B * f->s->c.seq;
 
-    memset(f->dw, 0,
-           f->model.dense_grad.shares * f->dense * sizeof(float));
+    memset(f->dw, 0, f->model.dense_grad.shares * f->dense * sizeof(float));
     memset(f->de, 0, f->experts * sizeof(float));
     cr_assert_eq(model_backward(&f->model, f->s->B, f->s->c.seq, f->bytes,
-                                f->targets, f->load, 1.0f / (float)R), 0);
+                                f->targets, f->load, 1.0f / (float)R),
+                 0);
 }
 
 // Loss with its auxiliary terms, where the loads are constants.
@@ -129,8 +130,8 @@ static double loss(void *context)
     forward(f);
     for (size_t l = 0; l < c->layers; l++) // as long as the choice stands
         cr_assert_eq(memcmp(f->model.act[l].choice, f->choice + l * R * K,
-                            R * K * sizeof(int32_t)), 0,
-                     "the step changes the choice: take other data");
+                            R * K * sizeof(int32_t)),
+                     0, "the step changes the choice: take other data");
     for (size_t b = 0; b < f->s->B; b++) {
         double *s = f->stats + b * stats_size(c);
         sum += s[0];
@@ -138,8 +139,8 @@ static double loss(void *context)
             double *a = stats_layer(c, s, l);
             sum += (double)c->zloss * a[0];
             for (size_t e = 0; e < E; e++)
-                sum += (double)c->balance * (double)E *
-                       f->load[l * E + e] * a[1 + e];
+                sum += (double)c->balance * (double)E * f->load[l * E + e] *
+                       a[1 + e];
         }
     }
     return sum / (double)R;
@@ -158,8 +159,8 @@ static void remember(struct fixture *f)
         for (size_t e = 0; e < E; e++) {
             double count = 0;
             for (size_t b = 0; b < f->s->B; b++)
-                count += stats_layer(c, f->stats + b * stats_size(c),
-                                     l)[1 + E + e];
+                count +=
+                    stats_layer(c, f->stats + b * stats_size(c), l)[1 + E + e];
             for (size_t g = 0; g < G; g++)
                 f->load[(g * c->layers + l) * E + e] =
                     (float)(count / (double)n);
@@ -233,7 +234,8 @@ Test(model, a_sequence_does_not_depend_on_the_others)
     memcpy(all, f.stats, s->B * size * sizeof(*all));
     for (size_t b = 0; b < s->B; b++) {
         cr_assert_eq(model_forward(&f.model, 1, T, f.bytes + b * T,
-                                   f.targets + b * T, f.stats), 0);
+                                   f.targets + b * T, f.stats),
+                     0);
         cr_assert_eq(memcmp(f.stats, all + b * size, size * sizeof(*all)), 0,
                      "sequence %zu", b);
     }

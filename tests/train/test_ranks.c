@@ -5,12 +5,12 @@
 
 #include <criterion/criterion.h>
 
-#define CASE(name, ...)                                                        \
-    Test(train_ranks, name, .timeout = 240)                                    \
-    {                                                                          \
-        static const int ranks[] = {__VA_ARGS__};                              \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)          \
-            harness_case("rank_train", #name, ranks[i]);                       \
+#define CASE(name, ...)                                               \
+    Test(train_ranks, name, .timeout = 240)                           \
+    {                                                                 \
+        static const int ranks[] = {__VA_ARGS__};                     \
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
+            harness_case("rank_train", #name, ranks[i]);              \
     }
 
 CASE(f32_as_one, 1, 2, 3, 4, 8)

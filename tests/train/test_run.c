@@ -117,8 +117,10 @@ static void same_losses(const char *a, const char *b, size_t steps)
     cr_assert_eq(n, steps, "%zu steps in %s", n, a);
     cr_assert_eq(losses(b, lb, vb, MOST), n);
     for (size_t i = 0; i < n; i++)
-        cr_assert(la[i] == lb[i] && va[i] == vb[i], "step %zu: %.17g in %s, "
-                  "%.17g in %s", i + 1, la[i], a, lb[i], b);
+        cr_assert(la[i] == lb[i] && va[i] == vb[i],
+                  "step %zu: %.17g in %s, "
+                  "%.17g in %s",
+                  i + 1, la[i], a, lb[i], b);
     cr_assert_neq(va[n - 1], 0, "no validation at the end");
     cr_assert_lt(la[n - 1], la[0], "nothing was learnt");
 }
@@ -162,8 +164,8 @@ Test(train_run, killed_rank_is_named_and_the_run_resumes)
     char option[160];
 
     snprintf(option, sizeof(option), "--checkpoint=%s", folder_);
-    struct harness_job j = JOB(4, LONG, option, "--checkpoint-every=5",
-                               "--log", log);
+    struct harness_job j =
+        JOB(4, LONG, option, "--checkpoint-every=5", "--log", log);
     char written[160];
     snprintf(written, sizeof(written), "checkpoint of step 10 in %s", folder_);
     struct harness *h = harness_start(&j);
@@ -197,7 +199,8 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     struct harness *h = harness_start(&j);
     // Said right before the first step.
     char first[160];
-    snprintf(first, sizeof(first), "batch       8 sequences of 32 bytes on 4 "
+    snprintf(first, sizeof(first),
+             "batch       8 sequences of 32 bytes on 4 "
              "ranks");
     cr_assert(harness_await(h, 0, first), "%s", harness_story(h));
     harness_signal(h, 3, SIGTERM);
@@ -228,8 +231,8 @@ static char *read_all(const char *path)
 Test(train_run, report_and_sample)
 {
     char *page = in_folder("report.html");
-    struct harness_job j = JOB(2, "--steps=12", "--report", page,
-                               "--prompt=<b>&");
+    struct harness_job j =
+        JOB(2, "--steps=12", "--report", page, "--prompt=<b>&");
     struct harness *h = harness_start(&j);
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
@@ -245,7 +248,8 @@ Test(train_run, report_and_sample)
     cr_assert(contains(html, "&lt;b&gt;&amp;"));
     cr_assert(!contains(html, "<b>"));
     cr_assert(!contains(html, "http://") && !contains(html, "https://") &&
-              !contains(html, "src="), "it needs something from elsewhere");
+                  !contains(html, "src="),
+              "it needs something from elsewhere");
     cr_assert(!contains(html, "nan") && !contains(html, "inf\""));
     size_t plots = 0;
     for (char *at = html; (at = strstr(at, "<svg")); at++)

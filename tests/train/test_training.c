@@ -18,8 +18,14 @@
 // -- optimizer ----------------------------------------------------------------
 
 static const struct optimizer_config config = {
-    .lr = 0.01f, .lr_end = 0.1f, .warmup = 10, .beta1 = 0.9f, .beta2 = 0.95f,
-    .eps = 1e-8f, .decay = 0.1f, .clip = 2.0f,
+    .lr = 0.01f,
+    .lr_end = 0.1f,
+    .warmup = 10,
+    .beta1 = 0.9f,
+    .beta2 = 0.95f,
+    .eps = 1e-8f,
+    .decay = 0.1f,
+    .clip = 2.0f,
 };
 
 Test(optimizer, rate_rises_and_falls)
@@ -111,10 +117,12 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
     layout_init_dense(&a, 5, wa);
     layout_init_dense(&b, 5, wb);
     cr_assert_eq(memcmp(wa + a.layer[0].qkv, wb + b.layer[0].qkv,
-                        8 * 24 * sizeof(float)), 0);
+                        8 * 24 * sizeof(float)),
+                 0);
     layout_init_dense(&b, 6, wb);
     cr_assert_neq(memcmp(wa + a.layer[0].qkv, wb + b.layer[0].qkv,
-                         8 * 24 * sizeof(float)), 0);
+                         8 * 24 * sizeof(float)),
+                  0);
     double sum = 0, squares = 0;
     for (size_t i = 0; i < 256 * 8; i++) {
         sum += wa[a.embed + i];
