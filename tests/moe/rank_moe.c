@@ -1,0 +1,1398 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Exchanges on real ranks, held against the reference bit by bit. Cases that
+ * are named sNN_ are the points of the list of what dispatch and combine must
+ * get right (tests/moe/README.md).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+#include "reference.h"
+
+/* -- one exchange, all of it ------------------------------------------------- */
+
+enum memory { WINDOW, HEAP };
+
+struct run {
+    const struct rank *self;
+    const struct world *world;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    enum memory memory;
+    size_t bytes; /* of a row */
+    /* HEAP: ours, with a guard row behind each; else the plan's. */
+    unsigned char *buffer[4];
+    unsigned char *x, *y, *bias; /* (tokens, hidden) */
+    float *dweight;              /* (tokens, topk) */
+};
+
+#define POISON 0xff /* a NaN in each type */
+
+static void *filled(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+
+    if (!memory)
+        abort();
+    memset(memory, POISON, bytes + 1);
+    return memory;
+}
+
+static void fill_tokens(const struct run *run, void *to, int kind)
+{
+    const struct world *w = run->world;
+
+    for (size_t t = 0; t < run->rows.tokens; t++)
+        for (size_t i = 0; i < w->config.hidden; i++)
+            element_set(w->config.dtype, (char *)to + t * run->bytes, i,
+                        world_value(w, kind, run->self->rank, t, i));
+}
+
+/* What experts would have made; padding stays poisoned: nobody may read it. */
+static void fill_rows(const struct run *run, void *to, int kind)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+
+    memset(to, POISON, run->rows.total * run->bytes);
+    for (size_t r = 0; r < want->total; r++)
+        for (size_t i = 0; i < w->config.hidden && want->origin[r].source >= 0;
+             i++)
+            element_set(w->config.dtype, (char *)to + r * run->bytes, i,
+                        world_value(w, kind, run->self->rank, r, i));
+}
+
+static int check_sizes(const struct run *run)
+{
+    const struct world *w = run->world;
+    const struct shunt_moe_rows *in = &run->rows;
+    int rank = run->self->rank;
+    const struct rows *want = &w->rows[rank];
+    size_t k = (size_t)w->config.topk, kept = 0, given = 0;
+
+    CHECK(in->local_experts == want->local, "%d experts here, expected %d",
+          in->local_experts, want->local);
+    CHECK(in->total == want->total, "%zu rows, expected %zu", in->total,
+          want->total);
+    CHECK(in->tokens == w->tokens[rank], "%zu tokens", in->tokens);
+    for (int e = 0; e < want->local; e++) {
+        CHECK(in->expert[e] == want->expert[e], "expert %d is %d", e,
+              in->expert[e]);
+        CHECK(in->count[e] == want->count[e], "expert %d: %zu rows, not %zu",
+              want->expert[e], in->count[e], want->count[e]);
+        CHECK(in->offset[e] == want->offset[e], "expert %d begins at %zu",
+              want->expert[e], in->offset[e]);
+    }
+    CHECK(in->offset[want->local] == want->total, "the end is %zu",
+          in->offset[want->local]);
+    for (int s = 0; s < w->nranks; s++) {
+        size_t tokens = 0;
+
+        for (int e = 0; e < want->local; e++) {
+            size_t n = 0;
+
+            for (size_t r = 0; r < want->total; r++)
+                n += want->origin[r].source == s &&
+                     want->origin[r].expert == want->expert[e];
+            CHECK(in->source_count[s * want->local + e] == n,
+                  "%zu rows of rank %d, expected %zu",
+                  in->source_count[s * want->local + e], s, n);
+        }
+        for (size_t t = 0; t < w->tokens[s]; t++) {
+            bool here = false;
+
+            for (size_t j = 0; j < k; j++) {
+                int e = w->kept[s][t * k + j];
+
+                here = here || (e >= 0 && world_target(w, s, e) == rank);
+            }
+            tokens += here;
+        }
+        CHECK(in->source_tokens[s] == tokens, "%zu tokens of rank %d, not %zu",
+              in->source_tokens[s], s, tokens);
+    }
+    for (size_t i = 0; i < w->tokens[rank] * k; i++) {
+        given += w->expert[rank][i] >= 0;
+        kept += w->kept[rank][i] >= 0;
+    }
+    CHECK(in->kept == kept, "%zu kept, expected %zu", in->kept, kept);
+    CHECK(in->dropped == given - kept, "%zu dropped", in->dropped);
+    return 0;
+}
+
+static int begin(struct run *run, const struct rank *self,
+                 struct shunt_moe *moe, const struct world *w,
+                 enum memory memory)
+{
+    size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
+    int32_t *expert = filled(tokens * 4);
+    float *weight = filled(tokens * 4);
+
+    memset(run, 0, sizeof(*run));
+    run->self = self;
+    run->world = w;
+    run->moe = moe;
+    run->memory = memory;
+    run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
+    memcpy(expert, w->expert[self->rank], tokens * 4);
+    memcpy(weight, w->weight[self->rank], tokens * 4);
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert, weight,
+                                               w->tokens[self->rank],
+                                               &run->plan));
+    /* The routing lives in the plan (s06): */
+    memset(expert, POISON, tokens * 4);
+    memset(weight, POISON, tokens * 4);
+    free(expert);
+    free(weight);
+    run->rows = shunt_moe_plan_rows(run->plan);
+    CHECK_RUN(check_sizes(run));
+    for (int b = 0; b < 4; b++) {
+        run->buffer[b] =
+            memory == HEAP
+                ? filled((run->rows.total + 1) * run->bytes)
+                : shunt_moe_buffer(run->plan, (enum shunt_moe_buffer)b);
+        CHECK(memory == HEAP || run->buffer[b] || !run->rows.total,
+              "no buffer %d", b);
+        if (memory == WINDOW && run->rows.total)
+            memset(run->buffer[b], POISON, run->rows.total * run->bytes);
+    }
+    run->x = filled(run->rows.tokens * run->bytes);
+    run->y = filled(run->rows.tokens * run->bytes);
+    run->bias = filled(run->rows.tokens * run->bytes);
+    run->dweight = filled(tokens * sizeof(float));
+    return 0;
+}
+
+static int end(struct run *run)
+{
+    for (int b = 0; b < 4 && run->memory == HEAP; b++) {
+        unsigned char *guard =
+            run->buffer[b] + run->rows.total * run->bytes;
+
+        for (size_t i = 0; i < run->bytes; i++)
+            CHECK(guard[i] == POISON, "buffer %d: written past its end", b);
+        free(run->buffer[b]);
+    }
+    free(run->x);
+    free(run->y);
+    free(run->bias);
+    free(run->dweight);
+    shunt_moe_plan_destroy(run->plan);
+    return 0;
+}
+
+/* Equal bits; a NaN is equal to a NaN. */
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
+}
+
+static int check_rows(const struct run *run)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+
+    for (size_t r = 0; r < want->total; r++) {
+        const struct origin *o = &want->origin[r];
+
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got = element_get(w->config.dtype,
+                                    run->buffer[0] + r * run->bytes, i);
+            float expected = o->source < 0 ? 0
+                                           : world_dispatched(w, o->source,
+                                                              o->token, i);
+
+            CHECK(same(got, expected),
+                  "row %zu (token %zu of rank %d), element %zu: %.9g, "
+                  "expected %.9g",
+                  r, o->token, o->source, i, (double)got, (double)expected);
+        }
+    }
+    return 0;
+}
+
+static int check_tokens(const struct run *run, int kind, bool weighted,
+                        bool bias)
+{
+    const struct world *w = run->world;
+
+    for (size_t t = 0; t < run->rows.tokens; t++)
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got =
+                element_get(w->config.dtype, run->y + t * run->bytes, i);
+            float want = world_combined(w, run->self->rank, t, i, kind,
+                                        weighted, bias);
+
+            CHECK(same(got, want),
+                  "token %zu, element %zu: %.9g, expected %.9g", t, i,
+                  (double)got, (double)want);
+        }
+    return 0;
+}
+
+static int check_gradients(const struct run *run, bool dweight)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+    size_t k = (size_t)w->config.topk;
+    bool weighted = w->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+
+    for (size_t r = 0; r < want->total; r++) {
+        const struct origin *o = &want->origin[r];
+
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got = element_get(w->config.dtype,
+                                    run->buffer[2] + r * run->bytes, i);
+            float expected = 0;
+
+            if (o->source >= 0) {
+                expected = world_value(w, KIND_DY, o->source, o->token, i);
+                if (weighted)
+                    expected *= w->weight[o->source]
+                                         [o->token * k + (size_t)o->slot];
+                expected = round_to(w->config.dtype, expected);
+            }
+            CHECK(same(got, expected),
+                  "dout row %zu, element %zu: %.9g, expected %.9g", r, i,
+                  (double)got, (double)expected);
+        }
+    }
+    for (size_t t = 0; t < run->rows.tokens && dweight; t++)
+        for (size_t j = 0; j < k; j++) {
+            float expected = world_dweight(w, run->self->rank, t, (int)j);
+
+            CHECK(same(run->dweight[t * k + j], expected),
+                  "dweight of token %zu, slot %zu: %.9g, expected %.9g", t, j,
+                  (double)run->dweight[t * k + j], (double)expected);
+        }
+    return 0;
+}
+
+static int dispatch(struct run *run)
+{
+    fill_tokens(run, run->x, KIND_X);
+    CHECK_OK(run->self->comm, shunt_moe_dispatch(run->plan, run->x,
+                                                 run->buffer[0],
+                                                 run->rows.total));
+    return check_rows(run);
+}
+
+static int combine(struct run *run, bool bias)
+{
+    const struct world *w = run->world;
+
+    fill_rows(run, run->buffer[1], KIND_OUT);
+    fill_tokens(run, run->bias, KIND_BIAS);
+    memset(run->y, POISON, run->rows.tokens * run->bytes);
+    CHECK_OK(run->self->comm,
+             shunt_moe_combine(run->plan, run->buffer[1],
+                               bias ? run->bias : NULL, run->y));
+    return check_tokens(run, KIND_OUT,
+                        w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
+}
+
+static int backward(struct run *run, bool dweight)
+{
+    fill_rows(run, run->buffer[1], KIND_OUT);
+    fill_tokens(run, run->x, KIND_DY);
+    CHECK_OK(run->self->comm,
+             shunt_moe_combine_backward(run->plan, run->x,
+                                        dweight ? run->buffer[1] : NULL,
+                                        run->buffer[2], run->rows.total,
+                                        dweight ? run->dweight : NULL));
+    CHECK_RUN(check_gradients(run, dweight));
+    fill_rows(run, run->buffer[3], KIND_DROWS);
+    memset(run->y, POISON, run->rows.tokens * run->bytes);
+    CHECK_OK(run->self->comm, shunt_moe_dispatch_backward(
+                                  run->plan, run->buffer[3], run->y));
+    return check_tokens(run, KIND_DROWS, false, false);
+}
+
+static int everything(const struct rank *self, struct shunt_moe *moe,
+                      const struct world *w, enum memory memory)
+{
+    struct run run;
+
+    CHECK_RUN(begin(&run, self, moe, w, memory));
+    CHECK_RUN(dispatch(&run));
+    CHECK_RUN(combine(&run, false));
+    CHECK_RUN(backward(&run, true));
+    CHECK_RUN(combine(&run, true));
+    CHECK_RUN(backward(&run, false));
+    CHECK_RUN(dispatch(&run));
+    return end(&run);
+}
+
+static const int *nodes(const struct rank *self)
+{
+    static _Thread_local int node[64];
+
+    for (int r = 0; r < self->size; r++)
+        node[r] = shunt_comm_node(self->comm, r);
+    return node;
+}
+
+static struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
+                                         int experts, int topk)
+{
+    struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
+
+    c.hidden = hidden;
+    c.dtype = dtype;
+    c.experts = experts;
+    c.topk = topk;
+    c.max_tokens = 64;
+    c.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    return c;
+}
+
+/* A configuration, from several seeds, in both kinds of memory. */
+static int try(const struct rank *self, const struct shunt_moe_config *c,
+               enum values values, size_t min_tokens, size_t max_tokens,
+               int none)
+{
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, c, &moe));
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct world w;
+
+        world_init(&w, c, self->size, nodes(self), values, seed, min_tokens,
+                   max_tokens, none);
+        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        CHECK_RUN(everything(self, moe, &w, HEAP));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* -- against the reference ---------------------------------------------------- */
+
+static int integers_f32(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(33, SHUNT_F32, 8, 3);
+
+    return try(self, &c, INTEGERS, 0, 20, 10);
+}
+
+static int integers_bf16(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(64, SHUNT_BF16, 16, 4);
+
+    return try(self, &c, INTEGERS, 1, 20, 0);
+}
+
+static int reals_f32(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(70, SHUNT_F32, 8, 6);
+
+    return try(self, &c, REALS, 5, 20, 10);
+}
+
+static int reals_bf16(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(200, SHUNT_BF16, 16, 8);
+
+    return try(self, &c, REALS, 5, 20, 10);
+}
+
+static int plain_sum(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(40, SHUNT_BF16, 8, 4);
+
+    c.weights = SHUNT_MOE_PLAIN_SUM;
+    return try(self, &c, REALS, 5, 20, 10);
+}
+
+static int fp8_wire(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(300, SHUNT_BF16, 8, 2);
+
+    c.wire = SHUNT_MOE_WIRE_FP8;
+    CHECK_RUN(try(self, &c, REALS, 3, 9, 10));
+    c.dtype = SHUNT_F32;
+    return try(self, &c, REALS, 3, 9, 10);
+}
+
+static int capacity_by_position(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 4, 2);
+
+    c.capacity_factor = 0.8;
+    return try(self, &c, REALS, 0, 30, 10);
+}
+
+static int capacity_by_weight(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 4, 2);
+
+    c.capacity_factor = 0.6;
+    c.drop = SHUNT_MOE_DROP_WEIGHT;
+    CHECK_RUN(try(self, &c, REALS, 0, 30, 10));
+    return try(self, &c, INTEGERS, 0, 30, 10); /* many equal weights */
+}
+
+static int capacity_padded(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_BF16, 5, 2);
+
+    c.capacity_factor = 1.25;
+    c.pad_to_capacity = 1;
+    CHECK_RUN(try(self, &c, REALS, 0, 30, 10));
+    c.row_align = 16;
+    return try(self, &c, REALS, 0, 30, 10);
+}
+
+static int row_align(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_BF16, 6, 2);
+
+    c.row_align = 8;
+    return try(self, &c, REALS, 0, 30, 10);
+}
+
+static int tree_ranks(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 16, 8);
+
+    c.tree_ranks = 8;
+    if (8 % self->size)
+        c.tree_ranks = 2 * self->size;
+    return try(self, &c, REALS, 4, 20, 5);
+}
+
+static int replicas(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 6, 3);
+    struct shunt_moe_replica copies[64];
+    size_t n = 0;
+
+    for (int e = 0; e < 6; e += 2)
+        for (int r = 0; r < self->size; r++)
+            if (r != e * self->size / 6 && (r + e) % 3 != 1)
+                copies[n++] = (struct shunt_moe_replica){e, r};
+    c.replicas = copies;
+    c.nreplicas = n;
+    return try(self, &c, REALS, 0, 20, 5);
+}
+
+static int set_placement(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 7, 3);
+    struct shunt_moe *moe;
+    int32_t home[7];
+    struct world w;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int turn = 0; turn < 4; turn++) {
+        for (int e = 0; e < 7; e++)
+            home[e] = (int32_t)(mix(7, (uint64_t)turn, (uint64_t)e, 0) %
+                                (uint64_t)self->size);
+        CHECK_OK(self->comm, shunt_moe_set_placement(moe, home, NULL, 0));
+        c.placement = home;
+        world_init(&w, &c, self->size, nodes(self), REALS, 1, 0, 20, 5);
+        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* More than any cache, and many chunks of a push. */
+static int large(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(4096, SHUNT_BF16, 8, 4);
+    struct shunt_moe *moe;
+    struct world w;
+
+    c.max_tokens = 700;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, nodes(self), INTEGERS, 1, 500, 700, 0);
+    for (int memory = WINDOW; memory <= HEAP; memory++) {
+        struct run run;
+
+        CHECK_RUN(begin(&run, self, moe, &w, (enum memory)memory));
+        CHECK_RUN(dispatch(&run));
+        CHECK_RUN(combine(&run, false));
+        CHECK_RUN(end(&run));
+    }
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Rows that are not a multiple of anything. */
+static int odd_rows(const struct rank *self)
+{
+    static const size_t hidden[] = {1, 2, 3, 7, 15, 17, 31, 63, 65, 127, 129};
+
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
+        struct shunt_moe_config c =
+            config_of(hidden[i], i % 2 ? SHUNT_F32 : SHUNT_BF16, 5, 3);
+
+        c.wire = i % 3 ? SHUNT_MOE_WIRE_PAYLOAD : SHUNT_MOE_WIRE_FP8;
+        CHECK_RUN(try(self, &c, REALS, 1, 6, 10));
+    }
+    return 0;
+}
+
+/* The example of the definitions: 4 ranks, 2 nodes. */
+static int worked_example(const struct rank *self)
+{
+    static const size_t tokens[4] = {2, 1, 0, 1};
+    static const size_t first_token[4] = {0, 2, 3, 3};
+    static const int32_t expert[4][3] = {
+        {1, 4, 6}, {4, 5, 7}, {0, 2, 3}, {2, 5, 6}};
+    static const float weight[4][3] = {
+        {.5f, .3f, .2f}, {.4f, .4f, .2f}, {.6f, .3f, .1f}, {.2f, .3f, .5f}};
+    /* Tokens in the rows of each rank, and where its experts begin. */
+    static const int rows_of[4][4] = {{2, 0}, {2, 3, 2}, {0, 1, 1, 3}, {0, 3, 1}};
+    static const size_t offset[4][3] = {
+        {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
+    static const float result[4] = {3.9f, 12.0f, 5.7f, 23.6f};
+    struct shunt_moe_config c = config_of(1, SHUNT_F32, 8, 3);
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
+    size_t mine = first_token[self->rank], n = tokens[self->rank];
+    float x[2], y[2] = {-1, -1}, rows[8];
+    int r = self->rank;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, expert[mine % 4], weight[mine % 4], n,
+                                   &plan));
+    in = shunt_moe_plan_rows(plan);
+    for (int e = 0; e < 3; e++)
+        CHECK(in.offset[e] == offset[r][e], "offset[%d] is %zu", e,
+              in.offset[e]);
+    for (size_t t = 0; t < n; t++)
+        x[t] = (float)(mine + t) + 1;
+    CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, 8));
+    for (size_t i = 0; i < in.total; i++)
+        CHECK(rows[i] == (float)rows_of[r][i] + 1, "row %zu is token %g", i,
+              (double)rows[i] - 1);
+    for (int e = 0; e < 2; e++)
+        for (size_t i = in.offset[e]; i < in.offset[e + 1]; i++)
+            rows[i] *= (float)in.expert[e] + 1;
+    CHECK_OK(self->comm, shunt_moe_combine(plan, rows, NULL, y));
+    for (size_t t = 0; t < n; t++)
+        CHECK(fabsf(y[t] - result[mine + t]) < 1e-5f, "token %zu: %g, not %g",
+              mine + t, (double)y[t], (double)result[mine + t]);
+    shunt_moe_plan_destroy(plan);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* -- the list ------------------------------------------------------------------ */
+
+/* Plan this rank's part of `w` with one id changed; -1: nothing. */
+static enum shunt_status plan_with(const struct rank *self,
+                                   struct shunt_moe *moe,
+                                   const struct world *w, size_t at,
+                                   int32_t id, size_t tokens,
+                                   struct shunt_moe_plan **plan)
+{
+    int32_t expert[256];
+
+    memcpy(expert, w->expert[self->rank],
+           w->tokens[self->rank] * (size_t)w->config.topk * 4);
+    if (at != SIZE_MAX)
+        expert[at] = id;
+    return shunt_moe_plan_create(moe, expert, w->weight[self->rank], tokens,
+                                 plan);
+}
+
+static int s01_none(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(9, SHUNT_F32, 4, 3);
+
+    CHECK_RUN(try(self, &c, REALS, 1, 12, 60));
+    return try(self, &c, REALS, 1, 12, 100); /* nobody has any */
+}
+
+static int s01_bad_id(const struct rank *self)
+{
+    static const int32_t bad[] = {-2, 6, INT32_MAX, INT32_MIN};
+    struct shunt_moe_config c = config_of(9, SHUNT_F32, 6, 2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct world w;
+    char want[64];
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, nodes(self), REALS, 1, 5, 5, 0);
+    for (int b = 0; b < 4; b++) {
+        int sinner = b % self->size;
+        enum shunt_status st =
+            plan_with(self, moe, &w, self->rank == sinner ? 7 : SIZE_MAX,
+                      bad[b], 5, &plan);
+        const char *why = shunt_last_error(self->comm);
+
+        CHECK(!plan, "a plan all the same");
+        if (self->rank == sinner) {
+            CHECK(st == SHUNT_ERR_INVALID, "%s", rank_why(self->comm, st));
+            snprintf(want, sizeof(want), "token 3, slot 1 is %d", bad[b]);
+        } else {
+            CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
+            snprintf(want, sizeof(want), "rank %d's", sinner);
+        }
+        CHECK(strstr(why, want), "\"%s\" does not say \"%s\"", why, want);
+    }
+    /* And all goes on. */
+    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s02_same_expert_twice(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(50, SHUNT_F32, 3, 6);
+
+    /* Six slots on three experts: every token repeats itself. */
+    return try(self, &c, REALS, 1, 12, 0);
+}
+
+static int s03_zero_tokens(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(12, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+    struct world w;
+
+    CHECK_RUN(try(self, &c, REALS, 0, 0, 0));
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int idle = 0; idle < self->size; idle++) {
+        world_init(&w, &c, self->size, nodes(self), REALS, 9, 3, 8, 0);
+        w.tokens[idle] = 0;
+        world_lay_out(&w);
+        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        world_finish(&w);
+    }
+    /* All to one expert: the other ranks receive nothing. */
+    world_init(&w, &c, self->size, nodes(self), REALS, 9, 3, 8, 0);
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < w.tokens[r] * 2; i++)
+            w.expert[r][i] = 3;
+    world_lay_out(&w);
+    CHECK_RUN(everything(self, moe, &w, HEAP));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Ever more rows than the buffers were made for. */
+static int s04_buffers_grow(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(12, SHUNT_BF16, 8, 2);
+    struct shunt_moe *moe;
+    struct world w;
+
+    c.max_tokens = 48;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (size_t n = 3; n <= 48; n *= 2)
+        for (int hot = 0; hot < 2; hot++) {
+            world_init(&w, &c, self->size, nodes(self), REALS, n, n, n, 0);
+            for (int r = 0; r < self->size && hot; r++)
+                for (size_t i = 0; i < w.tokens[r] * 2; i++)
+                    w.expert[r][i] = (int32_t)(n % 8);
+            world_lay_out(&w);
+            CHECK_RUN(everything(self, moe, &w, WINDOW));
+            world_finish(&w);
+        }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s05_fewer_after_more(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(24, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+
+    c.row_align = 4;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (size_t n = 40; n > 0; n /= 3) {
+        struct world w;
+
+        world_init(&w, &c, self->size, nodes(self), REALS, n, 0, n, 20);
+        /* Twice: the second time in what the first one left behind. */
+        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        CHECK_RUN(everything(self, moe, &w, HEAP));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s07_no_default_weights(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(24, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe = (struct shunt_moe *)&c;
+
+    c.weights = (enum shunt_moe_weights)0;
+    CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, &moe),
+                 SHUNT_ERR_INVALID);
+    CHECK(!moe, "an exchange all the same");
+    CHECK(strstr(shunt_last_error(self->comm), "weights"), "%s",
+          shunt_last_error(self->comm));
+    return 0;
+}
+
+static int s07_no_weights_are_ones(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(24, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct run run = {.self = self};
+    struct world w;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < w.tokens[r] * 2; i++)
+            w.weight[r][i] = 1;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, w.expert[self->rank], NULL,
+                                   w.tokens[self->rank], &plan));
+    run.world = &w;
+    run.plan = plan;
+    run.rows = shunt_moe_plan_rows(plan);
+    run.bytes = 24 * 4;
+    run.buffer[1] = filled(run.rows.total * run.bytes);
+    run.y = filled(run.rows.tokens * run.bytes);
+    run.bias = filled(run.rows.tokens * run.bytes);
+    CHECK_RUN(combine(&run, false));
+    free(run.buffer[1]);
+    free(run.y);
+    free(run.bias);
+    shunt_moe_plan_destroy(plan);
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* The same routing twice gives the same bits, cached or fresh. */
+static int s10_repeats(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(100, SHUNT_BF16, 8, 4);
+    struct shunt_moe_plan *a, *b;
+    struct shunt_moe *moe;
+    struct shunt_moe_rows in;
+    struct world w;
+    unsigned char *x, *rows[3], *y[3];
+    struct run run = {.self = self, .world = &w, .bytes = 200};
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 20, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm,
+             plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &a));
+    CHECK_OK(self->comm,
+             plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &b));
+    in = run.rows = shunt_moe_plan_rows(a);
+    x = filled(in.tokens * 200);
+    fill_tokens(&run, x, KIND_X);
+    for (int i = 0; i < 3; i++) {
+        rows[i] = filled(in.total * 200);
+        y[i] = filled(in.tokens * 200);
+        CHECK_OK(self->comm,
+                 shunt_moe_dispatch(i == 2 ? b : a, x, rows[i], in.total));
+        CHECK_OK(self->comm,
+                 shunt_moe_combine(i == 2 ? b : a, rows[i], NULL, y[i]));
+    }
+    for (int i = 1; i < 3; i++) {
+        CHECK(!memcmp(rows[0], rows[i], in.total * 200), "rows %d differ", i);
+        CHECK(!memcmp(y[0], y[i], in.tokens * 200), "results %d differ", i);
+    }
+    for (int i = 0; i < 3; i++) {
+        free(rows[i]);
+        free(y[i]);
+    }
+    free(x);
+    shunt_moe_plan_destroy(a);
+    shunt_moe_plan_destroy(b);
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* dispatch, dispatch, combine, combine, all under way at once. */
+static int s11_two_plans(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(60, SHUNT_BF16, 8, 2);
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int turn = 0; turn < 3; turn++) {
+        struct shunt_request *q[4];
+        struct world w[2];
+        struct run run[2];
+
+        for (int i = 0; i < 2; i++) {
+            world_init(&w[i], &c, self->size, nodes(self), REALS,
+                       (uint64_t)(10 * turn + i), 0, 20, 10);
+            CHECK_RUN(begin(&run[i], self, moe, &w[i],
+                            turn == 1 ? HEAP : WINDOW));
+            fill_tokens(&run[i], run[i].x, KIND_X);
+            fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
+        }
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(self->comm, shunt_moe_dispatch_start(
+                                     run[i].plan, run[i].x, run[i].buffer[0],
+                                     run[i].rows.total, &q[i]));
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(self->comm,
+                     shunt_moe_combine_start(run[i].plan, run[i].buffer[1],
+                                             NULL, run[i].y, &q[2 + i]));
+        CHECK_OK(self->comm, shunt_wait_all(q, 4));
+        for (int i = 0; i < 2; i++) {
+            CHECK_RUN(check_rows(&run[i]));
+            CHECK_RUN(check_tokens(&run[i], KIND_OUT, true, false));
+            CHECK_RUN(end(&run[i]));
+            world_finish(&w[i]);
+        }
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s11_too_many_plans(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan[4];
+    struct shunt_moe *moe;
+    struct world w;
+
+    c.plans_in_flight = 3;
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int i = 0; i < 4; i++)
+        CHECK_STATUS(self->comm,
+                     plan_with(self, moe, &w, SIZE_MAX, 0,
+                               w.tokens[self->rank], &plan[i]),
+                     i < 3 ? SHUNT_OK : SHUNT_ERR_BUSY);
+    CHECK(strstr(shunt_last_error(self->comm), "plans_in_flight"), "%s",
+          shunt_last_error(self->comm));
+    shunt_moe_plan_destroy(plan[1]);
+    CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
+                                   w.tokens[self->rank], &plan[1]));
+    for (int i = 0; i < 3; i++)
+        shunt_moe_plan_destroy(plan[i]);
+    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s11_use_after_destroy(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *stale[64];
+    struct shunt_moe *moe;
+    struct world w;
+    float x[128], rows[1024];
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int i = 0; i < 64; i++) {
+        CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
+                                       w.tokens[self->rank], &stale[i]));
+        shunt_moe_plan_destroy(stale[i]);
+        shunt_moe_plan_destroy(stale[i]); /* harmless */
+    }
+    memset(x, 0, sizeof(x));
+    for (int i = 0; i < 64; i += 9) {
+        CHECK_STATUS(self->comm, shunt_moe_dispatch(stale[i], x, rows, 170),
+                     SHUNT_ERR_INVALID);
+        CHECK(strstr(shunt_last_error(self->comm), "destroyed"), "%s",
+              shunt_last_error(self->comm));
+        CHECK_STATUS(self->comm, shunt_moe_combine(stale[i], rows, NULL, x),
+                     SHUNT_ERR_INVALID);
+        CHECK(shunt_moe_plan_rows(stale[i]).total == 0, "sizes");
+        CHECK(shunt_moe_plan_rows(stale[i]).offset == NULL, "offsets");
+        CHECK(shunt_moe_buffer(stale[i], SHUNT_MOE_ROWS) == NULL, "buffer");
+    }
+    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Only rank 0's plan is stale: the others learn who. */
+static int s11_stale_on_one_rank(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct world w;
+    float x[64] = {0}, rows[1024];
+    enum shunt_status st;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
+                                   w.tokens[self->rank], &plan));
+    if (self->rank == 0)
+        shunt_moe_plan_destroy(plan);
+    st = shunt_moe_dispatch(plan, x, rows, 170);
+    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID), "%s",
+          rank_why(self->comm, st));
+    CHECK(!self->rank || strstr(shunt_last_error(self->comm), "rank 0"), "%s",
+          shunt_last_error(self->comm));
+    if (self->rank)
+        shunt_moe_plan_destroy(plan);
+    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* A plan that is destroyed while its requests run: they end well. */
+static int s11_plan_outlives_calls(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(60, SHUNT_BF16, 8, 2);
+    struct shunt_moe *moe;
+    struct shunt_request *q;
+    struct world w;
+    struct run run;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, nodes(self), REALS, 5, 0, 20, 10);
+    CHECK_RUN(begin(&run, self, moe, &w, HEAP));
+    fill_tokens(&run, run.x, KIND_X);
+    CHECK_OK(self->comm,
+             shunt_moe_dispatch_start(run.plan, run.x, run.buffer[0],
+                                      run.rows.total, &q));
+    shunt_moe_plan_destroy(run.plan);
+    shunt_moe_destroy(moe);
+    CHECK_OK(self->comm, shunt_wait(&q));
+    CHECK_RUN(check_rows(&run));
+    run.plan = NULL;
+    CHECK_RUN(end(&run));
+    world_finish(&w);
+    return 0;
+}
+
+/* Too small a buffer on rank 0: its size is told, and the call completed. */
+static int s12_overflow(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(30, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+    char want[32];
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, nodes(self), REALS, 5, 9, 20, 0);
+    CHECK_RUN(begin(&run, self, moe, &w, HEAP));
+    if (self->rank == 0) {
+        fill_tokens(&run, run.x, KIND_X);
+        snprintf(want, sizeof(want), " %zu ", run.rows.total);
+        CHECK_STATUS(self->comm,
+                     shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                        run.rows.total - 1),
+                     SHUNT_ERR_OVERFLOW);
+        CHECK(strstr(shunt_last_error(self->comm), want), "\"%s\" lacks%s",
+              shunt_last_error(self->comm), want);
+        for (size_t i = 0; i < run.rows.total * run.bytes; i++)
+            CHECK(run.buffer[0][i] == POISON, "written all the same");
+        CHECK_STATUS(self->comm,
+                     shunt_moe_combine_backward(run.plan, run.x, NULL,
+                                                run.buffer[2], 0, NULL),
+                     SHUNT_ERR_OVERFLOW);
+    }
+    CHECK_RUN(dispatch(&run));
+    CHECK_RUN(backward(&run, true));
+    CHECK_RUN(end(&run));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Many steps without any barrier, in the same buffers, at unequal speeds. */
+static int s13_buffers_again(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(64, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+
+    c.plans_in_flight = 2;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (uint64_t step = 0; step < 40; step++) {
+        struct world w;
+        struct run run;
+
+        world_init(&w, &c, self->size, nodes(self), REALS, step, 0, 12, 10);
+        CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
+        /* Another rank is slow each time. */
+        if ((int)(step % (uint64_t)self->size) == self->rank)
+            for (volatile int spin = 0; spin < 300000;)
+                spin = spin + 1;
+        CHECK_RUN(dispatch(&run));
+        CHECK_RUN(combine(&run, true));
+        CHECK_RUN(dispatch(&run));
+        CHECK_RUN(backward(&run, true));
+        CHECK_RUN(end(&run));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* One rank does not come: the others learn who is missing. */
+static int s15_timeout_names(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct world w;
+    float x[64] = {0}, rows[1024];
+    int last = self->size - 1;
+    enum shunt_status st;
+    char want[32];
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
+                                   w.tokens[self->rank], &plan));
+    if (self->rank == last) {
+        /* Until the others have given up. */
+        while (shunt_comm_async_status(self->comm) == SHUNT_OK) {
+            struct timespec nap = {0, 20000000};
+
+            nanosleep(&nap, NULL);
+        }
+    } else {
+        st = shunt_moe_dispatch(plan, x, rows, 170);
+        /* Who is told by another rank that has timed out says the same. */
+        CHECK(st == SHUNT_ERR_TIMEOUT, "%s", rank_why(self->comm, st));
+        snprintf(want, sizeof(want), "rank %d", last);
+        CHECK(strstr(shunt_last_error(self->comm), want), "%s",
+              shunt_last_error(self->comm));
+    }
+    shunt_moe_plan_destroy(plan);
+    shunt_moe_destroy(moe);
+    world_finish(&w);
+    return 0;
+}
+
+/* Destroying is local: nobody waits, whatever is under way. */
+static int s16_destroy_is_local(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct world w;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+        CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
+                                       w.tokens[self->rank], &plan));
+        if (i % self->size == self->rank) { /* nobody else comes here now */
+            shunt_moe_destroy(moe);
+            continue;
+        }
+        shunt_moe_plan_destroy(plan);
+        shunt_moe_destroy(moe);
+    }
+    shunt_moe_destroy(NULL);
+    shunt_moe_plan_destroy(NULL);
+    world_finish(&w);
+    return 0;
+}
+
+static int s17_uneven(const struct rank *self)
+{
+    static const int experts[] = {1, 3, 7, 13};
+
+    for (int i = 0; i < 4; i++) {
+        struct shunt_moe_config c = config_of(11, SHUNT_F32, experts[i], 2);
+        int32_t home[13];
+
+        CHECK_RUN(try(self, &c, REALS, 0, 12, 5));
+        for (int e = 0; e < experts[i]; e++)
+            home[e] = (int32_t)(mix(3, (uint64_t)i, (uint64_t)e, 0) %
+                                (uint64_t)self->size);
+        c.placement = home;
+        CHECK_RUN(try(self, &c, REALS, 0, 12, 5));
+    }
+    return 0;
+}
+
+static int s18_config_differs(const struct rank *self)
+{
+    static const char *const field[] = {"hidden",    "dtype",
+                                        "experts",   "topk",
+                                        "max_tokens", "weights",
+                                        "wire",      "placement",
+                                        "replicas",  "row_align",
+                                        "plans_in_flight", "capacity_factor",
+                                        "drop",      "pad_to_capacity",
+                                        "tree_ranks"};
+    int odd = self->size - 1;
+    int32_t home[8] = {0};
+    struct shunt_moe_replica copy = {7, self->size - 1};
+
+    for (int f = 0; f < 15; f++) {
+        struct shunt_moe_config c = config_of(30, SHUNT_F32, 8, 2);
+        struct shunt_moe *moe;
+        const char *why;
+        char want[32];
+
+        c.capacity_factor = 1;
+        if (f == 8)
+            c.placement = home;
+        if (self->rank == odd) {
+            c.hidden += f == 0;
+            c.dtype = f == 1 ? SHUNT_BF16 : SHUNT_F32;
+            c.experts += f == 2;
+            c.topk += f == 3;
+            c.max_tokens += f == 4;
+            c.weights = f == 5 ? SHUNT_MOE_PLAIN_SUM : c.weights;
+            c.wire = f == 6 ? SHUNT_MOE_WIRE_FP8 : c.wire;
+            c.placement = f == 7 ? home : c.placement;
+            if (f == 8) {
+                c.replicas = &copy;
+                c.nreplicas = 1;
+            }
+            c.row_align = f == 9 ? 8 : 0;
+            c.plans_in_flight = f == 10 ? 7 : 0;
+            c.capacity_factor += f == 11;
+            c.drop = f == 12 ? SHUNT_MOE_DROP_WEIGHT : c.drop;
+            c.pad_to_capacity = f == 13;
+            c.tree_ranks = f == 14 ? self->size : 0;
+        }
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, &moe),
+                     SHUNT_ERR_MISMATCH);
+        why = shunt_last_error(self->comm);
+        snprintf(want, sizeof(want), "rank %d", self->rank == odd ? 0 : odd);
+        CHECK(strstr(why, field[f]) && strstr(why, want),
+              "\"%s\" does not name %s and %s", why, field[f], want);
+    }
+    return 0;
+}
+
+static int s18_call_order(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe_plan *plan[2];
+    struct shunt_moe *moe[2];
+    struct world w;
+    struct run run;
+    enum shunt_status st;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[1]));
+    /* Plans of different exchanges. */
+    CHECK_STATUS(self->comm,
+                 plan_with(self, moe[self->rank == 0], &w, SIZE_MAX, 0,
+                           w.tokens[self->rank], &plan[0]),
+                 SHUNT_ERR_MISMATCH);
+    CHECK(strstr(shunt_last_error(self->comm), "exchange"), "%s",
+          shunt_last_error(self->comm));
+    /* dispatch here, combine there. */
+    st = shunt_moe_plan_create(moe[self->rank == 1], w.expert[self->rank],
+                               NULL, w.tokens[self->rank], &plan[0]);
+    CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
+    shunt_moe_destroy(moe[0]);
+    shunt_moe_destroy(moe[1]);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
+    CHECK_RUN(begin(&run, self, moe[0], &w, WINDOW));
+    fill_tokens(&run, run.x, KIND_X);
+    fill_rows(&run, run.buffer[1], KIND_OUT);
+    if (self->rank == 0)
+        st = shunt_moe_combine(run.plan, run.buffer[1], NULL, run.y);
+    else
+        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                run.rows.total);
+    CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
+    CHECK(strstr(shunt_last_error(self->comm), "moe_combine"), "%s",
+          shunt_last_error(self->comm));
+    CHECK_RUN(dispatch(&run));
+    CHECK_RUN(combine(&run, false));
+    CHECK_RUN(end(&run));
+    shunt_moe_destroy(moe[0]);
+    world_finish(&w);
+    return 0;
+}
+
+static int s18_dweight_differs(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+    enum shunt_status st;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 0);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
+    fill_tokens(&run, run.x, KIND_DY);
+    fill_rows(&run, run.buffer[1], KIND_OUT);
+    st = shunt_moe_combine_backward(run.plan, run.x, run.buffer[1],
+                                    run.buffer[2], run.rows.total,
+                                    self->rank ? run.dweight : NULL);
+    if (self->rank == 0)
+        CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
+    CHECK_RUN(backward(&run, true));
+    CHECK_RUN(end(&run));
+    shunt_moe_destroy(moe);
+    world_finish(&w);
+    return 0;
+}
+
+static int bad_arguments(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2), bad;
+    struct shunt_moe_plan *plan;
+    struct shunt_request *q;
+    struct shunt_moe *moe;
+    struct world w;
+    float x[128] = {0}, rows[1200];
+    size_t n;
+
+    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 0);
+    n = w.tokens[self->rank];
+    CHECK_STATUS(NULL, shunt_moe_create(NULL, &c, &moe), SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_create(self->comm, NULL, &moe),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, NULL),
+                 SHUNT_ERR_INVALID);
+#define REFUSED(field, value) \
+    do { \
+        bad = c; \
+        bad.field = (value); \
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &bad, &moe), \
+                     SHUNT_ERR_INVALID); \
+        CHECK(strstr(shunt_last_error(self->comm), #field), "%s", \
+              shunt_last_error(self->comm)); \
+    } while (0)
+    REFUSED(size, 0);
+    REFUSED(hidden, 0);
+    REFUSED(dtype, SHUNT_F64);
+    REFUSED(experts, 0);
+    REFUSED(experts, -1);
+    REFUSED(topk, 0);
+    REFUSED(max_tokens, SIZE_MAX / 2);
+    REFUSED(wire, (enum shunt_moe_wire)9);
+    REFUSED(drop, (enum shunt_moe_drop)9);
+    REFUSED(capacity_factor, -1);
+    REFUSED(capacity_factor, (double)NAN);
+    REFUSED(pad_to_capacity, 1);
+    REFUSED(plans_in_flight, 1);
+    REFUSED(tree_ranks, 2 * self->size + 1 - (self->size == 1) * 4);
+    REFUSED(nreplicas, 1);
+#undef REFUSED
+    {
+        int32_t home[4] = {0, 0, 0, self->size};
+        struct shunt_moe_replica twice = {0, 0}, nowhere = {0, self->size};
+
+        bad = c;
+        bad.placement = home;
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &bad, &moe),
+                     SHUNT_ERR_INVALID);
+        bad = c;
+        bad.nreplicas = 1;
+        bad.replicas = &twice;
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &bad, &moe),
+                     SHUNT_ERR_INVALID);
+        bad.replicas = &nowhere;
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &bad, &moe),
+                     SHUNT_ERR_INVALID);
+    }
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_STATUS(NULL, shunt_moe_plan_create(NULL, NULL, NULL, 0, &plan),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_plan_create(moe, NULL, NULL, 3, &plan),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm,
+                 shunt_moe_plan_create(moe, w.expert[self->rank], NULL, n,
+                                       NULL),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm,
+                 shunt_moe_plan_create(moe, w.expert[self->rank], NULL, 65,
+                                       &plan),
+                 SHUNT_ERR_INVALID);
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, w.expert[self->rank], NULL,
+                                               n, &plan));
+    CHECK_STATUS(self->comm, shunt_moe_set_placement(moe, NULL, NULL, 0),
+                 SHUNT_ERR_BUSY);
+    CHECK_STATUS(NULL, shunt_moe_dispatch(NULL, x, rows, 170),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_dispatch(plan, NULL, rows, 200),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_dispatch_start(plan, x, rows, 200, NULL),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(self->comm, shunt_moe_combine_start(plan, rows, NULL, NULL,
+                                                     &q),
+                 SHUNT_ERR_INVALID);
+    CHECK(!q, "a request all the same");
+    CHECK_STATUS(self->comm, shunt_moe_dispatch_backward(plan, rows, NULL),
+                 SHUNT_ERR_INVALID);
+    CHECK(shunt_moe_buffer(plan, (enum shunt_moe_buffer)9) == NULL, "buffer");
+    CHECK(shunt_moe_buffer(NULL, SHUNT_MOE_ROWS) == NULL, "buffer of none");
+    CHECK(shunt_moe_plan_rows(NULL).total == 0, "sizes of none");
+    shunt_moe_plan_destroy(plan);
+    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    shunt_moe_destroy(moe);
+    world_finish(&w);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"integers_f32", integers_f32, .max_ranks = 0},
+    {"integers_bf16", integers_bf16, .max_ranks = 0},
+    {"reals_f32", reals_f32, .max_ranks = 0},
+    {"reals_bf16", reals_bf16, .max_ranks = 0},
+    {"plain_sum", plain_sum, .max_ranks = 0},
+    {"fp8_wire", fp8_wire, .max_ranks = 0},
+    {"capacity_by_position", capacity_by_position, .max_ranks = 0},
+    {"capacity_by_weight", capacity_by_weight, .max_ranks = 0},
+    {"capacity_padded", capacity_padded, .max_ranks = 0},
+    {"row_align", row_align, .max_ranks = 0},
+    {"tree_ranks", tree_ranks, .max_ranks = 0},
+    {"replicas", replicas, .max_ranks = 0},
+    {"set_placement", set_placement, .max_ranks = 0},
+    {"large", large, .max_ranks = 3},
+    {"odd_rows", odd_rows, .max_ranks = 0},
+    {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
+    {"s01_none", s01_none, .max_ranks = 0},
+    {"s01_bad_id", s01_bad_id, .max_ranks = 0},
+    {"s02_same_expert_twice", s02_same_expert_twice, .max_ranks = 0},
+    {"s03_zero_tokens", s03_zero_tokens, .max_ranks = 0},
+    {"s04_buffers_grow", s04_buffers_grow, .max_ranks = 0},
+    {"s05_fewer_after_more", s05_fewer_after_more, .max_ranks = 0},
+    {"s07_no_default_weights", s07_no_default_weights, .max_ranks = 0},
+    {"s07_no_weights_are_ones", s07_no_weights_are_ones, .max_ranks = 0},
+    {"s10_repeats", s10_repeats, .max_ranks = 0},
+    {"s11_two_plans", s11_two_plans, .max_ranks = 0},
+    {"s11_too_many_plans", s11_too_many_plans, .max_ranks = 0},
+    {"s11_use_after_destroy", s11_use_after_destroy, .max_ranks = 0},
+    {"s11_stale_on_one_rank", s11_stale_on_one_rank, .min_ranks = 2},
+    {"s11_plan_outlives_calls", s11_plan_outlives_calls, .max_ranks = 0},
+    {"s12_overflow", s12_overflow, .max_ranks = 0},
+    {"s13_buffers_again", s13_buffers_again, .max_ranks = 0},
+    {"s15_timeout_names", s15_timeout_names, .min_ranks = 2,
+     .breaks_comm = true, .no_threads = true},
+    {"s16_destroy_is_local", s16_destroy_is_local, .max_ranks = 0},
+    {"s17_uneven", s17_uneven, .max_ranks = 0},
+    {"s18_config_differs", s18_config_differs, .min_ranks = 2},
+    {"s18_call_order", s18_call_order, .min_ranks = 2},
+    {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
+    {"bad_arguments", bad_arguments, .max_ranks = 0},
+    {NULL, NULL, .max_ranks = 0},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

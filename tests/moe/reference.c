@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    uint64_t in[4] = {a, b, c, d}, z = 0x9e3779b97f4a7c15;
+
+    for (int i = 0; i < 4; i++) { /* splitmix64 */
+        z += in[i] * 0xd1342543de82ef95 + 0x9e3779b97f4a7c15;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+        z = (z ^ z >> 27) * 0x94d049bb133111eb;
+        z ^= z >> 31;
+    }
+    return z;
+}
+
+static void *must(void *memory)
+{
+    if (!memory)
+        abort();
+    return memory;
+}
+
+/* -- elements ---------------------------------------------------------------- */
+
+float round_to(enum shunt_dtype dtype, float value)
+{
+    uint32_t bits, low;
+
+    if (dtype == SHUNT_F32 || isnan(value))
+        return value;
+    memcpy(&bits, &value, 4);
+    low = bits & 0xffff;
+    bits -= low;
+    if (low > 0x8000 || (low == 0x8000 && bits & 0x10000))
+        bits += 0x10000;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+void element_set(enum shunt_dtype dtype, void *row, size_t i, float value)
+{
+    uint32_t bits;
+    uint16_t half;
+
+    value = round_to(dtype, value);
+    memcpy(&bits, &value, 4);
+    half = (uint16_t)(bits >> 16);
+    if (dtype == SHUNT_F32)
+        memcpy((char *)row + 4 * i, &bits, 4);
+    else
+        memcpy((char *)row + 2 * i, &half, 2);
+}
+
+float element_get(enum shunt_dtype dtype, const void *row, size_t i)
+{
+    uint32_t bits;
+    uint16_t half;
+    float value;
+
+    if (dtype == SHUNT_F32) {
+        memcpy(&bits, (const char *)row + 4 * i, 4);
+    } else {
+        memcpy(&half, (const char *)row + 2 * i, 2);
+        bits = (uint32_t)half << 16;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+float nearest_e4m3(float value)
+{
+    double best = 0, x = fabs((double)value);
+    int best_mantissa = 0;
+
+    if (isnan(value) || isinf(value))
+        return NAN;
+    /* Every number of the format, in ascending order. */
+    for (int exponent = 0; exponent < 16; exponent++)
+        for (int mantissa = 0; mantissa < 8; mantissa++) {
+            double y = exponent == 0
+                           ? ldexp(mantissa, -9)
+                           : ldexp(8 + mantissa, exponent - 10);
+
+            if (exponent == 15 && mantissa == 7)
+                continue; /* the NaN */
+            if (fabs(y - x) < fabs(best - x) ||
+                (fabs(y - x) == fabs(best - x) && best_mantissa % 2 != 0)) {
+                best = y;
+                best_mantissa = mantissa;
+            }
+        }
+    return copysignf((float)best, value);
+}
+
+/* -- routing ------------------------------------------------------------------ */
+
+static size_t capacity(const struct world *w, int rank)
+{
+    const struct shunt_moe_config *c = &w->config;
+
+    if (c->capacity_factor == 0)
+        return SIZE_MAX;
+    return (size_t)ceil(c->capacity_factor * (double)w->tokens[rank] *
+                        c->topk / c->experts);
+}
+
+/* Repeatedly throw out the worst of an expert that has too many. */
+static void drop(struct world *w)
+{
+    for (int r = 0; r < w->nranks; r++) {
+        size_t n = w->tokens[r] * (size_t)w->config.topk;
+        size_t most = capacity(w, r);
+
+        free(w->kept[r]);
+        w->kept[r] = must(malloc((n + 1) * 4));
+        if (n)
+            memcpy(w->kept[r], w->expert[r], n * 4);
+        for (int e = 0; e < w->config.experts && most != SIZE_MAX; e++) {
+            size_t have = 0;
+
+            for (size_t i = 0; i < n; i++)
+                have += w->kept[r][i] == e;
+            for (; have > most; have--) {
+                size_t worst = n;
+
+                for (size_t i = 0; i < n; i++)
+                    if (w->kept[r][i] == e &&
+                        (worst == n ||
+                         w->config.drop == SHUNT_MOE_DROP_POSITION ||
+                         w->weight[r][i] <= w->weight[r][worst]))
+                        worst = i;
+                w->kept[r][worst] = -1;
+            }
+        }
+    }
+}
+
+static void rows_finish(struct rows *rows)
+{
+    free(rows->origin);
+    free(rows->offset);
+    free(rows->count);
+    free(rows->expert);
+}
+
+void world_init(struct world *w, const struct shunt_moe_config *config,
+                int nranks, const int *node, enum values values, uint64_t seed,
+                size_t min_tokens, size_t max_tokens, int none)
+{
+    size_t k = (size_t)config->topk;
+
+    memset(w, 0, sizeof(*w));
+    w->config = *config;
+    w->nranks = nranks;
+    w->node = node;
+    w->values = values;
+    w->seed = seed;
+    w->tokens = must(calloc((size_t)nranks, sizeof(*w->tokens)));
+    w->expert = must(calloc((size_t)nranks, sizeof(*w->expert)));
+    w->weight = must(calloc((size_t)nranks, sizeof(*w->weight)));
+    w->kept = must(calloc((size_t)nranks, sizeof(*w->kept)));
+    w->place = must(calloc((size_t)nranks, sizeof(*w->place)));
+    w->rows = must(calloc((size_t)nranks, sizeof(*w->rows)));
+    for (int r = 0; r < nranks; r++) {
+        uint64_t dice = mix(seed, 1, (uint64_t)r, 0);
+
+        w->tokens[r] = min_tokens + dice % (max_tokens - min_tokens + 1);
+        w->expert[r] = must(malloc((w->tokens[r] * k + 1) * 4));
+        w->weight[r] = must(malloc((w->tokens[r] * k + 1) * 4));
+        for (size_t i = 0; i < w->tokens[r] * k; i++) {
+            dice = mix(seed, 2, (uint64_t)r, i);
+            w->expert[r][i] = (int)(dice % 100) < none
+                                  ? -1
+                                  : (int)(dice / 100 %
+                                          (uint64_t)config->experts);
+            w->weight[r][i] = values == INTEGERS
+                                  ? (float)(dice >> 40 & 3)
+                                  : (float)(dice >> 40 & 0xffff) / 65536;
+        }
+    }
+    world_lay_out(w);
+}
+
+void world_finish(struct world *w)
+{
+    for (int r = 0; r < w->nranks; r++) {
+        free(w->expert[r]);
+        free(w->weight[r]);
+        free(w->kept[r]);
+        free(w->place[r]);
+        rows_finish(&w->rows[r]);
+    }
+    free(w->place);
+    free(w->rows);
+    free(w->tokens);
+    free(w->expert);
+    free(w->weight);
+    free(w->kept);
+}
+
+static bool has_copy(const struct world *w, int rank, int expert)
+{
+    const struct shunt_moe_config *c = &w->config;
+    int home = c->placement
+                   ? c->placement[expert]
+                   : (int)((int64_t)expert * w->nranks / c->experts);
+
+    if (home == rank)
+        return true;
+    for (size_t i = 0; i < c->nreplicas; i++)
+        if (c->replicas[i].expert == expert && c->replicas[i].rank == rank)
+            return true;
+    return false;
+}
+
+int world_target(const struct world *w, int source, int expert)
+{
+    int near[64], all[64], nnear = 0, nall = 0;
+
+    if (has_copy(w, source, expert))
+        return source;
+    for (int r = 0; r < w->nranks; r++) {
+        if (!has_copy(w, r, expert))
+            continue;
+        all[nall++] = r;
+        if (w->node[r] == w->node[source])
+            near[nnear++] = r;
+    }
+    return nnear ? near[source % nnear] : all[source % nall];
+}
+
+/* -- layout -------------------------------------------------------------------- */
+
+static struct rows find_rows(const struct world *w, int rank)
+{
+    const struct shunt_moe_config *c = &w->config;
+    size_t align = c->row_align ? c->row_align : 1, most = 64, n = 0;
+    struct rows rows = {0};
+
+    for (int r = 0; r < w->nranks; r++)
+        most += (w->tokens[r] * (size_t)c->topk + 64) * 4;
+    for (int r = 0; r < w->nranks && c->pad_to_capacity; r++)
+        most += capacity(w, r) * (size_t)c->experts;
+    most += (size_t)c->experts * align;
+    rows.origin = must(calloc(most, sizeof(*rows.origin)));
+    rows.offset = must(calloc((size_t)c->experts + 1, sizeof(size_t)));
+    rows.count = must(calloc((size_t)c->experts + 1, sizeof(size_t)));
+    rows.expert = must(calloc((size_t)c->experts + 1, sizeof(int)));
+    for (int e = 0; e < c->experts; e++) {
+        if (!has_copy(w, rank, e))
+            continue;
+        rows.expert[rows.local] = e;
+        rows.offset[rows.local] = n;
+        for (int s = 0; s < w->nranks; s++) {
+            size_t begin = n;
+
+            if (world_target(w, s, e) != rank)
+                continue;
+            for (size_t t = 0; t < w->tokens[s]; t++)
+                for (int j = 0; j < c->topk; j++)
+                    if (w->kept[s][t * (size_t)c->topk + (size_t)j] == e)
+                        rows.origin[n++] = (struct origin){s, t, j, e};
+            while (c->pad_to_capacity && n < begin + capacity(w, s))
+                rows.origin[n++].source = -1;
+        }
+        rows.count[rows.local] = n - rows.offset[rows.local];
+        while (n % align)
+            rows.origin[n++].source = -1;
+        rows.local++;
+    }
+    rows.offset[rows.local] = n;
+    rows.total = n;
+    return rows;
+}
+
+void world_lay_out(struct world *w)
+{
+    size_t k = (size_t)w->config.topk;
+
+    drop(w);
+    for (int r = 0; r < w->nranks; r++) {
+        free(w->place[r]);
+        w->place[r] = must(calloc(w->tokens[r] * k + 1, sizeof(size_t)));
+        rows_finish(&w->rows[r]);
+        w->rows[r] = find_rows(w, r);
+    }
+    for (int r = 0; r < w->nranks; r++)
+        for (size_t i = 0; i < w->rows[r].total; i++) {
+            const struct origin *o = &w->rows[r].origin[i];
+
+            if (o->source >= 0)
+                w->place[o->source][o->token * k + (size_t)o->slot] = i;
+        }
+}
+
+/* -- values -------------------------------------------------------------------- */
+
+float world_value(const struct world *w, int kind, int rank, size_t row,
+                  size_t i)
+{
+    uint64_t dice =
+        mix(w->seed + (uint64_t)kind, (uint64_t)rank, row, i);
+    float value;
+
+    if (w->values == INTEGERS)
+        return (float)(int)(dice % 17) - 8;
+    value = (float)((double)(dice >> 11) / 0x1p52 - 1);
+    /* Several magnitudes, so that the order of a sum is seen in its bits. */
+    value = ldexpf(value, (int)(dice & 7) - 4);
+    return round_to(w->config.dtype, value);
+}
+
+float world_dispatched(const struct world *w, int source, size_t token,
+                       size_t i)
+{
+    float x = world_value(w, KIND_X, source, token, i), amax = 1e-4f, scale;
+    size_t from = i / 128 * 128;
+
+    if (w->config.wire != SHUNT_MOE_WIRE_FP8)
+        return x;
+    for (size_t j = from; j < from + 128 && j < w->config.hidden; j++)
+        amax = fmaxf(amax,
+                     fabsf(world_value(w, KIND_X, source, token, j)));
+    scale = amax / 448;
+    return round_to(w->config.dtype, nearest_e4m3(x / scale) * scale);
+}
+
+/* -- sums ---------------------------------------------------------------------- */
+
+struct part {
+    int node, group, expert, slot;
+    float value;
+};
+
+static int compare(const void *left, const void *right)
+{
+    const struct part *a = left, *b = right;
+
+    if (a->node != b->node)
+        return a->node - b->node;
+    if (a->group != b->group)
+        return a->group - b->group;
+    if (a->expert != b->expert)
+        return a->expert - b->expert;
+    return a->slot - b->slot;
+}
+
+/* Sums of runs of equal node (and group, if `by_group`): parts become fewer. */
+static int collapse(struct part *parts, int n, bool by_group)
+{
+    int out = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (out && parts[out - 1].node == parts[i].node &&
+            (!by_group || parts[out - 1].group == parts[i].group))
+            parts[out - 1].value = parts[out - 1].value + parts[i].value;
+        else
+            parts[out++] = parts[i];
+    }
+    return out;
+}
+
+float world_combined(const struct world *w, int rank, size_t token, size_t i,
+                     int kind, bool weighted, bool bias)
+{
+    const struct shunt_moe_config *c = &w->config;
+    struct part parts[64];
+    bool any = bias;
+    float sum = bias ? world_value(w, KIND_BIAS, rank, token, i) : 0;
+    int n = 0;
+
+    for (int j = 0; j < c->topk; j++) {
+        size_t at = token * (size_t)c->topk + (size_t)j;
+        int e = w->kept[rank][at], target, group, node;
+        float value;
+
+        if (e < 0)
+            continue;
+        target = world_target(w, rank, e);
+        group = target;
+        node = w->node[target];
+        if (c->tree_ranks) {
+            group = (int)((int64_t)e * c->tree_ranks / c->experts);
+            node = w->node[group / (c->tree_ranks / w->nranks)];
+        }
+        value = world_value(w, kind, target, w->place[rank][at], i);
+        if (weighted)
+            value = w->weight[rank][at] * value;
+        parts[n++] = (struct part){node, group, e, j, value};
+    }
+    qsort(parts, (size_t)n, sizeof(*parts), compare);
+    n = collapse(parts, n, true);
+    n = collapse(parts, n, false);
+    for (int p = 0; p < n; p++) {
+        sum = any ? sum + parts[p].value : parts[p].value;
+        any = true;
+    }
+    return round_to(c->dtype, sum);
+}
+
+float world_dweight(const struct world *w, int rank, size_t token, int slot)
+{
+    size_t at = token * (size_t)w->config.topk + (size_t)slot;
+    int e = w->kept[rank][at];
+    float lane[64] = {0};
+
+    if (e < 0)
+        return 0;
+    for (size_t i = 0; i < w->config.hidden; i++)
+        lane[i % 64] += world_value(w, KIND_DY, rank, token, i) *
+                        world_value(w, KIND_OUT, world_target(w, rank, e),
+                                    w->place[rank][at], i);
+    for (int width = 32; width; width /= 2)
+        for (int i = 0; i < width; i++)
+            lane[i] += lane[i + width];
+    return lane[0];
+}

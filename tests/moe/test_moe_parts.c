@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The parts of an exchange that need no ranks: layout, placement, capacity,
+ * fp8 and the row kernels.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capacity.h"
+#include "dtype.h"
+#include "fp8.h"
+#include "layout.h"
+#include "placement.h"
+#include "reference.h"
+#include "rows.h"
+
+TestSuite(moe_parts, .timeout = 60);
+
+/* -- layout: the worked example ------------------------------------------------ */
+
+/* 4 ranks on 2 nodes, 8 experts, top-3. */
+static const int example_node[4] = {0, 0, 1, 1};
+static const uint32_t example_counts[4][8] = {
+    {0, 1, 0, 0, 2, 1, 1, 1},
+    {1, 0, 1, 1, 0, 0, 0, 0},
+    {0, 0, 0, 0, 0, 0, 0, 0},
+    {0, 0, 1, 0, 0, 1, 1, 0},
+};
+
+static void example_placement(struct shunti_placement *p)
+{
+    char why[128];
+
+    cr_assert_eq(shunti_placement_init(p, 4, 8, NULL, NULL, 0, example_node,
+                                       why, sizeof(why)),
+                 SHUNT_OK, "%s", why);
+}
+
+Test(moe_parts, layout_of_the_example)
+{
+    static const size_t total[4] = {2, 3, 4, 3};
+    static const size_t offset[4][3] = {
+        {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
+    const uint32_t *rows[4] = {example_counts[0], example_counts[1],
+                               example_counts[2], example_counts[3]};
+    const struct shunti_counts counts = {rows, NULL};
+    struct shunti_placement p;
+
+    example_placement(&p);
+    for (int r = 0; r < 4; r++) {
+        size_t count[2], at[3], by_source[8];
+        const struct shunti_layout_recv recv = {count, at, by_source};
+
+        cr_assert_eq(shunti_layout_rank(&p, &counts, 1, r, &recv, 0, NULL),
+                     total[r]);
+        for (int e = 0; e < 3; e++)
+            cr_assert_eq(at[e], offset[r][e], "rank %d, offset %d", r, e);
+        for (int s = 0; s < 4; s++)
+            for (int e = 0; e < 2; e++)
+                cr_assert_eq(by_source[2 * s + e],
+                             example_counts[s][2 * r + e]);
+    }
+    shunti_placement_finish(&p);
+}
+
+Test(moe_parts, terms_of_the_example)
+{
+    /* Rank 0: t0 to experts 1, 4, 6, t1 to 4, 5, 7, given out of order. */
+    static const int32_t expert[6] = {6, 1, 4, 4, 7, 5};
+    static const float weight[6] = {.2f, .5f, .3f, .4f, .2f, .4f};
+    static const int want_rank[6] = {0, 2, 3, 2, 2, 3};
+    static const uint32_t want_row[6] = {1, 0, 0, 1, 2, 2};
+    static const int want_slot[6] = {1, 2, 0, 0, 2, 1};
+    static const int want_op[6] = {0, SHUNTI_ROWS_NODE, SHUNTI_ROWS_RANK,
+                                   0, SHUNTI_ROWS_ADD,  SHUNTI_ROWS_RANK};
+    const uint32_t *rows[4] = {example_counts[0], example_counts[1],
+                               example_counts[2], example_counts[3]};
+    const struct shunti_counts counts = {rows, NULL};
+    const struct shunti_tree tree = {0, example_node};
+    struct shunti_placement p;
+    struct shunti_term terms[6];
+    size_t base[8] = {0}, next[8], first[3];
+    uint32_t distinct[4];
+
+    example_placement(&p);
+    for (int r = 0; r < 4; r++)
+        shunti_layout_rank(&p, &counts, 1, r, NULL, 0, base);
+    shunti_layout_terms(&p, &tree, 0, expert, weight, 2, 3, base, next, terms,
+                        first);
+    cr_assert_eq(first[0], 0);
+    cr_assert_eq(first[1], 3);
+    cr_assert_eq(first[2], 6);
+    for (int i = 0; i < 6; i++) {
+        cr_assert_eq(terms[i].rank, want_rank[i], "term %d", i);
+        cr_assert_eq(terms[i].row, want_row[i], "term %d", i);
+        cr_assert_eq(terms[i].slot, want_slot[i], "term %d", i);
+        cr_assert_eq(terms[i].weight, weight[i / 3 * 3 + want_slot[i]]);
+        if (i % 3)
+            cr_assert_eq(terms[i].op, want_op[i], "term %d", i);
+    }
+    shunti_layout_distinct(&p, 0, expert, 2, 3, distinct);
+    cr_assert_eq(distinct[0], 1);
+    cr_assert_eq(distinct[1], 0);
+    cr_assert_eq(distinct[2], 2);
+    cr_assert_eq(distinct[3], 2);
+    shunti_placement_finish(&p);
+}
+
+Test(moe_parts, layout_aligns_and_pads)
+{
+    static const uint32_t counts_of[2][3] = {{3, 0, 1}, {2, 5, 0}};
+    const uint32_t *rows[2] = {counts_of[0], counts_of[1]};
+    static const int node[2] = {0, 0};
+    static const int32_t home[3] = {1, 1, 1};
+    const size_t padded[2] = {4, 6};
+    struct shunti_counts counts = {rows, NULL};
+    size_t count[3], at[4], by_source[6], base[3];
+    const struct shunti_layout_recv recv = {count, at, by_source};
+    struct shunti_placement p;
+    char why[128];
+
+    cr_assert_eq(shunti_placement_init(&p, 2, 3, home, NULL, 0, node, why,
+                                       sizeof(why)),
+                 SHUNT_OK);
+    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 0, &recv, 0, NULL), 0);
+    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 1, &recv, 1, base), 24);
+    cr_assert_eq(count[0], 5);
+    cr_assert_eq(count[2], 1);
+    cr_assert_eq(at[1], 8);
+    cr_assert_eq(at[3], 24);
+    cr_assert_eq(base[0], 3);
+    cr_assert_eq(base[2], 17);
+    counts.padded = padded;
+    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 1, &recv, 1, base), 48);
+    cr_assert_eq(count[1], 10);
+    cr_assert_eq(at[2], 32);
+    cr_assert_eq(base[1], 20);
+    cr_assert_eq(by_source[3 + 1], 5);
+    shunti_placement_finish(&p);
+}
+
+/* -- placement ------------------------------------------------------------------ */
+
+Test(moe_parts, default_placement_is_contiguous)
+{
+    static const int node[5] = {0};
+    struct shunti_placement p;
+    char why[128];
+
+    for (int ranks = 1; ranks <= 5; ranks++)
+        for (int experts = 1; experts < 20; experts++) {
+            int seen = 0;
+
+            cr_assert_eq(shunti_placement_init(&p, ranks, experts, NULL, NULL,
+                                               0, node, why, sizeof(why)),
+                         SHUNT_OK);
+            for (int r = 0; r < ranks; r++)
+                for (int i = 0; i < shunti_placement_count(&p, r); i++) {
+                    cr_assert_eq(shunti_placement_local(&p, r)[i], seen);
+                    cr_assert_eq(seen * ranks / experts, r);
+                    for (int s = 0; s < ranks; s++)
+                        cr_assert_eq(shunti_placement_target(&p, s, seen), r);
+                    seen++;
+                }
+            cr_assert_eq(seen, experts);
+            shunti_placement_finish(&p);
+        }
+}
+
+Test(moe_parts, copies_near_are_preferred)
+{
+    /* 6 ranks, 2 nodes; expert 0 lives on rank 0 and is copied to 3 and 4. */
+    static const int node[6] = {0, 0, 0, 1, 1, 1};
+    static const struct shunt_moe_replica copies[2] = {{0, 4}, {0, 3}};
+    static const int want[6] = {0, 0, 0, 3, 4, 4};
+    struct shunti_placement p;
+    char why[128];
+
+    cr_assert_eq(shunti_placement_init(&p, 6, 6, NULL, copies, 2, node, why,
+                                       sizeof(why)),
+                 SHUNT_OK);
+    for (int s = 0; s < 6; s++)
+        cr_assert_eq(shunti_placement_target(&p, s, 0), want[s], "source %d",
+                     s);
+    cr_assert_eq(shunti_placement_count(&p, 3), 2);
+    cr_assert_eq(shunti_placement_local(&p, 3)[0], 0);
+    cr_assert_eq(shunti_placement_local(&p, 3)[1], 3);
+    shunti_placement_finish(&p);
+}
+
+/* -- capacity -------------------------------------------------------------------- */
+
+Test(moe_parts, capacity_of_the_switch_paper)
+{
+    cr_assert_eq(shunti_capacity(1.0, 6, 1, 3), 2);
+    cr_assert_eq(shunti_capacity(1.5, 6, 1, 3), 3);
+    cr_assert_eq(shunti_capacity(1.25, 10, 2, 8), 4);
+    cr_assert_eq(shunti_capacity(2, 0, 2, 8), 0);
+    cr_assert_eq(shunti_capacity(0, 6, 1, 3), SIZE_MAX);
+    cr_assert_eq(shunti_capacity(1e300, 6, 1, 3), SIZE_MAX);
+}
+
+Test(moe_parts, capacity_drops_the_latest_or_the_lightest)
+{
+    static const int32_t given[8] = {0, 1, 0, 0, -1, 0, 1, 0};
+    static const float weight[8] = {.1f, .5f, .3f, NAN, 9, .3f, .5f, .2f};
+    int32_t expert[8];
+    uint32_t count[2];
+
+    memcpy(expert, given, sizeof(given));
+    cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 2,
+                                       SHUNT_MOE_DROP_POSITION, count),
+                 SHUNT_OK);
+    cr_assert_eq(count[0], 2);
+    cr_assert_eq(count[1], 2);
+    cr_assert_arr_eq(expert, ((int32_t[]){0, 1, 0, -1, -1, -1, 1, -1}), 32);
+
+    /* .3 and .3 stay, .2, .1 and the NaN go. */
+    memcpy(expert, given, sizeof(given));
+    cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 2,
+                                       SHUNT_MOE_DROP_WEIGHT, count),
+                 SHUNT_OK);
+    cr_assert_arr_eq(expert, ((int32_t[]){-1, 1, 0, -1, -1, 0, 1, -1}), 32);
+
+    /* Of two equal ones the later goes. */
+    memcpy(expert, given, sizeof(given));
+    cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 1,
+                                       SHUNT_MOE_DROP_WEIGHT, count),
+                 SHUNT_OK);
+    cr_assert_arr_eq(expert, ((int32_t[]){-1, 1, 0, -1, -1, -1, -1, -1}), 32);
+    cr_assert_eq(count[0], 1);
+}
+
+/* -- row kernels, each set against definitions ------------------------------------ */
+
+static const size_t lengths[] = {0,  1,  3,   4,   7,   8,   15,  16,  17,
+                                 31, 63, 64,  65,  100, 127, 128, 129, 191,
+                                 255, 256, 300, 1000, 2048};
+#define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
+
+/* A row of `n` with one element more on each side, unaligned. */
+static unsigned char *row_of(enum shunt_dtype dtype, size_t n, uint64_t seed)
+{
+    size_t bytes = shunt_dtype_size(dtype);
+    unsigned char *row = malloc((n + 2) * bytes + 1);
+
+    memset(row, 0xff, (n + 2) * bytes + 1);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t dice = mix(seed, n, i, 0);
+        float value = ldexpf((float)(int)(dice % 4001) - 2000,
+                             (int)(dice >> 20 & 15) - 14);
+
+        element_set(dtype, row + 1 + bytes, i, value);
+    }
+    return row;
+}
+
+static unsigned char *at(unsigned char *row, enum shunt_dtype dtype)
+{
+    return row + 1 + shunt_dtype_size(dtype);
+}
+
+static const struct shunti_rows *kernels(const struct shunti_rows_set *set,
+                                         enum shunt_dtype dtype)
+{
+    return dtype == SHUNT_F32 ? &set->f32 : &set->bf16;
+}
+
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, 4) == 0 || (isnan(a) && isnan(b));
+}
+
+/* Nothing before or behind the row was written. */
+static void check_guards(unsigned char *row, enum shunt_dtype dtype, size_t n)
+{
+    size_t bytes = shunt_dtype_size(dtype);
+
+    for (size_t i = 0; i < 1 + bytes; i++)
+        cr_assert_eq(row[i], 0xff, "written before the row");
+    for (size_t i = 0; i < bytes; i++)
+        cr_assert_eq(row[1 + (n + 1) * bytes + i], 0xff,
+                     "written behind the row");
+}
+
+static void each_kernel(void (*check)(const struct shunti_rows *rows,
+                                      const char *name,
+                                      enum shunt_dtype dtype, size_t n))
+{
+    const struct shunti_rows_set *set;
+
+    for (size_t s = 0; (set = shunti_rows_set(s)); s++)
+        for (size_t l = 0; l < LENGTHS; l++) {
+            check(kernels(set, SHUNT_F32), set->name, SHUNT_F32, lengths[l]);
+            check(kernels(set, SHUNT_BF16), set->name, SHUNT_BF16, lengths[l]);
+        }
+}
+
+/* ((a0 + a1) + (a2 + a3)) of node 0, (a4 + (a5 + a6)) of node 1 and so on, by
+ * explicit parentheses. */
+static float tree(const float *v, bool bias, float b)
+{
+    float node0 = (v[0] + v[1]) + (v[2] + v[3]);
+    float node1 = v[4] + (v[5] + v[6]);
+    float node2 = v[7];
+
+    return bias ? ((b + node0) + node1) + node2 : (node0 + node1) + node2;
+}
+
+static void check_sum(const struct shunti_rows *rows, const char *name,
+                      enum shunt_dtype dtype, size_t n)
+{
+    static const enum shunti_rows_op op[8] = {
+        SHUNTI_ROWS_NODE, SHUNTI_ROWS_ADD,  SHUNTI_ROWS_RANK, SHUNTI_ROWS_ADD,
+        SHUNTI_ROWS_NODE, SHUNTI_ROWS_RANK, SHUNTI_ROWS_ADD,  SHUNTI_ROWS_NODE,
+    };
+    struct shunti_rows_term terms[8];
+    unsigned char *row[8], *bias = row_of(dtype, n, 99);
+
+    for (int t = 0; t < 8; t++) {
+        row[t] = row_of(dtype, n, (uint64_t)t);
+        terms[t] = (struct shunti_rows_term){at(row[t], dtype),
+                                             1.0f / (float)(t + 3), op[t]};
+    }
+    for (int biased = 0; biased < 3; biased++) {
+        unsigned char *y = row_of(dtype, n, 50);
+
+        if (biased == 2) /* in place */
+            memcpy(at(y, dtype), at(bias, dtype),
+                   n * shunt_dtype_size(dtype));
+        rows->sum(terms, 8, terms, biased ? 8 : 0,
+                  biased == 0   ? NULL
+                  : biased == 1 ? at(bias, dtype)
+                                : at(y, dtype),
+                  at(y, dtype), n);
+        for (size_t i = 0; i < n; i++) {
+            float v[8], want;
+
+            for (int t = 0; t < 8; t++)
+                v[t] = terms[t].weight * element_get(dtype, terms[t].row, i);
+            want = round_to(dtype, tree(v, biased != 0,
+                                        element_get(dtype, at(bias, dtype),
+                                                    i)));
+            cr_assert(same(element_get(dtype, at(y, dtype), i), want),
+                      "%s, %zu elements, number %zu", name, n, i);
+        }
+        check_guards(y, dtype, n);
+        /* No terms. */
+        rows->sum(terms, 0, NULL, 0, biased ? at(bias, dtype) : NULL,
+                  at(y, dtype), n);
+        for (size_t i = 0; i < n; i++)
+            cr_assert(same(element_get(dtype, at(y, dtype), i),
+                           biased ? element_get(dtype, at(bias, dtype), i)
+                                  : 0),
+                      "%s, no terms", name);
+        /* One. */
+        rows->sum(terms, 1, NULL, 0, NULL, at(y, dtype), n);
+        for (size_t i = 0; i < n; i++)
+            cr_assert(same(element_get(dtype, at(y, dtype), i),
+                           round_to(dtype,
+                                    terms[0].weight *
+                                        element_get(dtype, terms[0].row, i))),
+                      "%s, one term", name);
+        free(y);
+    }
+    for (int t = 0; t < 8; t++)
+        free(row[t]);
+    free(bias);
+}
+
+Test(moe_parts, sums)
+{
+    each_kernel(check_sum);
+}
+
+static void check_scale(const struct shunti_rows *rows, const char *name,
+                        enum shunt_dtype dtype, size_t n)
+{
+    unsigned char *src = row_of(dtype, n, 1), *dst = row_of(dtype, n, 2);
+
+    if (n > 2) /* these, too */
+        element_set(dtype, at(src, dtype), n - 1, NAN),
+            element_set(dtype, at(src, dtype), 0, INFINITY);
+    rows->scale(at(dst, dtype), at(src, dtype), 1.0f / 3, n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(same(element_get(dtype, at(dst, dtype), i),
+                       round_to(dtype,
+                                1.0f / 3 *
+                                    element_get(dtype, at(src, dtype), i))),
+                  "%s, %zu elements, number %zu", name, n, i);
+    check_guards(dst, dtype, n);
+    free(src);
+    free(dst);
+}
+
+Test(moe_parts, scales)
+{
+    each_kernel(check_scale);
+}
+
+static void check_dot(const struct shunti_rows *rows, const char *name,
+                      enum shunt_dtype dtype, size_t n)
+{
+    unsigned char *a = row_of(dtype, n, 1), *b = row_of(dtype, n, 2);
+    float lane[64] = {0}, got;
+
+    for (size_t i = 0; i < n; i++)
+        lane[i % 64] += element_get(dtype, at(a, dtype), i) *
+                        element_get(dtype, at(b, dtype), i);
+    for (int width = 32; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            lane[i] += lane[i + width];
+    got = rows->dot(at(a, dtype), at(b, dtype), NULL, n);
+    cr_assert(same(got, lane[0]), "%s, %zu elements: %.9g, expected %.9g",
+              name, n, (double)got, (double)lane[0]);
+    free(a);
+    free(b);
+}
+
+Test(moe_parts, products)
+{
+    each_kernel(check_dot);
+}
+
+/* Values around everything that is special in e4m3. */
+static float special(size_t i)
+{
+    static const float list[] = {
+        0,          -0.0f,     448,      449,      464,       480,
+        0x1p-6f,    0x1p-7f,   0x1p-9f,  0x1p-10f, 0x1.8p-9f, 0x1.8p-10f,
+        0x1.ffp-7f, 17,        18,       19,       -20,       1.0625f,
+        1.1875f,    -1.0625f,  300,      0x1p-30f, 447,       432,
+    };
+
+    return list[i % (sizeof(list) / sizeof(list[0]))];
+}
+
+static void check_fp8(const struct shunti_rows *rows, const char *name,
+                      enum shunt_dtype dtype, size_t n)
+{
+    unsigned char *src = row_of(dtype, n, 1), *dst = row_of(dtype, n, 2);
+    unsigned char *packed = malloc(shunti_fp8_bytes(n) + 1), *back;
+
+    /* The first slice has the scale 1, or nearly. */
+    for (size_t i = 0; i < n && i < 128; i++)
+        element_set(dtype, at(src, dtype), i, special(i));
+    if (n > 260)
+        element_set(dtype, at(src, dtype), 258, NAN);
+    rows->fp8(at(dst, dtype), at(src, dtype), n);
+    for (size_t i = 0; i < n; i++) {
+        size_t from = i / 128 * 128;
+        float amax = 1e-4f, scale, x, want;
+
+        for (size_t j = from; j < from + 128 && j < n; j++) {
+            x = fabsf(element_get(dtype, at(src, dtype), j));
+            amax = x > amax ? x : amax;
+        }
+        scale = amax / 448;
+        x = element_get(dtype, at(src, dtype), i);
+        want = round_to(dtype, nearest_e4m3(x / scale) * scale);
+        cr_assert(same(element_get(dtype, at(dst, dtype), i), want),
+                  "%s, %zu elements, number %zu: %.9g gave %.9g, not %.9g",
+                  name, n, i, (double)x,
+                  (double)element_get(dtype, at(dst, dtype), i),
+                  (double)want);
+    }
+    check_guards(dst, dtype, n);
+
+    /* Through bytes: the same. */
+    packed[shunti_fp8_bytes(n)] = 0xaa;
+    shunti_fp8_pack(dtype, packed, at(src, dtype), n);
+    cr_assert_eq(packed[shunti_fp8_bytes(n)], 0xaa, "past its end");
+    back = row_of(dtype, n, 3);
+    shunti_fp8_unpack(dtype, at(back, dtype), packed, n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(same(element_get(dtype, at(back, dtype), i),
+                       element_get(dtype, at(dst, dtype), i)),
+                  "packed, %zu elements, number %zu", n, i);
+    free(src);
+    free(dst);
+    free(back);
+    free(packed);
+}
+
+Test(moe_parts, fp8)
+{
+    each_kernel(check_fp8);
+}
+
+Test(moe_parts, fp8_bytes)
+{
+    cr_assert_eq(shunti_fp8_bytes(1), 5);
+    cr_assert_eq(shunti_fp8_bytes(128), 132);
+    cr_assert_eq(shunti_fp8_bytes(129), 137);
+    cr_assert_eq(shunti_fp8_bytes(7168), 7168 + 4 * 56);
+}
+
+/* Sums whose exact result lies on, just above and just below the middle
+ * between two bf16 numbers, and at the ends of the range. */
+Test(moe_parts, bf16_rounds_to_even)
+{
+    const struct shunti_rows_set *set;
+
+    for (size_t s = 0; (set = shunti_rows_set(s)); s++)
+        for (uint32_t upper = 0; upper < 0x10000; upper += 64) {
+            uint16_t a[64], b[64], y[64];
+            struct shunti_rows_term terms[2] = {{a, 1, SHUNTI_ROWS_ADD},
+                                                {b, 1, SHUNTI_ROWS_ADD}};
+
+            for (uint32_t i = 0; i < 64; i++) {
+                float big = shunti_bf16_to_f32((uint16_t)(upper + i));
+
+                a[i] = (uint16_t)(upper + i);
+                b[i] = shunti_f32_to_bf16(big * 0x1p-9f *
+                                          (float)(1 + i % 3));
+            }
+            set->bf16.sum(terms, 2, NULL, 0, NULL, y, 64);
+            for (uint32_t i = 0; i < 64; i++) {
+                float want = round_to(SHUNT_BF16,
+                                      shunti_bf16_to_f32(a[i]) +
+                                          shunti_bf16_to_f32(b[i]));
+
+                cr_assert(same(shunti_bf16_to_f32(y[i]), want),
+                          "%s: %04x + %04x gave %04x", set->name, a[i], b[i],
+                          y[i]);
+            }
+        }
+}
