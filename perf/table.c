@@ -93,11 +93,16 @@ static void print_sampling(void)
                         : "an all-gather between (no shared memory)");
 }
 
+static const char *const skews[] = {
+    [PERF_SKEW_UNIFORM] = "uniform",
+    [PERF_SKEW_ZIPF] = "zipf",
+    [PERF_SKEW_HOT] = "hot",
+    [PERF_SKEW_NODE_LIMITED] = "node-limited",
+};
+
 static void print_tokens(void)
 {
     const struct perf_options *o = settings.options;
-    static const char *const names[] = {"uniform", "zipf", "hot",
-                                        "node-limited"};
     char arg[32] = "";
 
     if (o->skew != PERF_SKEW_UNIFORM)
@@ -106,7 +111,7 @@ static void print_tokens(void)
         "tokens: hidden %zu %s, top-%d of %d experts, routing %s%s, %s on the "
         "wire",
         o->hidden, perf_dtype_name(o->dtype), o->topk, o->experts,
-        names[o->skew],
+        skews[o->skew],
         o->skew == PERF_SKEW_NODE_LIMITED && !o->skew_arg ? "" : arg,
         o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : perf_dtype_name(o->dtype));
 }
@@ -286,6 +291,8 @@ static void print_object(const struct perf_row *row, double ratio)
         json_number("topk", true, o->topk);
         json_number("experts", true, o->experts);
         json_text("wire", o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : "payload");
+        json_text("skew", skews[o->skew]);
+        json_number("skew_arg", true, o->skew_arg);
     }
     json_text("transport", transport());
     json_text("pinning", settings.pinning);
