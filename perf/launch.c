@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "perf_config.h"
@@ -109,6 +111,9 @@ void perf_launch(const struct perf_options *o, char **argv)
     char count[16];
     int argc = 0;
 
+    /* What we started ends with its launcher, however that ends. */
+    if (mark)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!o->ranks || mark)
         return;
     snprintf(count, sizeof(count), "%d", o->ranks);
