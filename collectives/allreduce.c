@@ -10,6 +10,7 @@
 #include "coll_call.h"
 #include "comm.h"
 #include "dtype.h"
+#include "note.h"
 #include "reduction.h"
 #include "select.h"
 
@@ -21,13 +22,13 @@ static const struct shunti_class direct_class = {
 };
 
 /* In place, a vector that peers read where it lies must stay until they have
- * done so: the result is made elsewhere. One that fits into notes is gone by
+ * done so: the result is made elsewhere. One that travels in notes is gone by
  * then. */
 static bool needs_copy(const struct shunt_comm *comm,
                        const struct shunti_allreduce *a)
 {
-    return a->send == a->recv && a->bytes > comm->layout.eager &&
-           comm->nranks > 1;
+    return a->send == a->recv && comm->nranks > 1 &&
+           (a->bytes >= SHUNTI_WINDOW_MIN || a->bytes > comm->layout.eager);
 }
 
 static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,

@@ -109,14 +109,25 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-static void choose_tunables(struct shunti_tunables *tune)
+/*
+ * Measured: docs/performance.md. Every pair has an inbox and a ring. The deeper
+ * a ring and the larger its chunks the better for two ranks; but the rings of
+ * all pairs together should stay in the last-level cache.
+ */
+static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
 {
-    /* Measured: docs/performance.md. Inbox and ring are memory of each pair. */
+    size_t pairs = nranks * nranks;
+    size_t ring = clamp((16 << 20) / pairs, 64 << 10, 1 << 20);
+    size_t chunk = clamp(ring / 8, 16 << 10, 64 << 10);
+
     tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
-    tune->chunk = clamp(size_or("SHUNT_CHUNK", 16384), 1024, 1 << 24);
-    tune->chunks = clamp(size_or("SHUNT_CHUNKS", 16), 2, 4096);
-    tune->read_min = size_or("SHUNT_READ_MIN", 4 << 20);
-    tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT", 32768);
+    tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
+    tune->chunks =
+        clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
+    tune->read_min = size_or("SHUNT_READ_MIN", 128 << 20);
+    tune->allreduce_direct =
+        size_or("SHUNT_ALLREDUCE_DIRECT", clamp((512 << 10) / pairs, 0,
+                                                64 << 10));
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }
@@ -144,7 +155,7 @@ static enum shunt_status introduce(struct birth *b)
         snprintf(mine->transport[i], sizeof(mine->transport[i]), "%.31s",
                  b->candidates.item[i].transport->name);
     shunti_place_here(&mine->place);
-    choose_tunables(&mine->tune);
+    choose_tunables(&mine->tune, (size_t)comm->nranks);
     snprintf(mine->node, sizeof(mine->node), "%.63s", node ? node : "");
     if (comm->nranks == 1) {
         comm->tune = mine->tune;

@@ -259,6 +259,12 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
     return SHUNTI_WAY_STREAM;
 }
 
+static bool can_point(const struct shunt_comm *comm, int peer,
+                      const void *data, size_t bytes)
+{
+    return comm->peers[peer].control && shunti_window_find(comm, data, bytes);
+}
+
 enum shunti_way shunti_offer(struct shunt_request *request, int peer,
                              const void *data, size_t bytes, size_t expects,
                              uint64_t *stream_start)
@@ -273,7 +279,9 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
     if (bytes <= SHUNTI_NOTE_BODY) {
         if (bytes)
             memcpy(note->body, data, bytes);
-    } else if (bytes <= comm->layout.eager) {
+    } else if (bytes <= comm->layout.eager &&
+               (bytes < SHUNTI_WINDOW_MIN || !can_point(comm, peer, data,
+                                                        bytes))) {
         behind = bytes;
         memcpy(note + 1, data, bytes);
     } else {
