@@ -13,8 +13,9 @@
 #include "capacity.h"
 #include "comm.h"
 #include "error.h"
-#include "plan.h"
+#include "fp8.h"
 #include "packed.h"
+#include "plan.h"
 
 /* A rank's contribution. `count` has an entry for each expert, and behind them
  * the distinct tokens for each rank. */
@@ -285,13 +286,25 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
 
 /* --- layout and buffers ----------------------------------------------------------- */
 
+/* Directly, every row is a copy of its own; in packs a token travels once to
+ * each rank. */
 static size_t payload_sent(const struct shunti_plan *plan)
 {
+    const struct shunt_moe *moe = plan->moe;
     size_t rows = 0;
 
+    if (!moe->mapped) {
+        const struct record *mine = record_of(moe, moe->rank);
+
+        for (int r = 0; r < moe->nranks; r++)
+            rows += r != moe->rank ? mine->count[moe->config.experts + r] : 0;
+        return rows * (moe->config.wire == SHUNT_MOE_WIRE_FP8
+                           ? shunti_fp8_bytes(moe->config.hidden)
+                           : moe->row_bytes);
+    }
     for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        rows += plan->terms[i].rank != plan->moe->rank;
-    return rows * plan->moe->row_bytes;
+        rows += plan->terms[i].rank != moe->rank;
+    return rows * moe->row_bytes;
 }
 
 static size_t rows_lent(const struct shunti_plan *plan)

@@ -18,8 +18,8 @@ struct new_file {
 // must not be replaced by renaming.
 int is_plain_file(const char *path);
 
-// Opens `path`.tmp for writing; what is no plain file is opened itself. 0, or -1
-// with train_error_text().
+// Opens `path`.tmp for writing; what is no plain file is opened itself. 0, or
+// -1 with train_error_text().
 int new_file_open(struct new_file *file, const char *path);
 // Brings everything to the disk and gives the file its name. On failure the old
 // file stays, and the temporary one is removed.
@@ -30,8 +30,8 @@ void new_file_discard(struct new_file *file);
 // mkdir, with parents; existing is fine.
 int make_folder(const char *path);
 
-// A whole file as text, with '\0'. NULL: train_error_text(), and *missing is set
-// if there is no such file.
+// A whole file as text, with '\0'. NULL: train_error_text(), and *missing is
+// set if there is no such file.
 char *read_text(const char *path, int *missing);
 
 #endif

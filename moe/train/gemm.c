@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// In tn, rows are summed in blocks of these heights, the highest that fits first.
-// C is read and written once for each block.
+// In tn, rows are summed in blocks of these heights, the highest that fits
+// first. C is read and written once for each block.
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 

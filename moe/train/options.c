@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One table: what an option is called, what it takes, what it means and where it
-// goes. --help prints it; parsing walks it.
+// One table: what an option is called, what it takes, what it means and where
+// it goes. --help prints it; parsing walks it.
 #include "options.h"
 
 #include "error.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sampling: the whole context is computed again for each byte. That is more work
-// than keeping keys and values, and a lot less program.
+// Sampling: the whole context is computed again for each byte. That is more
+// work than keeping keys and values, and a lot less program.
 #include "sample.h"
 
 #include "error.h"

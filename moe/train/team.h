@@ -32,8 +32,8 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes);
 // counts (size): what each rank gives.
 int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts);
-// vector: this rank's slice [begin[rank], begin[rank + 1]) in place; all others'
-// are filled in.
+// vector: this rank's slice [begin[rank], begin[rank + 1]) in place; all
+// others' are filled in.
 int team_gather_slices(struct team *team, float *vector, const size_t *begin);
 
 // Adds the shares' gradient vectors over all ranks, in the order of the batch,
@@ -45,8 +45,8 @@ int team_gather_slices(struct team *team, float *vector, const size_t *begin);
 // work    (size, shares, own slice) floats; used if there are several shares
 //
 // One share on each rank: a reduce-scatter, which adds in rank order. Several:
-// the slices of the i-th share of every rank are exchanged, for all i, and added
-// here in the same order. So the sum has the same bits however shares are
+// the slices of the i-th share of every rank are exchanged, for all i, and
+// added here in the same order. So the sum has the same bits however shares are
 // spread over ranks.
 int team_reduce_shares(struct team *team, const float *grad, size_t shares,
                        size_t stride, const size_t *begin, float *slice,

@@ -4,11 +4,11 @@
 // does with them.
 //
 // Parameters are of two kinds. The dense ones are on every rank. Each rank adds
-// up the gradient of its shares of the batch, gets its slice of the sum over all
-// of them (team_reduce_shares), updates that slice, and the slices are gathered
-// again: so moments are kept once, not once a rank (Rajbhandari et al.:
-// "ZeRO", 2020, stage 1). The experts' are on the rank that has the expert, whose
-// gradient is complete there, since its rows came from all ranks.
+// up the gradient of its shares of the batch, gets its slice of the sum over
+// all of them (team_reduce_shares), updates that slice, and the slices are
+// gathered again: so moments are kept once, not once a rank (Rajbhandari et
+// al.: "ZeRO", 2020, stage 1). The experts' are on the rank that has the
+// expert, whose gradient is complete there, since its rows came from all ranks.
 //
 // Everything that is summed over the batch is summed in the order of the batch,
 // in parts that do not depend on the ranks. So weights and losses are the same
