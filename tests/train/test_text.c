@@ -189,7 +189,7 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
     cr_assert_float_eq(bigram_loss(&d, data_windows(&d, 64), 64), log(4), 0.01);
     data_free(&d);
 
-    // Each letter decides the next: bigrams know it all, single letters nothing.
+    // Each letter decides the next: bigrams know it all, letters nothing.
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
