@@ -480,7 +480,8 @@ Test(shunt_run, live)
     int master;
     pid_t pid = forkpty(&master, NULL, NULL, NULL);
 
-    cr_assert_geq(pid, 0);
+    if (pid < 0)
+        cr_skip_test("no pseudo terminals here: %s", strerror(errno));
     if (pid == 0) {
         execl(getenv("SHUNT_RUN"), "shunt-run", "-n", "2", "--live", "sh", "-c",
               "if [ -t 1 ]; then echo $RANK terminal; else echo $RANK pipe; fi",
