@@ -233,6 +233,11 @@ void options_help(void)
     printf(
         "  --help, --version        this text; the version\n"
         "\n"
+        "Environment\n"
+        "  SHUNT_TRAIN_KERNELS      element-wise kernels: baseline, avx2 or\n"
+        "                           avx512 (default: the best for this CPU)\n"
+        "  Those of the library are listed by shunt-info --env.\n"
+        "\n"
         "Examples\n"
         "  Four ranks on this host, on this project's own text:\n"
         "    shunt-run -n 4 --live shunt-train --report report.html\n"

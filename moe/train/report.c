@@ -344,7 +344,8 @@ int report_write(const struct report *r, const char *path)
     struct new_file file;
 
     if (r->metrics->count == 0)
-        return train_error("no report: no step was made");
+        return train_error("there is nothing to report: no step was made, and "
+                           "no --log has those of before");
     if (new_file_open(&file, path))
         return -1;
     FILE *f = file.stream;

@@ -255,6 +255,8 @@ static int resume(struct run *run)
     if (st != 0)
         return -1;
     run->info = info;
+    if (run->o.steps) // a run may be made longer
+        run->info.steps = run->o.steps;
     if (first_rank(run))
         progress_say(&run->progress, "resumed     after step %zu, from %s",
                      info.step, run->o.checkpoint);
@@ -339,6 +341,11 @@ static int train(struct run *run)
     run->eval_every =
         run->o.eval_every ? run->o.eval_every : run->info.steps / 10;
 
+    if (run->info.steps && first > run->info.steps) {
+        // Resumed after its end: still say what the model is worth.
+        struct step_metrics m = {.step = run->info.step};
+        return validate(run, &m);
+    }
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
         struct step_metrics m;
