@@ -218,9 +218,11 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         (c->plans_in_flight < 2 || c->plans_in_flight > PLANS_MAX))
         REFUSE("plans_in_flight is %d; it must be 2 to %d",
                c->plans_in_flight, PLANS_MAX);
-    if (c->tree_ranks < 0 || c->tree_ranks % nranks)
-        REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks",
-               c->tree_ranks, nranks);
+    if (c->tree_ranks < 0 || c->tree_ranks % nranks ||
+        c->tree_ranks > EXPERTS_MAX)
+        REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks, and "
+               "at most %d",
+               c->tree_ranks, nranks, EXPERTS_MAX);
 #undef REFUSE
     if (!c->row_align)
         c->row_align = 1;
@@ -273,7 +275,8 @@ static void free_moe(struct shunt_moe *moe)
     free(moe->plans);
     free(moe->records);
     free(moe->expert);
-    free(moe->next);
+    free(moe->scratch);
+    free(moe->rank_scratch);
     free(moe->node);
     shunti_placement_finish(&moe->placement);
     free(moe);
@@ -307,10 +310,12 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->rows = shunti_rows(c->dtype);
     moe->mapped = shunti_comm_all_mapped(comm);
     moe->node = malloc(nranks * sizeof(*moe->node));
-    moe->next = malloc((size_t)c->experts * sizeof(*moe->next));
+    moe->scratch = malloc((size_t)c->experts * sizeof(*moe->scratch));
+    moe->rank_scratch = malloc(nranks * sizeof(*moe->rank_scratch));
     moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
     moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->next || !moe->plans || !moe->spare)
+    if (!moe->node || !moe->scratch || !moe->rank_scratch || !moe->plans ||
+        !moe->spare)
         goto fail;
     for (size_t r = 0; r < nranks; r++)
         moe->node[r] = shunt_comm_node(comm, (int)r);

@@ -48,109 +48,91 @@ size_t shunti_layout_rank(const struct shunti_placement *p,
     return at;
 }
 
-/* Where an expert stands in the tree: its rank there, and that one's node. */
-struct place {
-    int node;
-    int rank;
-};
-
-static struct place place_of(const struct shunti_placement *p,
-                             const struct shunti_tree *tree, int target,
-                             int expert)
+/* Where an expert stands in the tree, as a number to sort by. Experts, ranks
+ * and nodes are fewer than 2^20 each (config.c). */
+static uint64_t key_of(const struct shunti_placement *p,
+                       const struct shunti_tree *tree, int target, int expert)
 {
-    if (tree->ranks == 0)
-        return (struct place){tree->node[target], target};
-    /* The products fit: experts and ranks are 32 bits each. */
-    int rank = (int)((int64_t)expert * tree->ranks / p->experts);
+    int64_t group = target, node;
 
-    return (struct place){
-        tree->node[(int64_t)rank * p->ranks / tree->ranks], rank};
+    if (tree->ranks) {
+        group = (int64_t)expert * tree->ranks / p->experts;
+        node = tree->node[group * p->ranks / tree->ranks];
+    } else {
+        node = tree->node[target];
+    }
+    return (uint64_t)node << 44 | (uint64_t)group << 20 | (uint64_t)expert;
 }
 
-/* Does `a` come before `b`? `b` was found later, so equal ones stay. */
-static bool before(struct place a, int a_expert, struct place b, int b_expert)
+static uint8_t op_between(uint64_t before, uint64_t after)
 {
-    if (a.node != b.node)
-        return a.node < b.node;
-    if (a.rank != b.rank)
-        return a.rank < b.rank;
-    return a_expert < b_expert;
+    if (before >> 44 != after >> 44)
+        return SHUNTI_ROWS_NODE;
+    return before >> 20 != after >> 20 ? SHUNTI_ROWS_RANK : SHUNTI_ROWS_ADD;
 }
 
 void shunti_layout_terms(const struct shunti_placement *p,
                          const struct shunti_tree *tree, int source,
                          const int32_t *expert, const float *weight,
                          size_t tokens, int topk, const size_t *base,
-                         size_t *next, struct shunti_term *terms,
-                         size_t *first)
+                         struct shunti_layout_expert *scratch,
+                         struct shunti_term *terms, size_t *first)
 {
     size_t n = 0;
 
-    memcpy(next, base, (size_t)p->experts * sizeof(*next));
+    for (int e = 0; e < p->experts; e++) {
+        scratch[e].rank = shunti_placement_target(p, source, e);
+        scratch[e].key = key_of(p, tree, scratch[e].rank, e);
+        scratch[e].next = base[e];
+    }
     for (size_t t = 0; t < tokens; t++) {
         const int32_t *ids = expert + t * (size_t)topk;
         size_t begin = n;
 
         first[t] = n;
         for (int j = 0; j < topk; j++) {
-            int e = ids[j];
-            struct place here;
+            struct shunti_layout_expert *here;
             size_t i;
 
-            if (e < 0)
+            if (ids[j] < 0)
                 continue;
-            struct shunti_term term = {
-                .row = (uint32_t)next[e]++,
-                .rank = shunti_placement_target(p, source, e),
-                .weight = weight ? weight[t * (size_t)topk + (size_t)j] : 1,
-                .slot = (uint16_t)j,
-            };
-
-            /* An insertion sort: top-k is short. */
-            here = place_of(p, tree, term.rank, e);
+            here = &scratch[ids[j]];
+            /* An insertion sort: top-k is short. Equal ids stay in the order
+             * of their slots. */
             for (i = n++; i > begin; i--) {
-                int other = ids[terms[i - 1].slot];
-
-                if (!before(here, e,
-                            place_of(p, tree, terms[i - 1].rank, other),
-                            other))
+                if (scratch[ids[terms[i - 1].slot]].key <= here->key)
                     break;
                 terms[i] = terms[i - 1];
             }
-            terms[i] = term;
+            terms[i] = (struct shunti_term){
+                .row = (uint32_t)here->next++,
+                .rank = here->rank,
+                .weight = weight ? weight[t * (size_t)topk + (size_t)j] : 1,
+                .slot = (uint16_t)j,
+            };
         }
-        for (size_t i = begin + 1; i < n; i++) {
-            int a = ids[terms[i - 1].slot], b = ids[terms[i].slot];
-            struct place x = place_of(p, tree, terms[i - 1].rank, a);
-            struct place y = place_of(p, tree, terms[i].rank, b);
-
-            terms[i].op = x.node != y.node   ? SHUNTI_ROWS_NODE
-                          : x.rank != y.rank ? SHUNTI_ROWS_RANK
-                                             : SHUNTI_ROWS_ADD;
-        }
+        for (size_t i = begin + 1; i < n; i++)
+            terms[i].op = op_between(scratch[ids[terms[i - 1].slot]].key,
+                                     scratch[ids[terms[i].slot]].key);
     }
     first[tokens] = n;
 }
 
 void shunti_layout_distinct(const struct shunti_placement *p, int source,
                             const int32_t *expert, size_t tokens, int topk,
-                            uint32_t *distinct)
+                            size_t *scratch, uint32_t *distinct)
 {
+    /* The last token seen for each rank, counted from 1. */
+    memset(scratch, 0, (size_t)p->ranks * sizeof(*scratch));
     memset(distinct, 0, (size_t)p->ranks * sizeof(*distinct));
-    for (size_t t = 0; t < tokens; t++) {
-        const int32_t *ids = expert + t * (size_t)topk;
-
+    for (size_t t = 0; t < tokens; t++)
         for (int j = 0; j < topk; j++) {
-            int rank, k = 0;
+            int e = expert[t * (size_t)topk + (size_t)j], rank;
 
-            if (ids[j] < 0)
+            if (e < 0)
                 continue;
-            rank = shunti_placement_target(p, source, ids[j]);
-            while (k < j && (ids[k] < 0 ||
-                             shunti_placement_target(p, source, ids[k]) !=
-                                 rank))
-                k++;
-            distinct[rank] += k == j;
+            rank = shunti_placement_target(p, source, e);
+            distinct[rank] += scratch[rank] != t + 1;
+            scratch[rank] = t + 1;
         }
-    }
 }

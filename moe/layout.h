@@ -62,6 +62,13 @@ struct shunti_tree {
     const int *node; /* (real ranks) */
 };
 
+/* Scratch of shunti_layout_terms(). */
+struct shunti_layout_expert {
+    uint64_t key;  /* its place in the tree: node, group, expert */
+    size_t next;   /* row of the next assignment */
+    int32_t rank;
+};
+
 /*
  * The terms of `tokens` tokens.
  *
@@ -69,7 +76,7 @@ struct shunti_tree {
  * expert   (tokens, topk); -1: none or dropped.
  * weight   (tokens, topk), or NULL: all 1.
  * base     (experts) first row of ours for each expert.
- * next     (experts) scratch.
+ * scratch  (experts)
  * terms    (tokens * topk) out.
  * first    (tokens + 1) out: where the terms of a token begin.
  */
@@ -77,12 +84,13 @@ void shunti_layout_terms(const struct shunti_placement *placement,
                          const struct shunti_tree *tree, int source,
                          const int32_t *expert, const float *weight,
                          size_t tokens, int topk, const size_t *base,
-                         size_t *next, struct shunti_term *terms,
-                         size_t *first);
+                         struct shunti_layout_expert *scratch,
+                         struct shunti_term *terms, size_t *first);
 
-/* (ranks) out: how many tokens have any row on that rank. */
+/* distinct: (ranks) out, how many tokens have any row on that rank.
+ * scratch: (ranks). */
 void shunti_layout_distinct(const struct shunti_placement *placement,
                             int source, const int32_t *expert, size_t tokens,
-                            int topk, uint32_t *distinct);
+                            int topk, size_t *scratch, uint32_t *distinct);
 
 #endif

@@ -193,7 +193,8 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         return st;
     }
     shunti_layout_distinct(&moe->placement, moe->rank, moe->expert, tokens,
-                           c->topk, mine->count + c->experts);
+                           c->topk, moe->rank_scratch,
+                           mine->count + c->experts);
     plan->tokens = tokens;
     plan->kept = 0;
     plan->dropped = 0;
@@ -410,7 +411,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
         goto out;
     plan->total = total[moe->rank];
     shunti_layout_terms(&moe->placement, &tree, moe->rank, moe->expert, weight,
-                        plan->tokens, moe->config.topk, base, moe->next,
+                        plan->tokens, moe->config.topk, base, moe->scratch,
                         plan->terms, plan->first);
     plan->bytes_sent = payload_sent(plan);
     plan->rows_lent = rows_lent(plan);

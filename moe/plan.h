@@ -44,7 +44,8 @@ struct shunt_moe {
     size_t record_bytes;
     int32_t *expert;     /* scratch: a routing, without what is dropped */
     size_t expert_max;
-    size_t *next;        /* scratch (experts) */
+    struct shunti_layout_expert *scratch; /* (experts) */
+    size_t *rank_scratch; /* (nranks) */
     size_t users;        /* unfinished requests */
     bool destroyed;      /* freed when the last of them is over */
 };

@@ -20,8 +20,8 @@
 #define STEP_BYTES ((size_t)256 << 20)
 
 /* From here on rows go past the cache: they would not be there any more when
- * they are read. */
-#define STREAM_MIN ((size_t)8 << 20)
+ * they are read (copy.c has the figures). */
+#define STREAM_MIN ((size_t)16 << 20)
 
 /* As the window of `out`: no dweight, no out. */
 #define UNWANTED (SHUNTI_NOWHERE - 1)

@@ -44,8 +44,10 @@ enum shunt_moe_weights {
 /** What travels. */
 enum shunt_moe_wire {
     SHUNT_MOE_WIRE_PAYLOAD = 0, /* rows as they are, in `dtype` */
-    SHUNT_MOE_WIRE_FP8 = 1,     /* dispatch: e4m3 with an f32 scale per 128
-                                   elements; rows arrive expanded to `dtype` */
+    SHUNT_MOE_WIRE_FP8 = 1,     /* dispatch: e4m3 (x / scale) with an f32 scale
+                                   = max(largest |x|, 1e-4) / 448 per 128
+                                   elements (the last may be fewer); rows
+                                   arrive expanded to `dtype` */
 };
 
 /** Which assignments go first when an expert's capacity is exceeded. */

@@ -583,6 +583,97 @@ static int odd_rows(const struct rank *self)
     return 0;
 }
 
+/* Whatever comes together. */
+static int any_config(const struct rank *self)
+{
+    for (uint64_t seed = 0; seed < 25; seed++) {
+        struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
+        struct shunt_moe_replica copies[64];
+        int32_t home[24];
+        struct shunt_moe *moe;
+        struct world w;
+        uint64_t dice[16];
+
+        for (uint64_t i = 0; i < 16; i++)
+            dice[i] = mix(seed, 77, i, 0) >> 8;
+        c.hidden = 1 + dice[0] % 150;
+        c.dtype = dice[1] % 2 ? SHUNT_F32 : SHUNT_BF16;
+        c.experts = 1 + (int)(dice[2] % 24);
+        c.topk = 1 + (int)(dice[3] % 9);
+        c.max_tokens = 30;
+        c.weights = dice[4] % 3 ? SHUNT_MOE_APPLY_WEIGHTS : SHUNT_MOE_PLAIN_SUM;
+        c.wire = dice[5] % 3 ? SHUNT_MOE_WIRE_PAYLOAD : SHUNT_MOE_WIRE_FP8;
+        c.row_align = dice[6] % 2 ? dice[6] % 9 : 0;
+        if (dice[7] % 2) {
+            c.capacity_factor = (double)(1 + dice[7] % 20) / 10;
+            c.drop = dice[8] % 2 ? SHUNT_MOE_DROP_WEIGHT
+                                 : SHUNT_MOE_DROP_POSITION;
+            c.pad_to_capacity = dice[9] % 2;
+        }
+        if (dice[10] % 2)
+            c.tree_ranks = self->size * (1 + (int)(dice[10] % 4));
+        for (int e = 0; e < c.experts; e++)
+            home[e] = (int32_t)(mix(seed, 78, (uint64_t)e, 0) %
+                                (uint64_t)self->size);
+        if (dice[11] % 2)
+            c.placement = home;
+        for (int e = 0; e < c.experts && dice[12] % 3 == 0; e++) {
+            int at = c.placement ? home[e] : e * self->size / c.experts;
+            int32_t rank = (int32_t)(mix(seed, 79, (uint64_t)e, 0) %
+                                     (uint64_t)self->size);
+
+            if (rank != at)
+                copies[c.nreplicas++] =
+                    (struct shunt_moe_replica){e, rank};
+        }
+        c.replicas = copies;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+        world_init(&w, &c, self->size, nodes(self),
+                   dice[13] % 4 ? REALS : INTEGERS, seed, 0, 1 + dice[14] % 30,
+                   (int)(dice[15] % 40));
+        CHECK_RUN(everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
+        world_finish(&w);
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
+/* Until another rank is killed: its loss is told, and by whom. */
+static int loss(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(512, SHUNT_BF16, 8, 2);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+    enum shunt_status st = SHUNT_OK;
+    const int *lost;
+    size_t nlost;
+
+    world_init(&w, &c, self->size, nodes(self), INTEGERS, 2, 30, 60, 0);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
+    fill_tokens(&run, run.x, KIND_X);
+    rank_say("in the loop");
+    while (st == SHUNT_OK) {
+        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                run.rows.total);
+        if (st == SHUNT_OK)
+            st = shunt_moe_combine(run.plan, run.buffer[0], NULL, run.y);
+    }
+    CHECK(st == SHUNT_ERR_PEER, "%s", rank_why(self->comm, st));
+    CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
+          shunt_last_error(self->comm));
+    CHECK_OK(NULL, shunt_comm_lost(self->comm, &lost, &nlost));
+    CHECK(nlost == 1 && lost[0] == 1, "%zu lost", nlost);
+    CHECK_STATUS(self->comm,
+                 shunt_moe_combine(run.plan, run.buffer[0], NULL, run.y),
+                 SHUNT_ERR_PEER);
+    CHECK_RUN(end(&run));
+    shunt_moe_destroy(moe);
+    world_finish(&w);
+    return 0;
+}
+
 /* The example of the definitions: 4 ranks, 2 nodes. */
 static int worked_example(const struct rank *self)
 {
@@ -1404,6 +1495,8 @@ static const struct rank_case cases[] = {
     {"set_placement", set_placement, .max_ranks = 0},
     {"large", large, .max_ranks = 3},
     {"odd_rows", odd_rows, .max_ranks = 0},
+    {"any_config", any_config, .max_ranks = 0},
+    {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
     {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
     {"s01_none", s01_none, .max_ranks = 0},
     {"s01_bad_id", s01_bad_id, .max_ranks = 0},

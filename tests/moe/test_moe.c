@@ -6,6 +6,7 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static const char *const cases[] = {
     "set_placement",
     "large",
     "odd_rows",
+    "any_config",
     "worked_example",
     "s01_none",
     "s01_bad_id",
@@ -144,5 +146,24 @@ ParameterizedTest(size_t *index, moe, on_ranks)
     }
     h = harness_start(&job);
     cr_assert(harness_wait(h), "%s, %s: %s", name, s->name, harness_story(h));
+    harness_finish(h);
+}
+
+Test(moe, a_rank_is_killed)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_moe", .args = {"loss"}, .ranks = 3, .timeout_s = 60});
+    double killed;
+
+    for (int r = 0; r < 3; r++)
+        cr_assert(harness_await(h, r, "in the loop"), "%s", harness_story(h));
+    killed = harness_clock(h);
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    cr_assert_eq(harness_rank(h, 1)->signal, SIGKILL);
+    for (int r = 0; r < 3; r += 2) {
+        cr_assert_eq(harness_rank(h, r)->exit_code, 0, "%s", harness_story(h));
+        cr_assert_lt(harness_rank(h, r)->ended_s - killed, 5);
+    }
     harness_finish(h);
 }

@@ -81,14 +81,15 @@ Test(moe_parts, terms_of_the_example)
     const struct shunti_tree tree = {0, example_node};
     struct shunti_placement p;
     struct shunti_term terms[6];
-    size_t base[8] = {0}, next[8], first[3];
+    struct shunti_layout_expert scratch[8];
+    size_t base[8] = {0}, first[3], last[4];
     uint32_t distinct[4];
 
     example_placement(&p);
     for (int r = 0; r < 4; r++)
         shunti_layout_rank(&p, &counts, 1, r, NULL, 0, base);
-    shunti_layout_terms(&p, &tree, 0, expert, weight, 2, 3, base, next, terms,
-                        first);
+    shunti_layout_terms(&p, &tree, 0, expert, weight, 2, 3, base, scratch,
+                        terms, first);
     cr_assert_eq(first[0], 0);
     cr_assert_eq(first[1], 3);
     cr_assert_eq(first[2], 6);
@@ -100,7 +101,7 @@ Test(moe_parts, terms_of_the_example)
         if (i % 3)
             cr_assert_eq(terms[i].op, want_op[i], "term %d", i);
     }
-    shunti_layout_distinct(&p, 0, expert, 2, 3, distinct);
+    shunti_layout_distinct(&p, 0, expert, 2, 3, last, distinct);
     cr_assert_eq(distinct[0], 1);
     cr_assert_eq(distinct[1], 0);
     cr_assert_eq(distinct[2], 2);
