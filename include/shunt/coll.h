@@ -138,7 +138,8 @@ shunt_allgatherv_start(struct shunt_comm *comm, const void *send, size_t send_co
  * Reduce blocks over ranks; rank r gets block r.
  *
  * send   (nranks, count), or SHUNT_IN_PLACE: recv holds the input (nranks,
- *        count), and its first `count` elements take the result.
+ *        count), and its first `count` elements take the result; what the
+ *        others hold afterwards is unspecified.
  * recv   (count).
  * count  elements of one block; the same on every rank.
  */
