@@ -107,7 +107,7 @@ static const struct row rows[] = {
     {"report", "FILE", TEXT, AT(report), 0, NULL,
      "write a report with plots, as one HTML file"},
     {"eval-every", "N", SIZE, AT(eval_every), 1, NULL,
-     "steps between validations (default: a tenth of the run)"},
+     "steps between validations (default: ten or fewer in a run)"},
     {"eval-bytes", "N", SIZE, AT(eval_bytes), 1, NULL,
      "bytes to validate on, at most"},
     {"sample", "N", SIZE, AT(sample), 0, NULL,
@@ -147,15 +147,15 @@ static const struct options defaults = {
             .decay = 0.1f,
             .clip = 1.0f,
         },
-    .batch = 16,
+    .batch = 8,
     .minutes = 2.5,
     .seed = 1,
     .checkpoint_every = 100,
-    .eval_bytes = 65536,
+    .eval_bytes = 32768,
     .sample = 400,
     .prompt = "// SPDX-License-Identifier: Apache-2.0\n",
     .temperature = 0.7,
-    .print_every = 10,
+    .print_every = 20,
 };
 
 // -- help ---------------------------------------------------------------------

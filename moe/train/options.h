@@ -35,7 +35,7 @@ struct options {
     bool resume;
     const char *log;
     const char *report;
-    size_t eval_every; // 0: ten times in a run
+    size_t eval_every; // 0: ten or fewer in a run
     size_t eval_bytes;
     size_t sample; // bytes
     const char *prompt;

@@ -29,7 +29,9 @@ enum {
     PROBE = 8,        // steps after which the length of a run is decided,
     PLAN = 16,        // and then every so many
     LEAST_STEPS = 40, // that a run by --minutes has
-    MOST_STEPS = 600,
+    MOST_STEPS = 1000,
+    STEPS_OF_EVAL = 50, // a validation in so many steps, at most
+    MOST_EVALS = 10,
 };
 
 struct run {
@@ -46,7 +48,7 @@ struct run {
     double bigram, val_loss;
     bool by_time; // the number of steps follows from --minutes
     double pace;  // seconds a step, of late
-    size_t eval_every;
+    size_t evals; // validations done
     char *sample;
 };
 
@@ -272,6 +274,37 @@ static bool is_time_to_plan(const struct run *run, size_t done)
            (done == PROBE || (done > PROBE && done % PLAN == 0));
 }
 
+// How many validations a run has.
+static size_t evals_of(size_t steps)
+{
+    size_t n = steps / STEPS_OF_EVAL;
+
+    return n < 1 ? 1 : n > MOST_EVALS ? MOST_EVALS : n;
+}
+
+// How many of them are due after the steps done.
+static size_t evals_due(const struct run *run)
+{
+    size_t steps = run->info.steps;
+
+    return steps ? run->info.step * evals_of(steps) / steps : 0;
+}
+
+// Is it time to validate? After --eval-every steps; or evenly over the run, as
+// long as that is now thought to be. The same on every rank.
+static bool is_time_to_validate(struct run *run)
+{
+    size_t due = evals_due(run);
+
+    if (run->info.step == run->info.steps)
+        return true;
+    if (run->o.eval_every)
+        return run->info.step % run->o.eval_every == 0;
+    bool now = due > run->evals;
+    run->evals = due > run->evals ? due : run->evals;
+    return now;
+}
+
 // Decided by rank 0's clock for all: after the first steps, and again every now
 // and then, since what a machine gives changes. The learning rate follows.
 static int plan_steps(struct run *run)
@@ -280,13 +313,14 @@ static int plan_steps(struct run *run)
     uint64_t steps = 0;
 
     if (first_rank(run)) {
-        // A validation is forward only, ten in a run and one at its end; so is
-        // each byte of the sample, on a single sequence.
-        double done = before ? (double)step / (double)before : 0;
+        // A validation is forward only; so is each byte of the sample, on a
+        // single sequence.
+        double evals = before ? (double)evals_of(before) : MOST_EVALS;
+        evals = fmax(1, evals - (double)run->evals);
         double batches =
             ceil((double)trainer_windows(&run->trainer) / (double)run->o.batch);
-        double rest = (10 * (1 - done) + 1) * batches +
-                      (double)run->o.sample / (double)run->o.batch;
+        double rest =
+            evals * batches + (double)run->o.sample / (double)run->o.batch;
         double left = 60 * run->o.minutes - (clock_now() - run->start);
         double n = left / run->pace - 0.4 * rest;
         n = (double)step + (n < 1 ? 1 : n);
@@ -296,8 +330,6 @@ static int plan_steps(struct run *run)
     if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
         return -1;
     run->info.steps = steps;
-    if (before == 0 && !run->o.eval_every)
-        run->eval_every = steps / 10;
     if (first_rank(run) && before == 0)
         progress_say(
             &run->progress,
@@ -338,9 +370,7 @@ static int train(struct run *run)
     size_t first = run->info.step + 1;
 
     run->by_time = !run->info.steps;
-    run->eval_every =
-        run->o.eval_every ? run->o.eval_every : run->info.steps / 10;
-
+    run->evals = evals_due(run); // before an interruption
     if (run->info.steps && first > run->info.steps) {
         // Resumed after its end: still say what the model is worth.
         struct step_metrics m = {.step = run->info.step};
@@ -366,7 +396,7 @@ static int train(struct run *run)
             progress_step(&run->progress, &m, run->info.steps);
 
         bool last = step == run->info.steps || t->stop;
-        bool eval = last || (run->eval_every && step % run->eval_every == 0);
+        bool eval = is_time_to_validate(run);
         if (eval && !t->stop && validate(run, &m))
             return -1;
         int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
