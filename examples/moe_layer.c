@@ -16,14 +16,14 @@
 
 enum { HIDDEN = 64, EXPERTS = 8, TOPK = 2, TOKENS = 100 };
 
-#define CHECK(call)                                                            \
-    do {                                                                       \
-        enum shunt_status status_ = (call);                                    \
-        if (status_ != SHUNT_OK) {                                             \
-            fprintf(stderr, "%s: %s: %s\n", #call, shunt_strerror(status_),    \
-                    shunt_last_error(comm));                                   \
-            exit(1);                                                           \
-        }                                                                      \
+#define CHECK(call)                                                         \
+    do {                                                                    \
+        enum shunt_status status_ = (call);                                 \
+        if (status_ != SHUNT_OK) {                                          \
+            fprintf(stderr, "%s: %s: %s\n", #call, shunt_strerror(status_), \
+                    shunt_last_error(comm));                                \
+            exit(1);                                                        \
+        }                                                                   \
     } while (0)
 
 static void expert(int e, const float *in, size_t rows, float *out)
