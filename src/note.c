@@ -184,14 +184,23 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
     }
 }
 
-/* The answer of `peer` to this operation's note; negative: none yet. */
-static int get_ack(const struct shunt_request *request, int peer)
+/*
+ * The answer of `peer` to this operation's note; negative: none yet.
+ *
+ * The word of a slot may already hold the answer to the operation SHUNTI_DEPTH
+ * later, if that was begun before we came to look here. Its note was sent when
+ * the peer had finished this one, so everything was answered. (A refusal is
+ * lost then; the peer has reported what it refused.)
+ */
+static int get_ack(const struct shunt_request *request, int peer, int passed)
 {
     const struct shunt_comm *comm = request->comm;
     uint64_t word = load_word(comm->control + comm->layout.acks +
                               (size_t)peer * comm->layout.ack_stride +
                               slot_of(request) * 8);
 
+    if (word >> 8 > request->seq)
+        return passed;
     return word >> 8 == request->seq ? (int)(word & 0xff) : -1;
 }
 
@@ -208,7 +217,7 @@ void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage)
 
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
 {
-    int answer = get_ack(request, peer);
+    int answer = get_ack(request, peer, 0xff); /* all stages, as bits */
 
     return answer < 0 ? 0 : (unsigned)answer;
 }
@@ -216,7 +225,7 @@ unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
 bool shunti_acked(struct shunt_request *request, int peer)
 {
     const struct shunti_note *note;
-    int answer = get_ack(request, peer);
+    int answer = get_ack(request, peer, 0);
 
     if (answer >= 0) {
         if (answer)

@@ -610,6 +610,54 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
+// The answer to an operation may be overwritten by that to a later one before
+// its sender looks: 16 operations share slots. Each step is made to happen by
+// barriers on another communicator, because a `_start` advances nothing but
+// its own operation.
+static int late_look(const struct rank *self)
+{
+    enum { OPS = 17, BLOCK = 4096 };
+    const size_t bytes = (size_t)self->size * BLOCK;
+    struct shunt_request *requests[OPS] = {NULL};
+    struct shunt_comm *other;
+    unsigned char *window, *out;
+    void *p;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, (OPS + 1) * bytes, &p));
+    window = p;
+    out = window + bytes;
+    memset(window, self->rank + 1, bytes);
+    // The first: rank 0 takes the others' blocks at once, and does not look
+    // again, while they finish it.
+    for (int turn = 1; turn >= 0; turn--) {
+        if (turn == (self->rank != 0))
+            CHECK_OK(self->comm,
+                     shunt_alltoall_start(self->comm, window, out, BLOCK,
+                                          SHUNT_U8, &requests[0]));
+        CHECK_OK(other, shunt_barrier(other));
+    }
+    if (self->rank != 0)
+        CHECK_OK(self->comm, shunt_wait(&requests[0]));
+    CHECK_OK(other, shunt_barrier(other));
+    // The others: rank 0 offers, then they answer.
+    for (int turn = 0; turn < 2; turn++) {
+        for (int k = 1; k < OPS && turn == (self->rank != 0); k++)
+            CHECK_OK(self->comm,
+                     shunt_alltoall_start(self->comm, window,
+                                          out + (size_t)k * bytes, BLOCK,
+                                          SHUNT_U8, &requests[k]));
+        CHECK_OK(other, shunt_barrier(other));
+    }
+    CHECK_OK(self->comm, shunt_wait_all(requests, OPS));
+    for (size_t i = 0; i < OPS * bytes; i++)
+        CHECK(out[i] == i / BLOCK % (size_t)self->size + 1, "byte %zu", i);
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
+    CHECK_OK(other, shunt_comm_finish(other));
+    shunt_comm_destroy(other);
+    return 0;
+}
+
 // --- wrong calls -------------------------------------------------------------
 
 // After an error of one operation everything works.
@@ -1048,6 +1096,7 @@ static const struct rank_case cases[] = {
     {.name = "random", .run = random_calls, .timeout_s = 110},
     {.name = "in_flight", .run = in_flight, .timeout_s = 110},
     {.name = "same_bits", .run = same_bits},
+    {.name = "late_look", .run = late_look},
     {.name = "mismatch", .run = mismatch, .min_ranks = 2, .timeout_s = 110},
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},

@@ -97,6 +97,12 @@ Test(collectives, same_bits)
         run(NULL, sizes[i], "same_bits", NULL, NULL, NULL);
 }
 
+Test(collectives, late_look)
+{
+    for (int i = 0; i < SIZES; i++)
+        run(NULL, sizes[i], "late_look", NULL, NULL, NULL);
+}
+
 Test(collectives, nothing_at_all)
 {
     for (int i = 0; i < SIZES; i++)
