@@ -9,6 +9,8 @@
  *   4  the keys of the control windows; then each imports its peers'
  *   5  all is well
  *
+ * and, for the first time, a barrier of its own.
+ *
  * Every round carries each rank's status, so that one rank's trouble is an
  * error on all, with a text that names it.
  */
@@ -19,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "agree.h"
 #include "bootstrap.h"
 #include "comm.h"
 #include "env.h"
@@ -36,6 +39,9 @@
 #define PAGE 4096u
 /* Between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2
+/* For the others to hear of our failure before our process, with the root in
+ * it, ends. */
+#define SETTLE_SECONDS 2.0
 
 struct birth {
     struct shunt_comm *comm;
@@ -770,6 +776,7 @@ static enum shunt_status refuse_birth(const struct shunt_id *id, int nranks,
         return SHUNT_ERR_INVALID;
     shunti_bootstrap_abort(bootstrap, text);
     shunti_bootstrap_leave(bootstrap);
+    shunti_bootstrap_settle(SETTLE_SECONDS);
     return shunti_fail(NULL, status, "%s", text);
 }
 
@@ -818,6 +825,13 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         shunti_bootstrap_abort(b.bootstrap, shunt_last_error(NULL));
     if (!st) {
         set_waiting(b.comm);
+        /* Whoever runs the root may exit as soon as it returns from here: not
+         * before everybody has had the last round. */
+        st = shunti_agree(b.comm, SHUNTI_KIND_BIRTH, SHUNT_OK);
+        if (st)
+            shunti_fail(NULL, st, "%s", shunt_last_error(b.comm));
+    }
+    if (!st) {
         if (wants_thread(&config))
             st = shunti_progress_thread_start(b.comm);
     }
@@ -830,7 +844,9 @@ out:
     shunti_bootstrap_leave(b.bootstrap);
     shunti_blobs_finish(&b.introductions);
     free(b.places);
-    if (st)
+    if (st) {
         shunt_comm_destroy(b.comm);
+        shunti_bootstrap_settle(SETTLE_SECONDS);
+    }
     return st;
 }

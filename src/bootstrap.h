@@ -86,6 +86,13 @@ void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
 /* Say goodbye and free; NULL is fine. Local, does not wait. */
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
 
+/*
+ * After a failed birth: if this process runs a root, wait until it has told
+ * the ranks that are connected, at most so long; the process may be about to
+ * exit. Returns at once if it runs none.
+ */
+void shunti_bootstrap_settle(double seconds);
+
 /* A key that only the ranks of this birth know (derived from the id's secret
  * and of a fresh salt of the root), for the transports. */
 void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,

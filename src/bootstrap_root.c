@@ -105,6 +105,7 @@ struct root {
     char text[512];
     struct reply *bad_news; /* the failure, as a frame */
     int told;               /* how many were sent it */
+    size_t counted;         /* connections in the census */
 };
 
 double shunti_wire_now(void)
@@ -944,6 +945,40 @@ static void root_destroy(struct root *root)
     free(root);
 }
 
+/* Connections of members, of all roots of this process; see settle. */
+static pthread_mutex_t census_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t census_changed = PTHREAD_COND_INITIALIZER;
+static size_t census;
+
+static void count_members(struct root *root, size_t now)
+{
+    if (now == root->counted)
+        return;
+    pthread_mutex_lock(&census_lock);
+    census += now - root->counted;
+    pthread_cond_broadcast(&census_changed);
+    pthread_mutex_unlock(&census_lock);
+    root->counted = now;
+}
+
+void shunti_bootstrap_settle(double seconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&census_lock);
+    while (census &&
+           !pthread_cond_timedwait(&census_changed, &census_lock, &until))
+        ;
+    pthread_mutex_unlock(&census_lock);
+}
+
 static void *root_main(void *arg)
 {
     struct root *root = arg;
@@ -967,7 +1002,9 @@ static void *root_main(void *arg)
             accept_some(root);
         flush_all(root);
         forget_closed(root);
+        count_members(root, open_conns(root));
     }
+    count_members(root, 0);
     shunti_debug("bootstrap", "root %s: done", root->where);
     root_destroy(root);
     return NULL;

@@ -327,6 +327,7 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
     }
 }
 
+/* Also those that finished, and for which nobody has waited. */
 static void drop_requests(struct shunt_comm *comm)
 {
     struct shunt_request *request;
@@ -335,6 +336,9 @@ static void drop_requests(struct shunt_comm *comm)
         comm->active = request->next;
         if (request->class->cleanup)
             request->class->cleanup(request);
+    }
+    while ((request = comm->newest)) {
+        comm->newest = request->older;
         free(request);
     }
     while ((request = comm->spare)) {

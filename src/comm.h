@@ -93,6 +93,7 @@ struct shunt_comm {
     uint64_t completed;        /* all up to here are finished */
     uint64_t tickets;          /* collectives created: exchange.h */
     struct shunt_request *active, **active_tail;
+    struct shunt_request *newest;  /* all that nobody has collected yet */
     struct shunt_request *spare;   /* finished ones to be used again */
     size_t spare_state;            /* their state bytes */
     bool progressing;          /* inside shunti_progress() */

@@ -30,6 +30,7 @@ const char *shunti_kind_name(unsigned kind)
         [SHUNTI_KIND_ALLTOALLV] = "alltoallv",
         [SHUNTI_KIND_MEM_ALLOC] = "mem_alloc",
         [SHUNTI_KIND_MEM_FREE] = "mem_free",
+        [SHUNTI_KIND_BIRTH] = "comm_create",
         [SHUNTI_KIND_FINISH] = "comm_finish",
         [SHUNTI_KIND_MOE_DISPATCH] = "moe_dispatch",
         [SHUNTI_KIND_MOE_COMBINE] = "moe_combine",
@@ -59,10 +60,27 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
+static void enlist(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    request->newer = NULL;
+    request->older = comm->newest;
+    if (comm->newest)
+        comm->newest->newer = request;
+    comm->newest = request;
+}
+
 static void give_back(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
+    if (request->newer)
+        request->newer->older = request->older;
+    else
+        comm->newest = request->older;
+    if (request->older)
+        request->older->newer = request->newer;
     if (request->capacity != comm->spare_state) {
         free(request);
         return;
@@ -104,6 +122,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     memset(request->state, 0, state_bytes);
     *comm->active_tail = request;
     comm->active_tail = &request->next;
+    enlist(request);
     *out = request;
     return SHUNT_OK;
 }

@@ -54,6 +54,7 @@ struct shunt_request {
     uint64_t begun_ns;
     size_t capacity;          /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
+    struct shunt_request *newer, *older; /* in that of all, by creation */
     _Alignas(16) unsigned char state[];
 };
 
@@ -75,6 +76,7 @@ enum shunti_kind {
     SHUNTI_KIND_ALLTOALLV,
     SHUNTI_KIND_MEM_ALLOC,
     SHUNTI_KIND_MEM_FREE,
+    SHUNTI_KIND_BIRTH,
     SHUNTI_KIND_FINISH,
     SHUNTI_KIND_MOE_DISPATCH,
     SHUNTI_KIND_MOE_COMBINE,
