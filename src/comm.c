@@ -254,6 +254,9 @@ static enum shunt_status take_abort(struct shunt_comm *comm, uint64_t word)
                  shunt_strerror(status));
     comm->failure = (int)status;
     shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    /* Whoever told us may not have told all yet, and we may leave before it
+     * does: a rank that saw us go would name us. */
+    tell_mapped(comm, word);
     tell_others(comm, word);
     return shunti_fail(comm, status, "%s", comm->failure_text);
 }

@@ -116,27 +116,39 @@ static void fail_by_loss(struct shunt_comm *comm,
                      rank);
 }
 
-/* Who is gone, and does anything under way need him? */
-static void look_for_losses(struct shunt_comm *comm)
+/* Fail for a rank that is gone and needed, of those that left in order or of
+ * those that did not. */
+static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
     int r;
 
-    /* What a lost peer still said before counts: step after the transport has
-     * told us, and judge then. */
-    if (mark_losses(comm))
-        shunti_progress(comm);
     for (r = 0; r < comm->nranks; r++) {
-        if (!comm->peers[r].lost)
+        const struct shunti_peer *p = &comm->peers[r];
+
+        if (!p->lost || p->transport->left(p->ep) != left)
             continue;
         for (request = comm->active; request; request = request->next) {
             if (request->status == SHUNT_IN_PROGRESS &&
                 request->class->awaits(request, r)) {
                 fail_by_loss(comm, request, r);
-                return;
+                return true;
             }
         }
     }
+    return false;
+}
+
+/* Who is gone, and does anything under way need him? */
+static void look_for_losses(struct shunt_comm *comm)
+{
+    /* What a lost peer still said before counts: step after the transport has
+     * told us, and judge then. */
+    if (mark_losses(comm))
+        shunti_progress(comm);
+    /* Who left may have done so because of somebody who crashed. */
+    if (!fail_if_needed(comm, false))
+        fail_if_needed(comm, true);
 }
 
 void shunti_look_around(struct shunt_comm *comm)
