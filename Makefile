@@ -29,7 +29,8 @@ train:
 	[ -f build/build.ninja ] || meson setup build -Dtrain=enabled
 	ninja -C build training
 	build/tools/shunt-run -n $(RANKS) --live \
-	    build/moe/train/shunt-train $(ARGS)
+	    build/moe/train/shunt-train --log build/train.jsonl \
+	    --report build/train.html $(ARGS)
 
 build:
 	scripts/deps
