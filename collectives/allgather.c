@@ -61,9 +61,8 @@ static void fill(struct shunti_exchange *x, const struct shunt_comm *comm,
         p->recv = p->recv_bytes ? a->recv + at : NULL;
     }
     for (int r = 0; r < comm->nranks; r++) {
-        x->peers[r].send = a->send == SHUNT_IN_PLACE
-                               ? x->peers[comm->rank].recv
-                               : a->send;
+        x->peers[r].send =
+            a->send == SHUNT_IN_PLACE ? x->peers[comm->rank].recv : a->send;
         x->peers[r].send_bytes = x->peers[comm->rank].recv_bytes;
     }
 }
@@ -121,23 +120,21 @@ enum shunt_status shunt_allgatherv(struct shunt_comm *comm, const void *send,
                                    const size_t *recv_displs,
                                    enum shunt_dtype dtype)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},
-               &(struct arguments){send,
-                                   send_count,
-                                   recv,
-                                   {recv_counts, 0, recv_displs, dtype}});
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},
+        &(struct arguments){
+            send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
 }
 
-enum shunt_status
-shunt_allgatherv_start(struct shunt_comm *comm, const void *send,
-                       size_t send_count, void *recv,
-                       const size_t *recv_counts, const size_t *recv_displs,
-                       enum shunt_dtype dtype, struct shunt_request **request)
+enum shunt_status shunt_allgatherv_start(struct shunt_comm *comm,
+                                         const void *send, size_t send_count,
+                                         void *recv, const size_t *recv_counts,
+                                         const size_t *recv_displs,
+                                         enum shunt_dtype dtype,
+                                         struct shunt_request **request)
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, true, request},
-        &(struct arguments){send,
-                            send_count,
-                            recv,
-                            {recv_counts, 0, recv_displs, dtype}});
+        &(struct arguments){
+            send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
 }

@@ -46,8 +46,8 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
                                          "allreduce: no memory for %zu bytes",
                                          a->bytes);
     }
-    st = shunti_reduce_exchange_create(comm, &direct_class, signature,
-                                       a->bytes, request, &s);
+    st = shunti_reduce_exchange_create(comm, &direct_class, signature, a->bytes,
+                                       request, &s);
     if (st) {
         free(copy);
         return st;

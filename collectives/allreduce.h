@@ -21,9 +21,9 @@ struct shunti_allreduce {
     enum shunt_op op;
 };
 
-enum shunt_status
-shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
-                          const struct shunti_allreduce *args,
-                          struct shunt_request **request);
+enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
+                                            uint32_t signature,
+                                            const struct shunti_allreduce *args,
+                                            struct shunt_request **request);
 
 #endif

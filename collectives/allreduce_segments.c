@@ -38,9 +38,9 @@ enum { READY = 1, TAKEN = 2 };
 
 struct segment_peer {
     bool met, in_done, out_done;
-    bool bad;            /* it called something else: nothing goes to or fro */
-    unsigned said;       /* stages we have told it */
-    uint8_t result_way;  /* in which it gets our result */
+    bool bad;           /* it called something else: nothing goes to or fro */
+    unsigned said;      /* stages we have told it */
+    uint8_t result_way; /* in which it gets our result */
     struct shunti_stream input_tx, result_tx;
     struct shunti_source input, result;
 };
@@ -83,9 +83,8 @@ static size_t segment(const struct segments *s, int nranks, int r,
 /* --- notes ---------------------------------------------------------------- */
 
 /* Say where `bytes` at `data` are. A stream's chunks are reserved. */
-static uint8_t locate(struct shunt_request *request, int peer,
-                      const void *data, size_t bytes, uint64_t *where,
-                      struct shunti_stream *tx)
+static uint8_t locate(struct shunt_request *request, int peer, const void *data,
+                      size_t bytes, uint64_t *where, struct shunti_stream *tx)
 {
     enum shunti_way way;
 
@@ -276,8 +275,7 @@ static bool send(struct shunt_request *request, struct segments *s, int peer)
     return moved || p->out_done;
 }
 
-static bool receive(struct shunt_request *request, struct segments *s,
-                    int peer)
+static bool receive(struct shunt_request *request, struct segments *s, int peer)
 {
     struct segment_peer *p = &s->peers[peer];
     size_t before = p->result.done, at;
@@ -367,10 +365,10 @@ static const struct shunti_class segments_class = {
     .cleanup = cleanup,
 };
 
-enum shunt_status
-shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
-                          const struct shunti_allreduce *a,
-                          struct shunt_request **request)
+enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
+                                            uint32_t signature,
+                                            const struct shunti_allreduce *a,
+                                            struct shunt_request **request)
 {
     const size_t n = (size_t)comm->nranks;
     struct shunti_reduction *r;
@@ -378,11 +376,11 @@ shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
     enum shunt_status st;
     size_t at;
 
-    st = shunti_request_create(
-        comm, &segments_class, signature,
-        sizeof(*s) + n * (sizeof(s->peers[0]) + sizeof(*r->sources) +
-                          sizeof(*r->operands)),
-        request);
+    st = shunti_request_create(comm, &segments_class, signature,
+                               sizeof(*s) + n * (sizeof(s->peers[0]) +
+                                                 sizeof(*r->sources) +
+                                                 sizeof(*r->operands)),
+                               request);
     if (st)
         return st;
     s = state_of(*request);

@@ -49,17 +49,17 @@ static enum shunt_status check(const struct shunti_coll *call,
         st = shunti_check_blocks(call, "recv_counts", &a->recv_blocks,
                                  &recv_end);
     if (!st)
-        st = shunti_check_blocks(call, "send_counts", &a->send_blocks,
-                                 send_end);
+        st =
+            shunti_check_blocks(call, "send_counts", &a->send_blocks, send_end);
     if (!st)
         st = shunti_check_buffer(call, "recv", a->recv, recv_end);
     if (!st)
         st = shunti_check_buffer(call, "send", a->send, *send_end);
-    if (!st && v &&
-        a->send_blocks.counts[rank] != a->recv_blocks.counts[rank])
+    if (!st && v && a->send_blocks.counts[rank] != a->recv_blocks.counts[rank])
         st = shunti_coll_refuse(
-            call, "send_counts[%d] is %zu, recv_counts[%d] %zu: this rank's "
-                  "own block",
+            call,
+            "send_counts[%d] is %zu, recv_counts[%d] %zu: this rank's "
+            "own block",
             rank, a->send_blocks.counts[rank], rank,
             a->recv_blocks.counts[rank]);
     return st;
@@ -88,9 +88,9 @@ static enum shunt_status copy_away(const struct shunti_coll *call,
     *copy = bytes ? malloc(bytes) : NULL;
     if (bytes && !*copy)
         return shunti_request_refuse(
-            call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0),
-            SHUNT_ERR_MEMORY, "%s: no memory for %zu bytes, which it takes in "
-                              "place",
+            call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,
+            "%s: no memory for %zu bytes, which it takes in "
+            "place",
             shunti_kind_name(call->kind), bytes);
     if (bytes)
         shunti_copy(*copy, a->recv, bytes);
@@ -121,8 +121,7 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
         call->comm,
         call->kind == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
                                             : &alltoall_class,
-        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0), &request,
-        &x);
+        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0), &request, &x);
     if (st) {
         free(copy);
         return st;
@@ -161,11 +160,12 @@ enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
                &(struct arguments){send, blocks, recv, blocks});
 }
 
-enum shunt_status
-shunt_alltoallv(struct shunt_comm *comm, const void *send,
-                const size_t *send_counts, const size_t *send_displs,
-                void *recv, const size_t *recv_counts,
-                const size_t *recv_displs, enum shunt_dtype dtype)
+enum shunt_status shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                                  const size_t *send_counts,
+                                  const size_t *send_displs, void *recv,
+                                  const size_t *recv_counts,
+                                  const size_t *recv_displs,
+                                  enum shunt_dtype dtype)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL},
                &(struct arguments){send,

@@ -17,10 +17,9 @@ static enum shunt_status barrier(const struct shunti_coll *call)
 {
     struct shunt_request *request;
     struct shunti_exchange *x;
-    enum shunt_status st =
-        shunti_exchange_create(call->comm, &barrier_class,
-                               SHUNTI_SIGNATURE(call->kind, 0, 0, 0), &request,
-                               &x);
+    enum shunt_status st = shunti_exchange_create(
+        call->comm, &barrier_class, SHUNTI_SIGNATURE(call->kind, 0, 0, 0),
+        &request, &x);
 
     return st ? st : shunti_coll_launch(call, request);
 }

@@ -19,8 +19,8 @@ struct shunt_comm;
 
 struct shunti_coll {
     struct shunt_comm *comm;
-    unsigned kind;                   /* enum shunti_kind */
-    bool start;                      /* `_start`: give `*request` back */
+    unsigned kind; /* enum shunti_kind */
+    bool start;    /* `_start`: give `*request` back */
     struct shunt_request **request;
 };
 

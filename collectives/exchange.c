@@ -61,9 +61,8 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
                                          struct shunt_request **request,
                                          struct shunti_exchange **exchange)
 {
-    enum shunt_status st =
-        shunti_request_create(comm, class, signature,
-                              shunti_exchange_bytes(comm->nranks), request);
+    enum shunt_status st = shunti_request_create(
+        comm, class, signature, shunti_exchange_bytes(comm->nranks), request);
 
     if (st)
         return st;

@@ -46,8 +46,8 @@ struct shunti_exchange_peer {
     void *recv;
     size_t recv_bytes;
     uint8_t out, in;
-    bool dropped;            /* the peer does not want our block */
-    bool bad;                /* it made another call, or expected other sizes */
+    bool dropped; /* the peer does not want our block */
+    bool bad;     /* it made another call, or expected other sizes */
     struct shunti_stream tx;
     struct shunti_source source;
 };
@@ -59,7 +59,7 @@ struct shunti_exchange {
     int in_open;  /* peers not SHUNTI_IN_DONE */
     int in_unmet; /* peers SHUNTI_IN_NOTE */
     bool own_done;
-    void *owned;  /* freed at the end, or NULL */
+    void *owned;                         /* freed at the end, or NULL */
     struct shunti_exchange_peer peers[]; /* (nranks); [rank]: our own block */
 };
 

@@ -47,8 +47,8 @@ static enum shunt_status check(const struct shunti_coll *call,
         st = shunti_check_blocks(call, "counts", &a->blocks, &total);
     if (st)
         return st;
-    ours = a->blocks.counts ? a->blocks.counts[call->comm->rank]
-                            : a->blocks.count;
+    ours =
+        a->blocks.counts ? a->blocks.counts[call->comm->rank] : a->blocks.count;
     if (a->send == SHUNT_IN_PLACE)
         return shunti_check_buffer(call, "recv", a->recv, total);
     st = shunti_check_buffer(call, "send", a->send, total);
@@ -146,11 +146,9 @@ enum shunt_status shunt_reduce_scatterv(struct shunt_comm *comm,
         &(struct arguments){send, recv, {counts, 0, NULL, dtype}, op});
 }
 
-enum shunt_status
-shunt_reduce_scatterv_start(struct shunt_comm *comm, const void *send,
-                            void *recv, const size_t *counts,
-                            enum shunt_dtype dtype, enum shunt_op op,
-                            struct shunt_request **request)
+enum shunt_status shunt_reduce_scatterv_start(
+    struct shunt_comm *comm, const void *send, void *recv, const size_t *counts,
+    enum shunt_dtype dtype, enum shunt_op op, struct shunt_request **request)
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, true, request},

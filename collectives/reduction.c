@@ -107,12 +107,10 @@ state_of(const struct shunt_request *request)
     return (struct shunti_reduce_exchange *)(void *)(uintptr_t)request->state;
 }
 
-enum shunt_status
-shunti_reduce_exchange_create(struct shunt_comm *comm,
-                              const struct shunti_class *class,
-                              uint32_t signature, size_t bytes,
-                              struct shunt_request **request,
-                              struct shunti_reduce_exchange **out)
+enum shunt_status shunti_reduce_exchange_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    uint32_t signature, size_t bytes, struct shunt_request **request,
+    struct shunti_reduce_exchange **out)
 {
     const size_t n = (size_t)comm->nranks;
     struct shunti_reduce_exchange *s;

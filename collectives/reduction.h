@@ -50,12 +50,10 @@ struct shunti_reduce_exchange {
 
 /* As shunti_exchange_create(): the caller fills in the send blocks of x and
  * the reduction's dst, own, dtype and op. `bytes` of each block. */
-enum shunt_status
-shunti_reduce_exchange_create(struct shunt_comm *comm,
-                              const struct shunti_class *class,
-                              uint32_t signature, size_t bytes,
-                              struct shunt_request **request,
-                              struct shunti_reduce_exchange **out);
+enum shunt_status shunti_reduce_exchange_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    uint32_t signature, size_t bytes, struct shunt_request **request,
+    struct shunti_reduce_exchange **out);
 
 /* Functions for a class whose state it is. */
 enum shunt_status shunti_reduce_exchange_step(struct shunt_request *request);

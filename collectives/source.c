@@ -31,8 +31,8 @@ bool shunti_source_open(struct shunt_request *request, int peer,
         source->address = where[0];
         return true;
     case SHUNTI_WAY_STREAM:
-        source->stream = (struct shunti_stream){.start = where[0],
-                                                .bytes = bytes};
+        source->stream =
+            (struct shunti_stream){.start = where[0], .bytes = bytes};
         return true;
     default:
         break;
@@ -93,8 +93,8 @@ static void pull_stream(struct shunt_request *request, int peer,
     if (dst) {
         shunti_stream_recv(request, peer, &source->stream, dst);
     } else {
-        while ((chunk = shunti_stream_peek(request, peer, &source->stream,
-                                           &bytes)))
+        while ((chunk =
+                    shunti_stream_peek(request, peer, &source->stream, &bytes)))
             shunti_stream_next(request, peer, &source->stream, bytes);
     }
     source->done = source->stream.done;

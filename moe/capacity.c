@@ -72,8 +72,7 @@ static enum shunt_status drop_lightest(int32_t *expert, const float *weight,
 }
 
 enum shunt_status shunti_capacity_apply(int32_t *expert, const float *weight,
-                                        size_t n, int experts,
-                                        size_t capacity,
+                                        size_t n, int experts, size_t capacity,
                                         enum shunt_moe_drop drop,
                                         uint32_t *count)
 {

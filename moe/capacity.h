@@ -26,8 +26,7 @@ size_t shunti_capacity(double factor, size_t tokens, int topk, int experts);
  * Errors: SHUNT_ERR_MEMORY.
  */
 enum shunt_status shunti_capacity_apply(int32_t *expert, const float *weight,
-                                        size_t n, int experts,
-                                        size_t capacity,
+                                        size_t n, int experts, size_t capacity,
                                         enum shunt_moe_drop drop,
                                         uint32_t *count);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Combine and its gradient, which is a dispatch with weights. */
-#include "plan.h"
 #include "packed.h"
+#include "plan.h"
 #include "pull.h"
 #include "push.h"
 
-static const struct shunti_moe_call combine_call = {
-    "moe_combine", SHUNTI_KIND_MOE_COMBINE, 1};
+static const struct shunti_moe_call combine_call = {"moe_combine",
+                                                    SHUNTI_KIND_MOE_COMBINE, 1};
 static const struct shunti_moe_call combine_backward_call = {
     "moe_combine_backward", SHUNTI_KIND_MOE_COMBINE_BACKWARD, 2};
 
@@ -15,8 +15,8 @@ static bool weighted(const struct shunti_plan *plan)
     return plan->moe->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
 }
 
-static enum shunt_status combine(struct shunt_moe_plan *handle,
-                                 const void *out, const void *bias, void *y,
+static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
+                                 const void *bias, void *y,
                                  struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &combine_call;
@@ -65,10 +65,11 @@ enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
     return combine(plan, out, bias, y, request);
 }
 
-static enum shunt_status
-combine_backward(struct shunt_moe_plan *handle, const void *dy,
-                 const void *out, void *dout, size_t max_rows, float *dweight,
-                 struct shunt_request **request)
+static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
+                                          const void *dy, const void *out,
+                                          void *dout, size_t max_rows,
+                                          float *dweight,
+                                          struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &combine_backward_call;
     enum shunt_status st;
@@ -76,12 +77,13 @@ combine_backward(struct shunt_moe_plan *handle, const void *dy,
 
     if (!plan)
         return st;
-    st = shunti_moe_call_check_rows(call, plan, "dout", dout, max_rows, "dy", dy);
+    st = shunti_moe_call_check_rows(call, plan, "dout", dout, max_rows, "dy",
+                                    dy);
     if (st)
         return st;
     if (dweight && !out && plan->total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                  "out is NULL, and dweight is wanted");
+                                      "out is NULL, and dweight is wanted");
     if (!plan->moe->mapped)
         return shunti_packed_start(call, plan,
                                    &(struct shunti_packed){
@@ -116,8 +118,7 @@ enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,
 enum shunt_status
 shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
                                  const void *out, void *dout, size_t max_rows,
-                                 float *dweight,
-                                 struct shunt_request **request)
+                                 float *dweight, struct shunt_request **request)
 {
     if (!request)
         return shunti_moe_call_no_request(&combine_backward_call, plan);

@@ -45,11 +45,11 @@ enum {
 };
 
 static const char *const field_names[FIELDS] = {
-    "call order",      "hidden",           "dtype",
-    "experts",         "topk",             "max_tokens",
-    "weights",         "wire",             "placement (hash)",
-    "replicas (hash)", "row_align",        "plans_in_flight",
-    "capacity_factor", "drop",             "pad_to_capacity",
+    "call order",      "hidden",    "dtype",
+    "experts",         "topk",      "max_tokens",
+    "weights",         "wire",      "placement (hash)",
+    "replicas (hash)", "row_align", "plans_in_flight",
+    "capacity_factor", "drop",      "pad_to_capacity",
     "tree_ranks",
 };
 
@@ -71,8 +71,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 
 static void describe(struct terms *terms, const struct shunt_moe_config *c,
                      const int32_t *placement,
-                     const struct shunt_moe_replica *replicas,
-                     size_t nreplicas)
+                     const struct shunt_moe_replica *replicas, size_t nreplicas)
 {
     uint64_t *f = terms->field;
     uint64_t h;
@@ -112,8 +111,7 @@ static void print_field(char *text, size_t len, int field, uint64_t value)
     } else if (field == FIELD_DTYPE) {
         snprintf(text, len, "%s", shunti_dtype_name((enum shunt_dtype)value));
     } else if (field == FIELD_PLACEMENT || field == FIELD_REPLICAS) {
-        snprintf(text, len, value ? "%llx" : "none",
-                 (unsigned long long)value);
+        snprintf(text, len, value ? "%llx" : "none", (unsigned long long)value);
     } else {
         snprintf(text, len, "%llu", (unsigned long long)value);
     }
@@ -180,10 +178,10 @@ static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
 static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                                char *why, size_t len)
 {
-#define REFUSE(...) \
-    do { \
+#define REFUSE(...)                      \
+    do {                                 \
         snprintf(why, len, __VA_ARGS__); \
-        return SHUNT_ERR_INVALID; \
+        return SHUNT_ERR_INVALID;        \
     } while (0)
     if (c->dtype != SHUNT_F32 && c->dtype != SHUNT_BF16)
         REFUSE("dtype is %s; rows are f32 or bf16",
@@ -216,8 +214,8 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("row_align is %zu; it must be less than 2^32", c->row_align);
     if (c->plans_in_flight != 0 &&
         (c->plans_in_flight < 2 || c->plans_in_flight > PLANS_MAX))
-        REFUSE("plans_in_flight is %d; it must be 2 to %d",
-               c->plans_in_flight, PLANS_MAX);
+        REFUSE("plans_in_flight is %d; it must be 2 to %d", c->plans_in_flight,
+               PLANS_MAX);
     if (c->tree_ranks < 0 || c->tree_ranks % nranks ||
         c->tree_ranks > EXPERTS_MAX)
         REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks, and "
@@ -237,8 +235,8 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
                                      char *why, size_t len)
 {
     static const struct shunt_moe_config init = SHUNT_MOE_CONFIG_INIT;
-    size_t least = offsetof(struct shunt_moe_config, weights) +
-                   sizeof(from->weights);
+    size_t least =
+        offsetof(struct shunt_moe_config, weights) + sizeof(from->weights);
 
     *c = init;
     if (!from) {
@@ -428,7 +426,8 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
     if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
     terms.status = st;
-    terms.field[FIELD_CALL] = moe->serial << 32 | (++moe->placements & 0xffffffff);
+    terms.field[FIELD_CALL] =
+        moe->serial << 32 | (++moe->placements & 0xffffffff);
     st = agree(moe->comm, "moe_set_placement", &terms);
     if (st) {
         shunti_placement_finish(&fresh);

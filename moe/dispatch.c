@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Dispatch and its gradient, which is a combine without weights. */
-#include "plan.h"
 #include "packed.h"
+#include "plan.h"
 #include "pull.h"
 #include "push.h"
 
@@ -26,10 +26,10 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
         return st;
     fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8;
     if (!plan->moe->mapped)
-        return shunti_packed_start(call, plan,
-                                   &(struct shunti_packed){
-                                       .out = x, .placed = rows, .fp8 = fp8},
-                                   request);
+        return shunti_packed_start(
+            call, plan,
+            &(struct shunti_packed){.out = x, .placed = rows, .fp8 = fp8},
+            request);
     return shunti_push_start(call, plan,
                              &(struct shunti_push){
                                  .src = x,
@@ -40,9 +40,8 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
                              request);
 }
 
-enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan,
-                                     const void *x, void *rows,
-                                     size_t max_rows)
+enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x,
+                                     void *rows, size_t max_rows)
 {
     return dispatch(plan, x, rows, max_rows, NULL);
 }

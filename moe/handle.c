@@ -18,9 +18,9 @@ struct owner {
 enum shunt_status shunti_handles_init(struct shunti_plan *plan)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char *at = mmap(NULL, 2 * RANGE, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                             0);
+    unsigned char *at =
+        mmap(NULL, 2 * RANGE, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t before;
 
     if (at == MAP_FAILED)
@@ -49,8 +49,8 @@ void shunti_handles_finish(struct shunti_plan *plan)
 
 const struct shunt_moe_plan *shunti_handle_next(struct shunti_plan *plan)
 {
-    uintptr_t at = sizeof(struct owner) + plan->at.generation++ %
-                                              (RANGE - sizeof(struct owner));
+    uintptr_t at = sizeof(struct owner) +
+                   plan->at.generation++ % (RANGE - sizeof(struct owner));
 
     plan->handle = (const void *)(plan->at.range + at);
     return plan->handle;

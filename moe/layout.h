@@ -19,8 +19,8 @@
 
 /* What every rank knows of a routing. */
 struct shunti_counts {
-    const uint32_t *const *rows;  /* [source] -> (experts) assignments kept */
-    const size_t *padded;         /* [source] rows each expert takes instead,
+    const uint32_t *const *rows; /* [source] -> (experts) assignments kept */
+    const size_t *padded;        /* [source] rows each expert takes instead,
                                      or NULL: as many as there are */
 };
 
@@ -47,11 +47,11 @@ size_t shunti_layout_rank(const struct shunti_placement *placement,
  * the reduction tree.
  */
 struct shunti_term {
-    uint32_t row;   /* in the buffer of `rank` */
+    uint32_t row; /* in the buffer of `rank` */
     int32_t rank;
     float weight;
-    uint16_t slot;  /* of top-k */
-    uint8_t op;     /* enum shunti_rows_op: where it stands in the tree */
+    uint16_t slot; /* of top-k */
+    uint8_t op;    /* enum shunti_rows_op: where it stands in the tree */
     uint8_t unused;
 };
 
@@ -64,8 +64,8 @@ struct shunti_tree {
 
 /* Scratch of shunti_layout_terms(). */
 struct shunti_layout_expert {
-    uint64_t key;  /* its place in the tree: node, group, expert */
-    size_t next;   /* row of the next assignment */
+    uint64_t key; /* its place in the tree: node, group, expert */
+    size_t next;  /* row of the next assignment */
     int32_t rank;
 };
 

@@ -8,16 +8,16 @@
 #include "plan.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
-                               const struct shunti_plan *plan)
+                                   const struct shunti_plan *plan)
 {
     return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0,
                             plan->serial);
 }
 
 enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
-                                     struct shunti_plan *plan,
-                                     enum shunt_status status,
-                                     const char *format, ...)
+                                         struct shunti_plan *plan,
+                                         enum shunt_status status,
+                                         const char *format, ...)
 {
     struct shunt_comm *comm = plan->moe->comm;
     char text[320];
@@ -39,8 +39,8 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
 }
 
 struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
-                                     const struct shunt_moe_plan *handle,
-                                     enum shunt_status *status)
+                                         const struct shunt_moe_plan *handle,
+                                         enum shunt_status *status)
 {
     struct shunti_plan *plan;
 
@@ -53,7 +53,7 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     if (plan->handle == handle)
         return plan;
     *status = shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                 "the plan has been destroyed");
+                                     "the plan has been destroyed");
     return NULL;
 }
 
@@ -76,24 +76,25 @@ static enum shunt_status check_memory(const struct shunti_moe_call *call,
 
     if (plan->total && !rows)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                  "%s is NULL with %zu rows", rows_name,
-                                  plan->total);
+                                      "%s is NULL with %zu rows", rows_name,
+                                      plan->total);
     if (plan->tokens && !tokens)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                  "%s is NULL with %zu tokens", tokens_name,
-                                  plan->tokens);
+                                      "%s is NULL with %zu tokens", tokens_name,
+                                      plan->tokens);
     if (overlap(rows, rows_bytes, tokens, tokens_bytes))
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                  "%s and %s overlap", rows_name, tokens_name);
+                                      "%s and %s overlap", rows_name,
+                                      tokens_name);
     return SHUNT_OK;
 }
 
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
-                                         struct shunti_plan *plan,
-                                         const char *rows_name, void *rows,
-                                         size_t max_rows,
-                                         const char *tokens_name,
-                                         const void *tokens)
+                                             struct shunti_plan *plan,
+                                             const char *rows_name, void *rows,
+                                             size_t max_rows,
+                                             const char *tokens_name,
+                                             const void *tokens)
 {
     if (max_rows < plan->total)
         return shunti_fail(plan->moe->comm, SHUNT_ERR_OVERFLOW,
@@ -103,25 +104,24 @@ enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
     return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
 }
 
-enum shunt_status shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
-                                           struct shunti_plan *plan,
-                                           const char *rows_name,
-                                           const void *rows,
-                                           const char *tokens_name,
-                                           void *tokens)
+enum shunt_status
+shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
+                             struct shunti_plan *plan, const char *rows_name,
+                             const void *rows, const char *tokens_name,
+                             void *tokens)
 {
     return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
 }
 
 enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
-                       const struct shunt_moe_plan *handle)
+                           const struct shunt_moe_plan *handle)
 {
     enum shunt_status st;
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
 
     return plan ? shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                     "request is NULL")
+                                         "request is NULL")
                 : st;
 }
 
@@ -149,7 +149,6 @@ unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
         shunti_window_by_id(comm, spot->window);
     unsigned char *map = window ? window->peers[peer].map : NULL;
 
-    return map && spot->offset < window->peers[peer].bytes
-               ? map + spot->offset
-               : NULL;
+    return map && spot->offset < window->peers[peer].bytes ? map + spot->offset
+                                                           : NULL;
 }

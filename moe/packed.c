@@ -85,8 +85,8 @@ static void find_home(struct shunti_plan *plan, const uint32_t *mine,
             }
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
-            int e = moe->expert[t * (size_t)moe->config.topk +
-                                plan->terms[i].slot];
+            int e =
+                moe->expert[t * (size_t)moe->config.topk + plan->terms[i].slot];
 
             plan->packs.home[i] =
                 (uint32_t)(start[e] + plan->terms[i].row - base[e]);
@@ -126,7 +126,8 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
     size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
     struct shunti_pack_entry *entries = malloc((terms + 1) * sizeof(*entries));
     size_t *next = malloc((n + (size_t)moe->config.experts) * sizeof(*next));
-    size_t *send = malloc(2 * n * sizeof(*send)), *recv = send ? send + n : NULL;
+    size_t *send = malloc(2 * n * sizeof(*send)),
+           *recv = send ? send + n : NULL;
     enum shunt_status st = SHUNT_OK;
     size_t places = 0;
 
@@ -148,8 +149,7 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
               sizeof(*packs->place))) {
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
-            moe->comm,
-            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
+            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
             SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
         shunti_comm_leave(moe->comm);
         goto out;
@@ -330,11 +330,10 @@ static void multiply_rows(struct packed *packed)
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             packed->what.dweight[t * topk + plan->terms[i].slot] =
-                moe->rows->dot((const unsigned char *)packed->what.dy +
-                                   t * moe->row_bytes,
-                               packed->back.recv +
-                                   plan->packs.home[i] * moe->row_bytes,
-                               NULL, moe->config.hidden);
+                moe->rows->dot(
+                    (const unsigned char *)packed->what.dy + t * moe->row_bytes,
+                    packed->back.recv + plan->packs.home[i] * moe->row_bytes,
+                    NULL, moe->config.hidden);
 }
 
 /* OK once the inner operation is over, with its failure recorded as ours. */
@@ -394,8 +393,7 @@ static enum shunt_status step(struct shunt_request *request)
     unsigned char *scratch;
 
     /* Both halves end before anything of either is used. */
-    if (!all_heard ||
-        finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
+    if (!all_heard || finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
         finish_half(request, &packed->back) == SHUNT_IN_PROGRESS)
         return SHUNT_IN_PROGRESS;
     if (packed->why[0]) /* it explains what the inner ones met with */
@@ -514,13 +512,12 @@ static enum shunt_status start_halves(struct packed *packed)
     /* Nothing travels if nobody wants dweight; if some do and some do not, the
      * counts disagree and all learn of it. */
     if (!st && packed->back.send)
-        st = start_half(comm, &packed->back, packs->recv_rows,
-                        packs->send_rows,
-                        packed->call->kind ==
-                                    SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
-                                !packed->what.dweight
-                            ? 0
-                            : plan->moe->row_bytes);
+        st =
+            start_half(comm, &packed->back, packs->recv_rows, packs->send_rows,
+                       packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
+                               !packed->what.dweight
+                           ? 0
+                           : plan->moe->row_bytes);
     return st;
 }
 
@@ -540,7 +537,7 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
         drop_half(&begin.out);
         drop_half(&begin.back);
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
-                                  "no memory for packs");
+                                      "no memory for packs");
     }
     if (begin.out.send)
         pack_tokens(&begin, next);
@@ -553,8 +550,7 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
         st = shunti_request_create(
             comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
             shunti_moe_call_signature(call, plan),
-            sizeof(begin) +
-                (size_t)plan->moe->nranks * sizeof(begin.peers[0]),
+            sizeof(begin) + (size_t)plan->moe->nranks * sizeof(begin.peers[0]),
             &request);
         if (!st) {
             memcpy(request->state, &begin, sizeof(begin));

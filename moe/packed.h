@@ -17,7 +17,7 @@
 
 /* One row of ours, as its source lists it. */
 struct shunti_pack_entry {
-    uint32_t row;   /* the top bit: the first of another token */
+    uint32_t row; /* the top bit: the first of another token */
     float weight;
 };
 
@@ -33,8 +33,8 @@ struct shunti_packed {
     const void *bias; /* with sum */
     void *sum;        /* their sums, (tokens, hidden) */
     bool sum_weighted;
-    const void *dy;   /* with dweight, (tokens, hidden) */
-    float *dweight;   /* their products with dy, (tokens, topk) */
+    const void *dy; /* with dweight, (tokens, hidden) */
+    float *dweight; /* their products with dy, (tokens, topk) */
 };
 
 /* Lists of the plan for everybody, once its layout stands. Collective. */

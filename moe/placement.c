@@ -20,8 +20,7 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
                 return SHUNT_ERR_INVALID;
             }
     if (nreplicas && !replicas) {
-        snprintf(why, why_len, "replicas is NULL, nreplicas is %zu",
-                 nreplicas);
+        snprintf(why, why_len, "replicas is NULL, nreplicas is %zu", nreplicas);
         return SHUNT_ERR_INVALID;
     }
     for (size_t i = 0; i < nreplicas; i++)
@@ -30,16 +29,15 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
             snprintf(why, why_len,
                      "replicas[%zu] puts expert %d on rank %d; there are %d "
                      "experts and %d ranks",
-                     i, (int)replicas[i].expert, (int)replicas[i].rank,
-                     experts, ranks);
+                     i, (int)replicas[i].expert, (int)replicas[i].rank, experts,
+                     ranks);
             return SHUNT_ERR_INVALID;
         }
     return SHUNT_OK;
 }
 
 /* For every source the copy it uses. has: (experts, ranks). */
-static void choose(struct shunti_placement *p, const bool *has,
-                   const int *node)
+static void choose(struct shunti_placement *p, const bool *has, const int *node)
 {
     for (int e = 0; e < p->experts; e++) {
         const bool *on = has + (size_t)e * (size_t)p->ranks;
@@ -54,8 +52,7 @@ static void choose(struct shunti_placement *p, const bool *has,
             turn = near ? s % near : s % all;
             if (!on[s])
                 for (int r = 0; r < p->ranks; r++)
-                    if (on[r] && (!near || node[r] == node[s]) &&
-                        turn-- == 0) {
+                    if (on[r] && (!near || node[r] == node[s]) && turn-- == 0) {
                         chosen = r;
                         break;
                     }
@@ -64,12 +61,10 @@ static void choose(struct shunti_placement *p, const bool *has,
     }
 }
 
-enum shunt_status
-shunti_placement_init(struct shunti_placement *p, int ranks, int experts,
-                      const int32_t *home,
-                      const struct shunt_moe_replica *replicas,
-                      size_t nreplicas, const int *node, char *why,
-                      size_t why_len)
+enum shunt_status shunti_placement_init(
+    struct shunti_placement *p, int ranks, int experts, const int32_t *home,
+    const struct shunt_moe_replica *replicas, size_t nreplicas, const int *node,
+    char *why, size_t why_len)
 {
     size_t nr = (size_t)ranks, ne = (size_t)experts, copies = ne, at = 0;
     enum shunt_status st;
@@ -93,8 +88,8 @@ shunti_placement_init(struct shunti_placement *p, int ranks, int experts,
     for (size_t e = 0; e < ne; e++)
         has[e * nr + (home ? (size_t)home[e] : e * nr / ne)] = true;
     for (size_t i = 0; i < nreplicas; i++) {
-        bool *on = &has[(size_t)replicas[i].expert * nr +
-                        (size_t)replicas[i].rank];
+        bool *on =
+            &has[(size_t)replicas[i].expert * nr + (size_t)replicas[i].rank];
 
         if (*on) {
             snprintf(why, why_len,

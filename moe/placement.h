@@ -48,12 +48,10 @@ static inline int shunti_placement_target(const struct shunti_placement *p,
  *
  * On SHUNT_ERR_INVALID or SHUNT_ERR_MEMORY, `why` says what is wrong.
  */
-enum shunt_status
-shunti_placement_init(struct shunti_placement *placement, int ranks,
-                      int experts, const int32_t *home,
-                      const struct shunt_moe_replica *replicas,
-                      size_t nreplicas, const int *node, char *why,
-                      size_t why_len);
+enum shunt_status shunti_placement_init(
+    struct shunti_placement *placement, int ranks, int experts,
+    const int32_t *home, const struct shunt_moe_replica *replicas,
+    size_t nreplicas, const int *node, char *why, size_t why_len);
 
 /* Accepts a zeroed one. */
 void shunti_placement_finish(struct shunti_placement *placement);

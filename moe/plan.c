@@ -20,12 +20,12 @@
 /* A rank's contribution. `count` has an entry for each expert, and behind them
  * the distinct tokens for each rank. */
 struct record {
-    uint64_t exchange;   /* these three must agree */
+    uint64_t exchange; /* these three must agree */
     uint64_t call;
     uint64_t placements;
     int64_t status;
     uint64_t tokens;
-    uint64_t padded;      /* rows that each expert takes of ours, if padded */
+    uint64_t padded; /* rows that each expert takes of ours, if padded */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
     char why[136];
     uint32_t count[];
@@ -68,9 +68,9 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
     size_t terms = tokens * (size_t)moe->config.topk;
 
     if (!moe->records) {
-        moe->record_bytes =
-            (sizeof(struct record) +
-             ((size_t)moe->config.experts + nranks) * 4 + 7) / 8 * 8;
+        moe->record_bytes = (sizeof(struct record) +
+                             ((size_t)moe->config.experts + nranks) * 4 + 7) /
+                            8 * 8;
         moe->records = calloc(nranks, moe->record_bytes);
     }
     if (!moe->records || !grow(&moe->expert, &moe->expert_max, terms, 4) ||
@@ -254,9 +254,10 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     enum shunt_status st;
 
     if (!moe->records) { /* prepare() failed or was not reached */
-        size_t bytes = (sizeof(struct record) +
-                        ((size_t)moe->config.experts + (size_t)moe->nranks) *
-                            4 + 7) / 8 * 8;
+        size_t bytes =
+            (sizeof(struct record) +
+             ((size_t)moe->config.experts + (size_t)moe->nranks) * 4 + 7) /
+            8 * 8;
 
         moe->records = calloc((size_t)moe->nranks, bytes);
         moe->record_bytes = bytes;
@@ -264,8 +265,7 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     if (!moe->records) {
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
-            moe->comm,
-            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
             SHUNT_ERR_MEMORY, "moe_plan_create: no memory");
         shunti_comm_leave(moe->comm);
         return st;
@@ -397,10 +397,9 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
         plan->source_tokens[s] = r->count[moe->config.experts + moe->rank];
     }
     for (int r = 0; r < moe->nranks; r++) {
-        total[r] = shunti_layout_rank(&moe->placement, &counts,
-                                      moe->config.row_align, r,
-                                      r == moe->rank ? &recv : NULL, moe->rank,
-                                      base);
+        total[r] = shunti_layout_rank(
+            &moe->placement, &counts, moe->config.row_align, r,
+            r == moe->rank ? &recv : NULL, moe->rank, base);
         if (total[r] > ROWS_MAX && !st)
             st = shunti_fail(moe->comm, SHUNT_ERR_INVALID,
                              "moe_plan_create: rank %d would get %zu rows; at "
@@ -450,8 +449,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
 
 enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
                                         const int32_t *topk_idx,
-                                        const float *topk_weight,
-                                        size_t tokens,
+                                        const float *topk_weight, size_t tokens,
                                         struct shunt_moe_plan **out)
 {
     struct shunti_plan *plan;
@@ -553,7 +551,8 @@ struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
         return rows;
     rows.local_experts =
         shunti_placement_count(&plan->moe->placement, plan->moe->rank);
-    rows.expert = shunti_placement_local(&plan->moe->placement, plan->moe->rank);
+    rows.expert =
+        shunti_placement_local(&plan->moe->placement, plan->moe->rank);
     rows.count = plan->count;
     rows.offset = plan->offset;
     rows.total = plan->total;

@@ -32,8 +32,8 @@ struct shunt_moe {
     size_t row_bytes;
     const struct shunti_rows *rows; /* kernels of the dtype */
     struct shunti_placement placement;
-    int *node;                      /* (nranks) */
-    bool mapped;    /* every rank writes into every other's windows */
+    int *node;           /* (nranks) */
+    bool mapped;         /* every rank writes into every other's windows */
     uint64_t serial;     /* names the exchange; the same on every rank */
     uint64_t placements; /* set_placement() calls; the same on every rank */
     uint64_t plans_made; /* plan_create() calls; the same on every rank */
@@ -42,12 +42,12 @@ struct shunt_moe {
                                   place */
     unsigned char *records;    /* (nranks) of plan_create()'s exchange */
     size_t record_bytes;
-    int32_t *expert;     /* scratch: a routing, without what is dropped */
+    int32_t *expert; /* scratch: a routing, without what is dropped */
     size_t expert_max;
     struct shunti_layout_expert *scratch; /* (experts) */
-    size_t *rank_scratch; /* (nranks) */
-    size_t users;        /* unfinished requests */
-    bool destroyed;      /* freed when the last of them is over */
+    size_t *rank_scratch;                 /* (nranks) */
+    size_t users;                         /* unfinished requests */
+    bool destroyed; /* freed when the last of them is over */
 };
 
 /* What plans need where rows travel in packs (packed.h). */
@@ -69,7 +69,7 @@ struct shunti_packs {
  * known from its successors, until all (16 million) are used up.
  */
 struct shunti_place {
-    unsigned char *range;         /* of handles */
+    unsigned char *range; /* of handles */
     uint32_t generation;
     size_t users;                 /* unfinished requests */
     unsigned borrowed;            /* buffers (1 << which) that a request uses
@@ -83,20 +83,20 @@ struct shunti_plan {
     struct shunt_moe *moe;
     struct shunti_place at;
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
-    uint64_t serial;        /* the moe's plans_made; the same on every rank */
+    uint64_t serial; /* the moe's plans_made; the same on every rank */
 
     size_t tokens;
-    struct shunti_term *terms;    /* by token */
+    struct shunti_term *terms; /* by token */
     size_t terms_max;
-    size_t *first;                /* (tokens + 1) */
+    size_t *first; /* (tokens + 1) */
     size_t first_max;
 
     size_t *count, *offset, *source_count, *source_tokens; /* as published */
-    size_t *padded;               /* (nranks) rows of each (source, expert), if
+    size_t *padded;   /* (nranks) rows of each (source, expert), if
                                      config.pad_to_capacity */
-    size_t local_max;             /* experts that count.. have room for */
+    size_t local_max; /* experts that count.. have room for */
     size_t total, kept, dropped, bytes_sent;
-    size_t rows_lent;             /* of total, how many are others' */
+    size_t rows_lent; /* of total, how many are others' */
     struct shunti_packs packs;
 };
 
@@ -118,8 +118,8 @@ struct shunti_plan *shunti_handle_place(const struct shunt_moe_plan *handle);
 
 void shunti_plan_finish(struct shunti_plan *plan);
 
-static inline unsigned char *
-shunti_plan_buffer(const struct shunti_plan *plan, enum shunt_moe_buffer which)
+static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
+                                                enum shunt_moe_buffer which)
 {
     return plan->at.window && plan->at.window->addr
                ? plan->at.window->addr + (size_t)which * plan->at.buffer_stride
@@ -138,44 +138,43 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
 struct shunti_moe_call {
     const char *name;
     enum shunti_kind kind;
-    int packs;            /* exchanges that it makes where rows are packed */
+    int packs; /* exchanges that it makes where rows are packed */
 };
 
 /* The plan of a handle, or NULL: then *status is what to return, and the other
  * ranks know. */
 struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
-                                     const struct shunt_moe_plan *handle,
-                                     enum shunt_status *status);
+                                         const struct shunt_moe_plan *handle,
+                                         enum shunt_status *status);
 
 /* This rank's arguments are wrong: tell the others, and return `status`. */
 enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
-                                     struct shunti_plan *plan,
-                                     enum shunt_status status,
-                                     const char *format, ...)
+                                         struct shunti_plan *plan,
+                                         enum shunt_status status,
+                                         const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* The two kinds of arguments: a rows buffer that is written and tokens that
  * are read, or the other way round. Too few rows are no news for others. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
-                                         struct shunti_plan *plan,
-                                         const char *rows_name, void *rows,
-                                         size_t max_rows,
-                                         const char *tokens_name,
-                                         const void *tokens);
-enum shunt_status shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
-                                           struct shunti_plan *plan,
-                                           const char *rows_name,
-                                           const void *rows,
-                                           const char *tokens_name,
-                                           void *tokens);
+                                             struct shunti_plan *plan,
+                                             const char *rows_name, void *rows,
+                                             size_t max_rows,
+                                             const char *tokens_name,
+                                             const void *tokens);
+enum shunt_status
+shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
+                             struct shunti_plan *plan, const char *rows_name,
+                             const void *rows, const char *tokens_name,
+                             void *tokens);
 
 /* A _start call without a place for its request. */
 enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
-                       const struct shunt_moe_plan *handle);
+                           const struct shunt_moe_plan *handle);
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
-                               const struct shunti_plan *plan);
+                                   const struct shunti_plan *plan);
 
 /* Memory of ours as the others name it: a window and an offset in it. */
 struct shunti_spot {

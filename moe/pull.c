@@ -26,9 +26,9 @@ struct pull {
     struct shunti_pull what;
     struct shunti_spot rows;
     unsigned borrowed;
-    bool broken;      /* somebody's rows are missing */
-    bool thanked;     /* all have been answered */
-    size_t cursor;    /* the next token to add */
+    bool broken;                    /* somebody's rows are missing */
+    bool thanked;                   /* all have been answered */
+    size_t cursor;                  /* the next token to add */
     struct shunti_rows_term *terms; /* (2, topk) of this token and the next */
     struct peer peers[];
 };
@@ -120,12 +120,11 @@ static bool add(struct pull *pull)
         next = swap;
         n = nnext;
         nnext = t + 1 < plan->tokens ? collect(pull, t + 1, next) : 0;
-        moe->rows->sum(now, n, next, nnext,
-                       pull->what.bias ? (const unsigned char *)
-                                                 pull->what.bias + t * bytes
-                                       : NULL,
-                       (unsigned char *)pull->what.dst + t * bytes,
-                       moe->config.hidden);
+        moe->rows->sum(
+            now, n, next, nnext,
+            pull->what.bias ? (const unsigned char *)pull->what.bias + t * bytes
+                            : NULL,
+            (unsigned char *)pull->what.dst + t * bytes, moe->config.hidden);
         work += (n + 1) * bytes;
     }
     pull->cursor = t;
@@ -225,7 +224,8 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
     if (!begin.terms)
-        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY, "no memory");
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
+                                      "no memory");
 
     shunti_comm_enter(comm);
     st = shunti_request_create(
@@ -233,8 +233,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         call->kind == SHUNTI_KIND_MOE_COMBINE ? &combine_class
                                               : &dispatch_backward_class,
         shunti_moe_call_signature(call, plan),
-        sizeof(*pull) + (size_t)moe->nranks * sizeof(pull->peers[0]),
-        &request);
+        sizeof(*pull) + (size_t)moe->nranks * sizeof(pull->peers[0]), &request);
     if (st) {
         free(begin.terms);
     } else {

@@ -12,10 +12,10 @@
 #include "plan.h"
 
 struct shunti_pull {
-    const void *src; /* (total, hidden) */
+    const void *src;               /* (total, hidden) */
     enum shunt_moe_buffer staging; /* for src if it is no window */
-    const void *bias; /* (tokens, hidden), or NULL */
-    void *dst;       /* (tokens, hidden) */
+    const void *bias;              /* (tokens, hidden), or NULL */
+    void *dst;                     /* (tokens, hidden) */
     bool weighted;
 };
 

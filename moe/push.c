@@ -28,7 +28,7 @@
 
 struct peer {
     bool told, heard, served, answered;
-    size_t cursor;            /* the next token to write there */
+    size_t cursor; /* the next token to write there */
     unsigned char *rows;
     const unsigned char *out;
 };
@@ -37,13 +37,13 @@ struct push {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
     struct shunti_push what;
-    unsigned char *land;      /* where peers write */
+    unsigned char *land; /* where peers write */
     struct shunti_spot rows, out;
     unsigned borrowed;
     bool stream;
-    bool broken;              /* a peer is missing: weights are not known */
-    unsigned char *scratch;   /* a row */
-    size_t chunk;             /* tokens */
+    bool broken;            /* a peer is missing: weights are not known */
+    unsigned char *scratch; /* a row */
+    size_t chunk;           /* tokens */
     struct peer peers[];
 };
 
@@ -108,11 +108,10 @@ static void hear(struct shunt_request *request, int r)
     peer->out = shunti_spot_map(request->comm, r, &out);
     wants = out.window != UNWANTED;
     if (wants != (push->what.dweight != NULL)) {
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d %s dweight, this rank %s",
-                             push->call->name, r,
-                             wants ? "wants" : "does not want",
-                             push->what.dweight ? "does" : "does not");
+        shunti_request_error(
+            request, SHUNT_ERR_MISMATCH, "%s: rank %d %s dweight, this rank %s",
+            push->call->name, r, wants ? "wants" : "does not want",
+            push->what.dweight ? "does" : "does not");
         push->broken = true;
     }
     if ((!peer->rows || (push->what.dweight && !peer->out)) &&
@@ -232,10 +231,9 @@ static void take_landed(const struct push *push)
             if (shunti_placement_target(p, s, expert[i]) != moe->rank)
                 continue;
             if (s != moe->rank)
-                shunti_copy((unsigned char *)push->what.dst +
-                                at * moe->row_bytes,
-                            push->land + at * moe->row_bytes,
-                            n * moe->row_bytes);
+                shunti_copy(
+                    (unsigned char *)push->what.dst + at * moe->row_bytes,
+                    push->land + at * moe->row_bytes, n * moe->row_bytes);
             at += moe->config.pad_to_capacity ? plan->padded[s] : n;
         }
     }
@@ -255,8 +253,7 @@ static enum shunt_status step(struct shunt_request *request)
 
             tell(request, r);
             hear(request, r);
-            if (peer->heard && !peer->served &&
-                peer->cursor == plan->tokens) {
+            if (peer->heard && !peer->served && peer->cursor == plan->tokens) {
                 if (push->stream)
                     shunti_copy_fence();
                 shunti_ack(request, r, SHUNT_OK);
@@ -381,10 +378,9 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     begin.scratch = malloc(moe->row_bytes);
     if (!begin.scratch)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
-                                  "no memory for a row of %zu bytes",
-                                  moe->row_bytes);
-    begin.stream =
-        plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
+                                      "no memory for a row of %zu bytes",
+                                      moe->row_bytes);
+    begin.stream = plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
     begin.chunk = CHUNK_BYTES / moe->row_bytes + 1;
     shunti_plan_zero_gaps(plan, what->dst);
     if (what->dweight)
@@ -397,8 +393,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         call->kind == SHUNTI_KIND_MOE_DISPATCH ? &dispatch_class
                                                : &combine_backward_class,
         shunti_moe_call_signature(call, plan),
-        sizeof(*push) + (size_t)moe->nranks * sizeof(push->peers[0]),
-        &request);
+        sizeof(*push) + (size_t)moe->nranks * sizeof(push->peers[0]), &request);
     if (st) {
         free(begin.scratch);
     } else {

@@ -17,11 +17,11 @@
 #include "plan.h"
 
 struct shunti_push {
-    const void *src; /* (tokens, hidden) */
-    void *dst;       /* (total, hidden) */
+    const void *src;               /* (tokens, hidden) */
+    void *dst;                     /* (total, hidden) */
     enum shunt_moe_buffer landing; /* for peers' rows if dst is no window */
-    bool fp8;        /* rows are rounded through e4m3 */
-    bool weighted;   /* rows are multiplied by their weights */
+    bool fp8;                      /* rows are rounded through e4m3 */
+    bool weighted;                 /* rows are multiplied by their weights */
     /* Products of src with rows of `out` there, for the weights' gradient. */
     const void *out; /* (total, hidden), or NULL without dweight */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */

@@ -23,9 +23,11 @@ const struct shunti_rows_set *shunti_rows_set(size_t i)
 {
     static const struct shunti_rows_set *const sets[] = {
 #if defined(__x86_64__)
-        &shunti_rows_avx512, &shunti_rows_avx2,
+        &shunti_rows_avx512,
+        &shunti_rows_avx2,
 #endif
-        &shunti_rows_plain,  &shunti_rows_ref,
+        &shunti_rows_plain,
+        &shunti_rows_ref,
     };
 
     for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)

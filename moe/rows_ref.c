@@ -137,8 +137,8 @@ static void sum_f32(const struct shunti_rows_term *terms, size_t nterms,
 }
 
 static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
-                    const struct shunti_rows_term *next, size_t nnext,
-                    const void *bias, void *y, size_t n)
+                     const struct shunti_rows_term *next, size_t nnext,
+                     const void *bias, void *y, size_t n)
 {
     (void)next;
     (void)nnext;

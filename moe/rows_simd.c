@@ -256,12 +256,13 @@ INLINE float dot(enum element type, const void *a, const void *b,
 
     for (; i + 64 <= n; i += 64) {
         for (size_t at = 0; at < 64 * size_of(type); at += 64)
-            __builtin_prefetch((const unsigned char *)next +
-                               i * size_of(type) + at);
-        EACH(r, 64 / LANES) reg[r] += load(type, a, i + r * LANES) *
-                                      load(type, b, i + r * LANES);
+            __builtin_prefetch((const unsigned char *)next + i * size_of(type) +
+                               at);
+        EACH(r, 64 / LANES)
+        reg[r] += load(type, a, i + r * LANES) * load(type, b, i + r * LANES);
     }
-    EACH(r, 64 / LANES) {
+    EACH(r, 64 / LANES)
+    {
         size_t at = i + r * LANES;
 
         /* Lanes past the end add 0, which changes nothing: a sum that began
@@ -269,8 +270,8 @@ INLINE float dot(enum element type, const void *a, const void *b,
         if (at + LANES <= n)
             reg[r] += load(type, a, at) * load(type, b, at);
         else if (at < n)
-            reg[r] += load_part(type, a, at, n - at) *
-                      load_part(type, b, at, n - at);
+            reg[r] +=
+                load_part(type, a, at, n - at) * load_part(type, b, at, n - at);
     }
     /* Written out: a loop over registers that is not unrolled puts all of them
      * into memory, for the whole function. */
@@ -356,8 +357,8 @@ static void sum_f32(const struct shunti_rows_term *terms, size_t nterms,
 }
 
 static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
-                    const struct shunti_rows_term *next, size_t nnext,
-                    const void *bias, void *y, size_t n)
+                     const struct shunti_rows_term *next, size_t nnext,
+                     const void *bias, void *y, size_t n)
 {
     sum(BF16, terms, nterms, next, nnext, bias, y, n);
 }

@@ -128,12 +128,10 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
 
     tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
     tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
-    tune->chunks =
-        clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
+    tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", 128 << 20);
-    tune->allreduce_direct =
-        size_or("SHUNT_ALLREDUCE_DIRECT", clamp((512 << 10) / pairs, 0,
-                                                64 << 10));
+    tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
+                                     clamp((512 << 10) / pairs, 0, 64 << 10));
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }
@@ -141,8 +139,9 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
 static enum shunt_status introduce(struct birth *b)
 {
     struct shunt_comm *comm = b->comm;
-    const char *spec = b->config->transports ? b->config->transports
-                                             : shunti_env_string("SHUNT_TRANSPORTS");
+    const char *spec = b->config->transports
+                           ? b->config->transports
+                           : shunti_env_string("SHUNT_TRANSPORTS");
     const char *node =
         b->config->node ? b->config->node : shunti_env_string("SHUNT_NODE");
     struct introduction *mine = calloc(1, sizeof(*mine));
@@ -224,8 +223,7 @@ static enum shunt_status open_contexts(struct birth *b)
         context->transport = b->candidates.item[i].transport;
         params.options = b->candidates.item[i].options;
         why[0] = 0;
-        st = context->transport->open(&params, &context->ctx, why,
-                                      sizeof(why));
+        st = context->transport->open(&params, &context->ctx, why, sizeof(why));
         if (st)
             return shunti_fail(NULL, st, "open transport %s: %s",
                                context->transport->name, why);
@@ -317,7 +315,7 @@ static enum shunt_status court(struct birth *b, int peer,
                 return SHUNT_OK;
             }
             shunti_debug("comm", "%s does not reach rank %d: %s", name, peer,
-                        context->transport->error(context->ctx));
+                         context->transport->error(context->ctx));
             if (st != SHUNT_ERR_UNSUPPORTED)
                 return shunti_fail(NULL, st, "%s to rank %d: %s", name, peer,
                                    context->transport->error(context->ctx));
@@ -623,8 +621,8 @@ static enum shunt_status import_control(struct birth *b, int peer,
     if (p->caps & SHUNT_TRANSPORT_MAP) {
         p->control = p->transport->map(p->ep, p->control_remote);
     } else {
-        p->outbox = calloc(1, comm->layout.inbox_stride +
-                                  comm->layout.ring_stride);
+        p->outbox =
+            calloc(1, comm->layout.inbox_stride + comm->layout.ring_stride);
         if (!p->outbox)
             return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     }
@@ -634,7 +632,8 @@ static enum shunt_status import_control(struct birth *b, int peer,
 static enum shunt_status share_control(struct birth *b)
 {
     struct shunt_comm *comm = b->comm;
-    size_t len = sizeof(struct blob_head) + comm->ncontexts * sizeof(struct key);
+    size_t len =
+        sizeof(struct blob_head) + comm->ncontexts * sizeof(struct key);
     struct blob_head *mine = calloc(1, len);
     struct shunti_blobs all = {0};
     enum shunt_status st;

@@ -236,8 +236,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
         goto broken;
     shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, talk, proof);
     if (!shunti_auth_equal(proof, bytes, sizeof(proof))) {
-        snprintf(why, why_len,
-                 "what listens there does not know the secret");
+        snprintf(why, why_len, "what listens there does not know the secret");
         result = HOPELESS;
         goto out;
     }
@@ -295,7 +294,8 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
                            "rank %d: nobody listens at %s: the process that "
                            "made the id has ended, or the id is used up (it "
                            "serves one communicator, and waits SHUNT_TIMEOUT "
-                           "for its first rank)", bs->rank, bs->where);
+                           "for its first rank)",
+                           bs->rank, bs->where);
     if (!patient && k == HOPELESS)
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
                            bs->rank, bs->where, why);
@@ -314,11 +314,12 @@ static enum shunt_status io_failed(struct shunti_bootstrap *bs, enum io io,
     if (io == IO_TIMEOUT)
         return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                            "rank %d: the root at %s did not answer within %g s "
-                           "while %s", bs->rank, bs->where, bs->timeout, doing);
+                           "while %s",
+                           bs->rank, bs->where, bs->timeout, doing);
     return shunti_fail(NULL, SHUNT_ERR_PEER,
                        "rank %d: the root at %s is gone (the process that made "
-                       "the id, or rank 0, has ended) while %s", bs->rank,
-                       bs->where, doing);
+                       "the id, or rank 0, has ended) while %s",
+                       bs->rank, bs->where, doing);
 }
 
 static bool is_error(int32_t status)
@@ -373,13 +374,11 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
 
     if (st)
         return st;
-    io = bytes == sizeof(salt)
-             ? recv_all(bs->fd, salt, sizeof(salt), deadline)
-             : IO_CLOSED;
+    io = bytes == sizeof(salt) ? recv_all(bs->fd, salt, sizeof(salt), deadline)
+                               : IO_CLOSED;
     if (io)
         return io_failed(bs, io, doing);
-    shunti_auth_derive(secret, "shunt transports", salt, sizeof(salt),
-                       bs->key);
+    shunti_auth_derive(secret, "shunt transports", salt, sizeof(salt), bs->key);
     return SHUNT_OK;
 }
 
@@ -387,8 +386,8 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
                                         struct shunti_bootstrap **out)
 {
-    bool sane = nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 &&
-                rank < nranks;
+    bool sane =
+        nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
     double start = shunti_wire_now(), deadline;
     struct shunti_id_parts parts;
     struct shunti_bootstrap *bs;
@@ -518,7 +517,8 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
         return SHUNT_OK;
     st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                      "rank %d: the root at %s sent nonsense: different "
-                     "releases of the library?", bs->rank, bs->where);
+                     "releases of the library?",
+                     bs->rank, bs->where);
 failed:
     bs->failed = true;
     shunti_blobs_finish(all);
@@ -611,8 +611,8 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
 
     shunti_id_describe(parts, where, sizeof(where));
     if (fd < 0)
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
-                           "cannot listen at %s: %s%s", where, strerror(error),
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
+                           where, strerror(error),
                            error == EADDRINUSE
                                ? "; set SHUNT_PORT to a free port, on all ranks"
                                : "; set SHUNT_HOST to an address of this host");
@@ -645,7 +645,8 @@ enum shunt_status shunt_id_create(struct shunt_id *id)
     enum shunt_status st;
 
     if (!id)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "shunt_id_create: id is "
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_id_create: id is "
                            "NULL");
     st = shunti_id_choose_address(&parts);
     if (st)

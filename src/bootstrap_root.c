@@ -47,9 +47,9 @@ struct reply {
 };
 
 enum stage {
-    HELLO,  /* a stranger, who has said nothing yet */
-    PROOF,  /* a stranger, who was challenged */
-    MEMBER, /* has proved the secret, and has a rank */
+    HELLO,   /* a stranger, who has said nothing yet */
+    PROOF,   /* a stranger, who was challenged */
+    MEMBER,  /* has proved the secret, and has a rank */
     LEAVING, /* nothing more is expected: send what is left, then read on until
                 the other side closes, so that it can read the end */
 };
@@ -98,8 +98,8 @@ struct root {
     int left;              /* how many have said goodbye */
     struct blob *blobs;    /* (nranks) of the gather under way */
     int gathered;
-    double patience;       /* the shortest timeout of a member */
-    double deadline;       /* of what is under way */
+    double patience; /* the shortest timeout of a member */
+    double deadline; /* of what is under way */
 
     enum shunt_status failure;
     char text[512];
@@ -242,9 +242,9 @@ root_fail(struct root *root, enum shunt_status status, const char *format, ...)
     for (int r = 0; r < root->nranks; r++)
         if (root->members[r] && root->members[r]->stage == MEMBER)
             tell(root, root->members[r]);
-    root->deadline = shunti_wire_now() +
-                     (root->timeout < LINGER_SECONDS ? root->timeout
-                                                     : LINGER_SECONDS);
+    root->deadline =
+        shunti_wire_now() +
+        (root->timeout < LINGER_SECONDS ? root->timeout : LINGER_SECONDS);
 }
 
 /* "2, 5 and 7 more": ranks for which `is` says so. */
@@ -291,11 +291,12 @@ static void on_deadline(struct root *root)
         root->failure = SHUNT_ERR_TIMEOUT;
     } else if (root->joined < root->nranks) {
         list_ranks(root, is_missing, ranks, sizeof(ranks));
-        root_fail(root, SHUNT_ERR_TIMEOUT,
-                  "%s %s did not come within %g s (%d of %d did); started? with "
-                  "the same id? (SHUNT_TIMEOUT sets the time)",
-                  root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
-                  root->patience, root->joined, root->nranks);
+        root_fail(
+            root, SHUNT_ERR_TIMEOUT,
+            "%s %s did not come within %g s (%d of %d did); started? with "
+            "the same id? (SHUNT_TIMEOUT sets the time)",
+            root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
+            root->patience, root->joined, root->nranks);
     } else if (root->gathered) {
         list_ranks(root, is_silent, ranks, sizeof(ranks));
         root_fail(root, SHUNT_ERR_TIMEOUT,
@@ -317,7 +318,8 @@ static bool judge(struct root *root, const struct shunti_auth_talk *talk)
     if (talk->nranks < 1 || talk->nranks > SHUNTI_RANKS_MAX) {
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d came with %d as the number of ranks; it must be 1 "
-                  "to %d", talk->rank, talk->nranks, SHUNTI_RANKS_MAX);
+                  "to %d",
+                  talk->rank, talk->nranks, SHUNTI_RANKS_MAX);
     } else if (root->nranks && talk->nranks != root->nranks) {
         int other = 0;
 
@@ -325,7 +327,8 @@ static bool judge(struct root *root, const struct shunti_auth_talk *talk)
             other++;
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d says that there are %d ranks, rank %d that there "
-                  "are %d", talk->rank, talk->nranks, other, root->nranks);
+                  "are %d",
+                  talk->rank, talk->nranks, other, root->nranks);
     } else if (talk->rank < 0 || talk->rank >= talk->nranks) {
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "a rank came as rank %d of %d; ranks are 0 to %d", talk->rank,
@@ -333,7 +336,8 @@ static bool judge(struct root *root, const struct shunti_auth_talk *talk)
     } else if (root->nranks && root->members[talk->rank]) {
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d (of %d) came twice: each process needs a rank of "
-                  "its own", talk->rank, talk->nranks);
+                  "its own",
+                  talk->rank, talk->nranks);
     } else {
         return true;
     }
@@ -348,9 +352,8 @@ static void all_have_come(struct root *root)
     close(root->listen_fd); /* an id serves one communicator */
     root->listen_fd = -1;
     root->deadline = shunti_wire_now() + 2 * root->patience;
-    if (!ready ||
-        !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
-                            SHUNTI_WIRE_SALT_BYTES)) {
+    if (!ready || !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
+                                      SHUNTI_WIRE_SALT_BYTES)) {
         reply_release(ready);
         root_fail(root, SHUNT_ERR_MEMORY,
                   "the root has no memory or random numbers");
@@ -467,7 +470,8 @@ static void on_frame(struct root *root, struct conn *c)
         if (b->here || root->joined < root->nranks) {
             root_fail(root, SHUNT_ERR_MISMATCH,
                       "rank %d sent out of turn: different releases of the "
-                      "library?", c->rank);
+                      "library?",
+                      c->rank);
             return;
         }
         b->here = true;
@@ -492,7 +496,8 @@ static void on_frame(struct root *root, struct conn *c)
     default:
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d sent an unknown message (%u): different releases of "
-                  "the library?", c->rank, (unsigned)c->header.type);
+                  "the library?",
+                  c->rank, (unsigned)c->header.type);
     }
 }
 
@@ -620,7 +625,8 @@ static void member_lost(struct root *root, struct conn *c)
     conn_close(c);
     root_fail(root, SHUNT_ERR_PEER,
               "rank %d went away while the communicator was being made: it "
-              "died, or gave up", rank);
+              "died, or gave up",
+              rank);
 }
 
 /* A header has come; false: nonsense. */
@@ -665,7 +671,8 @@ static void read_member(struct root *root, struct conn *c)
                 root_fail(root, SHUNT_ERR_MISMATCH,
                           "rank %d sent a message of type %u with %llu bytes, "
                           "more than the root takes: different releases of "
-                          "the library?", c->rank, (unsigned)c->header.type,
+                          "the library?",
+                          c->rank, (unsigned)c->header.type,
                           (unsigned long long)c->header.bytes);
                 return;
             }
@@ -799,8 +806,8 @@ static bool accept_one(struct root *root)
     c->fd = fd;
     c->rank = -1;
     c->stage = HELLO;
-    c->deadline = shunti_wire_now() +
-                  fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
+    c->deadline =
+        shunti_wire_now() + fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
     name_peer(c, &addr);
     root->conns[root->nconns++] = c;
     return true;
@@ -889,8 +896,7 @@ static int wait_for_something(struct root *root, double now)
         struct conn *c = root->conns[i];
 
         p[i + 1] = (struct pollfd){
-            .fd = c->fd,
-            .events = (short)(POLLIN | (c->nout ? POLLOUT : 0))};
+            .fd = c->fd, .events = (short)(POLLIN | (c->nout ? POLLOUT : 0))};
         if (c->fd >= 0 && c->stage != MEMBER && c->deadline < until)
             until = c->deadline;
     }

@@ -110,7 +110,8 @@ enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
                                        size_t stats_size)
 {
     if (!comm || !stats)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_get_stats: %s is NULL",
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_get_stats: %s is NULL",
                            comm ? "stats" : "comm");
     if (stats_size > sizeof(comm->stats))
         stats_size = sizeof(comm->stats);
@@ -129,7 +130,7 @@ enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
     word = __atomic_load_n(
         (const uint64_t *)(const void *)(comm->control + comm->layout.abort),
         __ATOMIC_ACQUIRE);
-    return (enum shunt_status)-(int)(word & 0xff);
+    return (enum shunt_status) - (int)(word & 0xff);
 }
 
 enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
@@ -235,7 +236,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 /* Somebody else, or another thread, ended us. */
 static enum shunt_status take_abort(struct shunt_comm *comm, uint64_t word)
 {
-    enum shunt_status status = (enum shunt_status)-(int)(word & 0xff);
+    enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
     int lost = (int)(word >> 8 & 0xffffff) - 1;
     int reporter = (int)(word >> 32 & 0xffffff) - 1;
 
@@ -291,7 +292,8 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
     enum shunt_status st;
 
     if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_finish: comm is NULL");
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_finish: comm is NULL");
     shunti_comm_enter(comm);
     while (comm->active && !shunti_comm_check(comm)) {
         struct shunti_waiter waiter = {0};

@@ -33,16 +33,20 @@ struct shunti_layout {
     size_t words, word_stride; /* per src: credit, arrived, consumed lines */
     size_t ring, ring_stride;
     size_t bytes;
-    size_t eager;     /* bytes behind a note's header */
-    size_t chunk;     /* bytes of a stream chunk */
-    unsigned chunks;  /* in a ring */
+    size_t eager;    /* bytes behind a note's header */
+    size_t chunk;    /* bytes of a stream chunk */
+    unsigned chunks; /* in a ring */
 };
 
 #define SHUNTI_SHRINK_BYTES 1024
 
 /* Lines of layout.words. */
-enum { SHUNTI_WORD_CREDIT, SHUNTI_WORD_ARRIVED, SHUNTI_WORD_CONSUMED,
-       SHUNTI_WORDS };
+enum {
+    SHUNTI_WORD_CREDIT,
+    SHUNTI_WORD_ARRIVED,
+    SHUNTI_WORD_CONSUMED,
+    SHUNTI_WORDS
+};
 
 /* An open transport. */
 struct shunti_context {
@@ -58,20 +62,20 @@ struct shunti_peer {
     unsigned caps;
     unsigned char *control; /* peer's control window, NULL: put only */
     struct shunt_transport_remote *control_remote;
-    unsigned char *outbox;  /* put only: images of what we put there */
-    uint64_t completed;     /* last seen of the peer's completed word */
+    unsigned char *outbox; /* put only: images of what we put there */
+    uint64_t completed;    /* last seen of the peer's completed word */
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
-    uint64_t tx_consumed;   /* last seen */
-    uint64_t turn;          /* ticket of the collective whose note is next */
+    uint64_t tx_consumed;                   /* last seen */
+    uint64_t turn; /* ticket of the collective whose note is next */
     bool lost;
-    int node, local;        /* node number, index within it */
-    char how[48];           /* "shm (map, cma)" */
+    int node, local; /* node number, index within it */
+    char how[48];    /* "shm (map, cma)" */
 };
 
 /* The tunables, rank 0's on every rank. */
 struct shunti_tunables {
     size_t eager, chunk, chunks;
-    size_t read_min;     /* from here on read raw memory instead of streaming */
+    size_t read_min; /* from here on read raw memory instead of streaming */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
 };
 
@@ -82,24 +86,24 @@ struct shunt_comm {
     size_t ncontexts;
     int nodes, node, local_rank, local_size;
     bool all_mapped;
-    bool oversubscribed;       /* more ranks here than CPUs */
+    bool oversubscribed; /* more ranks here than CPUs */
 
     struct shunti_layout layout;
     struct shunti_tunables tune;
-    unsigned char *control;    /* ours */
+    unsigned char *control; /* ours */
     struct shunti_segment *control_segment;
 
-    uint64_t next_seq;         /* number of the next operation, from 1 */
-    uint64_t completed;        /* all up to here are finished */
-    uint64_t tickets;          /* collectives created: exchange.h */
+    uint64_t next_seq;  /* number of the next operation, from 1 */
+    uint64_t completed; /* all up to here are finished */
+    uint64_t tickets;   /* collectives created: exchange.h */
     struct shunt_request *active, **active_tail;
-    struct shunt_request *newest;  /* all that nobody has collected yet */
-    struct shunt_request *spare;   /* finished ones to be used again */
-    size_t spare_state;            /* their state bytes */
-    bool progressing;          /* inside shunti_progress() */
-    uint64_t finished_count;   /* operations finished: progress happened */
-    uint64_t last_event_ns;    /* last time a peer woke us, for timeouts */
-    unsigned tests;            /* shunt_test() calls, for looking around */
+    struct shunt_request *newest; /* all that nobody has collected yet */
+    struct shunt_request *spare;  /* finished ones to be used again */
+    size_t spare_state;           /* their state bytes */
+    bool progressing;             /* inside shunti_progress() */
+    uint64_t finished_count;      /* operations finished: progress happened */
+    uint64_t last_event_ns;       /* last time a peer woke us, for timeouts */
+    unsigned tests;               /* shunt_test() calls, for looking around */
 
     struct shunti_window **windows; /* by id; holes are NULL */
     size_t nwindows;
@@ -107,27 +111,27 @@ struct shunt_comm {
 
     double timeout;
     unsigned spin_ns;
-    int wake_fd;               /* eventfd: abort() and the progress thread */
-    _Atomic int failure;       /* enum shunt_status that ended us, else 0 */
+    int wake_fd;         /* eventfd: abort() and the progress thread */
+    _Atomic int failure; /* enum shunt_status that ended us, else 0 */
     _Atomic int abort_asked;
-    int *lost;                 /* (nlost) */
+    int *lost; /* (nlost) */
     size_t nlost;
     bool finished, left;
 
-    bool threaded;             /* a progress thread exists */
-    pthread_mutex_t lock;      /* held by whoever touches this, if threaded */
+    bool threaded;        /* a progress thread exists */
+    pthread_mutex_t lock; /* held by whoever touches this, if threaded */
     pthread_cond_t idle;
     pthread_t thread;
-    _Atomic int callers;       /* threads inside the library */
+    _Atomic int callers; /* threads inside the library */
     bool stop;
 
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];
-    char transports[128];      /* as configured, for those made from us */
+    char transports[128]; /* as configured, for those made from us */
     char node_name[64];
-    char failure_text[400];    /* of `failure` */
-    char error[512];           /* of the last call */
+    char failure_text[400]; /* of `failure` */
+    char error[512];        /* of the last call */
 };
 
 /* --- birth (birth.c) --- */

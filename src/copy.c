@@ -102,8 +102,8 @@ static bool has_fast_movsb(void)
     if (answer == 0) {
         unsigned a, b, c, d;
 
-        answer = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 4) ? 2
-                                                                          : 1;
+        answer =
+            __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 4) ? 2 : 1;
         atomic_store_explicit(&known, answer, memory_order_relaxed);
     }
     return answer == 2;

@@ -8,11 +8,16 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    [SHUNT_I8] = {"i8", 1},         [SHUNT_U8] = {"u8", 1},
-    [SHUNT_I32] = {"i32", 4},       [SHUNT_U32] = {"u32", 4},
-    [SHUNT_I64] = {"i64", 8},       [SHUNT_U64] = {"u64", 8},
-    [SHUNT_F16] = {"f16", 2},       [SHUNT_BF16] = {"bf16", 2},
-    [SHUNT_F32] = {"f32", 4},       [SHUNT_F64] = {"f64", 8},
+    [SHUNT_I8] = {"i8", 1},
+    [SHUNT_U8] = {"u8", 1},
+    [SHUNT_I32] = {"i32", 4},
+    [SHUNT_U32] = {"u32", 4},
+    [SHUNT_I64] = {"i64", 8},
+    [SHUNT_U64] = {"u64", 8},
+    [SHUNT_F16] = {"f16", 2},
+    [SHUNT_BF16] = {"bf16", 2},
+    [SHUNT_F32] = {"f32", 4},
+    [SHUNT_F64] = {"f64", 8},
     [SHUNT_FP8_E4M3] = {"fp8_e4m3", 1},
 };
 

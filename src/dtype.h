@@ -112,8 +112,8 @@ static inline float shunti_fp8_to_f32(uint8_t bits)
     uint32_t mantissa = bits & 7;
 
     if (exponent == 0) /* zero, or subnormal: mantissa * 2^-9 */
-        return shunti_f32_from_bits(
-            sign | shunti_f32_bits((float)mantissa * 0x1p-9f));
+        return shunti_f32_from_bits(sign |
+                                    shunti_f32_bits((float)mantissa * 0x1p-9f));
     if ((bits & 0x7f) == 0x7f)
         return shunti_f32_from_bits(sign | 0x7fc00000);
     return shunti_f32_from_bits(sign | (exponent + 120) << 23 | mantissa << 20);

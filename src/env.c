@@ -44,7 +44,8 @@ static const struct shunti_env_row rows[] = {
      "others may guess.",
      true},
     {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
-     "Name of the node this rank is on; ranks with different names do not share "
+     "Name of the node this rank is on; ranks with different names do not "
+     "share "
      "memory, also on one host.",
      false},
     /* Transports. */
@@ -81,10 +82,12 @@ static const struct shunti_env_row rows[] = {
      "Chunks of the staging ring between two ranks.", false},
     {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes from which memory that is no window is read out of the other "
-     "process instead of being staged.", false},
+     "process instead of being staged.",
+     false},
     {"SHUNT_ALLREDUCE_DIRECT", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which allreduce sends every rank's vector to every rank; "
-     "larger ones are reduced in segments, one by each rank.", false},
+     "larger ones are reduced in segments, one by each rank.",
+     false},
 };
 
 const struct shunti_env_row *shunti_env_rows(size_t *count)

@@ -17,9 +17,9 @@
 
 enum shunti_env_type {
     SHUNTI_ENV_STRING,
-    SHUNTI_ENV_CHOICE, /* one of the words in `choices` */
-    SHUNTI_ENV_BOOL,   /* 1/0, yes/no, on/off, true/false */
-    SHUNTI_ENV_SIZE,   /* bytes, with k, m, g (powers of 1024), or "auto" */
+    SHUNTI_ENV_CHOICE,  /* one of the words in `choices` */
+    SHUNTI_ENV_BOOL,    /* 1/0, yes/no, on/off, true/false */
+    SHUNTI_ENV_SIZE,    /* bytes, with k, m, g (powers of 1024), or "auto" */
     SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
     SHUNTI_ENV_SECONDS, /* a number > 0 */
 };

@@ -71,7 +71,8 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     if (memcmp(b + AT_MAGIC, magic, sizeof(magic)))
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "not an id: make it with shunt_id_create() and hand "
-                           "on all %d bytes", SHUNT_ID_BYTES);
+                           "on all %d bytes",
+                           SHUNT_ID_BYTES);
     if (b[AT_VERSION] != 1)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "the id has layout version %d, this library knows "
@@ -79,9 +80,11 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
                            b[AT_VERSION]);
     shunti_auth_digest(b, AT_DIGEST, digest);
     if (memcmp(b + AT_DIGEST, digest, sizeof(id->bytes) - AT_DIGEST))
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "the id is damaged (its digest does not match): hand "
-                           "on all %d bytes unchanged", SHUNT_ID_BYTES);
+        return shunti_fail(
+            NULL, SHUNT_ERR_INVALID,
+            "the id is damaged (its digest does not match): hand "
+            "on all %d bytes unchanged",
+            SHUNT_ID_BYTES);
 
     memset(parts, 0, sizeof(*parts));
     parts->kind = (enum shunti_id_kind)b[AT_KIND];
@@ -264,10 +267,9 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
     int rc = getaddrinfo(host, NULL, &hints, &list);
 
     if (rc)
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
-                           "cannot find the address of host '%s': %s", host,
-                           rc == EAI_SYSTEM ? strerror(errno)
-                                            : gai_strerror(rc));
+        return shunti_fail(
+            NULL, SHUNT_ERR_SYSTEM, "cannot find the address of host '%s': %s",
+            host, rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
     /* IPv4 where there is one: names often have an IPv6 address that nobody
      * has tried. */
     for (ai = list; ai && ai->ai_family != AF_INET; ai = ai->ai_next)

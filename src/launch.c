@@ -82,8 +82,8 @@ static enum shunt_status number(const char *name, long low, long high,
         n > high)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "%s='%s' in the environment: it must be a whole "
-                           "number from %ld to %ld", name, text ? text : "",
-                           low, high);
+                           "number from %ld to %ld",
+                           name, text ? text : "", low, high);
     *value = (int)n;
     return SHUNT_OK;
 }
@@ -167,9 +167,8 @@ static void identify(const struct launcher *l, int nranks, char *text,
                      size_t len)
 {
     bool named = false;
-    size_t used =
-        (size_t)snprintf(text, len, "%s|%d|%ld", l->how, nranks,
-                         (long)getuid());
+    size_t used = (size_t)snprintf(text, len, "%s|%d|%ld", l->how, nranks,
+                                   (long)getuid());
 
     for (size_t i = 0; i < sizeof(l->job) / sizeof(l->job[0]); i++) {
         const char *value = get(l->job[i]);
@@ -200,7 +199,7 @@ static void derive_secret(const struct launcher *l, int nranks,
     shunti_debug("launch", "job identity: %s", salt);
     if (!given)
         shunti_debug("launch", "SHUNT_SECRET is not set: the secret is made "
-                     "of the job's identity, which others may guess");
+                               "of the job's identity, which others may guess");
 }
 
 /* -- where to meet ------------------------------------------------------------ */
@@ -265,8 +264,7 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
 
     if (wish > 65535)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "SHUNT_PORT=%.0f is no TCP port (1 to 65535)",
-                           wish);
+                           "SHUNT_PORT=%.0f is no TCP port (1 to 65535)", wish);
     if (wish >= 1) {
         *port = (int)wish;
         return SHUNT_OK;
@@ -284,8 +282,8 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
 static enum shunt_status meet(const struct launcher *l, int nranks,
                               struct shunti_id_parts *parts)
 {
-    bool asked = shunti_env_is_set("SHUNT_HOST") ||
-                 shunti_env_is_set("SHUNT_PORT");
+    bool asked =
+        shunti_env_is_set("SHUNT_HOST") || shunti_env_is_set("SHUNT_PORT");
     char buffer[256];
     const char *host;
     enum shunt_status st;
@@ -303,13 +301,14 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
     if (!host && l == &launchers[0])
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "RANK and WORLD_SIZE=%d are set, but MASTER_ADDR is "
-                           "not: set it to rank 0's host", nranks);
+                           "not: set it to rank 0's host",
+                           nranks);
     if (!host)
         return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                            "%s started %d ranks on several hosts: set "
                            "SHUNT_HOST and SHUNT_PORT to an address of rank "
-                           "0's host and a free port, on all ranks", l->how,
-                           nranks);
+                           "0's host and a free port, on all ranks",
+                           l->how, nranks);
     st = meeting_port(l, get("MASTER_PORT") || get("MASTER_ADDR"),
                       parts->secret, &port);
     if (st)
@@ -361,8 +360,8 @@ enum shunt_status shunti_launch_find(struct shunti_launch *launch)
     if (!st) {
         shunti_id_pack(&parts, &launch->id);
         shunti_id_describe(&parts, where, sizeof(where));
-        shunti_debug("launch", "%s: rank %d of %d, meeting at %s",
-                     launch->how, launch->rank, launch->nranks, where);
+        shunti_debug("launch", "%s: rank %d of %d, meeting at %s", launch->how,
+                     launch->rank, launch->nranks, where);
     }
     explicit_bzero(&parts, sizeof(parts));
     return st;

@@ -20,11 +20,11 @@
 #include <stdbool.h>
 
 enum shunti_log_level { /* numbers as in enum shunt_transport_log */
-    SHUNTI_LOG_OFF = 0,
-    SHUNTI_LOG_ERROR,
-    SHUNTI_LOG_WARN,
-    SHUNTI_LOG_INFO,
-    SHUNTI_LOG_DEBUG,
+                        SHUNTI_LOG_OFF = 0,
+                        SHUNTI_LOG_ERROR,
+                        SHUNTI_LOG_WARN,
+                        SHUNTI_LOG_INFO,
+                        SHUNTI_LOG_DEBUG,
 };
 
 /* The highest level that any subsystem wants; above all until SHUNT_LOG has
@@ -42,18 +42,18 @@ void shunti_log_write(enum shunti_log_level level, const char *subsystem,
 /* shunti_log(SHUNTI_LOG_INFO, "bootstrap", "rank %d joined", rank) */
 #define shunti_log(level, subsystem, ...)                                      \
     do {                                                                       \
-        if ((int)(level) <= atomic_load_explicit(&shunti_log_threshold,        \
-                                                 memory_order_relaxed))        \
+        if ((int)(level) <=                                                    \
+            atomic_load_explicit(&shunti_log_threshold, memory_order_relaxed)) \
             shunti_log_write((level), (subsystem), __VA_ARGS__);               \
     } while (0)
 
-#define shunti_error(subsystem, ...)                                           \
+#define shunti_error(subsystem, ...) \
     shunti_log(SHUNTI_LOG_ERROR, subsystem, __VA_ARGS__)
-#define shunti_warn(subsystem, ...)                                            \
+#define shunti_warn(subsystem, ...) \
     shunti_log(SHUNTI_LOG_WARN, subsystem, __VA_ARGS__)
-#define shunti_info(subsystem, ...)                                            \
+#define shunti_info(subsystem, ...) \
     shunti_log(SHUNTI_LOG_INFO, subsystem, __VA_ARGS__)
-#define shunti_debug(subsystem, ...)                                           \
+#define shunti_debug(subsystem, ...) \
     shunti_log(SHUNTI_LOG_DEBUG, subsystem, __VA_ARGS__)
 
 /*

@@ -56,16 +56,15 @@ bool shunti_note_room(struct shunt_request *request, int peer)
         return true;
     /* Pairs with the release in request.c: once the peer has finished that
      * operation it does not look at the old note any more. */
-    p->completed = load_word(
-        p->control ? p->control + comm->layout.completed
-                   : comm->control + comm->layout.words +
-                         (size_t)peer * comm->layout.word_stride +
-                         SHUNTI_WORD_CREDIT * 64);
+    p->completed =
+        load_word(p->control ? p->control + comm->layout.completed
+                             : comm->control + comm->layout.words +
+                                   (size_t)peer * comm->layout.word_stride +
+                                   SHUNTI_WORD_CREDIT * 64);
     return request->seq <= p->completed + SHUNTI_DEPTH;
 }
 
-struct shunti_note *shunti_note_compose(struct shunt_request *request,
-                                        int peer)
+struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
@@ -136,17 +135,18 @@ static bool is_bad(const struct shunt_request *request,
 
 static void describe(uint32_t signature, char *text, size_t size)
 {
-    static const char *const op_names[] = {"", " sum", " min", " max",
-                                           " avg", " prod"};
-    static const char *const dtype_names[] = {
-        "", " i8", " u8", " i32", " u32", " i64", " u64",
-        " f16", " bf16", " f32", " f64", " fp8"};
+    static const char *const op_names[] = {"",     " sum", " min",
+                                           " max", " avg", " prod"};
+    static const char *const dtype_names[] = {"",      " i8",  " u8",  " i32",
+                                              " u32",  " i64", " u64", " f16",
+                                              " bf16", " f32", " f64", " fp8"};
     unsigned dtype = signature >> 20 & 15, op = signature >> 16 & 15;
 
     snprintf(text, size, "%s%s%s, root or parameter %u",
              shunti_kind_name(signature >> 24),
              dtype < sizeof(dtype_names) / sizeof(*dtype_names)
-                 ? dtype_names[dtype] : " ?",
+                 ? dtype_names[dtype]
+                 : " ?",
              op < sizeof(op_names) / sizeof(*op_names) ? op_names[op] : " ?",
              signature & 0xffff);
 }
@@ -202,7 +202,8 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
     uint64_t value = request->seq << 8 | answer;
-    size_t at = comm->layout.acks + (size_t)comm->rank * comm->layout.ack_stride +
+    size_t at = comm->layout.acks +
+                (size_t)comm->rank * comm->layout.ack_stride +
                 slot_of(request) * 8;
 
     if (p->control) {
@@ -274,8 +275,7 @@ bool shunti_acked(struct shunt_request *request, int peer)
 }
 
 enum shunti_way shunti_locate(struct shunt_request *request, int peer,
-                              const void *data, size_t bytes,
-                              uint64_t where[2])
+                              const void *data, size_t bytes, uint64_t where[2])
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
@@ -297,8 +297,8 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
     return SHUNTI_WAY_STREAM;
 }
 
-static bool can_point(const struct shunt_comm *comm, int peer,
-                      const void *data, size_t bytes)
+static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
+                      size_t bytes)
 {
     return comm->peers[peer].control && shunti_window_find(comm, data, bytes);
 }
@@ -318,8 +318,8 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
         if (bytes)
             memcpy(note->body, data, bytes);
     } else if (bytes <= comm->layout.eager &&
-               (bytes < SHUNTI_WINDOW_MIN || !can_point(comm, peer, data,
-                                                        bytes))) {
+               (bytes < SHUNTI_WINDOW_MIN ||
+                !can_point(comm, peer, data, bytes))) {
         behind = bytes;
         memcpy(note + 1, data, bytes);
     } else {

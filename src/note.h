@@ -50,7 +50,8 @@ struct shunti_note {
     uint64_t seq; /* atomic */
     uint32_t signature;
     uint8_t way;
-    uint8_t second_way; /* of another payload at word[2], if the class has one */
+    uint8_t
+        second_way; /* of another payload at word[2], if the class has one */
     uint8_t unused[2];
     uint64_t bytes; /* of payload */
     union {

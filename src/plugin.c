@@ -46,8 +46,8 @@ host_log(int level, const char *transport, const char *format, ...)
     va_list args;
 
     if (level < SHUNTI_LOG_ERROR || level > SHUNTI_LOG_DEBUG ||
-        level > atomic_load_explicit(&shunti_log_threshold,
-                                     memory_order_relaxed))
+        level >
+            atomic_load_explicit(&shunti_log_threshold, memory_order_relaxed))
         return;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
@@ -156,17 +156,19 @@ struct operation {
     size_t offset;
 };
 
+/* clang-format off */
 #define OPERATION(op) {#op, offsetof(struct shunt_transport, op)}
+/* clang-format on */
 
 /* Every operation must be there: what a transport lacks it answers itself. */
 static const struct operation operations[] = {
-    OPERATION(probe),    OPERATION(open),    OPERATION(close),
-    OPERATION(error),    OPERATION(address), OPERATION(connect),
-    OPERATION(caps),     OPERATION(reg),     OPERATION(dereg),
-    OPERATION(import),   OPERATION(release), OPERATION(map),
-    OPERATION(put),      OPERATION(get),     OPERATION(flush),
-    OPERATION(wake),     OPERATION(progress), OPERATION(wait_fd),
-    OPERATION(arm),      OPERATION(disarm),  OPERATION(alive),
+    OPERATION(probe),  OPERATION(open),     OPERATION(close),
+    OPERATION(error),  OPERATION(address),  OPERATION(connect),
+    OPERATION(caps),   OPERATION(reg),      OPERATION(dereg),
+    OPERATION(import), OPERATION(release),  OPERATION(map),
+    OPERATION(put),    OPERATION(get),      OPERATION(flush),
+    OPERATION(wake),   OPERATION(progress), OPERATION(wait_fd),
+    OPERATION(arm),    OPERATION(disarm),   OPERATION(alive),
     OPERATION(left),
 };
 
@@ -196,12 +198,13 @@ static bool check(const struct shunt_transport *t, const char *name,
     } else if (t->abi != SHUNT_TRANSPORT_ABI) {
         snprintf(why, why_len,
                  "%s was built for version %u of the transport interface, this "
-                 "library has version %u: rebuild it", path, t->abi,
-                 SHUNT_TRANSPORT_ABI);
+                 "library has version %u: rebuild it",
+                 path, t->abi, SHUNT_TRANSPORT_ABI);
     } else if (!t->name || strcmp(t->name, name)) {
         snprintf(why, why_len,
                  "%s calls itself '%s'; file and transport must have the same "
-                 "name", path, t->name ? t->name : "");
+                 "name",
+                 path, t->name ? t->name : "");
     } else if ((missing = missing_operation(t))) {
         snprintf(why, why_len, "%s lacks the operation '%s'", path, missing);
     } else {
@@ -278,8 +281,8 @@ out:
     return t;
 }
 
-const struct shunt_transport *shunti_transport_find(const char *name,
-                                                    char *why, size_t why_len)
+const struct shunt_transport *shunti_transport_find(const char *name, char *why,
+                                                    size_t why_len)
 {
     const struct shunt_transport *t;
     struct loaded *l;
@@ -420,8 +423,8 @@ static void list_names(char *text, size_t len)
 
     snprintf(text, len, "none was found (see shunt-info)");
     for (size_t i = 0; i < count && used < len; i++)
-        used += (size_t)snprintf(text + used, len - used, "%s%s",
-                                 i ? ", " : "", list[i].name);
+        used += (size_t)snprintf(text + used, len - used, "%s%s", i ? ", " : "",
+                                 list[i].name);
     shunti_transport_list_destroy(list, count);
 }
 
@@ -433,8 +436,8 @@ static enum shunt_status add_candidate(struct shunti_candidates *out,
     struct shunti_candidate *c = &out->item[out->count];
 
     if (out->count == SHUNTI_TRANSPORTS_MAX)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "more than %d transports", SHUNTI_TRANSPORTS_MAX);
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "more than %d transports",
+                           SHUNTI_TRANSPORTS_MAX);
     if (strlen(options) >= sizeof(c->options))
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "the options '%s' of transport %s are too long",
@@ -499,7 +502,8 @@ static enum shunt_status check_excluded(char *const *words, size_t nwords,
         list_names(known, sizeof(known));
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "transport '%s', which is not to be used, does not "
-                           "exist; there are: %s", words[i], known);
+                           "exist; there are: %s",
+                           words[i], known);
     }
     return SHUNT_OK;
 }
@@ -563,7 +567,8 @@ enum shunt_status shunti_transport_candidates(const char *spec,
     if (strchr(spec + except, '^') || (except && !n))
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "transports '%s': give those to use ('shm,ucx'), or "
-                           "those not to use after one ^ ('^shm,ucx')", spec);
+                           "those not to use after one ^ ('^shm,ucx')",
+                           spec);
     if (except || !n)
         return add_all_but(out, words, n);
     for (size_t i = 0; !st && i < n; i++)

@@ -27,8 +27,8 @@ const struct shunt_transport_host *shunti_transport_host(void);
  * A transport by name, loaded if need be. NULL: `why` says why not, and where
  * it was looked for. Thread safe.
  */
-const struct shunt_transport *shunti_transport_find(const char *name,
-                                                    char *why, size_t why_len);
+const struct shunt_transport *shunti_transport_find(const char *name, char *why,
+                                                    size_t why_len);
 
 /* One to try, best first. */
 struct shunti_candidate {

@@ -105,8 +105,8 @@ static void widen_bf16(float *restrict wide, const unsigned char *src,
     }
 }
 
-static void narrow_bf16(unsigned char *restrict dst,
-                        const float *restrict wide, size_t len)
+static void narrow_bf16(unsigned char *restrict dst, const float *restrict wide,
+                        size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         uint16_t half = shunti_f32_to_bf16(wide[i]);
@@ -135,8 +135,8 @@ static void widen_f16(float *restrict wide, const unsigned char *src,
     }
 }
 
-static void narrow_f16(unsigned char *restrict dst,
-                       const float *restrict wide, size_t len)
+static void narrow_f16(unsigned char *restrict dst, const float *restrict wide,
+                       size_t len)
 {
     size_t i = 0;
 
@@ -156,8 +156,8 @@ static void narrow_f16(unsigned char *restrict dst,
 }
 
 static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
-                        size_t count, enum shunt_dtype dtype,
-                        enum shunt_op op, int divisor)
+                        size_t count, enum shunt_dtype dtype, enum shunt_op op,
+                        int divisor)
 {
     void (*widen)(float *restrict, const unsigned char *, size_t) =
         dtype == SHUNT_F16 ? widen_f16 : widen_bf16;

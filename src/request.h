@@ -52,7 +52,7 @@ struct shunt_request {
     bool detached;            /* nobody waits for it: freed when finished */
     bool stepping;            /* guards against steps within steps */
     uint64_t begun_ns;
-    size_t capacity;          /* bytes of `state` */
+    size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     struct shunt_request *newer, *older; /* in that of all, by creation */
     _Alignas(16) unsigned char state[];
@@ -60,9 +60,9 @@ struct shunt_request {
 
 /* What a call is, in 32 bits that travel in each note and can be named when
  * they disagree: kind (enum shunti_kind), dtype, reduction, root. */
-#define SHUNTI_SIGNATURE(kind, dtype, op, root) \
+#define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
     ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
-     ((uint32_t)(root) & 0xffff))
+     ((uint32_t)(root)&0xffff))
 
 enum shunti_kind {
     SHUNTI_KIND_BARRIER = 1,
@@ -123,10 +123,9 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
  * operation would have had, so that they fail with a text that names us
  * instead of waiting. Returns `status` (its text set from `format`).
  */
-enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
-                                        uint32_t signature,
-                                        enum shunt_status status,
-                                        const char *format, ...)
+enum shunt_status
+shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,
+                      enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Advance all active operations of `comm` once. */

@@ -55,8 +55,8 @@ void shunti_segment_drop(void *arg)
     struct shunti_segment *segment = arg;
 
     /* Release: our accesses come before the unmapping by another thread. */
-    if (!segment || atomic_fetch_sub_explicit(&segment->users, 1,
-                                              memory_order_acq_rel) > 1)
+    if (!segment ||
+        atomic_fetch_sub_explicit(&segment->users, 1, memory_order_acq_rel) > 1)
         return;
     munmap(segment->addr, segment->bytes);
     close(segment->fd);

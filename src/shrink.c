@@ -170,8 +170,9 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
                            comm ? "out" : "comm");
     *out = NULL;
     if (!shunti_comm_check(comm))
-        return shunti_fail(comm, SHUNT_ERR_INVALID,
-                           "comm_shrink: no rank is lost; use shunt_comm_split()");
+        return shunti_fail(
+            comm, SHUNT_ERR_INVALID,
+            "comm_shrink: no rank is lost; use shunt_comm_split()");
     if (!comm->all_mapped || comm->nranks > MAX_RANKS)
         return shunti_fail(comm, SHUNT_ERR_UNSUPPORTED,
                            "comm_shrink: needs mapped peers, at most %d",

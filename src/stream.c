@@ -79,9 +79,8 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
             memcpy(p->control + at, from, len);
             raise_word(comm, peer, SHUNTI_WORD_ARRIVED, k + 1);
         } else {
-            unsigned char *image = p->outbox +
-                                   SHUNTI_DEPTH * comm->layout.slot_bytes +
-                                   slot;
+            unsigned char *image =
+                p->outbox + SHUNTI_DEPTH * comm->layout.slot_bytes + slot;
             memcpy(image, from, len);
             shunti_control_put(comm, peer, at, image, len,
                                comm->layout.words +

@@ -21,8 +21,8 @@ struct shunt_request;
 
 /* One direction of one operation's stream. */
 struct shunti_stream {
-    uint64_t start;  /* number of its first chunk */
-    size_t done;     /* bytes sent or received */
+    uint64_t start; /* number of its first chunk */
+    size_t done;    /* bytes sent or received */
     size_t bytes;
 };
 

@@ -68,10 +68,9 @@ static uint32_t cgroup_quota(void)
 
 static int last_level_depth(void)
 {
-    static const hwloc_obj_type_t caches[] = {HWLOC_OBJ_L5CACHE,
-                                              HWLOC_OBJ_L4CACHE,
-                                              HWLOC_OBJ_L3CACHE,
-                                              HWLOC_OBJ_L2CACHE};
+    static const hwloc_obj_type_t caches[] = {
+        HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE,
+        HWLOC_OBJ_L2CACHE};
 
     for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
         int depth = hwloc_get_type_depth(topology, caches[i]);
@@ -122,7 +121,7 @@ static void look(void)
     if (!load()) {
         topology = NULL;
         shunti_warn("topology", "hwloc cannot read this machine; ranks are not "
-                    "ordered by locality");
+                                "ordered by locality");
         return;
     }
     machine.machine_cores = count_of(HWLOC_OBJ_CORE);

@@ -17,15 +17,15 @@
 #define SHUNTI_CPUS_MAX 1024
 
 struct shunti_place {
-    char host[64];          /* name, for messages */
-    uint64_t boot;          /* hash of the kernel's boot id: same kernel */
+    char host[64]; /* name, for messages */
+    uint64_t boot; /* hash of the kernel's boot id: same kernel */
     int32_t pid;
-    int32_t numa;           /* logical index, -1: spans several, or unknown */
-    int32_t cache;          /* last-level cache, likewise */
-    int32_t first_cpu;      /* lowest allowed, -1: unknown */
+    int32_t numa;      /* logical index, -1: spans several, or unknown */
+    int32_t cache;     /* last-level cache, likewise */
+    int32_t first_cpu; /* lowest allowed, -1: unknown */
     uint64_t cpus[SHUNTI_CPUS_MAX / 64]; /* allowed to the calling thread */
-    uint32_t quota_milli;   /* cgroup limit in 1/1000 CPU; 0: none */
-    uint32_t machine_cpus;  /* totals of the machine */
+    uint32_t quota_milli;  /* cgroup limit in 1/1000 CPU; 0: none */
+    uint32_t machine_cpus; /* totals of the machine */
     uint32_t machine_cores;
     uint32_t machine_numa;
     uint32_t machine_caches;

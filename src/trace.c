@@ -47,13 +47,11 @@ static struct writer *writers; /* under lock */
 
 bool shunti_trace_enabled_slow(void)
 {
-    int state =
-        atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
+    int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
     if (state < 0) { /* whoever comes first; all find the same */
         state = shunti_env_is_set("SHUNT_TRACE");
-        atomic_store_explicit(&shunti_trace_state, state,
-                              memory_order_relaxed);
+        atomic_store_explicit(&shunti_trace_state, state, memory_order_relaxed);
     }
     return state > 0;
 }
@@ -88,8 +86,10 @@ static void write_out(struct writer *w)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            shunti_warn("trace", "cannot write the trace of rank %d: %s; it "
-                        "ends here", w->rank, strerror(errno));
+            shunti_warn("trace",
+                        "cannot write the trace of rank %d: %s; it "
+                        "ends here",
+                        w->rank, strerror(errno));
             close(w->fd);
             w->fd = -1;
             return;
@@ -224,7 +224,8 @@ static int open_file(int rank, int nranks)
 {
     const char *wish = shunti_env_string("SHUNT_TRACE");
     char pattern[PATH_MAX], path[PATH_MAX];
-    const char *rest = strstr(wish ? wish : "", "%r") || nranks == 1 ? "" : ".%r";
+    const char *rest =
+        strstr(wish ? wish : "", "%r") || nranks == 1 ? "" : ".%r";
     int fd = -1;
 
     errno = ENAMETOOLONG;
@@ -233,8 +234,10 @@ static int open_file(int rank, int nranks)
         shunti_expand_path(pattern, rank, path, sizeof(path)))
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
-        shunti_warn("trace", "cannot write SHUNT_TRACE '%s': %s; no trace of "
-                    "rank %d", wish ? wish : "", strerror(errno), rank);
+        shunti_warn("trace",
+                    "cannot write SHUNT_TRACE '%s': %s; no trace of "
+                    "rank %d",
+                    wish ? wish : "", strerror(errno), rank);
     return fd;
 }
 

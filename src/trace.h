@@ -30,8 +30,7 @@ bool shunti_trace_enabled_slow(void);
 /* Cheap; ask before putting arguments together. */
 static inline bool shunti_trace_enabled(void)
 {
-    int state =
-        atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
+    int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
     return __builtin_expect(state != 0, 0) && shunti_trace_enabled_slow();
 }

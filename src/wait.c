@@ -106,14 +106,14 @@ static void fail_by_loss(struct shunt_comm *comm,
 {
     const struct shunti_peer *p = &comm->peers[rank];
 
-    shunti_comm_fail(comm, SHUNT_ERR_PEER, rank,
-                     p->transport->left(p->ep)
-                         ? "%s (operation %llu): rank %d has left: it destroyed "
-                           "its communicator, or exited, before this was done"
-                         : "%s (operation %llu): rank %d is lost: its process "
-                           "was killed, or crashed",
-                     request->class->name, (unsigned long long)request->seq,
-                     rank);
+    shunti_comm_fail(
+        comm, SHUNT_ERR_PEER, rank,
+        p->transport->left(p->ep)
+            ? "%s (operation %llu): rank %d has left: it destroyed "
+              "its communicator, or exited, before this was done"
+            : "%s (operation %llu): rank %d is lost: its process "
+              "was killed, or crashed",
+        request->class->name, (unsigned long long)request->seq, rank);
 }
 
 /* Fail for a rank that is gone and needed, of those that left in order or of
@@ -181,8 +181,8 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     bool go = true;
 
     for (i = 0; i < comm->ncontexts && go; i++) {
-        go = comm->contexts[i].transport->arm(comm->contexts[i].ctx) ==
-             SHUNT_OK;
+        go =
+            comm->contexts[i].transport->arm(comm->contexts[i].ctx) == SHUNT_OK;
         fds[n].fd = comm->contexts[i].transport->wait_fd(comm->contexts[i].ctx);
         fds[n++].events = POLLIN;
     }
@@ -276,8 +276,7 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
     now = shunti_now_ns();
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
-    waiter->deadline_ns =
-        comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
+    waiter->deadline_ns = comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
     if (now >= waiter->deadline_ns) {
         fail_by_timeout(comm);
         return;

@@ -81,9 +81,8 @@ static enum shunt_status take_key(struct shunt_request *request, int peer,
         return st;
     }
     if (st) {
-        shunti_request_error(request, st,
-                             "mem_alloc: rank %d's %llu bytes: %s", peer,
-                             (unsigned long long)offer->bytes,
+        shunti_request_error(request, st, "mem_alloc: rank %d's %llu bytes: %s",
+                             peer, (unsigned long long)offer->bytes,
                              p->transport->error(p->context->ctx));
         return SHUNT_OK;
     }
@@ -131,7 +130,8 @@ static const struct shunti_class alloc_class = {
 
 /* --- our own part ------------------------------------------------------------ */
 
-static void window_destroy(struct shunt_comm *comm, struct shunti_window *window)
+static void window_destroy(struct shunt_comm *comm,
+                           struct shunti_window *window)
 {
     size_t c;
     int r;
@@ -394,8 +394,7 @@ enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
                                      size_t bytes)
 {
     if (!comm || !ptr || !bytes)
-        return shunti_fail(comm, SHUNT_ERR_INVALID,
-                           "mem_register: %s",
+        return shunti_fail(comm, SHUNT_ERR_INVALID, "mem_register: %s",
                            !comm ? "comm is NULL" : "no memory given");
     return SHUNT_OK;
 }
@@ -403,8 +402,7 @@ enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
 enum shunt_status shunt_mem_deregister(struct shunt_comm *comm, void *ptr)
 {
     if (!comm || !ptr)
-        return shunti_fail(comm, SHUNT_ERR_INVALID,
-                           "mem_deregister: %s",
+        return shunti_fail(comm, SHUNT_ERR_INVALID, "mem_deregister: %s",
                            !comm ? "comm is NULL" : "no memory given");
     return SHUNT_OK;
 }

@@ -30,7 +30,7 @@ struct shunti_window {
         size_t bytes; /* of the peer's part */
         struct shunt_transport_remote *remote;
         unsigned char *map; /* the peer's part here, NULL: not mappable */
-    } *peers; /* (nranks); our own entry maps our own part */
+    } * peers;              /* (nranks); our own entry maps our own part */
 };
 
 /* Collective and blocking; shunt_mem_alloc() is this. */

@@ -76,8 +76,8 @@ static void list_cpus(const struct shunti_place *place, char *text, size_t len)
 static const char *type_name(enum shunti_env_type type)
 {
     static const char *const names[] = {
-        [SHUNTI_ENV_STRING] = "text",  [SHUNTI_ENV_CHOICE] = "choice",
-        [SHUNTI_ENV_BOOL] = "yes/no",  [SHUNTI_ENV_SIZE] = "bytes",
+        [SHUNTI_ENV_STRING] = "text",   [SHUNTI_ENV_CHOICE] = "choice",
+        [SHUNTI_ENV_BOOL] = "yes/no",   [SHUNTI_ENV_SIZE] = "bytes",
         [SHUNTI_ENV_NUMBER] = "number", [SHUNTI_ENV_SECONDS] = "seconds",
     };
 
@@ -144,10 +144,11 @@ static void print_machine(const struct facts *f)
     list_cpus(p, cpus, sizeof(cpus));
     printf("\nThis machine\n");
     printf("  host          %s\n", p->host);
-    printf("  processors    CPUs %u, cores %u, NUMA nodes %u, last-level caches "
-           "%u of %.1f MiB\n", p->machine_cpus, p->machine_cores,
-           p->machine_numa, p->machine_caches,
-           (double)p->cache_bytes / 1048576.0);
+    printf(
+        "  processors    CPUs %u, cores %u, NUMA nodes %u, last-level caches "
+        "%u of %.1f MiB\n",
+        p->machine_cpus, p->machine_cores, p->machine_numa, p->machine_caches,
+        (double)p->cache_bytes / 1048576.0);
     printf("  memory        %.1f GiB\n",
            (double)p->machine_memory / 1073741824.0);
     printf("  this process  %d CPUs (%s)", shunti_places_cpus(p, 1), cpus);
@@ -167,12 +168,15 @@ static void print_transports(const struct facts *f)
 {
     printf("\nTransports\n");
     if (!f->ntransports)
-        printf("  none was found; SHUNT_PLUGIN_PATH names folders to look in\n");
+        printf(
+            "  none was found; SHUNT_PLUGIN_PATH names folders to look in\n");
     for (size_t i = 0; i < f->ntransports; i++) {
         const struct shunti_transport_entry *e = &f->transports[i];
 
         printf("  %-13s %s", e->name,
-               !e->transport ? "broken" : e->usable ? "usable" : "not usable");
+               !e->transport ? "broken"
+               : e->usable   ? "usable"
+                             : "not usable");
         if (e->transport)
             printf(", score %d", e->transport->score);
         if (e->usable && e->estimate.bandwidth > 0)
@@ -286,9 +290,9 @@ static void json_machine(const struct facts *f)
     json_field(",\n\"machine\":{", "host", p->host);
     printf(",\"cpus\":%u,\"cores\":%u,\"numa_nodes\":%u,\"caches\":%u,"
            "\"cache_bytes\":%llu,\"memory_bytes\":%llu,\"usable_cpus\":%d,"
-           "\"quota_milli\":%u", p->machine_cpus, p->machine_cores,
-           p->machine_numa, p->machine_caches,
-           (unsigned long long)p->cache_bytes,
+           "\"quota_milli\":%u",
+           p->machine_cpus, p->machine_cores, p->machine_numa,
+           p->machine_caches, (unsigned long long)p->cache_bytes,
            (unsigned long long)p->machine_memory, shunti_places_cpus(p, 1),
            p->quota_milli);
     json_field(",", "affinity", cpus);
@@ -366,7 +370,8 @@ static void usage(FILE *out)
     fputs(
         "Usage: shunt-info [OPTION...]\n"
         "\n"
-        "Says what this Shunt is, which transports work on this machine and why\n"
+        "Says what this Shunt is, which transports work on this machine and "
+        "why\n"
         "others do not, and which variables change what it does.\n"
         "\n"
         "  -e, --env         every variable: meaning, default, current value\n"
@@ -377,14 +382,16 @@ static void usage(FILE *out)
         "  -h, --help        this text\n"
         "\n"
         "The exit status is 0 when a communicator could be made with these\n"
-        "settings, 1 when not (no transport, or a launcher's variable makes no\n"
+        "settings, 1 when not (no transport, or a launcher's variable makes "
+        "no\n"
         "sense), 2 for a wrong option.\n"
         "\n"
         "Examples:\n"
         "  shunt-info                              an overview\n"
         "  SHUNT_TRANSPORTS=^inproc shunt-info -t  would this setting work?\n"
         "  shunt-run -n 2 shunt-info -m            what do ranks find?\n"
-        "  shunt-info --json | jq -r '.transports[] | select(.usable) | .name'\n",
+        "  shunt-info --json | jq -r '.transports[] | select(.usable) | "
+        ".name'\n",
         out);
 }
 
@@ -430,8 +437,10 @@ int main(int argc, char **argv)
         }
     }
     if (optind < argc) {
-        fprintf(stderr, "shunt-info: '%s' is too much.\n"
-                "Try 'shunt-info --help'.\n", argv[optind]);
+        fprintf(stderr,
+                "shunt-info: '%s' is too much.\n"
+                "Try 'shunt-info --help'.\n",
+                argv[optind]);
         return 2;
     }
 

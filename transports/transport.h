@@ -60,10 +60,10 @@ enum shunt_transport_caps {
 };
 
 enum shunt_transport_log { /* levels of shunt_transport_host.log */
-    SHUNT_TRANSPORT_ERROR = 1,
-    SHUNT_TRANSPORT_WARN,
-    SHUNT_TRANSPORT_INFO,
-    SHUNT_TRANSPORT_DEBUG,
+                           SHUNT_TRANSPORT_ERROR = 1,
+                           SHUNT_TRANSPORT_WARN,
+                           SHUNT_TRANSPORT_INFO,
+                           SHUNT_TRANSPORT_DEBUG,
 };
 
 /* What the library offers to a plugin. Lives as long as the process. */
@@ -120,13 +120,13 @@ struct shunt_transport_put {
     const void *local; /* stays unchanged until `flush` or a reused signal */
     struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
     struct shunt_transport_remote *remote;
-    size_t offset;     /* in the remote memory */
-    size_t bytes;      /* 0: the signal alone */
+    size_t offset; /* in the remote memory */
+    size_t bytes;  /* 0: the signal alone */
     /* The word to raise after the payload; NULL remote: none. */
     struct shunt_transport_remote *signal;
     size_t signal_offset; /* multiple of 8 */
     uint64_t signal_value;
-    int channel;       /* 0 .. 7 */
+    int channel; /* 0 .. 7 */
 };
 
 struct shunt_transport {

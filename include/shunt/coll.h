@@ -77,8 +77,7 @@ shunt_barrier(struct shunt_comm *comm);
 
 /** shunt_barrier() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_barrier_start(struct shunt_comm *comm,
-    struct shunt_request **request);
+shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
 
 /**
  * Copy `count` elements of `root`'s `buffer` to everyone's.
@@ -88,13 +87,13 @@ shunt_barrier_start(struct shunt_comm *comm,
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_broadcast(struct shunt_comm *comm, void *buffer, size_t count,
-    enum shunt_dtype dtype, int root);
+                enum shunt_dtype dtype, int root);
 
 /** shunt_broadcast() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_broadcast_start(struct shunt_comm *comm, void *buffer, size_t count,
-    enum shunt_dtype dtype, int root,
-    struct shunt_request **request);
+                      enum shunt_dtype dtype, int root,
+                      struct shunt_request **request);
 
 /**
  * Collect `count` elements of each rank, in rank order, on every rank.
@@ -105,13 +104,13 @@ shunt_broadcast_start(struct shunt_comm *comm, void *buffer, size_t count,
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allgather(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype);
+                size_t count, enum shunt_dtype dtype);
 
 /** shunt_allgather() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allgather_start(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype,
-    struct shunt_request **request);
+                      size_t count, enum shunt_dtype dtype,
+                      struct shunt_request **request);
 
 /**
  * shunt_allgather() with a count of its own for each rank.
@@ -124,15 +123,15 @@ shunt_allgather_start(struct shunt_comm *comm, const void *send, void *recv,
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allgatherv(struct shunt_comm *comm, const void *send, size_t send_count,
-    void *recv, const size_t *recv_counts, const size_t *recv_displs,
-    enum shunt_dtype dtype);
+                 void *recv, const size_t *recv_counts,
+                 const size_t *recv_displs, enum shunt_dtype dtype);
 
 /** shunt_allgatherv() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_allgatherv_start(struct shunt_comm *comm, const void *send, size_t send_count,
-    void *recv, const size_t *recv_counts, const size_t *recv_displs,
-    enum shunt_dtype dtype,
-    struct shunt_request **request);
+shunt_allgatherv_start(struct shunt_comm *comm, const void *send,
+                       size_t send_count, void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, enum shunt_dtype dtype,
+                       struct shunt_request **request);
 
 /**
  * Reduce blocks over ranks; rank r gets block r.
@@ -145,13 +144,13 @@ shunt_allgatherv_start(struct shunt_comm *comm, const void *send, size_t send_co
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_reduce_scatter(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype, enum shunt_op op);
+                     size_t count, enum shunt_dtype dtype, enum shunt_op op);
 
 /** shunt_reduce_scatter() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype, enum shunt_op op,
-    struct shunt_request **request);
+shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
+                           void *recv, size_t count, enum shunt_dtype dtype,
+                           enum shunt_op op, struct shunt_request **request);
 
 /**
  * shunt_reduce_scatter() with a count of its own for each block.
@@ -162,13 +161,13 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send, void *recv
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_reduce_scatterv(struct shunt_comm *comm, const void *send, void *recv,
-    const size_t *counts, enum shunt_dtype dtype, enum shunt_op op);
+                      const size_t *counts, enum shunt_dtype dtype,
+                      enum shunt_op op);
 
 /** shunt_reduce_scatterv() that returns at once; `*request` finishes it. */
-SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_reduce_scatterv_start(struct shunt_comm *comm, const void *send, void *recv,
-    const size_t *counts, enum shunt_dtype dtype, enum shunt_op op,
-    struct shunt_request **request);
+SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_reduce_scatterv_start(
+    struct shunt_comm *comm, const void *send, void *recv, const size_t *counts,
+    enum shunt_dtype dtype, enum shunt_op op, struct shunt_request **request);
 
 /**
  * Reduce `count` elements over ranks; every rank gets the result, the same bits.
@@ -182,13 +181,13 @@ shunt_reduce_scatterv_start(struct shunt_comm *comm, const void *send, void *rec
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allreduce(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype, enum shunt_op op);
+                size_t count, enum shunt_dtype dtype, enum shunt_op op);
 
 /** shunt_allreduce() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allreduce_start(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype, enum shunt_op op,
-    struct shunt_request **request);
+                      size_t count, enum shunt_dtype dtype, enum shunt_op op,
+                      struct shunt_request **request);
 
 /**
  * Exchange blocks: block d of rank s becomes block s of rank d.
@@ -199,13 +198,13 @@ shunt_allreduce_start(struct shunt_comm *comm, const void *send, void *recv,
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_alltoall(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype);
+               size_t count, enum shunt_dtype dtype);
 
 /** shunt_alltoall() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_alltoall_start(struct shunt_comm *comm, const void *send, void *recv,
-    size_t count, enum shunt_dtype dtype,
-    struct shunt_request **request);
+                     size_t count, enum shunt_dtype dtype,
+                     struct shunt_request **request);
 
 /**
  * shunt_alltoall() with a count of its own for each pair.
@@ -223,17 +222,17 @@ shunt_alltoall_start(struct shunt_comm *comm, const void *send, void *recv,
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_alltoallv(struct shunt_comm *comm, const void *send,
-    const size_t *send_counts, const size_t *send_displs, void *recv,
-    const size_t *recv_counts, const size_t *recv_displs,
-    enum shunt_dtype dtype);
+                const size_t *send_counts, const size_t *send_displs,
+                void *recv, const size_t *recv_counts,
+                const size_t *recv_displs, enum shunt_dtype dtype);
 
 /** shunt_alltoallv() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_alltoallv_start(struct shunt_comm *comm, const void *send,
-    const size_t *send_counts, const size_t *send_displs, void *recv,
-    const size_t *recv_counts, const size_t *recv_displs,
-    enum shunt_dtype dtype,
-    struct shunt_request **request);
+                      const size_t *send_counts, const size_t *send_displs,
+                      void *recv, const size_t *recv_counts,
+                      const size_t *recv_displs, enum shunt_dtype dtype,
+                      struct shunt_request **request);
 
 #ifdef __cplusplus
 }

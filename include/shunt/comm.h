@@ -37,16 +37,21 @@ struct shunt_id {
 /** Options of a communicator; zero means the default (environment, then
  * built-in). Fill with SHUNT_COMM_CONFIG_INIT. Fields are only ever appended. */
 struct shunt_comm_config {
-    size_t size;            /* sizeof(struct shunt_comm_config) */
-    const char *transports; /* "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
-    const char *node;       /* name of the node this rank is on; NULL: SHUNT_NODE, else found */
-    double timeout;         /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT */
-    int progress_thread;    /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
-    const char *name;       /* for logs and traces; NULL: none */
+    size_t size; /* sizeof(struct shunt_comm_config) */
+    const char *
+        transports; /* "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
+    const char *
+        node; /* name of the node this rank is on; NULL: SHUNT_NODE, else found */
+    double timeout; /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT */
+    int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
+    const char *name;    /* for logs and traces; NULL: none */
 };
 
 /** The defaults: nothing said but the size. */
-#define SHUNT_COMM_CONFIG_INIT {sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0}
+#define SHUNT_COMM_CONFIG_INIT                          \
+    {                                                   \
+        sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0 \
+    }
 
 /**
  * Make an id, and wait for its ranks in the background of this process (a
@@ -162,14 +167,14 @@ shunt_comm_lost(const struct shunt_comm *comm, const int **ranks,
 
 /** Counters since the communicator was made. */
 struct shunt_comm_stats {
-    uint64_t operations;      /* collectives and exchanges finished */
-    uint64_t bytes_mapped;    /* payload copied once through a mapped window */
-    uint64_t bytes_read;      /* payload copied once out of a peer's own memory */
-    uint64_t bytes_staged;    /* payload that went through a staging buffer */
-    uint64_t bytes_inline;    /* payload that travelled inside notes */
-    uint64_t bytes_remote;    /* payload sent to another node */
-    uint64_t sleeps;          /* times this rank went to sleep in a wait */
-    double seconds_waiting;   /* time spent waiting for peers */
+    uint64_t operations;    /* collectives and exchanges finished */
+    uint64_t bytes_mapped;  /* payload copied once through a mapped window */
+    uint64_t bytes_read;    /* payload copied once out of a peer's own memory */
+    uint64_t bytes_staged;  /* payload that went through a staging buffer */
+    uint64_t bytes_inline;  /* payload that travelled inside notes */
+    uint64_t bytes_remote;  /* payload sent to another node */
+    uint64_t sleeps;        /* times this rank went to sleep in a wait */
+    double seconds_waiting; /* time spent waiting for peers */
 };
 
 /**

@@ -69,28 +69,28 @@ struct shunt_moe_replica {
  * appended.
  */
 struct shunt_moe_config {
-    size_t size;             /* sizeof(struct shunt_moe_config) */
-    size_t hidden;           /* elements of a row, >= 1 */
-    enum shunt_dtype dtype;  /* SHUNT_F32 or SHUNT_BF16: rows and results */
-    int experts;             /* E, >= 1; need not divide by ranks */
-    int topk;                /* K, >= 1 */
-    size_t max_tokens;       /* of one rank in one plan */
+    size_t size;            /* sizeof(struct shunt_moe_config) */
+    size_t hidden;          /* elements of a row, >= 1 */
+    enum shunt_dtype dtype; /* SHUNT_F32 or SHUNT_BF16: rows and results */
+    int experts;            /* E, >= 1; need not divide by ranks */
+    int topk;               /* K, >= 1 */
+    size_t max_tokens;      /* of one rank in one plan */
     enum shunt_moe_weights weights; /* required */
-    enum shunt_moe_wire wire; /* what travels in dispatch */
+    enum shunt_moe_wire wire;       /* what travels in dispatch */
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
                                 copy on itself, else one on its node, else any;
                                 of n it takes number (its rank modulo n) */
-    size_t nreplicas;        /* entries of replicas */
-    size_t row_align;        /* each expert's rows start at a multiple; 0: 1.
+    size_t nreplicas;                         /* entries of replicas */
+    size_t row_align;         /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
-    int plans_in_flight;     /* plans that may exist at once; 0: 4; 2 to 256 */
-    double capacity_factor;  /* 0: dropless. c > 0: of each (rank, expert) keep
+    int plans_in_flight;      /* plans that may exist at once; 0: 4; 2 to 256 */
+    double capacity_factor;   /* 0: dropless. c > 0: of each (rank, expert) keep
                                 ceil(c * tokens * topk / experts) */
     enum shunt_moe_drop drop; /* what goes when capacity is exceeded */
-    int pad_to_capacity;     /* 1: each (source rank, expert) takes its full
+    int pad_to_capacity;      /* 1: each (source rank, expert) takes its full
                                 capacity in rows, zero-padded (even shapes) */
-    int tree_ranks;          /* combine adds experts in groups, as if placed
+    int tree_ranks;           /* combine adds experts in groups, as if placed
                                 contiguously on so many ranks (a multiple of
                                 the real number or equal; each real rank and
                                 its node stand for an equal share of them);
@@ -98,9 +98,12 @@ struct shunt_moe_config {
 };
 
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
-#define SHUNT_MOE_CONFIG_INIT {sizeof(struct shunt_moe_config), 0, \
-    SHUNT_BF16, 0, 0, 0, (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, \
-    0, 0, 0, 0, 0, 0, SHUNT_MOE_DROP_POSITION, 0, 0}
+#define SHUNT_MOE_CONFIG_INIT                                                 \
+    {                                                                         \
+        sizeof(struct shunt_moe_config), 0, SHUNT_BF16, 0, 0, 0,              \
+            (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, 0, 0, 0, 0, 0, \
+            0, SHUNT_MOE_DROP_POSITION, 0, 0                                  \
+    }
 
 /**
  * Make an exchange: buffers, windows, and a check that every rank means the
@@ -167,13 +170,13 @@ struct shunt_moe_rows {
                               pad_to_capacity the padding is included */
     const size_t *offset;  /* (local_experts + 1) first row of each, aligned */
     size_t total;          /* rows of a rows buffer: offset[local_experts] */
-    const size_t *source_count; /* (nranks, local_experts) rows by source,
+    const size_t *source_count;  /* (nranks, local_experts) rows by source,
                                    without any padding */
     const size_t *source_tokens; /* (nranks) distinct tokens by source */
-    size_t tokens;         /* this rank's own tokens */
-    size_t kept;           /* this rank's assignments that are sent */
-    size_t dropped;        /* this rank's assignments over capacity */
-    size_t bytes_sent;     /* payload this rank copies to others per dispatch */
+    size_t tokens;               /* this rank's own tokens */
+    size_t kept;                 /* this rank's assignments that are sent */
+    size_t dropped;              /* this rank's assignments over capacity */
+    size_t bytes_sent; /* payload this rank copies to others per dispatch */
 };
 
 /** Sizes of a plan. Local. A released plan gives zeros. The arrays live as
@@ -218,9 +221,8 @@ shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x, void *rows,
                    size_t max_rows);
 /** shunt_moe_dispatch() that returns at once; `*request` finishes it. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x,
-                         void *rows, size_t max_rows,
-                         struct shunt_request **request);
+shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x, void *rows,
+                         size_t max_rows, struct shunt_request **request);
 
 /**
  * Bring the experts' results home and add them.
@@ -264,11 +266,9 @@ shunt_moe_combine_backward(struct shunt_moe_plan *plan, const void *dy,
                            const void *out, void *dout, size_t max_rows,
                            float *dweight);
 /** shunt_moe_combine_backward() that returns at once; `*request` finishes it. */
-SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
-                                 const void *out, void *dout, size_t max_rows,
-                                 float *dweight,
-                                 struct shunt_request **request);
+SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_moe_combine_backward_start(
+    struct shunt_moe_plan *plan, const void *dy, const void *out, void *dout,
+    size_t max_rows, float *dweight, struct shunt_request **request);
 
 /**
  * Gradient of dispatch: dx = the plain sum of each token's rows, in combine's

@@ -50,10 +50,10 @@ static const struct {
     enum shunt_dtype shunt;
     MPI_Datatype mpi;
 } types[] = {
-    {SHUNT_I8, MPI_INT8_T},     {SHUNT_U8, MPI_UINT8_T},
-    {SHUNT_I32, MPI_INT32_T},   {SHUNT_U32, MPI_UINT32_T},
-    {SHUNT_I64, MPI_INT64_T},   {SHUNT_U64, MPI_UINT64_T},
-    {SHUNT_F32, MPI_FLOAT},     {SHUNT_F64, MPI_DOUBLE},
+    {SHUNT_I8, MPI_INT8_T},   {SHUNT_U8, MPI_UINT8_T},
+    {SHUNT_I32, MPI_INT32_T}, {SHUNT_U32, MPI_UINT32_T},
+    {SHUNT_I64, MPI_INT64_T}, {SHUNT_U64, MPI_UINT64_T},
+    {SHUNT_F32, MPI_FLOAT},   {SHUNT_F64, MPI_DOUBLE},
 };
 
 static const struct {
@@ -97,8 +97,8 @@ static void draw(struct setting *s, struct random *r)
     s->root = (int)random_below(r, (uint64_t)size);
     for (int i = 0; i < size; i++)
         for (int k = 0; k < size; k++)
-            s->counts[i][k] = s->in_place && k < i ? s->counts[k][i]
-                                                   : draw_count(r);
+            s->counts[i][k] =
+                s->in_place && k < i ? s->counts[k][i] : draw_count(r);
 }
 
 /* Small values, of which nothing overflows: for Open MPI 4.1.4 the sum of two
@@ -107,10 +107,10 @@ static void put_values(const struct setting *s, struct random *r, void *dst,
                        size_t count)
 {
     int most = s->op == SHUNT_PROD ? 1 : 3;
-    int least = s->dtype == SHUNT_U8 || s->dtype == SHUNT_U32 ||
-                        s->dtype == SHUNT_U64
-                    ? 0
-                    : -most;
+    int least =
+        s->dtype == SHUNT_U8 || s->dtype == SHUNT_U32 || s->dtype == SHUNT_U64
+            ? 0
+            : -most;
 
     for (size_t i = 0; i < count; i++) {
         int64_t v =
@@ -223,8 +223,8 @@ static void try_allgatherv(struct shunt_comm *comm, const struct setting *s,
     compare(b, b->bytes, "allgatherv");
 }
 
-static void try_reduce_scatter(struct shunt_comm *comm,
-                               const struct setting *s, struct buffers *b)
+static void try_reduce_scatter(struct shunt_comm *comm, const struct setting *s,
+                               struct buffers *b)
 {
     int n = s->counts[0][0];
 
@@ -236,8 +236,7 @@ static void try_reduce_scatter(struct shunt_comm *comm,
                                  b->theirs, n, s->mpi_type, s->mpi_op,
                                  MPI_COMM_WORLD));
     /* In place, what is behind the result is nobody's business. */
-    compare(b, s->in_place ? (size_t)n * s->bytes : b->bytes,
-            "reduce_scatter");
+    compare(b, s->in_place ? (size_t)n * s->bytes : b->bytes, "reduce_scatter");
 }
 
 static void try_reduce_scatterv(struct shunt_comm *comm,

@@ -101,7 +101,7 @@ struct call {
     enum shunt_op op;
     int root;
     bool in_place;
-    uint64_t seed; // of the data
+    uint64_t seed;                       // of the data
     size_t counts[MAX_RANKS][MAX_RANKS]; // [from][to] elements
     size_t displs[2][MAX_RANKS];         // send, recv, here
     bool with_displs;
@@ -171,8 +171,8 @@ static void draw_counts(struct call *c, struct random *r, int n)
 static void draw(struct call *c, struct random *r, int n, int kind)
 {
     memset(c, 0, sizeof(*c));
-    c->kind = kind < KINDS ? (enum kind)kind
-                           : (enum kind)random_below(r, KINDS);
+    c->kind =
+        kind < KINDS ? (enum kind)kind : (enum kind)random_below(r, KINDS);
     c->dtype = (enum shunt_dtype)(1 + random_below(r, is_reduction(c->kind)
                                                           ? SHUNT_F64
                                                           : SHUNT_FP8_E4M3));
@@ -597,8 +597,8 @@ static int same_bits(const struct rank *self)
     for (int i = 0; i <= self->rank; i++)
         for (size_t k = 0; k < COUNT; k++)
             in[k] = (float)(random_next(&shared) % 100000) * 1e-3f;
-    CHECK_OK(self->comm, shunt_allreduce(self->comm, in, out, COUNT, SHUNT_F32,
-                                         SHUNT_AVG));
+    CHECK_OK(self->comm,
+             shunt_allreduce(self->comm, in, out, COUNT, SHUNT_F32, SHUNT_AVG));
     CHECK_OK(self->comm,
              shunt_allgather(self->comm, out, all, COUNT, SHUNT_F32));
     for (int i = 0; i < self->size; i++)
@@ -666,11 +666,10 @@ static int still_usable(const struct rank *self)
     int64_t one = self->rank + 1, sum = -1, all[MAX_RANKS];
     int n = self->size;
 
-    CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1, SHUNT_I64,
-                                         SHUNT_SUM));
-    CHECK(sum == n * (n + 1) / 2, "sum %lld", (long long)sum);
     CHECK_OK(self->comm,
-             shunt_allgather(self->comm, &one, all, 1, SHUNT_I64));
+             shunt_allreduce(self->comm, &one, &sum, 1, SHUNT_I64, SHUNT_SUM));
+    CHECK(sum == n * (n + 1) / 2, "sum %lld", (long long)sum);
+    CHECK_OK(self->comm, shunt_allgather(self->comm, &one, all, 1, SHUNT_I64));
     for (int i = 0; i < n; i++)
         CHECK(all[i] == i + 1, "block %d is %lld", i, (long long)all[i]);
     CHECK(shunt_comm_async_status(self->comm) == SHUNT_OK, "communicator");
@@ -744,8 +743,7 @@ static enum shunt_status wrong_dtype(const struct scene *s, bool odd,
                            odd ? SHUNT_I32 : SHUNT_F32, SHUNT_SUM);
 }
 
-static enum shunt_status wrong_op(const struct scene *s, bool odd,
-                                  size_t count)
+static enum shunt_status wrong_op(const struct scene *s, bool odd, size_t count)
 {
     return shunt_allreduce(s->comm, s->a, s->b, count, SHUNT_U8,
                            odd ? SHUNT_MIN : SHUNT_MAX);
@@ -795,7 +793,8 @@ static int mismatch(const struct rank *self)
     for (int memory = 0; memory < 2; memory++) {
         s.a = memory ? window : calloc(2, bytes);
         s.b = s.a + bytes;
-        for (size_t w = 0; w < sizeof(wrong_calls) / sizeof(*wrong_calls); w++) {
+        for (size_t w = 0; w < sizeof(wrong_calls) / sizeof(*wrong_calls);
+             w++) {
             for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
                 bool odd = self->rank == 1;
                 enum shunt_status st = wrong_calls[w].call(&s, odd, counts[k]);
@@ -987,12 +986,12 @@ static int nothing_at_all(const struct rank *self)
     CHECK_OK(c, shunt_allgather(c, NULL, NULL, 0, SHUNT_F32));
     CHECK_OK(c, shunt_allgatherv(c, NULL, 0, NULL, zero, NULL, SHUNT_F32));
     CHECK_OK(c, shunt_reduce_scatter(c, NULL, NULL, 0, SHUNT_F32, SHUNT_SUM));
-    CHECK_OK(c, shunt_reduce_scatterv(c, NULL, NULL, zero, SHUNT_F32,
-                                      SHUNT_SUM));
+    CHECK_OK(c,
+             shunt_reduce_scatterv(c, NULL, NULL, zero, SHUNT_F32, SHUNT_SUM));
     CHECK_OK(c, shunt_allreduce(c, NULL, NULL, 0, SHUNT_F32, SHUNT_SUM));
     CHECK_OK(c, shunt_alltoall(c, NULL, NULL, 0, SHUNT_F32));
-    CHECK_OK(c, shunt_alltoallv(c, NULL, zero, NULL, NULL, zero, NULL,
-                                SHUNT_F32));
+    CHECK_OK(c,
+             shunt_alltoallv(c, NULL, zero, NULL, NULL, zero, NULL, SHUNT_F32));
     CHECK_OK(c, shunt_alltoallv(c, SHUNT_IN_PLACE, NULL, NULL, NULL, zero, NULL,
                                 SHUNT_F32));
     return 0;
@@ -1042,8 +1041,7 @@ static int huge_count(const struct rank *self)
 
     for (size_t i = 0; i < fold; i++)
         p[i] = self->rank ? POISON : (unsigned char)(i / 3);
-    CHECK_OK(self->comm,
-             shunt_broadcast(self->comm, p, count, SHUNT_U8, 0));
+    CHECK_OK(self->comm, shunt_broadcast(self->comm, p, count, SHUNT_U8, 0));
     for (size_t i = 0; i < fold; i++)
         CHECK(p[i] == (unsigned char)(i / 3), "byte %zu", i);
     CHECK_OK(self->comm,
@@ -1079,9 +1077,8 @@ static int huge_offsets(const struct rank *self)
         for (int i = 0; i < 2; i++)
             from[displs[i] + BLOCK - 1] =
                 (unsigned char)(1 + i + 4 * self->rank + 16 * way);
-        CHECK_OK(self->comm,
-                 shunt_alltoallv(self->comm, from, counts, displs, to, counts,
-                                 displs, SHUNT_U8));
+        CHECK_OK(self->comm, shunt_alltoallv(self->comm, from, counts, displs,
+                                             to, counts, displs, SHUNT_U8));
         for (int i = 0; i < 2; i++)
             CHECK(to[displs[i] + BLOCK - 1] ==
                       1 + self->rank + 4 * i + 16 * way,
@@ -1103,8 +1100,11 @@ static const struct rank_case cases[] = {
     {.name = "no_communicator", .run = no_communicator, .no_comm = true},
     {.name = "nothing_at_all", .run = nothing_at_all},
     {.name = "huge_count", .run = huge_count, .no_threads = true},
-    {.name = "huge_offsets", .run = huge_offsets, .no_threads = true,
-     .min_ranks = 2, .max_ranks = 2},
+    {.name = "huge_offsets",
+     .run = huge_offsets,
+     .no_threads = true,
+     .min_ranks = 2,
+     .max_ranks = 2},
     {.name = NULL},
 };
 

@@ -44,8 +44,7 @@ static double f64_op(double a, double b, enum shunt_op op)
 /* All integers as 64 bits of two's complement: sums and products modulo 2^64
  * are right modulo 2^8 and 2^32 as well; values come sign- or zero-extended,
  * and are so again after each step. */
-static uint64_t int_op(uint64_t a, uint64_t b, bool is_signed,
-                       enum shunt_op op)
+static uint64_t int_op(uint64_t a, uint64_t b, bool is_signed, enum shunt_op op)
 {
     bool less = is_signed ? (int64_t)b < (int64_t)a : b < a;
 

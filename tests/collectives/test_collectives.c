@@ -199,8 +199,7 @@ Test(collectives, put_only)
 Test(collectives, put_and_raw_reads)
 {
     under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
-                                "SHUNT_FAULT=nomap", "SHUNT_READ_MIN=1",
-                                NULL});
+                                "SHUNT_FAULT=nomap", "SHUNT_READ_MIN=1", NULL});
 }
 
 Test(collectives, late_and_out_of_order)

@@ -14,9 +14,9 @@ TestSuite(dtype, .timeout = 60);
 // A format: its finite non-negative values, ascending, by code.
 struct format {
     const char *name;
-    int codes;      // of finite values >= 0
-    double over;    // from here on not the largest value any more
-    unsigned sign;  // the sign's bit
+    int codes;     // of finite values >= 0
+    double over;   // from here on not the largest value any more
+    unsigned sign; // the sign's bit
     float (*wide)(unsigned code);
     unsigned (*narrow)(float value);
 };
@@ -159,5 +159,5 @@ Test(dtype, sizes)
 
     for (int d = 0; d < 13; d++)
         cr_assert_eq(shunt_dtype_size((enum shunt_dtype)d), sizes[d], "%d", d);
-    cr_assert_eq(shunt_dtype_size((enum shunt_dtype)-1), 0);
+    cr_assert_eq(shunt_dtype_size((enum shunt_dtype) - 1), 0);
 }

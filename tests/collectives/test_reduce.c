@@ -132,8 +132,8 @@ Test(reduce, many_sources)
 
 Test(reduce, copies)
 {
-    static const size_t sizes[] = {0,    1,    63,     64,      255,
-                                   256,  257,  4096,   4097,    65536 + 7,
+    static const size_t sizes[] = {0,      1,      63,      64,      255,
+                                   256,    257,    4096,    4097,    65536 + 7,
                                    524287, 524288, 3000001, 17 << 20};
     struct random r = {7};
     unsigned char *from = malloc((17 << 20) + 256);

@@ -26,8 +26,8 @@ static int check_sum(const struct rank *self, struct shunt_comm *comm,
 {
     int64_t sum = -1;
 
-    CHECK_OK(comm, shunt_allreduce(comm, &value, &sum, 1, SHUNT_I64,
-                                   SHUNT_SUM));
+    CHECK_OK(comm,
+             shunt_allreduce(comm, &value, &sum, 1, SHUNT_I64, SHUNT_SUM));
     CHECK(sum == want, "rank %d: sum %ld, not %ld", self->rank, (long)sum,
           (long)want);
     return 0;
@@ -63,8 +63,8 @@ static int split_by_parity(const struct rank *self)
     int r;
 
     /* Keys reverse the order. */
-    CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank % 2,
-                                          -self->rank, &half));
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank % 2, -self->rank, &half));
     CHECK(shunt_comm_size(half) == mine, "size %d, not %d",
           shunt_comm_size(half), mine);
     CHECK(shunt_comm_rank(half) == mine - 1 - self->rank / 2, "rank %d",
@@ -241,8 +241,8 @@ static int unknown_transport(const struct rank *self)
     config.transports = self->rank ? "shm" : "pigeon";
     config.timeout = 10;
     st = shunt_comm_create_env(&config, &comm);
-    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID),
-          "%s: %s", shunt_strerror(st), shunt_last_error(NULL));
+    CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID), "%s: %s",
+          shunt_strerror(st), shunt_last_error(NULL));
     CHECK(strstr(shunt_last_error(NULL), "pigeon"), "%s",
           shunt_last_error(NULL));
     return 0;
@@ -362,8 +362,7 @@ static int silent(const struct rank *self)
           shunt_last_error(comm));
     CHECK(strstr(shunt_last_error(comm), "rank 1"), "%s",
           shunt_last_error(comm));
-    CHECK(now_s() - t0 > 1.5 && now_s() - t0 < 5, "after %.1f s",
-          now_s() - t0);
+    CHECK(now_s() - t0 > 1.5 && now_s() - t0 < 5, "after %.1f s", now_s() - t0);
     shunt_comm_destroy(comm);
     return 0;
 }
@@ -423,8 +422,7 @@ static int thread_progresses(const struct rank *self)
     }
     /* Over the other communicator: rank 0 has finished before 1 waits. */
     if (self->comm)
-        CHECK_OK(self->comm,
-                 shunt_broadcast(self->comm, &go, 1, SHUNT_I32, 0));
+        CHECK_OK(self->comm, shunt_broadcast(self->comm, &go, 1, SHUNT_I32, 0));
     if (self->rank != 0)
         CHECK_OK(comm, shunt_wait(&request));
     CHECK(recv[0] == 1, "rank 0's block");
@@ -460,8 +458,8 @@ static const struct rank_case cases[] = {
     {"killed_while_testing", killed_while_testing, .breaks_comm = true,
      .no_threads = true},
     {"silent", silent, .no_comm = true, .no_threads = true},
-    {"thread_progresses", thread_progresses, .wants_id = true,
-     .no_comm = true, .min_ranks = 2},
+    {"thread_progresses", thread_progresses, .wants_id = true, .no_comm = true,
+     .min_ranks = 2},
     {NULL},
 };
 

@@ -145,9 +145,9 @@ static int begin(struct run *run, const struct rank *self,
     run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
     memcpy(expert, w->expert[self->rank], tokens * 4);
     memcpy(weight, w->weight[self->rank], tokens * 4);
-    CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert, weight,
-                                               w->tokens[self->rank],
-                                               &run->plan));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, expert, weight, w->tokens[self->rank],
+                                   &run->plan));
     /* The routing lives in the plan (s06): */
     memset(expert, POISON, tokens * 4);
     memset(weight, POISON, tokens * 4);
@@ -175,8 +175,7 @@ static int begin(struct run *run, const struct rank *self,
 static int end(struct run *run)
 {
     for (int b = 0; b < 4 && run->memory == HEAP; b++) {
-        unsigned char *guard =
-            run->buffer[b] + run->rows.total * run->bytes;
+        unsigned char *guard = run->buffer[b] + run->rows.total * run->bytes;
 
         for (size_t i = 0; i < run->bytes; i++)
             CHECK(guard[i] == POISON, "buffer %d: written past its end", b);
@@ -207,9 +206,8 @@ static int check_rows(const struct run *run)
         for (size_t i = 0; i < w->config.hidden; i++) {
             float got = element_get(w->config.dtype,
                                     run->buffer[0] + r * run->bytes, i);
-            float expected = o->source < 0 ? 0
-                                           : world_dispatched(w, o->source,
-                                                              o->token, i);
+            float expected =
+                o->source < 0 ? 0 : world_dispatched(w, o->source, o->token, i);
 
             CHECK(same(got, expected),
                   "row %zu (token %zu of rank %d), element %zu: %.9g, "
@@ -229,8 +227,8 @@ static int check_tokens(const struct run *run, int kind, bool weighted,
         for (size_t i = 0; i < w->config.hidden; i++) {
             float got =
                 element_get(w->config.dtype, run->y + t * run->bytes, i);
-            float want = world_combined(w, run->self->rank, t, i, kind,
-                                        weighted, bias);
+            float want =
+                world_combined(w, run->self->rank, t, i, kind, weighted, bias);
 
             CHECK(same(got, want),
                   "token %zu, element %zu: %.9g, expected %.9g", t, i,
@@ -257,8 +255,8 @@ static int check_gradients(const struct run *run, bool dweight)
             if (o->source >= 0) {
                 expected = world_value(w, KIND_DY, o->source, o->token, i);
                 if (weighted)
-                    expected *= w->weight[o->source]
-                                         [o->token * k + (size_t)o->slot];
+                    expected *=
+                        w->weight[o->source][o->token * k + (size_t)o->slot];
                 expected = round_to(w->config.dtype, expected);
             }
             CHECK(same(got, expected),
@@ -299,8 +297,8 @@ static int check_counters(const struct run *run,
 
     if (fault && strstr(fault, "nomap"))
         return 0;
-    CHECK_OK(run->self->comm, shunt_comm_get_stats(run->self->comm, &after,
-                                                   sizeof(after)));
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
     CHECK(run->rows.bytes_sent == payload(run), "%zu bytes to send, not %zu",
           run->rows.bytes_sent, payload(run));
     CHECK(after.bytes_mapped - before->bytes_mapped == payload(run),
@@ -314,11 +312,11 @@ static int dispatch(struct run *run)
     struct shunt_comm_stats stats;
 
     fill_tokens(run, run->x, KIND_X);
-    CHECK_OK(run->self->comm, shunt_comm_get_stats(run->self->comm, &stats,
-                                                   sizeof(stats)));
-    CHECK_OK(run->self->comm, shunt_moe_dispatch(run->plan, run->x,
-                                                 run->buffer[0],
-                                                 run->rows.total));
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &stats, sizeof(stats)));
+    CHECK_OK(
+        run->self->comm,
+        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
     CHECK_RUN(check_counters(run, &stats));
     return check_rows(run);
 }
@@ -349,8 +347,8 @@ static int backward(struct run *run, bool dweight)
     CHECK_RUN(check_gradients(run, dweight));
     fill_rows(run, run->buffer[3], KIND_DROWS);
     memset(run->y, POISON, run->rows.tokens * run->bytes);
-    CHECK_OK(run->self->comm, shunt_moe_dispatch_backward(
-                                  run->plan, run->buffer[3], run->y));
+    CHECK_OK(run->self->comm,
+             shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y));
     return check_tokens(run, KIND_DROWS, false, false);
 }
 
@@ -606,25 +604,24 @@ static int any_config(const struct rank *self)
         c.row_align = dice[6] % 2 ? dice[6] % 9 : 0;
         if (dice[7] % 2) {
             c.capacity_factor = (double)(1 + dice[7] % 20) / 10;
-            c.drop = dice[8] % 2 ? SHUNT_MOE_DROP_WEIGHT
-                                 : SHUNT_MOE_DROP_POSITION;
+            c.drop =
+                dice[8] % 2 ? SHUNT_MOE_DROP_WEIGHT : SHUNT_MOE_DROP_POSITION;
             c.pad_to_capacity = dice[9] % 2;
         }
         if (dice[10] % 2)
             c.tree_ranks = self->size * (1 + (int)(dice[10] % 4));
         for (int e = 0; e < c.experts; e++)
-            home[e] = (int32_t)(mix(seed, 78, (uint64_t)e, 0) %
-                                (uint64_t)self->size);
+            home[e] =
+                (int32_t)(mix(seed, 78, (uint64_t)e, 0) % (uint64_t)self->size);
         if (dice[11] % 2)
             c.placement = home;
         for (int e = 0; e < c.experts && dice[12] % 3 == 0; e++) {
             int at = c.placement ? home[e] : e * self->size / c.experts;
-            int32_t rank = (int32_t)(mix(seed, 79, (uint64_t)e, 0) %
-                                     (uint64_t)self->size);
+            int32_t rank =
+                (int32_t)(mix(seed, 79, (uint64_t)e, 0) % (uint64_t)self->size);
 
             if (rank != at)
-                copies[c.nreplicas++] =
-                    (struct shunt_moe_replica){e, rank};
+                copies[c.nreplicas++] = (struct shunt_moe_replica){e, rank};
         }
         c.replicas = copies;
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
@@ -655,8 +652,7 @@ static int loss(const struct rank *self)
     fill_tokens(&run, run.x, KIND_X);
     rank_say("in the loop");
     while (st == SHUNT_OK) {
-        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
-                                run.rows.total);
+        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0], run.rows.total);
         if (st == SHUNT_OK)
             st = shunt_moe_combine(run.plan, run.buffer[0], NULL, run.y);
     }
@@ -684,7 +680,8 @@ static int worked_example(const struct rank *self)
     static const float weight[4][3] = {
         {.5f, .3f, .2f}, {.4f, .4f, .2f}, {.6f, .3f, .1f}, {.2f, .3f, .5f}};
     /* Tokens in the rows of each rank, and where its experts begin. */
-    static const int rows_of[4][4] = {{2, 0}, {2, 3, 2}, {0, 1, 1, 3}, {0, 3, 1}};
+    static const int rows_of[4][4] = {
+        {2, 0}, {2, 3, 2}, {0, 1, 1, 3}, {0, 3, 1}};
     static const size_t offset[4][3] = {
         {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
     static const float result[4] = {3.9f, 12.0f, 5.7f, 23.6f};
@@ -697,9 +694,8 @@ static int worked_example(const struct rank *self)
     int r = self->rank;
 
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    CHECK_OK(self->comm,
-             shunt_moe_plan_create(moe, expert[mine % 4], weight[mine % 4], n,
-                                   &plan));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert[mine % 4],
+                                               weight[mine % 4], n, &plan));
     in = shunt_moe_plan_rows(plan);
     for (int e = 0; e < 3; e++)
         CHECK(in.offset[e] == offset[r][e], "offset[%d] is %zu", e,
@@ -726,9 +722,8 @@ static int worked_example(const struct rank *self)
 
 /* Plan this rank's part of `w` with one id changed; -1: nothing. */
 static enum shunt_status plan_with(const struct rank *self,
-                                   struct shunt_moe *moe,
-                                   const struct world *w, size_t at,
-                                   int32_t id, size_t tokens,
+                                   struct shunt_moe *moe, const struct world *w,
+                                   size_t at, int32_t id, size_t tokens,
                                    struct shunt_moe_plan **plan)
 {
     int32_t expert[256];
@@ -889,9 +884,8 @@ static int s07_no_weights_are_ones(const struct rank *self)
         for (size_t i = 0; i < w.tokens[r] * 2; i++)
             w.weight[r][i] = 1;
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    CHECK_OK(self->comm,
-             shunt_moe_plan_create(moe, w.expert[self->rank], NULL,
-                                   w.tokens[self->rank], &plan));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, w.expert[self->rank], NULL,
+                                               w.tokens[self->rank], &plan));
     run.world = &w;
     run.plan = plan;
     run.rows = shunt_moe_plan_rows(plan);
@@ -968,8 +962,8 @@ static int s11_two_plans(const struct rank *self)
         for (int i = 0; i < 2; i++) {
             world_init(&w[i], &c, self->size, nodes(self), REALS,
                        (uint64_t)(10 * turn + i), 0, 20, 10);
-            CHECK_RUN(begin(&run[i], self, moe, &w[i],
-                            turn == 1 ? HEAP : WINDOW));
+            CHECK_RUN(
+                begin(&run[i], self, moe, &w[i], turn == 1 ? HEAP : WINDOW));
             fill_tokens(&run[i], run[i].x, KIND_X);
             fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
         }
@@ -1005,8 +999,8 @@ static int s11_too_many_plans(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (int i = 0; i < 4; i++)
         CHECK_STATUS(self->comm,
-                     plan_with(self, moe, &w, SIZE_MAX, 0,
-                               w.tokens[self->rank], &plan[i]),
+                     plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank],
+                               &plan[i]),
                      i < 3 ? SHUNT_OK : SHUNT_ERR_BUSY);
     CHECK(strstr(shunt_last_error(self->comm), "plans_in_flight"), "%s",
           shunt_last_error(self->comm));
@@ -1259,14 +1253,12 @@ static int s17_uneven(const struct rank *self)
 
 static int s18_config_differs(const struct rank *self)
 {
-    static const char *const field[] = {"hidden",    "dtype",
-                                        "experts",   "topk",
-                                        "max_tokens", "weights",
-                                        "wire",      "placement",
-                                        "replicas",  "row_align",
-                                        "plans_in_flight", "capacity_factor",
-                                        "drop",      "pad_to_capacity",
-                                        "tree_ranks"};
+    static const char *const field[] = {
+        "hidden",    "dtype",           "experts",
+        "topk",      "max_tokens",      "weights",
+        "wire",      "placement",       "replicas",
+        "row_align", "plans_in_flight", "capacity_factor",
+        "drop",      "pad_to_capacity", "tree_ranks"};
     int odd = self->size - 1;
     int32_t home[8] = {0};
     struct shunt_moe_replica copy = {7, self->size - 1};
@@ -1330,8 +1322,8 @@ static int s18_call_order(const struct rank *self)
     CHECK(strstr(shunt_last_error(self->comm), "exchange"), "%s",
           shunt_last_error(self->comm));
     /* dispatch here, combine there. */
-    st = shunt_moe_plan_create(moe[self->rank == 1], w.expert[self->rank],
-                               NULL, w.tokens[self->rank], &plan[0]);
+    st = shunt_moe_plan_create(moe[self->rank == 1], w.expert[self->rank], NULL,
+                               w.tokens[self->rank], &plan[0]);
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
     shunt_moe_destroy(moe[0]);
     shunt_moe_destroy(moe[1]);
@@ -1342,8 +1334,7 @@ static int s18_call_order(const struct rank *self)
     if (self->rank == 0)
         st = shunt_moe_combine(run.plan, run.buffer[1], NULL, run.y);
     else
-        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
-                                run.rows.total);
+        st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0], run.rows.total);
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
     CHECK(strstr(shunt_last_error(self->comm), "moe_combine"), "%s",
           shunt_last_error(self->comm));
@@ -1397,14 +1388,14 @@ static int bad_arguments(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, NULL),
                  SHUNT_ERR_INVALID);
-#define REFUSED(field, value) \
-    do { \
-        bad = c; \
-        bad.field = (value); \
+#define REFUSED(field, value)                                              \
+    do {                                                                   \
+        bad = c;                                                           \
+        bad.field = (value);                                               \
         CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &bad, &moe), \
-                     SHUNT_ERR_INVALID); \
-        CHECK(strstr(shunt_last_error(self->comm), #field), "%s", \
-              shunt_last_error(self->comm)); \
+                     SHUNT_ERR_INVALID);                                   \
+        CHECK(strstr(shunt_last_error(self->comm), #field), "%s",          \
+              shunt_last_error(self->comm));                               \
     } while (0)
     REFUSED(size, 0);
     REFUSED(hidden, 0);
@@ -1445,16 +1436,16 @@ static int bad_arguments(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(self->comm, shunt_moe_plan_create(moe, NULL, NULL, 3, &plan),
                  SHUNT_ERR_INVALID);
-    CHECK_STATUS(self->comm,
-                 shunt_moe_plan_create(moe, w.expert[self->rank], NULL, n,
-                                       NULL),
-                 SHUNT_ERR_INVALID);
-    CHECK_STATUS(self->comm,
-                 shunt_moe_plan_create(moe, w.expert[self->rank], NULL, 65,
-                                       &plan),
-                 SHUNT_ERR_INVALID);
-    CHECK_OK(self->comm, shunt_moe_plan_create(moe, w.expert[self->rank], NULL,
-                                               n, &plan));
+    CHECK_STATUS(
+        self->comm,
+        shunt_moe_plan_create(moe, w.expert[self->rank], NULL, n, NULL),
+        SHUNT_ERR_INVALID);
+    CHECK_STATUS(
+        self->comm,
+        shunt_moe_plan_create(moe, w.expert[self->rank], NULL, 65, &plan),
+        SHUNT_ERR_INVALID);
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, w.expert[self->rank], NULL, n, &plan));
     CHECK_STATUS(self->comm, shunt_moe_set_placement(moe, NULL, NULL, 0),
                  SHUNT_ERR_BUSY);
     CHECK_STATUS(NULL, shunt_moe_dispatch(NULL, x, rows, 170),
@@ -1463,8 +1454,8 @@ static int bad_arguments(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(self->comm, shunt_moe_dispatch_start(plan, x, rows, 200, NULL),
                  SHUNT_ERR_INVALID);
-    CHECK_STATUS(self->comm, shunt_moe_combine_start(plan, rows, NULL, NULL,
-                                                     &q),
+    CHECK_STATUS(self->comm,
+                 shunt_moe_combine_start(plan, rows, NULL, NULL, &q),
                  SHUNT_ERR_INVALID);
     CHECK(!q, "a request all the same");
     CHECK_STATUS(self->comm, shunt_moe_dispatch_backward(plan, rows, NULL),

@@ -82,9 +82,8 @@ float nearest_e4m3(float value)
     /* Every number of the format, in ascending order. */
     for (int exponent = 0; exponent < 16; exponent++)
         for (int mantissa = 0; mantissa < 8; mantissa++) {
-            double y = exponent == 0
-                           ? ldexp(mantissa, -9)
-                           : ldexp(8 + mantissa, exponent - 10);
+            double y = exponent == 0 ? ldexp(mantissa, -9)
+                                     : ldexp(8 + mantissa, exponent - 10);
 
             if (exponent == 15 && mantissa == 7)
                 continue; /* the NaN */
@@ -105,8 +104,8 @@ static size_t capacity(const struct world *w, int rank)
 
     if (c->capacity_factor == 0)
         return SIZE_MAX;
-    return (size_t)ceil(c->capacity_factor * (double)w->tokens[rank] *
-                        c->topk / c->experts);
+    return (size_t)ceil(c->capacity_factor * (double)w->tokens[rank] * c->topk /
+                        c->experts);
 }
 
 /* Repeatedly throw out the worst of an expert that has too many. */
@@ -174,10 +173,10 @@ void world_init(struct world *w, const struct shunt_moe_config *config,
         w->weight[r] = must(malloc((w->tokens[r] * k + 1) * 4));
         for (size_t i = 0; i < w->tokens[r] * k; i++) {
             dice = mix(seed, 2, (uint64_t)r, i);
-            w->expert[r][i] = (int)(dice % 100) < none
-                                  ? -1
-                                  : (int)(dice / 100 %
-                                          (uint64_t)config->experts);
+            w->expert[r][i] =
+                (int)(dice % 100) < none
+                    ? -1
+                    : (int)(dice / 100 % (uint64_t)config->experts);
             w->weight[r][i] = values == INTEGERS
                                   ? (float)(dice >> 40 & 3)
                                   : (float)(dice >> 40 & 0xffff) / 65536;
@@ -206,9 +205,8 @@ void world_finish(struct world *w)
 static bool has_copy(const struct world *w, int rank, int expert)
 {
     const struct shunt_moe_config *c = &w->config;
-    int home = c->placement
-                   ? c->placement[expert]
-                   : (int)((int64_t)expert * w->nranks / c->experts);
+    int home = c->placement ? c->placement[expert]
+                            : (int)((int64_t)expert * w->nranks / c->experts);
 
     if (home == rank)
         return true;
@@ -303,8 +301,7 @@ void world_lay_out(struct world *w)
 float world_value(const struct world *w, int kind, int rank, size_t row,
                   size_t i)
 {
-    uint64_t dice =
-        mix(w->seed + (uint64_t)kind, (uint64_t)rank, row, i);
+    uint64_t dice = mix(w->seed + (uint64_t)kind, (uint64_t)rank, row, i);
     float value;
 
     if (w->values == INTEGERS)
@@ -324,8 +321,7 @@ float world_dispatched(const struct world *w, int source, size_t token,
     if (w->config.wire != SHUNT_MOE_WIRE_FP8)
         return x;
     for (size_t j = from; j < from + 128 && j < w->config.hidden; j++)
-        amax = fmaxf(amax,
-                     fabsf(world_value(w, KIND_X, source, token, j)));
+        amax = fmaxf(amax, fabsf(world_value(w, KIND_X, source, token, j)));
     scale = amax / 448;
     return round_to(w->config.dtype, nearest_e4m3(x / scale) * scale);
 }

@@ -28,12 +28,12 @@ struct world {
     const int *node; /* (nranks) */
     enum values values;
     uint64_t seed;
-    size_t *tokens;   /* (nranks) */
-    int32_t **expert; /* [rank] (tokens, topk) as the caller gives it */
-    float **weight;   /* [rank] (tokens, topk) */
-    int32_t **kept;   /* [rank] (tokens, topk) -1 where none or dropped */
+    size_t *tokens;    /* (nranks) */
+    int32_t **expert;  /* [rank] (tokens, topk) as the caller gives it */
+    float **weight;    /* [rank] (tokens, topk) */
+    int32_t **kept;    /* [rank] (tokens, topk) -1 where none or dropped */
     struct rows *rows; /* (nranks) */
-    size_t **place;   /* [rank] (tokens, topk) its row at its target */
+    size_t **place;    /* [rank] (tokens, topk) its row at its target */
 };
 
 /* Where a row of a rank comes from. */

@@ -122,9 +122,9 @@ Test(moe_parts, layout_aligns_and_pads)
     struct shunti_placement p;
     char why[128];
 
-    cr_assert_eq(shunti_placement_init(&p, 2, 3, home, NULL, 0, node, why,
-                                       sizeof(why)),
-                 SHUNT_OK);
+    cr_assert_eq(
+        shunti_placement_init(&p, 2, 3, home, NULL, 0, node, why, sizeof(why)),
+        SHUNT_OK);
     cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 0, &recv, 0, NULL), 0);
     cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 1, &recv, 1, base), 24);
     cr_assert_eq(count[0], 5);
@@ -236,9 +236,9 @@ Test(moe_parts, capacity_drops_the_latest_or_the_lightest)
 
 /* -- row kernels, each set against definitions ------------------------------------ */
 
-static const size_t lengths[] = {0,  1,  3,   4,   7,   8,   15,  16,  17,
-                                 31, 63, 64,  65,  100, 127, 128, 129, 191,
-                                 255, 256, 300, 1000, 2048};
+static const size_t lengths[] = {0,   1,   3,   4,   7,   8,    15,  16,
+                                 17,  31,  63,  64,  65,  100,  127, 128,
+                                 129, 191, 255, 256, 300, 1000, 2048};
 #define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
 
 /* A row of `n` with one element more on each side, unaligned. */
@@ -287,8 +287,8 @@ static void check_guards(unsigned char *row, enum shunt_dtype dtype, size_t n)
 }
 
 static void each_kernel(void (*check)(const struct shunti_rows *rows,
-                                      const char *name,
-                                      enum shunt_dtype dtype, size_t n))
+                                      const char *name, enum shunt_dtype dtype,
+                                      size_t n))
 {
     const struct shunti_rows_set *set;
 
@@ -329,8 +329,7 @@ static void check_sum(const struct shunti_rows *rows, const char *name,
         unsigned char *y = row_of(dtype, n, 50);
 
         if (biased == 2) /* in place */
-            memcpy(at(y, dtype), at(bias, dtype),
-                   n * shunt_dtype_size(dtype));
+            memcpy(at(y, dtype), at(bias, dtype), n * shunt_dtype_size(dtype));
         rows->sum(terms, 8, terms, biased ? 8 : 0,
                   biased == 0   ? NULL
                   : biased == 1 ? at(bias, dtype)
@@ -341,9 +340,9 @@ static void check_sum(const struct shunti_rows *rows, const char *name,
 
             for (int t = 0; t < 8; t++)
                 v[t] = terms[t].weight * element_get(dtype, terms[t].row, i);
-            want = round_to(dtype, tree(v, biased != 0,
-                                        element_get(dtype, at(bias, dtype),
-                                                    i)));
+            want =
+                round_to(dtype, tree(v, biased != 0,
+                                     element_get(dtype, at(bias, dtype), i)));
             cr_assert(same(element_get(dtype, at(y, dtype), i), want),
                       "%s, %zu elements, number %zu", name, n, i);
         }
@@ -353,17 +352,16 @@ static void check_sum(const struct shunti_rows *rows, const char *name,
                   at(y, dtype), n);
         for (size_t i = 0; i < n; i++)
             cr_assert(same(element_get(dtype, at(y, dtype), i),
-                           biased ? element_get(dtype, at(bias, dtype), i)
-                                  : 0),
+                           biased ? element_get(dtype, at(bias, dtype), i) : 0),
                       "%s, no terms", name);
         /* One. */
         rows->sum(terms, 1, NULL, 0, NULL, at(y, dtype), n);
         for (size_t i = 0; i < n; i++)
-            cr_assert(same(element_get(dtype, at(y, dtype), i),
-                           round_to(dtype,
-                                    terms[0].weight *
-                                        element_get(dtype, terms[0].row, i))),
-                      "%s, one term", name);
+            cr_assert(
+                same(element_get(dtype, at(y, dtype), i),
+                     round_to(dtype, terms[0].weight *
+                                         element_get(dtype, terms[0].row, i))),
+                "%s, one term", name);
         free(y);
     }
     for (int t = 0; t < 8; t++)
@@ -386,11 +384,11 @@ static void check_scale(const struct shunti_rows *rows, const char *name,
             element_set(dtype, at(src, dtype), 0, INFINITY);
     rows->scale(at(dst, dtype), at(src, dtype), 1.0f / 3, n);
     for (size_t i = 0; i < n; i++)
-        cr_assert(same(element_get(dtype, at(dst, dtype), i),
-                       round_to(dtype,
-                                1.0f / 3 *
-                                    element_get(dtype, at(src, dtype), i))),
-                  "%s, %zu elements, number %zu", name, n, i);
+        cr_assert(
+            same(element_get(dtype, at(dst, dtype), i),
+                 round_to(dtype,
+                          1.0f / 3 * element_get(dtype, at(src, dtype), i))),
+            "%s, %zu elements, number %zu", name, n, i);
     check_guards(dst, dtype, n);
     free(src);
     free(dst);
@@ -414,8 +412,8 @@ static void check_dot(const struct shunti_rows *rows, const char *name,
         for (int i = 0; i < width; i++)
             lane[i] += lane[i + width];
     got = rows->dot(at(a, dtype), at(b, dtype), NULL, n);
-    cr_assert(same(got, lane[0]), "%s, %zu elements: %.9g, expected %.9g",
-              name, n, (double)got, (double)lane[0]);
+    cr_assert(same(got, lane[0]), "%s, %zu elements: %.9g, expected %.9g", name,
+              n, (double)got, (double)lane[0]);
     free(a);
     free(b);
 }
@@ -429,10 +427,10 @@ Test(moe_parts, products)
 static float special(size_t i)
 {
     static const float list[] = {
-        0,          -0.0f,     448,      449,      464,       480,
-        0x1p-6f,    0x1p-7f,   0x1p-9f,  0x1p-10f, 0x1.8p-9f, 0x1.8p-10f,
-        0x1.ffp-7f, 17,        18,       19,       -20,       1.0625f,
-        1.1875f,    -1.0625f,  300,      0x1p-30f, 447,       432,
+        0,          -0.0f,    448,     449,      464,       480,
+        0x1p-6f,    0x1p-7f,  0x1p-9f, 0x1p-10f, 0x1.8p-9f, 0x1.8p-10f,
+        0x1.ffp-7f, 17,       18,      19,       -20,       1.0625f,
+        1.1875f,    -1.0625f, 300,     0x1p-30f, 447,       432,
     };
 
     return list[i % (sizeof(list) / sizeof(list[0]))];
@@ -464,8 +462,7 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
         cr_assert(same(element_get(dtype, at(dst, dtype), i), want),
                   "%s, %zu elements, number %zu: %.9g gave %.9g, not %.9g",
                   name, n, i, (double)x,
-                  (double)element_get(dtype, at(dst, dtype), i),
-                  (double)want);
+                  (double)element_get(dtype, at(dst, dtype), i), (double)want);
     }
     check_guards(dst, dtype, n);
 
@@ -514,14 +511,12 @@ Test(moe_parts, bf16_rounds_to_even)
                 float big = shunti_bf16_to_f32((uint16_t)(upper + i));
 
                 a[i] = (uint16_t)(upper + i);
-                b[i] = shunti_f32_to_bf16(big * 0x1p-9f *
-                                          (float)(1 + i % 3));
+                b[i] = shunti_f32_to_bf16(big * 0x1p-9f * (float)(1 + i % 3));
             }
             set->bf16.sum(terms, 2, NULL, 0, NULL, y, 64);
             for (uint32_t i = 0; i < 64; i++) {
-                float want = round_to(SHUNT_BF16,
-                                      shunti_bf16_to_f32(a[i]) +
-                                          shunti_bf16_to_f32(b[i]));
+                float want = round_to(SHUNT_BF16, shunti_bf16_to_f32(a[i]) +
+                                                      shunti_bf16_to_f32(b[i]));
 
                 cr_assert(same(shunti_bf16_to_f32(y[i]), want),
                           "%s: %04x + %04x gave %04x", set->name, a[i], b[i],

@@ -18,13 +18,13 @@ struct birth_rank {
     struct shunt_id id;
     int nranks, rank;
     double timeout;
-    int gathers; // exchanges to make
+    int gathers;       // exchanges to make
     const char *abort; // instead of the first exchange
 
     enum shunt_status status; // of the first call that failed
     char text[512];
     unsigned char key[32];
-    int done;     // exchanges that were right
+    int done;       // exchanges that were right
     double seconds; // it all took
     pthread_t thread;
 };

@@ -44,36 +44,36 @@ static void nothing(void)
 
 #define NOTHING(op) .op = (__typeof__(shunt_transport_v1.op))nothing
 
-__attribute__((visibility("default"))) const struct shunt_transport
-    shunt_transport_v1 = {
-        .abi = SAMPLE_ABI,
-        .name = SAMPLE_NAME,
-        .summary = "a sample for the tests",
-        .score = SAMPLE_SCORE,
-        .probe = probe,
-        NOTHING(open),
-        NOTHING(close),
-        NOTHING(error),
-        NOTHING(address),
-        NOTHING(connect),
-        NOTHING(caps),
-        NOTHING(reg),
-        NOTHING(dereg),
-        NOTHING(import),
-        NOTHING(release),
-        NOTHING(map),
-        NOTHING(put),
-        NOTHING(get),
+__attribute__((visibility("default")))
+const struct shunt_transport shunt_transport_v1 = {
+    .abi = SAMPLE_ABI,
+    .name = SAMPLE_NAME,
+    .summary = "a sample for the tests",
+    .score = SAMPLE_SCORE,
+    .probe = probe,
+    NOTHING(open),
+    NOTHING(close),
+    NOTHING(error),
+    NOTHING(address),
+    NOTHING(connect),
+    NOTHING(caps),
+    NOTHING(reg),
+    NOTHING(dereg),
+    NOTHING(import),
+    NOTHING(release),
+    NOTHING(map),
+    NOTHING(put),
+    NOTHING(get),
 #ifndef SAMPLE_NO_FLUSH
-        NOTHING(flush),
+    NOTHING(flush),
 #endif
-        NOTHING(wake),
-        NOTHING(progress),
-        NOTHING(wait_fd),
-        NOTHING(arm),
-        NOTHING(disarm),
-        NOTHING(alive),
-        NOTHING(left),
+    NOTHING(wake),
+    NOTHING(progress),
+    NOTHING(wait_fd),
+    NOTHING(arm),
+    NOTHING(disarm),
+    NOTHING(alive),
+    NOTHING(left),
 };
 
 #endif

@@ -143,12 +143,12 @@ Test(bootstrap, ranks_may_come_late_and_slowly)
     int fd = join_by_hand(&id, 2, 3, true);
 
     for (int r = 0; r < 2; r++) {
-        ranks[r] = (struct birth_rank){.id = id, .nranks = 3, .rank = r,
-                                       .timeout = 30, .gathers = 1};
+        ranks[r] = (struct birth_rank){
+            .id = id, .nranks = 3, .rank = r, .timeout = 30, .gathers = 1};
         birth_start(&ranks[r]);
     }
-    cr_assert(hear(fd, bytes,
-                   SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    cr_assert(
+        hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_READY);
     shunti_wire_put_header(bytes, SHUNTI_WIRE_GATHER, 0, 0);
     say(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); // rank 2's blob is empty
@@ -186,8 +186,8 @@ static void run_with_odd_one(int count, int nranks, int odd_rank,
     struct shunt_id id = new_id();
 
     for (int r = 0; r < count; r++) {
-        ranks[r] = (struct birth_rank){.id = id, .nranks = nranks, .rank = r,
-                                       .timeout = 20, .gathers = 1};
+        ranks[r] = (struct birth_rank){
+            .id = id, .nranks = nranks, .rank = r, .timeout = 20, .gathers = 1};
         if (r == count - 1) {
             ranks[r].rank = odd_rank;
             ranks[r].nranks = odd_nranks;
@@ -248,8 +248,10 @@ Test(bootstrap, missing_ranks_are_named)
     struct shunt_id id = new_id();
 
     for (int i = 0; i < 4; i++) { // of 6, without 2 and 5
-        ranks[i] = (struct birth_rank){.id = id, .nranks = 6,
-                                       .rank = i < 2 ? i : i + 1, .timeout = 1,
+        ranks[i] = (struct birth_rank){.id = id,
+                                       .nranks = 6,
+                                       .rank = i < 2 ? i : i + 1,
+                                       .timeout = 1,
                                        .gathers = 1};
         birth_start(&ranks[i]);
     }
@@ -276,8 +278,8 @@ Test(bootstrap, a_rank_that_dies_while_joining)
     int fd = join_by_hand(&id, 2, 4, false);
 
     for (int r = 0; r < 2; r++) {
-        ranks[r] = (struct birth_rank){.id = id, .nranks = 4, .rank = r,
-                                       .timeout = 20, .gathers = 1};
+        ranks[r] = (struct birth_rank){
+            .id = id, .nranks = 4, .rank = r, .timeout = 20, .gathers = 1};
         birth_start(&ranks[r]);
     }
     close(fd);
@@ -293,11 +295,11 @@ static int beside_rank_0(void)
     unsigned char bytes[64];
     int fd = join_by_hand(&id, 1, 2, false);
 
-    ranks[0] = (struct birth_rank){.id = id, .nranks = 2, .timeout = 20,
-                                   .gathers = 1};
+    ranks[0] =
+        (struct birth_rank){.id = id, .nranks = 2, .timeout = 20, .gathers = 1};
     birth_start(&ranks[0]);
-    cr_assert(hear(fd, bytes,
-                   SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    cr_assert(
+        hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     return fd;
 }
 
@@ -351,8 +353,8 @@ Test(bootstrap, a_rank_that_gives_up_says_why)
     struct shunt_id id = new_id();
 
     for (int r = 0; r < 3; r++) {
-        ranks[r] = (struct birth_rank){.id = id, .nranks = 3, .rank = r,
-                                       .timeout = 20, .gathers = 1};
+        ranks[r] = (struct birth_rank){
+            .id = id, .nranks = 3, .rank = r, .timeout = 20, .gathers = 1};
         ranks[r].abort = r == 1 ? "no transport works here" : NULL;
         birth_start(&ranks[r]);
     }
@@ -459,8 +461,8 @@ Test(bootstrap, a_stranger_who_dawdles_is_dropped)
     }
     cr_assert_leq(recv(stranger, &byte, 1, 0), 0, "it was told something");
     close(stranger);
-    ranks[0] = (struct birth_rank){.id = id, .nranks = 2, .rank = 0,
-                                   .timeout = 5, .gathers = 1};
+    ranks[0] = (struct birth_rank){
+        .id = id, .nranks = 2, .rank = 0, .timeout = 5, .gathers = 1};
     birth_start(&ranks[0]); // the root is still there, and judges
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
@@ -533,8 +535,8 @@ static void *impersonate(void *arg)
         memcpy(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
         (void)!write(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES);
         if (hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES)) {
-            unsigned char answer[SHUNTI_WIRE_HEADER_BYTES +
-                                 SHUNTI_WIRE_PROOF_BYTES];
+            unsigned char
+                answer[SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_PROOF_BYTES];
 
             // The rank's own proof, sent back.
             shunti_wire_put_header(answer, SHUNTI_WIRE_WELCOME, 0,
@@ -568,8 +570,7 @@ static void meet_impostor(bool polite, const char *part)
     parts.port = ntohs(((struct sockaddr_in *)&addr)->sin_port);
     shunti_id_pack(&parts, &id);
     pthread_create(&im.thread, NULL, impersonate, &im);
-    cr_assert_eq(shunti_bootstrap_join(&id, 2, 0, 20, &bs),
-                 SHUNT_ERR_MISMATCH);
+    cr_assert_eq(shunti_bootstrap_join(&id, 2, 0, 20, &bs), SHUNT_ERR_MISMATCH);
     expect_text(shunt_last_error(NULL), part);
     pthread_join(im.thread, NULL);
     close(im.listen_fd);

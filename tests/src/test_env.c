@@ -51,12 +51,13 @@ Test(env, sizes)
     static const struct {
         const char *text;
         size_t bytes;
-    } good[] = {{"0", 0}, {"17", 17}, {"64k", 65536}, {"64K", 65536},
-                {"64KiB", 65536}, {"2m", 2097152}, {"1g", 1073741824},
-                {"12b", 12}};
-    static const char *const bad[] = {"", "k", "-1", " 1", "1 k", "1kk", "0x10",
-                                      "1.5k", "99999999999g",
-                                      "99999999999999999999", "1e3"};
+    } good[] = {{"0", 0},           {"17", 17},       {"64k", 65536},
+                {"64K", 65536},     {"64KiB", 65536}, {"2m", 2097152},
+                {"1g", 1073741824}, {"12b", 12}};
+    static const char *const bad[] = {
+        "",    "k",    "-1",   " 1",           "1 k",
+        "1kk", "0x10", "1.5k", "99999999999g", "99999999999999999999",
+        "1e3"};
     size_t bytes;
 
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -119,9 +120,10 @@ Test(env, every_row_is_whole)
         cr_assert(rows[i].help && strlen(rows[i].help) > 20, "%s",
                   rows[i].name);
         cr_assert((rows[i].type == SHUNTI_ENV_CHOICE) ==
-                  (rows[i].choices != NULL), "%s", rows[i].name);
+                      (rows[i].choices != NULL),
+                  "%s", rows[i].name);
         cr_assert(!rows[i].fallback ||
-                  shunti_env_valid(&rows[i], rows[i].fallback),
+                      shunti_env_valid(&rows[i], rows[i].fallback),
                   "%s's default", rows[i].name);
         for (size_t j = 0; j < i; j++)
             cr_assert_str_neq(rows[i].name, rows[j].name);
@@ -228,8 +230,9 @@ Test(log, threads_do_not_mix)
         const char *p = strstr(text, "rank ");
 
         lines++;
-        whole += p && sscanf(p, "rank %d info core: message %*d of rank %d",
-                             &says, &of) == 2 &&
+        whole += p &&
+                 sscanf(p, "rank %d info core: message %*d of rank %d", &says,
+                        &of) == 2 &&
                  says == of && strstr(text, "the end\n");
     }
     fclose(f);

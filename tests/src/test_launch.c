@@ -143,8 +143,8 @@ Test(launch, ranks_agree_call_by_call)
 {
     struct shunti_launch first, second, other;
 
-    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-         "MASTER_PORT=29500", "LOCAL_WORLD_SIZE=2");
+    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+         "LOCAL_WORLD_SIZE=2");
     first = found();
     second = found();
     cr_assert(memcmp(&first.id, &second.id, sizeof(first.id)),

@@ -51,7 +51,8 @@ Test(plugin, a_file_that_is_no_object)
     snprintf(path, sizeof(path), "%s/shunt_garbage.so", folder);
     f = fopen(path, "w");
     fputs("not an ELF file at all, but long enough to be looked at as one; "
-          "dlopen has to say so", f);
+          "dlopen has to say so",
+          f);
     fclose(f);
     setenv("SHUNT_PLUGIN_PATH", folder, 1);
     expect_refused("garbage", "could not be loaded");
@@ -97,8 +98,8 @@ static void expect_error(const char *spec, enum shunt_status status,
     static struct shunti_candidates c;
 
     cr_assert_eq(shunti_transport_candidates(spec, &c), status, "%s", spec);
-    cr_assert(strstr(shunt_last_error(NULL), part),
-              "%s: '%s' should say '%s'", spec, shunt_last_error(NULL), part);
+    cr_assert(strstr(shunt_last_error(NULL), part), "%s: '%s' should say '%s'",
+              spec, shunt_last_error(NULL), part);
 }
 
 Test(plugin, lists)

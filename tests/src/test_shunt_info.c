@@ -2,8 +2,8 @@
 //
 // shunt-info: what it prints is whole, and its exit status means something.
 
-#include <criterion/criterion.h>
 #include <cjson/cJSON.h>
+#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

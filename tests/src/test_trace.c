@@ -2,8 +2,8 @@
 //
 // Traces are whole JSON, also of a rank that was killed.
 
-#include <criterion/criterion.h>
 #include <cjson/cJSON.h>
+#include <criterion/criterion.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,8 +60,8 @@ static int count(const cJSON *json, const char *phase)
     const cJSON *event;
     int n = 0;
 
-    cJSON_ArrayForEach(event, json)
-        n += !strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, phase);
+    cJSON_ArrayForEach(event, json) n +=
+        !strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, phase);
     return n;
 }
 
