@@ -194,8 +194,10 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         comm->last_event_ns = shunti_now_ns();
         return;
     }
-    /* What came before we were armed sends no wake-up: look once more. */
+    /* What came before we were armed sends no wake-up: look once more, for
+     * losses, too, which an earlier progress may have noticed. */
     shunti_progress(comm);
+    look_for_losses(comm);
     if (comm->finished_count != handled || comm->active != oldest ||
         comm->deferred || shunti_comm_check(comm)) {
         disarm(comm, comm->ncontexts);
