@@ -9,25 +9,11 @@
 #include "comm.h"
 #include "error.h"
 #include "fp8.h"
+#include "grow.h"
 #include "note.h"
 #include "rows.h"
 
 /* --- with the plan: lists ----------------------------------------------------- */
-
-static bool grow(void *array, size_t *have, size_t need, size_t size)
-{
-    void **at = array;
-    void *bigger;
-
-    if (*at && need <= *have)
-        return true;
-    bigger = realloc(*at, (need ? need : 1) * size);
-    if (!bigger)
-        return false;
-    *at = bigger;
-    *have = need;
-    return true;
-}
 
 void shunti_packs_finish(struct shunti_packs *packs)
 {
@@ -144,9 +130,10 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
     }
     if (!entries || !next || !send || !packs->send_rows ||
         !packs->send_tokens || !packs->recv_rows ||
-        !grow(&packs->home, &packs->home_max, terms, sizeof(*packs->home)) ||
-        !grow(&packs->place, &packs->place_max, places,
-              sizeof(*packs->place))) {
+        !shunti_grow(&packs->home, &packs->home_max, terms,
+                     sizeof(*packs->home)) ||
+        !shunti_grow(&packs->place, &packs->place_max, places,
+                     sizeof(*packs->place))) {
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
             moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),

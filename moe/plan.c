@@ -14,6 +14,7 @@
 #include "comm.h"
 #include "error.h"
 #include "fp8.h"
+#include "grow.h"
 #include "packed.h"
 #include "plan.h"
 
@@ -43,21 +44,6 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
 
 /* --- memory of a place --------------------------------------------------------- */
 
-static bool grow(void *array, size_t *have, size_t need, size_t size)
-{
-    void **at = array;
-    void *bigger;
-
-    if (*at && need <= *have)
-        return true;
-    bigger = realloc(*at, (need ? need : 1) * size);
-    if (!bigger)
-        return false;
-    *at = bigger;
-    *have = need;
-    return true;
-}
-
 /* Everything that a plan of `tokens` tokens will need on this rank, before
  * anybody hears of it. */
 static bool prepare(struct shunti_plan *plan, size_t tokens)
@@ -73,9 +59,12 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
                             8 * 8;
         moe->records = calloc(nranks, moe->record_bytes);
     }
-    if (!moe->records || !grow(&moe->expert, &moe->expert_max, terms, 4) ||
-        !grow(&plan->terms, &plan->terms_max, terms, sizeof(*plan->terms)) ||
-        !grow(&plan->first, &plan->first_max, tokens + 1, sizeof(size_t)))
+    if (!moe->records ||
+        !shunti_grow(&moe->expert, &moe->expert_max, terms, 4) ||
+        !shunti_grow(&plan->terms, &plan->terms_max, terms,
+                     sizeof(*plan->terms)) ||
+        !shunti_grow(&plan->first, &plan->first_max, tokens + 1,
+                     sizeof(size_t)))
         return false;
     if (!plan->count || local > plan->local_max) {
         free(plan->count);

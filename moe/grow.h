@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Arrays that grow and never shrink: plans use theirs again and again. */
+#ifndef SHUNTI_GROW_H
+#define SHUNTI_GROW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Make room for `need` elements of `size` bytes.
+ *
+ * array  address of the pointer to the array, which may be NULL; what is in it
+ *        stays.
+ * have   elements it has room for.
+ *
+ * false: no memory; nothing has changed.
+ */
+bool shunti_grow(void *array, size_t *have, size_t need, size_t size);
+
+#endif
