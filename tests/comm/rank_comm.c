@@ -460,7 +460,7 @@ static const struct rank_case cases[] = {
     {"silent", silent, .no_comm = true, .no_threads = true},
     {"thread_progresses", thread_progresses, .wants_id = true, .no_comm = true,
      .min_ranks = 2},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)
