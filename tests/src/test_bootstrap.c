@@ -382,14 +382,18 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
 
     setenv("SHUNT_TIMEOUT", "0.2", 1);
     id = new_id();
-    while ((fd = dial(&id)) >= 0) { // until nobody listens any more
+    // Until nobody listens any more. Who is in the queue at the moment when
+    // the root ends is reset, not refused.
+    while ((fd = dial(&id)) >= 0 || errno == ECONNRESET) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
         cr_assert_lt(shunti_wire_now() - start, 20);
+        if (fd < 0)
+            continue;
         poll(&p, 1, 100);
         close(fd);
     }
-    cr_assert_eq(errno, ECONNREFUSED);
+    cr_assert_eq(errno, ECONNREFUSED, "%s", strerror(errno));
 }
 
 // -- strangers ----------------------------------------------------------------
