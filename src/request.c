@@ -207,14 +207,20 @@ static void advance(struct shunt_request *request)
 
     if (request->stepping)
         return;
-    st = shunti_comm_check(request->comm);
+    /* What others tell us of the communicator's end counts only for what
+     * cannot be finished any more: who told us may have finished it. */
+    st = request->comm->failure ? shunti_comm_check(request->comm) : SHUNT_OK;
     if (!st) {
         request->stepping = true;
         st = request->class->step(request);
         request->stepping = false;
     }
-    if (st != SHUNT_IN_PROGRESS)
-        finish(request, st);
+    if (st == SHUNT_IN_PROGRESS) {
+        st = shunti_comm_check(request->comm);
+        if (!st)
+            return;
+    }
+    finish(request, st);
 }
 
 void shunti_progress(struct shunt_comm *comm)

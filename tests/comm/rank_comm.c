@@ -290,6 +290,9 @@ static int early_destroy_is_a_loss(const struct rank *self)
     enum shunt_status st;
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+    /* Not before everybody has it: the birth of a communicator that a rank has
+     * already left may fail, and rightly. */
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
     if (self->rank == 1) {
         shunt_comm_destroy(twin);
         return 0;
