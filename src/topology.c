@@ -90,6 +90,9 @@ static uint32_t count_of(hwloc_obj_type_t type)
 
 static bool load(void)
 {
+    /* Without it hwloc knows little, and complains on stderr. */
+    if (access("/sys/devices/system/cpu", R_OK))
+        return false;
     if (hwloc_topology_init(&topology))
         return false;
     hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);

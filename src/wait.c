@@ -220,8 +220,8 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         (void)got;
     }
     progress_transports(comm);
-    if (ready > 0)
-        comm->last_event_ns = shunti_now_ns();
+    if (ready > (fds[n - 1].revents != 0))
+        comm->last_event_ns = shunti_now_ns(); /* not by ourselves */
     shunti_progress(comm);
     look_for_losses(comm);
 }
