@@ -113,10 +113,9 @@ struct shunt_comm {
     unsigned spin_ns;
     int wake_fd;         /* eventfd: abort() and the progress thread */
     _Atomic int failure; /* enum shunt_status that ended us, else 0 */
-    _Atomic int abort_asked;
-    int *lost; /* (nlost) */
+    int *lost;           /* (nlost) */
     size_t nlost;
-    bool finished, left;
+    bool finished; /* shunt_comm_finish() was called */
 
     bool threaded;        /* a progress thread exists */
     pthread_mutex_t lock; /* held by whoever touches this, if threaded */

@@ -249,7 +249,7 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
-    uint64_t now;
+    uint64_t now, deadline;
 
     waiter->rounds++;
     if (!waiter->began_ns) {
@@ -278,12 +278,12 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
     now = shunti_now_ns();
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
-    waiter->deadline_ns = comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
-    if (now >= waiter->deadline_ns) {
+    deadline = comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
+    if (now >= deadline) {
         fail_by_timeout(comm);
         return;
     }
-    sleep_a_little(comm, waiter->deadline_ns);
+    sleep_a_little(comm, deadline);
 }
 
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)

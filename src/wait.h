@@ -17,10 +17,9 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* One wait. Zero it, and set `rank_timeout_ns` by shunti_waiter_begin(). */
+/* One wait; begins zeroed. */
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */
-    uint64_t deadline_ns;
     unsigned rounds;
 };
 
