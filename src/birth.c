@@ -28,6 +28,7 @@
 #include "error.h"
 #include "launch.h"
 #include "log.h"
+#include "nodes.h"
 #include "note.h"
 #include "plugin.h"
 #include "segment.h"
@@ -517,6 +518,18 @@ static enum shunt_status find_nodes(struct birth *b, enum shunt_status status)
         }
     }
     number_nodes(b, parent);
+    comm->nodes_mapped = true;
+    for (i = 0; i < comm->nranks; i++)
+        for (j = 0; j < comm->nranks; j++) {
+            caps = (unsigned char *)all.data[i] + sizeof(*mine);
+            if (i != j && comm->peers[i].node == comm->peers[j].node &&
+                !(caps[j] & SHUNT_TRANSPORT_MAP))
+                comm->nodes_mapped = false;
+        }
+    if (!shunti_nodes_init(comm)) {
+        st = shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+        goto out;
+    }
     find_oversubscription(b);
 out:
     shunti_blobs_finish(&all);
@@ -687,9 +700,11 @@ static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
     if (st)
         return st;
     if (comm->nranks == 1) {
-        comm->all_mapped = true;
+        comm->all_mapped = comm->nodes_mapped = true;
         comm->nodes = comm->local_size = 1;
-        return make_control(comm);
+        return shunti_nodes_init(comm)
+                   ? make_control(comm)
+                   : shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     }
     st = reach_peers(b);
     st = find_nodes(b, st);

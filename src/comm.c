@@ -13,6 +13,7 @@
 #include "error.h"
 #include "launch.h"
 #include "log.h"
+#include "nodes.h"
 #include "request.h"
 #include "segment.h"
 #include "trace.h"
@@ -390,6 +391,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         close(comm->wake_fd);
     free(comm->lost);
     free(comm->peers);
+    shunti_nodes_finish(comm);
     explicit_bzero(comm->secret, sizeof(comm->secret));
     free(comm);
 }

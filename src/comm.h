@@ -85,7 +85,10 @@ struct shunt_comm {
     struct shunti_context *contexts;
     size_t ncontexts;
     int nodes, node, local_rank, local_size;
-    bool all_mapped;
+    int *node_first;     /* (nodes + 1) where a node begins in node_ranks */
+    int *node_ranks;     /* (nranks) by node, then by local index: nodes.h */
+    bool nodes_mapped;   /* every rank maps the others of its node */
+    bool all_mapped;     /* every rank maps all others */
     bool oversubscribed; /* more ranks here than CPUs */
 
     struct shunti_layout layout;

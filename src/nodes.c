@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Nodes and rails; see nodes.h. */
+#include "nodes.h"
+
+#include <stdlib.h>
+
+#include "comm.h"
+
+bool shunti_nodes_init(struct shunt_comm *comm)
+{
+    size_t nodes = (size_t)comm->nodes, nranks = (size_t)comm->nranks;
+
+    comm->node_first = calloc(nodes + 1, sizeof(*comm->node_first));
+    comm->node_ranks = calloc(nranks, sizeof(*comm->node_ranks));
+    if (!comm->node_first || !comm->node_ranks)
+        return false;
+    for (int r = 0; r < comm->nranks; r++)
+        comm->node_first[comm->peers[r].node + 1]++;
+    for (size_t n = 0; n < nodes; n++)
+        comm->node_first[n + 1] += comm->node_first[n];
+    for (int r = 0; r < comm->nranks; r++)
+        comm->node_ranks[comm->node_first[comm->peers[r].node] +
+                         comm->peers[r].local] = r;
+    return true;
+}
+
+void shunti_nodes_finish(struct shunt_comm *comm)
+{
+    free(comm->node_first);
+    free(comm->node_ranks);
+}
+
+int shunti_node_size(const struct shunt_comm *comm, int node)
+{
+    return comm->node_first[node + 1] - comm->node_first[node];
+}
+
+const int *shunti_node_ranks(const struct shunt_comm *comm, int node)
+{
+    return comm->node_ranks + comm->node_first[node];
+}
+
+int shunti_rail(const struct shunt_comm *comm, int rank, int node)
+{
+    const struct shunti_peer *p = &comm->peers[rank];
+
+    if (p->node == node)
+        return rank;
+    return shunti_node_ranks(
+        comm, node)[p->local % shunti_node_size(comm, node)];
+}
+
+bool shunti_nodes_mapped(const struct shunt_comm *comm)
+{
+    return comm->nodes_mapped;
+}
