@@ -297,7 +297,8 @@ static void add_rows(struct packed *packed, struct shunti_rows_term *terms)
             terms[n++] = (struct shunti_rows_term){
                 packed->back.recv + plan->packs.home[i] * moe->row_bytes,
                 packed->what.sum_weighted ? plan->terms[i].weight : 1,
-                (enum shunti_rows_op)plan->terms[i].op,
+                plan->terms[i].op,
+                0,
             };
         moe->rows->sum(terms, n, NULL, 0,
                        bias ? (const unsigned char *)bias + t * moe->row_bytes

@@ -96,7 +96,8 @@ static size_t collect(const struct pull *pull, size_t t,
         terms[i] = (struct shunti_rows_term){
             pull->peers[from[i].rank].rows + from[i].row * bytes,
             pull->what.weighted ? from[i].weight : 1,
-            (enum shunti_rows_op)from[i].op,
+            from[i].op,
+            0,
         };
     return n;
 }

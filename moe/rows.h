@@ -25,7 +25,9 @@ enum shunti_rows_op {
 struct shunti_rows_term {
     const void *row;
     float weight;
-    enum shunti_rows_op op; /* of the first term: ignored */
+    uint16_t op;   /* enum shunti_rows_op; of the first term: ignored */
+    uint16_t wide; /* the row is f32, whatever the element type: what another
+                      node has added up already */
 };
 
 /* Elements that share an fp8 scale. */
@@ -42,6 +44,11 @@ struct shunti_rows {
     void (*sum)(const struct shunti_rows_term *terms, size_t nterms,
                 const struct shunti_rows_term *next, size_t nnext,
                 const void *bias, void *y, size_t n);
+    /* The same without a bias, and not rounded: f32, for `wide` terms of
+     * another node's. */
+    void (*partial)(const struct shunti_rows_term *terms, size_t nterms,
+                    const struct shunti_rows_term *next, size_t nnext, float *y,
+                    size_t n);
     /* dst = weight * src, rounded. */
     void (*scale)(void *dst, const void *src, float weight, size_t n);
     /* <a, b>: element i is added to lane i % 64 in ascending order; then

@@ -54,7 +54,9 @@ static float sum_element(const struct element *type,
     bool have_node = false, have_total = bias != NULL;
 
     for (size_t t = 0; t < nterms; t++) {
-        float value = terms[t].weight * type->get(terms[t].row, i);
+        float x = terms[t].wide ? get_f32(terms[t].row, i)
+                                : type->get(terms[t].row, i);
+        float value = terms[t].weight * x;
 
         if (t > 0 && terms[t].op == SHUNTI_ROWS_ADD) {
             rank = rank + value;
@@ -83,6 +85,14 @@ static void sum(const struct element *type,
 {
     for (size_t i = 0; i < n; i++)
         type->set(y, i, sum_element(type, terms, nterms, bias, i));
+}
+
+static void partial(const struct element *type,
+                    const struct shunti_rows_term *terms, size_t nterms,
+                    float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = sum_element(type, terms, nterms, NULL, i);
 }
 
 static void scale(const struct element *type, void *dst, const void *src,
@@ -145,6 +155,24 @@ static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
     sum(&bf16, terms, nterms, bias, y, n);
 }
 
+static void partial_f32(const struct shunti_rows_term *terms, size_t nterms,
+                        const struct shunti_rows_term *next, size_t nnext,
+                        float *y, size_t n)
+{
+    (void)next;
+    (void)nnext;
+    partial(&f32, terms, nterms, y, n);
+}
+
+static void partial_bf16(const struct shunti_rows_term *terms, size_t nterms,
+                         const struct shunti_rows_term *next, size_t nnext,
+                         float *y, size_t n)
+{
+    (void)next;
+    (void)nnext;
+    partial(&bf16, terms, nterms, y, n);
+}
+
 static void scale_f32(void *dst, const void *src, float weight, size_t n)
 {
     scale(&f32, dst, src, weight, n);
@@ -179,6 +207,6 @@ static void fp8_bf16(void *dst, const void *src, size_t n)
 
 const struct shunti_rows_set shunti_rows_ref = {
     .name = "reference",
-    .f32 = {sum_f32, scale_f32, dot_f32, fp8_f32},
-    .bf16 = {sum_bf16, scale_bf16, dot_bf16, fp8_bf16},
+    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32},
+    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16},
 };

@@ -153,10 +153,11 @@ INLINE void store_part(enum element type, void *row, size_t i, size_t n, vf v)
  * prefetching does not know where the next token's are: reading ahead by hand
  * halves the time.
  */
-INLINE void sum_block(enum element type, const struct shunti_rows_term *terms,
-                      size_t nterms, const struct shunti_rows_term *next,
-                      size_t nnext, const void *bias, void *y, size_t i,
-                      size_t unroll, size_t part)
+INLINE void sum_block(enum element type, enum element out,
+                      const struct shunti_rows_term *terms, size_t nterms,
+                      const struct shunti_rows_term *next, size_t nnext,
+                      const void *bias, void *y, size_t i, size_t unroll,
+                      size_t part)
 {
     vf rank[UNROLL], node[UNROLL] = {{0}}, total[UNROLL] = {{0}};
     bool have_node = false, have_total = bias != NULL;
@@ -166,18 +167,27 @@ INLINE void sum_block(enum element type, const struct shunti_rows_term *terms,
             __builtin_prefetch((const unsigned char *)next[t].row +
                                i * size_of(type) + at);
 
-#define LOAD(row) \
-    (part ? load_part(type, row, i, part) : load(type, row, i + u * LANES))
+#define LOAD(of, row) \
+    (part ? load_part(of, row, i, part) : load(of, row, i + u * LANES))
+/* A term's row to `to`: `how` is what becomes of weight * row. */
+#define TERM(term, how)                                             \
+    do {                                                            \
+        const void *row = (term).row;                               \
+        float weight = (term).weight;                               \
+                                                                    \
+        if (type != F32 && (term).wide) {                           \
+            EACH(u, unroll) rank[u] = how weight * LOAD(F32, row);  \
+        } else {                                                    \
+            EACH(u, unroll) rank[u] = how weight * LOAD(type, row); \
+        }                                                           \
+    } while (0)
     if (bias) {
-        EACH(u, unroll) total[u] = LOAD(bias);
+        EACH(u, unroll) total[u] = LOAD(type, bias);
     }
-    EACH(u, unroll) rank[u] = terms[0].weight * LOAD(terms[0].row);
+    TERM(terms[0], );
     for (size_t t = 1; t < nterms; t++) {
-        const void *row = terms[t].row;
-        float weight = terms[t].weight;
-
         if (terms[t].op == SHUNTI_ROWS_ADD) {
-            EACH(u, unroll) rank[u] = rank[u] + weight * LOAD(row);
+            TERM(terms[t], rank[u] +);
             continue;
         }
         if (have_node) {
@@ -195,7 +205,7 @@ INLINE void sum_block(enum element type, const struct shunti_rows_term *terms,
             have_total = true;
             have_node = false;
         }
-        EACH(u, unroll) rank[u] = weight * LOAD(row);
+        TERM(terms[t], );
     }
     if (have_node) {
         EACH(u, unroll) rank[u] = node[u] + rank[u];
@@ -204,32 +214,34 @@ INLINE void sum_block(enum element type, const struct shunti_rows_term *terms,
         EACH(u, unroll) rank[u] = total[u] + rank[u];
     }
     if (part) {
-        store_part(type, y, i, part, rank[0]);
+        store_part(out, y, i, part, rank[0]);
     } else {
-        EACH(u, unroll) store(type, y, i + u * LANES, rank[u]);
+        EACH(u, unroll) store(out, y, i + u * LANES, rank[u]);
     }
+#undef TERM
 #undef LOAD
 }
 
-INLINE void sum(enum element type, const struct shunti_rows_term *terms,
-                size_t nterms, const struct shunti_rows_term *next,
-                size_t nnext, const void *bias, void *y, size_t n)
+INLINE void sum(enum element type, enum element out,
+                const struct shunti_rows_term *terms, size_t nterms,
+                const struct shunti_rows_term *next, size_t nnext,
+                const void *bias, void *y, size_t n)
 {
     size_t i = 0;
 
     if (nterms == 0) {
         if (!bias)
-            memset(y, 0, n * size_of(type));
+            memset(y, 0, n * size_of(out));
         else if (bias != y)
             memcpy(y, bias, n * size_of(type));
         return;
     }
     for (; i + UNROLL * LANES <= n; i += UNROLL * LANES)
-        sum_block(type, terms, nterms, next, nnext, bias, y, i, UNROLL, 0);
+        sum_block(type, out, terms, nterms, next, nnext, bias, y, i, UNROLL, 0);
     for (; i + LANES <= n; i += LANES)
-        sum_block(type, terms, nterms, NULL, 0, bias, y, i, 1, 0);
+        sum_block(type, out, terms, nterms, NULL, 0, bias, y, i, 1, 0);
     if (i < n)
-        sum_block(type, terms, nterms, NULL, 0, bias, y, i, 1, n - i);
+        sum_block(type, out, terms, nterms, NULL, 0, bias, y, i, 1, n - i);
 }
 
 /* -- scale, dot -------------------------------------------------------------- */
@@ -353,14 +365,28 @@ static void sum_f32(const struct shunti_rows_term *terms, size_t nterms,
                     const struct shunti_rows_term *next, size_t nnext,
                     const void *bias, void *y, size_t n)
 {
-    sum(F32, terms, nterms, next, nnext, bias, y, n);
+    sum(F32, F32, terms, nterms, next, nnext, bias, y, n);
 }
 
 static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
                      const struct shunti_rows_term *next, size_t nnext,
                      const void *bias, void *y, size_t n)
 {
-    sum(BF16, terms, nterms, next, nnext, bias, y, n);
+    sum(BF16, BF16, terms, nterms, next, nnext, bias, y, n);
+}
+
+static void partial_f32(const struct shunti_rows_term *terms, size_t nterms,
+                        const struct shunti_rows_term *next, size_t nnext,
+                        float *y, size_t n)
+{
+    sum(F32, F32, terms, nterms, next, nnext, NULL, y, n);
+}
+
+static void partial_bf16(const struct shunti_rows_term *terms, size_t nterms,
+                         const struct shunti_rows_term *next, size_t nnext,
+                         float *y, size_t n)
+{
+    sum(BF16, F32, terms, nterms, next, nnext, NULL, y, n);
 }
 
 static void scale_f32(void *dst, const void *src, float weight, size_t n)
@@ -395,6 +421,6 @@ static void fp8_bf16(void *dst, const void *src, size_t n)
 
 const struct shunti_rows_set SHUNTI_ROWS_TABLE = {
     .name = SHUNTI_ROWS_NAME,
-    .f32 = {sum_f32, scale_f32, dot_f32, fp8_f32},
-    .bf16 = {sum_bf16, scale_bf16, dot_bf16, fp8_bf16},
+    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32},
+    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16},
 };
