@@ -46,8 +46,8 @@ int shunti_rail(const struct shunt_comm *comm, int rank, int node)
 
     if (p->node == node)
         return rank;
-    return shunti_node_ranks(
-        comm, node)[p->local % shunti_node_size(comm, node)];
+    return shunti_node_ranks(comm,
+                             node)[p->local % shunti_node_size(comm, node)];
 }
 
 bool shunti_nodes_mapped(const struct shunt_comm *comm)

@@ -50,6 +50,28 @@ enum shunt_moe_wire {
                                    arrive expanded to `dtype` */
 };
 
+/** What combine and its like send between nodes: one row for each (token,
+ * node), added up there. */
+enum shunt_moe_partials {
+    SHUNT_MOE_PARTIALS_F32 = 0,   /* unrounded: the bits of one sum at home */
+    SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: half the bytes of bf16
+                                     rows, and an error of at most 2^-8 of each
+                                     node's sum */
+};
+
+/** How rows travel. All give the same bits (with PARTIALS_F32). */
+enum shunt_moe_mode {
+    SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
+                             several, else FLAT */
+    SHUNT_MOE_DIRECT = 1, /* every rank writes into every other's memory */
+    SHUNT_MOE_FLAT = 2,   /* by alltoallv; a token goes once to each rank, each
+                           result home by itself */
+    SHUNT_MOE_TWO_LEVEL = 3, /* a token goes once to each node, to the rail
+                                peer there, which passes it on; results are
+                                added up in the node first */
+    SHUNT_MOE_ALLGATHER = 4, /* the same with every token to every node */
+};
+
 /** Which assignments go first when an expert's capacity is exceeded. */
 enum shunt_moe_drop {
     SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens are dropped */
@@ -95,6 +117,9 @@ struct shunt_moe_config {
                                 the real number or equal; each real rank and
                                 its node stand for an equal share of them);
                                 0: real placement */
+    enum shunt_moe_mode mode; /* AUTO: the environment's SHUNT_MOE_MODE, else
+                                 as the ranks can reach each other */
+    enum shunt_moe_partials partials; /* what combine sends between nodes */
 };
 
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
@@ -102,7 +127,8 @@ struct shunt_moe_config {
     {                                                                         \
         sizeof(struct shunt_moe_config), 0, SHUNT_BF16, 0, 0, 0,              \
             (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, 0, 0, 0, 0, 0, \
-            0, SHUNT_MOE_DROP_POSITION, 0, 0                                  \
+            0, SHUNT_MOE_DROP_POSITION, 0, 0, SHUNT_MOE_AUTO,                 \
+            SHUNT_MOE_PARTIALS_F32                                            \
     }
 
 /**
@@ -113,7 +139,8 @@ struct shunt_moe_config {
  * moe     out; destroy with shunt_moe_destroy(), before `comm`.
  *
  * Collective. Errors: SHUNT_ERR_INVALID naming the field;
- * SHUNT_ERR_MISMATCH naming rank and field; SHUNT_ERR_UNSUPPORTED.
+ * SHUNT_ERR_MISMATCH naming rank and field; SHUNT_ERR_UNSUPPORTED, a mode that
+ * these ranks' memory does not permit.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
@@ -177,6 +204,12 @@ struct shunt_moe_rows {
     size_t kept;                 /* this rank's assignments that are sent */
     size_t dropped;              /* this rank's assignments over capacity */
     size_t bytes_sent; /* payload this rank copies to others per dispatch */
+    enum shunt_moe_mode mode; /* how its rows travel: never AUTO */
+    size_t network_rows; /* rows this rank sends to other nodes per dispatch */
+    size_t network_rows_plain; /* what they would be at one row an assignment */
+    size_t network_dispatch_bytes; /* payload of network_rows */
+    size_t network_combine_bytes;  /* payload this rank sends to other nodes
+                                      per combine */
 };
 
 /** Sizes of a plan. Local. A released plan gives zeros. The arrays live as
