@@ -26,6 +26,15 @@ static enum shunt_status put_word(struct rank *r, struct window *w, int peer,
     return r->t->put(r->eps[peer], &put);
 }
 
+/* Transports deliver when they like, at the latest now. */
+static void flush_all(struct rank *r)
+{
+    for (int p = 0; p < r->nranks; p++) {
+        if (p != r->rank)
+            UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    }
+}
+
 /* A word that is not understood is told, with those that are. */
 void case_fault_words(struct rank *r)
 {
@@ -73,6 +82,7 @@ void case_fault_fail(struct rank *r)
         EXPECT(r, hit ? SHUNT_ERR_SYSTEM : SHUNT_OK,
                put_word(r, &w, peer, 8 * k, k, 0));
     }
+    flush_all(r);
     world_barrier(r);
     for (uint64_t k = 1; k <= 5; k++)
         CHECK(r,
@@ -124,6 +134,7 @@ void case_fault_silence(struct rank *r)
                        put_word(r, &w, p, 8 * (size_t)r->rank, k, 0));
         }
     }
+    flush_all(r);
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
         uint64_t good = p == 1 ? 1 : 4;

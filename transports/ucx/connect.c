@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Finding a peer, and noticing that it is gone.
+ *
+ * UCP connects on its own when the first message is sent. The greeting makes
+ * sure that it did, both ways: each side says HELLO until it knows that it was
+ * heard. A HELLO before our connect() is dropped, as we do not know yet whose
+ * it is; ours then makes the peer repeat it.
+ *
+ * Every message carries a token which both derive from the communicator's
+ * secret, for its sender and receiver. It keeps stray ranks of other jobs out,
+ * not attackers: UCP itself believes whoever connects, so its network must be
+ * one that is trusted.
+ *
+ * A peer is gone when it said BYE, when UCP's error handler says so, or when
+ * its process on this host ended: UCP does not notice that while a forked
+ * child holds the same sockets.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
+
+#include "ucx.h"
+
+struct address {
+    char magic[8];
+    unsigned char nonce[16];
+    char boot[40];   /* of the kernel, and the */
+    uint64_t pid_ns; /* namespace, in which it is */
+    int64_t pid;     /* this process */
+    uint64_t bytes;  /* UCP's address, which follows */
+};
+
+static const char address_magic[8] = "shunucx1";
+
+/* -- addresses -------------------------------------------------------------- */
+
+static void describe_process(struct address *a)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    struct stat st;
+
+    a->pid = -1;
+    if (fd < 0)
+        return;
+    if (read(fd, a->boot, sizeof(a->boot) - 1) > 0 &&
+        !stat("/proc/self/ns/pid", &st)) {
+        a->pid_ns = st.st_ino;
+        a->pid = getpid();
+    }
+    close(fd);
+}
+
+enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
+                              size_t *len)
+{
+    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS};
+    struct address a = {.bytes = 0};
+    ucs_status_t st = ucp_worker_query(ctx->worker, &attr);
+    size_t need;
+
+    if (st != UCS_OK)
+        return ucx_fail(ctx, SHUNT_ERR_SYSTEM, "UCX has no address: %s",
+                        ucs_status_string(st));
+    need = sizeof(a) + attr.address_length;
+    if (*len < need) {
+        ucp_worker_release_address(ctx->worker, attr.address);
+        return ucx_fail(ctx, SHUNT_ERR_OVERFLOW,
+                        "UCX's address takes %zu bytes, of which there are "
+                        "%zu: name fewer devices in UCX_NET_DEVICES",
+                        need, *len);
+    }
+    memcpy(a.magic, address_magic, sizeof(a.magic));
+    memcpy(a.nonce, ctx->nonce, sizeof(a.nonce));
+    describe_process(&a);
+    a.bytes = attr.address_length;
+    memcpy(blob, &a, sizeof(a));
+    memcpy((unsigned char *)blob + sizeof(a), attr.address,
+           attr.address_length);
+    *len = need;
+    ucp_worker_release_address(ctx->worker, attr.address);
+    return SHUNT_OK;
+}
+
+/* -- losing ----------------------------------------------------------------- */
+
+void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why)
+{
+    if (!ep->broken)
+        ep->why = why;
+    ep->broken = true;
+    ep->ctx->news = true;
+}
+
+static void on_error(void *arg, ucp_ep_h ucp, ucs_status_t status)
+{
+    (void)ucp;
+    ucx_ep_broken(arg, status);
+}
+
+static void on_closed(void *request, ucs_status_t status, void *arg)
+{
+    struct shunt_transport_ep *ep = arg;
+
+    (void)status;
+    ep->closing = NULL;
+    ucp_request_free(request);
+}
+
+void ucx_ep_drop(struct shunt_transport_ep *ep)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = on_closed,
+        .user_data = ep,
+    };
+    void *request;
+
+    if (!ep->ucp)
+        return;
+    request = ucp_ep_close_nbx(ep->ucp, &param);
+    ep->ucp = NULL;
+    ep->closing = UCS_PTR_IS_ERR(request) ? NULL : request;
+}
+
+static void stop_watching(struct shunt_transport_ep *ep)
+{
+    if (ep->pidfd < 0)
+        return;
+    close(ep->pidfd); /* which takes it out of the epoll */
+    ep->pidfd = -1;
+    ep->ctx->watched--;
+}
+
+void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
+{
+    struct epoll_event events[16];
+    int n = epoll_wait(ctx->epoll, events, 16, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct shunt_transport_ep *ep = events[i].data.ptr;
+
+        if (!ep) /* UCP's descriptor */
+            continue;
+        stop_watching(ep);
+        ucx_ep_broken(ep, UCS_ERR_CONNECTION_RESET);
+    }
+}
+
+/* Its process, if it is one of ours to see. Best effort: UCP sees most. */
+static void watch_process(struct shunt_transport_ep *ep,
+                          const struct address *theirs)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ep};
+    struct address ours = {.bytes = 0};
+
+    describe_process(&ours);
+    if (ours.pid < 0 || theirs->pid <= 0 || ours.pid == theirs->pid ||
+        ours.pid_ns != theirs->pid_ns ||
+        memcmp(ours.boot, theirs->boot, sizeof(ours.boot)))
+        return;
+    ep->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)theirs->pid, 0);
+    if (ep->pidfd < 0)
+        return;
+    ctx->watched++;
+    if (epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ep->pidfd, &event))
+        stop_watching(ep);
+}
+
+/* -- the greeting ----------------------------------------------------------- */
+
+static void make_token(const struct shunt_transport_ctx *ctx,
+                       const unsigned char *from_nonce, int from,
+                       const unsigned char *to_nonce, int to,
+                       unsigned char *token)
+{
+    static const char label[] = "shunt ucx";
+    const int32_t ranks[2] = {from, to};
+    struct hmac_sha256_ctx hmac;
+
+    hmac_sha256_set_key(&hmac, sizeof(ctx->secret), ctx->secret);
+    hmac_sha256_update(&hmac, sizeof(label), (const uint8_t *)label);
+    hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);
+    hmac_sha256_update(&hmac, sizeof(ctx->nonce), from_nonce);
+    hmac_sha256_update(&hmac, sizeof(ctx->nonce), to_nonce);
+    hmac_sha256_digest(&hmac, UCX_TOKEN, token);
+    explicit_bzero(&hmac, sizeof(hmac));
+}
+
+static void say_hello(struct shunt_transport_ep *ep)
+{
+    if (!ucx_tell(ep, UCX_HELLO, ep->heard))
+        ep->told = ep->heard;
+}
+
+ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
+                          void *data, size_t bytes,
+                          const ucp_am_recv_param_t *param)
+{
+    struct ucx_sender sender;
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(arg, header, header_bytes, sizeof(sender));
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (!ep)
+        return UCS_OK;
+    memcpy(&sender, header, sizeof(sender));
+    ep->heard = true;
+    ep->confirmed |= sender.flag != 0;
+    if (!ep->told || !sender.flag)
+        say_hello(ep);
+    return UCS_OK;
+}
+
+static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
+                                const struct address *a,
+                                const ucp_address_t *ucp)
+{
+    struct shunt_transport_ep *ep = calloc(1, sizeof(*ep));
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = ucp,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_error, .arg = ep},
+    };
+    struct shunt_transport_ctx *outer;
+    ucs_status_t st;
+
+    if (!ep)
+        return ucx_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    ep->ctx = ctx;
+    ep->peer = peer;
+    ep->pidfd = -1;
+    make_token(ctx, ctx->nonce, ctx->rank, a->nonce, peer, ep->token_out);
+    make_token(ctx, a->nonce, peer, ctx->nonce, ctx->rank, ep->token_in);
+    outer = ucx_enter(ctx);
+    st = ucp_ep_create(ctx->worker, &params, &ep->ucp);
+    ucx_leave(outer);
+    if (st != UCS_OK) {
+        free(ep);
+        return ucx_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                        "UCX does not reach rank %d: %s", peer,
+                        ucs_status_string(st));
+    }
+    ctx->eps[peer] = ep;
+    watch_process(ep, a);
+    say_hello(ep);
+    return SHUNT_OK;
+}
+
+enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
+                              const void *blob, size_t len,
+                              struct shunt_transport_ep **out)
+{
+    struct shunt_transport_ep *ep;
+    enum shunt_status status;
+    struct address a;
+
+    if (peer < 0 || peer >= ctx->nranks || peer == ctx->rank)
+        return ucx_fail(ctx, SHUNT_ERR_INVALID, "there is no peer %d", peer);
+    if (len > sizeof(a))
+        memcpy(&a, blob, sizeof(a));
+    if (len <= sizeof(a) || memcmp(a.magic, address_magic, sizeof(a.magic)) ||
+        a.bytes != len - sizeof(a))
+        return ucx_fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address",
+                        peer);
+    if (!ctx->eps[peer]) {
+        const unsigned char *ucp = (const unsigned char *)blob + sizeof(a);
+
+        status = create(ctx, peer, &a, (const ucp_address_t *)ucp);
+        if (status)
+            return status;
+    }
+    ep = *out = ctx->eps[peer];
+    if (ep->broken || ep->left)
+        return ucx_fail(ctx,
+                        ep->confirmed ? SHUNT_ERR_PEER : SHUNT_ERR_UNSUPPORTED,
+                        "UCX does not reach rank %d: %s", peer,
+                        ep->left ? "it has left" : ucs_status_string(ep->why));
+    return ep->heard && ep->confirmed && ep->told ? SHUNT_OK
+                                                  : SHUNT_IN_PROGRESS;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * UCX as a guest in somebody's process: what it does beside communicating, and
+ * we do not want it to do unasked.
+ *
+ * Loaded, it catches SIGSEGV and its like to print a backtrace; the program's
+ * own way to crash (a core file, a sanitizer's report) is better. And it
+ * prints what goes wrong on a connection, which is for us to report: while a
+ * thread is inside our calls, its messages go to the library's log.
+ *
+ * Where the user's environment asks for either, it stays as it is. All this is
+ * of UCX's development headers, which some installations lack.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ucx.h"
+
+#if __has_include(<ucs/debug/debug.h>) && __has_include(<ucs/debug/log_def.h>)
+
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+
+static __thread struct shunt_transport_ctx *inside;
+
+struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx)
+{
+    struct shunt_transport_ctx *outer = inside;
+
+    inside = ctx;
+    return outer;
+}
+
+void ucx_leave(struct shunt_transport_ctx *outer)
+{
+    inside = outer;
+}
+
+__attribute__((format(printf, 6, 0))) static ucs_log_func_rc_t
+to_our_log(const char *file, unsigned line, const char *function,
+           ucs_log_level_t level, const ucs_log_component_config_t *component,
+           const char *format, va_list args)
+{
+    const struct shunt_transport_host *host = inside ? inside->host : NULL;
+    va_list copy;
+    char text[512];
+
+    (void)file;
+    (void)line;
+    (void)function;
+    (void)component;
+    if (!host || !host->log || level == UCS_LOG_LEVEL_FATAL ||
+        level > UCS_LOG_LEVEL_WARN)
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    va_copy(copy, args);
+    vsnprintf(text, sizeof(text), format, copy);
+    va_end(copy);
+    host->log(SHUNT_TRANSPORT_INFO, "ucx", "UCX: %s", text);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static void take_log(void)
+{
+    if (!getenv("UCX_LOG_LEVEL"))
+        ucs_log_push_handler(to_our_log);
+}
+
+void ucx_be_quiet(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, take_log);
+}
+
+/* Is the handler of this signal UCX's? */
+static bool caught_by_ucx(int number)
+{
+    struct sigaction action;
+    Dl_info info;
+    void *code;
+
+    if (sigaction(number, NULL, &action))
+        return false;
+    memcpy(&code, &action.sa_sigaction, sizeof(code));
+    return dladdr(code, &info) && info.dli_fname &&
+           strstr(info.dli_fname, "libucs");
+}
+
+/* At once when we, and so perhaps UCX, are loaded. */
+__attribute__((constructor)) static void give_signals_back(void)
+{
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+
+    if (getenv("UCX_HANDLE_ERRORS") || getenv("UCX_ERROR_SIGNALS"))
+        return;
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        if (caught_by_ucx(signals[i]))
+            ucs_debug_disable_signal(signals[i]);
+}
+
+#else
+
+struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx)
+{
+    return ctx;
+}
+
+void ucx_leave(struct shunt_transport_ctx *outer)
+{
+    (void)outer;
+}
+
+void ucx_be_quiet(void)
+{
+}
+
+#endif

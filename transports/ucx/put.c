@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sending.
+ *
+ * UCP queues without a limit what the fabric cannot take at once; ours is
+ * MAX_SENDS for each peer, beyond which put() has no room.
+ *
+ * That UCP has sent a message says nothing about its having taken effect, so
+ * flush() asks the peer, who answers when all puts up to the question are
+ * through (on all channels: the question carries how many there were on each).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ucx.h"
+
+#define MAX_SENDS 1024
+
+static struct ucx_send *take_send(struct shunt_transport_ctx *ctx)
+{
+    struct ucx_send *send = ctx->spare;
+
+    if (!send)
+        return malloc(sizeof(*send));
+    ctx->spare = send->next;
+    return send;
+}
+
+static void give_send(struct ucx_send *send)
+{
+    struct shunt_transport_ctx *ctx = send->ep->ctx;
+
+    send->ep->sends--;
+    send->next = ctx->spare;
+    ctx->spare = send;
+}
+
+static void on_sent(void *request, ucs_status_t status, void *arg)
+{
+    struct ucx_send *send = arg;
+
+    /* That a peer which is lost does not take it is no news. */
+    if (status != UCS_OK && status != UCS_ERR_CANCELED)
+        ucx_ep_broken(send->ep, status);
+    give_send(send);
+    ucp_request_free(request);
+}
+
+enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
+                           const void *header, size_t header_bytes,
+                           const void *data, size_t bytes)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_sent,
+    };
+    struct shunt_transport_ctx *outer;
+    struct ucx_sender *sender;
+    struct ucx_send *send;
+    void *request;
+
+    if (ep->broken || !ep->ucp)
+        return SHUNT_ERR_PEER;
+    send = take_send(ctx);
+    if (!send)
+        return ucx_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    send->ep = ep;
+    memcpy(send->header, header, header_bytes);
+    sender = (struct ucx_sender *)(void *)send->header;
+    memcpy(sender->token, ep->token_out, sizeof(sender->token));
+    sender->rank = ctx->rank;
+    ep->sends++;
+    param.user_data = send;
+    outer = ucx_enter(ctx);
+    request = ucp_am_send_nbx(ep->ucp, kind, send->header, header_bytes, data,
+                              bytes, &param);
+    ucx_leave(outer);
+    if (!request) {
+        give_send(send);
+    } else if (UCS_PTR_IS_ERR(request)) {
+        give_send(send);
+        ucx_ep_broken(ep, UCS_PTR_STATUS(request));
+        return SHUNT_ERR_PEER;
+    }
+    return SHUNT_OK;
+}
+
+enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
+                           uint32_t flag)
+{
+    struct ucx_sender sender = {.flag = flag};
+
+    return ucx_send(ep, kind, &sender, sizeof(sender), NULL, 0);
+}
+
+static enum shunt_status lost(struct shunt_transport_ep *ep)
+{
+    return ucx_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d %s%s%s", ep->peer,
+                    ep->left ? "has left" : "is lost",
+                    ep->left || !ep->why ? "" : ": ",
+                    ep->left || !ep->why ? "" : ucs_status_string(ep->why));
+}
+
+static enum shunt_status outside(struct shunt_transport_ep *ep)
+{
+    return ucx_fail(ep->ctx, SHUNT_ERR_INVALID,
+                    "put outside the memory of rank %d", ep->peer);
+}
+
+static bool fits(const struct shunt_transport_remote *remote, size_t offset,
+                 size_t bytes)
+{
+    return bytes <= remote->bytes && offset <= remote->bytes - bytes;
+}
+
+/* What an earlier put is found to have done. */
+static enum shunt_status take_failure(struct shunt_transport_ep *ep)
+{
+    enum shunt_status status = ep->failed;
+
+    ep->failed = SHUNT_OK;
+    return ucx_fail(ep->ctx, status,
+                    "rank %d refused a put: its memory there is not, or no "
+                    "more, registered",
+                    ep->peer);
+}
+
+enum shunt_status ucx_put(struct shunt_transport_ep *ep,
+                          const struct shunt_transport_put *put)
+{
+    struct ucx_channel *channel = &ep->channels[put->channel % UCX_CHANNELS];
+    struct ucx_put header = {
+        .channel = (uint32_t)put->channel % UCX_CHANNELS,
+        .sequence = channel->sent,
+        .offset = put->offset,
+        .signal_offset = put->signal_offset,
+        .signal_value = put->signal_value,
+    };
+    enum shunt_status status;
+
+    if (ep->gone || ep->broken || ep->left)
+        return lost(ep);
+    if (ep->failed)
+        return take_failure(ep);
+    if (put->bytes > 0) {
+        if (!fits(put->remote, put->offset, put->bytes))
+            return outside(ep);
+        header.region = put->remote->region;
+    }
+    if (put->signal) {
+        if (put->signal_offset % 8 || !fits(put->signal, put->signal_offset, 8))
+            return outside(ep);
+        header.signal_region = put->signal->region;
+    }
+    if (!header.region && !header.signal_region)
+        return SHUNT_OK;
+    if (ep->sends >= MAX_SENDS)
+        return SHUNT_IN_PROGRESS;
+    status =
+        ucx_send(ep, UCX_PUT, &header, sizeof(header), put->local, put->bytes);
+    if (status == SHUNT_ERR_PEER)
+        return lost(ep);
+    if (status)
+        return status;
+    channel->sent++;
+    ep->unflushed = true;
+    ep->flush_stale = true;
+    return SHUNT_OK;
+}
+
+enum shunt_status ucx_flush(struct shunt_transport_ep *ep)
+{
+    struct ucx_flush header = {.serial = ep->flush_asked + 1};
+    enum shunt_status status;
+
+    if (ep->failed)
+        return take_failure(ep);
+    if (!ep->unflushed)
+        return SHUNT_OK;
+    if (ep->gone || ep->broken || ep->left)
+        return lost(ep);
+    if (ep->flush_stale) {
+        for (int c = 0; c < UCX_CHANNELS; c++)
+            header.sequence[c] = ep->channels[c].sent;
+        status = ucx_send(ep, UCX_FLUSH, &header, sizeof(header), NULL, 0);
+        if (status == SHUNT_ERR_PEER)
+            return lost(ep);
+        if (status)
+            return status;
+        ep->flush_asked = header.serial;
+        ep->flush_stale = false;
+        return SHUNT_IN_PROGRESS;
+    }
+    if (ep->flush_done != ep->flush_asked)
+        return SHUNT_IN_PROGRESS;
+    ep->unflushed = false;
+    return SHUNT_OK;
+}
+
+void ucx_wake(struct shunt_transport_ep *ep)
+{
+    /* One that is under way will do. */
+    if (ep->gone || ep->left || ep->sends > 0)
+        return;
+    ucx_tell(ep, UCX_WAKE, 0);
+}

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What arrives.
+ *
+ * A small put comes with its payload; a large one is announced, and UCP then
+ * moves its payload straight to where it belongs, many at a time. A signal is
+ * raised when its own payload and those of all earlier puts of its channel are
+ * there. A payload that would overlap one that is still coming waits for it:
+ * puts of a channel take effect in order.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ucx.h"
+
+struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
+                                         const void *header,
+                                         size_t header_bytes, size_t expected)
+{
+    struct shunt_transport_ep *ep;
+    struct ucx_sender sender;
+
+    if (header_bytes != expected)
+        return NULL;
+    memcpy(&sender, header, sizeof(sender));
+    if (sender.rank < 0 || sender.rank >= ctx->nranks)
+        return NULL;
+    ep = ctx->eps[sender.rank];
+    if (!ep || memcmp(sender.token, ep->token_in, sizeof(sender.token)))
+        return NULL;
+    ctx->events++;
+    return ep;
+}
+
+/* -- order ------------------------------------------------------------------ */
+
+/* In `reg`? */
+static bool within(const struct shunt_transport_reg *reg, uint64_t offset,
+                   uint64_t bytes)
+{
+    return reg && bytes <= reg->memory.bytes &&
+           offset <= reg->memory.bytes - bytes;
+}
+
+static void raise_signal(const struct shunt_transport_reg *reg,
+                         const struct ucx_put *put)
+{
+    unsigned char *word =
+        (unsigned char *)reg->memory.addr + put->signal_offset;
+
+    __atomic_store_n((uint64_t *)(void *)word, put->signal_value,
+                     __ATOMIC_RELEASE);
+}
+
+/* The registrations that a put names; false: it writes where it must not. */
+static bool resolve(struct shunt_transport_ctx *ctx, const struct ucx_put *put,
+                    size_t bytes, struct shunt_transport_reg **reg,
+                    struct shunt_transport_reg **signal_reg)
+{
+    *reg = put->region ? ucx_reg_find(ctx, put->region) : NULL;
+    *signal_reg =
+        put->signal_region ? ucx_reg_find(ctx, put->signal_region) : NULL;
+    if (put->region ? !within(*reg, put->offset, bytes) : bytes > 0)
+        return false;
+    return !put->signal_region || (put->signal_offset % 8 == 0 &&
+                                   within(*signal_reg, put->signal_offset, 8));
+}
+
+static bool overlap(const struct ucx_arrival *a, const struct ucx_arrival *b)
+{
+    return a->bytes && b->bytes && a->put.region == b->put.region &&
+           a->put.offset < b->put.offset + b->bytes &&
+           b->put.offset < a->put.offset + a->bytes;
+}
+
+static void arrival_free(struct ucx_arrival *a)
+{
+    ucx_reg_drop(a->reg);
+    ucx_reg_drop(a->signal_reg);
+    free(a->copy);
+    free(a);
+}
+
+/* All that the peer asked about is through? Then say so. */
+static void answer_flush(struct shunt_transport_ep *ep)
+{
+    struct ucx_flush answer = {.serial = ep->flush.serial};
+
+    if (!ep->flush_wanted)
+        return;
+    for (int c = 0; c < UCX_CHANNELS; c++)
+        if ((int32_t)(ep->channels[c].taken - ep->flush.sequence[c]) < 0)
+            return;
+    answer.sender.flag = ep->refused;
+    if (ucx_send(ep, UCX_FLUSHED, &answer, sizeof(answer), NULL, 0))
+        return;
+    ep->flush_wanted = false;
+    ep->refused = 0;
+}
+
+static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel);
+
+static void on_received(void *request, ucs_status_t status, size_t bytes,
+                        void *arg)
+{
+    struct ucx_arrival *a = arg;
+    struct shunt_transport_ep *ep = a->ep;
+
+    (void)bytes;
+    ucp_request_free(request);
+    if (status != UCS_OK) {
+        ucx_ep_broken(ep, status); /* its signal is never raised */
+        return;
+    }
+    ep->ctx->events++;
+    a->state = UCX_THERE;
+    advance(ep, &ep->channels[a->put.channel]);
+}
+
+static unsigned char *target_of(const struct ucx_arrival *a)
+{
+    return (unsigned char *)a->reg->memory.addr + a->put.offset;
+}
+
+/* Bring the payload in. */
+static void start(struct ucx_arrival *a)
+{
+    struct shunt_transport_ep *ep = a->ep;
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.recv_am = on_received,
+        .user_data = a,
+    };
+    void *request;
+
+    a->state = UCX_THERE;
+    if (!a->rendezvous) {
+        const void *from = a->copy ? a->copy : a->descriptor;
+
+        if (a->bytes)
+            memcpy(target_of(a), from, a->bytes);
+        if (a->descriptor)
+            ucp_am_data_release(ctx->worker, a->descriptor);
+        a->descriptor = NULL;
+        return;
+    }
+    request = ucp_am_recv_data_nbx(ctx->worker, a->descriptor, target_of(a),
+                                   a->bytes, &param);
+    a->descriptor = NULL; /* UCP's again */
+    if (request)
+        a->state = UCX_COMING;
+    if (UCS_PTR_IS_ERR(request))
+        ucx_ep_broken(ep, UCS_PTR_STATUS(request));
+}
+
+/* May its payload come in before those of earlier puts? */
+static bool free_to_start(const struct ucx_channel *channel,
+                          const struct ucx_arrival *a)
+{
+    const struct ucx_arrival *e;
+
+    for (e = channel->first; e != a; e = e->next)
+        if (e->state != UCX_THERE && overlap(e, a))
+            return false;
+    return true;
+}
+
+/* Start what may start; let take effect, in order, what is there. */
+static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel)
+{
+    uint32_t sequence = channel->taken;
+    struct ucx_arrival *a;
+
+    /* Up to the first one that is missing. */
+    for (a = channel->first; a && a->put.sequence == sequence; a = a->next) {
+        if (a->state == UCX_HELD && free_to_start(channel, a))
+            start(a);
+        sequence++;
+    }
+    while ((a = channel->first) && a->put.sequence == channel->taken &&
+           a->state == UCX_THERE) {
+        if (a->signal_reg)
+            raise_signal(a->signal_reg, &a->put);
+        channel->taken++;
+        channel->first = a->next;
+        arrival_free(a);
+    }
+    answer_flush(ep);
+}
+
+static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
+{
+    struct ucx_arrival **p;
+
+    for (p = &channel->first; *p; p = &(*p)->next)
+        if ((int32_t)(a->put.sequence - (*p)->put.sequence) < 0)
+            break;
+    a->next = *p;
+    *p = a;
+}
+
+/* -- messages --------------------------------------------------------------- */
+
+/* All before it are here, so that what it overlaps is known. */
+static bool no_gap(const struct ucx_channel *channel,
+                   const struct ucx_arrival *a)
+{
+    uint32_t sequence = channel->taken;
+    const struct ucx_arrival *e;
+
+    for (e = channel->first; e != a && e->put.sequence == sequence; e = e->next)
+        sequence++;
+    return e == a && a->put.sequence == sequence;
+}
+
+/* A payload that came along, but not in its turn: put where it belongs if
+ * nothing earlier is in the way; kept otherwise. false: no memory. */
+static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
+                         void *data, uint64_t attr)
+{
+    if (!a->bytes) {
+        a->state = UCX_THERE;
+    } else if (no_gap(channel, a) && free_to_start(channel, a)) {
+        memcpy(target_of(a), data, a->bytes);
+        a->state = UCX_THERE;
+    } else if (attr & UCP_AM_RECV_ATTR_FLAG_DATA) {
+        a->descriptor = data;
+    } else {
+        a->copy = malloc(a->bytes);
+        if (!a->copy)
+            return false;
+        memcpy(a->copy, data, a->bytes);
+    }
+    return true;
+}
+
+/* Whatever cannot take effect at once. */
+static ucs_status_t on_late_put(struct shunt_transport_ep *ep,
+                                const struct ucx_arrival *arrival, void *data,
+                                uint64_t attr)
+{
+    struct ucx_channel *channel = &ep->channels[arrival->put.channel];
+    struct ucx_arrival *a = malloc(sizeof(*a));
+    bool kept;
+
+    if (!a) {
+        ucx_ep_broken(ep, UCS_ERR_NO_MEMORY);
+        return UCS_OK;
+    }
+    *a = *arrival;
+    ucx_reg_hold(a->reg);
+    ucx_reg_hold(a->signal_reg);
+    insert(channel, a);
+    if (a->rendezvous)
+        a->descriptor = data;
+    else if (!keep_payload(channel, a, data, attr))
+        ucx_ep_broken(ep, UCS_ERR_NO_MEMORY); /* it stays HELD, for ever */
+    kept = a->descriptor != NULL;
+    advance(ep, channel);
+    return kept ? UCS_INPROGRESS : UCS_OK;
+}
+
+static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
+                           void *data, size_t bytes,
+                           const ucp_am_recv_param_t *param)
+{
+    struct shunt_transport_ctx *ctx = arg;
+    struct ucx_arrival a = {.bytes = bytes};
+    struct ucx_channel *channel;
+
+    a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put));
+    if (!a.ep)
+        return UCS_OK; /* which drops it */
+    memcpy(&a.put, header, sizeof(a.put));
+    if (a.put.channel >= UCX_CHANNELS)
+        return UCS_OK;
+    channel = &a.ep->channels[a.put.channel];
+    a.rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    if (!resolve(ctx, &a.put, bytes, &a.reg, &a.signal_reg)) {
+        /* It counts, and does nothing. */
+        a.ep->refused++;
+        a.reg = a.signal_reg = NULL;
+        a.bytes = 0;
+        a.rendezvous = false;
+    }
+    if (a.rendezvous || channel->first || a.put.sequence != channel->taken)
+        return on_late_put(a.ep, &a, data, param->recv_attr);
+
+    /* The way of almost all small ones. */
+    if (a.bytes)
+        memcpy(target_of(&a), data, a.bytes);
+    if (a.signal_reg)
+        raise_signal(a.signal_reg, &a.put);
+    channel->taken++;
+    answer_flush(a.ep);
+    return UCS_OK;
+}
+
+static ucs_status_t on_flush(void *arg, const void *header, size_t header_bytes,
+                             void *data, size_t bytes,
+                             const ucp_am_recv_param_t *param)
+{
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(arg, header, header_bytes, sizeof(ep->flush));
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (ep) {
+        memcpy(&ep->flush, header, sizeof(ep->flush));
+        ep->flush_wanted = true;
+        answer_flush(ep);
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t on_flushed(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    struct ucx_flush answer;
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(arg, header, header_bytes, sizeof(answer));
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (ep) {
+        memcpy(&answer, header, sizeof(answer));
+        ep->flush_done = answer.serial;
+        if (answer.sender.flag)
+            ep->failed = SHUNT_ERR_INVALID;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t on_wake(void *arg, const void *header, size_t header_bytes,
+                            void *data, size_t bytes,
+                            const ucp_am_recv_param_t *param)
+{
+    (void)data;
+    (void)bytes;
+    (void)param;
+    ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender));
+    return UCS_OK; /* that it came is all */
+}
+
+static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,
+                           void *data, size_t bytes,
+                           const ucp_am_recv_param_t *param)
+{
+    struct shunt_transport_ctx *ctx = arg;
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(ctx, header, header_bytes, sizeof(struct ucx_sender));
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (ep) {
+        ucx_tell(ep, UCX_BYE_HEARD, 0);
+        ep->left = true;
+        ctx->news = true;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t on_bye_heard(void *arg, const void *header,
+                                 size_t header_bytes, void *data, size_t bytes,
+                                 const ucp_am_recv_param_t *param)
+{
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender));
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (ep)
+        ep->bye_heard = true;
+    return UCS_OK;
+}
+
+enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx)
+{
+    static const ucp_am_recv_callback_t handlers[UCX_KINDS] = {
+        [UCX_HELLO] = ucx_on_hello,     [UCX_PUT] = on_put,
+        [UCX_FLUSH] = on_flush,         [UCX_FLUSHED] = on_flushed,
+        [UCX_WAKE] = on_wake,           [UCX_BYE] = on_bye,
+        [UCX_BYE_HEARD] = on_bye_heard,
+    };
+
+    for (unsigned i = 0; i < UCX_KINDS; i++) {
+        ucp_am_handler_param_t param = {
+            .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                          UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                          UCP_AM_HANDLER_PARAM_FIELD_CB |
+                          UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            .id = i,
+            .flags = UCP_AM_FLAG_WHOLE_MSG,
+            .cb = handlers[i],
+            .arg = ctx,
+        };
+        ucs_status_t st = ucp_worker_set_am_recv_handler(ctx->worker, &param);
+
+        if (st != UCS_OK)
+            return ucx_fail(ctx, SHUNT_ERR_SYSTEM, "no active messages: %s",
+                            ucs_status_string(st));
+    }
+    return SHUNT_OK;
+}
+
+void ucx_arrivals_finish(struct shunt_transport_ep *ep)
+{
+    for (int c = 0; c < UCX_CHANNELS; c++) {
+        struct ucx_arrival *a;
+
+        while ((a = ep->channels[c].first)) {
+            ep->channels[c].first = a->next;
+            arrival_free(a);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ucx transport: its context, sleeping, and the plugin itself.
+ *
+ * Each context is a UCP context and worker of its own: nothing is shared with
+ * other users of UCX in the process, such as an MPI.
+ *
+ * UCP does its work in ucp_worker_progress(), so in ours. A peer's payload
+ * comes in while we progress; the core does so whenever it waits.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ucx.h"
+
+/* Calls of ucp_worker_progress() in one progress(), while there is news. */
+#define BURST 64
+/* How often processes of this host are looked at while we are busy. */
+#define LOOK_MS 10
+/* How long close() waits for peers to hear our bye. */
+#define BYE_MS 250
+
+enum shunt_status ucx_fail(struct shunt_transport_ctx *ctx,
+                           enum shunt_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(ctx->error, sizeof(ctx->error), format, args);
+    va_end(args);
+    return status;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* -- UCX as we want it ------------------------------------------------------ */
+
+/* Ours are only defaults: what the user's environment says holds. */
+static const struct setting {
+    const char *name; /* of ucp_config_modify() */
+    const char *value;
+    const char *variable; /* in the environment; where it, or */
+    const char *unless;   /* this one is set, it is left alone */
+} settings[] = {
+    /* Shared memory is another transport's, and that of UCX leaves files
+     * behind when a process is killed. */
+    {"TLS", "^sm", "UCX_TLS", NULL},
+    /* A connect() that waits for a host which is down would block us. UCX
+     * warns of it where there is no TCP, hence UCX_TLS. */
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", "UCX_TLS"},
+    {"KEEPALIVE_INTERVAL", "5s", "UCX_KEEPALIVE_INTERVAL", NULL},
+};
+
+static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .estimated_num_eps = (size_t)ctx->nranks,
+        .name = "shunt",
+    };
+    ucp_config_t *config;
+    ucs_status_t st = ucp_config_read(NULL, NULL, &config);
+
+    if (st != UCS_OK)
+        return st;
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        if (getenv(settings[i].variable) ||
+            (settings[i].unless && getenv(settings[i].unless)))
+            continue;
+        st = ucp_config_modify(config, settings[i].name, settings[i].value);
+        if (st != UCS_OK && ctx->host->log) /* another version of UCX */
+            ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s",
+                           settings[i].name, settings[i].value,
+                           ucs_status_string(st));
+    }
+    st = ucp_init(&params, config, &ctx->ucp);
+    ucp_config_release(config);
+    return st;
+}
+
+static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
+{
+    ucp_worker_params_t params = {
+        .field_mask =
+            UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+        .events = UCP_WAKEUP_RX | UCP_WAKEUP_TX,
+    };
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    ucs_status_t st = ucp_worker_create(ctx->ucp, &params, &ctx->worker);
+    int fd;
+
+    if (st == UCS_OK)
+        st = ucp_worker_get_efd(ctx->worker, &fd);
+    if (st == UCS_OK && epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, fd, &event))
+        st = UCS_ERR_IO_ERROR;
+    return st;
+}
+
+/* -- contexts --------------------------------------------------------------- */
+
+static enum shunt_status ucx_probe(const struct shunt_transport_host *host,
+                                   struct shunt_transport_estimate *estimate,
+                                   char *why, size_t why_len)
+{
+    (void)host;
+    estimate->latency = 15e-6;
+    estimate->bandwidth = 1e9;
+    snprintf(why, why_len,
+             "reaches ranks on other hosts by whatever network UCX %s finds "
+             "(UCX_TLS, UCX_NET_DEVICES)",
+             ucp_get_version_string());
+    return SHUNT_OK;
+}
+
+static void ucx_close(struct shunt_transport_ctx *ctx);
+
+static enum shunt_status ucx_open(const struct shunt_transport_params *params,
+                                  struct shunt_transport_ctx **out, char *why,
+                                  size_t why_len)
+{
+    struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx)), *outer;
+    ucs_status_t st;
+
+    *out = NULL;
+    if (!ctx) {
+        snprintf(why, why_len, "out of memory");
+        return SHUNT_ERR_MEMORY;
+    }
+    ctx->host = params->host;
+    ctx->rank = params->rank;
+    ctx->nranks = params->nranks;
+    memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
+    ctx->eps = calloc((size_t)params->nranks, sizeof(*ctx->eps));
+    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (!ctx->eps || ctx->epoll < 0 ||
+        getrandom(ctx->nonce, sizeof(ctx->nonce), 0) !=
+            (ssize_t)sizeof(ctx->nonce)) {
+        snprintf(why, why_len, "%s%s", strerror(errno),
+                 errno == EMFILE ? "; raise `ulimit -n`" : "");
+        ucx_close(ctx);
+        return SHUNT_ERR_SYSTEM;
+    }
+    ucx_be_quiet();
+    outer = ucx_enter(ctx);
+    st = make_context(ctx);
+    if (st == UCS_OK)
+        st = make_worker(ctx);
+    ucx_leave(outer);
+    if (st != UCS_OK) {
+        snprintf(why, why_len,
+                 "UCX finds no network to use: %s; UCX_LOG_LEVEL=info and "
+                 "`ucx_info -d` tell more",
+                 ucs_status_string(st));
+        ucx_close(ctx);
+        return SHUNT_ERR_SYSTEM;
+    }
+    if (ucx_set_handlers(ctx)) {
+        snprintf(why, why_len, "%s", ctx->error);
+        ucx_close(ctx);
+        return SHUNT_ERR_SYSTEM;
+    }
+    *out = ctx;
+    return SHUNT_OK;
+}
+
+/* Does anybody still have to hear our bye? */
+static bool unheard(const struct shunt_transport_ctx *ctx)
+{
+    for (int p = 0; p < ctx->nranks; p++) {
+        const struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (ep && ep->ucp && !ep->broken && !ep->left && !ep->bye_heard)
+            return true;
+    }
+    return false;
+}
+
+static int ucx_progress(struct shunt_transport_ctx *ctx);
+
+/* Wait for descriptors, not longer than until `deadline`. */
+static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
+{
+    struct pollfd pfd = {.fd = ctx->epoll, .events = POLLIN};
+    int64_t left = deadline - now_ms();
+
+    if (ucp_worker_arm(ctx->worker) == UCS_OK)
+        poll(&pfd, 1, left > 10 ? 10 : left > 0 ? (int)left : 0);
+}
+
+/* That a peer learns from us, not from its network, that we go: a connection
+ * that is torn down may take along what was sent on it. */
+static void say_bye(struct shunt_transport_ctx *ctx)
+{
+    int64_t deadline = now_ms() + BYE_MS;
+
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || ep->broken || ep->left)
+            continue;
+        if (ep->confirmed)
+            ucx_tell(ep, UCX_BYE, 0);
+        else
+            ep->bye_heard = true;
+    }
+    while (unheard(ctx) && now_ms() < deadline) {
+        if (!ucx_progress(ctx))
+            doze(ctx, deadline);
+    }
+}
+
+static bool closing(const struct shunt_transport_ctx *ctx)
+{
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && ctx->eps[p]->closing)
+            return true;
+    return false;
+}
+
+static void drop_all(struct shunt_transport_ctx *ctx)
+{
+    int64_t deadline = now_ms() + BYE_MS;
+
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p])
+            ucx_ep_drop(ctx->eps[p]);
+    while (closing(ctx) && now_ms() < deadline)
+        ucp_worker_progress(ctx->worker);
+}
+
+static void free_endpoint(struct shunt_transport_ep *ep)
+{
+    if (!ep)
+        return;
+    while (ep->remotes)
+        ucx_release(ep, ep->remotes);
+    ucx_arrivals_finish(ep);
+    if (ep->pidfd >= 0)
+        close(ep->pidfd);
+    free(ep);
+}
+
+static void ucx_close(struct shunt_transport_ctx *ctx)
+{
+    struct shunt_transport_ctx *outer;
+
+    if (!ctx)
+        return;
+    outer = ucx_enter(ctx);
+    if (ctx->worker) {
+        say_bye(ctx);
+        drop_all(ctx);
+        /* Whatever was still under way ends here, by its callbacks. */
+        ucp_worker_destroy(ctx->worker);
+    }
+    for (int p = 0; ctx->eps && p < ctx->nranks; p++)
+        free_endpoint(ctx->eps[p]);
+    for (size_t i = 0; i < ctx->nregs; i++)
+        ucx_reg_drop(ctx->regs[i]);
+    if (ctx->ucp)
+        ucp_cleanup(ctx->ucp);
+    ucx_leave(outer);
+    while (ctx->spare) {
+        struct ucx_send *send = ctx->spare;
+
+        ctx->spare = send->next;
+        free(send);
+    }
+    if (ctx->epoll >= 0)
+        close(ctx->epoll);
+    explicit_bzero(ctx->secret, sizeof(ctx->secret));
+    free(ctx->regs);
+    free(ctx->eps);
+    free(ctx);
+}
+
+static const char *ucx_error(const struct shunt_transport_ctx *ctx)
+{
+    return ctx->error;
+}
+
+/* -- progress and sleeping -------------------------------------------------- */
+
+static int advance_worker(struct shunt_transport_ctx *ctx)
+{
+    int n = 0;
+
+    while (n < BURST && ucp_worker_progress(ctx->worker))
+        n++;
+    return n;
+}
+
+/* Who is gone is so from here on; what it sent before has been taken. */
+static void note_losses(struct shunt_transport_ctx *ctx)
+{
+    ctx->news = false;
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || ep->gone || (!ep->left && !ep->broken))
+            continue;
+        ep->gone = true;
+        ctx->events++;
+        if (ep->broken)
+            ucx_ep_drop(ep);
+    }
+}
+
+static int ucx_progress(struct shunt_transport_ctx *ctx)
+{
+    struct shunt_transport_ctx *outer = ucx_enter(ctx);
+
+    ctx->events = 0;
+    advance_worker(ctx);
+    if (ctx->watched > 0) {
+        int64_t now = ctx->look ? 0 : now_ms();
+
+        if (ctx->look || now >= ctx->looked + LOOK_MS) {
+            ctx->looked = now_ms();
+            ctx->look = false;
+            ucx_look_at_processes(ctx);
+        }
+    }
+    if (ctx->news) {
+        while (advance_worker(ctx) == BURST)
+            ;
+        note_losses(ctx);
+    }
+    ucx_leave(outer);
+    return (int)ctx->events;
+}
+
+static int ucx_wait_fd(struct shunt_transport_ctx *ctx)
+{
+    return ctx->epoll;
+}
+
+static enum shunt_status ucx_arm(struct shunt_transport_ctx *ctx)
+{
+    ctx->look = true;
+    if (ctx->news)
+        return SHUNT_IN_PROGRESS;
+    return ucp_worker_arm(ctx->worker) == UCS_OK ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+static void ucx_disarm(struct shunt_transport_ctx *ctx)
+{
+    (void)ctx; /* UCP's descriptor says too much at worst */
+}
+
+static bool ucx_alive(const struct shunt_transport_ep *ep)
+{
+    return !ep->gone;
+}
+
+static bool ucx_left(const struct shunt_transport_ep *ep)
+{
+    return ep->gone && ep->left;
+}
+
+/* -- what there is not ------------------------------------------------------ */
+
+static unsigned ucx_caps(const struct shunt_transport_ep *ep)
+{
+    (void)ep;
+    return 0;
+}
+
+static void *ucx_map(struct shunt_transport_ep *ep,
+                     struct shunt_transport_remote *remote)
+{
+    (void)ep;
+    (void)remote;
+    return NULL;
+}
+
+static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
+                                 uint64_t address, void *local, size_t bytes)
+{
+    (void)address;
+    (void)local;
+    (void)bytes;
+    return ucx_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
+                    "memory of rank %d that is not registered cannot be read",
+                    ep->peer);
+}
+
+extern const struct shunt_transport shunt_transport_v1;
+
+__attribute__((visibility("default")))
+const struct shunt_transport shunt_transport_v1 = {
+    .abi = SHUNT_TRANSPORT_ABI,
+    .name = "ucx",
+    .summary = "other hosts, by any network that UCX knows",
+    .score = 10,
+    .probe = ucx_probe,
+    .open = ucx_open,
+    .close = ucx_close,
+    .error = ucx_error,
+    .address = ucx_address,
+    .connect = ucx_connect,
+    .caps = ucx_caps,
+    .reg = ucx_reg,
+    .dereg = ucx_dereg,
+    .import = ucx_import,
+    .release = ucx_release,
+    .map = ucx_map,
+    .put = ucx_put,
+    .get = ucx_get,
+    .flush = ucx_flush,
+    .wake = ucx_wake,
+    .progress = ucx_progress,
+    .wait_fd = ucx_wait_fd,
+    .arm = ucx_arm,
+    .disarm = ucx_disarm,
+    .alive = ucx_alive,
+    .left = ucx_left,
+};
