@@ -302,7 +302,9 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
     return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                        "rank %d of %d could not join at %s within %g s: %s%s",
                        bs->rank, bs->nranks, bs->where, bs->timeout, why,
-                       patient && bs->rank ? "; is rank 0 running?" : "");
+                       !patient   ? ""
+                       : bs->rank ? "; is rank 0 running, and at this address?"
+                                  : "; is this an address of rank 0's host?");
 }
 
 /* -- frames ------------------------------------------------------------------- */
