@@ -28,7 +28,7 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
     st = shunti_moe_call_check_tokens(call, plan, "out", out, "y", y);
     if (st)
         return st;
-    if (!plan->moe->mapped)
+    if (plan->moe->path == SHUNTI_PATH_PACKED)
         return shunti_packed_start(call, plan,
                                    &(struct shunti_packed){
                                        .back = out,
@@ -84,7 +84,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
     if (dweight && !out && plan->total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "out is NULL, and dweight is wanted");
-    if (!plan->moe->mapped)
+    if (plan->moe->path == SHUNTI_PATH_PACKED)
         return shunti_packed_start(call, plan,
                                    &(struct shunti_packed){
                                        .out = dy,

@@ -13,7 +13,9 @@
 
 #include "comm.h"
 #include "dtype.h"
+#include "env.h"
 #include "error.h"
+#include "nodes.h"
 #include "plan.h"
 #include "rows.h"
 
@@ -41,6 +43,8 @@ enum {
     FIELD_DROP,
     FIELD_PAD,
     FIELD_TREE,
+    FIELD_MODE,
+    FIELD_PARTIALS,
     FIELDS,
 };
 
@@ -50,7 +54,7 @@ static const char *const field_names[FIELDS] = {
     "weights",         "wire",      "placement (hash)",
     "replicas (hash)", "row_align", "plans_in_flight",
     "capacity_factor", "drop",      "pad_to_capacity",
-    "tree_ranks",
+    "tree_ranks",      "mode",      "partials",
 };
 
 struct terms {
@@ -89,6 +93,8 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_DROP] = c->drop;
     f[FIELD_PAD] = c->pad_to_capacity != 0;
     f[FIELD_TREE] = (uint64_t)c->tree_ranks;
+    f[FIELD_MODE] = c->mode;
+    f[FIELD_PARTIALS] = c->partials;
     h = 0xcbf29ce484222325;
     f[FIELD_PLACEMENT] =
         placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
@@ -174,6 +180,62 @@ static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
                : SHUNT_OK;
 }
 
+static enum shunt_moe_mode mode_of_environment(void)
+{
+    static const char *const names[] = {"auto", "direct", "flat", "two-level",
+                                        "allgather"};
+    const char *name = shunti_env_choice("SHUNT_MOE_MODE");
+    int mode = 0;
+
+    while (strcmp(names[mode], name))
+        mode++;
+    return (enum shunt_moe_mode)mode;
+}
+
+/* How rows will travel, with this placement. The same on every rank. */
+static enum shunt_status choose_path(const struct shunt_moe *moe,
+                                     const struct shunti_placement *placement,
+                                     enum shunti_path *path, char *why,
+                                     size_t len)
+{
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node};
+    const bool mapped = shunti_comm_all_mapped(moe->comm);
+    const bool rails = shunti_nodes_mapped(moe->comm) &&
+                       shunti_layout_tree_fits(placement, &tree);
+
+    *path = SHUNTI_PATH_PACKED;
+    switch (moe->config.mode) {
+    case SHUNT_MOE_AUTO:
+        if (moe->nodes > 1 && rails)
+            *path = SHUNTI_PATH_RAILS;
+        else if (mapped)
+            *path = SHUNTI_PATH_DIRECT;
+        return SHUNT_OK;
+    case SHUNT_MOE_FLAT:
+        return SHUNT_OK;
+    case SHUNT_MOE_DIRECT:
+        *path = SHUNTI_PATH_DIRECT;
+        if (mapped)
+            return SHUNT_OK;
+        snprintf(why, len,
+                 "mode is DIRECT, and some ranks do not map each "
+                 "other's memory: say AUTO");
+        return SHUNT_ERR_UNSUPPORTED;
+    default:
+        *path =
+            mapped && moe->nodes == 1 ? SHUNTI_PATH_DIRECT : SHUNTI_PATH_RAILS;
+        if (rails)
+            return SHUNT_OK;
+        snprintf(why, len, "mode is %s, and %s: say AUTO",
+                 moe->config.mode == SHUNT_MOE_TWO_LEVEL ? "TWO_LEVEL"
+                                                         : "ALLGATHER",
+                 shunti_nodes_mapped(moe->comm)
+                     ? "tree_ranks adds up experts that are on different nodes"
+                     : "ranks of a node do not map each other's memory");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+}
+
 /* Every field by itself; fills in the defaults. */
 static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                                char *why, size_t len)
@@ -221,11 +283,18 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks, and "
                "at most %d",
                c->tree_ranks, nranks, EXPERTS_MAX);
+    if ((int)c->mode < SHUNT_MOE_AUTO || c->mode > SHUNT_MOE_ALLGATHER)
+        REFUSE("mode is %d, no enum shunt_moe_mode", (int)c->mode);
+    if (c->partials != SHUNT_MOE_PARTIALS_F32 &&
+        c->partials != SHUNT_MOE_PARTIALS_DTYPE)
+        REFUSE("partials is %d, no enum shunt_moe_partials", (int)c->partials);
 #undef REFUSE
     if (!c->row_align)
         c->row_align = 1;
     if (!c->plans_in_flight)
         c->plans_in_flight = 4;
+    if (c->mode == SHUNT_MOE_AUTO)
+        c->mode = mode_of_environment();
     return SHUNT_OK;
 }
 
@@ -275,6 +344,8 @@ static void free_moe(struct shunt_moe *moe)
     free(moe->expert);
     free(moe->scratch);
     free(moe->rank_scratch);
+    free(moe->node_rows);
+    free(moe->node_terms);
     free(moe->node);
     shunti_placement_finish(&moe->placement);
     free(moe);
@@ -292,7 +363,7 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
                                   const struct shunt_moe_config *c)
 {
     struct shunt_moe *moe = calloc(1, sizeof(*moe));
-    size_t nranks = (size_t)shunt_comm_size(comm);
+    size_t nranks = (size_t)shunt_comm_size(comm), cells;
 
     if (!moe)
         return NULL;
@@ -306,14 +377,17 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->element = shunt_dtype_size(c->dtype);
     moe->row_bytes = c->hidden * moe->element;
     moe->rows = shunti_rows(c->dtype);
-    moe->mapped = shunti_comm_all_mapped(comm);
+    moe->nodes = shunt_comm_nodes(comm);
+    cells = nranks * (size_t)moe->nodes;
     moe->node = malloc(nranks * sizeof(*moe->node));
     moe->scratch = malloc((size_t)c->experts * sizeof(*moe->scratch));
     moe->rank_scratch = malloc(nranks * sizeof(*moe->rank_scratch));
+    moe->node_rows = malloc(cells * sizeof(*moe->node_rows));
+    moe->node_terms = malloc(cells * sizeof(*moe->node_terms));
     moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
     moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->scratch || !moe->rank_scratch || !moe->plans ||
-        !moe->spare)
+    if (!moe->node || !moe->scratch || !moe->rank_scratch || !moe->node_rows ||
+        !moe->node_terms || !moe->plans || !moe->spare)
         goto fail;
     for (size_t r = 0; r < nranks; r++)
         moe->node[r] = shunt_comm_node(comm, (int)r);
@@ -362,6 +436,9 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                                    c.placement, c.replicas, c.nreplicas,
                                    moe->node, terms.why, sizeof(terms.why));
     if (!st)
+        st = choose_path(moe, &moe->placement, &moe->path, terms.why,
+                         sizeof(terms.why));
+    if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
     terms.status = st;
     /* The number of the all-gather to come: alike on all ranks, and another
@@ -396,6 +473,9 @@ void shunt_moe_destroy(struct shunt_moe *moe)
         if (plan->at.window && plan->at.window->addr && !plan->at.users)
             (void)madvise(plan->at.window->addr, plan->at.window->bytes,
                           MADV_REMOVE);
+        if (plan->at.rail_window && !plan->at.users)
+            (void)madvise(plan->at.rail_window->addr,
+                          plan->at.rail_window->bytes, MADV_REMOVE);
     }
     if (!moe->users)
         free_moe(moe);
@@ -409,6 +489,7 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
 {
     struct terms terms = {0};
     struct shunti_placement fresh;
+    enum shunti_path path = SHUNTI_PATH_PACKED;
     enum shunt_status st;
 
     if (!moe)
@@ -424,6 +505,8 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
             st = SHUNT_ERR_BUSY;
         }
     if (!st)
+        st = choose_path(moe, &fresh, &path, terms.why, sizeof(terms.why));
+    if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
     terms.status = st;
     terms.field[FIELD_CALL] =
@@ -435,5 +518,6 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
     }
     shunti_placement_finish(&moe->placement);
     moe->placement = fresh;
+    moe->path = path;
     return SHUNT_OK;
 }

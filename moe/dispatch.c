@@ -25,7 +25,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
     if (st)
         return st;
     fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8;
-    if (!plan->moe->mapped)
+    if (plan->moe->path == SHUNTI_PATH_PACKED)
         return shunti_packed_start(
             call, plan,
             &(struct shunti_packed){.out = x, .placed = rows, .fp8 = fp8},
@@ -70,7 +70,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
     if (st)
         return st;
-    if (!plan->moe->mapped)
+    if (plan->moe->path == SHUNTI_PATH_PACKED)
         return shunti_packed_start(
             call, plan, &(struct shunti_packed){.back = drows, .sum = dx},
             request);

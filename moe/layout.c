@@ -64,6 +64,20 @@ static uint64_t key_of(const struct shunti_placement *p,
     return (uint64_t)node << 44 | (uint64_t)group << 20 | (uint64_t)expert;
 }
 
+bool shunti_layout_tree_fits(const struct shunti_placement *p,
+                             const struct shunti_tree *tree)
+{
+    for (int s = 0; s < p->ranks; s++)
+        for (int e = 0; e < p->experts; e++) {
+            int target = shunti_placement_target(p, s, e);
+
+            if (key_of(p, tree, target, e) >> 44 !=
+                (uint64_t)tree->node[target])
+                return false;
+        }
+    return true;
+}
+
 static uint8_t op_between(uint64_t before, uint64_t after)
 {
     if (before >> 44 != after >> 44)
@@ -119,20 +133,23 @@ void shunti_layout_terms(const struct shunti_placement *p,
 }
 
 void shunti_layout_distinct(const struct shunti_placement *p, int source,
-                            const int32_t *expert, size_t tokens, int topk,
-                            size_t *scratch, uint32_t *distinct)
+                            const int *group, int groups, const int32_t *expert,
+                            size_t tokens, int topk, size_t *scratch,
+                            uint32_t *distinct)
 {
-    /* The last token seen for each rank, counted from 1. */
-    memset(scratch, 0, (size_t)p->ranks * sizeof(*scratch));
-    memset(distinct, 0, (size_t)p->ranks * sizeof(*distinct));
+    /* The last token seen for each group, counted from 1. */
+    memset(scratch, 0, (size_t)groups * sizeof(*scratch));
+    memset(distinct, 0, (size_t)groups * sizeof(*distinct));
     for (size_t t = 0; t < tokens; t++)
         for (int j = 0; j < topk; j++) {
-            int e = expert[t * (size_t)topk + (size_t)j], rank;
+            int e = expert[t * (size_t)topk + (size_t)j], at;
 
             if (e < 0)
                 continue;
-            rank = shunti_placement_target(p, source, e);
-            distinct[rank] += scratch[rank] != t + 1;
-            scratch[rank] = t + 1;
+            at = shunti_placement_target(p, source, e);
+            if (group)
+                at = group[at];
+            distinct[at] += scratch[at] != t + 1;
+            scratch[at] = t + 1;
         }
 }

@@ -62,6 +62,11 @@ struct shunti_tree {
     const int *node; /* (real ranks) */
 };
 
+/* Is the sum of each node of the tree one that its ranks can make, for every
+ * source? (Not if `ranks` puts an expert elsewhere than it is.) */
+bool shunti_layout_tree_fits(const struct shunti_placement *placement,
+                             const struct shunti_tree *tree);
+
 /* Scratch of shunti_layout_terms(). */
 struct shunti_layout_expert {
     uint64_t key; /* its place in the tree: node, group, expert */
@@ -87,10 +92,11 @@ void shunti_layout_terms(const struct shunti_placement *placement,
                          struct shunti_layout_expert *scratch,
                          struct shunti_term *terms, size_t *first);
 
-/* distinct: (ranks) out, how many tokens have any row on that rank.
- * scratch: (ranks). */
+/* distinct: (groups) out, how many tokens have any row in that group of ranks.
+ * group: (ranks) of each, NULL: each its own. scratch: (groups). */
 void shunti_layout_distinct(const struct shunti_placement *placement,
-                            int source, const int32_t *expert, size_t tokens,
-                            int topk, size_t *scratch, uint32_t *distinct);
+                            int source, const int *group, int groups,
+                            const int32_t *expert, size_t tokens, int topk,
+                            size_t *scratch, uint32_t *distinct);
 
 #endif

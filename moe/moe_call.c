@@ -28,7 +28,8 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
     va_end(args);
     shunti_comm_enter(comm);
     /* As many operations as the others make of it. */
-    for (int i = 0; i < call->packs && !plan->moe->mapped; i++)
+    for (int i = 0; i < call->packs && plan->moe->path == SHUNTI_PATH_PACKED;
+         i++)
         (void)shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
             status, "%s: %s", call->name, text);

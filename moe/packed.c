@@ -432,10 +432,10 @@ static void cleanup(struct shunt_request *request)
 }
 
 static const struct shunti_class classes[] = {
-    {"moe_dispatch", step, awaits, cleanup},
-    {"moe_combine", step, awaits, cleanup},
-    {"moe_combine_backward", step, awaits, cleanup},
-    {"moe_dispatch_backward", step, awaits, cleanup},
+    {"moe_dispatch", step, awaits, NULL, cleanup},
+    {"moe_combine", step, awaits, NULL, cleanup},
+    {"moe_combine_backward", step, awaits, NULL, cleanup},
+    {"moe_dispatch_backward", step, awaits, NULL, cleanup},
 };
 
 /* --- starting --------------------------------------------------------------------- */

@@ -15,11 +15,12 @@
 #include "error.h"
 #include "fp8.h"
 #include "grow.h"
+#include "nodes.h"
 #include "packed.h"
 #include "plan.h"
 
 /* A rank's contribution. `count` has an entry for each expert, and behind them
- * the distinct tokens for each rank. */
+ * the distinct tokens for each rank and for each node. */
 struct record {
     uint64_t exchange; /* these three must agree */
     uint64_t call;
@@ -42,6 +43,14 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
                                      (size_t)rank * moe->record_bytes);
 }
 
+static size_t record_bytes(const struct shunt_moe *moe)
+{
+    size_t counts =
+        (size_t)moe->config.experts + (size_t)moe->nranks + (size_t)moe->nodes;
+
+    return (sizeof(struct record) + counts * 4 + 7) / 8 * 8;
+}
+
 /* --- memory of a place --------------------------------------------------------- */
 
 /* Everything that a plan of `tokens` tokens will need on this rank, before
@@ -54,9 +63,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
     size_t terms = tokens * (size_t)moe->config.topk;
 
     if (!moe->records) {
-        moe->record_bytes = (sizeof(struct record) +
-                             ((size_t)moe->config.experts + nranks) * 4 + 7) /
-                            8 * 8;
+        moe->record_bytes = record_bytes(moe);
         moe->records = calloc(nranks, moe->record_bytes);
     }
     if (!moe->records ||
@@ -94,6 +101,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     shunti_packs_finish(&plan->packs);
+    shunti_rails_finish(&plan->rails);
 }
 
 /* --- our part of the record ----------------------------------------------------- */
@@ -181,9 +189,12 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         snprintf(why, len, "no memory to choose what to drop");
         return st;
     }
-    shunti_layout_distinct(&moe->placement, moe->rank, moe->expert, tokens,
-                           c->topk, moe->rank_scratch,
+    shunti_layout_distinct(&moe->placement, moe->rank, NULL, moe->nranks,
+                           moe->expert, tokens, c->topk, moe->rank_scratch,
                            mine->count + c->experts);
+    shunti_layout_distinct(&moe->placement, moe->rank, moe->node, moe->nodes,
+                           moe->expert, tokens, c->topk, moe->rank_scratch,
+                           mine->count + c->experts + moe->nranks);
     plan->tokens = tokens;
     plan->kept = 0;
     plan->dropped = 0;
@@ -243,13 +254,8 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     enum shunt_status st;
 
     if (!moe->records) { /* prepare() failed or was not reached */
-        size_t bytes =
-            (sizeof(struct record) +
-             ((size_t)moe->config.experts + (size_t)moe->nranks) * 4 + 7) /
-            8 * 8;
-
-        moe->records = calloc((size_t)moe->nranks, bytes);
-        moe->record_bytes = bytes;
+        moe->record_bytes = record_bytes(moe);
+        moe->records = calloc((size_t)moe->nranks, moe->record_bytes);
     }
     if (!moe->records) {
         shunti_comm_enter(moe->comm);
@@ -283,18 +289,101 @@ static size_t payload_sent(const struct shunti_plan *plan)
     const struct shunt_moe *moe = plan->moe;
     size_t rows = 0;
 
-    if (!moe->mapped) {
+    if (moe->path == SHUNTI_PATH_PACKED) {
         const struct record *mine = record_of(moe, moe->rank);
 
         for (int r = 0; r < moe->nranks; r++)
             rows += r != moe->rank ? mine->count[moe->config.experts + r] : 0;
-        return rows * (moe->config.wire == SHUNT_MOE_WIRE_FP8
-                           ? shunti_fp8_bytes(moe->config.hidden)
-                           : moe->row_bytes);
+        return rows * shunti_wire_bytes(moe);
     }
     for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        rows += plan->terms[i].rank != moe->rank;
-    return rows * moe->row_bytes;
+        rows += plan->terms[i].rank != moe->rank &&
+                shunti_direct(moe, plan->terms[i].rank);
+    if (moe->path == SHUNTI_PATH_DIRECT)
+        return rows * moe->row_bytes;
+    return rows * moe->row_bytes + plan->network.dispatch_bytes;
+}
+
+size_t shunti_wire_bytes(const struct shunt_moe *moe)
+{
+    return moe->config.wire == SHUNT_MOE_WIRE_FP8
+               ? shunti_fp8_bytes(moe->config.hidden)
+               : moe->row_bytes;
+}
+
+/*
+ * Who sends how many rows to which node; and whether all rows go everywhere.
+ * That saves no bytes: it is chosen if there is nothing to save, every token
+ * being wanted on every node, and if the configuration says so.
+ */
+static void describe_traffic(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    const size_t nodes = (size_t)moe->nodes;
+    bool all = true;
+
+    memset(moe->node_terms, 0,
+           (size_t)moe->nranks * nodes * sizeof(*moe->node_terms));
+    for (int s = 0; s < moe->nranks; s++) {
+        const struct record *r = record_of(moe, s);
+        const uint32_t *distinct = r->count + moe->config.experts + moe->nranks;
+        uint32_t *terms = moe->node_terms + (size_t)s * nodes;
+
+        memcpy(moe->node_rows + (size_t)s * nodes, distinct,
+               nodes * sizeof(*distinct));
+        for (int n = 0; n < moe->nodes; n++)
+            all = all && (n == moe->node[s] || distinct[n] == r->tokens);
+        for (int e = 0; e < moe->config.experts; e++)
+            terms[moe->node[shunti_placement_target(&moe->placement, s, e)]] +=
+                r->count[e];
+    }
+    plan->mode = moe->config.mode != SHUNT_MOE_AUTO ? moe->config.mode
+                 : all                              ? SHUNT_MOE_ALLGATHER
+                                                    : SHUNT_MOE_TWO_LEVEL;
+    for (int s = 0; s < moe->nranks && plan->mode == SHUNT_MOE_ALLGATHER; s++)
+        for (size_t n = 0; n < nodes; n++)
+            moe->node_rows[(size_t)s * nodes + n] =
+                (uint32_t)record_of(moe, s)->tokens;
+}
+
+/* What the plan sends to other nodes. */
+static void count_network(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t nodes = (size_t)moe->nodes;
+    const int rank = moe->rank, node = moe->node[rank];
+    const struct record *mine = record_of(moe, rank);
+    size_t rows = 0, plain = 0, back = 0;
+
+    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
+        plain += moe->node[plan->terms[i].rank] != node;
+    for (int r = 0; r < moe->nranks; r++) {
+        if (moe->node[r] == node)
+            continue;
+        if (moe->path == SHUNTI_PATH_PACKED)
+            rows += mine->count[moe->config.experts + r];
+        if (moe->path == SHUNTI_PATH_RAILS &&
+            shunti_rail(moe->comm, r, node) == rank)
+            back += moe->node_rows[(size_t)r * nodes + (size_t)node];
+        else if (moe->path == SHUNTI_PATH_PACKED)
+            for (int e = 0; e < moe->config.experts; e++)
+                if (shunti_placement_target(&moe->placement, r, e) == rank)
+                    back += record_of(moe, r)->count[e];
+    }
+    if (moe->path == SHUNTI_PATH_RAILS)
+        for (int n = 0; n < moe->nodes; n++)
+            rows += n != node ? moe->node_rows[(size_t)rank * nodes + (size_t)n]
+                              : 0;
+    if (moe->path == SHUNTI_PATH_DIRECT)
+        rows = plain;
+    plan->network.rows = rows;
+    plan->network.rows_plain = plain;
+    plan->network.dispatch_bytes =
+        rows * (moe->path == SHUNTI_PATH_DIRECT ? moe->row_bytes
+                                                : shunti_wire_bytes(moe));
+    plan->network.combine_bytes =
+        back * (moe->path == SHUNTI_PATH_RAILS ? shunti_sum_bytes(moe)
+                                               : moe->row_bytes);
 }
 
 static size_t rows_lent(const struct shunti_plan *plan)
@@ -401,11 +490,18 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     shunti_layout_terms(&moe->placement, &tree, moe->rank, moe->expert, weight,
                         plan->tokens, moe->config.topk, base, moe->scratch,
                         plan->terms, plan->first);
-    plan->bytes_sent = payload_sent(plan);
     plan->rows_lent = rows_lent(plan);
+    plan->mode =
+        moe->path == SHUNTI_PATH_DIRECT ? SHUNT_MOE_DIRECT : SHUNT_MOE_FLAT;
+    if (moe->path == SHUNTI_PATH_RAILS)
+        describe_traffic(plan);
+    count_network(plan);
+    plan->bytes_sent = payload_sent(plan);
     st = fit_buffers(plan, total);
-    if (!st && !moe->mapped)
+    if (!st && moe->path == SHUNTI_PATH_PACKED)
         st = shunti_packs_exchange(plan, &counts, base);
+    if (!st && moe->path == SHUNTI_PATH_RAILS)
+        st = shunti_rails_exchange(plan);
 out:
     free(rows);
     free(total);
@@ -551,6 +647,11 @@ struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
     rows.kept = plan->kept;
     rows.dropped = plan->dropped;
     rows.bytes_sent = plan->bytes_sent;
+    rows.mode = plan->mode;
+    rows.network_rows = plan->network.rows;
+    rows.network_rows_plain = plan->network.rows_plain;
+    rows.network_dispatch_bytes = plan->network.dispatch_bytes;
+    rows.network_combine_bytes = plan->network.combine_bytes;
     return rows;
 }
 

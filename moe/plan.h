@@ -13,6 +13,7 @@
 
 #include "layout.h"
 #include "placement.h"
+#include "rails.h"
 #include "request.h"
 #include "window.h"
 
@@ -20,6 +21,15 @@ struct shunt_comm;
 struct shunti_pack_entry;
 struct shunti_plan;
 struct shunti_rows;
+
+/* How an exchange's rows travel: fixed by its configuration and the ranks'
+ * memory, and so the same on all of them. */
+enum shunti_path {
+    SHUNTI_PATH_DIRECT, /* written into mapped windows: push.h, pull.h */
+    SHUNTI_PATH_PACKED, /* in packs, by alltoallv: packed.h */
+    SHUNTI_PATH_RAILS,  /* between nodes once for each node: rails.h; inside
+                           them as DIRECT */
+};
 
 /* Places in an exchange, a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
@@ -32,8 +42,9 @@ struct shunt_moe {
     size_t row_bytes;
     const struct shunti_rows *rows; /* kernels of the dtype */
     struct shunti_placement placement;
-    int *node;           /* (nranks) */
-    bool mapped;         /* every rank writes into every other's windows */
+    int nodes;
+    int *node; /* (nranks) */
+    enum shunti_path path;
     uint64_t serial;     /* names the exchange; the same on every rank */
     uint64_t placements; /* set_placement() calls; the same on every rank */
     uint64_t plans_made; /* plan_create() calls; the same on every rank */
@@ -46,7 +57,10 @@ struct shunt_moe {
     size_t expert_max;
     struct shunti_layout_expert *scratch; /* (experts) */
     size_t *rank_scratch;                 /* (nranks) */
-    size_t users;                         /* unfinished requests */
+    /* Of the plan that is being made, (nranks, nodes): tokens that a rank
+     * sends to a node, and the rows that its experts there get. */
+    uint32_t *node_rows, *node_terms;
+    size_t users;   /* unfinished requests */
     bool destroyed; /* freed when the last of them is over */
 };
 
@@ -77,6 +91,8 @@ struct shunti_place {
     struct shunti_window *window; /* the four buffers */
     size_t buffer_rows;           /* that each can hold; alike on all ranks */
     size_t buffer_stride;         /* bytes */
+    struct shunti_window *rail_window; /* rails.h; its size on all ranks: */
+    size_t rail_bytes;
 };
 
 struct shunti_plan {
@@ -96,9 +112,25 @@ struct shunti_plan {
                                      config.pad_to_capacity */
     size_t local_max; /* experts that count.. have room for */
     size_t total, kept, dropped, bytes_sent;
+    enum shunt_moe_mode mode; /* how its rows travel */
+    struct {
+        size_t rows, rows_plain, dispatch_bytes, combine_bytes;
+    } network;        /* to other nodes: struct shunt_moe_rows */
     size_t rows_lent; /* of total, how many are others' */
     struct shunti_packs packs;
+    struct shunti_rails rails;
 };
+
+/* Does `rank` map our memory, and we its, as this exchange uses it? */
+static inline bool shunti_direct(const struct shunt_moe *moe, int rank)
+{
+    return moe->path == SHUNTI_PATH_DIRECT ||
+           (moe->path == SHUNTI_PATH_RAILS &&
+            moe->node[rank] == moe->node[moe->rank]);
+}
+
+/* Bytes of a row as dispatch sends it to where it cannot be written. */
+size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
 /* --- config.c ---------------------------------------------------------------- */
 

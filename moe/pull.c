@@ -8,14 +8,20 @@
 #include "comm.h"
 #include "copy.h"
 #include "error.h"
+#include "nodes.h"
 #include "note.h"
+#include "rails_rows.h"
+#include "rails_sums.h"
 #include "rows.h"
 #include "wait.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
+#define STEP_BYTES_ACROSS ((size_t)1 << 20)
 
 struct peer {
+    bool direct; /* its memory is mapped: we read there. Else what its node's
+                    experts made comes over the rails */
     bool told, heard, bad, answered;
     const unsigned char *rows;
 };
@@ -26,10 +32,15 @@ struct pull {
     struct shunti_pull what;
     struct shunti_spot rows;
     unsigned borrowed;
-    bool broken;                    /* somebody's rows are missing */
-    bool thanked;                   /* all have been answered */
-    size_t cursor;                  /* the next token to add */
-    struct shunti_rows_term *terms; /* (2, topk) of this token and the next */
+    bool broken;                     /* somebody's rows are missing */
+    bool thanked;                    /* all have been answered */
+    size_t cursor;                   /* the next token to add */
+    struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
+    struct shunti_rail_sums *across; /* results between nodes, or NULL */
+    bool mates_heard;                /* all of this node */
+    bool alarmed; /* one of them made another or a bad call: with other nodes
+                     nothing is exchanged but this */
+    struct shunti_blame blame;
     struct peer peers[];
 };
 
@@ -45,6 +56,14 @@ static void tell(struct shunt_request *request, int r)
 
     if (pull->peers[r].told || !shunti_note_room(request, r))
         return;
+    /* Other nodes hear of ours what we have heard. */
+    if (!pull->peers[r].direct && !pull->mates_heard)
+        return;
+    if (!pull->peers[r].direct && pull->alarmed) {
+        shunti_note_alarm(request, r, &pull->blame);
+        pull->peers[r].told = true;
+        return;
+    }
     note = shunti_note_compose(request, r);
     note->way = SHUNTI_WAY_NONE;
     note->bytes = 0;
@@ -70,8 +89,16 @@ static void hear(struct shunt_request *request, int r)
     peer->bad = shunti_note_bad(request, r);
     if (peer->bad) {
         pull->broken = true;
+        if (pull->across && !peer->direct)
+            shunti_rail_sums_give_up(pull->across, r);
+        if (pull->across && peer->direct && !pull->alarmed) {
+            pull->alarmed = true;
+            pull->blame = shunti_note_blame(request, r);
+        }
         return;
     }
+    if (!peer->direct)
+        return;
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     peer->rows = shunti_spot_map(request->comm, r, &rows);
     if (!peer->rows && rows.window != SHUNTI_NOWHERE) {
@@ -84,25 +111,47 @@ static void hear(struct shunt_request *request, int r)
 
 /* --- adding ------------------------------------------------------------------- */
 
+#define NOT_HERE SIZE_MAX
+
+/* The terms of a token; one for all of another node. NOT_HERE: some node's has
+ * not come. */
 static size_t collect(const struct pull *pull, size_t t,
                       struct shunti_rows_term *terms)
 {
     const struct shunti_plan *plan = pull->plan;
-    const size_t bytes = plan->moe->row_bytes;
-    size_t n = plan->first[t + 1] - plan->first[t];
-    const struct shunti_term *from = &plan->terms[plan->first[t]];
+    const struct shunt_moe *moe = plan->moe;
+    size_t n = 0, end = plan->first[t + 1];
 
-    for (size_t i = 0; i < n; i++)
-        terms[i] = (struct shunti_rows_term){
-            pull->peers[from[i].rank].rows + from[i].row * bytes,
-            pull->what.weighted ? from[i].weight : 1,
-            from[i].op,
-            0,
+    for (size_t i = plan->first[t]; i < end; i++) {
+        const struct shunti_term *from = &plan->terms[i];
+        const int node = moe->node[from->rank];
+        const unsigned char *sum;
+
+        if (pull->peers[from->rank].direct) {
+            terms[n++] = (struct shunti_rows_term){
+                pull->peers[from->rank].rows + from->row * moe->row_bytes,
+                pull->what.weighted ? from->weight : 1,
+                from->op,
+                0,
+            };
+            continue;
+        }
+        sum = shunti_rail_sums_next(pull->across, node, t);
+        if (!sum)
+            return NOT_HERE;
+        terms[n++] = (struct shunti_rows_term){
+            sum,
+            1,
+            SHUNTI_ROWS_NODE,
+            moe->config.partials == SHUNT_MOE_PARTIALS_F32,
         };
+        while (i + 1 < end && moe->node[plan->terms[i + 1].rank] == node)
+            i++;
+    }
     return n;
 }
 
-/* Some tokens' sums; false when all are done. */
+/* Some tokens' sums; false: no more now. */
 static bool add(struct pull *pull)
 {
     const struct shunti_plan *plan = pull->plan;
@@ -111,55 +160,125 @@ static bool add(struct pull *pull)
     struct shunti_rows_term *now = pull->terms;
     struct shunti_rows_term *next = pull->terms + moe->config.topk, *swap;
     size_t n, nnext, work = 0, t = pull->cursor;
+    /* Between nodes there is something else to do, too. */
+    const size_t most = pull->across ? STEP_BYTES_ACROSS : STEP_BYTES;
 
     if (t == plan->tokens)
         return false;
     nnext = collect(pull, t, next);
-    for (; t < plan->tokens && work < STEP_BYTES; t++) {
+    for (; t < plan->tokens && nnext != NOT_HERE && work < most; t++) {
         swap = now;
         now = next;
         next = swap;
         n = nnext;
         nnext = t + 1 < plan->tokens ? collect(pull, t + 1, next) : 0;
         moe->rows->sum(
-            now, n, next, nnext,
+            now, n, next, nnext == NOT_HERE ? 0 : nnext,
             pull->what.bias ? (const unsigned char *)pull->what.bias + t * bytes
                             : NULL,
             (unsigned char *)pull->what.dst + t * bytes, moe->config.hidden);
         work += (n + 1) * bytes;
     }
     pull->cursor = t;
-    return t < plan->tokens;
+    return t < plan->tokens && nnext != NOT_HERE;
 }
 
 /* --- the operation --------------------------------------------------------------- */
 
-static enum shunt_status step(struct shunt_request *request)
+/* Results to and from other nodes; true if there may be more at once. */
+static bool move_across(struct shunt_request *request)
+{
+    struct pull *pull = state_of(request);
+    struct shunti_rail_sums *across = pull->across;
+    const struct shunt_comm *comm = request->comm;
+    const int *mates = shunti_node_ranks(comm, comm->node);
+    bool sent;
+
+    for (int i = 0; i < comm->local_size; i++)
+        across->outs[i] = pull->peers[mates[i]].rows;
+    sent = shunti_rail_sums_send(across, request->seq, pull->broken);
+    if (sent)
+        shunti_transports_progress(request->comm);
+    shunti_rail_sums_look(across, request->seq);
+    if (across->broken && !pull->broken) {
+        pull->broken = true;
+        shunti_request_error(request, SHUNT_ERR_REMOTE,
+                             "%s: the call failed on a rank of another node, "
+                             "and its results are missing",
+                             pull->call->name);
+    }
+    return sent;
+}
+
+/* The news of a mate's bad call in the place of all that would be exchanged
+ * with other nodes. */
+static void give_up_across(struct pull *pull)
+{
+    for (int r = 0; r < pull->plan->moe->nranks; r++) {
+        struct peer *peer = &pull->peers[r];
+
+        if (peer->direct)
+            continue;
+        peer->heard = peer->bad = peer->answered = true;
+        shunti_rail_sums_give_up(pull->across, r);
+    }
+}
+
+/* Tell and hear everybody concerned: have all of this node been heard, and all
+ * others? */
+static bool look_at_peers(struct shunt_request *request, bool *all)
 {
     struct pull *pull = state_of(request);
     const int nranks = pull->plan->moe->nranks, rank = pull->plan->moe->rank;
-    bool all_heard = true, all_done = true;
+    bool mates = true;
 
-    for (int i = 1; i < nranks; i++) {
-        int r = (rank + i) % nranks;
-
-        tell(request, r);
-        hear(request, r);
-        all_heard = all_heard && pull->peers[r].heard;
-    }
-    if (!all_heard)
-        return SHUNT_IN_PROGRESS;
-    if (!pull->broken && add(pull)) {
-        shunti_wake_self(request->comm);
-        return SHUNT_IN_PROGRESS;
-    }
+    if (pull->mates_heard && pull->alarmed)
+        give_up_across(pull);
+    *all = true;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
         struct peer *peer = &pull->peers[r];
 
-        if (!pull->thanked && !peer->bad)
+        tell(request, r);
+        hear(request, r);
+        mates = mates && (peer->heard || !peer->direct);
+        *all = *all && peer->heard && peer->told;
+    }
+    if (mates && !pull->mates_heard) {
+        pull->mates_heard = true;
+        *all = false; /* other nodes have not been told */
+        return look_at_peers(request, all);
+    }
+    return mates;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct pull *pull = state_of(request);
+    const struct shunti_plan *plan = pull->plan;
+    const int nranks = plan->moe->nranks, rank = plan->moe->rank;
+    bool all_heard, all_done = true;
+
+    if (!look_at_peers(request, &all_heard) || (!pull->across && !all_heard))
+        return SHUNT_IN_PROGRESS;
+    if (pull->across && move_across(request))
+        shunti_wake_self(request->comm);
+    if (!pull->broken && add(pull)) {
+        shunti_wake_self(request->comm);
+        return SHUNT_IN_PROGRESS;
+    }
+    if (!all_heard || (!pull->broken && pull->cursor < plan->tokens) ||
+        (pull->across && !shunti_rail_sums_sent(pull->across)))
+        return SHUNT_IN_PROGRESS;
+    for (int i = 1; i < nranks; i++) {
+        int r = (rank + i) % nranks;
+        struct peer *peer = &pull->peers[r];
+
+        /* Who gave us nothing awaits no thanks. */
+        if (!pull->thanked && !peer->bad &&
+            (peer->direct || shunti_rail_sends(plan, r)))
             shunti_ack(request, r, SHUNT_OK);
-        if (peer->told && !peer->answered)
+        if (!peer->answered)
             peer->answered = shunti_acked(request, r);
         all_done = all_done && peer->answered;
     }
@@ -169,9 +288,18 @@ static enum shunt_status step(struct shunt_request *request)
 
 static bool awaits(const struct shunt_request *request, int r)
 {
-    const struct peer *peer = &state_of(request)->peers[r];
+    const struct pull *pull = state_of(request);
+    const struct peer *peer = &pull->peers[r];
 
-    return !peer->heard || !peer->answered;
+    /* Before our node is complete, it is not the others that we wait for. */
+    if (!peer->direct && !pull->mates_heard)
+        return false;
+    return !peer->told || !peer->heard || !peer->answered;
+}
+
+static bool heard(const struct shunt_request *request, int r)
+{
+    return state_of(request)->peers[r].heard;
 }
 
 static void cleanup(struct shunt_request *request)
@@ -179,6 +307,12 @@ static void cleanup(struct shunt_request *request)
     struct pull *pull = state_of(request);
 
     free(pull->terms);
+    if (pull->across) {
+        if (pull->plan->rails.sums_busy == request->seq)
+            pull->plan->rails.sums_busy = 0;
+        shunti_rail_sums_finish(pull->across);
+        free(pull->across);
+    }
     shunti_plan_unuse(pull->plan, pull->borrowed);
 }
 
@@ -186,6 +320,7 @@ static const struct shunti_class combine_class = {
     .name = "moe_combine",
     .step = step,
     .awaits = awaits,
+    .heard = heard,
     .cleanup = cleanup,
 };
 
@@ -193,6 +328,7 @@ static const struct shunti_class dispatch_backward_class = {
     .name = "moe_dispatch_backward",
     .step = step,
     .awaits = awaits,
+    .heard = heard,
     .cleanup = cleanup,
 };
 
@@ -224,6 +360,16 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         (void)shunti_spot_of(comm, staging, bytes, &begin.rows);
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
+    if (begin.terms && moe->path == SHUNTI_PATH_RAILS) {
+        begin.across = calloc(1, sizeof(*begin.across));
+        if (begin.across)
+            begin.across->weighted = what->weighted;
+        if (!begin.across || !shunti_rail_sums_init(begin.across, plan)) {
+            free(begin.across);
+            free(begin.terms);
+            begin.terms = NULL;
+        }
+    }
     if (!begin.terms)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
                                       "no memory");
@@ -237,10 +383,22 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         sizeof(*pull) + (size_t)moe->nranks * sizeof(pull->peers[0]), &request);
     if (st) {
         free(begin.terms);
+        if (begin.across)
+            shunti_rail_sums_finish(begin.across);
+        free(begin.across);
     } else {
         pull = state_of(request);
         memcpy(pull, &begin, sizeof(begin));
+        for (int r = 0; r < moe->nranks; r++) {
+            struct peer *peer = &pull->peers[r];
+
+            peer->direct = shunti_direct(moe, r);
+            if (!peer->direct && !shunti_rail_partner(plan, r))
+                peer->told = peer->heard = true;
+            peer->answered = !peer->direct && !shunti_rail_receives(plan, r);
+        }
         pull->peers[moe->rank] = (struct peer){
+            .direct = true,
             .told = true,
             .heard = true,
             .answered = true,

@@ -8,7 +8,9 @@
 #include "comm.h"
 #include "copy.h"
 #include "error.h"
+#include "nodes.h"
 #include "note.h"
+#include "rails_rows.h"
 #include "rows.h"
 #include "wait.h"
 
@@ -27,6 +29,9 @@
 #define UNWANTED (SHUNTI_NOWHERE - 1)
 
 struct peer {
+    bool direct; /* its memory is mapped: we write there. Else rows for it go
+                    over the rails, and it is told for their sake or not at
+                    all */
     bool told, heard, served, answered;
     size_t cursor; /* the next token to write there */
     unsigned char *rows;
@@ -44,6 +49,11 @@ struct push {
     bool broken;            /* a peer is missing: weights are not known */
     unsigned char *scratch; /* a row */
     size_t chunk;           /* tokens */
+    struct shunti_rail_rows *across; /* rows between nodes, or NULL */
+    bool mates_heard;                /* all of this node */
+    bool alarmed; /* one of them made another or a bad call: with other nodes
+                     nothing is exchanged but this */
+    struct shunti_blame blame;
     struct peer peers[];
 };
 
@@ -61,6 +71,14 @@ static void tell(struct shunt_request *request, int r)
 
     if (push->peers[r].told || !shunti_note_room(request, r))
         return;
+    /* Other nodes hear of ours what we have heard. */
+    if (!push->peers[r].direct && !push->mates_heard)
+        return;
+    if (!push->peers[r].direct && push->alarmed) {
+        shunti_note_alarm(request, r, &push->blame);
+        push->peers[r].told = true;
+        return;
+    }
     note = shunti_note_compose(request, r);
     note->way = SHUNTI_WAY_NONE;
     note->bytes = 0;
@@ -100,6 +118,12 @@ static void hear(struct shunt_request *request, int r)
     if (shunti_note_bad(request, r)) {
         push->broken = true;
         peer->served = true;
+        if (push->across && !peer->direct)
+            shunti_rail_rows_give_up(push->across, r);
+        if (push->across && peer->direct && !push->alarmed) {
+            push->alarmed = true;
+            push->blame = shunti_note_blame(request, r);
+        }
         return;
     }
     rows = (struct shunti_spot){note->word[0], note->word[1]};
@@ -113,8 +137,10 @@ static void hear(struct shunt_request *request, int r)
             push->call->name, r, wants ? "wants" : "does not want",
             push->what.dweight ? "does" : "does not");
         push->broken = true;
+        if (!peer->direct)
+            shunti_rail_rows_no_dots(push->across, r);
     }
-    if ((!peer->rows || (push->what.dweight && !peer->out)) &&
+    if (peer->direct && (!peer->rows || (push->what.dweight && !peer->out)) &&
         has_rows(push, r)) {
         if (!push->broken)
             shunti_request_error(request, SHUNT_ERR_MISMATCH,
@@ -239,30 +265,117 @@ static void take_landed(const struct push *push)
     }
 }
 
+/* All that there will ever be for this rank has been written there; for one of
+ * another node: all of its own has been passed on. */
+static bool is_served(const struct push *push, int r)
+{
+    const struct peer *peer = &push->peers[r];
+
+    if (!peer->heard)
+        return false;
+    if (!peer->direct)
+        return shunti_rail_rows_passed(push->across, r);
+    if (peer->cursor != push->plan->tokens)
+        return false;
+    for (int i = 0; push->across && i < push->plan->rails.nfrom; i++)
+        if (!push->across->from[i].done)
+            return false;
+    return true;
+}
+
+/* The news of a mate's bad call in the place of all that would be exchanged
+ * with other nodes. */
+static void give_up_across(struct push *push)
+{
+    for (int r = 0; r < push->plan->moe->nranks; r++) {
+        struct peer *peer = &push->peers[r];
+
+        if (peer->direct)
+            continue;
+        peer->heard = peer->served = peer->answered = true;
+        shunti_rail_rows_give_up(push->across, r);
+    }
+}
+
+/* Tell and hear everybody concerned, and answer who has been served. */
+static void look_at_peers(struct shunt_request *request)
+{
+    struct push *push = state_of(request);
+    const int nranks = push->plan->moe->nranks, rank = push->plan->moe->rank;
+
+    for (int r = 0; push->across && !push->mates_heard; r++) {
+        if (r == nranks) {
+            push->mates_heard = true;
+            if (push->alarmed)
+                give_up_across(push);
+            break;
+        }
+        if (push->peers[r].direct && !push->peers[r].heard)
+            break;
+    }
+    for (int i = 1; i < nranks; i++) {
+        int r = (rank + i) % nranks;
+        struct peer *peer = &push->peers[r];
+
+        if (peer->told && peer->served && peer->answered)
+            continue;
+        tell(request, r);
+        hear(request, r);
+        if (!peer->served && is_served(push, r)) {
+            if (push->stream)
+                shunti_copy_fence();
+            /* A rank across that has sent nothing awaits no answer. */
+            if (peer->direct || shunti_rail_receives(push->plan, r))
+                shunti_ack(request, r,
+                           peer->direct ? SHUNT_OK : request->error);
+            peer->served = true;
+        }
+        if (peer->told && !peer->answered)
+            peer->answered = shunti_acked(request, r);
+    }
+}
+
+/* Rows from and to other nodes; true if any moved. */
+static bool move_across(struct shunt_request *request)
+{
+    struct push *push = state_of(request);
+    struct shunti_rail_rows *across = push->across;
+    const struct shunt_comm *comm = request->comm;
+    const int *mates = shunti_node_ranks(comm, comm->node);
+    bool sent = shunti_rail_rows_send(across, request->seq);
+
+    if (!push->mates_heard)
+        return sent;
+    for (int i = 0; i < comm->local_size; i++) {
+        const struct peer *mate = &push->peers[mates[i]];
+
+        across->places[i] = mate->rows;
+        across->outs[i] = mate->out;
+        if (mates[i] == comm->rank)
+            across->places[i] = push->land;
+    }
+    across->broken = across->broken || push->broken;
+    if (across->dweight)
+        shunti_rail_rows_take_dots(across, request->seq);
+    return shunti_rail_rows_pass_on(across, request->seq) || sent;
+}
+
 static enum shunt_status step(struct shunt_request *request)
 {
     struct push *push = state_of(request);
     const struct shunti_plan *plan = push->plan;
-    const int nranks = plan->moe->nranks, rank = plan->moe->rank;
+    const int nranks = plan->moe->nranks;
     size_t done, all = 0;
+    bool moved;
 
     do {
-        for (int i = 1; i < nranks; i++) {
-            int r = (rank + i) % nranks;
-            struct peer *peer = &push->peers[r];
-
-            tell(request, r);
-            hear(request, r);
-            if (peer->heard && !peer->served && peer->cursor == plan->tokens) {
-                if (push->stream)
-                    shunti_copy_fence();
-                shunti_ack(request, r, SHUNT_OK);
-                peer->served = true;
-            }
-            if (peer->told && !peer->answered)
-                peer->answered = shunti_acked(request, r);
-        }
+        look_at_peers(request);
+        moved = push->across && move_across(request);
         done = put_chunk(push);
+        if (moved) {
+            done += CHUNK_BYTES;
+            shunti_transports_progress(request->comm);
+        }
         all += done;
     } while (done && all < STEP_BYTES);
     if (done) { /* not for want of anybody: come back at once */
@@ -270,8 +383,11 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     }
     for (int r = 0; r < nranks; r++)
-        if (!push->peers[r].served || !push->peers[r].answered)
+        if (!push->peers[r].told || !push->peers[r].served ||
+            !push->peers[r].answered)
             return SHUNT_IN_PROGRESS;
+    if (push->across && !shunti_rail_rows_done(push->across))
+        return SHUNT_IN_PROGRESS;
     if (push->land != push->what.dst && !request->error)
         take_landed(push);
     return SHUNT_OK;
@@ -279,9 +395,18 @@ static enum shunt_status step(struct shunt_request *request)
 
 static bool awaits(const struct shunt_request *request, int r)
 {
-    const struct peer *peer = &state_of(request)->peers[r];
+    const struct push *push = state_of(request);
+    const struct peer *peer = &push->peers[r];
 
-    return !peer->served || !peer->answered;
+    /* Before our node is complete, it is not the others that we wait for. */
+    if (!peer->direct && !push->mates_heard)
+        return false;
+    return !peer->told || !peer->served || !peer->answered;
+}
+
+static bool heard(const struct shunt_request *request, int r)
+{
+    return state_of(request)->peers[r].heard;
 }
 
 static void cleanup(struct shunt_request *request)
@@ -289,6 +414,12 @@ static void cleanup(struct shunt_request *request)
     struct push *push = state_of(request);
 
     free(push->scratch);
+    if (push->across) {
+        if (push->plan->rails.rows_busy == request->seq)
+            push->plan->rails.rows_busy = 0;
+        shunti_rail_rows_finish(push->across);
+        free(push->across);
+    }
     shunti_plan_unuse(push->plan, push->borrowed);
 }
 
@@ -296,6 +427,7 @@ static const struct shunti_class dispatch_class = {
     .name = "moe_dispatch",
     .step = step,
     .awaits = awaits,
+    .heard = heard,
     .cleanup = cleanup,
 };
 
@@ -303,6 +435,7 @@ static const struct shunti_class combine_backward_class = {
     .name = "moe_combine_backward",
     .step = step,
     .awaits = awaits,
+    .heard = heard,
     .cleanup = cleanup,
 };
 
@@ -313,7 +446,7 @@ static void count_bytes(struct shunt_comm *comm, const struct shunti_plan *plan)
     for (size_t i = 0; i < plan->first[plan->tokens]; i++) {
         int r = plan->terms[i].rank;
 
-        if (r == comm->rank)
+        if (r == comm->rank || !shunti_direct(plan->moe, r))
             continue;
         comm->stats.bytes_mapped += plan->moe->row_bytes;
         if (plan->moe->node[r] != plan->moe->node[comm->rank])
@@ -380,6 +513,21 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
                                       "no memory for a row of %zu bytes",
                                       moe->row_bytes);
+    if (moe->path == SHUNTI_PATH_RAILS) {
+        begin.across = calloc(1, sizeof(*begin.across));
+        if (begin.across) {
+            begin.across->src = what->src;
+            begin.across->fp8 = what->fp8;
+            begin.across->weighted = what->weighted;
+            begin.across->dweight = what->dweight;
+        }
+        if (!begin.across || !shunti_rail_rows_init(begin.across, plan)) {
+            free(begin.across);
+            free(begin.scratch);
+            return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
+                                          "no memory");
+        }
+    }
     begin.stream = plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
     begin.chunk = CHUNK_BYTES / moe->row_bytes + 1;
     shunti_plan_zero_gaps(plan, what->dst);
@@ -396,10 +544,28 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         sizeof(*push) + (size_t)moe->nranks * sizeof(push->peers[0]), &request);
     if (st) {
         free(begin.scratch);
+        if (begin.across)
+            shunti_rail_rows_finish(begin.across);
+        free(begin.across);
     } else {
         push = state_of(request);
         memcpy(push, &begin, sizeof(begin));
+        for (int r = 0; r < moe->nranks; r++) {
+            struct peer *peer = &push->peers[r];
+            bool concerned =
+                shunti_direct(moe, r) || shunti_rail_partner(plan, r);
+
+            peer->direct = shunti_direct(moe, r);
+            if (!peer->direct)
+                peer->cursor = plan->tokens;
+            if (!concerned)
+                peer->told = peer->heard = peer->served = true;
+            peer->answered = !peer->direct && !shunti_rail_sends(plan, r);
+        }
+        if (push->across)
+            push->across->stream = push->stream;
         push->peers[moe->rank] = (struct peer){
+            .direct = true,
             .told = true,
             .heard = true,
             .served = true,

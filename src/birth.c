@@ -126,13 +126,18 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     size_t pairs = nranks * nranks;
     size_t ring = clamp((16 << 20) / pairs, 64 << 10, 1 << 20);
     size_t chunk = clamp(ring / 8, 16 << 10, 64 << 10);
+    const char *algorithm = shunti_env_string("SHUNT_ALGORITHM");
 
     tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
     tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", 128 << 20);
+    tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 128 << 10), 1, 1 << 28);
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
                                      clamp((512 << 10) / pairs, 0, 64 << 10));
+    tune->carry = size_or("SHUNT_CARRY", SHUNTI_ENV_AUTO);
+    snprintf(tune->algorithm, sizeof(tune->algorithm), "%.127s",
+             algorithm ? algorithm : "");
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }

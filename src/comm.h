@@ -77,6 +77,9 @@ struct shunti_tunables {
     size_t eager, chunk, chunks;
     size_t read_min; /* from here on read raw memory instead of streaming */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
+    size_t moe_chunk;        /* of rows between nodes */
+    size_t carry;            /* a block up to here goes through a carrier */
+    char algorithm[128];     /* SHUNT_ALGORITHM, as it is */
 };
 
 struct shunt_comm {

@@ -88,6 +88,23 @@ static const struct shunti_env_row rows[] = {
      "Bytes up to which allreduce sends every rank's vector to every rank; "
      "larger ones are reduced in segments, one by each rank.",
      false},
+    {"SHUNT_ALGORITHM", SHUNTI_ENV_STRING, NULL, NULL,
+     "Algorithms of collectives between several nodes, instead of the chosen "
+     "ones: 'two_level' for all, or 'alltoallv=flat,allgather=two_level' "
+     "(shunt-info --algorithms has the names).",
+     false},
+    {"SHUNT_CARRY", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes up to which a block of alltoall for a rank of another node travels "
+     "in one message with those of its neighbours; larger ones go straight.",
+     false},
+    {"SHUNT_MOE_MODE", SHUNTI_ENV_CHOICE, "auto",
+     "auto|direct|flat|two-level|allgather",
+     "How the rows of dispatch and combine travel where the program does not "
+     "say: auto takes two-level between nodes.",
+     false},
+    {"SHUNT_MOE_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes of rows that dispatch and combine send to another node at once.",
+     false},
 };
 
 const struct shunti_env_row *shunti_env_rows(size_t *count)

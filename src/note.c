@@ -129,7 +129,7 @@ static const struct shunti_note *slot_note(const struct shunt_request *request,
 static bool is_bad(const struct shunt_request *request,
                    const struct shunti_note *note)
 {
-    return note->way == SHUNTI_WAY_REFUSED ||
+    return note->way == SHUNTI_WAY_REFUSED || note->way == SHUNTI_WAY_ALARM ||
            note->signature != request->signature;
 }
 
@@ -142,36 +142,122 @@ static void describe(uint32_t signature, char *text, size_t size)
                                               " bf16", " f32", " f64", " fp8"};
     unsigned dtype = signature >> 20 & 15, op = signature >> 16 & 15;
 
-    snprintf(text, size, "%s%s%s, root or parameter %u",
+    snprintf(text, size, "%s%s%s, root or parameter %u%s",
              shunti_kind_name(signature >> 24),
              dtype < sizeof(dtype_names) / sizeof(*dtype_names)
                  ? dtype_names[dtype]
                  : " ?",
              op < sizeof(op_names) / sizeof(*op_names) ? op_names[op] : " ?",
-             signature & 0xffff);
+             signature & 0xffff & ~SHUNTI_TWO_LEVEL,
+             signature & SHUNTI_TWO_LEVEL ? ", in two levels" : "");
+}
+
+static void record_blame(struct shunt_request *request,
+                         const struct shunti_blame *blame)
+{
+    char theirs[100], ours[100];
+
+    if (request->error)
+        return;
+    if (blame->status != SHUNT_ERR_MISMATCH) {
+        shunti_request_error(
+            request, SHUNT_ERR_REMOTE,
+            "%s: rank %d's call failed there: %s (its shunt_last_error says "
+            "more)",
+            request->class->name, blame->rank, shunt_strerror(blame->status));
+        return;
+    }
+    if (blame->signature == request->signature) {
+        shunti_blame_argument(request, blame);
+        return;
+    }
+    describe(blame->signature, theirs, sizeof(theirs));
+    describe(request->signature, ours, sizeof(ours));
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "operation %llu: rank %d called %s, this rank %s",
+                         (unsigned long long)request->seq, blame->rank, theirs,
+                         ours);
+}
+
+/* What differs is a number of bytes, or a digest of counts. */
+static bool has_counts(uint32_t signature)
+{
+    unsigned kind = signature >> 24;
+
+    return kind == SHUNTI_KIND_ALLGATHERV ||
+           kind == SHUNTI_KIND_REDUCE_SCATTERV;
+}
+
+void shunti_blame_argument(struct shunt_request *request,
+                           const struct shunti_blame *blame)
+{
+    if (has_counts(blame->signature))
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d and rank %d called with different "
+                             "counts",
+                             request->class->name, blame->rank, blame->accuser);
+    else
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d called with %llu B, rank %d with "
+                             "%llu B",
+                             request->class->name, blame->rank,
+                             (unsigned long long)blame->argument,
+                             blame->accuser,
+                             (unsigned long long)blame->expected);
+}
+
+static struct shunti_blame blame_of(const struct shunt_request *request,
+                                    int peer, const struct shunti_note *note)
+{
+    struct shunti_blame blame = {
+        .rank = peer,
+        .accuser = request->comm->rank,
+        .status = SHUNT_ERR_MISMATCH,
+        .signature = note->signature,
+    };
+
+    if (note->way == SHUNTI_WAY_REFUSED) {
+        blame.status = (enum shunt_status)note->status;
+    } else if (note->way == SHUNTI_WAY_ALARM &&
+               note->signature == request->signature) {
+        blame.rank = note->blame.rank;
+        blame.accuser = note->blame.accuser;
+        blame.status = (enum shunt_status)note->blame.status;
+        blame.signature = note->blame.signature;
+        blame.argument = note->blame.argument;
+        blame.expected = note->blame.expected;
+    }
+    return blame;
 }
 
 static void record_bad(struct shunt_request *request, int peer,
                        const struct shunti_note *note)
 {
-    char theirs[80], ours[80];
+    struct shunti_blame blame = blame_of(request, peer, note);
 
-    if (request->error)
-        return;
-    if (note->way == SHUNTI_WAY_REFUSED) {
-        shunti_request_error(
-            request, SHUNT_ERR_REMOTE,
-            "%s: rank %d's call failed there: %s (its shunt_last_error says "
-            "more)",
-            request->class->name, peer,
-            shunt_strerror((enum shunt_status)note->status));
-        return;
-    }
-    describe(note->signature, theirs, sizeof(theirs));
-    describe(request->signature, ours, sizeof(ours));
-    shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                         "operation %llu: rank %d called %s, this rank %s",
-                         (unsigned long long)request->seq, peer, theirs, ours);
+    record_blame(request, &blame);
+}
+
+struct shunti_blame shunti_note_blame(const struct shunt_request *request,
+                                      int peer)
+{
+    return blame_of(request, peer, slot_note(request, peer));
+}
+
+void shunti_note_alarm(struct shunt_request *request, int peer,
+                       const struct shunti_blame *blame)
+{
+    struct shunti_note *note = shunti_note_compose(request, peer);
+
+    note->way = SHUNTI_WAY_ALARM;
+    note->bytes = note->expects = 0;
+    note->blame.rank = blame->rank;
+    note->blame.accuser = blame->accuser;
+    note->blame.status = (int32_t)blame->status;
+    note->blame.signature = blame->signature;
+    note->blame.argument = blame->argument;
+    note->blame.expected = blame->expected;
+    shunti_note_send(request, peer, note, 0);
 }
 
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
@@ -262,7 +348,8 @@ bool shunti_acked(struct shunt_request *request, int peer)
             shunti_request_error(
                 request, SHUNT_ERR_MISMATCH,
                 "%s: rank %d refused what this rank sent: it expected another "
-                "size (its shunt_last_error has both)",
+                "size, or could not pass it on (its shunt_last_error says "
+                "which)",
                 request->class->name, peer);
         return true;
     }

@@ -44,6 +44,7 @@ enum shunti_way {
     SHUNTI_WAY_READ,     /* at an address of the sender's: get() reads it */
     SHUNTI_WAY_STREAM,   /* comes through the stream, from chunk `start` on */
     SHUNTI_WAY_REFUSED,  /* the sender's call was wrong; body: enum status */
+    SHUNTI_WAY_ALARM,    /* another rank's was: shunti_note_alarm() */
 };
 
 struct shunti_note {
@@ -64,6 +65,12 @@ struct shunti_note {
         uint64_t address;
         uint64_t start;
         int64_t status;
+        struct {
+            int32_t rank, accuser;
+            int32_t status;
+            uint32_t signature;
+            uint64_t argument, expected;
+        } blame;
     };
     uint64_t expects; /* what the sender expects of the reader in turn: so both
                        * notice when they disagree */
@@ -89,8 +96,33 @@ void shunti_note_send(struct shunt_request *request, int peer,
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
 
-/* It arrived, and it was a refusal or another call: expect nothing. */
+/* It arrived, and it was a refusal, an alarm or another call: expect nothing. */
 bool shunti_note_bad(const struct shunt_request *request, int peer);
+
+/*
+ * Who made a bad call, or another one than we, and who noticed. Not all ranks
+ * hear of it by themselves where an operation goes through several hands
+ * (collectives/two_level.h).
+ */
+struct shunti_blame {
+    int rank, accuser;
+    enum shunt_status status; /* SHUNT_ERR_MISMATCH, or why it was refused */
+    uint32_t signature;       /* of its call */
+    /* If the signatures agree: what does not, its and the accuser's. */
+    uint64_t argument, expected;
+};
+
+/* Tell `peer`, in the place of our note, which it then does not get. Needs
+ * shunti_note_room(). It counts as a bad note there. */
+void shunti_note_alarm(struct shunt_request *request, int peer,
+                       const struct shunti_blame *blame);
+/* Whose fault the bad note of `peer` is. */
+struct shunti_blame shunti_note_blame(const struct shunt_request *request,
+                                      int peer);
+/* The error of a call whose signature agrees with the accuser's and ours, and
+ * whose argument does not. */
+void shunti_blame_argument(struct shunt_request *request,
+                           const struct shunti_blame *blame);
 
 /* The payload of an INLINE note. */
 const void *shunti_note_inline(const struct shunti_note *note);

@@ -37,6 +37,10 @@ struct shunti_class {
     /* Is something still needed from `peer`? Names the missing in a timeout,
      * and decides whether the loss of a peer concerns this operation. */
     bool (*awaits)(const struct shunt_request *request, int peer);
+    /* Has `peer` shown that it is in this call? Who has not is the first to be
+     * named in a timeout: the others may be waiting for it, too. NULL: not
+     * known. */
+    bool (*heard)(const struct shunt_request *request, int peer);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
@@ -63,6 +67,10 @@ struct shunt_request {
 #define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
     ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
      ((uint32_t)(root)&0xffff))
+
+/* In it, with the root: the call is made in two levels
+ * (collectives/two_level.h). */
+#define SHUNTI_TWO_LEVEL 0x8000u
 
 enum shunti_kind {
     SHUNTI_KIND_BARRIER = 1,

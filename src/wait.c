@@ -31,7 +31,7 @@ static void relax(void)
 #endif
 }
 
-static void progress_transports(struct shunt_comm *comm)
+void shunti_transports_progress(struct shunt_comm *comm)
 {
     size_t i;
 
@@ -47,17 +47,45 @@ static void disarm(struct shunt_comm *comm, size_t count)
         comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
 }
 
-/* Everyone that the oldest operation still needs, as "2, 5". */
+/* How much `peer` is to blame for a wait, if it is awaited: ranks of our node
+ * that have not been heard of; then such ranks of others, which may be waiting
+ * for a mate of theirs; then those that only have not finished. */
+enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_MATE };
+
+static int blame_of(const struct shunt_request *request, int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    if (peer == comm->rank || !request->class->awaits(request, peer))
+        return NOT_AWAITED;
+    if (request->class->heard && request->class->heard(request, peer))
+        return UNFINISHED;
+    return comm->peers[peer].node == comm->node ? UNHEARD_MATE : UNHEARD_AFAR;
+}
+
+static int most_blame(const struct shunt_request *request)
+{
+    int most = NOT_AWAITED;
+
+    for (int r = 0; r < request->comm->nranks; r++) {
+        int blame = blame_of(request, r);
+
+        most = blame > most ? blame : most;
+    }
+    return most;
+}
+
+/* Those that the oldest operation misses most, as "2, 5". */
 static int name_missing(const struct shunt_request *request, char *text,
                         size_t size)
 {
-    const struct shunt_comm *comm = request->comm;
-    int first = -1, r;
+    const int most = most_blame(request);
+    int first = -1;
     size_t len = 0;
 
     text[0] = 0;
-    for (r = 0; r < comm->nranks; r++) {
-        if (r == comm->rank || !request->class->awaits(request, r))
+    for (int r = 0; r < request->comm->nranks && most != NOT_AWAITED; r++) {
+        if (blame_of(request, r) != most)
             continue;
         if (len + 16 < size)
             len += (size_t)snprintf(text + len, size - len, "%s%d",
@@ -66,6 +94,21 @@ static int name_missing(const struct shunt_request *request, char *text,
             first = r;
     }
     return first;
+}
+
+/*
+ * How long the oldest operation may wait without any news, in ns. Who misses
+ * nobody next to him is given a moment more: the ranks that he waits for can
+ * say whom they wait for.
+ */
+static uint64_t patience(const struct shunt_comm *comm)
+{
+    double seconds = comm->timeout;
+
+    if (comm->active && comm->nodes > 1 &&
+        most_blame(comm->active) != UNHEARD_MATE)
+        seconds += seconds / 10 > 0.5 ? seconds / 10 : 0.5;
+    return (uint64_t)(seconds * 1e9);
 }
 
 static void fail_by_timeout(struct shunt_comm *comm)
@@ -155,7 +198,7 @@ void shunti_look_around(struct shunt_comm *comm)
 {
     uint64_t now = shunti_now_ns();
 
-    progress_transports(comm);
+    shunti_transports_progress(comm);
     shunti_progress(comm);
     if (!comm->active || comm->failure)
         return;
@@ -166,8 +209,8 @@ void shunti_look_around(struct shunt_comm *comm)
         comm->active->begun_ns = now;
     if (comm->active && now > comm->last_event_ns &&
         now > comm->active->begun_ns &&
-        (double)(now - comm->last_event_ns) > comm->timeout * 1e9 &&
-        (double)(now - comm->active->begun_ns) > comm->timeout * 1e9)
+        now - comm->last_event_ns > patience(comm) &&
+        now - comm->active->begun_ns > patience(comm))
         fail_by_timeout(comm);
 }
 
@@ -190,7 +233,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     fds[n++].events = POLLIN;
     if (!go) {
         disarm(comm, i);
-        progress_transports(comm);
+        shunti_transports_progress(comm);
         comm->last_event_ns = shunti_now_ns();
         return;
     }
@@ -201,7 +244,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     if (comm->finished_count != handled || comm->active != oldest ||
         comm->deferred || shunti_comm_check(comm)) {
         disarm(comm, comm->ncontexts);
-        progress_transports(comm);
+        shunti_transports_progress(comm);
         return;
     }
     now = shunti_now_ns();
@@ -219,7 +262,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         ssize_t got = read(comm->wake_fd, &drained, sizeof(drained));
         (void)got;
     }
-    progress_transports(comm);
+    shunti_transports_progress(comm);
     if (ready > (fds[n - 1].revents != 0))
         comm->last_event_ns = shunti_now_ns(); /* not by ourselves */
     shunti_progress(comm);
@@ -244,7 +287,7 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
     if (go)
         poll(fds, n, ms);
     disarm(comm, comm->ncontexts);
-    progress_transports(comm);
+    shunti_transports_progress(comm);
 }
 
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
@@ -257,7 +300,7 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
         return;
     }
     if (!comm->all_mapped)
-        progress_transports(comm);
+        shunti_transports_progress(comm);
     if (!comm->oversubscribed) {
         if (waiter->rounds % POLLS_PER_LOOK) {
             if (waiter->rounds > 4 * POLLS_PER_LOOK)
@@ -278,7 +321,7 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
     now = shunti_now_ns();
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
-    deadline = comm->last_event_ns + (uint64_t)(comm->timeout * 1e9);
+    deadline = comm->last_event_ns + patience(comm);
     if (now >= deadline) {
         fail_by_timeout(comm);
         return;

@@ -38,6 +38,10 @@ void shunti_look_around(struct shunt_comm *comm);
  * transports progress. Nothing else: for births and shrinking. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
 
+/* Let all transports progress; for operations that work on between two looks
+ * at what has come. */
+void shunti_transports_progress(struct shunt_comm *comm);
+
 /* Interrupt a sleeping wait of this communicator; from any thread. */
 void shunti_wake_self(struct shunt_comm *comm);
 

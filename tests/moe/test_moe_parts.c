@@ -101,7 +101,7 @@ Test(moe_parts, terms_of_the_example)
         if (i % 3)
             cr_assert_eq(terms[i].op, want_op[i], "term %d", i);
     }
-    shunti_layout_distinct(&p, 0, expert, 2, 3, last, distinct);
+    shunti_layout_distinct(&p, 0, NULL, p.ranks, expert, 2, 3, last, distinct);
     cr_assert_eq(distinct[0], 1);
     cr_assert_eq(distinct[1], 0);
     cr_assert_eq(distinct[2], 2);

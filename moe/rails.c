@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a plan knows of rows between nodes; see rails.h. */
+#include "rails.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "error.h"
+#include "fp8.h"
+#include "grow.h"
+#include "nodes.h"
+#include "plan.h"
+
+#define LINE ((size_t)64)
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+/* --- where everything lies ------------------------------------------------------ */
+
+/* The parts of a rank's window, in this order, behind the signals. */
+enum part {
+    ROWS_LANDING, /* by source: rows to pass on */
+    SUMS_LANDING, /* by node: what our tokens' rows add up to there */
+    DOTS_LANDING, /* by node: products for the gradient of the weights */
+    ROWS_STAGING, /* by node: rows of ours */
+    SUMS_STAGING, /* by source */
+    DOTS_STAGING, /* by source */
+    PARTS,
+};
+
+static bool by_source(enum part part)
+{
+    return part == ROWS_LANDING || part == SUMS_STAGING || part == DOTS_STAGING;
+}
+
+/* Does `rank` pass on what `source` sends to its node? */
+static bool serves(const struct shunt_moe *moe, int rank, int source)
+{
+    return moe->node[source] != moe->node[rank] &&
+           shunti_rail(moe->comm, source, moe->node[rank]) == rank;
+}
+
+static size_t rows_of(const struct shunt_moe *moe, int source, int node)
+{
+    return moe->node_rows[(size_t)source * (size_t)moe->nodes + (size_t)node];
+}
+
+static size_t terms_of(const struct shunt_moe *moe, int source, int node)
+{
+    return moe->node_terms[(size_t)source * (size_t)moe->nodes + (size_t)node];
+}
+
+/* Rows come as they are, and as fp8, which of very short ones is more. */
+static size_t landing_bytes(const struct shunt_moe *moe)
+{
+    size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
+                     ? shunti_fp8_bytes(moe->config.hidden)
+                     : 0;
+
+    return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
+}
+
+size_t shunti_sum_bytes(const struct shunt_moe *moe)
+{
+    return moe->config.partials == SHUNT_MOE_PARTIALS_F32
+               ? moe->config.hidden * sizeof(float)
+               : moe->row_bytes;
+}
+
+static size_t part_bytes(const struct shunt_moe *moe, int rank, enum part part,
+                         int index)
+{
+    int source = by_source(part) ? index : rank;
+    int node = by_source(part) ? moe->node[rank] : index;
+
+    switch (part) {
+    case ROWS_LANDING:
+    case ROWS_STAGING:
+        return rows_of(moe, source, node) * landing_bytes(moe);
+    case SUMS_LANDING:
+    case SUMS_STAGING:
+        return rows_of(moe, source, node) * shunti_sum_bytes(moe);
+    default:
+        return terms_of(moe, source, node) * sizeof(float);
+    }
+}
+
+/* Where `index` of `part` begins in the window of `rank`; PARTS: its end. */
+static size_t place_of(const struct shunt_moe *moe, int rank, enum part want,
+                       int index)
+{
+    size_t at = ((size_t)moe->nranks + 2 * (size_t)moe->nodes) * LINE;
+
+    for (enum part part = 0; part < PARTS; part++) {
+        int count = by_source(part) ? moe->nranks : moe->nodes;
+
+        for (int i = 0; i < count; i++) {
+            if (part == want && i == index)
+                return at;
+            if (by_source(part) ? serves(moe, rank, i) : i != moe->node[rank])
+                at += lines(part_bytes(moe, rank, part, i));
+        }
+    }
+    return at;
+}
+
+size_t shunti_rail_signal_at(const struct shunt_moe *moe,
+                             enum shunti_rail_signal which, int index)
+{
+    size_t line = (size_t)index;
+
+    if (which != SHUNTI_RAIL_ROWS)
+        line += (size_t)moe->nranks;
+    if (which == SHUNTI_RAIL_DOTS)
+        line += (size_t)moe->nodes;
+    return line * LINE;
+}
+
+/* --- the window ------------------------------------------------------------------ */
+
+/* Large enough on every rank; all decide alike. */
+static enum shunt_status fit_window(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunti_window *old = plan->at.rail_window;
+    enum shunt_status st = SHUNT_OK;
+    size_t most = 0;
+
+    for (int r = 0; r < moe->nranks; r++) {
+        size_t bytes = place_of(moe, r, PARTS, 0);
+
+        most = bytes > most ? bytes : most;
+    }
+    if (most <= plan->at.rail_bytes)
+        return SHUNT_OK;
+    plan->at.rail_window = NULL;
+    plan->at.rail_bytes = 0;
+    most += most / 4;
+    shunti_comm_enter(moe->comm);
+    if (old)
+        st = shunti_window_free(moe->comm, old);
+    if (!st)
+        st = shunti_window_create(moe->comm, most, &plan->at.rail_window);
+    shunti_comm_leave(moe->comm);
+    if (!st)
+        plan->at.rail_bytes = most;
+    return st;
+}
+
+unsigned char *shunti_rail_memory(const struct shunti_plan *plan, size_t at)
+{
+    return plan->at.rail_window->addr + at;
+}
+
+/* --- lists ------------------------------------------------------------------------ */
+
+/* An offer of `rows` counts and `terms` entries. */
+static size_t list_bytes(size_t rows, size_t terms)
+{
+    return (rows * sizeof(uint16_t) + 3) / 4 * 4 +
+           terms * sizeof(struct shunti_rail_entry);
+}
+
+static bool prepare(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunti_rails *rails = &plan->rails;
+    size_t words = 0, bytes = 0, at = 0;
+    uint32_t *memory;
+
+    if (!rails->to)
+        rails->to = calloc((size_t)moe->nodes, sizeof(*rails->to));
+    if (!rails->from)
+        rails->from = calloc((size_t)moe->nranks, sizeof(*rails->from));
+    if (!rails->to || !rails->from)
+        return false;
+    rails->nfrom = 0;
+    for (int n = 0; n < moe->nodes; n++) {
+        struct shunti_rail_to *to = &rails->to[n];
+
+        *to = (struct shunti_rail_to){.proxy = -1};
+        if (n == moe->node[moe->rank])
+            continue;
+        to->proxy = shunti_rail(moe->comm, moe->rank, n);
+        to->rows = rows_of(moe, moe->rank, n);
+        to->terms = terms_of(moe, moe->rank, n);
+        words += to->rows;
+    }
+    for (int s = 0; s < moe->nranks; s++) {
+        struct shunti_rail_from *from = &rails->from[rails->nfrom];
+
+        if (!serves(moe, moe->rank, s))
+            continue;
+        *from = (struct shunti_rail_from){.source = s};
+        from->rows = rows_of(moe, s, moe->node[moe->rank]);
+        from->terms = terms_of(moe, s, moe->node[moe->rank]);
+        words += from->rows + 1;
+        bytes += list_bytes(from->rows, from->terms);
+        rails->nfrom++;
+    }
+    if (!shunti_grow(&rails->memory, &rails->memory_max, words,
+                     sizeof(*rails->memory)) ||
+        !shunti_grow(&rails->received, &rails->received_max, bytes, 1))
+        return false;
+    memory = rails->memory;
+    for (int n = 0; n < moe->nodes; n++) {
+        rails->to[n].token = memory + at;
+        at += rails->to[n].rows;
+    }
+    for (int i = 0; i < rails->nfrom; i++) {
+        rails->from[i].first = memory + at;
+        at += rails->from[i].rows + 1;
+    }
+    return true;
+}
+
+/* Everybody's places, from the counts. */
+static void find_places(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const int rank = moe->rank, node = moe->node[rank];
+
+    for (int n = 0; n < moe->nodes; n++) {
+        struct shunti_rail_to *to = &plan->rails.to[n];
+
+        if (to->proxy < 0)
+            continue;
+        to->staging = place_of(moe, rank, ROWS_STAGING, n);
+        to->landing = place_of(moe, to->proxy, ROWS_LANDING, rank);
+        to->sums = place_of(moe, rank, SUMS_LANDING, n);
+        to->dots = place_of(moe, rank, DOTS_LANDING, n);
+    }
+    for (int i = 0; i < plan->rails.nfrom; i++) {
+        struct shunti_rail_from *from = &plan->rails.from[i];
+
+        from->landing = place_of(moe, rank, ROWS_LANDING, from->source);
+        from->sums_staging = place_of(moe, rank, SUMS_STAGING, from->source);
+        from->dots_staging = place_of(moe, rank, DOTS_STAGING, from->source);
+        from->sums = place_of(moe, from->source, SUMS_LANDING, node);
+        from->dots = place_of(moe, from->source, DOTS_LANDING, node);
+    }
+}
+
+/* For each node the tokens that go there; the list that tells its proxy. */
+static void list(const struct shunti_plan *plan, int node, unsigned char *out)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_to *to = &plan->rails.to[node];
+    const bool all = plan->mode == SHUNT_MOE_ALLGATHER;
+    uint16_t *count = (uint16_t *)(void *)out;
+    struct shunti_rail_entry *entry =
+        (struct shunti_rail_entry *)(void *)(out + list_bytes(to->rows, 0));
+    size_t row = 0;
+
+    for (size_t t = 0; t < plan->tokens; t++) {
+        uint16_t n = 0;
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
+            const struct shunti_term *term = &plan->terms[i];
+
+            if (moe->node[term->rank] != node)
+                continue;
+            *entry++ = (struct shunti_rail_entry){
+                .row = term->row,
+                .weight = term->weight,
+                .local = (uint16_t)moe->comm->peers[term->rank].local,
+                .op = term->op,
+            };
+            n++;
+        }
+        if (n || all) {
+            to->token[row] = (uint32_t)t;
+            count[row++] = n;
+        }
+    }
+}
+
+/* What we have been told; false: it makes no sense. */
+static bool read_lists(struct shunti_plan *plan)
+{
+    const unsigned char *at = plan->rails.received;
+    bool good = true;
+
+    for (int i = 0; i < plan->rails.nfrom; i++) {
+        struct shunti_rail_from *from = &plan->rails.from[i];
+        const uint16_t *count = (const uint16_t *)(const void *)at;
+
+        from->entry = (const struct shunti_rail_entry *)(const void *)(at +
+                                                     list_bytes(from->rows, 0));
+        from->first[0] = 0;
+        for (size_t k = 0; k < from->rows; k++)
+            from->first[k + 1] = from->first[k] + count[k];
+        good = good && from->first[from->rows] == from->terms;
+        at += list_bytes(from->rows, from->terms);
+    }
+    return good;
+}
+
+static enum shunt_status exchange_lists(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_rails *rails = &plan->rails;
+    size_t n = (size_t)moe->nranks, bytes = 0;
+    size_t *counts = calloc(2 * n, sizeof(*counts));
+    size_t *displs = calloc(n, sizeof(*displs));
+    unsigned char *out = NULL;
+    enum shunt_status st;
+
+    for (int i = 0; i < moe->nodes; i++)
+        bytes += list_bytes(rails->to[i].rows, rails->to[i].terms);
+    out = malloc(bytes + 1);
+    if (!counts || !displs || !out) {
+        shunti_comm_enter(moe->comm);
+        st = shunti_request_refuse(
+            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
+        shunti_comm_leave(moe->comm);
+        goto done;
+    }
+    bytes = 0;
+    for (int i = 0; i < moe->nodes; i++) {
+        const struct shunti_rail_to *to = &rails->to[i];
+
+        if (to->proxy < 0)
+            continue;
+        list(plan, i, out + bytes);
+        displs[to->proxy] = bytes;
+        counts[to->proxy] = list_bytes(to->rows, to->terms);
+        bytes += counts[to->proxy];
+    }
+    for (int i = 0; i < rails->nfrom; i++)
+        counts[n + (size_t)rails->from[i].source] =
+            list_bytes(rails->from[i].rows, rails->from[i].terms);
+    /* Sources ascend, so what they send lies in the order of `from`. */
+    st = shunt_alltoallv(moe->comm, out, counts, displs, rails->received,
+                         counts + n, NULL, SHUNT_U8);
+    if (!st && !read_lists(plan))
+        st = shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+                         "moe_plan_create: a rank's list disagrees with its "
+                         "counts");
+done:
+    free(counts);
+    free(displs);
+    free(out);
+    return st;
+}
+
+enum shunt_status shunti_rails_exchange(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    enum shunt_status st;
+
+    plan->rails.rows_busy = plan->rails.sums_busy = 0;
+    st = fit_window(plan);
+    if (st)
+        return st;
+    if (!prepare(plan)) {
+        shunti_comm_enter(moe->comm);
+        st = shunti_request_refuse(
+            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
+        shunti_comm_leave(moe->comm);
+        return st;
+    }
+    find_places(plan);
+    return exchange_lists(plan);
+}
+
+void shunti_rails_finish(struct shunti_rails *rails)
+{
+    free(rails->to);
+    free(rails->from);
+    free(rails->memory);
+    free(rails->received);
+}
+
+/* --- rows and signals ------------------------------------------------------------ */
+
+/* The operation and the rows in one word; sixteen operations are under way at
+ * most, so 32 bits tell them apart. */
+static uint64_t signal_of(uint64_t seq, uint32_t rows)
+{
+    return seq << 32 | rows;
+}
+
+uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
+                             enum shunti_rail_signal which, int index,
+                             uint64_t seq)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
+        plan, shunti_rail_signal_at(plan->moe, which, index));
+    uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    return value >> 32 == (seq & UINT32_MAX) ? (uint32_t)value : 0;
+}
+
+bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
+                     size_t landing, size_t bytes,
+                     enum shunti_rail_signal which, int index, uint64_t seq,
+                     uint32_t rows)
+{
+    const struct shunti_window *window = plan->at.rail_window;
+    struct shunt_comm *comm = plan->moe->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    struct shunt_transport_put put = {
+        .local = window->addr + staging,
+        .reg = window->reg[p->context - comm->contexts],
+        .remote = window->peers[peer].remote,
+        .offset = landing,
+        .bytes = bytes,
+        .signal = window->peers[peer].remote,
+        .signal_offset = shunti_rail_signal_at(plan->moe, which, index),
+        .signal_value = signal_of(seq, rows),
+        .channel = 1,
+    };
+    enum shunt_status st = p->transport->put(p->ep, &put);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return false;
+    if (st == SHUNT_ERR_PEER)
+        p->lost = true; /* whoever awaits it finds out in wait.c */
+    else if (st)
+        shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
+                         p->transport->error(p->context->ctx));
+    else if (p->node != comm->node)
+        comm->stats.bytes_remote += bytes;
+    return true;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tokens' rows between nodes; see rails_rows.h. */
+#include "rails_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "copy.h"
+#include "fp8.h"
+#include "nodes.h"
+#include "rows.h"
+
+bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
+                           struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    size_t mates = (size_t)moe->comm->local_size;
+
+    rows->plan = plan;
+    rows->wire =
+        rows->fp8 ? shunti_fp8_bytes(moe->config.hidden) : moe->row_bytes;
+    rows->chunk = moe->comm->tune.moe_chunk / rows->wire + 1;
+    rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));
+    rows->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*rows->from));
+    rows->places = calloc(mates, sizeof(*rows->places));
+    rows->outs = calloc(mates, sizeof(*rows->outs));
+    rows->scratch = malloc(2 * moe->row_bytes);
+    if (rows->to && rows->from && rows->places && rows->outs && rows->scratch) {
+        for (int n = 0; n < moe->nodes; n++)
+            rows->to[n].dots = !rows->dweight || !plan->rails.to[n].terms;
+        for (int i = 0; i < plan->rails.nfrom; i++)
+            rows->from[i].done = !plan->rails.from[i].rows;
+        return true;
+    }
+    shunti_rail_rows_finish(rows);
+    return false;
+}
+
+void shunti_rail_rows_finish(struct shunti_rail_rows *rows)
+{
+    free(rows->to);
+    free(rows->from);
+    free(rows->places);
+    free(rows->outs);
+    free(rows->scratch);
+}
+
+/* --- out ---------------------------------------------------------------------- */
+
+static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t seq)
+{
+    struct shunti_plan *plan = rows->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_to *to = &plan->rails.to[node];
+    struct shunti_rail_sent *sent = &rows->to[node];
+    size_t begin = sent->rows, end = begin + rows->chunk;
+    unsigned char *at;
+
+    if (to->proxy < 0 || begin == to->rows)
+        return false;
+    if (end > to->rows)
+        end = to->rows;
+    for (; sent->packed < end; sent->packed++) {
+        const unsigned char *src =
+            rows->src + to->token[sent->packed] * moe->row_bytes;
+
+        at = shunti_rail_memory(plan, to->staging + sent->packed * rows->wire);
+
+        if (rows->fp8)
+            shunti_fp8_pack(moe->config.dtype, at, src, moe->config.hidden);
+        else
+            memcpy(at, src, moe->row_bytes);
+    }
+    if (!shunti_rail_put(plan, to->proxy, to->staging + begin * rows->wire,
+                         to->landing + begin * rows->wire,
+                         (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
+                         moe->rank, seq, (uint32_t)end))
+        return false;
+    sent->rows = end;
+    return true;
+}
+
+bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq)
+{
+    struct shunti_plan *plan = rows->plan;
+    const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
+    bool any = false;
+
+    /* The landings are free once nobody uses them here: rails.h. */
+    if (plan->rails.rows_busy && plan->rails.rows_busy != seq)
+        return false;
+    plan->rails.rows_busy = seq;
+    for (int i = 1; i < nodes; i++)
+        any = send_chunk(rows, (node + i) % nodes, seq) || any;
+    return any;
+}
+
+/* --- in ------------------------------------------------------------------------- */
+
+static void place(const struct shunti_rail_rows *rows, unsigned char *dst,
+                  const void *src)
+{
+    size_t bytes = rows->plan->moe->row_bytes;
+
+    if (rows->stream)
+        shunti_copy_stream(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+static void pass_row(const struct shunti_rail_rows *rows,
+                     const struct shunti_rail_from *from, uint32_t k,
+                     const unsigned char *row, float *dots)
+{
+    const struct shunt_moe *moe = rows->plan->moe;
+    const size_t hidden = moe->config.hidden, bytes = moe->row_bytes;
+
+    if (rows->fp8) {
+        shunti_fp8_unpack(moe->config.dtype, rows->scratch, row, hidden);
+        row = rows->scratch;
+    }
+    for (uint32_t i = from->first[k]; i < from->first[k + 1]; i++) {
+        const struct shunti_rail_entry *entry = &from->entry[i];
+        unsigned char *dst = rows->places[entry->local];
+        const unsigned char *out = rows->outs[entry->local];
+
+        if (dst && rows->weighted) {
+            moe->rows->scale(rows->scratch + bytes, row, entry->weight, hidden);
+            place(rows, dst + entry->row * bytes, rows->scratch + bytes);
+        } else if (dst) {
+            place(rows, dst + entry->row * bytes, row);
+        }
+        if (dots)
+            dots[i] = out ? moe->rows->dot(row, out + entry->row * bytes, NULL,
+                                           hidden)
+                          : 0;
+    }
+}
+
+/* A chunk's worth of what has come from a source. */
+static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
+{
+    struct shunti_plan *plan = rows->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_from *from = &plan->rails.from[index];
+    struct shunti_rail_passed *passed = &rows->from[index];
+    uint32_t here, begin = passed->rows, end;
+    float *dots = NULL;
+
+    if (passed->done)
+        return false;
+    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, seq);
+    if (here == passed->rows && here < from->rows)
+        return false;
+    end = here - passed->rows > rows->chunk
+              ? passed->rows + (uint32_t)rows->chunk
+              : here;
+    if (rows->dweight)
+        dots = (float *)(void *)shunti_rail_memory(plan, from->dots_staging);
+    for (; passed->rows < end; passed->rows++)
+        pass_row(rows, from, passed->rows,
+                 shunti_rail_memory(plan, from->landing +
+                                              passed->rows * rows->wire),
+                 dots);
+    if (passed->rows == from->rows)
+        passed->done =
+            !dots || !from->terms ||
+            shunti_rail_put(plan, from->source, from->dots_staging, from->dots,
+                            from->terms * sizeof(float), SHUNTI_RAIL_DOTS,
+                            moe->node[moe->rank], seq,
+                            rows->broken ? SHUNTI_RAIL_BROKEN : 1);
+    return passed->rows != begin || passed->done;
+}
+
+bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t seq)
+{
+    bool any = false;
+
+    for (int i = 0; i < rows->plan->rails.nfrom; i++)
+        any = pass_chunk(rows, i, seq) || any;
+    return any;
+}
+
+/* Products come in the order in which the terms were listed. */
+static void scatter_dots(const struct shunti_rail_rows *rows, int node)
+{
+    const struct shunti_plan *plan = rows->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_to *to = &plan->rails.to[node];
+    const float *dots =
+        (const float *)(const void *)shunti_rail_memory(plan, to->dots);
+
+    for (size_t k = 0; k < to->rows; k++) {
+        size_t t = to->token[k];
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+            if (moe->node[plan->terms[i].rank] == node)
+                rows->dweight[t * (size_t)moe->config.topk +
+                              plan->terms[i].slot] = *dots++;
+    }
+}
+
+void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq)
+{
+    for (int n = 0; n < rows->plan->moe->nodes; n++) {
+        struct shunti_rail_sent *sent = &rows->to[n];
+        uint32_t word;
+
+        if (sent->dots)
+            continue;
+        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, seq);
+        if (!word)
+            continue;
+        sent->dots = true;
+        if (word == SHUNTI_RAIL_BROKEN)
+            rows->broken = true;
+        else
+            scatter_dots(rows, n);
+    }
+}
+
+/* --- how far ---------------------------------------------------------------------- */
+
+bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source)
+{
+    for (int i = 0; i < rows->plan->rails.nfrom; i++)
+        if (rows->plan->rails.from[i].source == source)
+            return rows->from[i].done;
+    return true;
+}
+
+void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
+{
+    const struct shunti_plan *plan = rows->plan;
+    int node = plan->moe->node[rank];
+
+    rows->broken = true;
+    for (int i = 0; i < plan->rails.nfrom; i++)
+        if (plan->rails.from[i].source == rank)
+            rows->from[i].done = true;
+    if (plan->rails.to[node].proxy == rank) {
+        rows->to[node].rows = plan->rails.to[node].rows;
+        rows->to[node].dots = true;
+    }
+}
+
+void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank)
+{
+    int node = rows->plan->moe->node[rank];
+
+    if (rows->plan->rails.to[node].proxy == rank)
+        rows->to[node].dots = true;
+}
+
+bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
+{
+    const struct shunti_plan *plan = rows->plan;
+
+    for (int n = 0; n < plan->moe->nodes; n++)
+        if (plan->rails.to[n].proxy >= 0 &&
+            (rows->to[n].rows != plan->rails.to[n].rows || !rows->to[n].dots))
+            return false;
+    for (int i = 0; i < plan->rails.nfrom; i++)
+        if (!rows->from[i].done)
+            return false;
+    return true;
+}
+
+bool shunti_rail_sends(const struct shunti_plan *plan, int rank)
+{
+    const struct shunti_rail_to *to = &plan->rails.to[plan->moe->node[rank]];
+
+    return to->proxy == rank && to->rows;
+}
+
+bool shunti_rail_receives(const struct shunti_plan *plan, int rank)
+{
+    for (int i = 0; i < plan->rails.nfrom; i++)
+        if (plan->rails.from[i].source == rank)
+            return plan->rails.from[i].rows > 0;
+    return false;
+}
+
+bool shunti_rail_partner(const struct shunti_plan *plan, int rank)
+{
+    if (plan->rails.to[plan->moe->node[rank]].proxy == rank)
+        return true;
+    for (int i = 0; i < plan->rails.nfrom; i++)
+        if (plan->rails.from[i].source == rank)
+            return true;
+    return false;
+}

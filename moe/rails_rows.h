@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tokens' rows between nodes: the part of a push (push.h) that leaves its node.
+ *
+ * Out: rows for each other node are packed into staging and put to the rail
+ * peer there, chunk by chunk and node by node in turn, beginning with the next
+ * node, so that at no time all send to the same one.
+ * In: what has arrived is copied from the landing straight to its places on
+ * the ranks of this node, while the next chunk is on the wire.
+ */
+#ifndef SHUNTI_RAILS_ROWS_H
+#define SHUNTI_RAILS_ROWS_H
+
+#include "plan.h"
+
+struct shunti_rail_rows {
+    struct shunti_plan *plan;
+    const unsigned char *src; /* (tokens, hidden) */
+    bool fp8;                 /* they travel as fp8 */
+    bool weighted;            /* they are multiplied where they are placed */
+    bool stream;              /* they are placed past the caches */
+    float *dweight;           /* (tokens, topk), or NULL: not wanted */
+
+    size_t wire;  /* bytes of a row */
+    size_t chunk; /* rows */
+    bool broken;  /* a rank of this node is missing, or a proxy */
+    unsigned char *scratch;    /* two rows */
+    struct shunti_rail_sent {
+        size_t packed, rows;
+        bool dots; /* have come, or are not wanted */
+    } * to;        /* (nodes) */
+    struct shunti_rail_passed {
+        uint32_t rows;
+        bool done; /* with products sent */
+    } * from;      /* (nfrom) */
+    /* By local index, once known: where rows go, and results lie. */
+    unsigned char **places;     /* (ranks of the node) */
+    const unsigned char **outs; /* (ranks of the node) */
+};
+
+/* From the first five fields, in place. False: no memory. */
+bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
+                           struct shunti_plan *plan);
+void shunti_rail_rows_finish(struct shunti_rail_rows *rows);
+
+/* A chunk to each node that has room. True if anything was sent. */
+bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq);
+/* The chunks that are here, to their places. True if there was any. */
+bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t seq);
+/* Take the products that have come. */
+void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq);
+
+/* Has everything that `source` sends been placed? */
+bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
+/* Nothing will come of `rank` as a source, or as a proxy. */
+void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
+/* It will send no products, though they are wanted here. */
+void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank);
+/* All rows are on their way, and all products here. */
+bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
+
+/* Do we send rows to `rank` as a proxy? */
+bool shunti_rail_sends(const struct shunti_plan *plan, int rank);
+/* Does it send rows to us as its proxy? */
+bool shunti_rail_receives(const struct shunti_plan *plan, int rank);
+/* Is `rank` a proxy of ours, or a source that we are the proxy for? */
+bool shunti_rail_partner(const struct shunti_plan *plan, int rank);
+
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Results between nodes; see rails_sums.h. */
+#include "rails_sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+
+bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
+                           struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+
+    sums->plan = plan;
+    sums->bytes = shunti_sum_bytes(moe);
+    sums->chunk = moe->comm->tune.moe_chunk / sums->bytes + 1;
+    sums->terms =
+        calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
+    sums->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*sums->from));
+    sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
+    sums->outs = calloc((size_t)moe->comm->local_size, sizeof(*sums->outs));
+    if (sums->terms && sums->from && sums->to && sums->outs)
+        return true;
+    shunti_rail_sums_finish(sums);
+    return false;
+}
+
+void shunti_rail_sums_finish(struct shunti_rail_sums *sums)
+{
+    free(sums->terms);
+    free(sums->from);
+    free(sums->to);
+    free(sums->outs);
+}
+
+/* --- out ---------------------------------------------------------------------- */
+
+static size_t collect(const struct shunti_rail_sums *sums,
+                      const struct shunti_rail_from *from, size_t k,
+                      struct shunti_rows_term *terms)
+{
+    size_t n = 0;
+
+    for (size_t i = from->first[k]; i < from->first[k + 1]; i++) {
+        const struct shunti_rail_entry *entry = &from->entry[i];
+
+        terms[n++] = (struct shunti_rows_term){
+            sums->outs[entry->local] +
+                entry->row * sums->plan->moe->row_bytes,
+            sums->weighted ? entry->weight : 1,
+            entry->op,
+            0,
+        };
+    }
+    return n;
+}
+
+static void add_up(struct shunti_rail_sums *sums,
+                   const struct shunti_rail_from *from, size_t begin,
+                   size_t end)
+{
+    const struct shunt_moe *moe = sums->plan->moe;
+    const size_t hidden = moe->config.hidden;
+    const bool wide = moe->config.partials == SHUNT_MOE_PARTIALS_F32;
+    struct shunti_rows_term *now = sums->terms;
+    struct shunti_rows_term *next = now + moe->config.topk, *swap;
+    size_t n, nnext = begin < end ? collect(sums, from, begin, next) : 0;
+
+    for (size_t k = begin; k < end; k++) {
+        unsigned char *to = shunti_rail_memory(
+            sums->plan, from->sums_staging + k * sums->bytes);
+
+        swap = now;
+        now = next;
+        next = swap;
+        n = nnext;
+        nnext = k + 1 < end ? collect(sums, from, k + 1, next) : 0;
+        if (wide)
+            moe->rows->partial(now, n, next, nnext, (float *)(void *)to,
+                               hidden);
+        else
+            moe->rows->sum(now, n, next, nnext, NULL, to, hidden);
+    }
+}
+
+static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t seq,
+                       bool broken)
+{
+    struct shunti_plan *plan = sums->plan;
+    const struct shunti_rail_from *from = &plan->rails.from[index];
+    struct shunti_rail_summed *done = &sums->from[index];
+    const int node = plan->moe->node[plan->moe->rank];
+    size_t end = done->sent + sums->chunk, bytes;
+
+    if (done->sent == from->rows)
+        return false;
+    if (end > from->rows || broken)
+        end = from->rows;
+    bytes = (end - done->sent) * sums->bytes;
+    if (broken) {
+        bytes = 0;
+    } else if (done->made < end) {
+        add_up(sums, from, done->made, end);
+        done->made = end;
+    }
+    if (!shunti_rail_put(plan, from->source,
+                         from->sums_staging + done->sent * sums->bytes,
+                         from->sums + done->sent * sums->bytes, bytes,
+                         SHUNTI_RAIL_SUMS, node, seq,
+                         broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
+        return false;
+    done->sent = end;
+    return true;
+}
+
+bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
+                           bool broken)
+{
+    struct shunti_plan *plan = sums->plan;
+    const int nfrom = plan->rails.nfrom;
+    int begin = 0;
+    bool any = false;
+
+    if (plan->rails.sums_busy && plan->rails.sums_busy != seq)
+        return false;
+    plan->rails.sums_busy = seq;
+    /* From the rank after ours on, as all do: so no source gets all at once. */
+    while (begin < nfrom && plan->rails.from[begin].source < plan->moe->rank)
+        begin++;
+    for (int i = 0; i < nfrom; i++)
+        any = send_chunk(sums, (begin + i) % nfrom, seq, broken) || any;
+    return any;
+}
+
+/* --- in ------------------------------------------------------------------------- */
+
+void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq)
+{
+    const struct shunti_plan *plan = sums->plan;
+
+    for (int n = 0; n < plan->moe->nodes; n++) {
+        struct shunti_rail_taken *taken = &sums->to[n];
+        uint32_t here;
+
+        if (plan->rails.to[n].proxy < 0 ||
+            taken->here == plan->rails.to[n].rows)
+            continue;
+        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, seq);
+        if (here == SHUNTI_RAIL_BROKEN) {
+            sums->broken = true;
+            here = (uint32_t)plan->rails.to[n].rows;
+        }
+        taken->here = here;
+    }
+}
+
+const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
+                                           int node, size_t t)
+{
+    const struct shunti_rail_to *to = &sums->plan->rails.to[node];
+    struct shunti_rail_taken *taken = &sums->to[node];
+
+    /* Tokens that sent nothing there to be added up are passed over. */
+    while (to->token[taken->next] < t)
+        taken->next++;
+    return taken->next < taken->here
+               ? shunti_rail_memory(sums->plan,
+                                    to->sums + taken->next * sums->bytes)
+               : NULL;
+}
+
+/* --- how far ---------------------------------------------------------------------- */
+
+bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums)
+{
+    for (int i = 0; i < sums->plan->rails.nfrom; i++)
+        if (sums->from[i].sent != sums->plan->rails.from[i].rows)
+            return false;
+    return true;
+}
+
+void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank)
+{
+    const struct shunti_plan *plan = sums->plan;
+    int node = plan->moe->node[rank];
+
+    for (int i = 0; i < plan->rails.nfrom; i++)
+        if (plan->rails.from[i].source == rank)
+            sums->from[i].sent = plan->rails.from[i].rows;
+    if (plan->rails.to[node].proxy != rank)
+        return;
+    sums->broken = true;
+    sums->to[node].here = (uint32_t)plan->rails.to[node].rows;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Results between nodes: the part of a pull (pull.h) that leaves its node.
+ *
+ * Out: for each token of a source that we are the proxy for, the rows that our
+ * node's experts made of it are added up where they lie, and the sum is put to
+ * the source, chunk by chunk and source by source in turn.
+ * In: the sums of other nodes, to be added in the order of nodes.
+ */
+#ifndef SHUNTI_RAILS_SUMS_H
+#define SHUNTI_RAILS_SUMS_H
+
+#include "plan.h"
+#include "rows.h"
+
+struct shunti_rail_sums {
+    struct shunti_plan *plan;
+    bool weighted;
+
+    size_t bytes; /* of a sum */
+    size_t chunk; /* sums */
+    bool broken;  /* some sums will not come */
+    struct shunti_rows_term *terms; /* (2, the most entries of a row) */
+    struct shunti_rail_summed {
+        size_t made, sent; /* sums */
+    } * from;              /* (nfrom) */
+    struct shunti_rail_taken {
+        uint32_t here; /* sums that have come */
+        uint32_t next; /* sums that have been taken */
+    } * to;            /* (nodes) */
+    const unsigned char **outs; /* (ranks of our node), once known */
+};
+
+/* From the first two fields, in place. False: no memory. */
+bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
+                           struct shunti_plan *plan);
+void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
+
+/* A chunk of sums to each source that has room. `broken`: the rows of a rank
+ * of this node are missing, and the sources are told so. True if anything was
+ * done. */
+bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
+                           bool broken);
+/* See what has come. */
+void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq);
+/* The sum of token t on `node`, which comes before those of later tokens:
+ * NULL, not here yet. */
+const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
+                                           int node, size_t t);
+
+/* All sums for others are on their way. */
+bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums);
+/* Nothing is to be sent to `rank`, and nothing will come of it. */
+void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank);
+
+#endif
