@@ -21,6 +21,8 @@
 #include "random.h"
 #include "sample.h"
 #include "table.h"
+#include "traffic.h"
+#include "wire.h"
 
 enum { STREAM_DATA = 21, STREAM_SHARE };
 
@@ -41,10 +43,13 @@ struct sweep {
     size_t element;
     struct shape shape;
     uint64_t *keys; /* (ranks) of the inputs now in use */
+    struct perf_places places;
+    uint64_t *traffic; /* (places, places) */
 };
 
 /* One side and its buffers. */
 struct side {
+    enum perf_role role;
     const struct perf_engine *engine;
     void *send, *recv;
     void *state;
@@ -256,6 +261,8 @@ static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
         poison(w, &sides[s]);
         perf_gate_wait(w->g);
         sides[s].engine->call_run(sides[s].state);
+        if (sides[s].engine->settle)
+            sides[s].engine->settle();
         if (sides[s].engine->delivers)
             sides[s].wrong += (double)check(w, sides[s].recv);
     }
@@ -330,6 +337,7 @@ static void open_call(const struct sweep *w, struct side *side)
         .send = side->send,
         .recv = side->recv,
         .count = h->count,
+        .traffic = w->traffic,
     };
     if (has_matrix(w->o->op)) {
         call.recv_counts = h->recv_counts;
@@ -347,6 +355,28 @@ static void open_call(const struct sweep *w, struct side *side)
 
 /* -- the sweep ------------------------------------------------------------- */
 
+/* What had to cross; a reduction's order may forbid the least. */
+static void find_traffic(struct sweep *w, struct perf_row *row)
+{
+    const struct perf_call call = {
+        .op = w->o->op,
+        .dtype = w->o->dtype,
+        .root = w->o->root,
+        .ranks = w->n,
+        .count = w->shape.count,
+    };
+    int n = w->places.n;
+
+    perf_traffic_call(&call, has_matrix(w->o->op) ? w->shape.matrix : NULL,
+                      &w->places, w->traffic);
+    row->between = n > 1;
+    for (int r = 0; r < PERF_ROLES; r++)
+        row->need[r] = (struct perf_need){
+            .total = perf_traffic_total(w->traffic, n),
+            .busiest = perf_traffic_busiest(w->traffic, n),
+        };
+}
+
 static void measure(struct sweep *w, struct side *sides, int nsides)
 {
     const struct perf_options *o = w->o;
@@ -359,33 +389,36 @@ static void measure(struct sweep *w, struct side *sides, int nsides)
         .count = w->shape.count,
         .bus = bus_factor(w),
         .checked = o->op != PERF_BARRIER,
+        .sent_rows = -1,
     };
 
+    find_traffic(w, &row);
     for (int s = 0; s < nsides; s++) {
         open_call(w, &sides[s]);
         timed[s].state = sides[s].state;
         timed[s].phases = 1;
         timed[s].phase[0] = sides[s].engine->call_run;
+        timed[s].settle = sides[s].engine->settle;
     }
     try_once(w, sides, nsides, 0);
     perf_measure(w->g, &plan, timed, nsides, series);
-    try_once(w, sides, nsides, 1);
 
     row.samples = series[0].samples;
     row.batch = series[0].batch;
     for (int s = 0; s < nsides; s++) {
-        struct perf_times times = perf_series_times(&series[s], 0, 0);
-        double wrong = perf_sum(w->g, sides[s].wrong);
-        if (sides[s].engine == &perf_engine_shunt) {
-            row.has_ours = true;
-            row.ours = times;
-            row.wrong = wrong;
-        } else {
-            row.has_peer = true;
-            row.peer = times;
-            row.peer_wrong = wrong;
-        }
+        enum perf_role role = sides[s].role;
+
+        row.has[role] = true;
+        row.times[role] = perf_series_times(&series[s], 0, 0);
+        if (row.between && role != PERF_LINK)
+            perf_wire_count(w->g, &timed[s],
+                            perf_wire_calls(row.times[role].median),
+                            &row.wire[role]);
         perf_series_finish(&series[s]);
+    }
+    try_once(w, sides, nsides, 1);
+    for (int s = 0; s < nsides; s++) {
+        row.wrong[sides[s].role] = perf_sum(w->g, sides[s].wrong);
         sides[s].engine->call_close(sides[s].state);
     }
     perf_table_row(&row);
@@ -399,7 +432,7 @@ static size_t next_size(const struct perf_options *o, size_t size)
                                      : size + 1;
 }
 
-static void alloc_shape(struct sweep *w)
+static void sweep_open(struct sweep *w)
 {
     size_t n = (size_t)w->n * sizeof(size_t);
     w->shape.matrix = perf_alloc(n * (size_t)w->n);
@@ -408,33 +441,38 @@ static void alloc_shape(struct sweep *w)
     w->shape.recv_counts = perf_alloc(n);
     w->shape.recv_displs = perf_alloc(n);
     w->keys = perf_alloc((size_t)w->n * sizeof(*w->keys));
+    w->places = perf_group_places(w->g);
+    w->traffic = perf_alloc((size_t)w->places.n * (size_t)w->places.n *
+                            sizeof(*w->traffic));
 }
 
-static void free_shape(struct sweep *w)
+static void sweep_close(struct sweep *w)
 {
     free(w->shape.matrix);
     free(w->shape.send_displs);
     free(w->shape.recv_counts);
     free(w->shape.recv_displs);
     free(w->keys);
+    free(w->traffic);
 }
 
-void perf_coll(const struct perf_options *o, const struct perf_group *g,
-               const struct perf_engine *ours, const struct perf_engine *peer)
+void perf_coll(const struct perf_contest *contest)
 {
+    const struct perf_options *o = contest->options;
+    const struct perf_group *g = contest->group;
     struct sweep w = {.o = o, .g = g, .n = g->ranks};
     struct side sides[PERF_MAX_SIDES] = {{0}};
     int nsides = 0;
 
-    if (ours)
-        sides[nsides++].engine = ours;
-    if (peer)
-        sides[nsides++].engine = peer;
+    for (int r = 0; r < PERF_ROLES; r++)
+        if (contest->engine[r])
+            sides[nsides++] = (struct side){
+                (enum perf_role)r, contest->engine[r], 0, 0, 0, 0};
     if (o->root >= g->ranks)
         perf_die(PERF_EXIT_USAGE, "--root %d: there are %d ranks", o->root,
                  g->ranks);
     w.element = shunt_dtype_size(o->dtype);
-    alloc_shape(&w);
+    sweep_open(&w);
 
     set_shape(&w, o->end);
     open_buffers(&w, sides, nsides, w.shape.send, w.shape.recv);
@@ -450,5 +488,5 @@ void perf_coll(const struct perf_options *o, const struct perf_group *g,
             break;
     }
     close_buffers(&w, sides, nsides);
-    free_shape(&w);
+    sweep_close(&w);
 }

@@ -5,13 +5,9 @@
 #ifndef SHUNT_PERF_COLL_H
 #define SHUNT_PERF_COLL_H
 
-#include "engine.h"
-#include "group.h"
-#include "options.h"
+#include "contest.h"
 
-/* A sweep over sizes. `ours` or `peer` may be NULL. Prints rows. */
-void perf_coll(const struct perf_options *options,
-               const struct perf_group *group, const struct perf_engine *ours,
-               const struct perf_engine *peer);
+/* A sweep over sizes. Prints rows. */
+void perf_coll(const struct perf_contest *contest);
 
 #endif

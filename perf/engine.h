@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An engine does the exchanges that are measured: Shunt, MPI, or a plain copy.
- * All are called alike, so that what is around a call costs each the same.
+ * An engine does the exchanges that are measured: Shunt, MPI, a plain copy, or
+ * plain streams between hosts. All are called alike, so that what is around a call costs each the same.
  *
  * The MPI engine is a module that is loaded only when it is asked for; it uses
  * nothing of the program, hence the texts that come back instead of calls to
@@ -34,6 +34,7 @@ struct perf_call {
     /* (ranks); only of allgatherv (recv) and alltoallv */
     const size_t *send_counts, *send_displs;
     const size_t *recv_counts, *recv_displs;
+    const uint64_t *traffic; /* (hosts, hosts) bytes; see traffic.h */
 };
 
 /* An exchange of tokens: likewise. */
@@ -45,6 +46,8 @@ struct perf_exchange {
     int topk;
     int experts;
     enum shunt_moe_wire wire;
+    enum shunt_moe_mode mode;
+    enum shunt_moe_partials partials;
     const int32_t *index; /* (tokens, topk) */
     const float *weight;  /* (tokens, topk) */
     const void *x;        /* (tokens, hidden) */
@@ -53,11 +56,29 @@ struct perf_exchange {
     size_t total;
     void *rows;
     void *out;
+    /* (hosts, hosts) bytes of dispatch and of combine; filled later, when it
+     * is known how Shunt does it. */
+    const uint64_t *there, *back;
+};
+
+/* What a plan of Shunt's says of itself, for this rank. */
+struct perf_sent {
+    enum shunt_moe_mode mode;
+    uint64_t rows, rows_plain;  /* to other nodes in a dispatch */
+    uint64_t dispatch, combine; /* bytes of payload to other nodes */
 };
 
 struct perf_engine {
     const char *name;
     bool delivers; /* results arrive, and can be checked */
+
+    /*
+     * After a call, outside of the timing: see every rank's call through. A
+     * call may return while the library still holds what others wait for, and
+     * somebody who sleeps at the gate would never send it. NULL: calls leave
+     * nothing behind.
+     */
+    void (*settle)(void);
 
     /*
      * Prepare a call; `*state` goes to call_run(), which does it once and
@@ -93,11 +114,12 @@ struct perf_world {
     void (*close)(void);
     void (*abort)(int status);
     void (*allgather)(const void *mine, void *all, size_t bytes);
+    void (*progress)(void); /* a little, without waiting */
     const char *(*create_comm)(struct shunt_comm **comm);
 };
 
 /* The MPI module exports one of these, named perf_mpi_module. */
-#define PERF_MODULE_ABI 1
+#define PERF_MODULE_ABI 2
 struct perf_module {
     int abi;
     const struct perf_engine *engine;
@@ -110,6 +132,14 @@ extern const struct perf_engine perf_engine_shunt;
 
 /* One core's memcpy() of what a rank receives (calls) or sends (exchanges). */
 extern const struct perf_engine perf_engine_memcpy;
+
+/* Under a plan of that engine. */
+struct perf_sent perf_shunt_sent(void *state);
+
+/* The bytes between hosts by plain TCP streams over `net`; NULL: one host. */
+struct perf_net;
+void perf_link_use(struct perf_net *net);
+extern const struct perf_engine perf_engine_link;
 
 /* Load the MPI module; ends the program with advice when it is not there. */
 const struct perf_module *perf_load_mpi(void);

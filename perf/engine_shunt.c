@@ -101,6 +101,8 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     config.max_tokens = exchange->tokens;
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     config.wire = exchange->wire;
+    config.mode = exchange->mode;
+    config.partials = exchange->partials;
     must(shunt_moe_create(comm, &config, &e->moe), "moe_create");
     *state = e;
     return NULL;
@@ -156,6 +158,20 @@ static void *moe_rows(void *state)
         perf_die(PERF_EXIT_WRONG, "the plan has %zu rows, but the routing %zu",
                  total, e->x.total);
     return e->rows;
+}
+
+struct perf_sent perf_shunt_sent(void *state)
+{
+    struct exchange *e = state;
+    struct shunt_moe_rows rows = shunt_moe_plan_rows(e->plan);
+
+    return (struct perf_sent){
+        .mode = rows.mode,
+        .rows = rows.network_rows,
+        .rows_plain = rows.network_rows_plain,
+        .dispatch = rows.network_dispatch_bytes,
+        .combine = rows.network_combine_bytes,
+    };
 }
 
 static void *moe_out(void *state)

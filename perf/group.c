@@ -3,8 +3,9 @@
  * The ranks of a run.
  *
  * The gate is a page that rank 0 makes (a memfd) and the others open through
- * /proc, which needs no name that could stay behind. Where that is not
- * possible, between hosts or containers, a small all-gather takes its place.
+ * /proc, which needs no name that could stay behind. Between hosts it is a byte
+ * to rank 0 and one back, by plain sockets. Where neither is possible, as
+ * between containers of one host, a small all-gather takes its place.
  */
 #include "group.h"
 
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 #include <shunt/coll.h>
+
+#include "net.h"
 
 #define GATE_BYTES 4096
 #define GATE_PATIENCE 300e6 /* microseconds until a rank counts as stuck */
@@ -102,6 +105,10 @@ void perf_gate_wait(const struct perf_group *g)
 {
     struct perf_gate *gate = g->gate;
 
+    if (g->net) {
+        perf_net_gate(g->net);
+        return;
+    }
     if (!gate) {
         perf_max(g, 0);
         return;
@@ -116,7 +123,7 @@ void perf_gate_wait(const struct perf_group *g)
     }
     /* With a processor for each rank nobody is kept from running, so spin;
      * otherwise let the others run at once. */
-    int spins = g->ranks <= g->processors ? 20000 : 50;
+    int spins = g->crowded ? 50 : 20000;
     double give_up = 0;
     while (atomic_load_explicit(&gate->round, memory_order_acquire) == round) {
         if (spins > 0) {
@@ -137,9 +144,12 @@ void perf_gate_wait(const struct perf_group *g)
     }
 }
 
-bool perf_gate_shared(const struct perf_group *g)
+const char *perf_gate_name(const struct perf_group *g)
 {
-    return g->gate;
+    if (g->net)
+        return "a byte to rank 0 and back by TCP between";
+    return g->gate ? "a counter in shared memory between"
+                   : "an all-gather between (no shared memory)";
 }
 
 /* -- agreement ------------------------------------------------------------- */
@@ -180,8 +190,19 @@ double perf_sum(const struct perf_group *g, double value)
 
 /* -- processors ------------------------------------------------------------ */
 
-/* The launcher may have bound each rank already; what they have together is
- * what was given to the job. */
+/* Programs of more ranks than processors say so to the libraries; and a host
+ * may know better than to believe in its processors (containers share them). */
+static bool told_to_yield(void)
+{
+    const char *spin = getenv("SHUNT_SPIN");
+    const char *yield = getenv("OMPI_MCA_mpi_yield_when_idle");
+
+    return (spin && strcmp(spin, "0") == 0) ||
+           (yield && strcmp(yield, "1") == 0);
+}
+
+/* The launcher may have bound each rank already; what a host's ranks have
+ * together is what was given to the job there. */
 static void find_processors(struct perf_group *g)
 {
     cpu_set_t mine;
@@ -192,18 +213,25 @@ static void find_processors(struct perf_group *g)
     perf_allgather(g, &mine, all, sizeof(mine));
     CPU_ZERO(&g->cpus);
     for (int r = 0; r < g->ranks; r++)
-        CPU_OR(&g->cpus, &g->cpus, &all[r]);
+        if (g->hosts.of[r] == g->hosts.mine)
+            CPU_OR(&g->cpus, &g->cpus, &all[r]);
     g->processors = CPU_COUNT(&g->cpus);
     free(all);
+    bool crowded = g->hosts.size[g->hosts.mine] > g->processors;
+    g->crowded = perf_max(g, crowded || told_to_yield()) > 0;
 }
 
 int perf_pin(const struct perf_group *g, bool force, const char **why)
 {
-    if (!g->processors || (g->ranks > g->processors && !force)) {
+    if (!force && g->hosts.n > 1) {
+        *why = "between hosts the launcher binds; or --pin";
+        return -1;
+    }
+    if (!g->processors || (g->crowded && !force)) {
         *why = "more ranks than cores";
         return -1;
     }
-    int before = g->rank % g->processors;
+    int before = g->hosts.local % g->processors;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         cpu_set_t one;
 
@@ -252,7 +280,7 @@ static void open_by_mpi(struct perf_group *g, bool without_shunt)
 }
 
 void perf_group_open(struct perf_group *g, const struct perf_module *module,
-                     bool without_shunt)
+                     bool without_shunt, const char *interface)
 {
     *g = (struct perf_group){.ranks = 1};
     if (module) {
@@ -267,14 +295,32 @@ void perf_group_open(struct perf_group *g, const struct perf_module *module,
     } else if (launched_ranks() > 1) {
         perf_die(PERF_EXIT_USAGE, "--only-peer with several ranks needs MPI");
     }
+    perf_hosts_find(g, &g->hosts);
+    g->node_of = perf_alloc((size_t)g->ranks * sizeof(int));
+    for (int r = 0; r < g->ranks; r++)
+        g->node_of[r] = g->comm ? shunt_comm_node(g->comm, r) : 0;
     find_processors(g);
-    open_gate(g);
+    if (g->hosts.n > 1)
+        g->net = perf_net_open(g, interface);
+    else
+        open_gate(g);
+}
+
+struct perf_places perf_group_places(const struct perf_group *g)
+{
+    if (g->hosts.n > 1)
+        return (struct perf_places){g->hosts.n, g->hosts.of};
+    return (struct perf_places){g->comm ? shunt_comm_nodes(g->comm) : 1,
+                                g->node_of};
 }
 
 void perf_group_close(struct perf_group *g)
 {
     if (g->gate)
         munmap(g->gate, GATE_BYTES);
+    perf_net_close(g->net);
+    perf_hosts_finish(&g->hosts);
+    free(g->node_of);
     if (g->comm && shunt_comm_finish(g->comm) != SHUNT_OK)
         perf_die(PERF_EXIT_FAILED, "finish: %s", shunt_last_error(g->comm));
     shunt_comm_destroy(g->comm);

@@ -15,10 +15,12 @@
 #include "group.h"
 #include "launch.h"
 #include "moe.h"
+#include "net.h"
 #include "options.h"
 #include "perf.h"
 #include "perf_config.h"
 #include "table.h"
+#include "wire.h"
 
 static struct perf_group group = {.ranks = 1};
 
@@ -86,11 +88,41 @@ static const char *pin(const struct perf_options *o)
         cpu = perf_pin(&group, o->pin == PERF_PIN_YES, &why);
     double missed = perf_sum(&group, cpu < 0);
     if (missed == 0)
-        snprintf(text, sizeof(text), "pinned: rank i to core i of %d",
-                 group.processors);
+        snprintf(text, sizeof(text), "pinned: rank i%s to core i of %d",
+                 group.hosts.n > 1 ? " of a host" : "", group.processors);
     else
         snprintf(text, sizeof(text), "not pinned (%s)", why);
     return text;
+}
+
+/* A launcher may start programs with different arguments, and so can people. */
+static void agree(const struct perf_options *o)
+{
+    uint64_t mine = perf_options_digest(o);
+    uint64_t *all = perf_alloc((size_t)group.ranks * sizeof(*all));
+
+    perf_allgather(&group, &mine, all, sizeof(mine));
+    for (int r = 1; r < group.ranks; r++)
+        if (all[r] != all[0])
+            perf_die(PERF_EXIT_USAGE,
+                     "rank %d was started with other options than rank 0", r);
+    free(all);
+}
+
+/* Between hosts: what the link gives, and how its bytes are counted. */
+static void look_at_link(const struct perf_options *o,
+                         struct perf_settings *settings)
+{
+    if (!group.net) {
+        if (o->link)
+            perf_die(PERF_EXIT_USAGE,
+                     "--peer link: all ranks are on one host, there is no "
+                     "link");
+        return;
+    }
+    settings->uncounted = perf_wire_open(&group);
+    settings->link = perf_net_measure(group.net);
+    perf_link_use(group.net);
 }
 
 int main(int argc, char **argv)
@@ -105,11 +137,13 @@ int main(int argc, char **argv)
         module = perf_load_mpi();
     perf_launch(&options, argv);
 
-    perf_group_open(&group, module, options.only_peer);
+    perf_group_open(&group, module, options.only_peer, options.interface);
     if (options.ranks && options.ranks != group.ranks)
         perf_die(PERF_EXIT_USAGE, "--ranks %d, but %d were started",
                  options.ranks, group.ranks);
+    agree(&options);
     settings.pinning = pin(&options);
+    look_at_link(&options, &settings);
     if (!options.only_peer) {
         perf_shunt_use(group.comm);
         ours = &perf_engine_shunt;
@@ -122,11 +156,17 @@ int main(int argc, char **argv)
         settings.peer = "memcpy, one core for each rank, all at once";
     }
 
+    const struct perf_contest contest = {
+        .options = &options,
+        .group = &group,
+        .link = settings.link,
+        .engine = {ours, peer, options.link ? &perf_engine_link : NULL},
+    };
     perf_table_open(&settings);
     if (perf_op_is_moe(options.op))
-        perf_moe(&options, &group, ours, peer);
+        perf_moe(&contest);
     else
-        perf_coll(&options, &group, ours, peer);
+        perf_coll(&contest);
     /* Every rank knows: wrong elements are counted over all. */
     int right = perf_table_close();
     perf_group_close(&group);

@@ -20,9 +20,45 @@
 #include "random.h"
 #include "sample.h"
 #include "table.h"
+#include "traffic.h"
+#include "wire.h"
 
 /* Row buffers of a side, one for each plan in flight. */
 #define MAX_BUFFERS 16
+
+/* A line of the table: a run of phases. */
+struct part {
+    const char *name;
+    int first, last;
+    int there, back; /* do rows travel to the experts, and back? */
+};
+
+static const struct part dispatch_parts[] = {
+    {"plan", 0, 0, 0, 0},
+    {"dispatch", 1, 1, 1, 0},
+    {"plan+dispatch", 0, 1, 1, 0},
+    {NULL, 0, 0, 0, 0},
+};
+
+static const struct part combine_parts[] = {
+    {"combine", 0, 0, 0, 1},
+    {NULL, 0, 0, 0, 0},
+};
+
+static const struct part moe_parts[] = {
+    {"plan", 0, 0, 0, 0},
+    {"dispatch", 1, 1, 1, 0},
+    {"combine", 2, 2, 0, 1},
+    {"dispatch+combine", 1, 2, 1, 1},
+    {"plan+dispatch+combine", 0, 2, 1, 1},
+    {NULL, 0, 0, 0, 0},
+};
+
+/* What has to cross between places, as a side does it. */
+struct traffic {
+    uint64_t rows;
+    uint64_t *there, *back; /* (places, places) bytes of dispatch, combine */
+};
 
 struct bench {
     const struct perf_options *o;
@@ -34,9 +70,12 @@ struct bench {
     void *x, *y;
     void *in, *out; /* the caller's row buffers; NULL: nobody needs them */
     double remote;  /* share of the rows that leave their rank */
+    struct perf_places places;
+    struct traffic traffic[PERF_ROLES];
 };
 
 struct side {
+    enum perf_role role;
     const struct bench *bench;
     const struct perf_engine *engine;
     void *state;
@@ -50,7 +89,7 @@ struct side {
 static void make_routing(struct bench *b, size_t tokens)
 {
     const struct perf_options *o = b->o;
-    int nodes = b->g->comm ? shunt_comm_nodes(b->g->comm) : 1;
+    int nodes = b->places.n;
     struct perf_routing_config config = {
         .ranks = b->g->ranks,
         .experts = o->experts,
@@ -90,6 +129,86 @@ static void describe_routing(struct bench *b)
                         (double)most * r->ranks / (double)all);
 }
 
+/* -- traffic --------------------------------------------------------------- */
+
+/* A row in dispatch: elements, or e4m3 and a scale for each 128 of them. */
+static uint64_t row_there(const struct bench *b, bool fp8)
+{
+    size_t hidden = b->o->hidden;
+    return fp8 ? hidden + (hidden + 127) / 128 * sizeof(float) : b->row_bytes;
+}
+
+/* In combine: a result, or what a node's results come to. */
+static uint64_t row_back(const struct bench *b, bool partial)
+{
+    if (partial && b->o->partials == SHUNT_MOE_PARTIALS_F32)
+        return b->o->hidden * sizeof(float);
+    return b->row_bytes;
+}
+
+static void set_traffic(const struct bench *b, struct traffic *t,
+                        enum perf_rows_each each, uint64_t row,
+                        enum perf_rows_each each_back, uint64_t back)
+{
+    int n = b->places.n;
+    uint64_t *rows = perf_alloc((size_t)n * (size_t)n * sizeof(*rows));
+
+    perf_traffic_rows(&b->routing, each_back, &b->places, rows);
+    perf_traffic_scale(rows, n, back, true, t->back);
+    perf_traffic_rows(&b->routing, each, &b->places, rows);
+    perf_traffic_scale(rows, n, row, false, t->there);
+    t->rows = perf_traffic_total(rows, n);
+    free(rows);
+}
+
+/* By the mode that Shunt's plan says; without Shunt, the peer's is all there
+ * is. */
+static void find_traffic(struct bench *b, const struct perf_sent *sent)
+{
+    bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8;
+    struct traffic *ours = &b->traffic[PERF_OURS];
+    struct traffic *peer = &b->traffic[PERF_PEER];
+    struct traffic *link = &b->traffic[PERF_LINK];
+    enum shunt_moe_mode mode = sent ? sent->mode : SHUNT_MOE_AUTO;
+
+    set_traffic(b, peer, PERF_EACH_ASSIGNMENT, row_there(b, false),
+                PERF_EACH_ASSIGNMENT, row_back(b, false));
+    if (mode == SHUNT_MOE_FLAT)
+        set_traffic(b, ours, PERF_EACH_RANK, row_there(b, fp8),
+                    PERF_EACH_ASSIGNMENT, row_back(b, false));
+    else if (mode == SHUNT_MOE_ALLGATHER)
+        set_traffic(b, ours, PERF_EACH_TOKEN, row_there(b, fp8),
+                    PERF_EACH_TOKEN, row_back(b, true));
+    else
+        set_traffic(b, ours, PERF_EACH_PLACE, row_there(b, fp8),
+                    PERF_EACH_PLACE, row_back(b, true));
+    const struct traffic *from = sent ? ours : peer;
+    size_t bytes = (size_t)b->places.n * (size_t)b->places.n * sizeof(uint64_t);
+    link->rows = from->rows;
+    memcpy(link->there, from->there, bytes);
+    memcpy(link->back, from->back, bytes);
+}
+
+static struct perf_need need_of(const struct bench *b, enum perf_role role,
+                                const struct part *part)
+{
+    const struct traffic *t = &b->traffic[role];
+    int n = b->places.n;
+    struct perf_need need = {0};
+
+    for (int back = 0; back < 2; back++) {
+        if (!(back ? part->back : part->there))
+            continue;
+        const uint64_t *bytes = back ? t->back : t->there;
+        need.total += perf_traffic_total(bytes, n);
+        need.busiest += perf_traffic_busiest(bytes, n);
+        need.rows = t->rows;
+    }
+    return need;
+}
+
+/* -- benches --------------------------------------------------------------- */
+
 static void *zeroed(size_t bytes)
 {
     void *p = perf_alloc(bytes);
@@ -99,6 +218,12 @@ static void *zeroed(size_t bytes)
 
 static void bench_open(struct bench *b, size_t tokens, bool rows_needed)
 {
+    b->places = perf_group_places(b->g);
+    size_t cells = (size_t)b->places.n * (size_t)b->places.n;
+    for (int r = 0; r < PERF_ROLES; r++) {
+        b->traffic[r].there = perf_alloc(cells * sizeof(uint64_t));
+        b->traffic[r].back = perf_alloc(cells * sizeof(uint64_t));
+    }
     make_routing(b, tokens);
     describe_routing(b);
     b->rows = (struct perf_rows){
@@ -125,6 +250,10 @@ static void bench_close(struct bench *b)
     free(b->y);
     free(b->in);
     free(b->out);
+    for (int r = 0; r < PERF_ROLES; r++) {
+        free(b->traffic[r].there);
+        free(b->traffic[r].back);
+    }
 }
 
 /* -- sides ----------------------------------------------------------------- */
@@ -143,6 +272,8 @@ static void side_open(struct side *side)
         .topk = b->o->topk,
         .experts = b->o->experts,
         .wire = b->o->wire,
+        .mode = b->o->mode,
+        .partials = b->o->partials,
         .index = perf_token_experts(&b->routing, b->g->rank, 0),
         .weight = perf_token_weights(&b->routing, b->g->rank, 0),
         .x = b->x,
@@ -150,6 +281,8 @@ static void side_open(struct side *side)
         .total = b->total,
         .rows = own ? NULL : b->in,
         .out = own ? NULL : b->out,
+        .there = b->traffic[PERF_LINK].there,
+        .back = b->traffic[PERF_LINK].back,
     };
     const char *why = side->engine->moe_open(&exchange, &side->state);
     if (why)
@@ -174,6 +307,12 @@ static void combine(void *state)
 {
     struct side *side = state;
     side->engine->moe_combine(side->state);
+}
+
+static void settle(const struct side *side)
+{
+    if (side->engine->settle)
+        side->engine->settle();
 }
 
 static void release(void *state)
@@ -207,6 +346,7 @@ static void check_dispatch(struct side *side)
         memset(rows, PERF_POISON, b->total * b->row_bytes);
     perf_gate_wait(b->g);
     dispatch(side);
+    settle(side);
     if (rows) {
         bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 &&
                    side->engine == &perf_engine_shunt;
@@ -222,6 +362,7 @@ static void check_combine(struct side *side)
     memset(b->y, PERF_POISON, b->routing.tokens * b->row_bytes);
     perf_gate_wait(b->g);
     combine(side);
+    settle(side);
     if (side->engine->delivers)
         side->wrong += (double)perf_check_combine(&b->rows, b->y);
 }
@@ -246,34 +387,6 @@ static void try_once(struct bench *b, struct side *sides, int nsides, int round)
 
 /* -- measuring ------------------------------------------------------------- */
 
-/* A line of the table: a run of phases. */
-struct part {
-    const char *name;
-    int first, last;
-    int rows; /* how often the rows travel; 0: it is no exchange */
-};
-
-static const struct part dispatch_parts[] = {
-    {"plan", 0, 0, 0},
-    {"dispatch", 1, 1, 1},
-    {"plan+dispatch", 0, 1, 1},
-    {NULL, 0, 0, 0},
-};
-
-static const struct part combine_parts[] = {
-    {"combine", 0, 0, 1},
-    {NULL, 0, 0, 0},
-};
-
-static const struct part moe_parts[] = {
-    {"plan", 0, 0, 0},
-    {"dispatch", 1, 1, 1},
-    {"combine", 2, 2, 1},
-    {"dispatch+combine", 1, 2, 2},
-    {"plan+dispatch+combine", 0, 2, 2},
-    {NULL, 0, 0, 0},
-};
-
 static const struct part *parts_of(enum perf_op op)
 {
     return op == PERF_DISPATCH  ? dispatch_parts
@@ -283,61 +396,128 @@ static const struct part *parts_of(enum perf_op op)
 
 static struct perf_side timed_side(enum perf_op op, struct side *side)
 {
-    switch (op) {
-    case PERF_DISPATCH:
-        return (struct perf_side){
-            .state = side,
-            .phases = 2,
-            .phase = {plan, dispatch},
-            .release = release,
-        };
-    case PERF_COMBINE:
-        return (struct perf_side){
-            .state = side,
-            .phases = 1,
-            .phase = {combine},
-            .prepare = answer,
-        };
-    default:
-        return (struct perf_side){
-            .state = side,
-            .phases = 3,
-            .phase = {plan, dispatch, combine},
-            .prepare = answer,
-            .release = release,
-        };
+    struct perf_side timed = {
+        .state = side,
+        .settle = side->engine->settle,
+        .prepare = op == PERF_DISPATCH ? NULL : answer,
+        .release = op == PERF_COMBINE ? NULL : release,
+    };
+
+    if (op != PERF_COMBINE)
+        timed.phase[timed.phases++] = plan;
+    if (op != PERF_COMBINE)
+        timed.phase[timed.phases++] = dispatch;
+    if (op != PERF_DISPATCH)
+        timed.phase[timed.phases++] = combine;
+    return timed;
+}
+
+/* The wire bytes of a run of phases. */
+static struct perf_wire wire_of(const struct perf_wire *phases,
+                                const struct part *part)
+{
+    struct perf_wire sum = {.counted = phases[part->first].counted};
+
+    for (int p = part->first; p <= part->last; p++) {
+        sum.total += phases[p].total;
+        sum.busiest += phases[p].busiest;
+        sum.payload += phases[p].payload;
     }
+    return sum;
+}
+
+/* What was found out of each side. */
+struct result {
+    struct perf_series series;
+    struct perf_wire wire[PERF_MAX_PHASES];
+    double wrong;
+};
+
+/* Over all ranks; only where rows of Shunt's travel between nodes. */
+static void set_sent(struct perf_row *row, const struct part *part,
+                     const struct perf_sent *sent)
+{
+    row->sent_rows = -1;
+    if (!sent || !(part->there || part->back))
+        return;
+    row->mode = perf_mode_name(sent->mode);
+    row->sent_rows = (double)sent->rows;
+    row->sent_bytes = (double)((part->there ? sent->dispatch : 0) +
+                               (part->back ? sent->combine : 0));
 }
 
 static void print_part(const struct bench *b, const struct part *part,
                        const struct side *sides, int nsides,
-                       const struct perf_series *series, const double *wrong)
+                       const struct result *results,
+                       const struct perf_sent *sent)
 {
+    size_t travels = (size_t)(part->there + part->back);
     struct perf_row row = {
         .op = part->name,
-        .bytes = (size_t)part->rows * b->routing.tokens * (size_t)b->o->topk *
-                 b->row_bytes,
+        .bytes =
+            travels * b->routing.tokens * (size_t)b->o->topk * b->row_bytes,
         .count = b->routing.tokens,
         .bus = b->remote,
-        .samples = series[0].samples,
-        .batch = series[0].batch,
-        .checked = part->rows > 0,
-        .part = part->rows == 0,
+        .samples = results[0].series.samples,
+        .batch = results[0].series.batch,
+        .checked = travels > 0,
+        .part = travels == 0,
+        .between = b->places.n > 1,
     };
+    set_sent(&row, part, sent);
     for (int s = 0; s < nsides; s++) {
-        struct perf_times times =
-            perf_series_times(&series[s], part->first, part->last);
-        if (sides[s].engine == &perf_engine_shunt) {
-            row.has_ours = true;
-            row.ours = times;
-            row.wrong = wrong[s];
-        } else if (part->rows || sides[s].engine->delivers) {
-            row.has_peer = true; /* a copy has nothing to plan */
-            row.peer = times;
-            row.peer_wrong = wrong[s];
-        }
+        enum perf_role role = sides[s].role;
+        const struct result *r = &results[s];
+
+        /* Neither a copy nor a stream has anything to plan. */
+        if (!travels && !sides[s].engine->delivers)
+            continue;
+        row.has[role] = true;
+        row.times[role] =
+            perf_series_times(&r->series, part->first, part->last);
+        row.wrong[role] = r->wrong;
+        row.need[role] = need_of(b, role, part);
+        row.wire[role] = wire_of(r->wire, part);
     }
     perf_table_row(&row);
+}
+
+/* Plan once to see what Shunt will do; with `keep` it stays. */
+static struct perf_sent look_at_plan(struct side *side, bool keep)
+{
+    struct perf_sent sent;
+    const struct perf_group *g = side->bench->g;
+
+    plan(side);
+    sent = perf_shunt_sent(side->state);
+    sent.rows = (uint64_t)perf_sum(g, (double)sent.rows);
+    sent.rows_plain = (uint64_t)perf_sum(g, (double)sent.rows_plain);
+    sent.dispatch = (uint64_t)perf_sum(g, (double)sent.dispatch);
+    sent.combine = (uint64_t)perf_sum(g, (double)sent.combine);
+    if (!keep)
+        release(side);
+    return sent;
+}
+
+static void open_sides(struct bench *b, struct side *sides, int nsides,
+                       struct perf_sent *sent)
+{
+    bool keep = b->o->op == PERF_COMBINE; /* that holds on to one plan */
+
+    for (int s = 0; s < nsides; s++) {
+        side_open(&sides[s]);
+        if (sides[s].role == PERF_OURS)
+            *sent = look_at_plan(&sides[s], keep);
+        else if (keep)
+            plan(&sides[s]);
+    }
+}
+
+static void count_wire(const struct bench *b, const struct perf_side *timed,
+                       struct result *r)
+{
+    double us = perf_series_times(&r->series, 0, timed->phases - 1).median;
+    perf_wire_count(b->g, timed, perf_wire_calls(us), r->wire);
 }
 
 static void measure(struct bench *b, struct side *sides, int nsides)
@@ -347,22 +527,27 @@ static void measure(struct bench *b, struct side *sides, int nsides)
     struct perf_plan how = {b->o->warmup, b->o->samples, batch, b->o->seconds};
     struct perf_side timed[PERF_MAX_SIDES];
     struct perf_series series[PERF_MAX_SIDES];
-    double wrong[PERF_MAX_SIDES];
+    struct result results[PERF_MAX_SIDES];
+    struct perf_sent sent = {0};
+    bool ours = sides[0].role == PERF_OURS;
 
-    for (int s = 0; s < nsides; s++) {
-        side_open(&sides[s]);
+    open_sides(b, sides, nsides, &sent);
+    find_traffic(b, ours ? &sent : NULL);
+    for (int s = 0; s < nsides; s++)
         timed[s] = timed_side(b->o->op, &sides[s]);
-        if (b->o->op == PERF_COMBINE)
-            plan(&sides[s]);
-    }
     try_once(b, sides, nsides, 0);
     perf_measure(b->g, &how, timed, nsides, series);
+    for (int s = 0; s < nsides; s++) {
+        results[s] = (struct result){.series = series[s]};
+        if (b->places.n > 1 && sides[s].role != PERF_LINK)
+            count_wire(b, &timed[s], &results[s]);
+    }
     try_once(b, sides, nsides, 1);
 
     for (int s = 0; s < nsides; s++)
-        wrong[s] = perf_sum(b->g, sides[s].wrong);
+        results[s].wrong = perf_sum(b->g, sides[s].wrong);
     for (const struct part *p = parts_of(b->o->op); p->name; p++)
-        print_part(b, p, sides, nsides, series, wrong);
+        print_part(b, p, sides, nsides, results, ours ? &sent : NULL);
     for (int s = 0; s < nsides; s++) {
         if (b->o->op == PERF_COMBINE)
             release(&sides[s]);
@@ -371,22 +556,29 @@ static void measure(struct bench *b, struct side *sides, int nsides)
     }
 }
 
-void perf_moe(const struct perf_options *o, const struct perf_group *g,
-              const struct perf_engine *ours, const struct perf_engine *peer)
+void perf_moe(const struct perf_contest *contest)
 {
-    bool rows_needed =
-        (ours && o->mem == PERF_MEM_MALLOC) || (peer && peer->delivers);
+    const struct perf_options *o = contest->options;
+    bool rows_needed = false;
 
+    for (int r = 0; r < PERF_ROLES; r++) {
+        const struct perf_engine *engine = contest->engine[r];
+        bool own = r == PERF_OURS && o->mem == PERF_MEM_WINDOW;
+        rows_needed = rows_needed || (engine && engine->delivers && !own);
+    }
     for (int i = 0; i < o->ntokens; i++) {
-        struct bench b = {.o = o, .g = g};
+        struct bench b = {.o = o, .g = contest->group};
         struct side sides[PERF_MAX_SIDES] = {{0}};
         int nsides = 0;
 
         bench_open(&b, o->tokens[i], rows_needed);
-        if (ours)
-            sides[nsides++] = (struct side){.bench = &b, .engine = ours};
-        if (peer)
-            sides[nsides++] = (struct side){.bench = &b, .engine = peer};
+        for (int r = 0; r < PERF_ROLES; r++)
+            if (contest->engine[r])
+                sides[nsides++] = (struct side){
+                    .role = (enum perf_role)r,
+                    .bench = &b,
+                    .engine = contest->engine[r],
+                };
         measure(&b, sides, nsides);
         bench_close(&b);
     }

@@ -13,7 +13,8 @@
 
 #include <shunt/version.h>
 
-static const char help[] =
+/* In two, for C promises no more than 4095 characters of a string. */
+static const char help_what[] =
     "Usage: shunt-perf OPERATION [OPTION...]\n"
     "Time an operation of Shunt, check its results, and compare it with the\n"
     "same operation by MPI or with a plain copy, in the same run.\n"
@@ -25,11 +26,20 @@ static const char help[] =
     "  combine     bring the experts' rows home and add them\n"
     "  moe         plan, dispatch and combine, one after the other\n"
     "\n"
-    "Ranks: started by shunt-run, mpirun or another launcher, or\n"
+    "Ranks: started by shunt-run, mpirun, torchrun or another launcher, on "
+    "one\n"
+    "or several hosts, with the same options; or\n"
     "  --ranks N         start N ranks here, by shunt-run or, for --peer mpi,\n"
     "                    by mpirun\n"
-    "  --pin, --no-pin   pin rank i to core i; by default when there is one\n"
-    "                    for each. The peer runs in the same process.\n"
+    "  --pin, --no-pin   pin rank i of a host to its core i; by default on "
+    "one\n"
+    "                    host when there is one for each. The peer runs in "
+    "the\n"
+    "                    same process.\n"
+    "  --interface NAME  by which other hosts are reached: its address is "
+    "used\n"
+    "                    for the streams, its counters are read (found by the\n"
+    "                    hosts' addresses)\n"
     "\n"
     "Sizes (of all that a rank sends or receives, whichever is more, as in\n"
     "nccl-tests; with k, m or g):\n"
@@ -51,22 +61,35 @@ static const char help[] =
     "  --experts N       (64)\n"
     "  --topk N          experts of a token (8)\n"
     "  --wire WIRE       payload or fp8 (payload)\n"
-    "  --skew SKEW       uniform; zipf[:S], popularity falls as 1/i^S (1);\n"
+    "  --mode MODE       how rows travel: auto, direct, flat, two-level or\n"
+    "                    allgather (auto)\n"
+    "  --partials TYPE   what combine sends between nodes: f32 or dtype (f32)\n"
+    "  --routing ROUTING uniform; zipf[:S], popularity falls as 1/i^S (1);\n"
     "                    hot[:P], a share P of the tokens goes to one expert\n"
-    "                    (0.5); node-limited[:M], a token's experts are on M "
-    "nodes\n"
+    "                    (0.5); one-hot-expert, all of them do;\n"
+    "                    node-limited[:M], a token's experts are on M nodes\n"
     "                    (half; on one node each rank counts as one) "
     "(uniform)\n"
+    "  --skew ROUTING    the same\n";
+
+static const char help_how[] =
     "\n"
     "Measuring:\n"
-    "  --peer PEER       mpi, memcpy or none (none)\n"
+    "  --peer PEER       mpi, memcpy or none (none); and link: plain TCP "
+    "streams\n"
+    "                    of the bytes that must travel between the hosts; "
+    "mpi,link\n"
+    "                    for both\n"
     "  --only-peer       the peer alone, without Shunt\n"
     "  -n, --samples N   samples of each side (as many as --time allows)\n"
     "  -w, --warmup N    calls before (5)\n"
     "  --batch N         calls back to back in one sample (by their length)\n"
     "  --time SECONDS    for a row, both sides together (1)\n"
     "  --seed N          of inputs and routings (1)\n"
-    "  --json            one object a line; the settings go to stderr\n"
+    "  --json[=FILE]     one object a line; the settings go to stderr. With a\n"
+    "                    file, objects are appended to it, and the table is\n"
+    "                    printed as well. perf/report makes a page of them\n"
+    "  --label TEXT      goes into the objects, to tell runs apart\n"
     "  --help, --version\n"
     "\n"
     "Times are those of the slowest rank in each sample: median and 99th\n"
@@ -82,6 +105,10 @@ static const char help[] =
     "Results are checked before and after each row, outside of the timing, on\n"
     "fresh inputs and poisoned outputs.\n"
     "\n"
+    "Between hosts, kernel counters of the link are read around further "
+    "calls:\n"
+    "what crossed it beside what had to.\n"
+    "\n"
     "Exit status: 0; 1 a result was wrong; 2 usage; 3 a call failed.\n"
     "\n"
     "Examples:\n"
@@ -90,7 +117,9 @@ static const char help[] =
     "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
     "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew zipf\n"
     "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
-    "  mpirun -n 4 shunt-perf allgather --peer mpi\n";
+    "  mpirun -n 4 shunt-perf allgather --peer mpi\n"
+    "  mpirun -n 8 --host a:2,b:2,c:2,d:2 shunt-perf moe --peer mpi,link \\\n"
+    "      --tokens 2048 --json=moe.json\n";
 
 static const char *const op_names[PERF_OPS] = {
     [PERF_BARRIER] = "barrier",
@@ -133,10 +162,24 @@ static const struct name peers[] = {
     {"none", PERF_PEER_NONE},
     {"mpi", PERF_PEER_MPI},
     {"memcpy", PERF_PEER_MEMCPY},
+    {"link", PERF_PEER_LINK},
     {NULL, 0},
 };
 
 static const struct name counts[] = {{"even", 0}, {"skewed", 1}, {NULL, 0}};
+
+static const struct name modes[] = {
+    {"auto", SHUNT_MOE_AUTO},           {"direct", SHUNT_MOE_DIRECT},
+    {"flat", SHUNT_MOE_FLAT},           {"two-level", SHUNT_MOE_TWO_LEVEL},
+    {"allgather", SHUNT_MOE_ALLGATHER}, {NULL, 0},
+};
+
+static const struct name partials[] = {
+    {"f32", SHUNT_MOE_PARTIALS_F32},
+    {"dtype", SHUNT_MOE_PARTIALS_DTYPE},
+    {"bf16", SHUNT_MOE_PARTIALS_DTYPE}, /* what it mostly is */
+    {NULL, 0},
+};
 
 static const struct name wires[] = {
     {"payload", SHUNT_MOE_WIRE_PAYLOAD},
@@ -148,6 +191,7 @@ static const struct name skews[] = {
     {"uniform", PERF_SKEW_UNIFORM},
     {"zipf", PERF_SKEW_ZIPF},
     {"hot", PERF_SKEW_HOT},
+    {"one-hot-expert", PERF_SKEW_HOT},
     {"node-limited", PERF_SKEW_NODE_LIMITED},
     {NULL, 0},
 };
@@ -173,6 +217,11 @@ const char *perf_dtype_name(enum shunt_dtype dtype)
 const char *perf_reduce_name(enum shunt_op op)
 {
     return name_of(reductions, (int)op);
+}
+
+const char *perf_mode_name(enum shunt_moe_mode mode)
+{
+    return name_of(modes, (int)mode);
 }
 
 /* -- values ---------------------------------------------------------------- */
@@ -268,24 +317,47 @@ static void read_skew(struct perf_options *o, const char *given)
 
     if (arg)
         *arg++ = '\0';
-    o->skew = (enum perf_skew)read_name("--skew", skews, text);
-    if (arg && o->skew == PERF_SKEW_UNIFORM)
-        perf_die(PERF_EXIT_USAGE, "--skew: uniform has no parameter");
+    bool all = strcmp(text, "one-hot-expert") == 0;
+    o->skew = (enum perf_skew)read_name("--routing", skews, text);
+    if (arg && (all || o->skew == PERF_SKEW_UNIFORM))
+        perf_die(PERF_EXIT_USAGE, "--routing: %s has no parameter", text);
     switch (o->skew) {
     case PERF_SKEW_ZIPF:
-        o->skew_arg = arg ? read_number("--skew zipf", arg, 0, 16) : 1;
+        o->skew_arg = arg ? read_number("--routing zipf", arg, 0, 16) : 1;
         break;
     case PERF_SKEW_HOT:
-        o->skew_arg = arg ? read_number("--skew hot", arg, 0, 1) : 0.5;
+        o->skew_arg = arg   ? read_number("--routing hot", arg, 0, 1)
+                      : all ? 1
+                            : 0.5;
         break;
     case PERF_SKEW_NODE_LIMITED: /* 0: half of them */
         o->skew_arg =
-            arg ? (double)read_whole("--skew node-limited", arg, 1, 1 << 20)
+            arg ? (double)read_whole("--routing node-limited", arg, 1, 1 << 20)
                 : 0;
         break;
     case PERF_SKEW_UNIFORM:
         o->skew_arg = 0;
         break;
+    }
+    free(text);
+}
+
+/* One to compare with, and the links beside it. */
+static void read_peers(struct perf_options *o, const char *given)
+{
+    char *save = NULL, *text = copy_of(given);
+
+    o->peer = PERF_PEER_NONE;
+    o->link = false;
+    for (char *part = strtok_r(text, ",", &save); part;
+         part = strtok_r(NULL, ",", &save)) {
+        int peer = read_name("--peer", peers, part);
+        if (peer == PERF_PEER_LINK)
+            o->link = true;
+        else if (o->peer != PERF_PEER_NONE)
+            perf_die(PERF_EXIT_USAGE, "--peer: one of mpi and memcpy");
+        else
+            o->peer = (enum perf_peer)peer;
     }
     free(text);
 }
@@ -303,6 +375,8 @@ enum {
     OPT_EXPERTS,
     OPT_TOPK,
     OPT_WIRE,
+    OPT_MODE,
+    OPT_PARTIALS,
     OPT_SKEW,
     OPT_PEER,
     OPT_ONLY_PEER,
@@ -312,7 +386,9 @@ enum {
     OPT_RANKS,
     OPT_PIN,
     OPT_NO_PIN,
+    OPT_INTERFACE,
     OPT_JSON,
+    OPT_LABEL,
     OPT_HELP,
     OPT_VERSION,
 };
@@ -333,6 +409,9 @@ static const struct option table[] = {
     {"experts", required_argument, NULL, OPT_EXPERTS},
     {"topk", required_argument, NULL, OPT_TOPK},
     {"wire", required_argument, NULL, OPT_WIRE},
+    {"mode", required_argument, NULL, OPT_MODE},
+    {"partials", required_argument, NULL, OPT_PARTIALS},
+    {"routing", required_argument, NULL, OPT_SKEW},
     {"skew", required_argument, NULL, OPT_SKEW},
     {"peer", required_argument, NULL, OPT_PEER},
     {"only-peer", no_argument, NULL, OPT_ONLY_PEER},
@@ -342,7 +421,9 @@ static const struct option table[] = {
     {"ranks", required_argument, NULL, OPT_RANKS},
     {"pin", no_argument, NULL, OPT_PIN},
     {"no-pin", no_argument, NULL, OPT_NO_PIN},
-    {"json", no_argument, NULL, OPT_JSON},
+    {"interface", required_argument, NULL, OPT_INTERFACE},
+    {"json", optional_argument, NULL, OPT_JSON},
+    {"label", required_argument, NULL, OPT_LABEL},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -396,11 +477,18 @@ static void read_option(struct perf_options *o, int option, const char *arg)
     case OPT_WIRE:
         o->wire = (enum shunt_moe_wire)read_name("--wire", wires, arg);
         break;
+    case OPT_MODE:
+        o->mode = (enum shunt_moe_mode)read_name("--mode", modes, arg);
+        break;
+    case OPT_PARTIALS:
+        o->partials =
+            (enum shunt_moe_partials)read_name("--partials", partials, arg);
+        break;
     case OPT_SKEW:
         read_skew(o, arg);
         break;
     case OPT_PEER:
-        o->peer = (enum perf_peer)read_name("--peer", peers, arg);
+        read_peers(o, arg);
         break;
     case OPT_ONLY_PEER:
         o->only_peer = true;
@@ -423,11 +511,19 @@ static void read_option(struct perf_options *o, int option, const char *arg)
     case OPT_NO_PIN:
         o->pin = PERF_PIN_NO;
         break;
+    case OPT_INTERFACE:
+        o->interface = arg;
+        break;
     case OPT_JSON:
         o->json = true;
+        o->json_file = arg;
+        break;
+    case OPT_LABEL:
+        o->label = arg;
         break;
     case OPT_HELP:
-        fputs(help, stdout);
+        fputs(help_what, stdout);
+        fputs(help_how, stdout);
         exit(PERF_EXIT_OK);
     case OPT_VERSION:
         puts("shunt-perf " SHUNT_VERSION);
@@ -455,7 +551,7 @@ static void check(const struct perf_options *o)
         o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
-    if (o->only_peer && o->peer == PERF_PEER_NONE)
+    if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
         perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
@@ -497,4 +593,50 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
     if (!mem_given && perf_op_is_moe(o->op))
         o->mem = PERF_MEM_WINDOW;
     check(o);
+}
+
+static uint64_t mix(uint64_t digest, const void *from, size_t bytes)
+{
+    const unsigned char *p = from;
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ p[i]) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+/* Whatever decides how often ranks call each other; not what only rank 0 does
+ * with the results. FNV-1a. */
+uint64_t perf_options_digest(const struct perf_options *o)
+{
+    uint64_t d = UINT64_C(0xcbf29ce484222325);
+    const int64_t whole[] = {
+        o->op,
+        (int64_t)o->begin,
+        (int64_t)o->end,
+        o->dtype,
+        o->reduce,
+        o->root,
+        o->skewed,
+        o->mem,
+        o->ntokens,
+        (int64_t)o->hidden,
+        o->topk,
+        o->experts,
+        o->wire,
+        o->mode,
+        o->partials,
+        o->skew,
+        o->warmup,
+        o->samples,
+        o->batch,
+        o->peer,
+        o->link,
+        o->only_peer,
+        (int64_t)o->seed,
+        o->ranks,
+    };
+    const double real[] = {o->factor, o->skew_arg, o->seconds};
+
+    d = mix(d, whole, sizeof(whole));
+    d = mix(d, real, sizeof(real));
+    return mix(d, o->tokens, (size_t)o->ntokens * sizeof(*o->tokens));
 }

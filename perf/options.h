@@ -16,7 +16,12 @@
 #include "routing.h"
 
 enum perf_mem { PERF_MEM_MALLOC, PERF_MEM_WINDOW };
-enum perf_peer { PERF_PEER_NONE, PERF_PEER_MPI, PERF_PEER_MEMCPY };
+enum perf_peer {
+    PERF_PEER_NONE,
+    PERF_PEER_MPI,
+    PERF_PEER_MEMCPY,
+    PERF_PEER_LINK, /* only in the command line: options.link */
+};
 enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
 
 #define PERF_MAX_TOKENS_LIST 16
@@ -40,6 +45,8 @@ struct perf_options {
     int topk;
     int experts;
     enum shunt_moe_wire wire;
+    enum shunt_moe_mode mode;
+    enum shunt_moe_partials partials;
     enum perf_skew skew;
     double skew_arg;
 
@@ -49,13 +56,17 @@ struct perf_options {
     int batch;      /* calls of one sample; 0: by their length */
     double seconds; /* for one row, both sides together */
     enum perf_peer peer;
+    bool link; /* streams between the hosts as well */
     bool only_peer;
     uint64_t seed;
 
     /* Where it runs and how it reports. */
     int ranks; /* 0: as launched */
     enum perf_pin pin;
+    const char *interface; /* of the link to other hosts; NULL: found */
     bool json;
+    const char *json_file; /* append objects here; NULL: stdout */
+    const char *label;     /* of this run, for reports; or NULL */
 };
 
 /* Read the command line; ends the program on a mistake, and after --help. */
@@ -63,5 +74,9 @@ void perf_options_parse(struct perf_options *options, int argc, char **argv);
 
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
+const char *perf_mode_name(enum shunt_moe_mode mode);
+
+/* A number that is equal on two ranks only if their options are. */
+uint64_t perf_options_digest(const struct perf_options *options);
 
 #endif

@@ -20,8 +20,8 @@
 #define MIN_SAMPLES 15
 #define MAX_SAMPLES 1000
 /* A sample should last this long at least (microseconds): well above what the
- * clock and the gate cost, and with more ranks than processors above what it
- * takes until each has had its turn. */
+ * clock and the gate cost, which is more between hosts, and with more ranks
+ * than processors above what it takes until each has had its turn. */
 #define SAMPLE_US 200.0
 #define SAMPLE_US_CROWDED 2000.0
 /* A call that takes so long is long, whatever came between. */
@@ -70,6 +70,8 @@ struct perf_times perf_series_times(const struct perf_series *s, int first,
     }
     times.median = perf_median(sum, s->samples);
     times.p99 = perf_quantile(sum, s->samples, 0.99);
+    times.q1 = perf_quantile(sum, s->samples, 0.25);
+    times.q3 = perf_quantile(sum, s->samples, 0.75);
     times.least = sum[0];
     free(sum);
     return times;
@@ -95,6 +97,8 @@ static void take(const struct perf_group *g, const struct perf_side *side,
         for (int i = 0; i < batch; i++)
             side->phase[p](side->state);
         us[p] = (perf_now_us() - start) / batch;
+        if (side->settle)
+            side->settle();
     }
     if (side->release) {
         double start = perf_now_us();
@@ -128,7 +132,7 @@ static double estimate(const struct perf_group *g, const struct perf_side *side,
 static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
                       const struct perf_side *sides, int nsides, double *cost)
 {
-    double wanted = g->ranks > g->processors ? SAMPLE_US_CROWDED : SAMPLE_US;
+    double wanted = g->crowded || g->net ? SAMPLE_US_CROWDED : SAMPLE_US;
     int batch = plan->batch ? plan->batch : 1;
 
     for (;;) {

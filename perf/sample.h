@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How times are taken: alternating samples of one or two sides, and what is
+ * How times are taken: alternating samples of one to three sides, and what is
  * said of them.
  */
 #ifndef SHUNT_PERF_SAMPLE_H
@@ -11,7 +11,7 @@
 #include "group.h"
 
 #define PERF_MAX_PHASES 3
-#define PERF_MAX_SIDES 2
+#define PERF_MAX_SIDES 3
 
 /* One of the things that are compared. */
 struct perf_side {
@@ -19,6 +19,8 @@ struct perf_side {
     int phases;
     /* Each is timed on its own, with all ranks gathered before it. */
     void (*phase[PERF_MAX_PHASES])(void *state);
+    /* Not timed: after each phase; or NULL. See engine.h. */
+    void (*settle)(void);
     /* Not timed: before the last phase, and after it; or NULL. */
     void (*prepare)(void *state);
     /* Timed, and counted as part of phase 0; or NULL. */
@@ -41,8 +43,8 @@ struct perf_series {
 };
 
 /*
- * Time `nsides` sides in alternation, A B B A A B B A ... Collective; every
- * rank gets the same numbers.
+ * Time `nsides` sides in alternation, A B B A A B B A ... (A B C C B A ...).
+ * Collective; every rank gets the same numbers.
  */
 void perf_measure(const struct perf_group *group, const struct perf_plan *plan,
                   const struct perf_side *sides, int nsides,
@@ -53,6 +55,7 @@ struct perf_times {
     double median;
     double p99;
     double least;
+    double q1, q3; /* a quarter of the samples is not above, not below */
 };
 
 /* Of the sum of the phases first .. last. */

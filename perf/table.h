@@ -8,15 +8,26 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "options.h"
-#include "sample.h"
+#include "contest.h"
+#include "wire.h"
 
 struct perf_settings {
     const struct perf_options *options;
     const struct perf_group *group;
-    const char *peer;    /* its version, or NULL */
-    const char *pinning; /* in words */
+    const char *peer;      /* its version, or NULL */
+    const char *pinning;   /* in words */
+    struct perf_link link; /* with several hosts */
+    const char *uncounted; /* why the kernel's counters are not read; NULL: they
+                              are */
+};
+
+/* What had to cross between hosts (or nodes) in one call, by arithmetic. */
+struct perf_need {
+    uint64_t total;
+    uint64_t busiest; /* on the link that carries most, in one direction */
+    uint64_t rows;    /* of tokens; 0: no such thing */
 };
 
 /* One line of the table. */
@@ -28,10 +39,16 @@ struct perf_row {
     bool part;    /* not an exchange of its own: out of the closing line */
     size_t samples;
     int batch;
-    bool has_ours, has_peer;
-    struct perf_times ours, peer;
+    bool has[PERF_ROLES];
+    struct perf_times times[PERF_ROLES];
     bool checked; /* false: there is nothing to check */
-    double wrong, peer_wrong;
+    double wrong[PERF_ROLES];
+
+    bool between; /* several hosts or nodes: the rest is filled in */
+    struct perf_need need[PERF_ROLES]; /* as each does it */
+    struct perf_wire wire[PERF_ROLES];
+    const char *mode;             /* how Shunt sends tokens, or NULL */
+    double sent_rows, sent_bytes; /* what its plan says; < 0: nothing */
 };
 
 void perf_table_open(const struct perf_settings *settings);

@@ -353,12 +353,24 @@ static bool sweep(enum perf_op op)
         .batch = 1,
         .json = true,
     };
-    struct perf_group group = {.ranks = 1, .processors = 1};
+    int zero = 0, one = 1;
+    struct perf_group group = {
+        .ranks = 1,
+        .hosts = {.n = 1, .of = &zero, .size = &one},
+        .node_of = &zero,
+        .processors = 1,
+    };
     struct perf_settings settings = {
         .options = &options, .group = &group, .pinning = "no"};
 
+    struct perf_contest contest = {
+        .options = &options,
+        .group = &group,
+        .engine = {[PERF_PEER] = &copy_engine},
+    };
+
     perf_table_open(&settings);
-    perf_coll(&options, &group, NULL, &copy_engine);
+    perf_coll(&contest);
     return perf_table_close();
 }
 

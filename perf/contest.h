@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Who is measured, and where.
+ */
+#ifndef SHUNT_PERF_CONTEST_H
+#define SHUNT_PERF_CONTEST_H
+
+#include "engine.h"
+#include "group.h"
+#include "net.h"
+#include "options.h"
+#include "sample.h"
+
+/* The sides, in the order in which they take turns. */
+enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_ROLES };
+
+struct perf_contest {
+    const struct perf_options *options;
+    const struct perf_group *group;
+    struct perf_link link;                        /* several hosts */
+    const struct perf_engine *engine[PERF_ROLES]; /* NULL: not taking part */
+};
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The links' own: the bytes that must travel between the hosts, sent by plain
+ * TCP streams, one between two hosts, out of a small buffer into another. No
+ * rank receives anything of use; it is what the exchange would take if nothing
+ * but the links took time.
+ */
+#include <stdlib.h>
+
+#include "engine.h"
+#include "net.h"
+
+static struct perf_net *net;
+
+void perf_link_use(struct perf_net *used)
+{
+    net = used;
+}
+
+static const char none[] = "the ranks are all on one host: there is no link";
+
+static const char *call_open(const struct perf_call *call, void **state)
+{
+    if (!net)
+        return none;
+    struct perf_call *own = perf_alloc(sizeof(*own));
+    *own = *call;
+    *state = own;
+    return NULL;
+}
+
+static void call_run(void *state)
+{
+    perf_net_exchange(net, ((const struct perf_call *)state)->traffic);
+}
+
+static const char *moe_open(const struct perf_exchange *exchange, void **state)
+{
+    if (!net)
+        return none;
+    struct perf_exchange *own = perf_alloc(sizeof(*own));
+    *own = *exchange;
+    *state = own;
+    return NULL;
+}
+
+static void moe_dispatch(void *state)
+{
+    perf_net_exchange(net, ((const struct perf_exchange *)state)->there);
+}
+
+static void moe_combine(void *state)
+{
+    perf_net_exchange(net, ((const struct perf_exchange *)state)->back);
+}
+
+static void moe_nothing(void *state)
+{
+    (void)state;
+}
+
+static void *moe_none(void *state)
+{
+    (void)state;
+    return NULL;
+}
+
+static const char *moe_note(void *state)
+{
+    (void)state;
+    return NULL;
+}
+
+const struct perf_engine perf_engine_link = {
+    .name = "link",
+    .delivers = false,
+    .call_open = call_open,
+    .call_run = call_run,
+    .call_close = free,
+    .moe_open = moe_open,
+    .moe_plan = moe_nothing,
+    .moe_dispatch = moe_dispatch,
+    .moe_combine = moe_combine,
+    .moe_release = moe_nothing,
+    .moe_close = free,
+    .moe_rows = moe_none,
+    .moe_out = moe_none,
+    .moe_note = moe_note,
+};

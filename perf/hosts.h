@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which ranks are on one host: those that see the same network interfaces. A
+ * host's link is what has kernel counters, and what raw streams can fill; the
+ * library's nodes (what shares memory) need not be the same.
+ */
+#ifndef SHUNT_PERF_HOSTS_H
+#define SHUNT_PERF_HOSTS_H
+
+#include <stdbool.h>
+
+struct perf_group;
+
+struct perf_hosts {
+    int n;     /* how many */
+    int mine;  /* this rank's */
+    int *of;   /* (ranks); numbered by their lowest rank */
+    int *size; /* (n) ranks of each */
+    int local; /* this rank's index on its host */
+};
+
+/* Collective. */
+void perf_hosts_find(const struct perf_group *group, struct perf_hosts *hosts);
+void perf_hosts_finish(struct perf_hosts *hosts);
+
+/* The rank with index `local` on `host`. */
+int perf_host_rank(const struct perf_group *group, int host, int local);
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Traffic between places.
+ */
+#include "traffic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void add(uint64_t *bytes, const struct perf_places *p, int from, int to,
+                uint64_t amount)
+{
+    if (from != to)
+        bytes[from * p->n + to] += amount;
+}
+
+/* What a rank contributes: elements of its block. */
+static uint64_t block(const struct perf_call *c, const size_t *matrix, int rank)
+{
+    return c->op == PERF_ALLGATHERV ? matrix[rank * c->ranks] : c->count;
+}
+
+void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
+                       const struct perf_places *p, uint64_t *bytes)
+{
+    uint64_t size = shunt_dtype_size(c->dtype);
+
+    memset(bytes, 0, (size_t)p->n * (size_t)p->n * sizeof(*bytes));
+    for (int a = 0; a < c->ranks; a++) {
+        switch (c->op) {
+        case PERF_ALLTOALL:
+        case PERF_ALLTOALLV:
+            for (int b = 0; b < c->ranks; b++)
+                add(bytes, p, p->of[a], p->of[b],
+                    size * (matrix ? matrix[a * c->ranks + b] : c->count));
+            break;
+        case PERF_ALLGATHER:
+        case PERF_ALLGATHERV:
+            for (int to = 0; to < p->n; to++)
+                add(bytes, p, p->of[a], to, size * block(c, matrix, a));
+            break;
+        case PERF_REDUCE_SCATTER: /* sums of a place, to whom they belong */
+            for (int from = 0; from < p->n; from++)
+                add(bytes, p, from, p->of[a], size * c->count);
+            break;
+        default:
+            break;
+        }
+    }
+    /* Segments, one for each place: reduced to it, then handed round. */
+    for (int from = 0; c->op == PERF_ALLREDUCE && from < p->n; from++)
+        for (int to = 0; to < p->n; to++)
+            add(bytes, p, from, to, 2 * size * c->count / (uint64_t)p->n);
+    /* A chain, so that no link carries it twice. */
+    for (int i = 0; c->op == PERF_BROADCAST && i + 1 < p->n; i++)
+        add(bytes, p, (p->of[c->root] + i) % p->n,
+            (p->of[c->root] + i + 1) % p->n, size * c->count);
+}
+
+void perf_traffic_rows(const struct perf_routing *r, enum perf_rows_each each,
+                       const struct perf_places *p, uint64_t *rows)
+{
+    bool *met = perf_alloc((size_t)r->ranks * sizeof(*met));
+
+    memset(rows, 0, (size_t)p->n * (size_t)p->n * sizeof(*rows));
+    for (int s = 0; s < r->ranks; s++) {
+        for (size_t t = 0; t < r->tokens; t++) {
+            const int32_t *experts = perf_token_experts(r, s, t);
+
+            if (each == PERF_EACH_TOKEN) {
+                for (int to = 0; to < p->n; to++)
+                    add(rows, p, p->of[s], to, 1);
+                continue;
+            }
+            memset(met, 0, (size_t)r->ranks * sizeof(*met));
+            for (int k = 0; k < r->topk; k++) {
+                int rank = perf_expert_rank(r, experts[k]);
+                int to = p->of[rank];
+                int key = each == PERF_EACH_PLACE ? to : rank;
+                if (each != PERF_EACH_ASSIGNMENT && met[key])
+                    continue;
+                met[key] = true;
+                add(rows, p, p->of[s], to, 1);
+            }
+        }
+    }
+    free(met);
+}
+
+void perf_traffic_scale(const uint64_t *rows, int places, uint64_t row_bytes,
+                        bool back, uint64_t *bytes)
+{
+    for (int a = 0; a < places; a++)
+        for (int b = 0; b < places; b++)
+            bytes[a * places + b] =
+                row_bytes * rows[back ? b * places + a : a * places + b];
+}
+
+uint64_t perf_traffic_total(const uint64_t *bytes, int places)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < places * places; i++)
+        sum += bytes[i];
+    return sum;
+}
+
+uint64_t perf_traffic_busiest(const uint64_t *bytes, int places)
+{
+    uint64_t most = 0;
+
+    for (int a = 0; a < places; a++) {
+        uint64_t out = 0, in = 0;
+        for (int b = 0; b < places; b++) {
+            out += bytes[a * places + b];
+            in += bytes[b * places + a];
+        }
+        most = out > most ? out : most;
+        most = in > most ? in : most;
+    }
+    return most;
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Counting.
+ *
+ * All stand at the gate, the first rank of each host reads its counter, all go;
+ * when all are back the counters are read again. Whoever has come back has
+ * received everything, so all payload has left by then; what acknowledgements
+ * are still to come are few and count with the next. The gates themselves are
+ * counted as well: about 140 bytes for each rank of another host; so is what
+ * settles a side's calls.
+ */
+#include "wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/comm.h>
+
+#include "counters.h"
+#include "net.h"
+
+static char source[96];
+static bool usable;
+
+const char *perf_wire_open(const struct perf_group *g)
+{
+    struct perf_counters c = {0};
+    static char why[128];
+    const char *wrong = g->net ? NULL : "the ranks are all on one host";
+
+    if (!wrong) {
+        const char *interface = perf_net_interface(g->net);
+        wrong = perf_counters_read(interface, &c);
+        snprintf(source, sizeof(source), "%s of %s%s",
+                 c.queue ? c.kind : "the interface's counter", interface,
+                 c.queue ? "" : " (too low with segmentation offload)");
+        if (wrong)
+            snprintf(why, sizeof(why), "%s: %s", interface, wrong);
+    }
+    usable = perf_max(g, wrong ? 1 : 0) == 0;
+    if (usable)
+        return NULL;
+    return !wrong ? "not readable on another host" : g->net ? why : wrong;
+}
+
+const char *perf_wire_source(void)
+{
+    return source;
+}
+
+struct reading {
+    double kernel, library;
+};
+
+/* Each host counts once, by its first rank. */
+static struct reading read_counters(const struct perf_group *g)
+{
+    struct reading r = {0};
+    struct shunt_comm_stats stats;
+    struct perf_counters c;
+
+    if (usable && g->hosts.local == 0) {
+        const char *wrong = perf_counters_read(perf_net_interface(g->net), &c);
+        if (wrong)
+            perf_die(PERF_EXIT_FAILED, "counters: %s", wrong);
+        r.kernel = (double)c.sent;
+    }
+    if (g->comm &&
+        shunt_comm_get_stats(g->comm, &stats, sizeof(stats)) == SHUNT_OK)
+        r.library = (double)stats.bytes_remote;
+    return r;
+}
+
+/* Bring the hosts' sums together. */
+static void collect(const struct perf_group *g, const struct reading *sum,
+                    int calls, struct perf_wire *wire)
+{
+    struct reading *all = perf_alloc((size_t)g->ranks * sizeof(*all));
+
+    perf_allgather(g, sum, all, sizeof(*sum));
+    *wire = (struct perf_wire){.counted = usable};
+    for (int r = 0; r < g->ranks; r++) {
+        double mine = all[r].kernel / calls;
+        wire->total += mine;
+        wire->busiest = mine > wire->busiest ? mine : wire->busiest;
+        wire->payload += all[r].library / calls;
+    }
+    free(all);
+}
+
+int perf_wire_calls(double us)
+{
+    double calls = 500e3 / us;
+    return calls < 1 ? 1 : calls > 1000 ? 1000 : (int)calls;
+}
+
+void perf_wire_count(const struct perf_group *g, const struct perf_side *side,
+                     int calls, struct perf_wire *wire)
+{
+    struct reading sum[PERF_MAX_PHASES] = {{0}};
+    /* One phase may be repeated without anything between. */
+    bool alone = side->phases == 1 && !side->prepare && !side->release;
+    int rounds = alone ? 1 : calls, batch = alone ? calls : 1;
+
+    for (int i = 0; i < rounds; i++) {
+        for (int p = 0; p < side->phases; p++) {
+            if (p == side->phases - 1 && side->prepare)
+                side->prepare(side->state);
+            perf_gate_wait(g);
+            struct reading before = read_counters(g);
+            perf_gate_wait(g);
+            for (int n = 0; n < batch; n++)
+                side->phase[p](side->state);
+            if (side->settle)
+                side->settle();
+            perf_gate_wait(g);
+            struct reading after = read_counters(g);
+            sum[p].kernel += after.kernel - before.kernel;
+            sum[p].library += after.library - before.library;
+        }
+        if (side->release)
+            side->release(side->state);
+    }
+    for (int p = 0; p < side->phases; p++)
+        collect(g, &sum[p], calls, &wire[p]);
+}
