@@ -73,6 +73,10 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
     sender->rank = ctx->rank;
     ep->sends++;
     param.user_data = send;
+    if (bytes <= ep->eager_max) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = UCP_AM_SEND_FLAG_EAGER;
+    }
     outer = ucx_enter(ctx);
     request = ucp_am_send_nbx(ep->ucp, kind, send->header, header_bytes, data,
                               bytes, &param);

@@ -115,9 +115,11 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct shunt_transport_remote *remotes;
 
-    bool heard;     /* its hello has come */
-    bool told;      /* we told it so */
-    bool confirmed; /* it told us so */
+    bool heard;       /* its hello has come */
+    bool told;        /* we told it so */
+    bool confirmed;   /* it told us so */
+    bool up;          /* connect() said OK */
+    size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
     bool left;      /* its bye has come */
     bool bye_heard; /* it has ours */
