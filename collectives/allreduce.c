@@ -92,7 +92,7 @@ static enum shunt_status allreduce(const struct shunti_coll *call,
 
     if (st)
         return st;
-    algorithm = shunti_select_allreduce(call->comm, a->bytes);
+    algorithm = shunti_select(call->comm, SHUNTI_KIND_ALLREDUCE, a->bytes);
     /* With the algorithm in it: counts that disagree may choose differently,
      * and these two cannot talk to each other. */
     signature = SHUNTI_SIGNATURE(call->kind, a->dtype, a->op, algorithm);

@@ -6,10 +6,12 @@
  */
 #include <stdlib.h>
 
+#include "alltoall.h"
 #include "coll_call.h"
 #include "comm.h"
 #include "copy.h"
 #include "exchange.h"
+#include "select.h"
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",
@@ -25,16 +27,10 @@ static const struct shunti_class alltoallv_class = {
     .cleanup = shunti_exchange_cleanup,
 };
 
-struct arguments {
-    const unsigned char *send;
-    struct shunti_blocks send_blocks;
-    unsigned char *recv;
-    struct shunti_blocks recv_blocks;
-};
-
 /* send_end: bytes from send to the end of its last block. */
 static enum shunt_status check(const struct shunti_coll *call,
-                               const struct arguments *a, size_t *send_end)
+                               const struct shunti_alltoall *a,
+                               size_t *send_end)
 {
     bool v = call->kind == SHUNTI_KIND_ALLTOALLV;
     int rank = call->comm->rank;
@@ -66,7 +62,7 @@ static enum shunt_status check(const struct shunti_coll *call,
 }
 
 static void fill(struct shunti_exchange *x, int nranks,
-                 const struct arguments *a)
+                 const struct shunti_alltoall *a)
 {
     size_t sent = 0, received = 0, at;
 
@@ -82,30 +78,47 @@ static void fill(struct shunti_exchange *x, int nranks,
 
 /* In place: send what recv holds now, from a copy. */
 static enum shunt_status copy_away(const struct shunti_coll *call,
-                                   struct arguments *a, void **copy,
-                                   size_t bytes)
+                                   struct shunti_alltoall *a, size_t bytes)
 {
-    *copy = bytes ? malloc(bytes) : NULL;
-    if (bytes && !*copy)
+    a->owned = bytes ? malloc(bytes) : NULL;
+    if (bytes && !a->owned)
         return shunti_request_refuse(
             call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,
             "%s: no memory for %zu bytes, which it takes in "
             "place",
             shunti_kind_name(call->kind), bytes);
     if (bytes)
-        shunti_copy(*copy, a->recv, bytes);
-    a->send = *copy;
+        shunti_copy(a->owned, a->recv, bytes);
+    a->send = a->owned;
+    return SHUNT_OK;
+}
+
+static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+                              const struct shunti_alltoall *a,
+                              struct shunt_request **request)
+{
+    struct shunti_exchange *x;
+    enum shunt_status st = shunti_exchange_create(
+        comm,
+        signature >> 24 == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
+                                                 : &alltoall_class,
+        signature, request, &x);
+
+    if (st)
+        return st;
+    x->owned = a->owned;
+    fill(x, comm->nranks, a);
     return SHUNT_OK;
 }
 
 static enum shunt_status alltoall(const struct shunti_coll *call,
-                                  struct arguments *a)
+                                  struct shunti_alltoall *a)
 {
+    const uint32_t signature =
+        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0);
     bool in_place = a->send == SHUNT_IN_PLACE;
     struct shunt_request *request;
-    struct shunti_exchange *x;
     enum shunt_status st;
-    void *copy = NULL;
     size_t send_end;
 
     if (in_place) {
@@ -114,25 +127,23 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
     }
     st = check(call, a, &send_end);
     if (!st && in_place)
-        st = copy_away(call, a, &copy, send_end);
+        st = copy_away(call, a, send_end);
     if (st)
         return st;
-    st = shunti_exchange_create(
-        call->comm,
-        call->kind == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
-                                            : &alltoall_class,
-        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0), &request, &x);
+    /* Counts are local: the choice knows none of them. Small blocks and large
+     * ones of one call may go different ways: alltoall_two_level.c. */
+    st = shunti_select(call->comm, call->kind, 0) == SHUNTI_FLAT
+             ? flat(call->comm, signature, a, &request)
+             : shunti_alltoall_two_level(call->comm, signature, a, &request);
     if (st) {
-        free(copy);
+        free(a->owned);
         return st;
     }
-    x->owned = copy;
-    fill(x, call->comm->nranks, a);
     return shunti_coll_launch(call, request);
 }
 
 static enum shunt_status run(const struct shunti_coll *call,
-                             struct arguments *a)
+                             struct shunti_alltoall *a)
 {
     enum shunt_status st = shunti_coll_enter(call);
 
@@ -146,7 +157,7 @@ enum shunt_status shunt_alltoall(struct shunt_comm *comm, const void *send,
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, false, NULL},
-               &(struct arguments){send, blocks, recv, blocks});
+               &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
 }
 
 enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
@@ -157,7 +168,7 @@ enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, true, request},
-               &(struct arguments){send, blocks, recv, blocks});
+               &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
 }
 
 enum shunt_status shunt_alltoallv(struct shunt_comm *comm, const void *send,
@@ -168,10 +179,11 @@ enum shunt_status shunt_alltoallv(struct shunt_comm *comm, const void *send,
                                   enum shunt_dtype dtype)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL},
-               &(struct arguments){send,
-                                   {send_counts, 0, send_displs, dtype},
-                                   recv,
-                                   {recv_counts, 0, recv_displs, dtype}});
+               &(struct shunti_alltoall){send,
+                                         {send_counts, 0, send_displs, dtype},
+                                         recv,
+                                         {recv_counts, 0, recv_displs, dtype},
+                                         NULL});
 }
 
 enum shunt_status
@@ -183,8 +195,9 @@ shunt_alltoallv_start(struct shunt_comm *comm, const void *send,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, true, request},
-        &(struct arguments){send,
-                            {send_counts, 0, send_displs, dtype},
-                            recv,
-                            {recv_counts, 0, recv_displs, dtype}});
+        &(struct shunti_alltoall){send,
+                                  {send_counts, 0, send_displs, dtype},
+                                  recv,
+                                  {recv_counts, 0, recv_displs, dtype},
+                                  NULL});
 }

@@ -12,12 +12,59 @@
  */
 #include "select.h"
 
-#include "comm.h"
+#include <string.h>
 
-enum shunti_algorithm shunti_select_allreduce(const struct shunt_comm *comm,
-                                              size_t bytes)
+#include "comm.h"
+#include "env.h"
+
+static bool word_is(const char *at, size_t len, const char *word)
 {
-    if (comm->nranks == 1 || bytes <= comm->tune.allreduce_direct)
-        return SHUNTI_ALLREDUCE_DIRECT;
-    return SHUNTI_ALLREDUCE_SEGMENTS;
+    return strlen(word) == len && !memcmp(at, word, len);
+}
+
+/* What SHUNT_ALGORITHM wants for a kind: the last that names it, or names
+ * none; 0: nothing. */
+static enum shunti_algorithm forced(const struct shunt_comm *comm,
+                                    enum shunti_kind kind)
+{
+    const char *kind_name = shunti_kind_name(kind);
+    const char *at = comm->tune.algorithm;
+    enum shunti_algorithm algorithm = 0;
+
+    while (*at) {
+        size_t len = strcspn(at, ",");
+        const char *sign = memchr(at, '=', len);
+        const char *name = sign ? sign + 1 : at;
+        size_t name_len = len - (size_t)(name - at);
+
+        if (!sign || word_is(at, (size_t)(sign - at), kind_name)) {
+            if (word_is(name, name_len, "flat"))
+                algorithm = SHUNTI_FLAT;
+            else if (word_is(name, name_len, "two_level"))
+                algorithm = SHUNTI_TWO_LEVEL_ALGORITHM;
+        }
+        at += len;
+        at += *at == ',';
+    }
+    return algorithm;
+}
+
+enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
+                                    enum shunti_kind kind, size_t bytes)
+{
+    enum shunti_algorithm algorithm;
+
+    algorithm = comm->nodes > 1 ? forced(comm, kind) : SHUNTI_FLAT;
+    if (!algorithm)
+        algorithm = SHUNTI_FLAT;
+    if (kind == SHUNTI_KIND_ALLREDUCE && algorithm == SHUNTI_FLAT)
+        algorithm = comm->nranks == 1 || bytes <= comm->tune.allreduce_direct
+                        ? SHUNTI_ALLREDUCE_DIRECT
+                        : SHUNTI_ALLREDUCE_SEGMENTS;
+    return algorithm;
+}
+
+size_t shunti_select_carry(const struct shunt_comm *comm)
+{
+    return comm->tune.carry == SHUNTI_ENV_AUTO ? 16 << 10 : comm->tune.carry;
 }

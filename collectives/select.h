@@ -2,26 +2,39 @@
 /*
  * Which algorithm runs when.
  *
- * Decided from what every rank knows alike: the communicator's size, counts
- * that must agree, and tunables, which are rank 0's on all of them. A choice
- * by anything local (in place or not, a window or not) would deadlock.
+ * Decided from what every rank knows alike: the communicator's nodes, counts
+ * that must agree, link figures and tunables, which are rank 0's on all of
+ * them. A choice by anything local (in place or not, a window or not, a count
+ * that the others do not know) would deadlock.
  */
 #ifndef SHUNTI_SELECT_H
 #define SHUNTI_SELECT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "request.h"
 
 struct shunt_comm;
 
 enum shunti_algorithm {
-    /* Every rank gets every vector, and reduces all of it: one round. */
-    SHUNTI_ALLREDUCE_DIRECT = 1,
-    /* Each rank reduces a segment; the others take it from there: two. */
+    /* One exchange of all pairs. */
+    SHUNTI_FLAT = 1,
+    /* Inside nodes and between them: two_level.h. */
+    SHUNTI_TWO_LEVEL_ALGORITHM,
+    /* Allreduce in one exchange: every rank gets every vector, and reduces all
+     * of it. */
+    SHUNTI_ALLREDUCE_DIRECT,
+    /* In two: each rank reduces a segment; the others take it from there. */
     SHUNTI_ALLREDUCE_SEGMENTS,
 };
 
-/* For an allreduce of vectors of so many bytes. */
-enum shunti_algorithm shunti_select_allreduce(const struct shunt_comm *comm,
-                                              size_t bytes);
+/* For a call of this kind whose ranks have `bytes` each (what that means:
+ * select.c). */
+enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
+                                    enum shunti_kind kind, size_t bytes);
+
+/* alltoall and alltoallv in two levels: larger blocks go straight. */
+size_t shunti_select_carry(const struct shunt_comm *comm);
 
 #endif

@@ -26,6 +26,32 @@ static void run(const char *const *env, int ranks, const char *name,
     harness_check(&job);
 }
 
+// Nodes that are none: "0,0,1" is three ranks, of which the last is on a node
+// of its own. Memory could be mapped, so this is about algorithms alone.
+static void run_on(const char *nodes, const char *const *env, const char *name,
+                   const char *arg1, const char *arg2, const char *arg3)
+{
+    char variable[64];
+    struct harness_job job = {
+        .program = "/bin/sh",
+        .args = {"-c",
+                 "SHUNT_NODE=n$(echo $TEST_NODES | cut -d, -f$((RANK+1))) "
+                 "exec $SHUNT_TEST_BIN/rank_collectives \"$@\"",
+                 "sh", name, arg1, arg2, arg3},
+        .ranks = 1,
+        .timeout_s = 90,
+    };
+    int i = 0;
+
+    for (const char *c = nodes; *c; c++)
+        job.ranks += *c == ',';
+    for (; env && env[i]; i++)
+        job.env[i] = env[i];
+    snprintf(variable, sizeof(variable), "TEST_NODES=%s", nodes);
+    job.env[i] = variable;
+    harness_check(&job);
+}
+
 static const int sizes[] = {1, 2, 3, 4, 8};
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
@@ -215,4 +241,85 @@ Test(collectives, late_and_in_pieces)
                                 "SHUNT_FAULT=nomap,noget,delay=10,reorder",
                                 "SHUNT_EAGER=1024", "SHUNT_CHUNK=4096",
                                 "SHUNT_CHUNKS=2", NULL});
+}
+
+// -- several nodes -----------------------------------------------------------
+
+static const char *const layouts[] = {
+    "0,0,1,1", "0,0,0,0,1,1,1,1", "0,1,1,2,2,2", "0,1,0,2,1,2,2", "0,1,2",
+};
+enum { LAYOUTS = sizeof(layouts) / sizeof(*layouts) };
+
+static void on_nodes(const char *const *env, const char *rounds)
+{
+    for (int i = 0; i < LAYOUTS; i++) {
+        run_on(layouts[i], env, "random", "all", "31", rounds);
+        run_on(layouts[i], env, "in_flight", "32", "5", NULL);
+        run_on(layouts[i], env, "same_bits", NULL, NULL, NULL);
+        run_on(layouts[i], env, "nothing_at_all", NULL, NULL, NULL);
+        run_on(layouts[i], env, "mismatch", NULL, NULL, NULL);
+        run_on(layouts[i], env, "mismatch_figures", NULL, NULL, NULL);
+        run_on(layouts[i], env, "refusals", NULL, NULL, NULL);
+    }
+}
+
+Test(collectives, nodes_chosen)
+{
+    on_nodes(NULL, "120");
+}
+
+Test(collectives, nodes_flat)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=flat", NULL}, "120");
+}
+
+Test(collectives, nodes_two_level)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level", NULL}, "200");
+}
+
+// Every block straight, or none.
+Test(collectives, nodes_nothing_carried)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=0",
+                                   NULL},
+             "40");
+}
+
+Test(collectives, nodes_all_carried)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
+                                   "SHUNT_CARRY=1g", NULL},
+             "40");
+}
+
+Test(collectives, nodes_tiny_ring)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
+                                   "SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
+                                   "SHUNT_CHUNKS=2", "SHUNT_CMA=off", NULL},
+             "40");
+}
+
+Test(collectives, nodes_raw_reads)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
+                                   "SHUNT_READ_MIN=1", NULL},
+             "40");
+}
+
+Test(collectives, nodes_put_only)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
+                                   "SHUNT_TRANSPORTS=fault+shm",
+                                   "SHUNT_FAULT=nomap,noget,delay=10,reorder",
+                                   NULL},
+             "40");
+}
+
+Test(collectives, nodes_progress_thread)
+{
+    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
+                                   "SHUNT_PROGRESS=thread", NULL},
+             "40");
 }

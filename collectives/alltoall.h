@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The algorithms of alltoall and alltoallv, which alltoall.c chooses from.
+ */
+#ifndef SHUNTI_ALLTOALL_H
+#define SHUNTI_ALLTOALL_H
+
+#include <shunt/coll.h>
+
+#include "coll_call.h"
+
+struct shunt_comm;
+struct shunt_request;
+
+/* Checked arguments. */
+struct shunti_alltoall {
+    const unsigned char *send;
+    struct shunti_blocks send_blocks;
+    unsigned char *recv;
+    struct shunti_blocks recv_blocks;
+    void *owned; /* freed at the end, or NULL; also after an error */
+};
+
+enum shunt_status shunti_alltoall_two_level(struct shunt_comm *comm,
+                                            uint32_t signature,
+                                            const struct shunti_alltoall *args,
+                                            struct shunt_request **request);
+
+#endif

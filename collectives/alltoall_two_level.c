@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-to-all in two levels (Hwang et al., "Tutel: Adaptive Mixture-of-Experts
+ * at Scale", 2022, section 3.4: 2DH; here with counts of any sort).
+ *
+ * Every rank d has, in each other node n, a *carrier*: local index l of d,
+ * modulo the ranks of n. Who has something small for d gives it to the carrier
+ * in its own node, and the carrier sends all of it in one message. So between
+ * two nodes there is one message for each destination, not one for each pair.
+ *
+ * A block of more than `limit` bytes goes straight from its source to its
+ * destination, at once: one message more costs less than to copy it twice.
+ * Both ends know its size, and so which way it takes; nobody else needs to.
+ *
+ *     package to mate c:     entries for c itself and for every rank that c
+ *                            carries for (nodes ascending, then local index)
+ *     package to partner d:  entries of all ranks of the carrier's node for d,
+ *                            by local index
+ *
+ * Each followed by those blocks that travel in it, in this order. An entry
+ * says how many bytes its source has for its destination, and how many it
+ * expects of it in turn: so both ends of a pair notice if they disagree, and
+ * only they.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "alltoall.h"
+#include "comm.h"
+#include "copy.h"
+#include "nodes.h"
+#include "select.h"
+#include "two_level.h"
+
+struct entry {
+    uint64_t bytes, expects;
+};
+
+struct pair {
+    const unsigned char *send;
+    size_t send_bytes;
+    unsigned char *recv;
+    size_t recv_bytes;
+};
+
+struct state {
+    size_t limit; /* larger blocks go straight */
+    void *input;  /* the caller's, copied away, or NULL; freed at the end */
+    void *owned;  /* packages of the second phase, or NULL; the same */
+    /* In each mate's package, the first that has not been forwarded yet. */
+    const unsigned char **entry;  /* (nranks) */
+    const unsigned char **cursor; /* (nranks) the block */
+    struct pair pairs[];          /* (nranks) */
+};
+
+static struct state *state_of(const struct shunt_request *request)
+{
+    return shunti_two_level_of(request)->own;
+}
+
+static int carrier(const struct shunt_comm *comm, int dest, int node)
+{
+    return shunti_rail(comm, dest, node);
+}
+
+/* Does it go straight? Inside a node large ones do, of any algorithm. */
+static bool is_direct(const struct shunt_comm *comm, const struct state *s,
+                      int peer, size_t bytes)
+{
+    if (comm->peers[peer].node == comm->node)
+        return bytes > SHUNTI_WINDOW_MIN;
+    return bytes > s->limit;
+}
+
+/* --- packages ------------------------------------------------------------- */
+
+/* For whom rank `c` of our node carries: the i-th of them, itself first; -1:
+ * there are no more. `at` is carried from one call to the next, from {0}. */
+struct place {
+    bool begun;
+    int node, local;
+};
+
+static int next_dest(const struct shunt_comm *comm, int c, struct place *at)
+{
+    if (!at->begun) {
+        *at = (struct place){true, 0, -1};
+        return c;
+    }
+    for (; at->node < comm->nodes; at->node++, at->local = -1) {
+        if (at->node == comm->node)
+            continue;
+        while (++at->local < shunti_node_size(comm, at->node)) {
+            int d = shunti_node_ranks(comm, at->node)[at->local];
+
+            if (carrier(comm, d, comm->node) == c)
+                return d;
+        }
+    }
+    return -1;
+}
+
+/* What `peer` gets of ours, by itself or by a carrier; at `to`, NULL: only
+ * the size. */
+static size_t put_small(const struct shunt_comm *comm, const struct state *s,
+                        int peer, unsigned char *to)
+{
+    const struct pair *p = &s->pairs[peer];
+
+    if (is_direct(comm, s, peer, p->send_bytes))
+        return 0;
+    if (to && p->send_bytes)
+        memcpy(to, p->send, p->send_bytes);
+    return p->send_bytes;
+}
+
+/* Write the package for mate `c` to `to`, or only measure it; *payload: bytes
+ * that are the caller's. */
+static size_t pack_for_mate(const struct shunt_comm *comm,
+                            const struct state *s, int c, unsigned char *to,
+                            size_t *payload)
+{
+    struct place at = {0};
+    size_t entries = 0, blocks = 0, head;
+    int d;
+
+    while ((d = next_dest(comm, c, &at)) >= 0)
+        entries++;
+    head = entries * sizeof(struct entry);
+    at = (struct place){0};
+    for (size_t i = 0; (d = next_dest(comm, c, &at)) >= 0; i++) {
+        struct entry e = {s->pairs[d].send_bytes, s->pairs[d].recv_bytes};
+
+        if (to)
+            memcpy(to + i * sizeof(e), &e, sizeof(e));
+        blocks += put_small(comm, s, d, to ? to + head + blocks : NULL);
+    }
+    *payload = blocks;
+    return head + blocks;
+}
+
+/* What source `i` of our node has for `dest`, of another: it is next in its
+ * package. Its block, if it travels so, goes to `to`; *bytes of it. */
+static struct entry take_small(const struct shunt_comm *comm, struct state *s,
+                               int i, int dest, unsigned char *to,
+                               size_t *bytes)
+{
+    struct entry e = {s->pairs[dest].send_bytes, s->pairs[dest].recv_bytes};
+
+    if (i == comm->rank) {
+        *bytes = put_small(comm, s, dest, to);
+        return e;
+    }
+    memcpy(&e, s->entry[i], sizeof(e));
+    s->entry[i] += sizeof(e);
+    *bytes = e.bytes > s->limit ? 0 : e.bytes;
+    if (*bytes)
+        memcpy(to, s->cursor[i], *bytes);
+    s->cursor[i] += *bytes;
+    return e;
+}
+
+/* Write the package for partner `dest`, out of those of our mates and our own
+ * blocks. Returns its bytes. */
+static size_t pack_for_partner(const struct shunt_comm *comm, struct state *s,
+                               int dest, unsigned char *to, size_t *payload)
+{
+    const int *mates = shunti_node_ranks(comm, comm->node);
+    const size_t head = (size_t)comm->local_size * sizeof(struct entry);
+    size_t blocks = 0, bytes;
+
+    for (int i = 0; i < comm->local_size; i++) {
+        struct entry e =
+            take_small(comm, s, mates[i], dest, to + head + blocks, &bytes);
+
+        memcpy(to + (size_t)i * sizeof(e), &e, sizeof(e));
+        blocks += bytes;
+    }
+    *payload = blocks;
+    return head + blocks;
+}
+
+/* --- what has come -------------------------------------------------------- */
+
+/* What `from` says of our pair; the error, and what follows of it. */
+static bool judge(struct shunt_request *request, int from, struct entry e)
+{
+    struct shunti_two_level *x = shunti_two_level_of(request);
+    const struct pair *p = &state_of(request)->pairs[from];
+
+    if (e.bytes != p->recv_bytes) {
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d sent %llu B, this rank expected "
+                             "%zu B",
+                             request->class->name, from,
+                             (unsigned long long)e.bytes, p->recv_bytes);
+        shunti_two_level_drop_in(x, from);
+    }
+    if (e.expects != p->send_bytes) {
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: this rank sent %zu B to rank %d, which "
+                             "expected %llu B",
+                             request->class->name, p->send_bytes, from,
+                             (unsigned long long)e.expects);
+        shunti_two_level_drop_out(x, from);
+    }
+    return e.bytes == p->recv_bytes;
+}
+
+/* A small block of `from` for us, at `at`. Returns its bytes. */
+static size_t deliver(struct shunt_request *request, int from, struct entry e,
+                      const unsigned char *at)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct state *s = state_of(request);
+    const struct pair *p = &s->pairs[from];
+    bool well = judge(request, from, e);
+
+    if (is_direct(comm, s, from, e.bytes))
+        return 0;
+    if (well && e.bytes)
+        shunti_copy(p->recv, at, e.bytes);
+    return e.bytes;
+}
+
+static void arrived_from_mate(struct shunt_request *request, int mate,
+                              const unsigned char *at)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct state *s = state_of(request);
+    struct place place = {0};
+    size_t entries = 0;
+    struct entry e;
+
+    while (next_dest(comm, comm->rank, &place) >= 0)
+        entries++;
+    memcpy(&e, at, sizeof(e));
+    s->entry[mate] = at + sizeof(e);
+    at += entries * sizeof(e);
+    s->cursor[mate] = at + deliver(request, mate, e, at);
+}
+
+static void arrived_from_partner(struct shunt_request *request, int partner,
+                                 const unsigned char *at)
+{
+    const struct shunt_comm *comm = request->comm;
+    const int node = comm->peers[partner].node;
+    const int *sources = shunti_node_ranks(comm, node);
+    const int size = shunti_node_size(comm, node);
+    const unsigned char *blocks = at + (size_t)size * sizeof(struct entry);
+
+    for (int i = 0; i < size; i++) {
+        struct entry e;
+
+        memcpy(&e, at + (size_t)i * sizeof(e), sizeof(e));
+        blocks += deliver(request, sources[i], e, blocks);
+    }
+}
+
+static void arrived(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+    const unsigned char *at = x->legs[peer].in[SHUNTI_PACKAGE].at;
+
+    if (comm->peers[peer].node == comm->node)
+        arrived_from_mate(request, peer, at);
+    else if (carrier(comm, comm->rank, comm->peers[peer].node) == peer)
+        arrived_from_partner(request, peer, at);
+}
+
+/* --- the two phases ------------------------------------------------------- */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 15) & ~(size_t)15;
+}
+
+/* Memory for packages, which lasts as long as the operation. */
+static unsigned char *make_room(struct shunt_request *request, void **owned,
+                                size_t bytes)
+{
+    *owned = malloc(bytes + 1);
+    if (!*owned)
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
+                         "%s: no memory for %zu bytes", request->class->name,
+                         bytes);
+    return *owned;
+}
+
+/* The first phase: to our mates. */
+static void pack_first(struct shunt_request *request,
+                       struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const int *mates = shunti_node_ranks(comm, comm->node);
+    struct state *s = x->own;
+    size_t total = 0, payload;
+    unsigned char *to;
+
+    for (int i = 0; i < comm->local_size; i++)
+        if (mates[i] != comm->rank)
+            total += aligned(pack_for_mate(comm, s, mates[i], NULL, &payload));
+    to = make_room(request, &x->owned, total);
+    for (int i = 0; i < comm->local_size && to; i++) {
+        struct shunti_leg *leg = &x->legs[mates[i]];
+        struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
+
+        if (mates[i] == comm->rank)
+            continue;
+        out->data = to;
+        out->bytes = pack_for_mate(comm, s, mates[i], to, &leg->payload);
+        to += aligned(out->bytes);
+    }
+}
+
+/* Room that the packages for our partners need at most. */
+static size_t bound_second(const struct shunt_request *request,
+                           const struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct state *s = x->own;
+    struct place at = {0};
+    size_t total = 0;
+    int d;
+
+    for (int i = 0; i < comm->local_size; i++) {
+        int mate = shunti_node_ranks(comm, comm->node)[i];
+
+        total += x->legs[mate].in[SHUNTI_PACKAGE].bytes;
+    }
+    while ((d = next_dest(comm, comm->rank, &at)) >= 0)
+        total += sizeof(struct entry) + 15 + put_small(comm, s, d, NULL);
+    return total;
+}
+
+/* The second phase: to our partners, in the order of our mates' packages. */
+static void pack_second(struct shunt_request *request,
+                        struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct state *s = x->own;
+    struct place at = {0};
+    unsigned char *to = make_room(request, &s->owned, bound_second(request, x));
+    int d;
+
+    (void)next_dest(comm, comm->rank, &at);
+    while (to && (d = next_dest(comm, comm->rank, &at)) >= 0) {
+        struct shunti_leg *leg = &x->legs[d];
+        struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
+
+        out->data = to;
+        out->bytes = pack_for_partner(comm, s, d, to, &leg->payload);
+        to += aligned(out->bytes);
+    }
+}
+
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct state *s = x->own;
+    const struct pair *own = &s->pairs[request->comm->rank];
+
+    if (own->recv_bytes && own->recv != own->send)
+        shunti_copy(own->recv, own->send, own->recv_bytes);
+}
+
+static const struct shunti_two_level_hooks hooks = {
+    .arrived = arrived,
+    .turn = pack_second,
+    .finish = finish,
+};
+
+static void cleanup(struct shunt_request *request)
+{
+    struct state *s = state_of(request);
+
+    free(s->owned);
+    free(s->input);
+    shunti_two_level_cleanup(request);
+}
+
+static const struct shunti_class alltoall_class = {
+    .name = "alltoall",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .cleanup = cleanup,
+};
+
+static const struct shunti_class alltoallv_class = {
+    .name = "alltoallv",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .cleanup = cleanup,
+};
+
+/* --- the call ------------------------------------------------------------- */
+
+static void fill_pairs(struct state *s, int nranks,
+                       const struct shunti_alltoall *a)
+{
+    size_t sent = 0, received = 0, at;
+
+    for (int r = 0; r < nranks; r++) {
+        struct pair *p = &s->pairs[r];
+
+        shunti_block_at(&a->send_blocks, r, &at, &p->send_bytes, &sent);
+        p->send = p->send_bytes ? a->send + at : NULL;
+        shunti_block_at(&a->recv_blocks, r, &at, &p->recv_bytes, &received);
+        p->recv = p->recv_bytes ? a->recv + at : NULL;
+    }
+}
+
+static void add_block(struct shunt_request *request, const struct state *s,
+                      int r)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct pair *p = &s->pairs[r];
+
+    if (is_direct(comm, s, r, p->send_bytes))
+        shunti_two_level_send_block(request, r, p->send, p->send_bytes);
+    if (is_direct(comm, s, r, p->recv_bytes))
+        shunti_two_level_recv_block(request, r, p->recv, p->recv_bytes);
+}
+
+/* From node to node, and in each to another rank than our mates at the same
+ * time: so that all links are used, and no rank is everybody's target. */
+static void add_large(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct state *s = x->own;
+    int left = comm->nranks;
+
+    for (int round = 0; left; round++) {
+        for (int n = 1; n <= comm->nodes; n++) {
+            int node = (comm->node + n) % comm->nodes, r;
+
+            if (round >= shunti_node_size(comm, node))
+                continue;
+            r = shunti_nth_of_node(comm, node, round);
+            left--;
+            if (r != comm->rank)
+                add_block(request, s, r);
+        }
+    }
+}
+
+enum shunt_status shunti_alltoall_two_level(struct shunt_comm *comm,
+                                            uint32_t signature,
+                                            const struct shunti_alltoall *a,
+                                            struct shunt_request **request)
+{
+    const size_t n = (size_t)comm->nranks;
+    struct shunti_two_level *x;
+    struct state *s;
+    enum shunt_status st = shunti_two_level_create(
+        comm,
+        signature >> 24 == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
+                                                 : &alltoall_class,
+        &hooks, signature, true,
+        sizeof(*s) + n * (sizeof(s->pairs[0]) + 2 * sizeof(*s->entry)), request,
+        &x);
+
+    if (st)
+        return st;
+    s = x->own;
+    s->limit = shunti_select_carry(comm);
+    s->entry = (const unsigned char **)(void *)(s->pairs + n);
+    s->cursor = s->entry + n;
+    s->input = a->owned;
+    fill_pairs(s, comm->nranks, a);
+    add_large(*request, x);
+    pack_first(*request, x);
+    return SHUNT_OK;
+}

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Operations of two phases, inside nodes and between them; see two_level.h. */
+#include "two_level.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "exchange.h"
+#include "nodes.h"
+#include "window.h"
+
+struct shunti_two_level *
+shunti_two_level_of(const struct shunt_request *request)
+{
+    return (struct shunti_two_level *)(void *)(uintptr_t)request->state;
+}
+
+bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer)
+{
+    return shunti_rail(comm, rank, comm->peers[peer].node) == peer ||
+           shunti_rail(comm, peer, comm->peers[rank].node) == rank;
+}
+
+/* There is one stage of answers (note.h). */
+enum { ANSWER = 1 };
+
+/* --- making one ----------------------------------------------------------- */
+
+static void add_leg(struct shunti_two_level *x, int peer,
+                    enum shunti_phase phase)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    leg->phase = (uint8_t)phase;
+    x->order[x->nlegs++] = peer;
+    if (phase == SHUNTI_PHASE_FIRST)
+        x->first_left++;
+    leg->tells = leg->hears = phase != SHUNTI_PHASE_DIRECT;
+}
+
+int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i)
+{
+    int size = shunti_node_size(comm, node);
+
+    return shunti_node_ranks(comm, node)[(comm->local_rank + i) % size];
+}
+
+static void add_mates(struct shunti_two_level *x, const struct shunt_comm *comm,
+                      enum shunti_phase phase)
+{
+    for (int i = 1; i < comm->local_size; i++)
+        add_leg(x, shunti_nth_of_node(comm, comm->node, i), phase);
+}
+
+static void add_partners(struct shunti_two_level *x,
+                         const struct shunt_comm *comm, enum shunti_phase phase)
+{
+    for (int n = 1; n < comm->nodes; n++) {
+        int node = (comm->node + n) % comm->nodes;
+
+        for (int i = 0; i < shunti_node_size(comm, node); i++) {
+            int peer = shunti_nth_of_node(comm, node, i);
+
+            if (shunti_is_partner(comm, comm->rank, peer))
+                add_leg(x, peer, phase);
+        }
+    }
+}
+
+enum shunt_status shunti_two_level_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_two_level_hooks *hooks, uint32_t signature,
+    bool mates_first, size_t own_bytes, struct shunt_request **request,
+    struct shunti_two_level **out)
+{
+    const size_t n = (size_t)comm->nranks;
+    const size_t own = sizeof(struct shunti_two_level) +
+                       n * (sizeof(struct shunti_leg) + sizeof(int));
+    const size_t own_aligned = (own + 15) & ~(size_t)15;
+    struct shunti_two_level *x;
+    enum shunt_status st =
+        shunti_request_create(comm, class, signature | SHUNTI_TWO_LEVEL,
+                              own_aligned + own_bytes, request);
+
+    if (st)
+        return st;
+    x = *out = shunti_two_level_of(*request);
+    x->hooks = hooks;
+    x->ticket = shunti_ticket(comm);
+    x->order = (int *)(void *)(x->legs + n);
+    x->own = (*request)->state + own_aligned;
+    if (mates_first) {
+        add_mates(x, comm, SHUNTI_PHASE_FIRST);
+        add_partners(x, comm, SHUNTI_PHASE_SECOND);
+    } else {
+        add_partners(x, comm, SHUNTI_PHASE_FIRST);
+        add_mates(x, comm, SHUNTI_PHASE_SECOND);
+    }
+    return SHUNT_OK;
+}
+
+static struct shunti_leg *leg_with(struct shunt_request *request, int peer)
+{
+    struct shunti_two_level *x = shunti_two_level_of(request);
+
+    if (x->legs[peer].phase == SHUNTI_PHASE_NONE)
+        add_leg(x, peer, SHUNTI_PHASE_DIRECT);
+    return &x->legs[peer];
+}
+
+void shunti_two_level_send_block(struct shunt_request *request, int peer,
+                                 const void *data, size_t bytes)
+{
+    struct shunti_leg *leg = leg_with(request, peer);
+
+    leg->tells = true;
+    leg->out[SHUNTI_BLOCK].data = data;
+    leg->out[SHUNTI_BLOCK].bytes = bytes;
+}
+
+void shunti_two_level_recv_block(struct shunt_request *request, int peer,
+                                 void *to, size_t bytes)
+{
+    struct shunti_leg *leg = leg_with(request, peer);
+
+    leg->hears = true;
+    leg->in[SHUNTI_BLOCK].to = to;
+    leg->in[SHUNTI_BLOCK].bytes = bytes;
+}
+
+/* --- giving up ------------------------------------------------------------ */
+
+static void drop(struct shunti_outgoing *out)
+{
+    out->dropped = true;
+    if (out->way == SHUNTI_WAY_WINDOW || out->way == SHUNTI_WAY_READ)
+        out->done = true;
+}
+
+void shunti_two_level_drop_out(struct shunti_two_level *x, int peer)
+{
+    drop(&x->legs[peer].out[SHUNTI_BLOCK]);
+}
+
+void shunti_two_level_drop_in(struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    leg->in[SHUNTI_BLOCK].done = true;
+    /* Of others it is not known here whether their note will come: look. */
+    if (leg->phase == SHUNTI_PHASE_DIRECT)
+        leg->hears = false;
+}
+
+/* Nothing more goes to or fro. */
+static void close_leg(struct shunti_leg *leg)
+{
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        drop(&leg->out[k]);
+        leg->in[k].done = true;
+    }
+    leg->taken = true;
+}
+
+static void raise_alarm(struct shunti_two_level *x,
+                        const struct shunti_blame *blame)
+{
+    if (!x->alarmed)
+        x->blame = *blame;
+    x->alarmed = true;
+}
+
+/* --- notes out ------------------------------------------------------------ */
+
+static bool is_remote(const struct shunt_comm *comm, int peer)
+{
+    return comm->peers[peer].node != comm->node;
+}
+
+/* Put a payload into the note, or say where it is. */
+static uint8_t put_payload(struct shunt_request *request, int peer,
+                           struct shunti_outgoing *out,
+                           struct shunti_note *note, int k, size_t *behind)
+{
+    struct shunt_comm *comm = request->comm;
+    uint64_t *where = &note->word[2 * k];
+
+    where[0] = where[1] = 0;
+    if (*behind + out->bytes <= comm->layout.eager &&
+        !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
+          comm->peers[peer].control &&
+          shunti_window_find(comm, out->data, out->bytes))) {
+        if (out->bytes)
+            memcpy((unsigned char *)(note + 1) + *behind, out->data,
+                   out->bytes);
+        *behind += out->bytes;
+        comm->stats.bytes_inline += out->bytes;
+        out->done = true;
+        return SHUNTI_WAY_INLINE;
+    }
+    out->way =
+        (uint8_t)shunti_locate(request, peer, out->data, out->bytes, where);
+    if (out->way == SHUNTI_WAY_STREAM)
+        out->tx =
+            (struct shunti_stream){.start = where[0], .bytes = out->bytes};
+    return out->way;
+}
+
+static void tell(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    size_t behind = 0;
+
+    if (is_remote(request->comm, peer))
+        request->comm->stats.bytes_remote +=
+            leg->payload + leg->out[SHUNTI_BLOCK].bytes;
+    note->bytes = leg->out[SHUNTI_PACKAGE].bytes;
+    note->expects = x->agreed ? x->argument : leg->out[SHUNTI_BLOCK].bytes;
+    note->way = put_payload(request, peer, &leg->out[SHUNTI_PACKAGE], note,
+                            SHUNTI_PACKAGE, &behind);
+    note->second_way = put_payload(request, peer, &leg->out[SHUNTI_BLOCK], note,
+                                   SHUNTI_BLOCK, &behind);
+    shunti_note_send(request, peer, note, behind);
+    leg->told = true;
+}
+
+static void tell_alarm(struct shunt_request *request,
+                       struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    shunti_note_alarm(request, peer, &x->blame);
+    leg->told = true;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++)
+        leg->out[k].done = true;
+    close_leg(leg);
+}
+
+/* What can be told to this rank now. */
+static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer *p = &request->comm->peers[peer];
+    const bool waits = leg->phase == SHUNTI_PHASE_SECOND && !x->turned;
+
+    if (!leg->passed && p->turn == x->ticket && !leg->tells) {
+        shunti_turn_over(request, peer);
+        leg->passed = true;
+    }
+    if (leg->told || (!leg->tells && !x->alarmed) || (waits && !x->alarmed))
+        return false;
+    /* An alarm reserves no chunks, but a note that would have done so must
+     * not be overtaken by later ones. */
+    if (leg->passed ? !shunti_note_room(request, peer)
+                    : !shunti_turn(request, peer, x->ticket))
+        return false;
+    if (x->alarmed)
+        tell_alarm(request, x, peer);
+    else
+        tell(request, x, peer);
+    if (!leg->passed) {
+        shunti_turn_over(request, peer);
+        leg->passed = true;
+    }
+    return true;
+}
+
+/* Ranks in our order first: they wait for us. */
+static bool post(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    bool moved = false;
+
+    for (int i = 0; i < x->nlegs; i++)
+        moved |= post_to(request, x, x->order[i]);
+    if (x->passed_all && !x->alarmed)
+        return moved;
+    x->passed_all = true;
+    for (int r = 0; r < comm->nranks; r++) {
+        if (r == comm->rank)
+            continue;
+        if (x->legs[r].phase == SHUNTI_PHASE_NONE)
+            moved |= post_to(request, x, r);
+        x->passed_all &= x->legs[r].passed;
+    }
+    return moved;
+}
+
+/* Has the peer all that it wants of us? Its answer comes after the package. */
+static bool answered(const struct shunt_request *request, int peer)
+{
+    return shunti_acked_stage(request, peer) != 0;
+}
+
+static bool is_pulled(uint8_t way)
+{
+    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+}
+
+static bool send_payload(struct shunt_request *request, int peer,
+                         struct shunti_outgoing *out)
+{
+    size_t before = out->tx.done;
+
+    if (is_pulled(out->way)) {
+        out->done = answered(request, peer);
+    } else if (out->dropped) {
+        out->done = shunti_stream_skip(request, peer, &out->tx);
+    } else {
+        out->done = shunti_stream_send(request, peer, &out->tx, out->data);
+        /* Before the end: it does not want it. */
+        out->dropped = !out->done && answered(request, peer);
+    }
+    return out->done || out->dropped || out->tx.done != before;
+}
+
+/* Streams, and acks. */
+static bool send(struct shunt_request *request, struct shunti_two_level *x)
+{
+    bool moved = false;
+
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        for (int k = 0; k < SHUNTI_PAYLOADS && leg->told; k++)
+            if (!leg->out[k].done)
+                moved |= send_payload(request, x->order[i], &leg->out[k]);
+    }
+    return moved;
+}
+
+/* --- notes in ------------------------------------------------------------- */
+
+/* All notes of a call must say the same. */
+static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
+                   int peer, const struct shunti_note *note)
+{
+    struct shunti_blame blame = {
+        .rank = peer,
+        .accuser = request->comm->rank,
+        .status = SHUNT_ERR_MISMATCH,
+        .signature = request->signature,
+        .argument = note->expects,
+        .expected = x->argument,
+    };
+
+    if (shunti_note_bad(request, peer)) {
+        blame = shunti_note_blame(request, peer);
+    } else if (x->agreed && note->expects != x->argument) {
+        shunti_blame_argument(request, &blame);
+    } else {
+        return true;
+    }
+    raise_alarm(x, &blame);
+    return false;
+}
+
+/* Where the payloads are that its note offers. */
+static void open_payloads(struct shunt_request *request,
+                          struct shunti_two_level *x, int peer,
+                          const struct shunti_note *note)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    const unsigned char *behind = (const unsigned char *)(note + 1);
+    const size_t block_bytes = x->agreed ? 0 : note->expects;
+    bool well = true;
+
+    if (package->to && note->bytes != package->bytes)
+        package->to = NULL; /* ends as an error of the collective's */
+    package->bytes = note->bytes;
+    well = shunti_source_open(request, peer, (enum shunti_way)note->way,
+                              &note->word[0], behind, package->bytes,
+                              &package->source);
+    if (note->way == SHUNTI_WAY_INLINE)
+        behind += package->bytes;
+    if (block_bytes != block->bytes) {
+        block->done = leg->unwanted = true;
+    } else if (well) {
+        well = shunti_source_open(
+            request, peer, (enum shunti_way)note->second_way, &note->word[2],
+            behind, block->bytes, &block->source);
+    }
+    if (!well) {
+        struct shunti_blame blame = {.rank = peer,
+                                     .accuser = request->comm->rank,
+                                     .status = SHUNT_ERR_REMOTE,
+                                     .signature = request->signature};
+
+        shunti_ack_stage(request, peer, ANSWER);
+        raise_alarm(x, &blame);
+        close_leg(leg);
+    }
+}
+
+static bool meet(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    const struct shunti_note *note;
+
+    if (leg->met)
+        return false;
+    /* Who has nothing to say to us may have to say that it is not in it. */
+    if (!leg->hears && !shunti_note_bad(request, peer))
+        return false;
+    note = shunti_note_arrived(request, peer);
+    if (!note)
+        return false;
+    leg->met = true;
+    if (!agrees(request, x, peer, note))
+        close_leg(leg);
+    else
+        open_payloads(request, x, peer, note);
+    return true;
+}
+
+/* Have all that has come of a package; false: not yet. */
+static bool take_package(struct shunt_request *request,
+                         struct shunti_two_level *x, int peer)
+{
+    struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+
+    if (!in->to && in->source.way == SHUNTI_WAY_INLINE) {
+        in->at = in->source.at;
+        return true;
+    }
+    if (!in->to) {
+        in->to = in->owned = malloc(in->bytes);
+        if (!in->to) {
+            shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY,
+                             request->comm->rank, "%s: no memory for %zu bytes",
+                             request->class->name, in->bytes);
+            return false;
+        }
+    }
+    in->at = in->to;
+    return shunti_source_pull(request, peer, &in->source, in->to);
+}
+
+static bool take(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    const size_t before = package->source.done + block->source.done;
+    bool moved = false;
+
+    if (!package->done && take_package(request, x, peer)) {
+        package->done = moved = true;
+        if (leg->phase == SHUNTI_PHASE_FIRST)
+            x->first_left--;
+        if (x->hooks->arrived && leg->phase != SHUNTI_PHASE_DIRECT)
+            x->hooks->arrived(request, x, peer);
+    }
+    /* In the ring a block comes behind its package. */
+    if (package->done && !block->done)
+        block->done =
+            shunti_source_pull(request, peer, &block->source, block->to);
+    if (package->done && block->done) {
+        leg->taken = true;
+        if (is_pulled(package->source.way) || is_pulled(block->source.way) ||
+            leg->unwanted)
+            shunti_ack_stage(request, peer, ANSWER);
+        moved = true;
+    }
+    return moved || package->source.done + block->source.done != before;
+}
+
+static bool receive(struct shunt_request *request, struct shunti_two_level *x)
+{
+    bool moved = false;
+
+    for (int i = x->nlegs - 1; i >= 0; i--) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        moved |= meet(request, x, x->order[i]);
+        if (leg->met && !leg->taken)
+            moved |= take(request, x, x->order[i]);
+    }
+    return moved;
+}
+
+/* --- the operation -------------------------------------------------------- */
+
+static bool leg_open(const struct shunti_leg *leg)
+{
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++)
+        if (leg->tells && !leg->out[k].done)
+            return true;
+    return leg->hears && !leg->taken;
+}
+
+static bool all_done(const struct shunt_request *request,
+                     const struct shunti_two_level *x)
+{
+    if (!x->passed_all)
+        return false;
+    for (int i = 0; i < x->nlegs; i++)
+        if (leg_open(&x->legs[x->order[i]]))
+            return false;
+    for (int r = 0; r < request->comm->nranks && x->alarmed; r++)
+        if (!x->legs[r].told && r != request->comm->rank)
+            return false;
+    return x->turned || x->alarmed;
+}
+
+enum shunt_status shunti_two_level_step(struct shunt_request *request)
+{
+    struct shunti_two_level *x = shunti_two_level_of(request);
+    bool moved;
+
+    do {
+        if (!x->turned && !x->first_left && !x->alarmed) {
+            if (x->hooks->turn)
+                x->hooks->turn(request, x);
+            x->turned = true;
+        }
+        moved = post(request, x);
+        moved |= send(request, x);
+        moved |= receive(request, x);
+        if (all_done(request, x)) {
+            if (!x->alarmed && x->hooks->finish)
+                x->hooks->finish(request, x);
+            return SHUNT_OK;
+        }
+    } while (moved);
+    return SHUNT_IN_PROGRESS;
+}
+
+bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
+{
+    return leg_open(&shunti_two_level_of(request)->legs[peer]);
+}
+
+void shunti_two_level_cleanup(struct shunt_request *request)
+{
+    struct shunti_two_level *x = shunti_two_level_of(request);
+
+    for (int i = 0; i < x->nlegs; i++)
+        free(x->legs[x->order[i]].in[SHUNTI_PACKAGE].owned);
+    free(x->owned);
+}

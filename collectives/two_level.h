@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Two levels: collectives of several nodes, in which most messages stay inside
+ * a node, and few and large ones cross (the 2DH order of Hwang et al., "Tutel",
+ * 2022).
+ *
+ * A rank talks to the ranks of its own node, its *mates*, and to those of
+ * other nodes of which it is the rail peer, or which are its own (nodes.h), its
+ * *partners*: with equal nodes, one on each. Both sets are disjoint, so one
+ * operation, which has one note for each pair, is enough for two phases:
+ *
+ *     mates first:     a node's ranks tell each other, then partners
+ *                      (alltoall, reduce_scatter, allreduce, barrier)
+ *     partners first:  partners tell each other, then mates
+ *                      (allgather, broadcast)
+ *
+ * What a note brings is a *package*; the second phase's packages are made of
+ * the first's, when all of those have come. A *block* may come with a package,
+ * as a second payload of its own. And any two ranks may agree to exchange a
+ * block *directly*, without regard to phases.
+ *
+ * Nobody is left out. A package of the second phase is sent when all those of
+ * the first have come and were in order: so who has all packages knows that
+ * every rank made the same call. Who hears of a rank that did not tells
+ * everyone whom it has not told anything yet, by an *alarm* (note.h), in the
+ * place of its packages: so every rank hears of it, also one that waits
+ * for notes of all ranks. An alarm ends both directions between two ranks.
+ */
+#ifndef SHUNTI_TWO_LEVEL_H
+#define SHUNTI_TWO_LEVEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "note.h"
+#include "request.h"
+#include "source.h"
+#include "stream.h"
+
+struct shunt_comm;
+struct shunti_two_level;
+
+enum shunti_phase {
+    SHUNTI_PHASE_NONE, /* no business with it */
+    SHUNTI_PHASE_FIRST,
+    SHUNTI_PHASE_SECOND,
+    SHUNTI_PHASE_DIRECT,
+};
+
+enum { SHUNTI_PACKAGE, SHUNTI_BLOCK, SHUNTI_PAYLOADS };
+
+struct shunti_outgoing {
+    const void *data;
+    size_t bytes;
+    uint8_t way;
+    bool done;
+    bool dropped; /* the peer does not want it */
+    struct shunti_stream tx;
+};
+
+struct shunti_incoming {
+    void *to;                /* where to; NULL: wherever, and `at` says so */
+    size_t bytes;            /* expected; of a package: as it came */
+    const unsigned char *at; /* a package that has come */
+    void *owned;             /* memory for it, if there had to be some */
+    bool done;
+    struct shunti_source source;
+};
+
+/* What we have to do with a rank. */
+struct shunti_leg {
+    uint8_t phase;  /* enum shunti_phase */
+    bool tells;     /* we have a note for it; FIRST and SECOND: always */
+    bool hears;     /* it has one for us; the same */
+    bool told;      /* ours, or an alarm, is out */
+    bool passed;    /* its turn at this rank is over (exchange.h) */
+    bool met;       /* its has come */
+    bool unwanted;  /* its block is of another size than we expect */
+    bool taken;     /* we have all that we want of it, and it knows */
+    size_t payload; /* of the package: bytes that are the caller's */
+    struct shunti_outgoing out[SHUNTI_PAYLOADS];
+    struct shunti_incoming in[SHUNTI_PAYLOADS];
+};
+
+/* What a collective does with packages. */
+struct shunti_two_level_hooks {
+    /* The package of `peer` has come: in[SHUNTI_PACKAGE].at. Or NULL. */
+    void (*arrived)(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer);
+    /* All of the first phase have: fill in those of the second. Or NULL. */
+    void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
+    /* All have come, of both phases, and all is well. Or NULL. */
+    void (*finish)(struct shunt_request *request, struct shunti_two_level *x);
+};
+
+struct shunti_two_level {
+    const struct shunti_two_level_hooks *hooks;
+    uint64_t ticket;
+    /* What must be the same on all ranks, in a word of the note; if it is not
+     * `agreed`, the word is the bytes of the block instead. */
+    bool agreed;
+    uint64_t argument;
+    bool turned;  /* the second phase may go out */
+    bool alarmed; /* somebody made another or a bad call */
+    bool
+        passed_all; /* our turn is over at all ranks, also those without a leg */
+    struct shunti_blame blame;
+    int first_left; /* packages of the first phase that have not come */
+    int nlegs;
+    int *order;               /* (nlegs) ranks with which we have business */
+    void *own;                /* the collective's own state, zeroed */
+    void *owned;              /* freed at the end, or NULL */
+    struct shunti_leg legs[]; /* (nranks) */
+};
+
+/*
+ * A request of two phases. The caller fills in the first phase's out[] and all
+ * that in[] should know beforehand, adds direct legs, then launches it.
+ *
+ * own_bytes  of the collective's own state, x->own.
+ */
+enum shunt_status shunti_two_level_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_two_level_hooks *hooks, uint32_t signature,
+    bool mates_first, size_t own_bytes, struct shunt_request **request,
+    struct shunti_two_level **x);
+
+/* Of the request. */
+struct shunti_two_level *
+shunti_two_level_of(const struct shunt_request *request);
+
+/* A block for, or of, a rank: next to the package, or, if the rank is neither
+ * mate nor partner, by a note of its own. */
+void shunti_two_level_send_block(struct shunt_request *request, int peer,
+                                 const void *data, size_t bytes);
+void shunti_two_level_recv_block(struct shunt_request *request, int peer,
+                                 void *to, size_t bytes);
+
+/* The peer does not want the block that we have for it. */
+void shunti_two_level_drop_out(struct shunti_two_level *x, int peer);
+/* The block that we expect of it does not come, or is not wanted. */
+void shunti_two_level_drop_in(struct shunti_two_level *x, int peer);
+
+/* Functions for classes of such requests. */
+enum shunt_status shunti_two_level_step(struct shunt_request *request);
+bool shunti_two_level_awaits(const struct shunt_request *request, int peer);
+void shunti_two_level_cleanup(struct shunt_request *request);
+
+/* The i-th rank of a node (i = 0 ..), beginning at our own local index: so that
+ * not all of our node fall upon the same one. */
+int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i);
+
+/* Is `peer`, of another node, a partner of `rank`? */
+bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer);
+
+#endif
