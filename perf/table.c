@@ -261,7 +261,8 @@ static double rate(double bytes, double us)
 static const char *digits(char *to, size_t size, double value)
 {
     snprintf(to, size,
-             value < 10    ? "%.3f"
+             value < 0.1   ? "%.5f"
+             : value < 10  ? "%.3f"
              : value < 100 ? "%.2f"
                            : "%.1f",
              value);
