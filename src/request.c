@@ -246,6 +246,17 @@ void shunti_request_begin(struct shunt_request *request)
     advance(request);
 }
 
+/*
+ * What others still need of us goes out before a call returns: the caller may
+ * compute for long before it comes back. Not longer than a timeout, though:
+ * what keeps it from going will be noticed by the next call.
+ */
+static bool sees_off(const struct shunt_comm *comm, uint64_t since_ns)
+{
+    return !comm->progressing && !comm->failure && !shunti_all_sent(comm) &&
+           (double)(shunti_now_ns() - since_ns) < comm->timeout * 1e9;
+}
+
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -255,6 +266,14 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     while (request->status == SHUNT_IN_PROGRESS) {
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
+    }
+    if (!comm->all_mapped) {
+        uint64_t since = shunti_now_ns();
+
+        while (sees_off(comm, since)) {
+            shunti_waiter_pause(comm, &waiter);
+            shunti_progress(comm);
+        }
     }
     shunti_waiter_end(comm, &waiter);
     st = request->status;
@@ -381,6 +400,14 @@ enum shunt_status shunt_test(struct shunt_request **request)
             shunti_progress(comm);
     }
     st = r->status;
+    if (!r->begun_ns)
+        r->begun_ns = shunti_now_ns();
+    if (st != SHUNT_IN_PROGRESS && !comm->all_mapped &&
+        sees_off(comm, r->begun_ns)) {
+        shunti_look_around(comm);
+        if (sees_off(comm, r->begun_ns))
+            st = SHUNT_IN_PROGRESS;
+    }
     if (st != SHUNT_IN_PROGRESS) {
         give_back(r);
         *request = NULL;

@@ -39,6 +39,17 @@ void shunti_transports_progress(struct shunt_comm *comm)
         comm->contexts[i].transport->progress(comm->contexts[i].ctx);
 }
 
+bool shunti_all_sent(const struct shunt_comm *comm)
+{
+    for (size_t i = 0; i < comm->ncontexts; i++) {
+        const struct shunti_context *c = &comm->contexts[i];
+
+        if (c->transport->busy && c->transport->busy(c->ctx))
+            return false;
+    }
+    return !comm->deferred;
+}
+
 static void disarm(struct shunt_comm *comm, size_t count)
 {
     size_t i;

@@ -42,6 +42,9 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms);
  * at what has come. */
 void shunti_transports_progress(struct shunt_comm *comm);
 
+/* Has every put left this rank for good, needing nothing more of us? */
+bool shunti_all_sent(const struct shunt_comm *comm);
+
 /* Interrupt a sleeping wait of this communicator; from any thread. */
 void shunti_wake_self(struct shunt_comm *comm);
 

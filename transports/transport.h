@@ -229,6 +229,10 @@ struct shunt_transport {
     bool (*alive)(const struct shunt_transport_ep *ep);
     /* False `alive`, and it closed in order (no crash). */
     bool (*left)(const struct shunt_transport_ep *ep);
+    /* Does something that was put still need our progress() to get to a peer
+     * that is alive? The core sees to it before a call returns, as nobody may
+     * be here for long after. NULL: never. */
+    bool (*busy)(const struct shunt_transport_ctx *ctx);
 };
 
 #endif

@@ -577,6 +577,11 @@ static bool fault_left(const struct shunt_transport_ep *ep)
     return !ep->dead && ep->ctx->t->left(ep->inner);
 }
 
+static bool fault_busy(const struct shunt_transport_ctx *ctx)
+{
+    return ctx->waiting > 0 || (ctx->t->busy && ctx->t->busy(ctx->inner));
+}
+
 extern const struct shunt_transport shunt_transport_v1;
 
 __attribute__((visibility("default")))
@@ -607,4 +612,5 @@ const struct shunt_transport shunt_transport_v1 = {
     .disarm = fault_disarm,
     .alive = fault_alive,
     .left = fault_left,
+    .busy = fault_busy,
 };

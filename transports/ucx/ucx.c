@@ -402,6 +402,16 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
                     ep->peer);
 }
 
+/* UCP says a message is sent when the rest is the fabric's business, or, in a
+ * rendezvous, when the peer has fetched it. */
+static bool ucx_busy(const struct shunt_transport_ctx *ctx)
+{
+    for (int r = 0; r < ctx->nranks; r++)
+        if (ctx->eps[r] && ctx->eps[r]->sends > 0 && !ctx->eps[r]->gone)
+            return true;
+    return false;
+}
+
 extern const struct shunt_transport shunt_transport_v1;
 
 __attribute__((visibility("default")))
@@ -432,4 +442,5 @@ const struct shunt_transport shunt_transport_v1 = {
     .disarm = ucx_disarm,
     .alive = ucx_alive,
     .left = ucx_left,
+    .busy = ucx_busy,
 };
