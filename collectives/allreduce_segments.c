@@ -243,11 +243,12 @@ static bool send_result(struct shunt_request *request, struct segments *s,
 {
     const size_t chunk = request->comm->layout.chunk;
     struct shunti_stream *tx = &s->peers[peer].result_tx;
-    const size_t bytes = tx->bytes;
+    const size_t bytes = tx->bytes; /* 0: it does not stream */
+    const size_t whole = s->reduction.done / chunk * chunk;
     size_t at;
 
     /* Only whole chunks before the end. */
-    tx->bytes = s->ready ? bytes : s->reduction.done / chunk * chunk;
+    tx->bytes = s->ready || bytes < whole ? bytes : whole;
     (void)segment(s, request->comm->nranks, request->comm->rank, &at);
     if (tx->done < tx->bytes)
         (void)shunti_stream_send(request, peer, tx, s->recv + at);

@@ -610,6 +610,30 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
+// Where the result lies has nothing to do with where inputs do: rank 0's is in
+// a window, and made piece by piece, because what it adds streams. It must not
+// stream, too. The very first call, while no stream has been used.
+static int mixed_memory(const struct rank *self)
+{
+    enum { COUNT = 100000 };
+    void *window;
+    int32_t *v;
+
+    CHECK_OK(self->comm,
+             shunt_mem_alloc(self->comm, COUNT * sizeof(*v), &window));
+    v = self->rank == 0 ? window : malloc(COUNT * sizeof(*v));
+    for (int i = 0; i < COUNT; i++)
+        v[i] = i + self->rank;
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, SHUNT_IN_PLACE, v, COUNT,
+                                         SHUNT_I32, SHUNT_MAX));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(v[i] == i + self->size - 1, "element %d is %d", i, (int)v[i]);
+    if (v != window)
+        free(v);
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
+    return 0;
+}
+
 // The answer to an operation may be overwritten by that to a later one before
 // its sender looks: 16 operations share slots. Each step is made to happen by
 // barriers on another communicator, because a `_start` advances nothing but
@@ -1093,6 +1117,7 @@ static const struct rank_case cases[] = {
     {.name = "random", .run = random_calls, .timeout_s = 110},
     {.name = "in_flight", .run = in_flight, .timeout_s = 110},
     {.name = "same_bits", .run = same_bits},
+    {.name = "mixed_memory", .run = mixed_memory},
     {.name = "late_look", .run = late_look},
     {.name = "mismatch", .run = mismatch, .min_ranks = 2, .timeout_s = 110},
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},

@@ -201,6 +201,16 @@ Test(collectives, tiny_ring)
                                 "SHUNT_CHUNKS=2", "SHUNT_CMA=off", NULL});
 }
 
+Test(collectives, mixed_memory)
+{
+    static const char *const env[] = {"SHUNT_ALLREDUCE_DIRECT=0",
+                                      "SHUNT_CHUNK=1024", "SHUNT_CHUNKS=2",
+                                      "SHUNT_CMA=off", NULL};
+
+    for (int i = 0; i < SIZES; i++)
+        run(env, sizes[i], "mixed_memory", NULL, NULL, NULL);
+}
+
 Test(collectives, allreduce_in_segments)
 {
     under((const char *const[]){"SHUNT_ALLREDUCE_DIRECT=0", NULL});
