@@ -474,39 +474,106 @@ void perf_fill_out(const struct perf_rows *rows, void *out)
     free(arrivals);
 }
 
-size_t perf_check_combine(const struct perf_rows *rows, const void *y)
+/* Sums of a token's answers. */
+struct sums {
+    double *all;       /* (hidden) */
+    double *magnitude; /* (hidden) of the products */
+    double *node;      /* (hidden) of one node */
+    double *carried;   /* (hidden) the sizes of the sums of other nodes */
+    char *row;
+};
+
+static struct sums alloc_sums(const struct perf_rows *rows)
+{
+    size_t bytes = rows->hidden * sizeof(double);
+    return (struct sums){
+        .all = perf_alloc(bytes),
+        .magnitude = perf_alloc(bytes),
+        .node = perf_alloc(bytes),
+        .carried = perf_alloc(bytes),
+        .row = perf_alloc(rows->hidden * shunt_dtype_size(rows->dtype)),
+    };
+}
+
+static void free_sums(struct sums *s)
+{
+    free(s->all);
+    free(s->magnitude);
+    free(s->node);
+    free(s->carried);
+    free(s->row);
+}
+
+static void add_answer(const struct perf_rows *rows, size_t token, int slot,
+                       struct sums *s)
+{
+    size_t size = shunt_dtype_size(rows->dtype);
+    double weight =
+        (double)perf_token_weights(rows->routing, rows->rank, token)[slot];
+
+    fill_out_row(rows, rows->rank, token, slot, s->row);
+    for (size_t i = 0; i < rows->hidden; i++) {
+        double v = weight * load_float(rows->dtype, s->row + i * size);
+        s->node[i] += v;
+        s->magnitude[i] += fabs(v);
+    }
+}
+
+static int node_of_slot(const struct perf_rows *rows, const int *node_of,
+                        size_t token, int slot)
 {
     const struct perf_routing *r = rows->routing;
-    size_t size = shunt_dtype_size(rows->dtype), bytes = rows->hidden * size;
-    size_t wrong = 0;
-    double *sum = perf_alloc(rows->hidden * sizeof(*sum));
-    double *magnitude = perf_alloc(rows->hidden * sizeof(*magnitude));
-    char *row = perf_alloc(bytes);
-    const char *got = y;
+    const int32_t *experts = perf_token_experts(r, rows->rank, token);
+    return node_of ? node_of[perf_expert_rank(r, experts[slot])] : 0;
+}
 
-    for (size_t t = 0; t < r->tokens; t++, got += bytes) {
-        const float *weight = perf_token_weights(r, rows->rank, t);
-        memset(sum, 0, rows->hidden * sizeof(*sum));
-        memset(magnitude, 0, rows->hidden * sizeof(*magnitude));
-        for (int k = 0; k < r->topk; k++) {
-            fill_out_row(rows, rows->rank, t, k, row);
-            for (size_t i = 0; i < rows->hidden; i++) {
-                double v =
-                    (double)weight[k] * load_float(rows->dtype, row + i * size);
-                sum[i] += v;
-                magnitude[i] += fabs(v);
-            }
-        }
+/* Node by node, in the order in which the slots name them. */
+static void add_answers(const struct perf_rows *rows, const int *node_of,
+                        size_t token, struct sums *s)
+{
+    int topk = rows->routing->topk, home = node_of ? node_of[rows->rank] : 0;
+    size_t bytes = rows->hidden * sizeof(double);
+
+    memset(s->all, 0, bytes);
+    memset(s->magnitude, 0, bytes);
+    memset(s->carried, 0, bytes);
+    for (int first = 0; first < topk; first++) {
+        int node = node_of_slot(rows, node_of, token, first), k = 0;
+
+        while (node_of_slot(rows, node_of, token, k) != node)
+            k++;
+        if (k < first)
+            continue; /* that node was there before */
+        memset(s->node, 0, bytes);
+        for (; k < topk; k++)
+            if (node_of_slot(rows, node_of, token, k) == node)
+                add_answer(rows, token, k, s);
         for (size_t i = 0; i < rows->hidden; i++) {
-            double bound = (r->topk + 1) * ldexp(magnitude[i], -24);
-            if (rows->dtype != SHUNT_F32)
-                bound += ldexp(fabs(sum[i]) + bound, -precision(rows->dtype));
-            wrong += !(fabs(load_float(rows->dtype, got + i * size) - sum[i]) <=
-                       bound);
+            s->all[i] += s->node[i];
+            s->carried[i] += node != home ? fabs(s->node[i]) : 0;
         }
     }
-    free(row);
-    free(magnitude);
-    free(sum);
+}
+
+size_t perf_check_combine(const struct perf_rows *rows, const int *node_of,
+                          const void *y)
+{
+    const struct perf_routing *r = rows->routing;
+    size_t size = shunt_dtype_size(rows->dtype), wrong = 0;
+    struct sums s = alloc_sums(rows);
+    const char *got = y;
+
+    for (size_t t = 0; t < r->tokens; t++) {
+        add_answers(rows, node_of, t, &s);
+        for (size_t i = 0; i < rows->hidden; i++, got += size) {
+            double bound = (r->topk + 1) * ldexp(s.magnitude[i], -24);
+            if (rows->dtype != SHUNT_F32) {
+                bound += ldexp(s.carried[i] + bound, -precision(rows->dtype));
+                bound += ldexp(fabs(s.all[i]) + bound, -precision(rows->dtype));
+            }
+            wrong += !(fabs(load_float(rows->dtype, got) - s.all[i]) <= bound);
+        }
+    }
+    free_sums(&s);
     return wrong;
 }

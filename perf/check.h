@@ -68,9 +68,15 @@ size_t perf_check_dispatch(const struct perf_rows *rows, int fp8,
  * and slot. */
 void perf_fill_out(const struct perf_rows *rows, void *out);
 
-/* Combined rows: the weighted sum in f64 of what the experts of all ranks
+/*
+ * Combined rows: the weighted sum in f64 of what the experts of all ranks
  * answered, within the rounding of topk products and sums in f32 and of one to
- * the type. */
-size_t perf_check_combine(const struct perf_rows *rows, const void *y);
+ * the type.
+ *
+ * node_of  (ranks) where each node's sum was rounded to the type on its way
+ *          here, too; NULL: nothing was
+ */
+size_t perf_check_combine(const struct perf_rows *rows, const int *node_of,
+                          const void *y);
 
 #endif

@@ -136,6 +136,9 @@ int main(int argc, char **argv)
     if (options.peer == PERF_PEER_MPI)
         module = perf_load_mpi();
     perf_launch(&options, argv);
+    /* Read when the communicator is made. */
+    if (options.algorithm)
+        setenv("SHUNT_ALGORITHM", options.algorithm, 1);
 
     perf_group_open(&group, module, options.only_peer, options.interface);
     if (options.ranks && options.ranks != group.ranks)

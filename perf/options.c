@@ -54,6 +54,9 @@ static const char help_what[] =
     "  --mem MEM         malloc, or window: memory of shunt_mem_alloc(), and\n"
     "                    for tokens the plan's buffers (malloc; window for\n"
     "                    dispatch, combine, moe). The peer has malloc memory.\n"
+    "  --algorithm NAME  of Shunt's collectives between nodes: flat, "
+    "two_level,\n"
+    "                    or what else SHUNT_ALGORITHM may be (auto)\n"
     "\n"
     "Tokens:\n"
     "  --tokens N[,N...] of a rank (4096); a row for each\n"
@@ -369,6 +372,7 @@ enum {
     OPT_OP,
     OPT_ROOT,
     OPT_COUNTS,
+    OPT_ALGORITHM,
     OPT_MEM,
     OPT_TOKENS,
     OPT_HIDDEN,
@@ -402,6 +406,7 @@ static const struct option table[] = {
     {"dtype", required_argument, NULL, OPT_DTYPE},
     {"op", required_argument, NULL, OPT_OP},
     {"root", required_argument, NULL, OPT_ROOT},
+    {"algorithm", required_argument, NULL, OPT_ALGORITHM},
     {"counts", required_argument, NULL, OPT_COUNTS},
     {"mem", required_argument, NULL, OPT_MEM},
     {"tokens", required_argument, NULL, OPT_TOKENS},
@@ -458,6 +463,9 @@ static void read_option(struct perf_options *o, int option, const char *arg)
         break;
     case OPT_COUNTS:
         o->skewed = read_name("--counts", counts, arg);
+        break;
+    case OPT_ALGORITHM:
+        o->algorithm = arg;
         break;
     case OPT_MEM:
         o->mem = (enum perf_mem)read_name("--mem", mems, arg);

@@ -37,6 +37,7 @@ struct perf_options {
     int root;
     bool skewed; /* counts of alltoallv and allgatherv */
     enum perf_mem mem;
+    const char *algorithm; /* for SHUNT_ALGORITHM; NULL: as it is */
 
     /* Exchanges of tokens. */
     size_t tokens[PERF_MAX_TOKENS_LIST]; /* of a rank; one row each */

@@ -511,6 +511,8 @@ static void print_object(const struct perf_row *row, double ratio)
         json_text("skew", skews[o->skew]);
         json_number("skew_arg", true, o->skew_arg);
     }
+    if (!perf_op_is_moe(o->op) && getenv("SHUNT_ALGORITHM"))
+        json_text("algorithm", getenv("SHUNT_ALGORITHM"));
     if (o->label)
         json_text("label", o->label);
     if (told())
