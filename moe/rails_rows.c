@@ -20,7 +20,9 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
     rows->plan = plan;
     rows->wire =
         rows->fp8 ? shunti_fp8_bytes(moe->config.hidden) : moe->row_bytes;
-    rows->chunk = moe->comm->tune.moe_chunk / rows->wire + 1;
+    rows->chunk = moe->comm->tune.moe_chunk / rows->wire;
+    if (!rows->chunk)
+        rows->chunk = 1;
     rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));
     rows->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*rows->from));
     rows->places = calloc(mates, sizeof(*rows->places));

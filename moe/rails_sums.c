@@ -14,7 +14,9 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
 
     sums->plan = plan;
     sums->bytes = shunti_sum_bytes(moe);
-    sums->chunk = moe->comm->tune.moe_chunk / sums->bytes + 1;
+    sums->chunk = moe->comm->tune.moe_chunk / sums->bytes;
+    if (!sums->chunk)
+        sums->chunk = 1;
     sums->terms =
         calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
     sums->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*sums->from));

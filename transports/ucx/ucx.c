@@ -55,14 +55,22 @@ static const struct setting {
     const char *value;
     const char *variable; /* in the environment; where it, or */
     const char *unless;   /* this one is set, it is left alone */
+    unsigned before;      /* minor version of UCX 1; 0: any */
 } settings[] = {
     /* Shared memory is another transport's, and that of UCX leaves files
      * behind when a process is killed. */
-    {"TLS", "^sm", "UCX_TLS", NULL},
+    {"TLS", "^sm", "UCX_TLS", NULL, 0},
     /* A connect() that waits for a host which is down would block us. UCX
      * warns of it where there is no TCP, hence UCX_TLS. */
-    {"CONN_NB", "y", "UCX_TCP_CONN_NB", "UCX_TLS"},
-    {"KEEPALIVE_INTERVAL", "5s", "UCX_KEEPALIVE_INTERVAL", NULL},
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", "UCX_TLS", 0},
+    /* Of 8 KiB, each a system call and a packet of its own through the kernel:
+     * at 1 Gbit/s and two CPUs for eight ranks that alone kept the link from
+     * being full. Not more than RX_SEG_SIZE. */
+    {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", 0},
+    {"KEEPALIVE_INTERVAL", "5s", "UCX_KEEPALIVE_INTERVAL", NULL, 0},
+    /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
+     * that wants a cache has one of its own besides. */
+    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, 14},
 };
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
@@ -74,20 +82,23 @@ static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
         .estimated_num_eps = (size_t)ctx->nranks,
         .name = "shunt",
     };
+    unsigned major, minor, patch;
     ucp_config_t *config;
     ucs_status_t st = ucp_config_read(NULL, NULL, &config);
 
     if (st != UCS_OK)
         return st;
+    ucp_get_version(&major, &minor, &patch);
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-        if (getenv(settings[i].variable) ||
-            (settings[i].unless && getenv(settings[i].unless)))
+        const struct setting *s = &settings[i];
+
+        if (getenv(s->variable) || (s->unless && getenv(s->unless)) ||
+            (s->before && (major != 1 || minor >= s->before)))
             continue;
-        st = ucp_config_modify(config, settings[i].name, settings[i].value);
+        st = ucp_config_modify(config, s->name, s->value);
         if (st != UCS_OK && ctx->host->log) /* another version of UCX */
-            ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s",
-                           settings[i].name, settings[i].value,
-                           ucs_status_string(st));
+            ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s", s->name,
+                           s->value, ucs_status_string(st));
     }
     st = ucp_init(&params, config, &ctx->ucp);
     ucp_config_release(config);
@@ -402,12 +413,44 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
                     ep->peer);
 }
 
-/* UCP says a message is sent when the rest is the fabric's business, or, in a
- * rendezvous, when the peer has fetched it. */
+static void on_pushed(void *request, ucs_status_t status, void *arg)
+{
+    struct shunt_transport_ep *ep = arg;
+
+    (void)status; /* a failure has its own way to us */
+    ep->pushing = false;
+    ucp_request_free(request);
+}
+
+/* Has the fabric all that was sent to this peer? A message that UCP calls sent
+ * may still be in its own buffers, as where a socket was full; a flush, which
+ * mostly is done at once, makes sure. */
+static bool pushed(struct shunt_transport_ep *ep)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_pushed,
+        .user_data = ep,
+    };
+    void *request;
+
+    if (ep->gone || ep->broken || !ep->ucp)
+        return true;
+    if (ep->sends > 0 || ep->pushing)
+        return false;
+    if (!ep->unpushed)
+        return true;
+    ep->unpushed = false;
+    request = ucp_ep_flush_nbx(ep->ucp, &param);
+    ep->pushing = request && !UCS_PTR_IS_ERR(request);
+    return !ep->pushing;
+}
+
 static bool ucx_busy(const struct shunt_transport_ctx *ctx)
 {
-    for (int r = 0; r < ctx->nranks; r++)
-        if (ctx->eps[r] && ctx->eps[r]->sends > 0 && !ctx->eps[r]->gone)
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && !pushed(ctx->eps[p]))
             return true;
     return false;
 }
