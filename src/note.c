@@ -157,8 +157,10 @@ static void record_blame(struct shunt_request *request,
 {
     char theirs[100], ours[100];
 
-    if (request->error)
+    if (request->error && !request->hearsay)
         return;
+    request->error = SHUNT_OK;
+    request->hearsay = false;
     if (blame->status != SHUNT_ERR_MISMATCH) {
         shunti_request_error(
             request, SHUNT_ERR_REMOTE,
@@ -344,13 +346,15 @@ bool shunti_acked(struct shunt_request *request, int peer)
     int answer = get_ack(request, peer, 0);
 
     if (answer >= 0) {
-        if (answer)
+        if (answer && !request->error) {
             shunti_request_error(
                 request, SHUNT_ERR_MISMATCH,
                 "%s: rank %d refused what this rank sent: it expected another "
                 "size, or could not pass it on (its shunt_last_error says "
                 "which)",
                 request->class->name, peer);
+            request->hearsay = true;
+        }
         return true;
     }
     note = slot_note(request, peer);

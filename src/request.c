@@ -115,6 +115,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->signature = signature;
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
+    request->hearsay = false;
     request->detached = false;
     request->stepping = false;
     request->begun_ns = 0;

@@ -53,6 +53,8 @@ struct shunt_request {
     uint32_t signature;       /* must agree across ranks; SHUNTI_SIGNATURE */
     enum shunt_status status; /* SHUNT_IN_PROGRESS until finished */
     enum shunt_status error;  /* first error recorded, else SHUNT_OK */
+    bool hearsay;             /* `error` is no more than a peer's refusal:
+                                 what it came from is told in its place */
     bool detached;            /* nobody waits for it: freed when finished */
     bool stepping;            /* guards against steps within steps */
     uint64_t begun_ns;
