@@ -195,7 +195,7 @@ static void tell_others(struct shunt_comm *comm, uint64_t word)
     for (r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        if (p->ep && !p->control && !p->lost)
+        if (p->control_remote && !p->control && !p->lost)
             shunti_control_put(comm, r, 0, NULL, 0, comm->layout.abort, word);
     }
 }
@@ -333,6 +333,22 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
     }
 }
 
+/* Whoever still waits must hear why it is over before it sees us leave, or it
+ * would name us. For those who are not there any more we do not wait long. */
+static void flush_failure(struct shunt_comm *comm, double seconds)
+{
+    uint64_t end = shunti_now_ns() + (uint64_t)(seconds * 1e9);
+
+    if (!comm->peers || !comm->control || comm->finished)
+        return;
+    shunti_comm_check(comm); /* another thread may have aborted */
+    while (comm->failure && comm->deferred && shunti_now_ns() < end) {
+        shunti_control_retry(comm);
+        if (comm->deferred)
+            shunti_transports_nap(comm, 1);
+    }
+}
+
 /* Also those that finished, and for which nobody has waited. */
 static void drop_requests(struct shunt_comm *comm)
 {
@@ -381,6 +397,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         return;
     shunti_progress_thread_stop(comm);
     shunti_trace_flush(comm->rank);
+    flush_failure(comm, 0.25);
     flush_puts(comm, 1.0);
     drop_requests(comm);
     shunti_control_forget(comm);

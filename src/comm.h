@@ -68,6 +68,7 @@ struct shunti_peer {
     uint64_t tx_consumed;                   /* last seen */
     uint64_t turn; /* ticket of the collective whose note is next */
     bool lost;
+    bool full; /* has no room, as far as shunti_control_retry() has come */
     int node, local; /* node number, index within it */
     char how[48];    /* "shm (map, cma)" */
 };

@@ -77,14 +77,24 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
 
 void shunti_control_retry(struct shunt_comm *comm)
 {
-    struct shunti_deferred_put *d;
+    struct shunti_deferred_put **at = &comm->deferred, *d;
 
-    while ((d = comm->deferred) && try_put(comm, d->peer, &d->put)) {
-        comm->deferred = d->next;
+    for (d = comm->deferred; d; d = d->next)
+        comm->peers[d->peer].full = false;
+    /* In order for each peer; but one that takes nothing must not keep what is
+     * for others: it may be cut off, and they wait to hear so. */
+    while ((d = *at)) {
+        struct shunti_peer *p = &comm->peers[d->peer];
+
+        p->full = p->full || !try_put(comm, d->peer, &d->put);
+        if (p->full) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
         free(d);
     }
-    if (!comm->deferred)
-        comm->deferred_tail = &comm->deferred;
+    comm->deferred_tail = at;
 }
 
 void shunti_control_forget(struct shunt_comm *comm)
