@@ -68,6 +68,8 @@ static const char help_what[] =
     "                    allgather (auto)\n"
     "  --partials TYPE   what combine sends between nodes: f32 or dtype (f32)\n"
     "  --routing ROUTING uniform; zipf[:S], popularity falls as 1/i^S (1);\n"
+    "                    zipf-by-id[:S], the same with expert 0 the most\n"
+    "                    popular, so that popular ones share a node;\n"
     "                    hot[:P], a share P of the tokens goes to one expert\n"
     "                    (0.5); one-hot-expert, all of them do;\n"
     "                    node-limited[:M], a token's experts are on M nodes\n"
@@ -193,6 +195,7 @@ static const struct name wires[] = {
 static const struct name skews[] = {
     {"uniform", PERF_SKEW_UNIFORM},
     {"zipf", PERF_SKEW_ZIPF},
+    {"zipf-by-id", PERF_SKEW_ZIPF_BY_ID},
     {"hot", PERF_SKEW_HOT},
     {"one-hot-expert", PERF_SKEW_HOT},
     {"node-limited", PERF_SKEW_NODE_LIMITED},
@@ -326,6 +329,7 @@ static void read_skew(struct perf_options *o, const char *given)
         perf_die(PERF_EXIT_USAGE, "--routing: %s has no parameter", text);
     switch (o->skew) {
     case PERF_SKEW_ZIPF:
+    case PERF_SKEW_ZIPF_BY_ID:
         o->skew_arg = arg ? read_number("--routing zipf", arg, 0, 16) : 1;
         break;
     case PERF_SKEW_HOT:

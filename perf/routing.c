@@ -34,7 +34,8 @@ static const char *check(const struct perf_routing_config *c)
         return "ranks, experts and topk must be at least 1";
     if (c->topk > c->experts)
         return "topk is larger than the number of experts";
-    if (c->skew == PERF_SKEW_ZIPF && !(c->arg >= 0 && c->arg <= 16))
+    if ((c->skew == PERF_SKEW_ZIPF || c->skew == PERF_SKEW_ZIPF_BY_ID) &&
+        !(c->arg >= 0 && c->arg <= 16))
         return "the exponent of zipf must be between 0 and 16";
     if (c->skew == PERF_SKEW_HOT && !(c->arg >= 0 && c->arg <= 1))
         return "the share of the hot expert must be between 0 and 1";
@@ -54,17 +55,19 @@ static void popularity(const struct perf_routing_config *c, double *bounds)
     int *order = perf_alloc((size_t)c->experts * sizeof(*order));
     uint64_t key = perf_key(c->seed, STREAM_ORDER, 0, 0);
 
-    /* Popular experts should not all be on rank 0: shuffle them. */
+    /* Popular experts should not all be on rank 0, if not asked for: shuffle
+     * them. */
     for (int e = 0; e < c->experts; e++)
         order[e] = e;
-    for (int e = c->experts - 1; e > 0; e--) {
+    for (int e = c->experts - 1; e > 0 && c->skew != PERF_SKEW_ZIPF_BY_ID;
+         e--) {
         int other = (int)(perf_random(key, (uint64_t)e) % (uint64_t)(e + 1));
         int held = order[e];
         order[e] = order[other];
         order[other] = held;
     }
     for (int e = 0; e < c->experts; e++) {
-        if (c->skew == PERF_SKEW_ZIPF)
+        if (c->skew == PERF_SKEW_ZIPF || c->skew == PERF_SKEW_ZIPF_BY_ID)
             sum += pow(order[e] + 1, -c->arg);
         else
             sum += 1;

@@ -11,7 +11,9 @@
 enum perf_skew {
     PERF_SKEW_UNIFORM, /* every expert alike */
     PERF_SKEW_ZIPF,    /* the i-th most popular expert has weight 1 / i^arg */
-    PERF_SKEW_HOT,     /* a share `arg` of the tokens goes to one expert */
+    PERF_SKEW_ZIPF_BY_ID,   /* expert i has: popular ones share a rank, and a
+                             node */
+    PERF_SKEW_HOT,          /* a share `arg` of the tokens goes to one expert */
     PERF_SKEW_NODE_LIMITED, /* a token's experts are in `arg` of the groups */
 };
 

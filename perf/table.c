@@ -95,9 +95,8 @@ static void print_sampling(void)
 }
 
 static const char *const skews[] = {
-    [PERF_SKEW_UNIFORM] = "uniform",
-    [PERF_SKEW_ZIPF] = "zipf",
-    [PERF_SKEW_HOT] = "hot",
+    [PERF_SKEW_UNIFORM] = "uniform",           [PERF_SKEW_ZIPF] = "zipf",
+    [PERF_SKEW_ZIPF_BY_ID] = "zipf-by-id",     [PERF_SKEW_HOT] = "hot",
     [PERF_SKEW_NODE_LIMITED] = "node-limited",
 };
 
