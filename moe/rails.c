@@ -289,8 +289,8 @@ static bool read_lists(struct shunti_plan *plan)
         struct shunti_rail_from *from = &plan->rails.from[i];
         const uint16_t *count = (const uint16_t *)(const void *)at;
 
-        from->entry = (const struct shunti_rail_entry *)(const void *)(at +
-                                                     list_bytes(from->rows, 0));
+        from->entry = (const struct shunti_rail_entry
+                           *)(const void *)(at + list_bytes(from->rows, 0));
         from->first[0] = 0;
         for (size_t k = 0; k < from->rows; k++)
             from->first[k + 1] = from->first[k] + count[k];

@@ -41,10 +41,10 @@ struct shunti_rail_entry {
 /* What we send to another node. Offsets are in the sender's rail window if
  * "staging", else in the receiver's. */
 struct shunti_rail_to {
-    int proxy;       /* -1: it is our own node */
-    size_t rows;     /* that travel, in the order of tokens */
-    uint32_t *token; /* (rows) which */
-    size_t terms;    /* experts' rows that they make there */
+    int proxy;               /* -1: it is our own node */
+    size_t rows;             /* that travel, in the order of tokens */
+    uint32_t *token;         /* (rows) which */
+    size_t terms;            /* experts' rows that they make there */
     size_t staging, landing; /* of rows: ours, the proxy's */
     size_t sums, dots;       /* in ours: what comes back */
 };

@@ -161,10 +161,10 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
     if (rows->dweight)
         dots = (float *)(void *)shunti_rail_memory(plan, from->dots_staging);
     for (; passed->rows < end; passed->rows++)
-        pass_row(rows, from, passed->rows,
-                 shunti_rail_memory(plan, from->landing +
-                                              passed->rows * rows->wire),
-                 dots);
+        pass_row(
+            rows, from, passed->rows,
+            shunti_rail_memory(plan, from->landing + passed->rows * rows->wire),
+            dots);
     if (passed->rows == from->rows)
         passed->done =
             !dots || !from->terms ||

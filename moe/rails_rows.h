@@ -21,10 +21,10 @@ struct shunti_rail_rows {
     bool stream;              /* they are placed past the caches */
     float *dweight;           /* (tokens, topk), or NULL: not wanted */
 
-    size_t wire;  /* bytes of a row */
-    size_t chunk; /* rows */
-    bool broken;  /* a rank of this node is missing, or a proxy */
-    unsigned char *scratch;    /* two rows */
+    size_t wire;            /* bytes of a row */
+    size_t chunk;           /* rows */
+    bool broken;            /* a rank of this node is missing, or a proxy */
+    unsigned char *scratch; /* two rows */
     struct shunti_rail_sent {
         size_t packed, rows;
         bool dots; /* have come, or are not wanted */

@@ -17,8 +17,7 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
     sums->chunk = moe->comm->tune.moe_chunk / sums->bytes;
     if (!sums->chunk)
         sums->chunk = 1;
-    sums->terms =
-        calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
+    sums->terms = calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
     sums->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
     sums->outs = calloc((size_t)moe->comm->local_size, sizeof(*sums->outs));
@@ -48,8 +47,7 @@ static size_t collect(const struct shunti_rail_sums *sums,
         const struct shunti_rail_entry *entry = &from->entry[i];
 
         terms[n++] = (struct shunti_rows_term){
-            sums->outs[entry->local] +
-                entry->row * sums->plan->moe->row_bytes,
+            sums->outs[entry->local] + entry->row * sums->plan->moe->row_bytes,
             sums->weighted ? entry->weight : 1,
             entry->op,
             0,
@@ -70,8 +68,8 @@ static void add_up(struct shunti_rail_sums *sums,
     size_t n, nnext = begin < end ? collect(sums, from, begin, next) : 0;
 
     for (size_t k = begin; k < end; k++) {
-        unsigned char *to = shunti_rail_memory(
-            sums->plan, from->sums_staging + k * sums->bytes);
+        unsigned char *to = shunti_rail_memory(sums->plan, from->sums_staging +
+                                                               k * sums->bytes);
 
         swap = now;
         now = next;
@@ -106,11 +104,10 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t seq,
         add_up(sums, from, done->made, end);
         done->made = end;
     }
-    if (!shunti_rail_put(plan, from->source,
-                         from->sums_staging + done->sent * sums->bytes,
-                         from->sums + done->sent * sums->bytes, bytes,
-                         SHUNTI_RAIL_SUMS, node, seq,
-                         broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
+    if (!shunti_rail_put(
+            plan, from->source, from->sums_staging + done->sent * sums->bytes,
+            from->sums + done->sent * sums->bytes, bytes, SHUNTI_RAIL_SUMS,
+            node, seq, broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
         return false;
     done->sent = end;
     return true;

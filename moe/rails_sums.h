@@ -17,17 +17,17 @@ struct shunti_rail_sums {
     struct shunti_plan *plan;
     bool weighted;
 
-    size_t bytes; /* of a sum */
-    size_t chunk; /* sums */
-    bool broken;  /* some sums will not come */
+    size_t bytes;                   /* of a sum */
+    size_t chunk;                   /* sums */
+    bool broken;                    /* some sums will not come */
     struct shunti_rows_term *terms; /* (2, the most entries of a row) */
     struct shunti_rail_summed {
         size_t made, sent; /* sums */
     } * from;              /* (nfrom) */
     struct shunti_rail_taken {
-        uint32_t here; /* sums that have come */
-        uint32_t next; /* sums that have been taken */
-    } * to;            /* (nodes) */
+        uint32_t here;          /* sums that have come */
+        uint32_t next;          /* sums that have been taken */
+    } * to;                     /* (nodes) */
     const unsigned char **outs; /* (ranks of our node), once known */
 };
 
