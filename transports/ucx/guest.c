@@ -3,13 +3,19 @@
  * UCX as a guest in somebody's process: what it does beside communicating, and
  * we do not want it to do unasked.
  *
- * Loaded, it catches SIGSEGV and its like to print a backtrace; the program's
- * own way to crash (a core file, a sanitizer's report) is better. And it
- * prints what goes wrong on a connection, which is for us to report: while a
+ * Loaded, it rewrites the beginnings of mmap(), munmap() and others of libc, to
+ * hear of memory that goes away; that is unsafe when other threads run, as they
+ * do when we are loaded, breaks the leak sanitizer, and is of no use before a
+ * cache of registrations asks for it, upon which UCX does it anyhow.
+ *
+ * It catches SIGSEGV and its like to print a backtrace; the program's own way
+ * to crash (a core file, a sanitizer's report) is better.
+ *
+ * It prints what goes wrong on a connection, which is for us to report: while a
  * thread is inside our calls, its messages go to the library's log.
  *
- * Where the user's environment asks for either, it stays as it is. All this is
- * of UCX's development headers, which some installations lack.
+ * Where the user's environment asks for any of it, it stays as it is. Signals
+ * and log are of UCX's development headers, which some installations lack.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,24 +26,49 @@
 
 #include "ucx.h"
 
+/*
+ * libucm calls this when it is loaded. Its symbols are looked up in us first,
+ * as it comes with us (unless it was there before: then this is never called).
+ */
+extern void ucm_mmap_init(void);
+
+__attribute__((visibility("default"))) void ucm_mmap_init(void)
+{
+    void *real = dlsym(RTLD_NEXT, "ucm_mmap_init");
+    void (*init)(void);
+
+    if (!real ||
+        (!getenv("UCX_MEM_EVENTS") && !getenv("UCX_MEM_MMAP_HOOK_MODE")))
+        return;
+    memcpy(&init, &real, sizeof(init));
+    init();
+}
+
 #if __has_include(<ucs/debug/debug.h>) && __has_include(<ucs/debug/log_def.h>)
 
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
-static __thread struct shunt_transport_ctx *inside;
+/* The context that this thread is inside of. No thread-local variable: in a
+ * library that is loaded late, those make gcc 12's leak sanitizer crash. */
+static pthread_key_t inside;
+static bool quiet;
 
 struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx)
 {
-    struct shunt_transport_ctx *outer = inside;
+    struct shunt_transport_ctx *outer;
 
-    inside = ctx;
+    if (!quiet)
+        return NULL;
+    outer = pthread_getspecific(inside);
+    pthread_setspecific(inside, ctx);
     return outer;
 }
 
 void ucx_leave(struct shunt_transport_ctx *outer)
 {
-    inside = outer;
+    if (quiet)
+        pthread_setspecific(inside, outer);
 }
 
 __attribute__((format(printf, 6, 0))) static ucs_log_func_rc_t
@@ -45,7 +76,8 @@ to_our_log(const char *file, unsigned line, const char *function,
            ucs_log_level_t level, const ucs_log_component_config_t *component,
            const char *format, va_list args)
 {
-    const struct shunt_transport_host *host = inside ? inside->host : NULL;
+    const struct shunt_transport_ctx *ctx = pthread_getspecific(inside);
+    const struct shunt_transport_host *host = ctx ? ctx->host : NULL;
     va_list copy;
     char text[512];
 
@@ -65,8 +97,10 @@ to_our_log(const char *file, unsigned line, const char *function,
 
 static void take_log(void)
 {
-    if (!getenv("UCX_LOG_LEVEL"))
-        ucs_log_push_handler(to_our_log);
+    if (getenv("UCX_LOG_LEVEL") || pthread_key_create(&inside, NULL))
+        return;
+    quiet = true;
+    ucs_log_push_handler(to_our_log);
 }
 
 void ucx_be_quiet(void)

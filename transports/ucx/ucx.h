@@ -131,7 +131,8 @@ struct shunt_transport_ep {
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends; /* under way: not locally complete */
-    bool waking;
+    bool unpushed;  /* something was sent since the last flush of UCP's */
+    bool pushing;   /* one is under way */
     enum shunt_status failed; /* to be told by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
     uint32_t flush_asked, flush_done;
