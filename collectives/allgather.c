@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-gather: an exchange in which a rank's block is the same for everyone.
+ * All-gather: the choice, and the flat algorithm: an exchange in which a rank's
+ * block is the same for everyone.
  */
-#include "coll_call.h"
+#include "allgather.h"
 #include "comm.h"
 #include "exchange.h"
+#include "select.h"
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",
@@ -18,15 +20,8 @@ static const struct shunti_class allgatherv_class = {
     .awaits = shunti_exchange_awaits,
 };
 
-struct arguments {
-    const void *send;
-    size_t send_count;
-    unsigned char *recv;
-    struct shunti_blocks blocks; /* in recv */
-};
-
 static enum shunt_status check(const struct shunti_coll *call,
-                               const struct arguments *a)
+                               const struct shunti_allgather *a)
 {
     const struct shunti_blocks *b = &a->blocks;
     bool v = call->kind == SHUNTI_KIND_ALLGATHERV;
@@ -50,7 +45,7 @@ static enum shunt_status check(const struct shunti_coll *call,
 }
 
 static void fill(struct shunti_exchange *x, const struct shunt_comm *comm,
-                 const struct arguments *a)
+                 const struct shunti_allgather *a)
 {
     size_t packed = 0, at;
 
@@ -67,28 +62,42 @@ static void fill(struct shunti_exchange *x, const struct shunt_comm *comm,
     }
 }
 
-static enum shunt_status allgather(const struct shunti_coll *call,
-                                   const struct arguments *a)
+static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+                              const struct shunti_allgather *a,
+                              struct shunt_request **request)
 {
-    struct shunt_request *request;
     struct shunti_exchange *x;
+    enum shunt_status st = shunti_exchange_create(
+        comm,
+        signature >> 24 == SHUNTI_KIND_ALLGATHERV ? &allgatherv_class
+                                                  : &allgather_class,
+        signature, request, &x);
+
+    if (!st)
+        fill(x, comm, a);
+    return st;
+}
+
+static enum shunt_status allgather(const struct shunti_coll *call,
+                                   const struct shunti_allgather *a)
+{
+    struct shunt_comm *comm = call->comm;
+    struct shunt_request *request;
     enum shunt_status st = check(call, a);
+    uint32_t signature;
 
     if (st)
         return st;
-    st = shunti_exchange_create(
-        call->comm,
-        call->kind == SHUNTI_KIND_ALLGATHERV ? &allgatherv_class
-                                             : &allgather_class,
-        SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0), &request, &x);
-    if (st)
-        return st;
-    fill(x, call->comm, a);
-    return shunti_coll_launch(call, request);
+    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0);
+    st = shunti_select(comm, call->kind,
+                       shunti_blocks_total(comm, &a->blocks)) == SHUNTI_FLAT
+             ? flat(comm, signature, a, &request)
+             : shunti_allgather_two_level(comm, signature, a, &request);
+    return st ? st : shunti_coll_launch(call, request);
 }
 
 static enum shunt_status run(const struct shunti_coll *call,
-                             const struct arguments *a)
+                             const struct shunti_allgather *a)
 {
     enum shunt_status st = shunti_coll_enter(call);
 
@@ -99,9 +108,9 @@ enum shunt_status shunt_allgather(struct shunt_comm *comm, const void *send,
                                   void *recv, size_t count,
                                   enum shunt_dtype dtype)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
-        &(struct arguments){send, count, recv, {NULL, count, NULL, dtype}});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
+               &(struct shunti_allgather){
+                   send, count, recv, {NULL, count, NULL, dtype}});
 }
 
 enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
@@ -111,7 +120,8 @@ enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, true, request},
-        &(struct arguments){send, count, recv, {NULL, count, NULL, dtype}});
+        &(struct shunti_allgather){
+            send, count, recv, {NULL, count, NULL, dtype}});
 }
 
 enum shunt_status shunt_allgatherv(struct shunt_comm *comm, const void *send,
@@ -122,7 +132,7 @@ enum shunt_status shunt_allgatherv(struct shunt_comm *comm, const void *send,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},
-        &(struct arguments){
+        &(struct shunti_allgather){
             send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
 }
 
@@ -135,6 +145,6 @@ enum shunt_status shunt_allgatherv_start(struct shunt_comm *comm,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, true, request},
-        &(struct arguments){
+        &(struct shunti_allgather){
             send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
 }

@@ -65,6 +65,24 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
     return SHUNT_OK;
 }
 
+static enum shunt_status begin(struct shunt_comm *comm,
+                               enum shunti_algorithm algorithm,
+                               uint32_t signature,
+                               const struct shunti_allreduce *a,
+                               struct shunt_request **request)
+{
+    switch (algorithm) {
+    case SHUNTI_ALLREDUCE_SEGMENTS:
+        return shunti_allreduce_segments(comm, signature, a, request);
+    case SHUNTI_ALLREDUCE_WHOLE:
+    case SHUNTI_ALLREDUCE_LANES:
+        return shunti_allreduce_two_level(
+            comm, signature, a, algorithm == SHUNTI_ALLREDUCE_WHOLE, request);
+    default:
+        return direct(comm, signature, a, request);
+    }
+}
+
 static enum shunt_status check(const struct shunti_coll *call,
                                struct shunti_allreduce *a)
 {
@@ -94,11 +112,9 @@ static enum shunt_status allreduce(const struct shunti_coll *call,
         return st;
     algorithm = shunti_select(call->comm, SHUNTI_KIND_ALLREDUCE, a->bytes);
     /* With the algorithm in it: counts that disagree may choose differently,
-     * and these two cannot talk to each other. */
+     * and these cannot talk to each other. */
     signature = SHUNTI_SIGNATURE(call->kind, a->dtype, a->op, algorithm);
-    st = algorithm == SHUNTI_ALLREDUCE_DIRECT
-             ? direct(call->comm, signature, a, &request)
-             : shunti_allreduce_segments(call->comm, signature, a, &request);
+    st = begin(call->comm, algorithm, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

@@ -5,7 +5,9 @@
 #ifndef SHUNTI_ALLREDUCE_H
 #define SHUNTI_ALLREDUCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <shunt/coll.h>
 
@@ -25,5 +27,11 @@ enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
                                             uint32_t signature,
                                             const struct shunti_allreduce *args,
                                             struct shunt_request **request);
+
+/* whole: the variant for small vectors. */
+enum shunt_status
+shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
+                           const struct shunti_allreduce *args, bool whole,
+                           struct shunt_request **request);
 
 #endif

@@ -380,7 +380,7 @@ enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
     st = shunti_request_create(comm, &segments_class, signature,
                                sizeof(*s) + n * (sizeof(s->peers[0]) +
                                                  sizeof(*r->sources) +
-                                                 sizeof(*r->operands)),
+                                                 2 * sizeof(*r->operands)),
                                request);
     if (st)
         return st;

@@ -383,6 +383,7 @@ static const struct shunti_class alltoall_class = {
     .name = "alltoall",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
     .cleanup = cleanup,
 };
 
@@ -390,6 +391,7 @@ static const struct shunti_class alltoallv_class = {
     .name = "alltoallv",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
     .cleanup = cleanup,
 };
 

@@ -4,10 +4,16 @@
  * everyone; the others pull it from there all at once. Every pair's empty note
  * is kept: without it, ranks that disagree about the root would wait for each
  * other.
+ *
+ * Between nodes, in two levels: the root's block goes to its rail peers, one on
+ * each node, and they and the root pass it on to their mates.
  */
 #include "coll_call.h"
 #include "comm.h"
 #include "exchange.h"
+#include "nodes.h"
+#include "select.h"
+#include "two_level.h"
 
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
@@ -37,33 +43,98 @@ static enum shunt_status check(const struct shunti_coll *call,
     return st;
 }
 
+static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+                              const struct arguments *a, size_t bytes,
+                              struct shunt_request **request)
+{
+    struct shunti_exchange *x;
+    enum shunt_status st =
+        shunti_exchange_create(comm, &broadcast_class, signature, request, &x);
+
+    if (st)
+        return st;
+    if (comm->rank != a->root) {
+        x->peers[a->root].recv = a->buffer;
+        x->peers[a->root].recv_bytes = bytes;
+        return SHUNT_OK;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        x->peers[r].send = a->buffer;
+        x->peers[r].send_bytes = bytes;
+    }
+    return SHUNT_OK;
+}
+
+/* --- in two levels -------------------------------------------------------- */
+
+static const struct shunti_class two_level_class = {
+    .name = "broadcast",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = shunti_two_level_cleanup,
+};
+
+static const struct shunti_two_level_hooks hooks = {0};
+
+/* Who gives the block to whom: the root to the first of each other node, and
+ * those to their mates. */
+static bool gives(const struct shunt_comm *comm, int root, int from, int to)
+{
+    const int node = comm->peers[from].node;
+
+    if (shunti_rail(comm, root, node) != from)
+        return false;
+    return comm->peers[to].node == node ||
+           (from == root &&
+            shunti_rail(comm, root, comm->peers[to].node) == to);
+}
+
+static enum shunt_status two_level(struct shunt_comm *comm, uint32_t signature,
+                                   const struct arguments *a, size_t bytes,
+                                   struct shunt_request **request)
+{
+    struct shunti_two_level *x;
+    enum shunt_status st = shunti_two_level_create(
+        comm, &two_level_class, &hooks, signature, false, 0, request, &x);
+
+    if (st)
+        return st;
+    x->agreed = true;
+    x->argument = bytes;
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (gives(comm, a->root, comm->rank, x->order[i])) {
+            leg->out[SHUNTI_PACKAGE].data = a->buffer;
+            leg->out[SHUNTI_PACKAGE].bytes = leg->payload = bytes;
+        }
+        if (gives(comm, a->root, x->order[i], comm->rank)) {
+            leg->in[SHUNTI_PACKAGE].to = a->buffer;
+            leg->in[SHUNTI_PACKAGE].bytes = bytes;
+        }
+    }
+    return SHUNT_OK;
+}
+
+/* --- the call ------------------------------------------------------------- */
+
 static enum shunt_status broadcast(const struct shunti_coll *call,
                                    const struct arguments *a)
 {
-    struct shunt_comm *comm = call->comm;
     struct shunt_request *request;
-    struct shunti_exchange *x;
+    uint32_t signature;
     enum shunt_status st;
     size_t bytes;
 
     st = check(call, a, &bytes);
     if (st)
         return st;
-    st = shunti_exchange_create(
-        comm, &broadcast_class,
-        SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root), &request, &x);
-    if (st)
-        return st;
-    if (comm->rank != a->root) {
-        x->peers[a->root].recv = a->buffer;
-        x->peers[a->root].recv_bytes = bytes;
-    } else {
-        for (int r = 0; r < comm->nranks; r++) {
-            x->peers[r].send = a->buffer;
-            x->peers[r].send_bytes = bytes;
-        }
-    }
-    return shunti_coll_launch(call, request);
+    signature = SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root);
+    st = shunti_select(call->comm, SHUNTI_KIND_BROADCAST, bytes) == SHUNTI_FLAT
+             ? flat(call->comm, signature, a, bytes, &request)
+             : two_level(call->comm, signature, a, bytes, &request);
+    return st ? st : shunti_coll_launch(call, request);
 }
 
 static enum shunt_status run(const struct shunti_coll *call,

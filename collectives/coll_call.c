@@ -104,6 +104,31 @@ void shunti_block_at(const struct shunti_blocks *blocks, int rank,
     *packed += *bytes;
 }
 
+size_t shunti_blocks_total(const struct shunt_comm *comm,
+                           const struct shunti_blocks *blocks)
+{
+    size_t at, bytes, total = 0;
+
+    for (int r = 0; r < comm->nranks; r++)
+        shunti_block_at(blocks, r, &at, &bytes, &total);
+    return total;
+}
+
+uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
+                              const struct shunti_blocks *blocks)
+{
+    uint64_t digest = 0;
+
+    /* A polynomial in an odd number, mixed so that no small change of few
+     * counts leaves it as it was. */
+    for (int r = 0; r < comm->nranks; r++) {
+        digest += blocks->counts ? blocks->counts[r] : blocks->count;
+        digest *= 0x9e3779b97f4a7c15;
+        digest ^= digest >> 29;
+    }
+    return digest;
+}
+
 enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
                                       const char *name,
                                       const struct shunti_blocks *blocks,

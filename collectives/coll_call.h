@@ -70,6 +70,14 @@ struct shunti_blocks {
 void shunti_block_at(const struct shunti_blocks *blocks, int rank,
                      size_t *offset, size_t *bytes, size_t *packed);
 
+/* Bytes of all of them. */
+size_t shunti_blocks_total(const struct shunt_comm *comm,
+                           const struct shunti_blocks *blocks);
+
+/* A word that differs, almost certainly, where the counts do. */
+uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
+                              const struct shunti_blocks *blocks);
+
 /* All of them fit into memory; *total: the end of the last in bytes. */
 enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
                                       const char *name,

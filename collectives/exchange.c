@@ -98,6 +98,8 @@ static void offer(struct shunt_request *request, struct shunti_exchange *x,
     enum shunti_way way = shunti_offer(request, peer, p->send, p->send_bytes,
                                        p->recv_bytes, &p->tx.start);
 
+    if (request->comm->peers[peer].node != request->comm->node)
+        request->comm->stats.bytes_remote += p->send_bytes;
     switch (way) {
     case SHUNTI_WAY_INLINE:
         out_done(x, peer);

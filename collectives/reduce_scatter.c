@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reduce-scatter: an exchange whose blocks are added instead of stored.
+ * Reduce-scatter: the choice, and the flat algorithm: an exchange whose blocks
+ * are added instead of stored.
  *
  * In place, the result is made on top of this rank's own block, which nobody
  * else reads, and moves to the front of the buffer when the block there has
  * been taken by its owner.
  */
-#include "coll_call.h"
+#include "reduce_scatter.h"
 #include "comm.h"
 #include "dtype.h"
 #include "reduction.h"
+#include "select.h"
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",
@@ -25,15 +27,8 @@ static const struct shunti_class reduce_scatterv_class = {
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 
-struct arguments {
-    const unsigned char *send;
-    unsigned char *recv;
-    struct shunti_blocks blocks; /* in send */
-    enum shunt_op op;
-};
-
 static enum shunt_status check(const struct shunti_coll *call,
-                               const struct arguments *a)
+                               const struct shunti_reduce_scatter *a)
 {
     enum shunt_status st = shunti_check_dtype(call, a->blocks.dtype, a->op);
     size_t total, ours = 0;
@@ -59,7 +54,7 @@ static enum shunt_status check(const struct shunti_coll *call,
 }
 
 static void fill(struct shunti_reduce_exchange *s, int nranks, int rank,
-                 const struct arguments *a)
+                 const struct shunti_reduce_scatter *a)
 {
     const bool in_place = a->send == SHUNT_IN_PLACE;
     const unsigned char *send = in_place ? a->recv : a->send;
@@ -83,32 +78,49 @@ static void fill(struct shunti_reduce_exchange *s, int nranks, int rank,
     r->op = a->op;
 }
 
+static size_t own_bytes(const struct shunt_comm *comm,
+                        const struct shunti_blocks *blocks)
+{
+    return (blocks->counts ? blocks->counts[comm->rank] : blocks->count) *
+           shunt_dtype_size(blocks->dtype);
+}
+
+static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+                              const struct shunti_reduce_scatter *a,
+                              struct shunt_request **request)
+{
+    struct shunti_reduce_exchange *s;
+    enum shunt_status st = shunti_reduce_exchange_create(
+        comm,
+        signature >> 24 == SHUNTI_KIND_REDUCE_SCATTERV ? &reduce_scatterv_class
+                                                       : &reduce_scatter_class,
+        signature, own_bytes(comm, &a->blocks), request, &s);
+
+    if (!st)
+        fill(s, comm->nranks, comm->rank, a);
+    return st;
+}
+
 static enum shunt_status reduce_scatter(const struct shunti_coll *call,
-                                        const struct arguments *a)
+                                        const struct shunti_reduce_scatter *a)
 {
     struct shunt_comm *comm = call->comm;
-    struct shunti_reduce_exchange *s;
     struct shunt_request *request;
     enum shunt_status st = check(call, a);
-    size_t ours;
+    uint32_t signature;
 
     if (st)
         return st;
-    ours = a->blocks.counts ? a->blocks.counts[comm->rank] : a->blocks.count;
-    st = shunti_reduce_exchange_create(
-        comm,
-        call->kind == SHUNTI_KIND_REDUCE_SCATTERV ? &reduce_scatterv_class
-                                                  : &reduce_scatter_class,
-        SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, a->op, 0),
-        ours * shunt_dtype_size(a->blocks.dtype), &request, &s);
-    if (st)
-        return st;
-    fill(s, comm->nranks, comm->rank, a);
-    return shunti_coll_launch(call, request);
+    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, a->op, 0);
+    st = shunti_select(comm, call->kind,
+                       shunti_blocks_total(comm, &a->blocks)) == SHUNTI_FLAT
+             ? flat(comm, signature, a, &request)
+             : shunti_reduce_scatter_two_level(comm, signature, a, &request);
+    return st ? st : shunti_coll_launch(call, request);
 }
 
 static enum shunt_status run(const struct shunti_coll *call,
-                             const struct arguments *a)
+                             const struct shunti_reduce_scatter *a)
 {
     enum shunt_status st = shunti_coll_enter(call);
 
@@ -122,7 +134,8 @@ enum shunt_status shunt_reduce_scatter(struct shunt_comm *comm,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, false, NULL},
-        &(struct arguments){send, recv, {NULL, count, NULL, dtype}, op});
+        &(struct shunti_reduce_scatter){
+            send, recv, {NULL, count, NULL, dtype}, op});
 }
 
 enum shunt_status
@@ -132,7 +145,8 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, true, request},
-        &(struct arguments){send, recv, {NULL, count, NULL, dtype}, op});
+        &(struct shunti_reduce_scatter){
+            send, recv, {NULL, count, NULL, dtype}, op});
 }
 
 enum shunt_status shunt_reduce_scatterv(struct shunt_comm *comm,
@@ -143,7 +157,8 @@ enum shunt_status shunt_reduce_scatterv(struct shunt_comm *comm,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, false, NULL},
-        &(struct arguments){send, recv, {counts, 0, NULL, dtype}, op});
+        &(struct shunti_reduce_scatter){
+            send, recv, {counts, 0, NULL, dtype}, op});
 }
 
 enum shunt_status shunt_reduce_scatterv_start(
@@ -152,5 +167,6 @@ enum shunt_status shunt_reduce_scatterv_start(
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, true, request},
-        &(struct arguments){send, recv, {counts, 0, NULL, dtype}, op});
+        &(struct shunti_reduce_scatter){
+            send, recv, {counts, 0, NULL, dtype}, op});
 }

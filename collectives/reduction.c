@@ -8,7 +8,7 @@
 #include "comm.h"
 #include "dtype.h"
 #include "note.h"
-#include "reduce.h"
+#include "tree.h"
 
 /* Bytes of each source that are read raw at a time: what is read is still in
  * the second-level cache when it is added. */
@@ -88,9 +88,9 @@ bool shunti_reduction_run(struct shunt_request *request,
 
         if (!point(request, r, len))
             break;
-        shunti_reduce(r->dst + r->done, r->operands, comm->nranks,
-                      len / shunt_dtype_size(r->dtype), r->dtype, r->op,
-                      comm->nranks);
+        shunti_tree(comm, r->dst + r->done, r->operands,
+                    r->operands + comm->nranks,
+                    len / shunt_dtype_size(r->dtype), r->dtype, r->op);
         for (int i = 0; i < comm->nranks; i++)
             if (i != comm->rank)
                 shunti_source_next(request, i, r->sources[i], len);
@@ -120,7 +120,7 @@ enum shunt_status shunti_reduce_exchange_create(
     st = shunti_request_create(
         comm, class, signature,
         sizeof(*s) + shunti_exchange_bytes(comm->nranks) +
-            n * (sizeof(*r->sources) + sizeof(*r->operands)),
+            n * (sizeof(*r->sources) + 2 * sizeof(*r->operands)),
         request);
     if (st)
         return st;

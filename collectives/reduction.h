@@ -2,7 +2,7 @@
 /*
  * Reducing what an exchange brings.
  *
- * The blocks of all peers and our own are added in rank order and in one pass,
+ * The blocks of all peers and our own are added (tree.h) and in one pass,
  * straight out of the peers' windows, notes and streams: nothing is received
  * into a buffer first. Only raw reads go through a small one. Where a peer
  * streams, the pass advances by the stream's chunks.
@@ -29,7 +29,7 @@ struct shunti_reduction {
     enum shunt_dtype dtype;
     enum shunt_op op;
     struct shunti_source **sources; /* (nranks); [rank] is not used */
-    const void **operands;          /* (nranks) */
+    const void **operands;          /* (2 * nranks): and scratch of tree.h */
     size_t piece;                   /* bytes at a time; 0: not begun */
     unsigned char *scratch;         /* for raw reads; NULL: none */
 };

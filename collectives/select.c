@@ -41,7 +41,7 @@ static enum shunti_algorithm forced(const struct shunt_comm *comm,
             if (word_is(name, name_len, "flat"))
                 algorithm = SHUNTI_FLAT;
             else if (word_is(name, name_len, "two_level"))
-                algorithm = SHUNTI_TWO_LEVEL_ALGORITHM;
+                algorithm = SHUNTI_LEVELS;
         }
         at += len;
         at += *at == ',';
@@ -61,6 +61,10 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
         algorithm = comm->nranks == 1 || bytes <= comm->tune.allreduce_direct
                         ? SHUNTI_ALLREDUCE_DIRECT
                         : SHUNTI_ALLREDUCE_SEGMENTS;
+    if (kind == SHUNTI_KIND_ALLREDUCE && algorithm == SHUNTI_LEVELS)
+        algorithm = bytes <= comm->tune.allreduce_direct
+                        ? SHUNTI_ALLREDUCE_WHOLE
+                        : SHUNTI_ALLREDUCE_LANES;
     return algorithm;
 }
 

@@ -21,12 +21,15 @@ enum shunti_algorithm {
     /* One exchange of all pairs. */
     SHUNTI_FLAT = 1,
     /* Inside nodes and between them: two_level.h. */
-    SHUNTI_TWO_LEVEL_ALGORITHM,
-    /* Allreduce in one exchange: every rank gets every vector, and reduces all
-     * of it. */
+    SHUNTI_LEVELS,
+    /* Allreduce, flat, in one exchange: every rank gets every vector, and
+     * reduces all of it; or in two: each rank reduces a segment, and the others
+     * take it from there. */
     SHUNTI_ALLREDUCE_DIRECT,
-    /* In two: each rank reduces a segment; the others take it from there. */
     SHUNTI_ALLREDUCE_SEGMENTS,
+    /* In two levels: whole vectors, or a segment for each lane. */
+    SHUNTI_ALLREDUCE_WHOLE,
+    SHUNTI_ALLREDUCE_LANES,
 };
 
 /* For a call of this kind whose ranks have `bytes` each (what that means:

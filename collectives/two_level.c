@@ -22,8 +22,21 @@ bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer)
            shunti_rail(comm, peer, comm->peers[rank].node) == rank;
 }
 
-/* There is one stage of answers (note.h). */
-enum { ANSWER = 1 };
+/* Stages of answers (note.h), as bits: we have all that we want of the peer;
+ * our late block for it is ready. */
+enum { TAKEN = 1, READY = 2 };
+
+static bool is_pulled(uint8_t way)
+{
+    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+}
+
+static void say(struct shunt_request *request, struct shunti_leg *leg, int peer,
+                unsigned stage)
+{
+    leg->said |= (uint8_t)stage;
+    shunti_ack_stage(request, peer, leg->said);
+}
 
 /* --- making one ----------------------------------------------------------- */
 
@@ -34,8 +47,8 @@ static void add_leg(struct shunti_two_level *x, int peer,
 
     leg->phase = (uint8_t)phase;
     x->order[x->nlegs++] = peer;
-    if (phase == SHUNTI_PHASE_FIRST)
-        x->first_left++;
+    if (phase != SHUNTI_PHASE_DIRECT)
+        x->left[phase]++;
     leg->tells = leg->hears = phase != SHUNTI_PHASE_DIRECT;
 }
 
@@ -163,12 +176,27 @@ static void close_leg(struct shunti_leg *leg)
     leg->taken = true;
 }
 
+/* Somebody made another call: there will be no late blocks, neither ours nor
+ * those of others, who all hear of it. */
+static void forget_late(struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        drop(&leg->out[SHUNTI_BLOCK]);
+        leg->in[SHUNTI_BLOCK].done = true;
+    }
+}
+
 static void raise_alarm(struct shunti_two_level *x,
                         const struct shunti_blame *blame)
 {
-    if (!x->alarmed)
-        x->blame = *blame;
+    if (x->alarmed)
+        return;
+    x->blame = *blame;
     x->alarmed = true;
+    if (x->late)
+        forget_late(x);
 }
 
 /* --- notes out ------------------------------------------------------------ */
@@ -184,10 +212,13 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_note *note, int k, size_t *behind)
 {
     struct shunt_comm *comm = request->comm;
+    const bool is_late =
+        k == SHUNTI_BLOCK && shunti_two_level_of(request)->late;
     uint64_t *where = &note->word[2 * k];
 
     where[0] = where[1] = 0;
-    if (*behind + out->bytes <= comm->layout.eager &&
+    if (!(is_late && out->bytes) &&
+        *behind + out->bytes <= comm->layout.eager &&
         !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
           comm->peers[peer].control &&
           shunti_window_find(comm, out->data, out->bytes))) {
@@ -237,6 +268,16 @@ static void tell_alarm(struct shunt_request *request,
     for (int k = 0; k < SHUNTI_PAYLOADS; k++)
         leg->out[k].done = true;
     close_leg(leg);
+}
+
+static void say_ready(struct shunt_request *request, struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (is_pulled(leg->out[SHUNTI_BLOCK].way))
+            say(request, leg, x->order[i], READY);
+    }
 }
 
 /* What can be told to this rank now. */
@@ -293,12 +334,7 @@ static bool post(struct shunt_request *request, struct shunti_two_level *x)
 /* Has the peer all that it wants of us? Its answer comes after the package. */
 static bool answered(const struct shunt_request *request, int peer)
 {
-    return shunti_acked_stage(request, peer) != 0;
-}
-
-static bool is_pulled(uint8_t way)
-{
-    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+    return shunti_acked_stage(request, peer) & TAKEN;
 }
 
 static bool send_payload(struct shunt_request *request, int peer,
@@ -325,8 +361,10 @@ static bool send(struct shunt_request *request, struct shunti_two_level *x)
 
     for (int i = 0; i < x->nlegs; i++) {
         struct shunti_leg *leg = &x->legs[x->order[i]];
+        const int payloads =
+            x->late && !x->is_ready && !x->alarmed ? 1 : SHUNTI_PAYLOADS;
 
-        for (int k = 0; k < SHUNTI_PAYLOADS && leg->told; k++)
+        for (int k = 0; k < payloads && leg->told; k++)
             if (!leg->out[k].done)
                 moved |= send_payload(request, x->order[i], &leg->out[k]);
     }
@@ -368,11 +406,11 @@ static void open_payloads(struct shunt_request *request,
     struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
     struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
     const unsigned char *behind = (const unsigned char *)(note + 1);
-    const size_t block_bytes = x->agreed ? 0 : note->expects;
+    const size_t block_bytes = x->agreed ? block->bytes : note->expects;
     bool well = true;
 
     if (package->to && note->bytes != package->bytes)
-        package->to = NULL; /* ends as an error of the collective's */
+        package->to = NULL; /* of counts whose digest agrees, and they do not */
     package->bytes = note->bytes;
     well = shunti_source_open(request, peer, (enum shunti_way)note->way,
                               &note->word[0], behind, package->bytes,
@@ -392,7 +430,7 @@ static void open_payloads(struct shunt_request *request,
                                      .status = SHUNT_ERR_REMOTE,
                                      .signature = request->signature};
 
-        shunti_ack_stage(request, peer, ANSWER);
+        say(request, leg, peer, TAKEN);
         raise_alarm(x, &blame);
         close_leg(leg);
     }
@@ -454,20 +492,23 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
 
     if (!package->done && take_package(request, x, peer)) {
         package->done = moved = true;
-        if (leg->phase == SHUNTI_PHASE_FIRST)
-            x->first_left--;
-        if (x->hooks->arrived && leg->phase != SHUNTI_PHASE_DIRECT)
-            x->hooks->arrived(request, x, peer);
+        if (leg->phase != SHUNTI_PHASE_DIRECT) {
+            x->left[leg->phase]--;
+            if (x->hooks->arrived)
+                x->hooks->arrived(request, x, peer);
+        }
     }
     /* In the ring a block comes behind its package. */
-    if (package->done && !block->done)
+    if (package->done && !block->done &&
+        (!x->late || !is_pulled(block->source.way) ||
+         shunti_acked_stage(request, peer) & READY))
         block->done =
             shunti_source_pull(request, peer, &block->source, block->to);
     if (package->done && block->done) {
         leg->taken = true;
         if (is_pulled(package->source.way) || is_pulled(block->source.way) ||
             leg->unwanted)
-            shunti_ack_stage(request, peer, ANSWER);
+            say(request, leg, peer, TAKEN);
         moved = true;
     }
     return moved || package->source.done + block->source.done != before;
@@ -508,7 +549,24 @@ static bool all_done(const struct shunt_request *request,
     for (int r = 0; r < request->comm->nranks && x->alarmed; r++)
         if (!x->legs[r].told && r != request->comm->rank)
             return false;
-    return x->turned || x->alarmed;
+    return x->is_ready || x->alarmed;
+}
+
+/* From one phase to the next. */
+static void advance(struct shunt_request *request, struct shunti_two_level *x)
+{
+    if (!x->turned && !x->left[SHUNTI_PHASE_FIRST]) {
+        if (x->hooks->turn)
+            x->hooks->turn(request, x);
+        x->turned = true;
+    }
+    if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND]) {
+        if (x->hooks->ready)
+            x->hooks->ready(request, x);
+        x->is_ready = true;
+        if (x->late)
+            say_ready(request, x);
+    }
 }
 
 enum shunt_status shunti_two_level_step(struct shunt_request *request)
@@ -517,11 +575,8 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
     bool moved;
 
     do {
-        if (!x->turned && !x->first_left && !x->alarmed) {
-            if (x->hooks->turn)
-                x->hooks->turn(request, x);
-            x->turned = true;
-        }
+        if (!x->alarmed)
+            advance(request, x);
         moved = post(request, x);
         moved |= send(request, x);
         moved |= receive(request, x);
@@ -537,6 +592,14 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
 {
     return leg_open(&shunti_two_level_of(request)->legs[peer]);
+}
+
+/* Of a rank without a leg nothing is known: it is not the one we wait for. */
+bool shunti_two_level_heard(const struct shunt_request *request, int peer)
+{
+    const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+
+    return leg->met || !leg->hears;
 }
 
 void shunti_two_level_cleanup(struct shunt_request *request)

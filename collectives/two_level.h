@@ -16,8 +16,9 @@
  *
  * What a note brings is a *package*; the second phase's packages are made of
  * the first's, when all of those have come. A *block* may come with a package,
- * as a second payload of its own. And any two ranks may agree to exchange a
- * block *directly*, without regard to phases.
+ * as a second payload of its own: at once; or *late*, made of all packages,
+ * which is a third phase without notes. And any two ranks may agree to exchange
+ * a block *directly*, without regard to phases.
  *
  * Nobody is left out. A package of the second phase is sent when all those of
  * the first have come and were in order: so who has all packages knows that
@@ -76,6 +77,7 @@ struct shunti_leg {
     bool told;      /* ours, or an alarm, is out */
     bool passed;    /* its turn at this rank is over (exchange.h) */
     bool met;       /* its has come */
+    uint8_t said;   /* stages of our answer to it */
     bool unwanted;  /* its block is of another size than we expect */
     bool taken;     /* we have all that we want of it, and it knows */
     size_t payload; /* of the package: bytes that are the caller's */
@@ -90,7 +92,10 @@ struct shunti_two_level_hooks {
                     int peer);
     /* All of the first phase have: fill in those of the second. Or NULL. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
-    /* All have come, of both phases, and all is well. Or NULL. */
+    /* All of both phases have come, and all is well: make the late blocks. Or
+     * NULL. */
+    void (*ready)(struct shunt_request *request, struct shunti_two_level *x);
+    /* Nothing is under way any more, and all is well. Or NULL. */
     void (*finish)(struct shunt_request *request, struct shunti_two_level *x);
 };
 
@@ -101,12 +106,13 @@ struct shunti_two_level {
      * `agreed`, the word is the bytes of the block instead. */
     bool agreed;
     uint64_t argument;
-    bool turned;  /* the second phase may go out */
-    bool alarmed; /* somebody made another or a bad call */
-    bool
-        passed_all; /* our turn is over at all ranks, also those without a leg */
+    bool late;       /* blocks are; of sizes that all know */
+    bool turned;     /* the second phase may go out */
+    bool is_ready;   /* late blocks may */
+    bool alarmed;    /* somebody made another or a bad call */
+    bool passed_all; /* our turn is over at all ranks, with a leg or without */
     struct shunti_blame blame;
-    int first_left; /* packages of the first phase that have not come */
+    int left[SHUNTI_PHASE_DIRECT]; /* packages of a phase that have not come */
     int nlegs;
     int *order;               /* (nlegs) ranks with which we have business */
     void *own;                /* the collective's own state, zeroed */
@@ -145,6 +151,7 @@ void shunti_two_level_drop_in(struct shunti_two_level *x, int peer);
 /* Functions for classes of such requests. */
 enum shunt_status shunti_two_level_step(struct shunt_request *request);
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer);
+bool shunti_two_level_heard(const struct shunt_request *request, int peer);
 void shunti_two_level_cleanup(struct shunt_request *request);
 
 /* The i-th rank of a node (i = 0 ..), beginning at our own local index: so that

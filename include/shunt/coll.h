@@ -16,11 +16,14 @@
  * When a rank is lost: SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT) on every survivor,
  * receive buffers are unspecified, the communicator is dead.
  *
- * Reductions add in rank order, whatever the sizes and algorithms: results are
- * the same bits on every rank and in every run. f16 and bf16 are accumulated in
- * f32 and rounded once. min and max of a NaN and a number give the NaN. avg
- * divides the sum by the number of ranks (integers: towards zero). Integer
- * overflow wraps around.
+ * Reductions add the ranks of each node in their order, and then the nodes in
+ * theirs, whatever the sizes and algorithms: results are the same bits on every
+ * rank and in every run. f16 and bf16 are accumulated in f32 and rounded once.
+ * min and max of a NaN and a number give the NaN. avg divides the sum by the
+ * number of ranks (integers: towards zero). Integer overflow wraps around.
+ *
+ * Between nodes most of them go in two levels; which algorithm runs when, and
+ * how to force one: docs/collectives.md.
  */
 #ifndef SHUNT_COLL_H
 #define SHUNT_COLL_H
@@ -70,7 +73,8 @@ SHUNT_API size_t shunt_dtype_size(enum shunt_dtype dtype);
 /**
  * Wait until every rank has called it. Collective.
  *
- * Algorithm: one note from each rank to each (flat dissemination).
+ * Algorithm: one note from each rank to each; between nodes, from one rank of
+ * each to one of each other.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_barrier(struct shunt_comm *comm);

@@ -108,6 +108,7 @@ struct call {
     struct box send, recv;
     unsigned char *want; // of recv, recv.bytes
     struct shunt_request *request;
+    int node[MAX_RANKS]; // that the ranks are on
 };
 
 static size_t draw_count(struct random *r, size_t most)
@@ -168,9 +169,14 @@ static void draw_counts(struct call *c, struct random *r, int n)
     }
 }
 
-static void draw(struct call *c, struct random *r, int n, int kind)
+static void draw(struct call *c, struct random *r,
+                 const struct shunt_comm *comm, int kind)
 {
+    int n = shunt_comm_size(comm);
+
     memset(c, 0, sizeof(*c));
+    for (int i = 0; i < n; i++)
+        c->node[i] = shunt_comm_node(comm, i);
     c->kind =
         kind < KINDS ? (enum kind)kind : (enum kind)random_below(r, KINDS);
     c->dtype = (enum shunt_dtype)(1 + random_below(r, is_reduction(c->kind)
@@ -316,7 +322,7 @@ static void reduce_blocks(const struct call *c, int to, int n, void *dst)
         srcs[i] = all + (size_t)i * bytes;
         block_fill(c, i, to, all + (size_t)i * bytes);
     }
-    reduce_ref(dst, srcs, n, count, c->dtype, c->op, n);
+    reduce_ref_tree(dst, srcs, c->node, n, count, c->dtype, c->op);
     free(all);
 }
 
@@ -505,7 +511,7 @@ static int one_round(const struct rank *self, struct random *shared,
     struct call c;
     int bad;
 
-    draw(&c, shared, self->size, kind);
+    draw(&c, shared, self->comm, kind);
     pool->used = 0;
     prepare(&c, local, pool, self->rank, self->size);
     if (random_below(local, 2)) {
@@ -556,7 +562,7 @@ static int in_flight(const struct rank *self)
 
         pool.used = 0;
         for (int k = 0; k < n; k++) {
-            draw(&calls[k], &shared, self->size, KINDS);
+            draw(&calls[k], &shared, self->comm, KINDS);
             prepare(&calls[k], &local, &pool, self->rank, self->size);
         }
         for (int k = 0; k < n; k++)
@@ -828,8 +834,11 @@ static int mismatch(const struct rank *self)
                     CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
                     CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
                           "%s: \"%s\"", wrong_calls[w].name, text);
-                } else {
+                } else if (shunt_comm_nodes(self->comm) == 1) {
                     CHECK_STATUS(self->comm, st, SHUNT_OK);
+                } else if (st) { // whoever passes it on, hears of it
+                    CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+                    CHECK(strstr(text, wrong_calls[w].says), "\"%s\"", text);
                 }
                 CHECK_RUN(still_usable(self));
             }

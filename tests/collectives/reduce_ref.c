@@ -3,6 +3,7 @@
 #include "reduce_ref.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dtype.h"
@@ -181,6 +182,58 @@ static bool is_nan(const unsigned char *p, enum shunt_dtype dtype)
         return f != f;
     }
     return false;
+}
+
+/* A copy, with f16 and bf16 as f32; the caller's. */
+static void *widened(const void *src, size_t count, enum shunt_dtype dtype)
+{
+    float *wide = malloc(count * 8 + 1);
+
+    if (dtype != SHUNT_F16 && dtype != SHUNT_BF16)
+        return memcpy(wide, src, count * shunt_dtype_size(dtype));
+    for (size_t i = 0; i < count; i++)
+        wide[i] = load_float(src, i, dtype);
+    return wide;
+}
+
+void reduce_ref_tree(void *dst, const void *const *srcs, const int *node, int n,
+                     size_t count, enum shunt_dtype dtype, enum shunt_op op)
+{
+    enum { MOST = 64 };
+    const bool half = dtype == SHUNT_F16 || dtype == SHUNT_BF16;
+    const enum shunt_dtype wide = half ? SHUNT_F32 : dtype;
+    void *partials[MOST] = {NULL}, *inputs[MOST] = {NULL};
+    int nodes = 0;
+
+    for (int k = 0; k < n; k++) {
+        int ranks = 0;
+
+        for (int i = 0; i < n; i++)
+            if (node[i] == k)
+                inputs[ranks++] = widened(srcs[i], count, dtype);
+        if (!ranks)
+            continue;
+        partials[nodes] = malloc(count * 8 + 1);
+        reduce_ref(partials[nodes++], (const void *const *)inputs, ranks, count,
+                   wide, op == SHUNT_AVG ? SHUNT_SUM : op, 1);
+        while (ranks)
+            free(inputs[--ranks]);
+    }
+    inputs[0] = malloc(count * 8 + 1);
+    reduce_ref(inputs[0], (const void *const *)partials, nodes, count, wide, op,
+               n);
+    for (size_t i = 0; i < count && half; i++) {
+        float value = ((const float *)inputs[0])[i];
+        uint16_t bits = dtype == SHUNT_F16 ? shunti_f32_to_f16(value)
+                                           : shunti_f32_to_bf16(value);
+
+        memcpy((unsigned char *)dst + 2 * i, &bits, sizeof(bits));
+    }
+    if (!half)
+        memcpy(dst, inputs[0], count * shunt_dtype_size(dtype));
+    free(inputs[0]);
+    while (nodes)
+        free(partials[--nodes]);
 }
 
 size_t reduce_compare(const void *a, const void *b, size_t count,

@@ -17,6 +17,11 @@
 void reduce_ref(void *dst, const void *const *srcs, int n, size_t count,
                 enum shunt_dtype dtype, enum shunt_op op, int divisor);
 
+/* What a collective makes of the inputs of n ranks on those nodes: added within
+ * nodes, then between them; coll.h. */
+void reduce_ref_tree(void *dst, const void *const *srcs, const int *node, int n,
+                     size_t count, enum shunt_dtype dtype, enum shunt_op op);
+
 /* The same bits, or both NaNs. Returns the first index that differs, or
  * count. */
 size_t reduce_compare(const void *a, const void *b, size_t count,

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The algorithms of allgather and allgatherv, which allgather.c chooses from.
+ */
+#ifndef SHUNTI_ALLGATHER_H
+#define SHUNTI_ALLGATHER_H
+
+#include <shunt/coll.h>
+
+#include "coll_call.h"
+
+struct shunt_comm;
+struct shunt_request;
+
+/* Checked arguments. */
+struct shunti_allgather {
+    const void *send; /* or SHUNT_IN_PLACE */
+    size_t send_count;
+    unsigned char *recv;
+    struct shunti_blocks blocks; /* in recv */
+};
+
+enum shunt_status
+shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
+                           const struct shunti_allgather *args,
+                           struct shunt_request **request);
+
+#endif

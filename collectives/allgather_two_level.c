@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-gather in two levels: every block crosses once to each other node, to the
+ * rail peer of its rank there (nodes.h), which passes it on to its mates
+ * together with its own. A flat exchange sends it across once for each rank
+ * there.
+ *
+ *     package to partner:  our block, if it is our rail peer
+ *     package to mate:     our own block, then those of the ranks whose rail
+ *                          peer we are, in the order of the ranks
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allgather.h"
+#include "comm.h"
+#include "copy.h"
+#include "nodes.h"
+#include "two_level.h"
+
+struct state {
+    const void *send;
+    struct block {
+        unsigned char *recv;
+        size_t bytes;
+    } blocks[]; /* (nranks) */
+};
+
+/* Does `c` bring the block of `r` to its node? Its own comes first. */
+static bool brings(const struct shunt_comm *comm, int c, int r)
+{
+    return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
+}
+
+static void arrived(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+    const unsigned char *at = x->legs[peer].in[SHUNTI_PACKAGE].at;
+    const struct state *s = x->own;
+
+    if (comm->peers[peer].node != comm->node)
+        return; /* it is in its place */
+    if (s->blocks[peer].bytes)
+        shunti_copy(s->blocks[peer].recv, at, s->blocks[peer].bytes);
+    at += s->blocks[peer].bytes;
+    for (int r = 0; r < comm->nranks; r++) {
+        if (!brings(comm, peer, r))
+            continue;
+        if (s->blocks[r].bytes)
+            shunti_copy(s->blocks[r].recv, at, s->blocks[r].bytes);
+        at += s->blocks[r].bytes;
+    }
+}
+
+/* For our mates: one package. */
+static void turn(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct state *s = x->own;
+    size_t bytes = s->blocks[comm->rank].bytes, at = bytes;
+    unsigned char *package;
+
+    for (int r = 0; r < comm->nranks; r++)
+        if (brings(comm, comm->rank, r))
+            bytes += s->blocks[r].bytes;
+    package = x->owned = malloc(bytes + 1);
+    if (!package) {
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
+                         "%s: no memory for %zu bytes", request->class->name,
+                         bytes);
+        return;
+    }
+    if (at)
+        shunti_copy(package, s->send, at);
+    for (int r = 0; r < comm->nranks; r++) {
+        if (!brings(comm, comm->rank, r) || !s->blocks[r].bytes)
+            continue;
+        shunti_copy(package + at, s->blocks[r].recv, s->blocks[r].bytes);
+        at += s->blocks[r].bytes;
+    }
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_outgoing *out = &x->legs[x->order[i]].out[SHUNTI_PACKAGE];
+
+        if (x->legs[x->order[i]].phase != SHUNTI_PHASE_SECOND)
+            continue;
+        out->data = package;
+        out->bytes = bytes;
+    }
+}
+
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct state *s = x->own;
+    const struct block *own = &s->blocks[request->comm->rank];
+
+    if (own->bytes && own->recv != s->send)
+        shunti_copy(own->recv, s->send, own->bytes);
+}
+
+static const struct shunti_two_level_hooks hooks = {
+    .arrived = arrived,
+    .turn = turn,
+    .finish = finish,
+};
+
+static const struct shunti_class allgather_class = {
+    .name = "allgather",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = shunti_two_level_cleanup,
+};
+
+static const struct shunti_class allgatherv_class = {
+    .name = "allgatherv",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = shunti_two_level_cleanup,
+};
+
+/* Where blocks lie, and which of them come from, and go to, partners. */
+static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
+                 const struct shunti_allgather *a)
+{
+    struct state *s = x->own;
+    size_t packed = 0, at;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        struct block *b = &s->blocks[r];
+
+        shunti_block_at(&a->blocks, r, &at, &b->bytes, &packed);
+        b->recv = b->bytes ? a->recv + at : NULL;
+    }
+    s->send = a->send == SHUNT_IN_PLACE ? s->blocks[comm->rank].recv : a->send;
+    for (int i = 0; i < x->nlegs; i++) {
+        int peer = x->order[i];
+        struct shunti_leg *leg = &x->legs[peer];
+
+        if (leg->phase != SHUNTI_PHASE_FIRST)
+            continue;
+        if (brings(comm, peer, comm->rank)) {
+            leg->out[SHUNTI_PACKAGE].data = s->send;
+            leg->out[SHUNTI_PACKAGE].bytes = s->blocks[comm->rank].bytes;
+            leg->payload = s->blocks[comm->rank].bytes;
+        }
+        if (brings(comm, comm->rank, peer)) {
+            leg->in[SHUNTI_PACKAGE].to = s->blocks[peer].recv;
+            leg->in[SHUNTI_PACKAGE].bytes = s->blocks[peer].bytes;
+        }
+    }
+}
+
+enum shunt_status shunti_allgather_two_level(struct shunt_comm *comm,
+                                             uint32_t signature,
+                                             const struct shunti_allgather *a,
+                                             struct shunt_request **request)
+{
+    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
+    struct shunti_two_level *x;
+    struct state *s;
+    enum shunt_status st = shunti_two_level_create(
+        comm, v ? &allgatherv_class : &allgather_class, &hooks, signature,
+        false, sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]),
+        request, &x);
+
+    if (st)
+        return st;
+    x->agreed = true;
+    x->argument = v ? shunti_blocks_digest(comm, &a->blocks)
+                    : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
+    fill(x, comm, a);
+    return SHUNT_OK;
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-reduce in two levels. The vector is cut into as many segments as the
+ * smallest node has ranks; those with local index l of all nodes are *lane* l,
+ * and make segment l:
+ *
+ *     package to mate:     its lane's segment of our input
+ *     package to partner:  our node's partial of our segment (tree.h), if it is
+ *                          of our lane
+ *     late block to mate:  our segment of the result
+ *
+ * So each byte crosses once for each other node, and of every rank.
+ *
+ * For small vectors a phase less is better: everybody gets every mate's whole
+ * vector, and every node's partial of all of it, from its rail peer.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "allreduce.h"
+#include "comm.h"
+#include "dtype.h"
+#include "nodes.h"
+#include "tree.h"
+#include "two_level.h"
+
+/* Segments start at multiples of a cache line. */
+#define LINE 64
+
+struct state {
+    struct shunti_allreduce call;
+    bool whole;            /* the variant for small vectors */
+    int lanes;             /* segments */
+    size_t at, bytes;      /* our segment; 0 bytes if we are of no lane */
+    void *partial;         /* of it */
+    const void **operands; /* (nranks), for one sum */
+};
+
+static struct state *state_of(const struct shunt_request *request)
+{
+    return shunti_two_level_of(request)->own;
+}
+
+/* What a rank of this local index adds up. */
+static size_t segment(const struct state *s, int local, size_t *offset)
+{
+    const size_t lanes = (size_t)s->lanes, l = (size_t)local;
+    const size_t lines = s->call.bytes / LINE + (s->call.bytes % LINE != 0);
+    size_t begin = l * lines / lanes * LINE,
+           end = (l + 1) * lines / lanes * LINE;
+
+    *offset = 0;
+    if (s->whole)
+        return s->call.bytes;
+    if (local >= s->lanes)
+        return 0;
+    *offset = begin;
+    return (end < s->call.bytes ? end : s->call.bytes) - begin;
+}
+
+/* Does `peer`, of another node, get our node's partial from us? */
+static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
+                 int peer)
+{
+    if (s->whole)
+        return shunti_rail(comm, peer, comm->peers[from].node) == from;
+    return comm->peers[peer].local == comm->peers[from].local &&
+           comm->peers[peer].local < s->lanes;
+}
+
+static void turn(struct shunt_request *request, struct shunti_two_level *x)
+{
+    struct shunt_comm *comm = request->comm;
+    struct state *s = x->own;
+    const size_t count = s->bytes / shunt_dtype_size(s->call.dtype);
+    const size_t bytes = count * shunti_partial_size(s->call.dtype);
+    int n = 0;
+
+    s->partial = malloc(bytes + 1);
+    if (!s->partial) {
+        shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
+                         "%s: no memory for %zu bytes", request->class->name,
+                         bytes);
+        return;
+    }
+    for (int i = 0; i < comm->nranks; i++)
+        if (comm->peers[i].node == comm->node)
+            s->operands[n++] = i == comm->rank
+                                   ? s->call.send + s->at
+                                   : x->legs[i].in[SHUNTI_PACKAGE].at;
+    shunti_partial(s->partial, s->operands, n, count, s->call.dtype,
+                   s->call.op);
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (leg->phase != SHUNTI_PHASE_SECOND ||
+            !gets(comm, s, comm->rank, x->order[i]))
+            continue;
+        leg->out[SHUNTI_PACKAGE].data = s->partial;
+        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = bytes;
+    }
+}
+
+/* Who brings the partial of `node`; -1: nobody, we are of no lane. */
+static int bringer(const struct shunt_comm *comm, const struct state *s,
+                   int node)
+{
+    if (s->whole)
+        return shunti_rail(comm, comm->rank, node);
+    return shunti_node_ranks(comm, node)[comm->local_rank];
+}
+
+static void join(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct state *s = x->own;
+
+    if (!s->bytes)
+        return;
+    for (int node = 0; node < comm->nodes; node++)
+        s->operands[node] =
+            node == comm->node
+                ? s->partial
+                : x->legs[bringer(comm, s, node)].in[SHUNTI_PACKAGE].at;
+    shunti_join(s->call.recv + s->at, s->operands, comm->nodes,
+                s->bytes / shunt_dtype_size(s->call.dtype), s->call.dtype,
+                s->call.op, comm->nranks);
+}
+
+/* In place, the result overwrites what mates may still be taking: the last
+ * thing of all. */
+static const struct shunti_two_level_hooks whole_hooks = {
+    .turn = turn,
+    .finish = join,
+};
+
+/* In place, too: our segment of the input is used by nobody but us, and who
+ * has our mates' results knows that they have used all inputs. */
+static const struct shunti_two_level_hooks lane_hooks = {
+    .turn = turn,
+    .ready = join,
+};
+
+static void cleanup(struct shunt_request *request)
+{
+    free(state_of(request)->partial);
+    shunti_two_level_cleanup(request);
+}
+
+static const struct shunti_class two_level_class = {
+    .name = "allreduce",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = cleanup,
+};
+
+static int smallest_node(const struct shunt_comm *comm)
+{
+    int least = comm->nranks;
+
+    for (int node = 0; node < comm->nodes; node++)
+        if (shunti_node_size(comm, node) < least)
+            least = shunti_node_size(comm, node);
+    return least;
+}
+
+static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
+{
+    struct state *s = x->own;
+
+    for (int i = 0; i < comm->local_size; i++) {
+        int mate = shunti_node_ranks(comm, comm->node)[i];
+        struct shunti_leg *leg = &x->legs[mate];
+        size_t at, bytes = segment(s, i, &at);
+
+        if (mate == comm->rank)
+            continue;
+        leg->out[SHUNTI_PACKAGE].data = s->call.send + at;
+        leg->out[SHUNTI_PACKAGE].bytes = bytes;
+        if (s->whole)
+            continue;
+        leg->out[SHUNTI_BLOCK].data = s->call.recv + s->at;
+        leg->out[SHUNTI_BLOCK].bytes = s->bytes;
+        leg->in[SHUNTI_BLOCK].to = s->call.recv + at;
+        leg->in[SHUNTI_BLOCK].bytes = bytes;
+    }
+}
+
+enum shunt_status shunti_allreduce_two_level(struct shunt_comm *comm,
+                                             uint32_t signature,
+                                             const struct shunti_allreduce *a,
+                                             bool whole,
+                                             struct shunt_request **request)
+{
+    struct shunti_two_level *x;
+    struct state *s;
+    enum shunt_status st = shunti_two_level_create(
+        comm, &two_level_class, whole ? &whole_hooks : &lane_hooks, signature,
+        true, sizeof(*s) + (size_t)comm->nranks * sizeof(*s->operands), request,
+        &x);
+
+    if (st)
+        return st;
+    x->agreed = true;
+    x->argument = a->bytes;
+    x->late = !whole;
+    s = x->own;
+    s->call = *a;
+    s->whole = whole;
+    s->lanes = smallest_node(comm);
+    s->operands = (const void **)(void *)(s + 1);
+    s->bytes = segment(s, comm->local_rank, &s->at);
+    fill(x, comm);
+    return SHUNT_OK;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The algorithms of reduce_scatter and reduce_scatterv, which reduce_scatter.c
+ * chooses from.
+ */
+#ifndef SHUNTI_REDUCE_SCATTER_H
+#define SHUNTI_REDUCE_SCATTER_H
+
+#include <shunt/coll.h>
+
+#include "coll_call.h"
+
+struct shunt_comm;
+struct shunt_request;
+
+/* Checked arguments. */
+struct shunti_reduce_scatter {
+    const unsigned char *send; /* or SHUNT_IN_PLACE */
+    unsigned char *recv;
+    struct shunti_blocks blocks; /* in send */
+    enum shunt_op op;
+};
+
+enum shunt_status
+shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
+                                const struct shunti_reduce_scatter *args,
+                                struct shunt_request **request);
+
+#endif

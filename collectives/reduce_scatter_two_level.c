@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Reduce-scatter in two levels: a node's contributions to a rank of another
+ * node are added inside the node, and cross as one partial (tree.h).
+ *
+ *     package to mate c:     our blocks for c and for every rank of another
+ *                            node whose rail peer c is, in the order of the
+ *                            ranks
+ *     package to partner d:  our node's partial for d, if we are its rail peer
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "copy.h"
+#include "dtype.h"
+#include "nodes.h"
+#include "reduce_scatter.h"
+#include "tree.h"
+#include "two_level.h"
+
+struct state {
+    const unsigned char *send;
+    unsigned char *recv;
+    enum shunt_dtype dtype;
+    enum shunt_op op;
+    void *partials;        /* ours for ourselves, then for partners */
+    const void **operands; /* (nranks), for one sum */
+    struct block {
+        size_t at, bytes; /* in send */
+    } blocks[];           /* (nranks) */
+};
+
+static struct state *state_of(const struct shunt_request *request)
+{
+    return shunti_two_level_of(request)->own;
+}
+
+/* Does `c`, of our node, add up what our node has for `r`? */
+static bool adds(const struct shunt_comm *comm, int c, int r)
+{
+    return shunti_rail(comm, r, comm->node) == c;
+}
+
+static size_t partial_bytes(const struct state *s, int r)
+{
+    return s->blocks[r].bytes / shunt_dtype_size(s->dtype) *
+           shunti_partial_size(s->dtype);
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 15) & ~(size_t)15;
+}
+
+/* --- inside the node ------------------------------------------------------ */
+
+/* Where the block for `r` is in a package for us. */
+static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
+                         int r)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < r; i++)
+        if (adds(comm, comm->rank, i))
+            at += s->blocks[i].bytes;
+    return at;
+}
+
+/* Our node's partial for `r`: its ranks in order. */
+static void add_up(struct shunt_request *request,
+                   const struct shunti_two_level *x, int r, void *to)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct state *s = state_of(request);
+    const size_t at = offset_for(comm, s, r);
+    int n = 0;
+
+    for (int i = 0; i < comm->nranks; i++) {
+        if (comm->peers[i].node != comm->node)
+            continue;
+        s->operands[n++] = i == comm->rank
+                               ? s->send + s->blocks[r].at
+                               : x->legs[i].in[SHUNTI_PACKAGE].at + at;
+    }
+    shunti_partial(to, s->operands, n,
+                   s->blocks[r].bytes / shunt_dtype_size(s->dtype), s->dtype,
+                   s->op);
+}
+
+static void turn(struct shunt_request *request, struct shunti_two_level *x)
+{
+    struct shunt_comm *comm = request->comm;
+    struct state *s = x->own;
+    size_t total = 0;
+    unsigned char *to;
+
+    for (int r = 0; r < comm->nranks; r++)
+        if (adds(comm, comm->rank, r))
+            total += aligned(partial_bytes(s, r));
+    s->partials = malloc(total + 1);
+    if (!s->partials) {
+        shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
+                         "%s: no memory for %zu bytes", request->class->name,
+                         total);
+        return;
+    }
+    to = s->partials;
+    add_up(request, x, comm->rank, to);
+    to += aligned(partial_bytes(s, comm->rank));
+    for (int r = 0; r < comm->nranks; r++) {
+        struct shunti_leg *leg = &x->legs[r];
+
+        if (r == comm->rank || !adds(comm, comm->rank, r))
+            continue;
+        add_up(request, x, r, to);
+        leg->out[SHUNTI_PACKAGE].data = to;
+        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = partial_bytes(s, r);
+        to += aligned(leg->payload);
+    }
+}
+
+/* --- between nodes -------------------------------------------------------- */
+
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct state *s = x->own;
+
+    for (int node = 0; node < comm->nodes; node++)
+        s->operands[node] = node == comm->node
+                                ? s->partials
+                                : x->legs[shunti_rail(comm, comm->rank, node)]
+                                      .in[SHUNTI_PACKAGE]
+                                      .at;
+    shunti_join(s->recv, s->operands, comm->nodes,
+                s->blocks[comm->rank].bytes / shunt_dtype_size(s->dtype),
+                s->dtype, s->op, comm->nranks);
+}
+
+static const struct shunti_two_level_hooks hooks = {
+    .turn = turn,
+    .finish = finish,
+};
+
+static void cleanup(struct shunt_request *request)
+{
+    free(state_of(request)->partials);
+    shunti_two_level_cleanup(request);
+}
+
+static const struct shunti_class reduce_scatter_class = {
+    .name = "reduce_scatter",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = cleanup,
+};
+
+static const struct shunti_class reduce_scatterv_class = {
+    .name = "reduce_scatterv",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .heard = shunti_two_level_heard,
+    .cleanup = cleanup,
+};
+
+/* --- the call ------------------------------------------------------------- */
+
+/* The packages for our mates. */
+static void pack(struct shunt_request *request, struct shunti_two_level *x)
+{
+    struct shunt_comm *comm = request->comm;
+    const struct state *s = x->own;
+    size_t total = 0;
+    unsigned char *to;
+
+    for (int r = 0; r < comm->nranks; r++)
+        total += s->blocks[r].bytes;
+    to = x->owned = malloc(total + 1);
+    if (!to) {
+        shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
+                         "%s: no memory for %zu bytes", request->class->name,
+                         total);
+        return;
+    }
+    for (int i = 0; i < comm->local_size; i++) {
+        int mate = shunti_node_ranks(comm, comm->node)[i];
+        struct shunti_outgoing *out = &x->legs[mate].out[SHUNTI_PACKAGE];
+
+        if (mate == comm->rank)
+            continue;
+        out->data = to;
+        for (int r = 0; r < comm->nranks; r++) {
+            if (!adds(comm, mate, r) || !s->blocks[r].bytes)
+                continue;
+            shunti_copy(to, s->send + s->blocks[r].at, s->blocks[r].bytes);
+            to += s->blocks[r].bytes;
+            out->bytes += s->blocks[r].bytes;
+        }
+    }
+}
+
+enum shunt_status
+shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
+                                const struct shunti_reduce_scatter *a,
+                                struct shunt_request **request)
+{
+    const bool v = signature >> 24 == SHUNTI_KIND_REDUCE_SCATTERV;
+    const size_t n = (size_t)comm->nranks;
+    struct shunti_two_level *x;
+    size_t packed = 0;
+    struct state *s;
+    enum shunt_status st = shunti_two_level_create(
+        comm, v ? &reduce_scatterv_class : &reduce_scatter_class, &hooks,
+        signature, true,
+        sizeof(*s) + n * (sizeof(s->blocks[0]) + sizeof(*s->operands)), request,
+        &x);
+
+    if (st)
+        return st;
+    x->agreed = true;
+    x->argument = v ? shunti_blocks_digest(comm, &a->blocks)
+                    : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
+    s = x->own;
+    s->send = a->send == SHUNT_IN_PLACE ? a->recv : a->send;
+    s->recv = a->recv;
+    s->dtype = a->blocks.dtype;
+    s->op = a->op;
+    s->operands = (const void **)(void *)(s->blocks + n);
+    for (int r = 0; r < comm->nranks; r++)
+        shunti_block_at(&a->blocks, r, &s->blocks[r].at, &s->blocks[r].bytes,
+                        &packed);
+    pack(*request, x);
+    return SHUNT_OK;
+}
