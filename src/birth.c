@@ -568,7 +568,8 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks,
     l->chunks = (unsigned)tune->chunks;
     l->completed = 0;
     l->abort = 64;
-    l->shrink = 128;
+    l->bell = 128;
+    l->shrink = 192;
     l->inbox = round_up(l->shrink + SHUNTI_SHRINK_BYTES, PAGE);
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
     l->inbox_stride = SHUNTI_DEPTH * l->slot_bytes;

@@ -200,7 +200,7 @@ static void tell_others(struct shunt_comm *comm, uint64_t word)
     }
 }
 
-static void add_lost(struct shunt_comm *comm, int rank)
+void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
 {
     size_t i;
 
@@ -225,7 +225,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     vsnprintf(comm->failure_text, sizeof(comm->failure_text), format, args);
     va_end(args);
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-        add_lost(comm, lost);
+        shunti_comm_add_lost(comm, lost);
     comm->failure = (int)status;
     shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
     set_abort(comm, comm->control, word);
@@ -242,7 +242,7 @@ static enum shunt_status take_abort(struct shunt_comm *comm, uint64_t word)
     int reporter = (int)(word >> 32 & 0xffffff) - 1;
 
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-        add_lost(comm, lost);
+        shunti_comm_add_lost(comm, lost);
     if (status == SHUNT_ERR_ABORTED)
         snprintf(comm->failure_text, sizeof(comm->failure_text),
                  "rank %d called shunt_comm_abort()", reporter);

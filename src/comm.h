@@ -27,10 +27,11 @@ struct shunt_request;
 struct shunti_layout {
     size_t completed; /* word: operations finished by the owner */
     size_t abort;     /* word: why the communicator ended, 0 while it lives */
+    size_t bell;      /* word: changes with each question: rollcall.h */
     size_t shrink;    /* record for shunt_comm_shrink() */
     size_t inbox, slot_bytes, inbox_stride;
     size_t acks, ack_stride;
-    size_t words, word_stride; /* per src: credit, arrived, consumed lines */
+    size_t words, word_stride; /* per src: a line for each SHUNTI_WORD_... */
     size_t ring, ring_stride;
     size_t bytes;
     size_t eager;    /* bytes behind a note's header */
@@ -45,6 +46,8 @@ enum {
     SHUNTI_WORD_CREDIT,
     SHUNTI_WORD_ARRIVED,
     SHUNTI_WORD_CONSUMED,
+    SHUNTI_WORD_QUESTION,
+    SHUNTI_WORD_ANSWER,
     SHUNTI_WORDS
 };
 
@@ -66,7 +69,8 @@ struct shunti_peer {
     uint64_t completed;    /* last seen of the peer's completed word */
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
     uint64_t tx_consumed;                   /* last seen */
-    uint64_t turn; /* ticket of the collective whose note is next */
+    uint64_t turn;            /* ticket of the collective whose note is next */
+    uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
     bool lost;
     bool full; /* has no room, as far as shunti_control_retry() has come */
     int node, local; /* node number, index within it */
@@ -109,8 +113,18 @@ struct shunt_comm {
     size_t spare_state;           /* their state bytes */
     bool progressing;             /* inside shunti_progress() */
     uint64_t finished_count;      /* operations finished: progress happened */
-    uint64_t last_event_ns;       /* last time a peer woke us, for timeouts */
-    unsigned tests;               /* shunt_test() calls, for looking around */
+    uint64_t events, events_seen; /* of transports */
+    uint64_t last_event_ns;       /* when one came from a peer, for timeouts */
+    uint64_t vain_ns; /* waited since then for what did not go out */
+    struct {
+        uint64_t number;  /* of our last question; 0: none */
+        uint64_t bell;    /* as last seen */
+        int asked, heard; /* ranks, of this question */
+        bool open;        /* it decides who is named when time is out */
+        bool excused;     /* all had answered: they get the time once more */
+        uint64_t seq;     /* of the operation */
+    } roll;               /* rollcall.h */
+    unsigned tests;       /* shunt_test() calls, for looking around */
 
     struct shunti_window **windows; /* by id; holes are NULL */
     size_t nwindows;
@@ -163,6 +177,9 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    enum shunt_status status, int lost,
                                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* One more rank for shunt_comm_lost(), before shunti_comm_fail(). */
+void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
 
 /* The failure that ended `comm` (its text set again), or SHUNT_OK. Looks at
  * the abort word. */

@@ -249,13 +249,15 @@ void shunti_request_begin(struct shunt_request *request)
 
 /*
  * What others still need of us goes out before a call returns: the caller may
- * compute for long before it comes back. Not longer than a timeout, though:
- * what keeps it from going will be noticed by the next call.
+ * compute for long before it comes back. Not longer than half a timeout,
+ * though: what keeps it from going will be noticed by the next call, to whose
+ * time this one is added.
  */
 static bool sees_off(const struct shunt_comm *comm, uint64_t since_ns)
 {
-    return !comm->progressing && !comm->failure && !shunti_all_sent(comm) &&
-           (double)(shunti_now_ns() - since_ns) < comm->timeout * 1e9;
+    return !comm->progressing && !shunt_comm_async_status(comm) &&
+           !shunti_all_sent(comm) &&
+           (double)(shunti_now_ns() - since_ns) < comm->timeout * 1e9 / 2;
 }
 
 enum shunt_status shunti_request_wait(struct shunt_request *request)
@@ -275,6 +277,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
         }
+        if (!shunti_all_sent(comm))
+            comm->vain_ns += shunti_now_ns() - since;
     }
     shunti_waiter_end(comm, &waiter);
     st = request->status;

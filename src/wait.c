@@ -11,6 +11,7 @@
 
 #include "comm.h"
 #include "request.h"
+#include "rollcall.h"
 #include "trace.h"
 
 /* With a CPU of its own a rank polls this many rounds between two looks at
@@ -21,6 +22,8 @@
 #define YIELDS 64
 /* Descriptors to sleep on: one for each transport, and our own. */
 #define MAX_FDS 17
+/* At most this long before the time is out does the roll call begin. */
+#define NOTICE_NS 1000000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
 #define NAP_MS 500
 
@@ -35,8 +38,27 @@ void shunti_transports_progress(struct shunt_comm *comm)
 {
     size_t i;
 
-    for (i = 0; i < comm->ncontexts; i++)
-        comm->contexts[i].transport->progress(comm->contexts[i].ctx);
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *c = &comm->contexts[i];
+
+        comm->events += (unsigned)c->transport->progress(c->ctx);
+    }
+}
+
+/* Answer who asks, and note the time if anything else has come: we are not
+ * forgotten. What our own sends and UCX's timers wake us for is no such sign. */
+static void note_events(struct shunt_comm *comm)
+{
+    bool only_roll = shunti_roll_look(comm);
+
+    if (comm->events == comm->events_seen)
+        return;
+    comm->events_seen = comm->events;
+    if (only_roll)
+        return;
+    comm->last_event_ns = shunti_now_ns();
+    comm->vain_ns = 0;
+    comm->roll.open = comm->roll.excused = false;
 }
 
 bool shunti_all_sent(const struct shunt_comm *comm)
@@ -58,10 +80,11 @@ static void disarm(struct shunt_comm *comm, size_t count)
         comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
 }
 
-/* How much `peer` is to blame for a wait, if it is awaited: ranks of our node
+/* How much `peer` is to blame for a wait, if it is awaited: those that do not
+ * answer the roll call. If all do, which there should not be, ranks of our node
  * that have not been heard of; then such ranks of others, which may be waiting
  * for a mate of theirs; then those that only have not finished. */
-enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_MATE };
+enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_MATE, SILENT };
 
 static int blame_of(const struct shunt_request *request, int peer)
 {
@@ -69,6 +92,8 @@ static int blame_of(const struct shunt_request *request, int peer)
 
     if (peer == comm->rank || !request->class->awaits(request, peer))
         return NOT_AWAITED;
+    if (!shunti_roll_answered(comm, peer))
+        return SILENT;
     if (request->class->heard && request->class->heard(request, peer))
         return UNFINISHED;
     return comm->peers[peer].node == comm->node ? UNHEARD_MATE : UNHEARD_AFAR;
@@ -86,7 +111,8 @@ static int most_blame(const struct shunt_request *request)
     return most;
 }
 
-/* Those that the oldest operation misses most, as "2, 5". */
+/* Those that the oldest operation misses most, as "2, 5"; each counts as lost.
+ * Returns the first. */
 static int name_missing(const struct shunt_request *request, char *text,
                         size_t size)
 {
@@ -103,23 +129,9 @@ static int name_missing(const struct shunt_request *request, char *text,
                                     first < 0 ? "" : ", ", r);
         if (first < 0)
             first = r;
+        shunti_comm_add_lost(request->comm, r);
     }
     return first;
-}
-
-/*
- * How long the oldest operation may wait without any news, in ns. Who misses
- * nobody next to him is given a moment more: the ranks that he waits for can
- * say whom they wait for.
- */
-static uint64_t patience(const struct shunt_comm *comm)
-{
-    double seconds = comm->timeout;
-
-    if (comm->active && comm->nodes > 1 &&
-        most_blame(comm->active) != UNHEARD_MATE)
-        seconds += seconds / 10 > 0.5 ? seconds / 10 : 0.5;
-    return (uint64_t)(seconds * 1e9);
 }
 
 static void fail_by_timeout(struct shunt_comm *comm)
@@ -127,8 +139,6 @@ static void fail_by_timeout(struct shunt_comm *comm)
     char missing[128];
     int first;
 
-    if (!comm->active)
-        return;
     first = name_missing(comm->active, missing, sizeof(missing));
     shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
                      "%s (operation %llu): nothing from rank %s for %.3g s; "
@@ -136,6 +146,66 @@ static void fail_by_timeout(struct shunt_comm *comm)
                      comm->active->class->name,
                      (unsigned long long)comm->active->seq,
                      first < 0 ? "?" : missing, comm->timeout);
+}
+
+static uint64_t timeout_ns(const struct shunt_comm *comm)
+{
+    return (uint64_t)(comm->timeout * 1e9);
+}
+
+/* So long before the time is out we ask those that we wait for whether they are
+ * waiting, too. */
+static uint64_t notice_ns(const struct shunt_comm *comm)
+{
+    uint64_t part = timeout_ns(comm) / 4;
+
+    return part < NOTICE_NS ? part : NOTICE_NS;
+}
+
+/* The time to answer, from now on. */
+static void give_notice(struct shunt_comm *comm, uint64_t now)
+{
+    comm->last_event_ns = now - timeout_ns(comm) + notice_ns(comm);
+}
+
+/* Time is out. Who does not answer is named. If everybody does, one of those
+ * that we wait for waits for somebody who does not, and will name him. */
+static void judge(struct shunt_comm *comm, uint64_t now)
+{
+    if (shunti_comm_check(comm))
+        return; /* somebody else was first, and says whom */
+    if (shunti_roll_call_more(comm->active)) {
+        give_notice(comm, now);
+    } else if (most_blame(comm->active) != SILENT && !comm->roll.excused) {
+        comm->roll.excused = true;
+        comm->roll.open = false;
+        comm->last_event_ns = now;
+    } else {
+        fail_by_timeout(comm);
+    }
+}
+
+/* Has the oldest operation been waiting for too long without any news? Returns
+ * when to look again. */
+static uint64_t mind_the_time(struct shunt_comm *comm, uint64_t now)
+{
+    const uint64_t due = comm->last_event_ns + timeout_ns(comm);
+
+    if (!comm->active || comm->failure)
+        return UINT64_MAX;
+    if (comm->roll.seq != comm->active->seq) {
+        comm->roll.seq = comm->active->seq;
+        comm->roll.open = comm->roll.excused = false;
+    }
+    if (!comm->roll.open) {
+        if (now + notice_ns(comm) < due)
+            return due - notice_ns(comm);
+        shunti_roll_call(comm->active);
+        give_notice(comm, now);
+    } else if (now >= due) {
+        judge(comm, now);
+    }
+    return comm->last_event_ns + timeout_ns(comm);
 }
 
 /* Mark who is gone; is anybody newly so? */
@@ -211,18 +281,19 @@ void shunti_look_around(struct shunt_comm *comm)
 
     shunti_transports_progress(comm);
     shunti_progress(comm);
+    note_events(comm);
     if (!comm->active || comm->failure)
         return;
     look_for_losses(comm);
+    if (!comm->active)
+        return;
     /* Of an operation that nobody has waited for yet the beginning is unknown:
      * its time counts from here. */
-    if (comm->active && !comm->active->begun_ns)
+    if (!comm->active->begun_ns)
         comm->active->begun_ns = now;
-    if (comm->active && now > comm->last_event_ns &&
-        now > comm->active->begun_ns &&
-        now - comm->last_event_ns > patience(comm) &&
-        now - comm->active->begun_ns > patience(comm))
-        fail_by_timeout(comm);
+    if (comm->last_event_ns < comm->active->begun_ns)
+        comm->last_event_ns = comm->active->begun_ns;
+    mind_the_time(comm, now);
 }
 
 static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
@@ -231,7 +302,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     const struct shunt_request *oldest = comm->active;
     uint64_t now, handled = comm->finished_count;
     size_t n = 0, i;
-    int timeout_ms = NAP_MS, ready;
+    int timeout_ms = NAP_MS;
     bool go = true;
 
     for (i = 0; i < comm->ncontexts && go; i++) {
@@ -245,11 +316,11 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     if (!go) {
         disarm(comm, i);
         shunti_transports_progress(comm);
-        comm->last_event_ns = shunti_now_ns();
         return;
     }
     /* What came before we were armed sends no wake-up: look once more, for
      * losses, too, which an earlier progress may have noticed. */
+    note_events(comm);
     shunti_progress(comm);
     look_for_losses(comm);
     if (comm->finished_count != handled || comm->active != oldest ||
@@ -264,7 +335,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
     comm->stats.sleeps++;
     if (comm->threaded)
         pthread_mutex_unlock(&comm->lock);
-    ready = poll(fds, (nfds_t)n, timeout_ms);
+    poll(fds, (nfds_t)n, timeout_ms);
     if (comm->threaded)
         pthread_mutex_lock(&comm->lock);
     disarm(comm, comm->ncontexts);
@@ -274,8 +345,7 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         (void)got;
     }
     shunti_transports_progress(comm);
-    if (ready > (fds[n - 1].revents != 0))
-        comm->last_event_ns = shunti_now_ns(); /* not by ourselves */
+    note_events(comm);
     shunti_progress(comm);
     look_for_losses(comm);
 }
@@ -329,15 +399,12 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
         sched_yield();
         return;
     }
-    now = shunti_now_ns();
-    if (comm->last_event_ns < waiter->began_ns)
-        comm->last_event_ns = waiter->began_ns;
-    deadline = comm->last_event_ns + patience(comm);
-    if (now >= deadline) {
-        fail_by_timeout(comm);
-        return;
-    }
-    sleep_a_little(comm, deadline);
+    note_events(comm);
+    if (comm->last_event_ns < waiter->began_ns - comm->vain_ns)
+        comm->last_event_ns = waiter->began_ns - comm->vain_ns;
+    deadline = mind_the_time(comm, shunti_now_ns());
+    if (!comm->failure)
+        sleep_a_little(comm, deadline);
 }
 
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)
