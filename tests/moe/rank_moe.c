@@ -10,496 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include <shunt/shunt.h>
-
-#include "rank_main.h"
-#include "reference.h"
-
-/* -- one exchange, all of it ------------------------------------------------- */
-
-enum memory { WINDOW, HEAP };
-
-struct run {
-    const struct rank *self;
-    const struct world *world;
-    struct shunt_moe *moe;
-    struct shunt_moe_plan *plan;
-    struct shunt_moe_rows rows;
-    enum memory memory;
-    size_t bytes; /* of a row */
-    /* HEAP: ours, with a guard row behind each; else the plan's. */
-    unsigned char *buffer[4];
-    unsigned char *x, *y, *bias; /* (tokens, hidden) */
-    float *dweight;              /* (tokens, topk) */
-};
-
-#define POISON 0xff /* a NaN in each type */
-
-static void *filled(size_t bytes)
-{
-    void *memory = malloc(bytes + 1);
-
-    if (!memory)
-        abort();
-    memset(memory, POISON, bytes + 1);
-    return memory;
-}
-
-static void fill_tokens(const struct run *run, void *to, int kind)
-{
-    const struct world *w = run->world;
-
-    for (size_t t = 0; t < run->rows.tokens; t++)
-        for (size_t i = 0; i < w->config.hidden; i++)
-            element_set(w->config.dtype, (char *)to + t * run->bytes, i,
-                        world_value(w, kind, run->self->rank, t, i));
-}
-
-/* What experts would have made; padding stays poisoned: nobody may read it. */
-static void fill_rows(const struct run *run, void *to, int kind)
-{
-    const struct world *w = run->world;
-    const struct rows *want = &w->rows[run->self->rank];
-
-    if (!want->total)
-        return;
-    memset(to, POISON, run->rows.total * run->bytes);
-    for (size_t r = 0; r < want->total; r++)
-        for (size_t i = 0; i < w->config.hidden && want->origin[r].source >= 0;
-             i++)
-            element_set(w->config.dtype, (char *)to + r * run->bytes, i,
-                        world_value(w, kind, run->self->rank, r, i));
-}
-
-static int check_sizes(const struct run *run)
-{
-    const struct world *w = run->world;
-    const struct shunt_moe_rows *in = &run->rows;
-    int rank = run->self->rank;
-    const struct rows *want = &w->rows[rank];
-    size_t k = (size_t)w->config.topk, kept = 0, given = 0;
-
-    CHECK(in->local_experts == want->local, "%d experts here, expected %d",
-          in->local_experts, want->local);
-    CHECK(in->total == want->total, "%zu rows, expected %zu", in->total,
-          want->total);
-    CHECK(in->tokens == w->tokens[rank], "%zu tokens", in->tokens);
-    for (int e = 0; e < want->local; e++) {
-        CHECK(in->expert[e] == want->expert[e], "expert %d is %d", e,
-              in->expert[e]);
-        CHECK(in->count[e] == want->count[e], "expert %d: %zu rows, not %zu",
-              want->expert[e], in->count[e], want->count[e]);
-        CHECK(in->offset[e] == want->offset[e], "expert %d begins at %zu",
-              want->expert[e], in->offset[e]);
-    }
-    CHECK(in->offset[want->local] == want->total, "the end is %zu",
-          in->offset[want->local]);
-    for (int s = 0; s < w->nranks; s++) {
-        size_t tokens = 0;
-
-        for (int e = 0; e < want->local; e++) {
-            size_t n = 0;
-
-            for (size_t r = 0; r < want->total; r++)
-                n += want->origin[r].source == s &&
-                     want->origin[r].expert == want->expert[e];
-            CHECK(in->source_count[s * want->local + e] == n,
-                  "%zu rows of rank %d, expected %zu",
-                  in->source_count[s * want->local + e], s, n);
-        }
-        for (size_t t = 0; t < w->tokens[s]; t++) {
-            bool here = false;
-
-            for (size_t j = 0; j < k; j++) {
-                int e = w->kept[s][t * k + j];
-
-                here = here || (e >= 0 && world_target(w, s, e) == rank);
-            }
-            tokens += here;
-        }
-        CHECK(in->source_tokens[s] == tokens, "%zu tokens of rank %d, not %zu",
-              in->source_tokens[s], s, tokens);
-    }
-    for (size_t i = 0; i < w->tokens[rank] * k; i++) {
-        given += w->expert[rank][i] >= 0;
-        kept += w->kept[rank][i] >= 0;
-    }
-    CHECK(in->kept == kept, "%zu kept, expected %zu", in->kept, kept);
-    CHECK(in->dropped == given - kept, "%zu dropped", in->dropped);
-    return 0;
-}
-
-static int begin(struct run *run, const struct rank *self,
-                 struct shunt_moe *moe, const struct world *w,
-                 enum memory memory)
-{
-    size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
-    int32_t *expert = filled(tokens * 4);
-    float *weight = filled(tokens * 4);
-
-    memset(run, 0, sizeof(*run));
-    run->self = self;
-    run->world = w;
-    run->moe = moe;
-    run->memory = memory;
-    run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
-    memcpy(expert, w->expert[self->rank], tokens * 4);
-    memcpy(weight, w->weight[self->rank], tokens * 4);
-    CHECK_OK(self->comm,
-             shunt_moe_plan_create(moe, expert, weight, w->tokens[self->rank],
-                                   &run->plan));
-    /* The routing lives in the plan (s06): */
-    memset(expert, POISON, tokens * 4);
-    memset(weight, POISON, tokens * 4);
-    free(expert);
-    free(weight);
-    run->rows = shunt_moe_plan_rows(run->plan);
-    CHECK_RUN(check_sizes(run));
-    for (int b = 0; b < 4; b++) {
-        run->buffer[b] =
-            memory == HEAP
-                ? filled((run->rows.total + 1) * run->bytes)
-                : shunt_moe_buffer(run->plan, (enum shunt_moe_buffer)b);
-        CHECK(memory == HEAP || run->buffer[b] || !run->rows.total,
-              "no buffer %d", b);
-        if (memory == WINDOW && run->rows.total)
-            memset(run->buffer[b], POISON, run->rows.total * run->bytes);
-    }
-    run->x = filled(run->rows.tokens * run->bytes);
-    run->y = filled(run->rows.tokens * run->bytes);
-    run->bias = filled(run->rows.tokens * run->bytes);
-    run->dweight = filled(tokens * sizeof(float));
-    return 0;
-}
-
-static int end(struct run *run)
-{
-    for (int b = 0; b < 4 && run->memory == HEAP; b++) {
-        unsigned char *guard = run->buffer[b] + run->rows.total * run->bytes;
-
-        for (size_t i = 0; i < run->bytes; i++)
-            CHECK(guard[i] == POISON, "buffer %d: written past its end", b);
-        free(run->buffer[b]);
-    }
-    free(run->x);
-    free(run->y);
-    free(run->bias);
-    free(run->dweight);
-    shunt_moe_plan_destroy(run->plan);
-    return 0;
-}
-
-/* Equal bits; a NaN is equal to a NaN. */
-static bool same(float a, float b)
-{
-    return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
-}
-
-static int check_rows(const struct run *run)
-{
-    const struct world *w = run->world;
-    const struct rows *want = &w->rows[run->self->rank];
-
-    for (size_t r = 0; r < want->total; r++) {
-        const struct origin *o = &want->origin[r];
-
-        for (size_t i = 0; i < w->config.hidden; i++) {
-            float got = element_get(w->config.dtype,
-                                    run->buffer[0] + r * run->bytes, i);
-            float expected =
-                o->source < 0 ? 0 : world_dispatched(w, o->source, o->token, i);
-
-            CHECK(same(got, expected),
-                  "row %zu (token %zu of rank %d), element %zu: %.9g, "
-                  "expected %.9g",
-                  r, o->token, o->source, i, (double)got, (double)expected);
-        }
-    }
-    return 0;
-}
-
-static int check_tokens(const struct run *run, int kind, bool weighted,
-                        bool bias)
-{
-    const struct world *w = run->world;
-
-    for (size_t t = 0; t < run->rows.tokens; t++)
-        for (size_t i = 0; i < w->config.hidden; i++) {
-            float got =
-                element_get(w->config.dtype, run->y + t * run->bytes, i);
-            float want =
-                world_combined(w, run->self->rank, t, i, kind, weighted, bias);
-
-            CHECK(same(got, want),
-                  "token %zu, element %zu: %.9g, expected %.9g", t, i,
-                  (double)got, (double)want);
-        }
-    return 0;
-}
-
-static int check_gradients(const struct run *run, bool dweight)
-{
-    const struct world *w = run->world;
-    const struct rows *want = &w->rows[run->self->rank];
-    size_t k = (size_t)w->config.topk;
-    bool weighted = w->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
-
-    for (size_t r = 0; r < want->total; r++) {
-        const struct origin *o = &want->origin[r];
-
-        for (size_t i = 0; i < w->config.hidden; i++) {
-            float got = element_get(w->config.dtype,
-                                    run->buffer[2] + r * run->bytes, i);
-            float expected = 0;
-
-            if (o->source >= 0) {
-                expected = world_value(w, KIND_DY, o->source, o->token, i);
-                if (weighted)
-                    expected *=
-                        w->weight[o->source][o->token * k + (size_t)o->slot];
-                expected = round_to(w->config.dtype, expected);
-            }
-            CHECK(same(got, expected),
-                  "dout row %zu, element %zu: %.9g, expected %.9g", r, i,
-                  (double)got, (double)expected);
-        }
-    }
-    for (size_t t = 0; t < run->rows.tokens && dweight; t++)
-        for (size_t j = 0; j < k; j++) {
-            float expected = world_dweight(w, run->self->rank, t, (int)j);
-
-            CHECK(same(run->dweight[t * k + j], expected),
-                  "dweight of token %zu, slot %zu: %.9g, expected %.9g", t, j,
-                  (double)run->dweight[t * k + j], (double)expected);
-        }
-    return 0;
-}
-
-/* What this rank must send, from the definitions: rows. */
-struct traffic {
-    size_t mapped;  /* written into others' memory */
-    size_t network; /* to other nodes */
-    size_t plain;   /* that would be, at one row an assignment */
-};
-
-/* Distinct nodes, or ranks of other nodes, that a token of `source` goes to. */
-static size_t distinct(const struct world *w, int source, size_t t, bool ranks)
-{
-    size_t k = (size_t)w->config.topk, n = 0;
-
-    for (size_t j = 0; j < k; j++) {
-        int e = w->kept[source][t * k + j], at;
-        bool first = e >= 0;
-
-        if (!first)
-            continue;
-        at = world_target(w, source, e);
-        first = w->node[at] != w->node[source];
-        for (size_t i = 0; i < j && first; i++) {
-            int f = w->kept[source][t * k + i], before;
-
-            if (f < 0)
-                continue;
-            before = world_target(w, source, f);
-            first = ranks ? before != at : w->node[before] != w->node[at];
-        }
-        n += first;
-    }
-    return n;
-}
-
-static struct traffic traffic_of(const struct run *run)
-{
-    const struct world *w = run->world;
-    const enum shunt_moe_mode mode = run->rows.mode;
-    const int rank = run->self->rank;
-    size_t k = (size_t)w->config.topk;
-    struct traffic want = {0};
-    int nodes = shunt_comm_nodes(run->self->comm);
-
-    for (size_t t = 0; t < w->tokens[rank]; t++) {
-        for (size_t j = 0; j < k; j++) {
-            int e = w->kept[rank][t * k + j];
-            int at = e < 0 ? rank : world_target(w, rank, e);
-
-            want.plain += w->node[at] != w->node[rank];
-            want.mapped += at != rank && (mode == SHUNT_MOE_DIRECT ||
-                                          w->node[at] == w->node[rank]);
-        }
-        want.network += mode == SHUNT_MOE_ALLGATHER
-                            ? (size_t)nodes - 1
-                            : distinct(w, rank, t, mode == SHUNT_MOE_FLAT);
-    }
-    if (mode == SHUNT_MOE_DIRECT)
-        want.network = want.plain;
-    if (mode == SHUNT_MOE_FLAT)
-        want.mapped = 0;
-    return want;
-}
-
-static size_t wire_bytes(const struct run *run)
-{
-    size_t hidden = run->world->config.hidden;
-
-    return run->world->config.wire == SHUNT_MOE_WIRE_FP8 &&
-                   run->rows.mode != SHUNT_MOE_DIRECT
-               ? hidden + 4 * ((hidden + 127) / 128)
-               : run->bytes;
-}
-
-/* Counters equal the plan's sums, and these what follows from the routing. */
-static int check_counters(const struct run *run,
-                          const struct shunt_comm_stats *before)
-{
-    struct traffic want = traffic_of(run);
-    struct shunt_comm_stats after;
-    const bool flat = run->rows.mode == SHUNT_MOE_FLAT;
-
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    CHECK(run->rows.network_rows == want.network,
-          "%zu rows to other nodes, not %zu", run->rows.network_rows,
-          want.network);
-    CHECK(run->rows.network_rows_plain == want.plain,
-          "%zu plain rows to other nodes, not %zu",
-          run->rows.network_rows_plain, want.plain);
-    CHECK(run->rows.network_dispatch_bytes == want.network * wire_bytes(run),
-          "%zu bytes to other nodes, not %zu", run->rows.network_dispatch_bytes,
-          want.network * wire_bytes(run));
-    if (flat) /* its rows are alltoallv's */
-        return 0;
-    CHECK(run->rows.bytes_sent ==
-              want.mapped * run->bytes + (run->rows.mode == SHUNT_MOE_DIRECT
-                                              ? 0
-                                              : want.network * wire_bytes(run)),
-          "%zu bytes to send", run->rows.bytes_sent);
-    CHECK(after.bytes_mapped - before->bytes_mapped == want.mapped * run->bytes,
-          "%zu bytes counted, not %zu",
-          (size_t)(after.bytes_mapped - before->bytes_mapped),
-          want.mapped * run->bytes);
-    CHECK(after.bytes_remote - before->bytes_remote ==
-              run->rows.network_dispatch_bytes,
-          "%zu bytes to other nodes counted, not %zu",
-          (size_t)(after.bytes_remote - before->bytes_remote),
-          run->rows.network_dispatch_bytes);
-    return 0;
-}
-
-static int dispatch(struct run *run)
-{
-    struct shunt_comm_stats stats;
-
-    fill_tokens(run, run->x, KIND_X);
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &stats, sizeof(stats)));
-    CHECK_OK(
-        run->self->comm,
-        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
-    CHECK_RUN(check_counters(run, &stats));
-    return check_rows(run);
-}
-
-static int combine(struct run *run, bool bias)
-{
-    const struct world *w = run->world;
-    struct shunt_comm_stats before, after;
-
-    fill_rows(run, run->buffer[1], KIND_OUT);
-    fill_tokens(run, run->bias, KIND_BIAS);
-    memset(run->y, POISON, run->rows.tokens * run->bytes);
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
-    CHECK_OK(run->self->comm,
-             shunt_moe_combine(run->plan, run->buffer[1],
-                               bias ? run->bias : NULL, run->y));
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    if (run->rows.mode == SHUNT_MOE_TWO_LEVEL ||
-        run->rows.mode == SHUNT_MOE_ALLGATHER)
-        CHECK(after.bytes_remote - before.bytes_remote ==
-                  run->rows.network_combine_bytes,
-              "%zu bytes to other nodes counted, not %zu",
-              (size_t)(after.bytes_remote - before.bytes_remote),
-              run->rows.network_combine_bytes);
-    return check_tokens(run, KIND_OUT,
-                        w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
-}
-
-static int backward(struct run *run, bool dweight)
-{
-    fill_rows(run, run->buffer[1], KIND_OUT);
-    fill_tokens(run, run->x, KIND_DY);
-    CHECK_OK(run->self->comm,
-             shunt_moe_combine_backward(run->plan, run->x,
-                                        dweight ? run->buffer[1] : NULL,
-                                        run->buffer[2], run->rows.total,
-                                        dweight ? run->dweight : NULL));
-    CHECK_RUN(check_gradients(run, dweight));
-    fill_rows(run, run->buffer[3], KIND_DROWS);
-    memset(run->y, POISON, run->rows.tokens * run->bytes);
-    CHECK_OK(run->self->comm,
-             shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y));
-    return check_tokens(run, KIND_DROWS, false, false);
-}
-
-static int everything(const struct rank *self, struct shunt_moe *moe,
-                      const struct world *w, enum memory memory)
-{
-    struct run run;
-
-    CHECK_RUN(begin(&run, self, moe, w, memory));
-    CHECK_RUN(dispatch(&run));
-    CHECK_RUN(combine(&run, false));
-    CHECK_RUN(backward(&run, true));
-    CHECK_RUN(combine(&run, true));
-    CHECK_RUN(backward(&run, false));
-    CHECK_RUN(dispatch(&run));
-    return end(&run);
-}
-
-static const int *nodes(const struct rank *self)
-{
-    static _Thread_local int node[64];
-
-    for (int r = 0; r < self->size; r++)
-        node[r] = shunt_comm_node(self->comm, r);
-    return node;
-}
-
-static struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
-                                         int experts, int topk)
-{
-    struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
-
-    c.hidden = hidden;
-    c.dtype = dtype;
-    c.experts = experts;
-    c.topk = topk;
-    c.max_tokens = 64;
-    c.weights = SHUNT_MOE_APPLY_WEIGHTS;
-    return c;
-}
-
-/* A configuration, from several seeds, in both kinds of memory. */
-static int try(const struct rank *self, const struct shunt_moe_config *c,
-               enum values values, size_t min_tokens, size_t max_tokens,
-               int none)
-{
-    struct shunt_moe *moe;
-
-    CHECK_OK(self->comm, shunt_moe_create(self->comm, c, &moe));
-    for (uint64_t seed = 0; seed < 3; seed++) {
-        struct world w;
-
-        world_init(&w, c, self->size, nodes(self), values, seed, min_tokens,
-                   max_tokens, none);
-        CHECK_RUN(everything(self, moe, &w, WINDOW));
-        CHECK_RUN(everything(self, moe, &w, HEAP));
-        world_finish(&w);
-    }
-    shunt_moe_destroy(moe);
-    return 0;
-}
+#include "cases.h"
+#include "exchange.h"
 
 /* -- against the reference ---------------------------------------------------- */
 
@@ -507,28 +19,28 @@ static int integers_f32(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(33, SHUNT_F32, 8, 3);
 
-    return try(self, &c, INTEGERS, 0, 20, 10);
+    return run_seeds(self, &c, INTEGERS, 0, 20, 10);
 }
 
 static int integers_bf16(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_BF16, 16, 4);
 
-    return try(self, &c, INTEGERS, 1, 20, 0);
+    return run_seeds(self, &c, INTEGERS, 1, 20, 0);
 }
 
 static int reals_f32(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(70, SHUNT_F32, 8, 6);
 
-    return try(self, &c, REALS, 5, 20, 10);
+    return run_seeds(self, &c, REALS, 5, 20, 10);
 }
 
 static int reals_bf16(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(200, SHUNT_BF16, 16, 8);
 
-    return try(self, &c, REALS, 5, 20, 10);
+    return run_seeds(self, &c, REALS, 5, 20, 10);
 }
 
 static int plain_sum(const struct rank *self)
@@ -536,7 +48,7 @@ static int plain_sum(const struct rank *self)
     struct shunt_moe_config c = config_of(40, SHUNT_BF16, 8, 4);
 
     c.weights = SHUNT_MOE_PLAIN_SUM;
-    return try(self, &c, REALS, 5, 20, 10);
+    return run_seeds(self, &c, REALS, 5, 20, 10);
 }
 
 static int fp8_wire(const struct rank *self)
@@ -544,9 +56,9 @@ static int fp8_wire(const struct rank *self)
     struct shunt_moe_config c = config_of(300, SHUNT_BF16, 8, 2);
 
     c.wire = SHUNT_MOE_WIRE_FP8;
-    CHECK_RUN(try(self, &c, REALS, 3, 9, 10));
+    CHECK_RUN(run_seeds(self, &c, REALS, 3, 9, 10));
     c.dtype = SHUNT_F32;
-    return try(self, &c, REALS, 3, 9, 10);
+    return run_seeds(self, &c, REALS, 3, 9, 10);
 }
 
 static int capacity_by_position(const struct rank *self)
@@ -554,7 +66,7 @@ static int capacity_by_position(const struct rank *self)
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 4, 2);
 
     c.capacity_factor = 0.8;
-    return try(self, &c, REALS, 0, 30, 10);
+    return run_seeds(self, &c, REALS, 0, 30, 10);
 }
 
 static int capacity_by_weight(const struct rank *self)
@@ -563,8 +75,8 @@ static int capacity_by_weight(const struct rank *self)
 
     c.capacity_factor = 0.6;
     c.drop = SHUNT_MOE_DROP_WEIGHT;
-    CHECK_RUN(try(self, &c, REALS, 0, 30, 10));
-    return try(self, &c, INTEGERS, 0, 30, 10); /* many equal weights */
+    CHECK_RUN(run_seeds(self, &c, REALS, 0, 30, 10));
+    return run_seeds(self, &c, INTEGERS, 0, 30, 10); /* many equal weights */
 }
 
 static int capacity_padded(const struct rank *self)
@@ -573,9 +85,9 @@ static int capacity_padded(const struct rank *self)
 
     c.capacity_factor = 1.25;
     c.pad_to_capacity = 1;
-    CHECK_RUN(try(self, &c, REALS, 0, 30, 10));
+    CHECK_RUN(run_seeds(self, &c, REALS, 0, 30, 10));
     c.row_align = 16;
-    return try(self, &c, REALS, 0, 30, 10);
+    return run_seeds(self, &c, REALS, 0, 30, 10);
 }
 
 static int row_align(const struct rank *self)
@@ -583,7 +95,7 @@ static int row_align(const struct rank *self)
     struct shunt_moe_config c = config_of(20, SHUNT_BF16, 6, 2);
 
     c.row_align = 8;
-    return try(self, &c, REALS, 0, 30, 10);
+    return run_seeds(self, &c, REALS, 0, 30, 10);
 }
 
 static int tree_ranks(const struct rank *self)
@@ -593,7 +105,7 @@ static int tree_ranks(const struct rank *self)
     c.tree_ranks = 8;
     if (8 % self->size)
         c.tree_ranks = 2 * self->size;
-    return try(self, &c, REALS, 4, 20, 5);
+    return run_seeds(self, &c, REALS, 4, 20, 5);
 }
 
 static int replicas(const struct rank *self)
@@ -608,7 +120,7 @@ static int replicas(const struct rank *self)
                 copies[n++] = (struct shunt_moe_replica){e, r};
     c.replicas = copies;
     c.nreplicas = n;
-    return try(self, &c, REALS, 0, 20, 5);
+    return run_seeds(self, &c, REALS, 0, 20, 5);
 }
 
 static int set_placement(const struct rank *self)
@@ -625,8 +137,8 @@ static int set_placement(const struct rank *self)
                                 (uint64_t)self->size);
         CHECK_OK(self->comm, shunt_moe_set_placement(moe, home, NULL, 0));
         c.placement = home;
-        world_init(&w, &c, self->size, nodes(self), REALS, 1, 0, 20, 5);
-        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        world_init(&w, &c, self->size, world_nodes(self), REALS, 1, 0, 20, 5);
+        CHECK_RUN(run_everything(self, moe, &w, WINDOW));
         world_finish(&w);
     }
     shunt_moe_destroy(moe);
@@ -642,14 +154,14 @@ static int large(const struct rank *self)
 
     c.max_tokens = 700;
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    world_init(&w, &c, self->size, nodes(self), INTEGERS, 1, 500, 700, 0);
+    world_init(&w, &c, self->size, world_nodes(self), INTEGERS, 1, 500, 700, 0);
     for (int memory = WINDOW; memory <= HEAP; memory++) {
         struct run run;
 
-        CHECK_RUN(begin(&run, self, moe, &w, (enum memory)memory));
-        CHECK_RUN(dispatch(&run));
-        CHECK_RUN(combine(&run, false));
-        CHECK_RUN(end(&run));
+        CHECK_RUN(run_begin(&run, self, moe, &w, (enum memory)memory));
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_combine(&run, false));
+        CHECK_RUN(run_end(&run));
     }
     world_finish(&w);
     shunt_moe_destroy(moe);
@@ -666,7 +178,7 @@ static int odd_rows(const struct rank *self)
             config_of(hidden[i], i % 2 ? SHUNT_F32 : SHUNT_BF16, 5, 3);
 
         c.wire = i % 3 ? SHUNT_MOE_WIRE_PAYLOAD : SHUNT_MOE_WIRE_FP8;
-        CHECK_RUN(try(self, &c, REALS, 1, 6, 10));
+        CHECK_RUN(run_seeds(self, &c, REALS, 1, 6, 10));
     }
     return 0;
 }
@@ -679,6 +191,7 @@ static int any_config(const struct rank *self)
         struct shunt_moe_replica copies[64];
         int32_t home[24];
         struct shunt_moe *moe;
+        enum shunt_status st;
         struct world w;
         uint64_t dice[16];
 
@@ -714,11 +227,17 @@ static int any_config(const struct rank *self)
                 copies[c.nreplicas++] = (struct shunt_moe_replica){e, rank};
         }
         c.replicas = copies;
-        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-        world_init(&w, &c, self->size, nodes(self),
+        st = shunt_moe_create(self->comm, &c, &moe);
+        if (st == SHUNT_ERR_UNSUPPORTED && getenv("SHUNT_MOE_MODE")) {
+            /* The mode adds up node by node, and the tree does not. */
+            c.tree_ranks = 0;
+            st = shunt_moe_create(self->comm, &c, &moe);
+        }
+        CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+        world_init(&w, &c, self->size, world_nodes(self),
                    dice[13] % 4 ? REALS : INTEGERS, seed, 0, 1 + dice[14] % 30,
                    (int)(dice[15] % 40));
-        CHECK_RUN(everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
+        CHECK_RUN(run_everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
         world_finish(&w);
         shunt_moe_destroy(moe);
     }
@@ -736,10 +255,10 @@ static int loss(const struct rank *self)
     const int *lost;
     size_t nlost;
 
-    world_init(&w, &c, self->size, nodes(self), INTEGERS, 2, 30, 60, 0);
+    world_init(&w, &c, self->size, world_nodes(self), INTEGERS, 2, 30, 60, 0);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
-    fill_tokens(&run, run.x, KIND_X);
+    CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
     rank_say("in the loop");
     while (st == SHUNT_OK) {
         st = shunt_moe_dispatch(run.plan, run.x, run.buffer[0], run.rows.total);
@@ -754,7 +273,7 @@ static int loss(const struct rank *self)
     CHECK_STATUS(self->comm,
                  shunt_moe_combine(run.plan, run.buffer[0], NULL, run.y),
                  SHUNT_ERR_PEER);
-    CHECK_RUN(end(&run));
+    CHECK_RUN(run_end(&run));
     shunt_moe_destroy(moe);
     world_finish(&w);
     return 0;
@@ -830,8 +349,8 @@ static int s01_none(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(9, SHUNT_F32, 4, 3);
 
-    CHECK_RUN(try(self, &c, REALS, 1, 12, 60));
-    return try(self, &c, REALS, 1, 12, 100); /* nobody has any */
+    CHECK_RUN(run_seeds(self, &c, REALS, 1, 12, 60));
+    return run_seeds(self, &c, REALS, 1, 12, 100); /* nobody has any */
 }
 
 static int s01_bad_id(const struct rank *self)
@@ -844,7 +363,7 @@ static int s01_bad_id(const struct rank *self)
     char want[64];
 
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    world_init(&w, &c, self->size, nodes(self), REALS, 1, 5, 5, 0);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 1, 5, 5, 0);
     for (int b = 0; b < 4; b++) {
         int sinner = b % self->size;
         enum shunt_status st =
@@ -863,7 +382,7 @@ static int s01_bad_id(const struct rank *self)
         CHECK(strstr(why, want), "\"%s\" does not say \"%s\"", why, want);
     }
     /* And all goes on. */
-    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -874,7 +393,7 @@ static int s02_same_expert_twice(const struct rank *self)
     struct shunt_moe_config c = config_of(50, SHUNT_F32, 3, 6);
 
     /* Six slots on three experts: every token repeats itself. */
-    return try(self, &c, REALS, 1, 12, 0);
+    return run_seeds(self, &c, REALS, 1, 12, 0);
 }
 
 static int s03_zero_tokens(const struct rank *self)
@@ -883,22 +402,22 @@ static int s03_zero_tokens(const struct rank *self)
     struct shunt_moe *moe;
     struct world w;
 
-    CHECK_RUN(try(self, &c, REALS, 0, 0, 0));
+    CHECK_RUN(run_seeds(self, &c, REALS, 0, 0, 0));
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (int idle = 0; idle < self->size; idle++) {
-        world_init(&w, &c, self->size, nodes(self), REALS, 9, 3, 8, 0);
+        world_init(&w, &c, self->size, world_nodes(self), REALS, 9, 3, 8, 0);
         w.tokens[idle] = 0;
         world_lay_out(&w);
-        CHECK_RUN(everything(self, moe, &w, WINDOW));
+        CHECK_RUN(run_everything(self, moe, &w, WINDOW));
         world_finish(&w);
     }
     /* All to one expert: the other ranks receive nothing. */
-    world_init(&w, &c, self->size, nodes(self), REALS, 9, 3, 8, 0);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 9, 3, 8, 0);
     for (int r = 0; r < self->size; r++)
         for (size_t i = 0; i < w.tokens[r] * 2; i++)
             w.expert[r][i] = 3;
     world_lay_out(&w);
-    CHECK_RUN(everything(self, moe, &w, HEAP));
+    CHECK_RUN(run_everything(self, moe, &w, HEAP));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -915,12 +434,13 @@ static int s04_buffers_grow(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (size_t n = 3; n <= 48; n *= 2)
         for (int hot = 0; hot < 2; hot++) {
-            world_init(&w, &c, self->size, nodes(self), REALS, n, n, n, 0);
+            world_init(&w, &c, self->size, world_nodes(self), REALS, n, n, n,
+                       0);
             for (int r = 0; r < self->size && hot; r++)
                 for (size_t i = 0; i < w.tokens[r] * 2; i++)
                     w.expert[r][i] = (int32_t)(n % 8);
             world_lay_out(&w);
-            CHECK_RUN(everything(self, moe, &w, WINDOW));
+            CHECK_RUN(run_everything(self, moe, &w, WINDOW));
             world_finish(&w);
         }
     shunt_moe_destroy(moe);
@@ -937,10 +457,10 @@ static int s05_fewer_after_more(const struct rank *self)
     for (size_t n = 40; n > 0; n /= 3) {
         struct world w;
 
-        world_init(&w, &c, self->size, nodes(self), REALS, n, 0, n, 20);
+        world_init(&w, &c, self->size, world_nodes(self), REALS, n, 0, n, 20);
         /* Twice: the second time in what the first one left behind. */
-        CHECK_RUN(everything(self, moe, &w, WINDOW));
-        CHECK_RUN(everything(self, moe, &w, HEAP));
+        CHECK_RUN(run_everything(self, moe, &w, WINDOW));
+        CHECK_RUN(run_everything(self, moe, &w, HEAP));
         world_finish(&w);
     }
     shunt_moe_destroy(moe);
@@ -969,7 +489,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
     struct run run = {.self = self};
     struct world w;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     for (int r = 0; r < self->size; r++)
         for (size_t i = 0; i < w.tokens[r] * 2; i++)
             w.weight[r][i] = 1;
@@ -983,7 +503,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
     run.buffer[1] = filled(run.rows.total * run.bytes);
     run.y = filled(run.rows.tokens * run.bytes);
     run.bias = filled(run.rows.tokens * run.bytes);
-    CHECK_RUN(combine(&run, false));
+    CHECK_RUN(run_combine(&run, false));
     free(run.buffer[1]);
     free(run.y);
     free(run.bias);
@@ -1004,7 +524,7 @@ static int s10_repeats(const struct rank *self)
     unsigned char *x, *rows[3], *y[3];
     struct run run = {.self = self, .world = &w, .bytes = 200};
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 20, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 20, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm,
              plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &a));
@@ -1012,7 +532,7 @@ static int s10_repeats(const struct rank *self)
              plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &b));
     in = run.rows = shunt_moe_plan_rows(a);
     x = filled(in.tokens * 200);
-    fill_tokens(&run, x, KIND_X);
+    run_fill_tokens(&run, x, KIND_X);
     for (int i = 0; i < 3; i++) {
         rows[i] = filled(in.total * 200);
         y[i] = filled(in.tokens * 200);
@@ -1050,12 +570,12 @@ static int s11_two_plans(const struct rank *self)
         struct run run[2];
 
         for (int i = 0; i < 2; i++) {
-            world_init(&w[i], &c, self->size, nodes(self), REALS,
+            world_init(&w[i], &c, self->size, world_nodes(self), REALS,
                        (uint64_t)(10 * turn + i), 0, 20, 10);
-            CHECK_RUN(
-                begin(&run[i], self, moe, &w[i], turn == 1 ? HEAP : WINDOW));
-            fill_tokens(&run[i], run[i].x, KIND_X);
-            fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
+            CHECK_RUN(run_begin(&run[i], self, moe, &w[i],
+                                turn == 1 ? HEAP : WINDOW));
+            run_fill_tokens(&run[i], run[i].x, KIND_X);
+            run_fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
         }
         for (int i = 0; i < 2; i++)
             CHECK_OK(self->comm, shunt_moe_dispatch_start(
@@ -1067,9 +587,9 @@ static int s11_two_plans(const struct rank *self)
                                              NULL, run[i].y, &q[2 + i]));
         CHECK_OK(self->comm, shunt_wait_all(q, 4));
         for (int i = 0; i < 2; i++) {
-            CHECK_RUN(check_rows(&run[i]));
-            CHECK_RUN(check_tokens(&run[i], KIND_OUT, true, false));
-            CHECK_RUN(end(&run[i]));
+            CHECK_RUN(run_check_rows(&run[i]));
+            CHECK_RUN(run_check_tokens(&run[i], KIND_OUT, true, false));
+            CHECK_RUN(run_end(&run[i]));
             world_finish(&w[i]);
         }
     }
@@ -1085,7 +605,7 @@ static int s11_too_many_plans(const struct rank *self)
     struct world w;
 
     c.plans_in_flight = 3;
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (int i = 0; i < 4; i++)
         CHECK_STATUS(self->comm,
@@ -1099,7 +619,7 @@ static int s11_too_many_plans(const struct rank *self)
                                    w.tokens[self->rank], &plan[1]));
     for (int i = 0; i < 3; i++)
         shunt_moe_plan_destroy(plan[i]);
-    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -1113,7 +633,7 @@ static int s11_use_after_destroy(const struct rank *self)
     struct world w;
     float x[128], rows[1024];
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (int i = 0; i < 64; i++) {
         CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
@@ -1133,7 +653,7 @@ static int s11_use_after_destroy(const struct rank *self)
         CHECK(shunt_moe_plan_rows(stale[i]).offset == NULL, "offsets");
         CHECK(shunt_moe_buffer(stale[i], SHUNT_MOE_ROWS) == NULL, "buffer");
     }
-    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -1149,7 +669,7 @@ static int s11_stale_on_one_rank(const struct rank *self)
     float x[64] = {0}, rows[1024];
     enum shunt_status st;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                    w.tokens[self->rank], &plan));
@@ -1162,7 +682,7 @@ static int s11_stale_on_one_rank(const struct rank *self)
           shunt_last_error(self->comm));
     if (self->rank)
         shunt_moe_plan_destroy(plan);
-    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -1178,18 +698,18 @@ static int s11_plan_outlives_calls(const struct rank *self)
     struct run run;
 
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    world_init(&w, &c, self->size, nodes(self), REALS, 5, 0, 20, 10);
-    CHECK_RUN(begin(&run, self, moe, &w, HEAP));
-    fill_tokens(&run, run.x, KIND_X);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 5, 0, 20, 10);
+    CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
+    run_fill_tokens(&run, run.x, KIND_X);
     CHECK_OK(self->comm,
              shunt_moe_dispatch_start(run.plan, run.x, run.buffer[0],
                                       run.rows.total, &q));
     shunt_moe_plan_destroy(run.plan);
     shunt_moe_destroy(moe);
     CHECK_OK(self->comm, shunt_wait(&q));
-    CHECK_RUN(check_rows(&run));
+    CHECK_RUN(run_check_rows(&run));
     run.plan = NULL;
-    CHECK_RUN(end(&run));
+    CHECK_RUN(run_end(&run));
     world_finish(&w);
     return 0;
 }
@@ -1204,10 +724,10 @@ static int s12_overflow(const struct rank *self)
     char want[32];
 
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    world_init(&w, &c, self->size, nodes(self), REALS, 5, 9, 20, 0);
-    CHECK_RUN(begin(&run, self, moe, &w, HEAP));
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 5, 9, 20, 0);
+    CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
     if (self->rank == 0) {
-        fill_tokens(&run, run.x, KIND_X);
+        run_fill_tokens(&run, run.x, KIND_X);
         snprintf(want, sizeof(want), " %zu ", run.rows.total);
         CHECK_STATUS(self->comm,
                      shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
@@ -1222,9 +742,9 @@ static int s12_overflow(const struct rank *self)
                                                 run.buffer[2], 0, NULL),
                      SHUNT_ERR_OVERFLOW);
     }
-    CHECK_RUN(dispatch(&run));
-    CHECK_RUN(backward(&run, true));
-    CHECK_RUN(end(&run));
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_backward(&run, true));
+    CHECK_RUN(run_end(&run));
     world_finish(&w);
     shunt_moe_destroy(moe);
     return 0;
@@ -1242,17 +762,18 @@ static int s13_buffers_again(const struct rank *self)
         struct world w;
         struct run run;
 
-        world_init(&w, &c, self->size, nodes(self), REALS, step, 0, 12, 10);
-        CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
+        world_init(&w, &c, self->size, world_nodes(self), REALS, step, 0, 12,
+                   10);
+        CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
         /* Another rank is slow each time. */
         if ((int)(step % (uint64_t)self->size) == self->rank)
             for (volatile int spin = 0; spin < 300000;)
                 spin = spin + 1;
-        CHECK_RUN(dispatch(&run));
-        CHECK_RUN(combine(&run, true));
-        CHECK_RUN(dispatch(&run));
-        CHECK_RUN(backward(&run, true));
-        CHECK_RUN(end(&run));
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_combine(&run, true));
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_backward(&run, true));
+        CHECK_RUN(run_end(&run));
         world_finish(&w);
     }
     shunt_moe_destroy(moe);
@@ -1271,7 +792,7 @@ static int s15_timeout_names(const struct rank *self)
     enum shunt_status st;
     char want[32];
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                    w.tokens[self->rank], &plan));
@@ -1305,7 +826,7 @@ static int s16_destroy_is_local(const struct rank *self)
     struct shunt_moe *moe;
     struct world w;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     for (int i = 0; i < 4; i++) {
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
         CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
@@ -1331,12 +852,12 @@ static int s17_uneven(const struct rank *self)
         struct shunt_moe_config c = config_of(11, SHUNT_F32, experts[i], 2);
         int32_t home[13];
 
-        CHECK_RUN(try(self, &c, REALS, 0, 12, 5));
+        CHECK_RUN(run_seeds(self, &c, REALS, 0, 12, 5));
         for (int e = 0; e < experts[i]; e++)
             home[e] = (int32_t)(mix(3, (uint64_t)i, (uint64_t)e, 0) %
                                 (uint64_t)self->size);
         c.placement = home;
-        CHECK_RUN(try(self, &c, REALS, 0, 12, 5));
+        CHECK_RUN(run_seeds(self, &c, REALS, 0, 12, 5));
     }
     return 0;
 }
@@ -1348,12 +869,13 @@ static int s18_config_differs(const struct rank *self)
         "topk",      "max_tokens",      "weights",
         "wire",      "placement",       "replicas",
         "row_align", "plans_in_flight", "capacity_factor",
-        "drop",      "pad_to_capacity", "tree_ranks"};
+        "drop",      "pad_to_capacity", "tree_ranks",
+        "mode",      "partials"};
     int odd = self->size - 1;
     int32_t home[8] = {0};
     struct shunt_moe_replica copy = {7, self->size - 1};
 
-    for (int f = 0; f < 15; f++) {
+    for (int f = 0; f < 17; f++) {
         struct shunt_moe_config c = config_of(30, SHUNT_F32, 8, 2);
         struct shunt_moe *moe;
         const char *why;
@@ -1381,6 +903,9 @@ static int s18_config_differs(const struct rank *self)
             c.drop = f == 12 ? SHUNT_MOE_DROP_WEIGHT : c.drop;
             c.pad_to_capacity = f == 13;
             c.tree_ranks = f == 14 ? self->size : 0;
+            c.mode = f == 15 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
+            c.partials =
+                f == 16 ? SHUNT_MOE_PARTIALS_DTYPE : SHUNT_MOE_PARTIALS_F32;
         }
         CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, &moe),
                      SHUNT_ERR_MISMATCH);
@@ -1401,7 +926,7 @@ static int s18_call_order(const struct rank *self)
     struct run run;
     enum shunt_status st;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 10);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[1]));
     /* Plans of different exchanges. */
@@ -1418,9 +943,9 @@ static int s18_call_order(const struct rank *self)
     shunt_moe_destroy(moe[0]);
     shunt_moe_destroy(moe[1]);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
-    CHECK_RUN(begin(&run, self, moe[0], &w, WINDOW));
-    fill_tokens(&run, run.x, KIND_X);
-    fill_rows(&run, run.buffer[1], KIND_OUT);
+    CHECK_RUN(run_begin(&run, self, moe[0], &w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
+    run_fill_rows(&run, run.buffer[1], KIND_OUT);
     if (self->rank == 0)
         st = shunt_moe_combine(run.plan, run.buffer[1], NULL, run.y);
     else
@@ -1428,9 +953,9 @@ static int s18_call_order(const struct rank *self)
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
     CHECK(strstr(shunt_last_error(self->comm), "moe_combine"), "%s",
           shunt_last_error(self->comm));
-    CHECK_RUN(dispatch(&run));
-    CHECK_RUN(combine(&run, false));
-    CHECK_RUN(end(&run));
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_combine(&run, false));
+    CHECK_RUN(run_end(&run));
     shunt_moe_destroy(moe[0]);
     world_finish(&w);
     return 0;
@@ -1444,18 +969,18 @@ static int s18_dweight_differs(const struct rank *self)
     struct run run;
     enum shunt_status st;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 0);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 0);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    CHECK_RUN(begin(&run, self, moe, &w, WINDOW));
-    fill_tokens(&run, run.x, KIND_DY);
-    fill_rows(&run, run.buffer[1], KIND_OUT);
+    CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_DY);
+    run_fill_rows(&run, run.buffer[1], KIND_OUT);
     st = shunt_moe_combine_backward(run.plan, run.x, run.buffer[1],
                                     run.buffer[2], run.rows.total,
                                     self->rank ? run.dweight : NULL);
     if (self->rank == 0)
         CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
-    CHECK_RUN(backward(&run, true));
-    CHECK_RUN(end(&run));
+    CHECK_RUN(run_backward(&run, true));
+    CHECK_RUN(run_end(&run));
     shunt_moe_destroy(moe);
     world_finish(&w);
     return 0;
@@ -1471,7 +996,7 @@ static int bad_arguments(const struct rank *self)
     float x[128] = {0}, rows[1200];
     size_t n;
 
-    world_init(&w, &c, self->size, nodes(self), REALS, 2, 3, 9, 0);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 0);
     n = w.tokens[self->rank];
     CHECK_STATUS(NULL, shunt_moe_create(NULL, &c, &moe), SHUNT_ERR_INVALID);
     CHECK_STATUS(self->comm, shunt_moe_create(self->comm, NULL, &moe),
@@ -1554,7 +1079,7 @@ static int bad_arguments(const struct rank *self)
     CHECK(shunt_moe_buffer(NULL, SHUNT_MOE_ROWS) == NULL, "buffer of none");
     CHECK(shunt_moe_plan_rows(NULL).total == 0, "sizes of none");
     shunt_moe_plan_destroy(plan);
-    CHECK_RUN(everything(self, moe, &w, WINDOW));
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     shunt_moe_destroy(moe);
     world_finish(&w);
     return 0;
@@ -1577,6 +1102,10 @@ static const struct rank_case cases[] = {
     {"large", large, .max_ranks = 3},
     {"odd_rows", odd_rows, .max_ranks = 0},
     {"any_config", any_config, .max_ranks = 0},
+    {"fresh_routings", fresh_routings, .max_ranks = 0},
+    {"same_bits", same_bits, .max_ranks = 0},
+    {"rounded_partials", rounded_partials, .max_ranks = 0},
+    {"network_sums", network_sums, .max_ranks = 0},
     {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
     {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
     {"s01_none", s01_none, .max_ranks = 0},

@@ -361,13 +361,11 @@ static int collapse(struct part *parts, int n, bool by_group)
     return out;
 }
 
-float world_combined(const struct world *w, int rank, size_t token, size_t i,
-                     int kind, bool weighted, bool bias)
+/* What the nodes' sums are, in ascending order; at most topk of them. */
+static int node_sums(const struct world *w, int rank, size_t token, size_t i,
+                     int kind, bool weighted, struct part *parts)
 {
     const struct shunt_moe_config *c = &w->config;
-    struct part parts[64];
-    bool any = bias;
-    float sum = bias ? world_value(w, KIND_BIAS, rank, token, i) : 0;
     int n = 0;
 
     for (int j = 0; j < c->topk; j++) {
@@ -391,12 +389,36 @@ float world_combined(const struct world *w, int rank, size_t token, size_t i,
     }
     qsort(parts, (size_t)n, sizeof(*parts), compare);
     n = collapse(parts, n, true);
-    n = collapse(parts, n, false);
+    return collapse(parts, n, false);
+}
+
+float world_combined(const struct world *w, int rank, size_t token, size_t i,
+                     int kind, bool weighted, bool bias)
+{
+    struct part parts[64];
+    bool any = bias;
+    float sum = bias ? world_value(w, KIND_BIAS, rank, token, i) : 0;
+    int n = node_sums(w, rank, token, i, kind, weighted, parts);
+
     for (int p = 0; p < n; p++) {
+        if (w->rounds && parts[p].node != w->node[rank])
+            parts[p].value = round_to(w->config.dtype, parts[p].value);
         sum = any ? sum + parts[p].value : parts[p].value;
         any = true;
     }
-    return round_to(c->dtype, sum);
+    return round_to(w->config.dtype, sum);
+}
+
+float world_node_sum(const struct world *w, int rank, size_t token, size_t i,
+                     int kind, bool weighted, int node)
+{
+    struct part parts[64];
+    int n = node_sums(w, rank, token, i, kind, weighted, parts);
+
+    for (int p = 0; p < n; p++)
+        if (parts[p].node == node)
+            return parts[p].value;
+    return 0;
 }
 
 float world_dweight(const struct world *w, int rank, size_t token, int slot)

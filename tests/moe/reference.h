@@ -28,6 +28,7 @@ struct world {
     const int *node; /* (nranks) */
     enum values values;
     uint64_t seed;
+    bool rounds; /* other nodes' sums are rounded to the dtype on their way */
     size_t *tokens;    /* (nranks) */
     int32_t **expert;  /* [rank] (tokens, topk) as the caller gives it */
     float **weight;    /* [rank] (tokens, topk) */
@@ -94,6 +95,10 @@ float world_dispatched(const struct world *world, int source, size_t token,
 /* Element i of a token of `rank` after combine, from values of `kind`. */
 float world_combined(const struct world *world, int rank, size_t token,
                      size_t i, int kind, bool weighted, bool bias);
+
+/* Of those parts the ones that `node` adds up, unrounded. */
+float world_node_sum(const struct world *world, int rank, size_t token,
+                     size_t i, int kind, bool weighted, int node);
 
 /* <dy, out> of an assignment of `rank`; 0 if none. */
 float world_dweight(const struct world *world, int rank, size_t token,

@@ -7,10 +7,9 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "harness.h"
+#include "setting.h"
 
 TestSuite(moe, .timeout = 120);
 
@@ -55,60 +54,41 @@ static const char *const cases[] = {
     "s18_call_order",
     "s18_dweight_differs",
     "bad_arguments",
+    "fresh_routings",
+    "same_bits",
+    "rounded_partials",
+    "network_sums",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
-struct setting {
-    const char *name;
-    int ranks;
-    int per_node; /* 0: one node, as it is */
-    const char *env[3];
-};
-
 static const struct setting settings[] = {
-    {"1 rank", 1, 0, {NULL}},
-    {"2 ranks", 2, 0, {NULL}},
-    {"3 ranks", 3, 0, {NULL}},
-    {"4 ranks", 4, 0, {NULL}},
-    {"8 ranks", 8, 0, {NULL}},
-    {"4 ranks on 2 nodes", 4, 2, {NULL}},
-    {"5 ranks on nodes of 3 and 2", 5, 3, {NULL}},
+    {"1 rank", 1, NULL, {NULL}},
+    {"2 ranks", 2, NULL, {NULL}},
+    {"3 ranks", 3, NULL, {NULL}},
+    {"4 ranks", 4, NULL, {NULL}},
+    {"8 ranks", 8, NULL, {NULL}},
+    {"4 ranks on 2 nodes", 4, "0 0 1 1", {NULL}},
+    {"5 ranks on nodes of 3 and 2", 5, "0 0 0 1 1", {NULL}},
     {"2 ranks, nothing mapped",
      2,
-     0,
+     NULL,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
     {"4 ranks on 2 nodes, nothing mapped",
      4,
-     2,
+     "0 0 1 1",
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
     {"3 ranks, nothing mapped, late and out of order",
      3,
-     0,
+     NULL,
      {"SHUNT_TRANSPORTS=fault+shm",
       "SHUNT_FAULT=nomap,delay=20,reorder,seed=5"}},
-    {"3 ranks, progress threads", 3, 0, {"SHUNT_PROGRESS=thread"}},
+    {"1, 2 and 3 ranks on 3 nodes, UCX between them",
+     6,
+     "0 1 1 2 2 2",
+     {"SHUNT_TRANSPORTS=shm,ucx"}},
+    {"3 ranks, progress threads", 3, NULL, {"SHUNT_PROGRESS=thread"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-
-/* Cases that want other numbers of ranks, or other circumstances. */
-static bool fits(const char *name, const struct setting *setting)
-{
-    int ranks = setting->ranks;
-
-    if (strcmp(name, "worked_example") == 0)
-        return ranks == 4;
-    if (strcmp(name, "large") == 0)
-        return ranks <= 3;
-    /* The rank that does not come is asleep outside the library, where what is
-     * late is not delivered either. */
-    if (strcmp(name, "s15_timeout_names") == 0)
-        return ranks >= 2 &&
-               !(setting->env[1] && strstr(setting->env[1], "delay"));
-    if (strcmp(name, "s11_stale_on_one_rank") == 0 ||
-        strncmp(name, "s18_", 4) == 0)
-        return ranks >= 2;
-    return true;
-}
 
 ParameterizedTestParameters(moe, on_ranks)
 {
@@ -117,7 +97,7 @@ ParameterizedTestParameters(moe, on_ranks)
 
     for (size_t s = 0; s < SETTINGS; s++)
         for (size_t c = 0; c < CASES; c++)
-            if (fits(cases[c], &settings[s]))
+            if (setting_fits(&settings[s], cases[c]))
                 index[n++] = s * CASES + c;
     return cr_make_param_array(size_t, index, n);
 }
@@ -125,34 +105,8 @@ ParameterizedTestParameters(moe, on_ranks)
 ParameterizedTest(size_t *index, moe, on_ranks)
 {
     const struct setting *s = &settings[*index / CASES];
-    const char *name = cases[*index % CASES];
-    struct harness_job job = {
-        .program = "rank_moe",
-        .args = {name},
-        .env = {s->env[0], s->env[1], s->env[2]},
-        .ranks = s->ranks,
-        .timeout_s = 60,
-    };
-    struct harness *h;
-    char script[128];
-    int n = 0;
 
-    while (job.env[n])
-        n++;
-    if (strcmp(name, "s15_timeout_names") == 0)
-        job.env[n] = "SHUNT_TIMEOUT=1";
-    if (s->per_node) {
-        snprintf(script, sizeof(script),
-                 "SHUNT_NODE=node$((RANK / %d)) exec "
-                 "\"$SHUNT_TEST_BIN/rank_moe\" %s",
-                 s->per_node, name);
-        job.program = "/bin/sh";
-        job.args[0] = "-c";
-        job.args[1] = script;
-    }
-    h = harness_start(&job);
-    cr_assert(harness_wait(h), "%s, %s: %s", name, s->name, harness_story(h));
-    harness_finish(h);
+    setting_check(s, cases[*index % CASES]);
 }
 
 Test(moe, a_rank_is_killed)

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Routings of many kinds, through every mode that the ranks' memory permits:
+ * the same bits from all of them, and on the wire what the plans say.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cases.h"
+#include "exchange.h"
+
+/* -- routings ------------------------------------------------------------------ */
+
+enum routing {
+    UNIFORM,
+    ZIPF,         /* expert i as often as 1 / (i + 1)^1.2 */
+    HOT,          /* everybody's first choice is one and the same */
+    NODE_LIMITED, /* a token's experts are on two nodes at most */
+    NOTHING,      /* -1, all of them */
+    IDLE_RANKS,   /* a third of the ranks, or more, have no tokens */
+    ROUTINGS,
+};
+
+static const char *const routing_names[] = {
+    "uniform", "zipf", "one hot expert", "node-limited", "all -1", "idle ranks",
+};
+
+/* A number in [0, 1). */
+static double chance(uint64_t dice)
+{
+    return (double)(dice >> 11) / 0x1p53;
+}
+
+static int32_t by_zipf(int experts, double at)
+{
+    double all = 0, sum = 0;
+
+    for (int e = 0; e < experts; e++)
+        all += pow(e + 1, -1.2);
+    for (int e = 0; e < experts; e++) {
+        sum += pow(e + 1, -1.2);
+        if (at * all < sum)
+            return e;
+    }
+    return experts - 1;
+}
+
+/* An expert of one of two nodes, which the token's number tells. */
+static int32_t by_node(const struct world *w, int rank, size_t token,
+                       uint64_t dice)
+{
+    uint64_t node = mix(w->seed, 30, (uint64_t)rank, token);
+
+    for (int tries = 0; tries < 1000; tries++) {
+        int e = (int)(mix(dice, 31, (uint64_t)tries, 0) %
+                      (uint64_t)w->config.experts);
+        int at = w->node[world_target(w, rank, e)], last = 0;
+
+        for (int r = 0; r < w->nranks; r++)
+            last = w->node[r] > last ? w->node[r] : last;
+        if (at == (int)(node % (uint64_t)(last + 1)) ||
+            at == (int)((node >> 20) % (uint64_t)(last + 1)))
+            return e;
+    }
+    return -1; /* these nodes have no experts */
+}
+
+static void world_route(struct world *w, enum routing routing)
+{
+    for (int r = 0; r < w->nranks; r++) {
+        if (routing == IDLE_RANKS &&
+            (r == w->nranks - 1 || mix(w->seed, 32, (uint64_t)r, 0) % 3 == 0))
+            w->tokens[r] = 0;
+        for (size_t t = 0; t < w->tokens[r]; t++)
+            for (int j = 0; j < w->config.topk; j++) {
+                size_t i = t * (size_t)w->config.topk + (size_t)j;
+                uint64_t dice = mix(w->seed, 33, (uint64_t)r, i);
+                int32_t *e = &w->expert[r][i];
+
+                if (routing == ZIPF)
+                    *e = by_zipf(w->config.experts, chance(dice));
+                else if (routing == HOT && j == 0)
+                    *e = (int32_t)(w->seed % (uint64_t)w->config.experts);
+                else if (routing == NODE_LIMITED)
+                    *e = by_node(w, r, t, dice);
+                else if (routing == NOTHING)
+                    *e = -1;
+            }
+    }
+    world_lay_out(w);
+}
+
+/* Rank 0's: SHUNT_TEST_SEED, or another one each time. */
+static int agree_on_seed(const struct rank *self, uint64_t *seed)
+{
+    const char *given = getenv("SHUNT_TEST_SEED");
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    *seed = given ? strtoull(given, NULL, 0)
+                  : mix((uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, 0, 0);
+    CHECK_OK(self->comm, shunt_broadcast(self->comm, seed, 1, SHUNT_U64, 0));
+    return 0;
+}
+
+static struct shunt_moe_config config_from(uint64_t seed, int kind)
+{
+    struct shunt_moe_config c = config_of(1 + mix(seed, 40, 0, 0) % 180,
+                                          kind == 0 ? SHUNT_F32 : SHUNT_BF16,
+                                          1 + (int)(mix(seed, 41, 0, 0) % 20),
+                                          1 + (int)(mix(seed, 42, 0, 0) % 8));
+
+    c.wire = kind == 2 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
+    return c;
+}
+
+/* Every routing in f32, bf16 and fp8, never twice the same. */
+int fresh_routings(const struct rank *self)
+{
+    uint64_t seed;
+
+    CHECK_RUN(agree_on_seed(self, &seed));
+    if (self->rank == 0)
+        rank_say("SHUNT_TEST_SEED=%llu", (unsigned long long)seed);
+    for (int kind = 0; kind < 3; kind++)
+        for (int routing = 0; routing < ROUTINGS; routing++) {
+            struct shunt_moe_config c =
+                config_from(seed + (uint64_t)routing, kind);
+            struct shunt_moe *moe;
+            struct world w;
+
+            CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+            world_init(&w, &c, self->size, world_nodes(self), REALS,
+                       seed + (uint64_t)routing, 0, 16, 10);
+            world_route(&w, (enum routing)routing);
+            if (run_everything(self, moe, &w, routing % 2 ? HEAP : WINDOW))
+                return rank_fail(__FILE__, __LINE__, routing_names[routing],
+                                 "SHUNT_TEST_SEED=%llu shows it again",
+                                 (unsigned long long)seed);
+            world_finish(&w);
+            shunt_moe_destroy(moe);
+        }
+    return 0;
+}
+
+/* -- the same bits ---------------------------------------------------------------- */
+
+static const struct {
+    enum shunt_moe_mode mode;
+    const char *name;
+} modes[] = {
+    {SHUNT_MOE_FLAT, "flat"},           {SHUNT_MOE_DIRECT, "direct"},
+    {SHUNT_MOE_TWO_LEVEL, "two-level"}, {SHUNT_MOE_ALLGATHER, "allgather"},
+    {SHUNT_MOE_AUTO, "auto"},
+};
+#define MODES (sizeof(modes) / sizeof(modes[0]))
+
+/* An exchange in this mode; *moe is NULL where memory does not permit it. */
+static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
+                          enum shunt_moe_mode mode, struct shunt_moe **moe)
+{
+    enum shunt_status st;
+
+    c->mode = mode;
+    st = shunt_moe_create(self->comm, c, moe);
+    if (st == SHUNT_ERR_UNSUPPORTED && mode != SHUNT_MOE_AUTO &&
+        mode != SHUNT_MOE_FLAT)
+        return 0;
+    CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+    return 0;
+}
+
+/* FNV-1a, on. */
+static uint64_t hashed(uint64_t hash, const void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)memory)[i]) * 0x100000001b3;
+    return hash;
+}
+
+/* One of each call; *hash is of all that this rank got. */
+static int hash_results(const struct rank *self, struct shunt_moe *moe,
+                        const struct world *w, enum memory memory,
+                        uint64_t *hash)
+{
+    size_t slots = w->tokens[self->rank] * (size_t)w->config.topk;
+    struct run run;
+    size_t rows, tokens;
+
+    CHECK_RUN(run_begin(&run, self, moe, w, memory));
+    rows = run.rows.total * run.bytes;
+    tokens = run.rows.tokens * run.bytes;
+    run_fill_tokens(&run, run.x, KIND_X);
+    CHECK_OK(self->comm, shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                            run.rows.total));
+    *hash = hashed(0xcbf29ce484222325, run.buffer[0], rows);
+    run_fill_rows(&run, run.buffer[1], KIND_OUT);
+    run_fill_tokens(&run, run.bias, KIND_BIAS);
+    CHECK_OK(self->comm,
+             shunt_moe_combine(run.plan, run.buffer[1], run.bias, run.y));
+    *hash = hashed(*hash, run.y, tokens);
+    run_fill_tokens(&run, run.x, KIND_DY);
+    CHECK_OK(self->comm, shunt_moe_combine_backward(
+                             run.plan, run.x, run.buffer[1], run.buffer[2],
+                             run.rows.total, run.dweight));
+    *hash = hashed(*hash, run.buffer[2], rows);
+    *hash = hashed(*hash, run.dweight, slots * sizeof(*run.dweight));
+    run_fill_rows(&run, run.buffer[3], KIND_DROWS);
+    CHECK_OK(self->comm,
+             shunt_moe_dispatch_backward(run.plan, run.buffer[3], run.y));
+    *hash = hashed(*hash, run.y, tokens);
+    return run_end(&run);
+}
+
+/*
+ * All modes next to each other, without asking the reference. Says which they
+ * were and what all ranks together got: who runs this over several transports,
+ * chunks, or hosts, compares the lines.
+ */
+int same_bits(const struct rank *self)
+{
+    static const size_t hidden[] = {37, 200, 300};
+    uint64_t all = 0;
+    bool tried[MODES] = {false};
+
+    for (int kind = 0; kind < 3; kind++)
+        for (int routing = 0; routing < ROUTINGS; routing++) {
+            struct shunt_moe_config c =
+                config_of(hidden[kind], kind ? SHUNT_BF16 : SHUNT_F32, 12, 5);
+            uint64_t first = 0, hash = 0;
+            struct world w;
+
+            c.wire = kind == 2 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
+            c.row_align = 4;
+            world_init(&w, &c, self->size, world_nodes(self), REALS,
+                       (uint64_t)(100 + 10 * kind + routing), 1, 20, 5);
+            world_route(&w, (enum routing)routing);
+            for (size_t m = 0; m < MODES; m++) {
+                struct shunt_moe *moe;
+
+                CHECK_RUN(create_in_mode(self, &c, modes[m].mode, &moe));
+                if (!moe)
+                    continue;
+                for (int again = 0; again < 2; again++) {
+                    CHECK_RUN(hash_results(self, moe, &w, again ? HEAP : WINDOW,
+                                           &hash));
+                    if (m == 0 && !again)
+                        first = hash;
+                    CHECK(hash == first, "%s, %s: others than %s",
+                          routing_names[routing], modes[m].name, modes[0].name);
+                }
+                tried[m] = true;
+                shunt_moe_destroy(moe);
+            }
+            world_finish(&w);
+            all = mix(all, first, 50, 0);
+        }
+    all = mix(all, (uint64_t)self->rank, 51, 0);
+    CHECK_OK(self->comm,
+             shunt_allreduce(self->comm, &all, &all, 1, SHUNT_U64, SHUNT_SUM));
+    for (size_t m = 0; m < MODES && self->rank == 0; m++)
+        if (tried[m])
+            rank_say("mode %s", modes[m].name);
+    if (self->rank == 0)
+        rank_say("bits %016llx", (unsigned long long)all);
+    return 0;
+}
+
+/* -- rounded sums ------------------------------------------------------------------ */
+
+/*
+ * How far a result of rounded sums may be from one of unrounded sums: 2^-8 of
+ * each other node's, and, because both results were rounded in turn, that of
+ * them as well.
+ */
+static float most(const struct world *w, int rank, size_t token, size_t i,
+                  float got, float want)
+{
+    float sum = fabsf(got) + fabsf(want);
+
+    for (int n = 0; n < w->nranks; n++)
+        if (n != w->node[rank])
+            sum += fabsf(world_node_sum(w, rank, token, i, KIND_OUT, true, n));
+    return sum / 256;
+}
+
+static int check_bound(const struct run *run, bool *differs)
+{
+    struct world exact = *run->world;
+    int rank = run->self->rank;
+
+    exact.rounds = false;
+    for (size_t t = 0; t < run->rows.tokens; t++)
+        for (size_t i = 0; i < exact.config.hidden; i++) {
+            float got =
+                element_get(exact.config.dtype, run->y + t * run->bytes, i);
+            float want =
+                world_combined(&exact, rank, t, i, KIND_OUT, true, false);
+            float bound = most(&exact, rank, t, i, got, want);
+
+            CHECK(fabsf(got - want) <= bound,
+                  "token %zu, element %zu: %.9g is not within %g of %.9g", t, i,
+                  (double)got, (double)bound, (double)want);
+            *differs = *differs || got != want;
+        }
+    return 0;
+}
+
+/*
+ * PARTIALS_DTYPE: every other node's sum is rounded, once, and nothing else
+ * is. Held against a reference that does so too, and against the bound that is
+ * promised.
+ */
+int rounded_partials(const struct rank *self)
+{
+    int any = 0;
+    bool differs = false;
+    uint64_t seed;
+
+    CHECK_RUN(agree_on_seed(self, &seed));
+    for (int turn = 0; turn < 6; turn++) {
+        struct shunt_moe_config c =
+            config_of(100, turn < 4 ? SHUNT_BF16 : SHUNT_F32, 16, 8);
+        struct shunt_moe *moe;
+        struct world w;
+        struct run run;
+
+        c.partials = SHUNT_MOE_PARTIALS_DTYPE;
+        CHECK_RUN(create_in_mode(
+            self, &c, turn % 2 ? SHUNT_MOE_ALLGATHER : SHUNT_MOE_TWO_LEVEL,
+            &moe));
+        if (!moe)
+            continue;
+        world_init(&w, &c, self->size, world_nodes(self), REALS,
+                   seed + (uint64_t)turn, 3, 20, 10);
+        world_route(&w, turn == 2 ? ZIPF : UNIFORM);
+        w.rounds = shunt_comm_nodes(self->comm) > 1;
+        CHECK_RUN(run_begin(&run, self, moe, &w, turn % 3 ? HEAP : WINDOW));
+        CHECK_RUN(run_combine(&run, true));
+        CHECK_RUN(run_combine(&run, false));
+        CHECK_RUN(check_bound(&run, &differs));
+        CHECK_RUN(run_backward(&run, true));
+        CHECK_RUN(run_end(&run));
+        world_finish(&w);
+        shunt_moe_destroy(moe);
+        any = any || w.rounds;
+    }
+    /* What is not seen to round was not tested. */
+    CHECK(!any || differs, "nothing was rounded (SHUNT_TEST_SEED=%llu)",
+          (unsigned long long)seed);
+    return 0;
+}
+
+/* -- on the wire -------------------------------------------------------------------- */
+
+enum { ROWS, PLAIN, THERE, BACK, SENT_THERE, SENT_BACK, SUMS };
+
+static uint64_t remote(const struct rank *self)
+{
+    struct shunt_comm_stats stats = {0};
+
+    if (shunt_comm_get_stats(self->comm, &stats, sizeof(stats)))
+        return UINT64_MAX;
+    return stats.bytes_remote;
+}
+
+/* Dispatch and combine; what this rank's plan says and its counters counted. */
+static int count(struct run *run, uint64_t *sums)
+{
+    uint64_t before = remote(run->self);
+
+    CHECK_OK(
+        run->self->comm,
+        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
+    sums[SENT_THERE] = remote(run->self) - before;
+    before = remote(run->self);
+    CHECK_OK(run->self->comm,
+             shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y));
+    sums[SENT_BACK] = remote(run->self) - before;
+    sums[ROWS] = run->rows.network_rows;
+    sums[PLAIN] = run->rows.network_rows_plain;
+    sums[THERE] = run->rows.network_dispatch_bytes;
+    sums[BACK] = run->rows.network_combine_bytes;
+    return 0;
+}
+
+/*
+ * Over all ranks: what crosses between nodes is what the plans say, row by row;
+ * and every row that went there once comes back once.
+ */
+int network_sums(const struct rank *self)
+{
+    for (int routing = 0; routing < ROUTINGS; routing++)
+        for (size_t m = 0; m < MODES; m++) {
+            struct shunt_moe_config c = config_of(48, SHUNT_BF16, 12, 5);
+            struct shunt_moe *moe;
+            struct world w;
+            struct run run;
+            uint64_t s[SUMS];
+            size_t sum_bytes = 48 * sizeof(float);
+            bool rails;
+
+            c.wire = m % 2 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
+            if (routing % 2) {
+                c.partials = SHUNT_MOE_PARTIALS_DTYPE;
+                sum_bytes = 48 * 2;
+            }
+            CHECK_RUN(create_in_mode(self, &c, modes[m].mode, &moe));
+            if (!moe)
+                continue;
+            world_init(&w, &c, self->size, world_nodes(self), REALS,
+                       (uint64_t)(200 + routing), 1, 20, 5);
+            world_route(&w, (enum routing)routing);
+            CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+            run_fill_tokens(&run, run.x, KIND_X);
+            run_fill_rows(&run, run.buffer[1], KIND_OUT);
+            CHECK_RUN(count(&run, s));
+            CHECK_OK(self->comm, shunt_allreduce(self->comm, s, s, SUMS,
+                                                 SHUNT_U64, SHUNT_SUM));
+            rails = run.rows.mode == SHUNT_MOE_TWO_LEVEL ||
+                    run.rows.mode == SHUNT_MOE_ALLGATHER;
+            CHECK(s[THERE] == s[ROWS] * run_wire_bytes(&run), "%zu bytes there",
+                  (size_t)s[THERE]);
+            CHECK(s[ROWS] <= s[PLAIN] || run.rows.mode == SHUNT_MOE_ALLGATHER,
+                  "%zu rows instead of %zu", (size_t)s[ROWS], (size_t)s[PLAIN]);
+            /* Those of FLAT are alltoallv's, with what it says beside them. */
+            CHECK(s[SENT_THERE] == s[THERE] || run.rows.mode == SHUNT_MOE_FLAT,
+                  "%zu bytes sent there", (size_t)s[SENT_THERE]);
+            if (rails) {
+                CHECK(s[BACK] == s[ROWS] * sum_bytes,
+                      "%zu bytes come back for %zu rows", (size_t)s[BACK],
+                      (size_t)s[ROWS]);
+                CHECK(s[SENT_BACK] == s[BACK], "%zu bytes sent back",
+                      (size_t)s[SENT_BACK]);
+            }
+            CHECK_RUN(run_end(&run));
+            world_finish(&w);
+            shunt_moe_destroy(moe);
+        }
+    return 0;
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *filled(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+
+    if (!memory)
+        abort();
+    memset(memory, POISON, bytes + 1);
+    return memory;
+}
+
+void run_fill_tokens(const struct run *run, void *to, int kind)
+{
+    const struct world *w = run->world;
+
+    for (size_t t = 0; t < run->rows.tokens; t++)
+        for (size_t i = 0; i < w->config.hidden; i++)
+            element_set(w->config.dtype, (char *)to + t * run->bytes, i,
+                        world_value(w, kind, run->self->rank, t, i));
+}
+
+void run_fill_rows(const struct run *run, void *to, int kind)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+
+    if (!want->total)
+        return;
+    memset(to, POISON, run->rows.total * run->bytes);
+    for (size_t r = 0; r < want->total; r++)
+        for (size_t i = 0; i < w->config.hidden && want->origin[r].source >= 0;
+             i++)
+            element_set(w->config.dtype, (char *)to + r * run->bytes, i,
+                        world_value(w, kind, run->self->rank, r, i));
+}
+
+static int check_sizes(const struct run *run)
+{
+    const struct world *w = run->world;
+    const struct shunt_moe_rows *in = &run->rows;
+    int rank = run->self->rank;
+    const struct rows *want = &w->rows[rank];
+    size_t k = (size_t)w->config.topk, kept = 0, given = 0;
+
+    CHECK(in->local_experts == want->local, "%d experts here, expected %d",
+          in->local_experts, want->local);
+    CHECK(in->total == want->total, "%zu rows, expected %zu", in->total,
+          want->total);
+    CHECK(in->tokens == w->tokens[rank], "%zu tokens", in->tokens);
+    for (int e = 0; e < want->local; e++) {
+        CHECK(in->expert[e] == want->expert[e], "expert %d is %d", e,
+              in->expert[e]);
+        CHECK(in->count[e] == want->count[e], "expert %d: %zu rows, not %zu",
+              want->expert[e], in->count[e], want->count[e]);
+        CHECK(in->offset[e] == want->offset[e], "expert %d begins at %zu",
+              want->expert[e], in->offset[e]);
+    }
+    CHECK(in->offset[want->local] == want->total, "the end is %zu",
+          in->offset[want->local]);
+    for (int s = 0; s < w->nranks; s++) {
+        size_t tokens = 0;
+
+        for (int e = 0; e < want->local; e++) {
+            size_t n = 0;
+
+            for (size_t r = 0; r < want->total; r++)
+                n += want->origin[r].source == s &&
+                     want->origin[r].expert == want->expert[e];
+            CHECK(in->source_count[s * want->local + e] == n,
+                  "%zu rows of rank %d, expected %zu",
+                  in->source_count[s * want->local + e], s, n);
+        }
+        for (size_t t = 0; t < w->tokens[s]; t++) {
+            bool here = false;
+
+            for (size_t j = 0; j < k; j++) {
+                int e = w->kept[s][t * k + j];
+
+                here = here || (e >= 0 && world_target(w, s, e) == rank);
+            }
+            tokens += here;
+        }
+        CHECK(in->source_tokens[s] == tokens, "%zu tokens of rank %d, not %zu",
+              in->source_tokens[s], s, tokens);
+    }
+    for (size_t i = 0; i < w->tokens[rank] * k; i++) {
+        given += w->expert[rank][i] >= 0;
+        kept += w->kept[rank][i] >= 0;
+    }
+    CHECK(in->kept == kept, "%zu kept, expected %zu", in->kept, kept);
+    CHECK(in->dropped == given - kept, "%zu dropped", in->dropped);
+    return 0;
+}
+
+int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
+              const struct world *w, enum memory memory)
+{
+    size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
+    int32_t *expert = filled(tokens * 4);
+    float *weight = filled(tokens * 4);
+
+    memset(run, 0, sizeof(*run));
+    run->self = self;
+    run->world = w;
+    run->moe = moe;
+    run->memory = memory;
+    run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
+    memcpy(expert, w->expert[self->rank], tokens * 4);
+    memcpy(weight, w->weight[self->rank], tokens * 4);
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, expert, weight, w->tokens[self->rank],
+                                   &run->plan));
+    /* The routing lives in the plan (s06): */
+    memset(expert, POISON, tokens * 4);
+    memset(weight, POISON, tokens * 4);
+    free(expert);
+    free(weight);
+    run->rows = shunt_moe_plan_rows(run->plan);
+    CHECK_RUN(check_sizes(run));
+    for (int b = 0; b < 4; b++) {
+        run->buffer[b] =
+            memory == HEAP
+                ? filled((run->rows.total + 1) * run->bytes)
+                : shunt_moe_buffer(run->plan, (enum shunt_moe_buffer)b);
+        CHECK(memory == HEAP || run->buffer[b] || !run->rows.total,
+              "no buffer %d", b);
+        if (memory == WINDOW && run->rows.total)
+            memset(run->buffer[b], POISON, run->rows.total * run->bytes);
+    }
+    run->x = filled(run->rows.tokens * run->bytes);
+    run->y = filled(run->rows.tokens * run->bytes);
+    run->bias = filled(run->rows.tokens * run->bytes);
+    run->dweight = filled(tokens * sizeof(float));
+    return 0;
+}
+
+int run_end(struct run *run)
+{
+    for (int b = 0; b < 4 && run->memory == HEAP; b++) {
+        unsigned char *guard = run->buffer[b] + run->rows.total * run->bytes;
+
+        for (size_t i = 0; i < run->bytes; i++)
+            CHECK(guard[i] == POISON, "buffer %d: written past its end", b);
+        free(run->buffer[b]);
+    }
+    free(run->x);
+    free(run->y);
+    free(run->bias);
+    free(run->dweight);
+    shunt_moe_plan_destroy(run->plan);
+    return 0;
+}
+
+/* Equal bits; a NaN is equal to a NaN. */
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
+}
+
+int run_check_rows(const struct run *run)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+
+    for (size_t r = 0; r < want->total; r++) {
+        const struct origin *o = &want->origin[r];
+
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got = element_get(w->config.dtype,
+                                    run->buffer[0] + r * run->bytes, i);
+            float expected =
+                o->source < 0 ? 0 : world_dispatched(w, o->source, o->token, i);
+
+            CHECK(same(got, expected),
+                  "row %zu (token %zu of rank %d), element %zu: %.9g, "
+                  "expected %.9g",
+                  r, o->token, o->source, i, (double)got, (double)expected);
+        }
+    }
+    return 0;
+}
+
+int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias)
+{
+    const struct world *w = run->world;
+
+    for (size_t t = 0; t < run->rows.tokens; t++)
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got =
+                element_get(w->config.dtype, run->y + t * run->bytes, i);
+            float want =
+                world_combined(w, run->self->rank, t, i, kind, weighted, bias);
+
+            CHECK(same(got, want),
+                  "token %zu, element %zu: %.9g, expected %.9g", t, i,
+                  (double)got, (double)want);
+        }
+    return 0;
+}
+
+static int check_gradients(const struct run *run, bool dweight)
+{
+    const struct world *w = run->world;
+    const struct rows *want = &w->rows[run->self->rank];
+    size_t k = (size_t)w->config.topk;
+    bool weighted = w->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+
+    for (size_t r = 0; r < want->total; r++) {
+        const struct origin *o = &want->origin[r];
+
+        for (size_t i = 0; i < w->config.hidden; i++) {
+            float got = element_get(w->config.dtype,
+                                    run->buffer[2] + r * run->bytes, i);
+            float expected = 0;
+
+            if (o->source >= 0) {
+                expected = world_value(w, KIND_DY, o->source, o->token, i);
+                if (weighted)
+                    expected *=
+                        w->weight[o->source][o->token * k + (size_t)o->slot];
+                expected = round_to(w->config.dtype, expected);
+            }
+            CHECK(same(got, expected),
+                  "dout row %zu, element %zu: %.9g, expected %.9g", r, i,
+                  (double)got, (double)expected);
+        }
+    }
+    for (size_t t = 0; t < run->rows.tokens && dweight; t++)
+        for (size_t j = 0; j < k; j++) {
+            float expected = world_dweight(w, run->self->rank, t, (int)j);
+
+            CHECK(same(run->dweight[t * k + j], expected),
+                  "dweight of token %zu, slot %zu: %.9g, expected %.9g", t, j,
+                  (double)run->dweight[t * k + j], (double)expected);
+        }
+    return 0;
+}
+
+/* What this rank must send, from the definitions: rows. */
+struct traffic {
+    size_t mapped;  /* written into others' memory */
+    size_t network; /* to other nodes */
+    size_t plain;   /* that would be, at one row an assignment */
+};
+
+/* Distinct nodes, or ranks of other nodes, that a token of `source` goes to. */
+static size_t distinct(const struct world *w, int source, size_t t, bool ranks)
+{
+    size_t k = (size_t)w->config.topk, n = 0;
+
+    for (size_t j = 0; j < k; j++) {
+        int e = w->kept[source][t * k + j], at;
+        bool first = e >= 0;
+
+        if (!first)
+            continue;
+        at = world_target(w, source, e);
+        first = w->node[at] != w->node[source];
+        for (size_t i = 0; i < j && first; i++) {
+            int f = w->kept[source][t * k + i], before;
+
+            if (f < 0)
+                continue;
+            before = world_target(w, source, f);
+            first = ranks ? before != at : w->node[before] != w->node[at];
+        }
+        n += first;
+    }
+    return n;
+}
+
+static struct traffic traffic_of(const struct run *run)
+{
+    const struct world *w = run->world;
+    const enum shunt_moe_mode mode = run->rows.mode;
+    const int rank = run->self->rank;
+    size_t k = (size_t)w->config.topk;
+    struct traffic want = {0};
+    int nodes = shunt_comm_nodes(run->self->comm);
+
+    for (size_t t = 0; t < w->tokens[rank]; t++) {
+        for (size_t j = 0; j < k; j++) {
+            int e = w->kept[rank][t * k + j];
+            int at = e < 0 ? rank : world_target(w, rank, e);
+
+            want.plain += w->node[at] != w->node[rank];
+            want.mapped += at != rank && (mode == SHUNT_MOE_DIRECT ||
+                                          w->node[at] == w->node[rank]);
+        }
+        want.network += mode == SHUNT_MOE_ALLGATHER
+                            ? (size_t)nodes - 1
+                            : distinct(w, rank, t, mode == SHUNT_MOE_FLAT);
+    }
+    if (mode == SHUNT_MOE_DIRECT)
+        want.network = want.plain;
+    if (mode == SHUNT_MOE_FLAT)
+        want.mapped = 0;
+    return want;
+}
+
+size_t run_wire_bytes(const struct run *run)
+{
+    size_t hidden = run->world->config.hidden;
+
+    return run->world->config.wire == SHUNT_MOE_WIRE_FP8 &&
+                   run->rows.mode != SHUNT_MOE_DIRECT
+               ? hidden + 4 * ((hidden + 127) / 128)
+               : run->bytes;
+}
+
+/* Counters equal the plan's sums, and these what follows from the routing. */
+static int check_counters(const struct run *run,
+                          const struct shunt_comm_stats *before)
+{
+    struct traffic want = traffic_of(run);
+    struct shunt_comm_stats after;
+    const bool flat = run->rows.mode == SHUNT_MOE_FLAT;
+
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
+    CHECK(run->rows.network_rows == want.network,
+          "%zu rows to other nodes, not %zu", run->rows.network_rows,
+          want.network);
+    CHECK(run->rows.network_rows_plain == want.plain,
+          "%zu plain rows to other nodes, not %zu",
+          run->rows.network_rows_plain, want.plain);
+    CHECK(run->rows.network_dispatch_bytes ==
+              want.network * run_wire_bytes(run),
+          "%zu bytes to other nodes, not %zu", run->rows.network_dispatch_bytes,
+          want.network * run_wire_bytes(run));
+    if (flat) /* its rows are alltoallv's */
+        return 0;
+    CHECK(run->rows.bytes_sent ==
+              want.mapped * run->bytes +
+                  (run->rows.mode == SHUNT_MOE_DIRECT
+                       ? 0
+                       : want.network * run_wire_bytes(run)),
+          "%zu bytes to send", run->rows.bytes_sent);
+    CHECK(after.bytes_mapped - before->bytes_mapped == want.mapped * run->bytes,
+          "%zu bytes counted, not %zu",
+          (size_t)(after.bytes_mapped - before->bytes_mapped),
+          want.mapped * run->bytes);
+    CHECK(after.bytes_remote - before->bytes_remote ==
+              run->rows.network_dispatch_bytes,
+          "%zu bytes to other nodes counted, not %zu",
+          (size_t)(after.bytes_remote - before->bytes_remote),
+          run->rows.network_dispatch_bytes);
+    return 0;
+}
+
+int run_dispatch(struct run *run)
+{
+    struct shunt_comm_stats stats;
+
+    run_fill_tokens(run, run->x, KIND_X);
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &stats, sizeof(stats)));
+    CHECK_OK(
+        run->self->comm,
+        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
+    CHECK_RUN(check_counters(run, &stats));
+    return run_check_rows(run);
+}
+
+int run_combine(struct run *run, bool bias)
+{
+    const struct world *w = run->world;
+    struct shunt_comm_stats before, after;
+
+    run_fill_rows(run, run->buffer[1], KIND_OUT);
+    run_fill_tokens(run, run->bias, KIND_BIAS);
+    memset(run->y, POISON, run->rows.tokens * run->bytes);
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
+    CHECK_OK(run->self->comm,
+             shunt_moe_combine(run->plan, run->buffer[1],
+                               bias ? run->bias : NULL, run->y));
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
+    if (run->rows.mode == SHUNT_MOE_TWO_LEVEL ||
+        run->rows.mode == SHUNT_MOE_ALLGATHER)
+        CHECK(after.bytes_remote - before.bytes_remote ==
+                  run->rows.network_combine_bytes,
+              "%zu bytes to other nodes counted, not %zu",
+              (size_t)(after.bytes_remote - before.bytes_remote),
+              run->rows.network_combine_bytes);
+    return run_check_tokens(run, KIND_OUT,
+                            w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
+}
+
+int run_backward(struct run *run, bool dweight)
+{
+    run_fill_rows(run, run->buffer[1], KIND_OUT);
+    run_fill_tokens(run, run->x, KIND_DY);
+    CHECK_OK(run->self->comm,
+             shunt_moe_combine_backward(run->plan, run->x,
+                                        dweight ? run->buffer[1] : NULL,
+                                        run->buffer[2], run->rows.total,
+                                        dweight ? run->dweight : NULL));
+    CHECK_RUN(check_gradients(run, dweight));
+    run_fill_rows(run, run->buffer[3], KIND_DROWS);
+    memset(run->y, POISON, run->rows.tokens * run->bytes);
+    CHECK_OK(run->self->comm,
+             shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y));
+    return run_check_tokens(run, KIND_DROWS, false, false);
+}
+
+int run_everything(const struct rank *self, struct shunt_moe *moe,
+                   const struct world *w, enum memory memory)
+{
+    struct run run;
+
+    CHECK_RUN(run_begin(&run, self, moe, w, memory));
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_combine(&run, false));
+    CHECK_RUN(run_backward(&run, true));
+    CHECK_RUN(run_combine(&run, true));
+    CHECK_RUN(run_backward(&run, false));
+    CHECK_RUN(run_dispatch(&run));
+    return run_end(&run);
+}
+
+const int *world_nodes(const struct rank *self)
+{
+    static _Thread_local int node[64];
+
+    for (int r = 0; r < self->size; r++)
+        node[r] = shunt_comm_node(self->comm, r);
+    return node;
+}
+
+struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
+                                  int experts, int topk)
+{
+    struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
+
+    c.hidden = hidden;
+    c.dtype = dtype;
+    c.experts = experts;
+    c.topk = topk;
+    c.max_tokens = 64;
+    c.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    return c;
+}
+
+int run_seeds(const struct rank *self, const struct shunt_moe_config *c,
+              enum values values, size_t min_tokens, size_t max_tokens,
+              int none)
+{
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, c, &moe));
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct world w;
+
+        world_init(&w, c, self->size, world_nodes(self), values, seed,
+                   min_tokens, max_tokens, none);
+        CHECK_RUN(run_everything(self, moe, &w, WINDOW));
+        CHECK_RUN(run_everything(self, moe, &w, HEAP));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}

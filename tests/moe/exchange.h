@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One exchange on real ranks, all of it, held against the reference bit by
+ * bit: what the cases of rank_moe are made of.
+ */
+#ifndef TEST_MOE_EXCHANGE_H
+#define TEST_MOE_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+#include "reference.h"
+
+enum memory { WINDOW, HEAP };
+
+struct run {
+    const struct rank *self;
+    const struct world *world;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    enum memory memory;
+    size_t bytes; /* of a row */
+    /* HEAP: ours, with a guard row behind each; else the plan's. */
+    unsigned char *buffer[4];
+    unsigned char *x, *y, *bias; /* (tokens, hidden) */
+    float *dweight;              /* (tokens, topk) */
+};
+
+#define POISON 0xff /* a NaN in each type */
+
+/* Memory, poisoned; one byte more than asked for. */
+void *filled(size_t bytes);
+
+/* The node of each rank. Until the next call of this thread. */
+const int *world_nodes(const struct rank *self);
+
+struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
+                                  int experts, int topk);
+
+/* Plan this rank's part of `world`, and check the sizes. */
+int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
+              const struct world *world, enum memory memory);
+int run_end(struct run *run);
+
+/* The tokens' rows of `kind`; the experts' rows, where padding stays poisoned:
+ * nobody may read it. */
+void run_fill_tokens(const struct run *run, void *to, int kind);
+void run_fill_rows(const struct run *run, void *to, int kind);
+
+/* What dispatch wrote, and what a sum did. */
+int run_check_rows(const struct run *run);
+int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias);
+
+/* The calls, with new input each, and checks of results and counters. */
+int run_dispatch(struct run *run);
+int run_combine(struct run *run, bool bias);
+int run_backward(struct run *run, bool dweight);
+
+/* All of them, some of them twice. */
+int run_everything(const struct rank *self, struct shunt_moe *moe,
+                   const struct world *world, enum memory memory);
+
+/* Everything, from several seeds, in both kinds of memory. */
+int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
+              enum values values, size_t min_tokens, size_t max_tokens,
+              int none);
+
+/* Bytes of a row as dispatch sends it to another node. */
+size_t run_wire_bytes(const struct run *run);
+
+#endif

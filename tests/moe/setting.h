@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Under what circumstances a case of rank_moe runs as processes of this host. */
+#ifndef TEST_MOE_SETTING_H
+#define TEST_MOE_SETTING_H
+
+#include <stdbool.h>
+
+struct harness;
+
+struct setting {
+    const char *name;
+    int ranks;
+    const char *node; /* of each rank, "0 0 1 1"; NULL: one, as it is */
+    const char *env[3];
+};
+
+/* Some cases want certain numbers of ranks, or other circumstances. */
+bool setting_fits(const struct setting *setting, const char *name);
+
+/* Start a case; `more` is one more of the environment, or NULL. */
+struct harness *setting_start(const struct setting *setting, const char *name,
+                              const char *more);
+
+/* Run it, and fail the test unless every rank succeeds. */
+void setting_check(const struct setting *setting, const char *name);
+
+#endif
