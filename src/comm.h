@@ -115,7 +115,6 @@ struct shunt_comm {
     uint64_t finished_count;      /* operations finished: progress happened */
     uint64_t events, events_seen; /* of transports */
     uint64_t last_event_ns;       /* when one came from a peer, for timeouts */
-    uint64_t vain_ns; /* waited since then for what did not go out */
     struct {
         uint64_t number;  /* of our last question; 0: none */
         uint64_t bell;    /* as last seen */

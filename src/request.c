@@ -249,15 +249,16 @@ void shunti_request_begin(struct shunt_request *request)
 
 /*
  * What others still need of us goes out before a call returns: the caller may
- * compute for long before it comes back. Not longer than half a timeout,
- * though: what keeps it from going will be noticed by the next call, to whose
- * time this one is added.
+ * compute for long before it comes back. But not for long: what keeps it from
+ * going is noticed by the next call, whose own time begins only then.
  */
 static bool sees_off(const struct shunt_comm *comm, uint64_t since_ns)
 {
+    double limit = comm->timeout / 8 < 1 ? comm->timeout / 8 : 1;
+
     return !comm->progressing && !shunt_comm_async_status(comm) &&
            !shunti_all_sent(comm) &&
-           (double)(shunti_now_ns() - since_ns) < comm->timeout * 1e9 / 2;
+           (double)(shunti_now_ns() - since_ns) < limit * 1e9;
 }
 
 enum shunt_status shunti_request_wait(struct shunt_request *request)
@@ -277,8 +278,6 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
         }
-        if (!shunti_all_sent(comm))
-            comm->vain_ns += shunti_now_ns() - since;
     }
     shunti_waiter_end(comm, &waiter);
     st = request->status;

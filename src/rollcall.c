@@ -14,8 +14,8 @@
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {
-    return __atomic_load_n(
-        (const uint64_t *)(const void *)(comm->control + at), __ATOMIC_ACQUIRE);
+    return __atomic_load_n((const uint64_t *)(const void *)(comm->control + at),
+                           __ATOMIC_ACQUIRE);
 }
 
 static void store_word(unsigned char *control, size_t at, uint64_t value)
@@ -36,8 +36,8 @@ static void ask(struct shunt_comm *comm, int peer)
     struct shunti_peer *p = &comm->peers[peer];
     size_t at = place_of(comm, comm->rank, SHUNTI_WORD_QUESTION);
     /* Unlike any before it, whoever rang. */
-    uint64_t bell = (uint64_t)(comm->rank + 1) << 32 |
-                    (comm->roll.number & UINT32_MAX);
+    uint64_t bell =
+        (uint64_t)(comm->rank + 1) << 32 | (comm->roll.number & UINT32_MAX);
 
     p->asked = comm->roll.number;
     comm->roll.asked++;

@@ -57,7 +57,6 @@ static void note_events(struct shunt_comm *comm)
     if (only_roll)
         return;
     comm->last_event_ns = shunti_now_ns();
-    comm->vain_ns = 0;
     comm->roll.open = comm->roll.excused = false;
 }
 
@@ -192,7 +191,7 @@ static uint64_t mind_the_time(struct shunt_comm *comm, uint64_t now)
     const uint64_t due = comm->last_event_ns + timeout_ns(comm);
 
     if (!comm->active || comm->failure)
-        return UINT64_MAX;
+        return now + notice_ns(comm) / 4; /* the caller has his own limit */
     if (comm->roll.seq != comm->active->seq) {
         comm->roll.seq = comm->active->seq;
         comm->roll.open = comm->roll.excused = false;
@@ -235,8 +234,11 @@ static void fail_by_loss(struct shunt_comm *comm,
         p->transport->left(p->ep)
             ? "%s (operation %llu): rank %d has left: it destroyed "
               "its communicator, or exited, before this was done"
+        : p->node == comm->node
+            ? "%s (operation %llu): rank %d is lost: its process "
+              "was killed, or crashed"
             : "%s (operation %llu): rank %d is lost: its process "
-              "was killed, or crashed",
+              "was killed, or crashed, or its host cannot be reached",
         request->class->name, (unsigned long long)request->seq, rank);
 }
 
@@ -400,8 +402,8 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
         return;
     }
     note_events(comm);
-    if (comm->last_event_ns < waiter->began_ns - comm->vain_ns)
-        comm->last_event_ns = waiter->began_ns - comm->vain_ns;
+    if (comm->last_event_ns < waiter->began_ns)
+        comm->last_event_ns = waiter->began_ns;
     deadline = mind_the_time(comm, shunti_now_ns());
     if (!comm->failure)
         sleep_a_little(comm, deadline);
