@@ -45,6 +45,7 @@ enum {
     FIELD_TREE,
     FIELD_MODE,
     FIELD_PARTIALS,
+    FIELD_TREE_NODES,
     FIELDS,
 };
 
@@ -55,6 +56,7 @@ static const char *const field_names[FIELDS] = {
     "replicas (hash)", "row_align", "plans_in_flight",
     "capacity_factor", "drop",      "pad_to_capacity",
     "tree_ranks",      "mode",      "partials",
+    "tree_nodes",
 };
 
 struct terms {
@@ -95,6 +97,7 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_TREE] = (uint64_t)c->tree_ranks;
     f[FIELD_MODE] = c->mode;
     f[FIELD_PARTIALS] = c->partials;
+    f[FIELD_TREE_NODES] = (uint64_t)c->tree_nodes;
     h = 0xcbf29ce484222325;
     f[FIELD_PLACEMENT] =
         placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
@@ -198,7 +201,8 @@ static enum shunt_status choose_path(const struct shunt_moe *moe,
                                      enum shunti_path *path, char *why,
                                      size_t len)
 {
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node};
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
+                                     moe->config.tree_nodes};
     const bool mapped = shunti_comm_all_mapped(moe->comm);
     const bool rails = shunti_nodes_mapped(moe->comm) &&
                        shunti_layout_tree_fits(placement, &tree);
@@ -283,6 +287,10 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("tree_ranks is %d; it must be a multiple of the %d ranks, and "
                "at most %d",
                c->tree_ranks, nranks, EXPERTS_MAX);
+    if (c->tree_nodes < 0 ||
+        (c->tree_nodes && (!c->tree_ranks || c->tree_ranks % c->tree_nodes)))
+        REFUSE("tree_nodes is %d; it must divide tree_ranks, which is %d",
+               c->tree_nodes, c->tree_ranks);
     if ((int)c->mode < SHUNT_MOE_AUTO || c->mode > SHUNT_MOE_ALLGATHER)
         REFUSE("mode is %d, no enum shunt_moe_mode", (int)c->mode);
     if (c->partials != SHUNT_MOE_PARTIALS_F32 &&

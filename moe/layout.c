@@ -57,7 +57,8 @@ static uint64_t key_of(const struct shunti_placement *p,
 
     if (tree->ranks) {
         group = (int64_t)expert * tree->ranks / p->experts;
-        node = tree->node[group * p->ranks / tree->ranks];
+        node = tree->nodes ? group * tree->nodes / tree->ranks
+                           : tree->node[group * p->ranks / tree->ranks];
     } else {
         node = tree->node[target];
     }

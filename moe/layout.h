@@ -60,6 +60,7 @@ struct shunti_tree {
     int ranks;       /* 0: by the rank that computes; else contiguously on so
                         many ranks, each real one standing for an equal share */
     const int *node; /* (real ranks) */
+    int nodes;       /* of the groups, in order; 0: those of real ranks */
 };
 
 /* Is the sum of each node of the tree one that its ranks can make, for every

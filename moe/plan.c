@@ -451,7 +451,8 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     size_t nranks = (size_t)moe->nranks;
     const struct shunti_layout_recv recv = {plan->count, plan->offset,
                                             plan->source_count};
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node};
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
+                                     moe->config.tree_nodes};
     const uint32_t **rows = malloc(nranks * sizeof(*rows));
     size_t *total = malloc(nranks * sizeof(*total));
     size_t *base = calloc((size_t)moe->config.experts, sizeof(*base));

@@ -120,6 +120,8 @@ struct shunt_moe_config {
     enum shunt_moe_mode mode; /* AUTO: the environment's SHUNT_MOE_MODE, else
                                  as the ranks can reach each other */
     enum shunt_moe_partials partials; /* what combine sends between nodes */
+    int tree_nodes; /* the groups of tree_ranks are on so many nodes, as many on
+                       each, in order; 0: on those of their real ranks */
 };
 
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
@@ -128,7 +130,7 @@ struct shunt_moe_config {
         sizeof(struct shunt_moe_config), 0, SHUNT_BF16, 0, 0, 0,              \
             (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, 0, 0, 0, 0, 0, \
             0, SHUNT_MOE_DROP_POSITION, 0, 0, SHUNT_MOE_AUTO,                 \
-            SHUNT_MOE_PARTIALS_F32                                            \
+            SHUNT_MOE_PARTIALS_F32, 0                                         \
     }
 
 /**

@@ -108,6 +108,17 @@ static int tree_ranks(const struct rank *self)
     return run_seeds(self, &c, REALS, 4, 20, 5);
 }
 
+/* Of groups on nodes that may be none; so also the sums of other ranks. */
+static int tree_nodes(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 16, 8);
+
+    c.tree_ranks = 4 * self->size;
+    for (c.tree_nodes = 1; c.tree_nodes <= 4; c.tree_nodes *= 2)
+        CHECK_RUN(run_seeds(self, &c, REALS, 4, 12, 5));
+    return 0;
+}
+
 static int replicas(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 6, 3);
@@ -870,18 +881,19 @@ static int s18_config_differs(const struct rank *self)
         "wire",      "placement",       "replicas",
         "row_align", "plans_in_flight", "capacity_factor",
         "drop",      "pad_to_capacity", "tree_ranks",
-        "mode",      "partials"};
+        "mode",      "partials",        "tree_nodes"};
     int odd = self->size - 1;
     int32_t home[8] = {0};
     struct shunt_moe_replica copy = {7, self->size - 1};
 
-    for (int f = 0; f < 17; f++) {
+    for (int f = 0; f < 18; f++) {
         struct shunt_moe_config c = config_of(30, SHUNT_F32, 8, 2);
         struct shunt_moe *moe;
         const char *why;
         char want[32];
 
         c.capacity_factor = 1;
+        c.tree_ranks = f == 17 ? self->size : 0;
         if (f == 8)
             c.placement = home;
         if (self->rank == odd) {
@@ -902,7 +914,8 @@ static int s18_config_differs(const struct rank *self)
             c.capacity_factor += f == 11;
             c.drop = f == 12 ? SHUNT_MOE_DROP_WEIGHT : c.drop;
             c.pad_to_capacity = f == 13;
-            c.tree_ranks = f == 14 ? self->size : 0;
+            c.tree_ranks = f == 14 || f == 17 ? self->size : 0;
+            c.tree_nodes = f == 17;
             c.mode = f == 15 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
             c.partials =
                 f == 16 ? SHUNT_MOE_PARTIALS_DTYPE : SHUNT_MOE_PARTIALS_F32;
@@ -1027,6 +1040,7 @@ static int bad_arguments(const struct rank *self)
     REFUSED(plans_in_flight, 1);
     REFUSED(tree_ranks, 2 * self->size + 1 - (self->size == 1) * 4);
     REFUSED(nreplicas, 1);
+    REFUSED(tree_nodes, 1);
 #undef REFUSED
     {
         int32_t home[4] = {0, 0, 0, self->size};
@@ -1097,6 +1111,7 @@ static const struct rank_case cases[] = {
     {"capacity_padded", capacity_padded, .max_ranks = 0},
     {"row_align", row_align, .max_ranks = 0},
     {"tree_ranks", tree_ranks, .max_ranks = 0},
+    {"tree_nodes", tree_nodes, .max_ranks = 0},
     {"replicas", replicas, .max_ranks = 0},
     {"set_placement", set_placement, .max_ranks = 0},
     {"large", large, .max_ranks = 3},

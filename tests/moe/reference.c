@@ -380,7 +380,8 @@ static int node_sums(const struct world *w, int rank, size_t token, size_t i,
         node = w->node[target];
         if (c->tree_ranks) {
             group = (int)((int64_t)e * c->tree_ranks / c->experts);
-            node = w->node[group / (c->tree_ranks / w->nranks)];
+            node = c->tree_nodes ? group / (c->tree_ranks / c->tree_nodes)
+                                 : w->node[group / (c->tree_ranks / w->nranks)];
         }
         value = world_value(w, kind, target, w->place[rank][at], i);
         if (weighted)

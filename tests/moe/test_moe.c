@@ -25,6 +25,7 @@ static const char *const cases[] = {
     "capacity_padded",
     "row_align",
     "tree_ranks",
+    "tree_nodes",
     "replicas",
     "set_placement",
     "large",

@@ -78,7 +78,7 @@ Test(moe_parts, terms_of_the_example)
     const uint32_t *rows[4] = {example_counts[0], example_counts[1],
                                example_counts[2], example_counts[3]};
     const struct shunti_counts counts = {rows, NULL};
-    const struct shunti_tree tree = {0, example_node};
+    const struct shunti_tree tree = {0, example_node, 0};
     struct shunti_placement p;
     struct shunti_term terms[6];
     struct shunti_layout_expert scratch[8];
