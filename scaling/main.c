@@ -406,6 +406,17 @@ static void print_rows(const struct options *o,
            (unsigned long long)rows.allgather);
 }
 
+static void print_machine(const struct scaling_machine *m)
+{
+    printf("\"about\": \"%s\", \"nic\": %g, \"nic_of_node\": %s, "
+           "\"latency\": %g, \"latency_far\": %g, \"taper\": %g, "
+           "\"post\": %g, \"take\": %g, \"inside\": %g, "
+           "\"inside_latency\": %g, \"inside_message\": %g, \"copy\": %g",
+           m->about, m->nic, m->nic_of_node ? "true" : "false", m->latency,
+           m->latency_far, m->taper, m->post, m->take, m->inside,
+           m->inside_latency, m->inside_message, m->copy);
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -429,7 +440,9 @@ int main(int argc, char **argv)
                routing.experts, scaling_mode_name(o.moe.mode), o.moe.wire_bytes,
                o.moe.sum_bytes, (unsigned long long)o.seed);
     }
-    if (!strcmp(o.operation, "rows")) {
+    if (!strcmp(o.operation, "machine")) {
+        print_machine(o.machine);
+    } else if (!strcmp(o.operation, "rows")) {
         print_rows(&o, &t);
     } else {
         if (!strcmp(o.operation, "dispatch")) {

@@ -208,10 +208,17 @@ struct parcel {
 struct rails {
     const struct scaling_topology *t;
     const struct scaling_moe *moe;
-    size_t chunk;   /* rows of a parcel */
-    size_t parcels; /* at most, of one source for one node */
-    size_t stride;  /* bytes of one */
-    int most;       /* ranks of a node */
+    size_t chunk;  /* rows of a parcel */
+    size_t stride; /* bytes of one */
+    int most;      /* ranks of a node */
+};
+
+/* Those of one source, by node. */
+struct parcels {
+    size_t *first; /* (nodes + 1) */
+    unsigned char *memory;
+    size_t most;   /* of one node */
+    uint32_t *own; /* (most ranks of a node) rows for the source's own */
 };
 
 static void rails_init(struct rails *x, const struct scaling_topology *t,
@@ -220,55 +227,89 @@ static void rails_init(struct rails *x, const struct scaling_topology *t,
     *x = (struct rails){.t = t, .moe = moe, .chunk = moe->chunk / row};
     if (!x->chunk)
         x->chunk = 1;
-    x->parcels = (moe->routing->tokens + x->chunk - 1) / x->chunk;
     for (int n = 0; n < t->nodes; n++)
         if (scaling_node_size(t, n) > x->most)
             x->most = scaling_node_size(t, n);
     x->stride = sizeof(struct parcel) + (size_t)x->most * sizeof(uint32_t);
 }
 
-/* Of one source: (nodes, parcels). */
-static size_t rails_bytes(const struct rails *x)
+static size_t parcels_of(const struct parcels *p, int node)
 {
-    return (size_t)x->t->nodes * x->parcels * x->stride;
+    return p->first[node + 1] - p->first[node];
 }
 
-static struct parcel *parcel_at(const struct rails *x, unsigned char *of,
+static struct parcel *parcel_at(const struct rails *x, const struct parcels *p,
                                 int node, size_t k)
 {
-    return (struct parcel *)(void *)(of + ((size_t)node * x->parcels + k) *
-                                              x->stride);
+    return (struct parcel *)(void *)(p->memory +
+                                     (p->first[node] + k) * x->stride);
 }
 
-/* own: (most) rows for each rank of the source's own node. */
+/* How many rows go to each node: (nodes). */
+static void count_rows_by_node(const struct rails *x,
+                               const struct reader *reader, int source,
+                               size_t *rows)
+{
+    const size_t tokens = x->moe->routing->tokens;
+
+    for (int n = 0; n < x->t->nodes; n++)
+        rows[n] = x->moe->mode == SCALING_ALLGATHER && n != x->t->node[source]
+                      ? tokens
+                      : 0;
+    if (x->moe->mode == SCALING_ALLGATHER)
+        return;
+    for (size_t k = 0; k < tokens; k++)
+        for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++)
+            if (node_of(reader, i) != x->t->node[source])
+                rows[node_of(reader, i)] += first_on_node(reader, k, i);
+}
+
+/* Of the rank that was read last. */
 static void make_parcels(const struct rails *x, const struct reader *reader,
-                         unsigned char *to, uint32_t *own, int source)
+                         struct parcels *to, int source)
 {
     const struct scaling_topology *t = x->t;
-    const size_t tokens = x->moe->routing->tokens;
+    const size_t nodes = (size_t)t->nodes, tokens = x->moe->routing->tokens;
     const bool all = x->moe->mode == SCALING_ALLGATHER;
-    size_t *sent = scaling_alloc((size_t)t->nodes * sizeof(*sent));
+    size_t *rows = scaling_alloc(nodes * sizeof(*rows));
 
-    memset(to, 0, rails_bytes(x));
-    memset(own, 0, (size_t)x->most * sizeof(*own));
-    for (size_t k = 0; k < tokens; k++) {
+    *to = (struct parcels){
+        .first = scaling_alloc((nodes + 1) * sizeof(*to->first)),
+        .own = scaling_alloc((size_t)x->most * sizeof(*to->own)),
+    };
+    count_rows_by_node(x, reader, source, rows);
+    for (size_t n = 0; n < nodes; n++) {
+        size_t count = (rows[n] + x->chunk - 1) / x->chunk;
+
+        to->first[n + 1] = to->first[n] + count;
+        to->most = count > to->most ? count : to->most;
+    }
+    to->memory = scaling_alloc(to->first[nodes] * x->stride);
+    for (size_t n = 0; n < nodes; n++)
+        for (size_t row = 0; row < rows[n]; row++)
+            parcel_at(x, to, (int)n, row / x->chunk)->rows++;
+    memset(rows, 0, nodes * sizeof(*rows));
+    for (size_t k = 0; k < tokens; k++)
         for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++) {
             int rank = reader->terms[i].rank, n = t->node[rank];
+            size_t row;
 
             if (n == t->node[source]) {
-                own[t->local[rank]]++;
+                to->own[t->local[rank]]++;
                 continue;
             }
-            if (!all && first_on_node(reader, k, i))
-                parcel_at(x, to, n, sent[n]++ / x->chunk)->rows++;
-            parcel_at(x, to, n, (all ? k : sent[n] - 1) / x->chunk)
-                ->terms[t->local[rank]]++;
+            rows[n] += first_on_node(reader, k, i);
+            row = all ? k : rows[n] - 1;
+            parcel_at(x, to, n, row / x->chunk)->terms[t->local[rank]]++;
         }
-        for (int n = 0; n < t->nodes && all; n++)
-            if (n != t->node[source])
-                parcel_at(x, to, n, k / x->chunk)->rows++;
-    }
-    free(sent);
+    free(rows);
+}
+
+static void free_parcels(struct parcels *p)
+{
+    free(p->first);
+    free(p->memory);
+    free(p->own);
 }
 
 /* The rows of a parcel, in the memory of the ranks of `node`. */
@@ -322,121 +363,123 @@ static void tell(struct scaling_schedule *s, int r)
     }
 }
 
+/* What `r` sends, and what the proxies do with it. */
+static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
+                      const struct parcels *parcels)
+{
+    const struct scaling_topology *t = x->t;
+    int32_t *passed = scaling_alloc((size_t)t->nodes * sizeof(*passed));
+
+    /* The proxy answers when all has been passed on. */
+    for (int n = 0; n < t->nodes; n++) {
+        size_t first = s->nops;
+
+        if (!parcels_of(parcels, n))
+            continue;
+        passed[n] = scaling_count_to(s, (uint32_t)parcels_of(parcels, n));
+        scaling_send(s, scaling_add(s, scaling_rail(t, r, n)), r, 0,
+                     SCALING_ACK);
+        scaling_start_by(s, passed[n], first);
+    }
+    for (size_t k = 0; k < parcels->most; k++)
+        for (int i = 1; i < t->nodes; i++) {
+            int n = (t->node[r] + i) % t->nodes;
+            const struct parcel *p;
+            struct scaling_op *op;
+            uint64_t bytes;
+
+            if (k >= parcels_of(parcels, n))
+                continue;
+            p = parcel_at(x, parcels, n, k);
+            bytes = p->rows * (uint64_t)x->moe->wire_bytes;
+            op = scaling_add(s, r);
+            op->local = (uint32_t)bytes;
+            scaling_send(s, op, scaling_rail(t, r, n), bytes, 0);
+            op->then = (int32_t)s->nops;
+            op = scaling_add(s, op->peer);
+            op->waits = true;
+            op->counter = passed[n];
+            move_terms(x, s, op, n, p->terms);
+        }
+    free(passed);
+}
+
 static void rails_dispatch(struct scaling_schedule *s,
                            const struct scaling_moe *moe)
 {
     const struct scaling_topology *t = s->topology;
     struct rails x;
     struct reader reader;
-    unsigned char *parcels;
-    uint32_t *own;
 
     rails_init(&x, t, moe, moe->wire_bytes);
     reader_init(&reader, t, moe);
-    parcels = scaling_alloc(rails_bytes(&x));
-    own = scaling_alloc((size_t)x.most * sizeof(*own));
     for (int r = 0; r < t->ranks; r++) {
-        int32_t *passed = scaling_alloc((size_t)t->nodes * sizeof(*passed));
+        struct parcels parcels;
 
         read_rank(&reader, r);
-        make_parcels(&x, &reader, parcels, own, r);
+        make_parcels(&x, &reader, &parcels, r);
         tell(s, r);
-        /* The proxy answers when all has been passed on. */
-        for (int n = 0; n < t->nodes; n++) {
-            uint32_t count = 0;
-            size_t first = s->nops;
-
-            while (count < x.parcels && parcel_at(&x, parcels, n, count)->rows)
-                count++;
-            passed[n] = -1;
-            if (!count)
-                continue;
-            passed[n] = scaling_count_to(s, count);
-            scaling_send(s, scaling_add(s, scaling_rail(t, r, n)), r, 0,
-                         SCALING_ACK);
-            scaling_start_by(s, passed[n], first);
-        }
-        for (size_t k = 0; k < x.parcels; k++)
-            for (int i = 1; i < t->nodes; i++) {
-                int n = (t->node[r] + i) % t->nodes;
-                const struct parcel *p = parcel_at(&x, parcels, n, k);
-                uint64_t bytes = p->rows * (uint64_t)moe->wire_bytes;
-                struct scaling_op *op;
-
-                if (!p->rows)
-                    continue;
-                op = scaling_add(s, r);
-                op->local = (uint32_t)bytes;
-                scaling_send(s, op, scaling_rail(t, r, n), bytes, 0);
-                op->then = (int32_t)s->nops;
-                op = scaling_add(s, op->peer);
-                op->waits = true;
-                op->counter = passed[n];
-                move_terms(&x, s, op, n, p->terms);
-            }
-        move_own(&x, s, r, own, OWN_CHUNK);
-        free(passed);
+        send_rows(&x, s, r, &parcels);
+        move_own(&x, s, r, parcels.own, OWN_CHUNK);
+        free_parcels(&parcels);
     }
-    free(parcels);
-    free(own);
     reader_finish(&reader);
 }
 
 /* Sums of rank `r`, as a proxy, for its sources. */
 static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
-                      unsigned char *const *parcels)
+                      const struct parcels *parcels)
 {
     const struct scaling_topology *t = x->t;
+    const int node = t->node[r];
+    bool more = true;
 
-    for (size_t k = 0; k < x->parcels; k++)
+    for (size_t k = 0; more; k++) {
+        more = false;
         for (int i = 1; i < t->ranks; i++) {
             int source = (r + i) % t->ranks;
             const struct parcel *p;
-            uint64_t bytes;
             struct scaling_op *op;
+            uint64_t bytes;
 
-            if (t->node[source] == t->node[r] ||
-                scaling_rail(t, source, t->node[r]) != r)
+            if (t->node[source] == node || scaling_rail(t, source, node) != r ||
+                k >= parcels_of(&parcels[source], node))
                 continue;
-            p = parcel_at(x, parcels[source], t->node[r], k);
-            if (!p->rows)
-                continue;
+            more = true;
+            p = parcel_at(x, &parcels[source], node, k);
             bytes = p->rows * (uint64_t)x->moe->sum_bytes;
             op = scaling_add(s, r);
             op->local = (uint32_t)bytes;
-            move_terms(x, s, op, t->node[r], p->terms);
+            move_terms(x, s, op, node, p->terms);
             scaling_send(s, op, source, bytes, 0);
             op->unpack = (uint32_t)bytes;
         }
+    }
 }
 
 static void rails_combine(struct scaling_schedule *s,
                           const struct scaling_moe *moe)
 {
     const struct scaling_topology *t = s->topology;
-    const size_t ranks = (size_t)t->ranks;
-    unsigned char **parcels = scaling_alloc(ranks * sizeof(*parcels));
+    struct parcels *parcels =
+        scaling_alloc((size_t)t->ranks * sizeof(*parcels));
     struct rails x;
     struct reader reader;
-    uint32_t *own;
 
     rails_init(&x, t, moe, moe->sum_bytes);
     reader_init(&reader, t, moe);
-    own = scaling_alloc(ranks * (size_t)x.most * sizeof(*own));
-    for (size_t r = 0; r < ranks; r++) {
-        parcels[r] = scaling_alloc(rails_bytes(&x));
-        read_rank(&reader, (int)r);
-        make_parcels(&x, &reader, parcels[r], own + r * (size_t)x.most, (int)r);
+    for (int r = 0; r < t->ranks; r++) {
+        read_rank(&reader, r);
+        make_parcels(&x, &reader, &parcels[r], r);
     }
     for (int r = 0; r < t->ranks; r++) {
         tell(s, r);
         send_sums(&x, s, r, parcels);
-        move_own(&x, s, r, own + (size_t)r * (size_t)x.most, SUM_STEP);
+        move_own(&x, s, r, parcels[r].own, SUM_STEP);
     }
-    for (size_t r = 0; r < ranks; r++)
-        free(parcels[r]);
+    for (int r = 0; r < t->ranks; r++)
+        free_parcels(&parcels[r]);
     free(parcels);
-    free(own);
     reader_finish(&reader);
 }
 
