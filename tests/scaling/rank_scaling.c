@@ -212,7 +212,7 @@ static uint32_t block(int from, int to)
     return x % 5 == 0 ? 0 : x % 7 == 0 ? x % 20000 : x % 3000;
 }
 
-/* argv[1]: as SHUNT_CARRY, which says the same; or "flat". */
+/* argv[0]: as SHUNT_CARRY, which says the same; or "flat". */
 static int alltoallv_bytes(const struct rank *self)
 {
     const size_t n = (size_t)self->size;
@@ -258,9 +258,38 @@ static int alltoallv_bytes(const struct rank *self)
     return 0;
 }
 
+/* argv[0]: "flat" or "two_level". */
+static int allgather_bytes(const struct rank *self)
+{
+    enum { BYTES = 3000 };
+    unsigned char mine[BYTES] = {0};
+    unsigned char *all = scaling_alloc((size_t)self->size * BYTES);
+    struct scaling_topology t;
+    struct scaling_schedule s;
+    uint64_t before, sent;
+
+    CHECK(self->argc, "how?");
+    topology_of(self, &t);
+    before = bytes_remote(self);
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, mine, all, BYTES, SHUNT_U8));
+    sent = bytes_remote(self) - before;
+    scaling_schedule_init(&s, &t);
+    scaling_allgather(&s, BYTES, strcmp(self->argv[0], "flat"));
+    CHECK(sent == s.traffic[self->rank].payload,
+          "%llu B were sent to other nodes, the schedule says %llu",
+          (unsigned long long)sent,
+          (unsigned long long)s.traffic[self->rank].payload);
+    scaling_schedule_finish(&s);
+    scaling_topology_finish(&t);
+    free(all);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"moe_bytes", moe_bytes, .no_threads = true},
     {"alltoallv_bytes", alltoallv_bytes, .no_threads = true},
+    {"allgather_bytes", allgather_bytes, .no_threads = true},
     {NULL, NULL, .min_ranks = 0},
 };
 
