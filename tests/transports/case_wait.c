@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -58,6 +59,60 @@ void case_sleep_race(struct rank *r)
     }
     world_barrier(r);
     window_destroy(r, &w);
+}
+
+/* What is not busy() any more arrives without us: rank 0 puts much, sees it
+ * off, and is not in the transport again until rank 1 has it all. */
+void case_busy(struct rank *r)
+{
+    enum { ROUNDS = 10, PUTS = 600, BYTES = 60000, PLACES = 16 };
+    const size_t place = (size_t)PLACES * BYTES;
+    unsigned char *source = malloc(BYTES);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    memset(source, r->rank + 1, BYTES);
+    window_create(r, &w, place + 8);
+    for (int k = 1; k <= ROUNDS; k++) {
+        uint64_t *word = window_word(&w, place);
+
+        if (r->rank == 0) {
+            for (int i = 1; i <= PUTS; i++) {
+                struct shunt_transport_put put = {
+                    .local = source,
+                    .remote = w.remote[1],
+                    .offset = (size_t)(i % PLACES) * BYTES,
+                    /* The last one small: it fits in any buffer. */
+                    .bytes = i < PUTS ? (size_t)(world_random(r) % BYTES) : 0,
+                    .signal = w.remote[1],
+                    .signal_offset = place,
+                    .signal_value = (uint64_t)k * PUTS + (uint64_t)i,
+                };
+
+                world_put(r, 1, &put);
+            }
+            UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
+            for (double end = world_now() + world_patience;
+                 atomic_load(&r->board->flags[0]) < k;) {
+                if (world_now() > end)
+                    FAIL(r, "what was not busy needs us all the same");
+                sched_yield();
+            }
+        } else {
+            /* Only now and then, so that what is sent piles up. */
+            for (double end = world_now() + world_patience;
+                 word_load(word) < (uint64_t)k * PUTS + PUTS;) {
+                if (world_now() > end)
+                    FAIL(r, "it does not come");
+                usleep((useconds_t)(world_random(r) % 3000));
+                r->t->progress(r->ctx);
+            }
+            atomic_store(&r->board->flags[0], k);
+        }
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    free(source);
 }
 
 /* -- loss ------------------------------------------------------------------- */

@@ -25,6 +25,7 @@ void case_errors(struct rank *r);
 /* case_wait.c: sleeping, and the loss of peers. */
 void case_sleep(struct rank *r);
 void case_sleep_race(struct rank *r);
+void case_busy(struct rank *r);
 void case_leave(struct rank *r);
 void case_leave_sleeping(struct rank *r);
 void case_leave_connecting(struct rank *r);

@@ -269,7 +269,8 @@ static void look_at_lanes(struct shunt_transport_ep *ep)
                       line);
     }
     free(text);
-    if (tcp && !other && !getenv("UCX_RNDV_THRESH"))
+    ep->tcp = tcp && !other;
+    if (ep->tcp && !getenv("UCX_RNDV_THRESH"))
         ep->eager_max = TCP_EAGER_MAX;
 }
 

@@ -72,7 +72,7 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
     sender->rank = ctx->rank;
     ep->sends++;
-    ep->unpushed = true;
+    ep->unproven += header_bytes + bytes;
     param.user_data = send;
     if (bytes <= ep->eager_max) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;

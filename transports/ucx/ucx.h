@@ -119,6 +119,7 @@ struct shunt_transport_ep {
     bool told;        /* we told it so */
     bool confirmed;   /* it told us so */
     bool up;          /* connect() said OK */
+    bool tcp;         /* all its lanes are */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
     bool left;      /* its bye has come */
@@ -130,9 +131,8 @@ struct shunt_transport_ep {
     int pidfd;     /* of a peer on this host, or -1 */
 
     struct ucx_channel channels[UCX_CHANNELS];
-    unsigned sends; /* under way: not locally complete */
-    bool unpushed;  /* something was sent since the last flush of UCP's */
-    bool pushing;   /* one is under way */
+    unsigned sends;  /* under way: not locally complete */
+    size_t unproven; /* bytes sent since UCP was known to have none of them */
     enum shunt_status failed; /* to be told by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
     uint32_t flush_asked, flush_done;
