@@ -30,6 +30,7 @@ struct shunt_exchange {
     int bf16;
     uint16_t *tokens; // bf16: (max_tokens, D), what tokens send or get
     struct layer *layer;
+    struct exchange_traffic traffic;
 };
 
 static struct shunt_exchange *self(struct exchange *x)
@@ -46,6 +47,11 @@ void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,
 
     *first = (r * experts + n - 1) / n;
     *count = end - *first;
+}
+
+struct exchange_traffic *exchange_shunt_traffic(struct exchange *x)
+{
+    return &self(x)->traffic;
 }
 
 static float *memory(struct exchange *x, size_t floats)
@@ -89,6 +95,8 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
             "planning the exchange"))
         return -1;
     l->rows = shunt_moe_plan_rows(l->plan);
+    s->traffic.rows += l->rows.network_rows;
+    s->traffic.plain += l->rows.network_rows_plain;
     if (s->bf16 && reserve(s, l))
         return -1;
     float *at[BUFFERS];
@@ -257,6 +265,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     c.drop = config->drop_by_weight ? SHUNT_MOE_DROP_WEIGHT
                                     : SHUNT_MOE_DROP_POSITION;
     c.tree_ranks = config->tree_ranks;
+    c.tree_nodes = config->tree_nodes;
     void *tokens = NULL;
     if (team_check(team, shunt_moe_create(team->comm, &c, &s->moe),
                    "setting up the exchange") ||

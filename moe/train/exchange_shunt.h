@@ -13,7 +13,8 @@ struct exchange_config {
     int fp8;                // dispatched rows travel as fp8 with scales
     double capacity_factor; // 0: dropless
     int drop_by_weight;
-    int tree_ranks;    // experts are added up as if on so many ranks
+    int tree_ranks;    // experts are added up as if on so many ranks,
+    int tree_nodes;    // and these on so many nodes; 0: on the real ones
     size_t max_tokens; // of one rank
 };
 
@@ -23,6 +24,13 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
                           struct exchange **exchange);
 // NULL is allowed. Before the communicator's end.
 void exchange_shunt_destroy(struct exchange *exchange);
+
+// What plans sent from this rank to other nodes, since the caller cleared it.
+struct exchange_traffic {
+    size_t rows;  // in a dispatch; as many come back in a combine
+    size_t plain; // what they would be at one row for each assignment
+};
+struct exchange_traffic *exchange_shunt_traffic(struct exchange *exchange);
 
 // The experts of a rank: [*first, *first + *count).
 void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,

@@ -27,6 +27,9 @@ static const struct field {
     {"exchange_s", offsetof(struct step_metrics, exchange_s)},
     {"reduce_s", offsetof(struct step_metrics, reduce_s)},
     {"wait_s", offsetof(struct step_metrics, wait_s)},
+    {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
+    {"wire_rows", offsetof(struct step_metrics, wire_rows)},
+    {"plain_rows", offsetof(struct step_metrics, plain_rows)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_loss", offsetof(struct step_metrics, val_loss)},
@@ -133,6 +136,34 @@ int metrics_add(struct metrics *m, const struct step_metrics *s)
     if (m->file)
         write_line(m->file, s);
     return keep(m, s);
+}
+
+// What an older log does not have is no number.
+static void add(double *sum, double value, size_t n)
+{
+    if (isfinite(value))
+        *sum += value / (double)n;
+}
+
+struct metrics_means metrics_means(const struct metrics *m)
+{
+    struct metrics_means mean = {0};
+    size_t first = m->count / 2, n = m->count - first;
+    double tokens = 0;
+
+    for (size_t i = first; i < m->count; i++) {
+        const struct step_metrics *s = &m->steps[i];
+        add(&mean.step_s, s->step_s, n);
+        add(&mean.exchange_s, s->exchange_s, n);
+        add(&mean.reduce_s, s->reduce_s, n);
+        add(&mean.wait_s, s->wait_s, n);
+        add(&mean.wire_bytes, s->wire_bytes, n);
+        add(&mean.wire_rows, s->wire_rows, n);
+        add(&mean.plain_rows, s->plain_rows, n);
+        add(&tokens, s->tokens_per_s * s->step_s, n);
+    }
+    mean.tokens_per_s = mean.step_s > 0 ? tokens / mean.step_s : 0;
+    return mean;
 }
 
 void metrics_close(struct metrics *m)

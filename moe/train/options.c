@@ -84,6 +84,9 @@ static const struct row rows[] = {
      "sum the batch in so many parts, a multiple of the ranks: runs with equal "
      "shares give the same bits on any number of ranks (default: 4, or as many "
      "as ranks)"},
+    {"nodes", "N", SIZE, AT(nodes), 1, NULL,
+     "add the shares up as if on so many nodes: so a run on one host has the "
+     "bits of one on N (default: as many as there are)"},
     {"dtype", "TYPE", CHOICE, AT(bf16), 0, "f32|bf16",
      "what rows travel as between tokens and experts"},
     {"wire", "TYPE", CHOICE, AT(fp8), 0, "payload|fp8",
@@ -394,7 +397,7 @@ void options_free(struct options *o)
     o->ndata = 0;
 }
 
-int options_check(struct options *o, size_t ranks)
+int options_check(struct options *o, size_t ranks, size_t nodes)
 {
     if (model_config_check(&o->model))
         return -1;
@@ -408,6 +411,11 @@ int options_check(struct options *o, size_t ranks)
         return train_error("--shares %zu must be a multiple of the ranks (%zu) "
                            "and divide --batch %zu",
                            o->shares, ranks, o->batch);
+    if (!o->nodes)
+        o->nodes = nodes;
+    if (o->nodes && o->shares % o->nodes)
+        return train_error("--shares %zu must be a multiple of --nodes %zu",
+                           o->shares, o->nodes);
     if (o->resume && !o->checkpoint)
         return train_error("--resume needs --checkpoint FOLDER");
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)

@@ -23,6 +23,7 @@ struct options {
     double minutes;   // what a run without --steps may take; 0: no limit
     uint64_t seed;
     size_t shares;      // the batch is summed in so many parts; 0: 4 or ranks
+    size_t nodes;       // these in so many; 0: as the ranks are
     bool balance_share; // the balancing loss counts within a share
 
     bool bf16, fp8;
@@ -55,7 +56,7 @@ void options_free(struct options *o);
 void options_help(void);
 
 // What only ranks can judge: that the batch divides, and the like. Sets shares
-// if it is 0.
-int options_check(struct options *o, size_t ranks);
+// and nodes if they are 0. `nodes`: team_nodes().
+int options_check(struct options *o, size_t ranks, size_t nodes);
 
 #endif

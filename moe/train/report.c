@@ -267,13 +267,8 @@ static void figures(FILE *f, const struct report *r)
 {
     const struct metrics *m = r->metrics;
     const struct step_metrics *last = &m->steps[m->count - 1];
-    double tokens = 0, step = 0, wait = 0;
+    struct metrics_means mean = metrics_means(m);
 
-    for (size_t i = m->count / 2; i < m->count; i++) {
-        tokens += m->steps[i].tokens_per_s * m->steps[i].step_s;
-        step += m->steps[i].step_s;
-        wait += m->steps[i].wait_s;
-    }
     fputs("<table>", f);
     if (isfinite(r->val_loss))
         fprintf(f,
@@ -289,7 +284,18 @@ static void figures(FILE *f, const struct report *r)
     fprintf(f,
             "<tr><td>speed<td>%.0f tokens/s, %.0f%% of the time waiting for "
             "other ranks (second half)",
-            tokens / step, 100 * wait / step);
+            mean.tokens_per_s, 100 * mean.wait_s / mean.step_s);
+    fprintf(f,
+            "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
+            "computing: rows %.0f%%, gradients and parameters %.0f%%",
+            100 * (mean.exchange_s + mean.reduce_s) / mean.step_s,
+            100 * mean.exchange_s / mean.step_s,
+            100 * mean.reduce_s / mean.step_s);
+    if (mean.wire_bytes > 0)
+        fprintf(f,
+                "<tr><td>between nodes<td>%.2f MB a step; %.0f rows, and not "
+                "the %.0f of one for each assignment",
+                mean.wire_bytes / 1e6, mean.wire_rows, mean.plain_rows);
     fprintf(f, "<tr><td>time<td>%.0f s", r->seconds);
     fprintf(f,
             "<tr><td>model<td>%.2f million parameters, of which %.2f million "

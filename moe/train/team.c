@@ -81,9 +81,42 @@ int team_gather_slices(struct team *team, float *vector, const size_t *begin)
     return team_check(team, st, "gathering parameters");
 }
 
+size_t team_nodes(const struct team *team)
+{
+    int nodes = shunt_comm_nodes(team->comm), each = team->size / nodes;
+
+    for (int r = 0; r < team->size; r++)
+        if (team->size % nodes || shunt_comm_node(team->comm, r) != r / each)
+            return 0;
+    return (size_t)nodes;
+}
+
+bool team_reduces_at_once(const struct team *team, size_t shares, size_t nodes)
+{
+    return shares == 1 && (nodes == 0 || nodes == team_nodes(team));
+}
+
+// Adds `count` vectors in their order, those of each node first: into `sum`.
+// The first one of each node is used up.
+static void add_by_nodes(float *vectors, size_t count, size_t nodes,
+                         size_t length, float *sum)
+{
+    size_t each = count / nodes * length;
+
+    for (size_t n = 0; n < nodes; n++) {
+        float *first = vectors + n * each;
+        for (size_t at = length; at < each; at += length)
+            kernels()->add(length, first + at, first);
+        if (n == 0)
+            memcpy(sum, first, length * sizeof(*sum));
+        else
+            kernels()->add(length, first, sum);
+    }
+}
+
 int team_reduce_shares(struct team *team, const float *grad, size_t shares,
-                       size_t stride, const size_t *begin, float *slice,
-                       float *work)
+                       size_t stride, size_t nodes, const size_t *begin,
+                       float *slice, float *work)
 {
     size_t n = (size_t)team->size;
     size_t *counts = lengths(team, begin);
@@ -98,7 +131,7 @@ int team_reduce_shares(struct team *team, const float *grad, size_t shares,
         return train_error("out of memory");
     }
     size_t length = counts[team->rank];
-    if (shares == 1) {
+    if (team_reduces_at_once(team, shares, nodes)) {
         st = shunt_reduce_scatterv(team->comm, grad, slice, counts, SHUNT_F32,
                                    SHUNT_SUM);
     } else {
@@ -110,11 +143,8 @@ int team_reduce_shares(struct team *team, const float *grad, size_t shares,
             st = shunt_alltoallv(team->comm, grad + i * stride, counts, begin,
                                  work, own, displs, SHUNT_F32);
         }
-        if (st == SHUNT_OK) {
-            memcpy(slice, work, length * sizeof(*slice));
-            for (size_t g = 1; g < n * shares; g++)
-                kernels()->add(length, work + g * length, slice);
-        }
+        if (st == SHUNT_OK)
+            add_by_nodes(work, n * shares, nodes ? nodes : 1, length, slice);
     }
     free(counts);
     free(own);

@@ -151,7 +151,7 @@ static int compare_options(struct run *run)
     struct {
         struct optimizer_config optimizer;
         float model[3];
-        size_t sizes[14];
+        size_t sizes[15];
         double minutes, temperature;
         uint64_t seed;
     } mine, *all;
@@ -162,7 +162,7 @@ static int compare_options(struct run *run)
     mine.model[0] = o->model.balance;
     mine.model[1] = o->model.zloss;
     mine.model[2] = o->model.bias_rate;
-    size_t sizes[14] = {
+    size_t sizes[15] = {
         o->model.layers,
         o->model.dim,
         o->model.heads,
@@ -172,6 +172,7 @@ static int compare_options(struct run *run)
         o->batch,
         o->steps,
         o->shares,
+        o->nodes,
         o->checkpoint ? o->checkpoint_every : 0,
         o->eval_every,
         o->eval_bytes,
@@ -199,6 +200,23 @@ static size_t parameters(const struct run *run, size_t experts)
     return l->dense + run->o.model.layers * experts * l->expert_size;
 }
 
+// How rank 0 reaches the others: of its own node, and of others.
+static void introduce_ranks(struct run *run)
+{
+    const struct shunt_comm *comm = run->team.comm;
+    int nodes = shunt_comm_nodes(comm), near = 0, far = 0;
+
+    for (int r = run->team.size - 1; r > 0; r--)
+        *(shunt_comm_node(comm, r) == shunt_comm_node(comm, 0) ? &near : &far) =
+            r;
+    if (near)
+        progress_say(&run->progress, "ranks       reached by %s",
+                     shunt_comm_transport(comm, near));
+    if (far)
+        progress_say(&run->progress, "nodes       %d, reached by %s", nodes,
+                     shunt_comm_transport(comm, far));
+}
+
 static void introduce(struct run *run)
 {
     const struct options *o = &run->o;
@@ -224,9 +242,7 @@ static void introduce(struct run *run)
                  run->team.size == 1 ? "" : "s");
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  gemm_name(t->gemm), kernels()->name);
-    if (run->team.size > 1)
-        progress_say(&run->progress, "ranks       reached by %s",
-                     shunt_comm_transport(run->team.comm, 1));
+    introduce_ranks(run);
     progress_say(&run->progress,
                  "bigrams     %.4f nats a byte (smoothed, on "
                  "the validation text): to be beaten",
@@ -455,9 +471,33 @@ static int report(struct run *run)
     return 0;
 }
 
+// What was sent, and what of it the steps had to wait for: means of a step.
+static void conclude_traffic(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->team.size == 1 || m.step_s <= 0)
+        return;
+    progress_say(&run->progress,
+                 "communication not hidden: %.0f%% of a step (rows %.0f%%, "
+                 "gradients and parameters %.0f%%), of it waiting %.0f%%",
+                 100 * (m.exchange_s + m.reduce_s) / m.step_s,
+                 100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
+                 100 * m.wait_s / m.step_s);
+    if (m.wire_bytes > 0)
+        progress_say(
+            &run->progress,
+            "between nodes: %.3f MB a step; %.0f rows forward, not the "
+            "%.0f of one for each assignment (%.2f times fewer)",
+            m.wire_bytes / 1e6, m.wire_rows, m.plain_rows,
+            m.plain_rows / fmax(m.wire_rows, 1));
+}
+
 static void conclude(struct run *run)
 {
     struct progress *p = &run->progress;
+
+    conclude_traffic(run);
 
     if (run->sample)
         progress_say(p, "\nsample, after %zu bytes of prompt:\n%s\n",
@@ -477,7 +517,8 @@ static int run_all(struct run *run)
     run->info.steps = run->o.steps;
     run->val_loss = (double)NAN;
     // Agreed on, not just returned: no rank leaves while others are joining.
-    int good = options_check(&run->o, (size_t)run->team.size) == 0;
+    int good = options_check(&run->o, (size_t)run->team.size,
+                             team_nodes(&run->team)) == 0;
     if (team_agree(&run->team, good, "options") || compare_options(run) ||
         share_text(run) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data))

@@ -83,7 +83,7 @@ static int allocate(struct trainer *t)
     t->slice_grad = zeroed(slice, sizeof(float), &bad);
     t->slice_m = zeroed(slice, sizeof(float), &bad);
     t->slice_v = zeroed(slice, sizeof(float), &bad);
-    if (t->shares > 1)
+    if (!team_reduces_at_once(t->team, t->shares, t->o->nodes))
         t->reduce_work = zeroed(t->o->shares * slice, sizeof(float), &bad);
     t->expert = zeroed(experts, sizeof(float), &bad);
     t->expert_grad = zeroed(experts, sizeof(float), &bad);
@@ -99,6 +99,7 @@ static int allocate(struct trainer *t)
     t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
     t->norms = zeroed(norms, sizeof(double), &bad);
     t->expert_rows = zeroed(LE, sizeof(double), &bad);
+    t->traffic = zeroed(3 * ranks, sizeof(double), &bad);
     if (bad)
         return train_error("out of memory");
 
@@ -139,6 +140,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         .capacity_factor = o->capacity_factor,
         .drop_by_weight = o->drop_by_weight,
         .tree_ranks = (int)o->shares,
+        .tree_nodes = (int)o->nodes,
         .max_tokens = o->batch / ranks * o->model.seq,
     };
 
@@ -197,6 +199,7 @@ void trainer_destroy(struct trainer *t)
     free(t->own_norms);
     free(t->norms);
     free(t->expert_rows);
+    free(t->traffic);
     memset(t, 0, sizeof(*t));
 }
 
@@ -335,13 +338,37 @@ static void load_batch(struct trainer *t, size_t step)
     }
 }
 
-static double seconds_waiting(const struct trainer *t)
+static struct shunt_comm_stats counters(const struct trainer *t)
 {
     struct shunt_comm_stats stats = {0};
 
-    if (shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats)) != SHUNT_OK)
+    // It cannot fail: the arguments are good.
+    return shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats))
+               ? (struct shunt_comm_stats){0}
+               : stats;
+}
+
+// What all ranks sent to other nodes since `before`.
+static int add_traffic(struct trainer *t, const struct shunt_comm_stats *before,
+                       struct step_metrics *m)
+{
+    const struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    double own[3] = {
+        (double)(counters(t).bytes_remote - before->bytes_remote),
+        (double)x->rows,
+        (double)x->plain,
+    };
+
+    if (shunt_comm_nodes(t->team->comm) == 1)
         return 0;
-    return stats.seconds_waiting;
+    if (team_gather(t->team, own, t->traffic, sizeof(own)))
+        return -1;
+    for (int r = 0; r < t->team->size; r++) {
+        m->wire_bytes += t->traffic[3 * r];
+        m->wire_rows += t->traffic[3 * r + 1];
+        m->plain_rows += t->traffic[3 * r + 2];
+    }
+    return 0;
 }
 
 int trainer_step(struct trainer *t, size_t step, size_t steps,
@@ -351,13 +378,16 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
     size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
     size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
-    double start = clock_now(), waited = seconds_waiting(t);
+    double start = clock_now();
+    struct shunt_comm_stats before = counters(t);
 
     memset(m, 0, sizeof(*m));
     m->step = step;
     m->val_loss = (double)NAN;
     t->team->seconds = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
+    memset(exchange_shunt_traffic(t->exchange), 0,
+           sizeof(struct exchange_traffic));
 
     load_batch(t, step);
     memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
@@ -377,8 +407,8 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
         return -1;
 
     if (team_reduce_shares(t->team, t->dense_grad, t->shares,
-                           t->model.layout.dense, t->begin, t->slice_grad,
-                           t->reduce_work) ||
+                           t->model.layout.dense, t->o->nodes, t->begin,
+                           t->slice_grad, t->reduce_work) ||
         gradient_norm(t, &m->grad_norm))
         return -1;
     struct adamw_step a =
@@ -388,13 +418,14 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                     t->slice_m, t->slice_v);
     kernels()->adamw(experts, &a, t->expert_grad, t->expert, t->expert_m,
                      t->expert_v);
-    if (team_gather_slices(t->team, t->dense, t->begin))
+    if (team_gather_slices(t->team, t->dense, t->begin) ||
+        add_traffic(t, &before, m))
         return -1;
 
     m->step_s = clock_now() - start;
     m->exchange_s = t->model.times.exchange;
     m->reduce_s = t->team->seconds;
-    m->wait_s = seconds_waiting(t) - waited;
+    m->wait_s = counters(t).seconds_waiting - before.seconds_waiting;
     m->compute_s = m->step_s - m->exchange_s - m->reduce_s;
     m->tokens_per_s = (double)rows / m->step_s;
     return 0;

@@ -67,6 +67,7 @@ static int begin_pair(const struct rank *self, struct pair *p,
     p->o = *o;
     p->o.shares = self->size == 3 ? 12 : 8; // divides the batch of 24
     p->all = (struct team){self->comm, self->rank, self->size, 0};
+    p->o.nodes = team_nodes(&p->all);
     p->one.size = 1;
     CHECK_OK(self->comm,
              shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
@@ -241,8 +242,24 @@ static int stop_reaches_all(const struct rank *self)
 
 // -- sums of shares -----------------------------------------------------------
 
-// One share a rank (reduce-scatter) and several (exchange and add): the sum in
-// the order of the batch, computed here from all shares.
+// The sum in the order asked for, computed from all vectors: each node's, and
+// these.
+static float sum_by_nodes(const float *all, size_t count, size_t nodes,
+                          size_t stride)
+{
+    float sum = 0;
+
+    for (size_t g = 0; g < count; g += count / nodes) {
+        float part = all[g * stride];
+        for (size_t i = 1; i < count / nodes; i++)
+            part += all[(g + i) * stride];
+        sum = g ? sum + part : part;
+    }
+    return sum;
+}
+
+// One share a rank (reduce-scatter) and several (exchange and add), on the
+// nodes there are and on others.
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
@@ -254,20 +271,25 @@ static int shares_in_order(const struct rank *self)
         begin[r] = N * r / ranks / 16 * 16;
     begin[ranks] = N;
     size_t length = begin[me + 1] - begin[me];
-    for (size_t shares = 1; shares <= 3; shares++) {
-        float *all = malloc(ranks * shares * N * sizeof(*all));
+    for (size_t shares = 1; shares <= 4; shares++) {
+        size_t count = ranks * shares;
+        float *all = malloc(count * N * sizeof(*all));
         float *slice = malloc(length * sizeof(*slice));
-        float *work = malloc(ranks * shares * length * sizeof(*work));
-        for (size_t g = 0; g < ranks * shares; g++)
+        float *work = malloc(count * length * sizeof(*work));
+        for (size_t g = 0; g < count; g++)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
-        CHECK_TRAIN(team_reduce_shares(&team, all + me * shares * N, shares, N,
-                                       begin, slice, work));
-        for (size_t i = 0; i < length; i++) {
-            float sum = all[begin[me] + i];
-            for (size_t g = 1; g < ranks * shares; g++)
-                sum += all[g * N + begin[me] + i];
-            CHECK(slice[i] == sum, "%zu shares, element %zu: %.9g, not %.9g",
-                  shares, i, slice[i], sum);
+        for (size_t nodes = 0; nodes <= 4; nodes++) {
+            size_t as = nodes ? nodes : shares == 1 ? team_nodes(&team) : 1;
+            if (!as || count % as) // uneven nodes, as they are
+                continue;
+            CHECK_TRAIN(team_reduce_shares(&team, all + me * shares * N, shares,
+                                           N, nodes, begin, slice, work));
+            for (size_t i = 0; i < length; i++) {
+                float sum = sum_by_nodes(all + begin[me] + i, count, as, N);
+                CHECK(slice[i] == sum,
+                      "%zu shares, %zu nodes, element %zu: %.9g, not %.9g",
+                      shares, nodes, i, slice[i], sum);
+            }
         }
         free(all);
         free(slice);

@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #define CASE(name, ...)                                               \
     Test(train_ranks, name, .timeout = 240)                           \
@@ -22,3 +23,21 @@ CASE(shares_in_order, 1, 2, 3, 4)
 CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
+
+// On two nodes, which are virtual; the one that is alone adds up as if it were
+// on two as well.
+Test(train_ranks, two_nodes, .timeout = 240)
+{
+    static const char *const names[] = {
+        "f32_as_one", "bf16_as_one", "shares_in_order", "checkpoint_goes_on"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char script[160];
+        snprintf(script, sizeof(script),
+                 "SHUNT_NODE=node$((RANK / 2)) exec "
+                 "\"$SHUNT_TEST_BIN/rank_train\" %s",
+                 names[i]);
+        harness_check(&(struct harness_job){
+            .program = "/bin/sh", .args = {"-c", script}, .ranks = 4});
+    }
+}

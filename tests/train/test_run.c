@@ -139,6 +139,29 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
+// Two nodes, which only the last run has: the same bits.
+Test(train_run, losses_do_not_depend_on_hosts)
+{
+    char *one = in_folder("1"), *four = in_folder("2x2"),
+         *flat = in_folder("4");
+    char script[640];
+    struct harness_job j = JOB(4, "--steps=20", "--log", four);
+
+    run(JOB(1, "--steps=20", "--nodes=2", "--log", one));
+    run(JOB(4, "--steps=20", "--nodes=2", "--log", flat));
+    snprintf(script, sizeof(script),
+             "SHUNT_NODE=node$((RANK / 2)) exec '%s' \"$@\"", program);
+    for (int i = 0; i < 3; i++)
+        memmove(j.args + 1, j.args, sizeof(j.args) - sizeof(j.args[0]));
+    j.program = "/bin/sh";
+    j.args[0] = "-c";
+    j.args[1] = script;
+    j.args[2] = "sh";
+    run(j);
+    same_losses(one, four, 20);
+    same_losses(one, flat, 20);
+}
+
 static bool contains(const char *text, const char *what)
 {
     return text && strstr(text, what);

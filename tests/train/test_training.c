@@ -198,15 +198,20 @@ Test(options, ranks_must_divide_the_batch)
     struct options o;
 
     cr_assert_eq(PARSE("--batch", "16"), OPTIONS_RUN);
-    cr_assert_eq(options_check(&o, 3), -1);
+    cr_assert_eq(options_check(&o, 3, 1), -1);
     cr_assert(strstr(train_error_text(), "--batch 16"));
-    cr_assert_eq(options_check(&o, 2), 0);
+    cr_assert_eq(options_check(&o, 2, 1), 0);
     cr_assert_eq(o.shares, 4);
-    o.shares = 0;
-    cr_assert_eq(options_check(&o, 8), 0);
+    o.shares = o.nodes = 0;
+    cr_assert_eq(options_check(&o, 8, 2), 0);
     cr_assert_eq(o.shares, 8);
+    cr_assert_eq(o.nodes, 2);
+    o.nodes = 3;
+    cr_assert_eq(options_check(&o, 8, 2), -1);
+    cr_assert(strstr(train_error_text(), "--nodes 3"));
+    o.nodes = 0;
     o.shares = 12;
-    cr_assert_eq(options_check(&o, 4), -1);
+    cr_assert_eq(options_check(&o, 4, 1), -1);
     cr_assert(strstr(train_error_text(), "--shares"));
 }
 
