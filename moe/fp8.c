@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows as fp8, for peers that cannot be written to directly; see fp8.h. */
+/* Rows as fp8, one element at a time: what the kernels (rows.h) must equal. */
 #include "fp8.h"
 
 #include <string.h>

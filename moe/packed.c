@@ -216,8 +216,7 @@ static void pack_tokens(struct packed *packed, size_t *next)
                 continue;
             dst = packed->out.send + next[r]++ * bytes;
             if (packed->what.fp8)
-                shunti_fp8_pack(moe->config.dtype, dst, src,
-                                moe->config.hidden);
+                moe->rows->pack(dst, src, moe->config.hidden);
             else
                 memcpy(dst, src, bytes);
         }
@@ -242,8 +241,7 @@ static void place_tokens(struct packed *packed, unsigned char *scratch)
             row = from;
             from += wire_bytes(packed);
             if (packed->what.fp8) {
-                shunti_fp8_unpack(moe->config.dtype, scratch, row,
-                                  moe->config.hidden);
+                moe->rows->unpack(scratch, row, moe->config.hidden);
                 row = scratch;
             }
         }

@@ -70,7 +70,7 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t seq)
         at = shunti_rail_memory(plan, to->staging + sent->packed * rows->wire);
 
         if (rows->fp8)
-            shunti_fp8_pack(moe->config.dtype, at, src, moe->config.hidden);
+            moe->rows->pack(at, src, moe->config.hidden);
         else
             memcpy(at, src, moe->row_bytes);
     }
@@ -119,7 +119,7 @@ static void pass_row(const struct shunti_rail_rows *rows,
     const size_t hidden = moe->config.hidden, bytes = moe->row_bytes;
 
     if (rows->fp8) {
-        shunti_fp8_unpack(moe->config.dtype, rows->scratch, row, hidden);
+        moe->rows->unpack(rows->scratch, row, hidden);
         row = rows->scratch;
     }
     for (uint32_t i = from->first[k]; i < from->first[k + 1]; i++) {

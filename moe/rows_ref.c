@@ -205,8 +205,30 @@ static void fp8_bf16(void *dst, const void *src, size_t n)
     fp8(&bf16, dst, src, n);
 }
 
+static void pack_f32(void *packed, const void *src, size_t n)
+{
+    shunti_fp8_pack(SHUNT_F32, packed, src, n);
+}
+
+static void pack_bf16(void *packed, const void *src, size_t n)
+{
+    shunti_fp8_pack(SHUNT_BF16, packed, src, n);
+}
+
+static void unpack_f32(void *dst, const void *packed, size_t n)
+{
+    shunti_fp8_unpack(SHUNT_F32, dst, packed, n);
+}
+
+static void unpack_bf16(void *dst, const void *packed, size_t n)
+{
+    shunti_fp8_unpack(SHUNT_BF16, dst, packed, n);
+}
+
 const struct shunti_rows_set shunti_rows_ref = {
     .name = "reference",
-    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32},
-    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16},
+    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32, pack_f32,
+            unpack_f32},
+    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16, pack_bf16,
+             unpack_bf16},
 };

@@ -30,6 +30,7 @@ typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+typedef uint8_t vb __attribute__((vector_size(LANES)));
 
 /* The element type is a constant wherever these are inlined. */
 enum element { F32, BF16 };
@@ -326,36 +327,120 @@ INLINE vf through_e4m3(vf v)
     return (vf)(normal | sign);
 }
 
+/* The codes of shunti_f32_to_fp8(), a word each. */
+INLINE vu to_e4m3(vf v)
+{
+    const vf most = (vf){0} + SHUNTI_FP8_MAX;
+    vu sign = (vu)v >> 24 & 0x80;
+    vf a = magnitude(v);
+    vu normal, small;
+
+    a = select_float(a > most, most, a);
+    normal = ((vu)a + 0x7ffff + ((vu)a >> 20 & 1) - 0x3c000000) >> 20;
+    small = (vu)(a + 0x1p14f) - 0x46800000;
+    normal = select_bits(a < (vf){0} + 0x1p-6f, small, normal);
+    return select_bits(v != v, (vu){0} + 0x7f, normal) | sign;
+}
+
+/* And shunti_fp8_to_f32(). */
+INLINE vf from_e4m3(vu code)
+{
+    vu sign = (code & 0x80) << 24, magnitude = code & 0x7f;
+    vu normal = (magnitude << 20) + (120u << 23);
+    vf small = __builtin_convertvector((vi)magnitude, vf) * 0x1p-9f;
+
+    normal = select_bits(magnitude < 8, (vu)small, normal);
+    normal = select_bits(magnitude == 0x7f, (vu){0} + 0x7fc00000, normal);
+    return (vf)(normal | sign);
+}
+
+/* The scale of elements at .. end. */
+INLINE float scale_of(enum element type, const void *src, size_t at, size_t end)
+{
+    vf most = (vf){0} + SHUNTI_FP8_AMAX_MIN;
+    float lanes[LANES], amax;
+    size_t i = at;
+
+    for (; i + LANES <= end; i += LANES) {
+        vf a = magnitude(load(type, src, i));
+
+        most = select_float(a > most, a, most);
+    }
+    if (i < end) {
+        vf a = magnitude(load_part(type, src, i, end - i));
+
+        most = select_float(a > most, a, most);
+    }
+    memcpy(lanes, &most, sizeof(lanes));
+    amax = lanes[0];
+    for (size_t j = 1; j < LANES; j++)
+        amax = lanes[j] > amax ? lanes[j] : amax;
+    return amax / SHUNTI_FP8_MAX;
+}
+
+INLINE size_t slice_end(size_t at, size_t n)
+{
+    return n - at < SHUNTI_FP8_SLICE ? n : at + SHUNTI_FP8_SLICE;
+}
+
 INLINE void fp8(enum element type, void *dst, const void *src, size_t n)
 {
     for (size_t at = 0; at < n; at += SHUNTI_FP8_SLICE) {
-        size_t end = n - at < SHUNTI_FP8_SLICE ? n : at + SHUNTI_FP8_SLICE;
-        size_t whole = at + (end - at) / LANES * LANES;
-        vf most = (vf){0} + SHUNTI_FP8_AMAX_MIN;
-        float lanes[LANES], amax, unit;
-        size_t i;
+        size_t end = slice_end(at, n), i = at;
+        float unit = scale_of(type, src, at, end);
 
-        for (i = at; i < whole; i += LANES) {
-            vf a = magnitude(load(type, src, i));
-
-            most = select_float(a > most, a, most);
-        }
-        if (i < end) {
-            vf a = magnitude(load_part(type, src, i, end - i));
-
-            most = select_float(a > most, a, most);
-        }
-        memcpy(lanes, &most, sizeof(lanes));
-        amax = lanes[0];
-        for (size_t j = 1; j < LANES; j++)
-            amax = lanes[j] > amax ? lanes[j] : amax;
-        unit = amax / SHUNTI_FP8_MAX;
-        for (i = at; i < whole; i += LANES)
+        for (; i + LANES <= end; i += LANES)
             store(type, dst, i, through_e4m3(load(type, src, i) / unit) * unit);
         if (i < end)
             store_part(type, dst, i, end - i,
                        through_e4m3(load_part(type, src, i, end - i) / unit) *
                            unit);
+    }
+}
+
+INLINE void pack(enum element type, void *packed, const void *src, size_t n)
+{
+    unsigned char *codes = packed, *scales = codes + n;
+
+    for (size_t at = 0; at < n; at += SHUNTI_FP8_SLICE, scales += 4) {
+        size_t end = slice_end(at, n), i = at;
+        float unit = scale_of(type, src, at, end);
+        vb bytes;
+
+        for (; i + LANES <= end; i += LANES) {
+            bytes =
+                __builtin_convertvector(to_e4m3(load(type, src, i) / unit), vb);
+            memcpy(codes + i, &bytes, LANES);
+        }
+        if (i < end) {
+            bytes = __builtin_convertvector(
+                to_e4m3(load_part(type, src, i, end - i) / unit), vb);
+            memcpy(codes + i, &bytes, end - i);
+        }
+        memcpy(scales, &unit, 4);
+    }
+}
+
+INLINE void unpack(enum element type, void *dst, const void *packed, size_t n)
+{
+    const unsigned char *codes = packed, *scales = codes + n;
+
+    for (size_t at = 0; at < n; at += SHUNTI_FP8_SLICE, scales += 4) {
+        size_t end = slice_end(at, n), i = at;
+        vb bytes = {0};
+        float unit;
+
+        memcpy(&unit, scales, 4);
+        for (; i + LANES <= end; i += LANES) {
+            memcpy(&bytes, codes + i, LANES);
+            store(type, dst, i,
+                  from_e4m3(__builtin_convertvector(bytes, vu)) * unit);
+        }
+        if (i < end) {
+            memcpy(&bytes, codes + i, end - i);
+            store_part(type, dst, i, end - i,
+                       from_e4m3(__builtin_convertvector(bytes, vu)) * unit);
+        }
     }
 }
 
@@ -419,8 +504,30 @@ static void fp8_bf16(void *dst, const void *src, size_t n)
     fp8(BF16, dst, src, n);
 }
 
+static void pack_f32(void *packed, const void *src, size_t n)
+{
+    pack(F32, packed, src, n);
+}
+
+static void unpack_f32(void *dst, const void *packed, size_t n)
+{
+    unpack(F32, dst, packed, n);
+}
+
+static void pack_bf16(void *packed, const void *src, size_t n)
+{
+    pack(BF16, packed, src, n);
+}
+
+static void unpack_bf16(void *dst, const void *packed, size_t n)
+{
+    unpack(BF16, dst, packed, n);
+}
+
 const struct shunti_rows_set SHUNTI_ROWS_TABLE = {
     .name = SHUNTI_ROWS_NAME,
-    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32},
-    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16},
+    .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32, pack_f32,
+            unpack_f32},
+    .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16, pack_bf16,
+             unpack_bf16},
 };

@@ -498,6 +498,7 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
 {
     unsigned char *src = row_of(dtype, n, 1), *dst = row_of(dtype, n, 2);
     unsigned char *packed = malloc(shunti_fp8_bytes(n) + 1), *back;
+    unsigned char *kernels;
 
     /* The first slice has the scale 1, or nearly. */
     for (size_t i = 0; i < n && i < 128; i++)
@@ -533,10 +534,24 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
         cr_assert(same(element_get(dtype, at(back, dtype), i),
                        element_get(dtype, at(dst, dtype), i)),
                   "packed, %zu elements, number %zu", n, i);
+    /* And by the kernels: the same bytes. */
+    kernels = malloc(shunti_fp8_bytes(n) + 1);
+    kernels[shunti_fp8_bytes(n)] = 0xaa;
+    rows->pack(kernels, at(src, dtype), n);
+    cr_assert_arr_eq(kernels, packed, shunti_fp8_bytes(n) + 1, "%s", name);
+    free(back);
+    back = row_of(dtype, n, 4);
+    rows->unpack(at(back, dtype), packed, n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(same(element_get(dtype, at(back, dtype), i),
+                       element_get(dtype, at(dst, dtype), i)),
+                  "%s, unpacked, %zu elements, number %zu", name, n, i);
+    check_guards(back, dtype, n);
     free(src);
     free(dst);
     free(back);
     free(packed);
+    free(kernels);
 }
 
 Test(moe_parts, fp8)
