@@ -3,7 +3,7 @@
  * What ranks do while tests/faults/storm kills one of them, or cuts the link of
  * a host: the same exchange over and over until it fails, and then say how.
  *
- *     rank_faults alltoallv | dispatch | combine
+ *     rank_faults alltoallv | collectives | dispatch | combine
  *
  * Each says "in the loop" once the exchange has worked, and at the end
  *
@@ -29,7 +29,7 @@
 #include "rank_main.h"
 
 /* Exchanges before "in the loop". */
-#define WARM_UP 2
+#define WARM_UP 6
 
 static void *memory(size_t bytes)
 {
@@ -255,6 +255,91 @@ static int alltoallv(const struct rank *self)
     return failed;
 }
 
+/* --- the other collectives --------------------------------------------------------- */
+
+struct vectors {
+    const struct rank *self;
+    int64_t *send, *recv; /* (size, MOST) */
+};
+
+enum { MOST = 60000 };
+
+/* What rank r sends, for the block of rank s. */
+static int64_t value(uint32_t round, int r, int s)
+{
+    return mixed(round, (uint32_t)r, (uint32_t)s);
+}
+
+static int64_t sum(uint32_t round, int size, int s)
+{
+    int64_t total = 0;
+
+    for (int r = 0; r < size; r++)
+        total += value(round, r, s);
+    return total;
+}
+
+/* Every rank the same calls, of sizes for each way there is. */
+static int one_of_each(void *state, uint32_t round, enum shunt_status *status)
+{
+    static const size_t counts[] = {1, 100, 4000, MOST};
+    struct vectors *v = state;
+    struct shunt_comm *comm = v->self->comm;
+    const int rank = v->self->rank, size = v->self->size;
+    const size_t n = counts[round / 6 % 4];
+    const int root = (int)(round % (uint32_t)size);
+    int64_t want = 0, got = 0;
+
+    for (int s = 0; s < size; s++)
+        v->send[(size_t)s * n] = value(round, rank, s);
+    switch (round % 6) {
+    case 0:
+        *status = shunt_barrier(comm);
+        break;
+    case 1:
+        *status = shunt_broadcast(comm, v->send, n, SHUNT_I64, root);
+        want = value(round, root, 0);
+        got = v->send[0];
+        break;
+    case 2:
+        *status = shunt_allgather(comm, v->send, v->recv, n, SHUNT_I64);
+        want = value(round, root, 0);
+        got = v->recv[(size_t)root * n];
+        break;
+    case 3:
+        *status = shunt_reduce_scatter(comm, v->send, v->recv, n, SHUNT_I64,
+                                       SHUNT_SUM);
+        want = sum(round, size, rank);
+        got = v->recv[0];
+        break;
+    case 4:
+        *status =
+            shunt_allreduce(comm, v->send, v->recv, n, SHUNT_I64, SHUNT_SUM);
+        want = sum(round, size, 0);
+        got = v->recv[0];
+        break;
+    default:
+        *status = shunt_alltoall(comm, v->send, v->recv, n, SHUNT_I64);
+        want = value(round, root, rank);
+        got = v->recv[(size_t)root * n];
+        break;
+    }
+    CHECK(*status || got == want, "round %u: %lld, not %lld", round,
+          (long long)got, (long long)want);
+    return 0;
+}
+
+static int collectives(const struct rank *self)
+{
+    size_t bytes = (size_t)self->size * MOST * sizeof(int64_t);
+    struct vectors v = {self, memory(bytes), memory(bytes)};
+    int failed = loop(self, &v, one_of_each);
+
+    free(v.send);
+    free(v.recv);
+    return failed;
+}
+
 /* --- dispatch and combine ------------------------------------------------------- */
 
 enum { TOKENS = 512, HIDDEN = 512, EXPERTS = 16, TOPK = 4 };
@@ -375,6 +460,7 @@ static int combine(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"alltoallv", alltoallv, .breaks_comm = true, .no_threads = true},
+    {"collectives", collectives, .breaks_comm = true, .no_threads = true},
     {"dispatch", dispatch, .breaks_comm = true, .no_threads = true},
     {"combine", combine, .breaks_comm = true, .no_threads = true},
     {NULL},
