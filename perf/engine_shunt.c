@@ -23,17 +23,6 @@ static void must(enum shunt_status st, const char *what)
                  shunt_last_error(comm));
 }
 
-/* Between nodes a call may return while its last bytes wait for room in a
- * socket; who waits in the barrier sends them. Within a node memory is all there
- * is, and nothing is left behind. */
-static void settle(void)
-{
-    if (shunt_comm_nodes(comm) == 1)
-        return;
-    must(shunt_barrier(comm), "barrier");
-    must(shunt_barrier(comm), "barrier");
-}
-
 /* -- collectives ----------------------------------------------------------- */
 
 static const char *call_open(const struct perf_call *call, void **state)
@@ -201,7 +190,6 @@ static const char *moe_note(void *state)
 const struct perf_engine perf_engine_shunt = {
     .name = "shunt",
     .delivers = true,
-    .settle = settle,
     .call_open = call_open,
     .call_run = call_run,
     .call_close = call_close,

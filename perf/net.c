@@ -33,7 +33,7 @@
 #define PINGS 200
 #define WATCH_US 50
 #define RATE_US 150000.0 /* a stream that lasts so long tells a rate */
-#define RATE_REPEATS 4
+#define RATES 9          /* at least so many are taken */
 
 struct perf_net {
     const struct perf_group *g;
@@ -623,14 +623,14 @@ static double shifted(struct perf_net *net, uint64_t *bytes, int shift,
 /* The best of several: other programs on the machine only take away. */
 static double rate(struct perf_net *net)
 {
-    int n = net->g->hosts.n, count = 0;
+    int n = net->g->hosts.n, count = 0, repeats = 1 + (RATES - 1) / (n - 1);
     uint64_t each = 1 << 20;
     uint64_t *bytes = perf_alloc((size_t)n * (size_t)n * sizeof(*bytes));
-    double *rates = perf_alloc((size_t)n * RATE_REPEATS * sizeof(*rates));
+    double *rates = perf_alloc((size_t)(n * repeats) * sizeof(*rates));
 
     while (shifted(net, bytes, 1, each) < RATE_US && each < UINT64_C(1) << 36)
         each *= 2;
-    for (int repeat = 0; repeat < RATE_REPEATS; repeat++)
+    for (int repeat = 0; repeat < repeats; repeat++)
         for (int shift = 1; shift < n; shift++)
             rates[count++] = (double)each / shifted(net, bytes, shift, each);
     qsort(rates, (size_t)count, sizeof(*rates), ascending);
