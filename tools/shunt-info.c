@@ -14,6 +14,7 @@
 #include <shunt/shunt.h>
 
 #include "env.h"
+#include "info_topology.h"
 #include "launch.h"
 #include "plugin.h"
 #include "shunt-build.h"
@@ -377,7 +378,11 @@ static void usage(FILE *out)
         "  -e, --env         every variable: meaning, default, current value\n"
         "  -t, --transports  only the transports\n"
         "  -m, --machine     only the machine and the launcher\n"
-        "  -j, --json        everything, as one JSON object\n"
+        "  -T, --topology    make a communicator of the ranks that a launcher\n"
+        "                    started, and draw it: nodes, places, rails, and "
+        "what\n"
+        "                    each kind of pair is reached by and how fast\n"
+        "  -j, --json        everything, or the topology, as one JSON object\n"
         "  -V, --version     the version\n"
         "  -h, --help        this text\n"
         "\n"
@@ -390,6 +395,8 @@ static void usage(FILE *out)
         "  shunt-info                              an overview\n"
         "  SHUNT_TRANSPORTS=^inproc shunt-info -t  would this setting work?\n"
         "  shunt-run -n 2 shunt-info -m            what do ranks find?\n"
+        "  shunt-run -n 4 -- shunt-info --topology how do they reach each "
+        "other?\n"
         "  shunt-info --json | jq -r '.transports[] | select(.usable) | "
         ".name'\n",
         out);
@@ -401,17 +408,18 @@ int main(int argc, char **argv)
         {"env", no_argument, NULL, 'e'},
         {"transports", no_argument, NULL, 't'},
         {"machine", no_argument, NULL, 'm'},
+        {"topology", no_argument, NULL, 'T'},
         {"json", no_argument, NULL, 'j'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {0},
     };
     unsigned parts = 0;
-    bool json = false, bad;
+    bool json = false, topology = false, bad;
     struct facts facts;
     int c;
 
-    while ((c = getopt_long(argc, argv, "etmjVh", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "etmTjVh", options, NULL)) != -1) {
         switch (c) {
         case 'e':
             parts |= ENVIRONMENT;
@@ -421,6 +429,9 @@ int main(int argc, char **argv)
             break;
         case 'm':
             parts |= MACHINE;
+            break;
+        case 'T':
+            topology = true;
             break;
         case 'j':
             json = true;
@@ -444,6 +455,8 @@ int main(int argc, char **argv)
         return 2;
     }
 
+    if (topology)
+        return info_topology(json);
     find(&facts);
     if (json)
         print_json(&facts);
