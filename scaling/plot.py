@@ -31,7 +31,8 @@ def ticks(low, high, log):
         return [round(i * step, 9)
                 for i in range(first, math.floor(high / step) + 1)]
     decades = math.log10(high / low)
-    steps = (1,) if decades > 2.5 else (1, 3) if decades > 1.2 else (1, 2, 5)
+    steps = ((1,) if decades > 2.5 else (1, 3) if decades > 1.2
+             else (1, 2, 5) if decades > .6 else (1, 1.5, 2, 3, 4, 5, 7))
     return [s * 10.0 ** d
             for d in range(math.floor(math.log10(low)) - 1,
                            math.ceil(math.log10(high)) + 1)
@@ -40,10 +41,11 @@ def ticks(low, high, log):
 
 class Panel:
     """series: name -> [(x, y)]; x is always logarithmic, its ticks are the
-    points'."""
+    points' unless these are dots, and sizes if so."""
 
     def __init__(self, title, series, x_name, y_name, log=True, line=None,
-                 dots=False):
+                 dots=False, sizes=False):
+        self.sizes = sizes
         self.title, self.series = title, series
         self.x_name, self.y_name = x_name, y_name
         self.log, self.line, self.dots = log, line, dots
@@ -96,7 +98,8 @@ class Panel:
             last = at_x(x)
             out.append(f'<path d="M{last:.1f} {top + TOP + tall}v4" '
                        'stroke="#999"/>')
-            text(last, top + TOP + tall + 16, number(x))
+            text(last, top + TOP + tall + 16,
+                 number(x) if self.sizes else f"{x:g}")
         text(left + LEFT + wide / 2, top + HEIGHT - 8, self.x_name)
         x, y = left + 14, top + TOP + tall / 2
         text(x, y, self.y_name, more=f' transform="rotate(-90 {x} {y:.1f})"')
@@ -120,18 +123,24 @@ def save(path, panels, columns):
     panels = [p for p in panels if any(p.series.values())]
     names = list(dict.fromkeys(n for p in panels for n in p.series))
     width = columns * WIDTH
-    legend = 0 if len(names) < 2 else 26
+    places, x, row = [], LEFT, 0
+    for name in names:
+        wide = 42 + 6.2 * len(name)
+        if x + wide > width and x > LEFT:
+            x, row = LEFT, row + 1
+        places.append((x, 16 + 18 * row))
+        x += wide
+    legend = 0 if len(names) < 2 else 26 + 18 * row
     height = legend + -(-len(panels) // columns) * HEIGHT
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
            f'height="{height}" viewBox="0 0 {width} {height}" '
            'font-family="sans-serif" font-size="11" fill="#222">',
            f'<rect width="{width}" height="{height}" fill="#fff"/>']
-    x = LEFT
-    for name in names if legend else ():
-        out.append(f'<path d="M{x} 16h18" stroke="{COLOURS.get(name, "#4e79a7")}"'
-                   ' stroke-width="3"/>')
-        out.append(f'<text x="{x + 23}" y="20">{html.escape(name)}</text>')
-        x += 42 + 6.2 * len(name)
+    for name, (x, y) in zip(names, places) if legend else ():
+        out.append(f'<path d="M{x:.0f} {y}h18" stroke-width="3" '
+                   f'stroke="{COLOURS.get(name, "#4e79a7")}"/>')
+        out.append(f'<text x="{x + 23:.0f}" y="{y + 4}">{html.escape(name)}'
+                   '</text>')
     for i, panel in enumerate(panels):
         panel.draw(out, i % columns * WIDTH, legend + i // columns * HEIGHT)
     out.append("</svg>\n")

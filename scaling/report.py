@@ -96,7 +96,7 @@ class Results:
         for op in ("dispatch", "combine"):
             found = [r for r in self.find(operation=op, mode=mode, **want)
                      if "--chunk" not in r["command"]
-                     and (mode not in ("nodes", "allgather")
+                     and (op == "dispatch" or mode not in ("nodes", "allgather")
                           or r["sum_bytes"] == size)]
             if not found:
                 return None
@@ -437,7 +437,7 @@ def alltoallv_plot(results, path):
                 if points:
                     series[name] = sorted(points)
             panels.append(plot.Panel(f"{machine}, {ranks} ranks", series,
-                                     "bytes of a block", "µs"))
+                                     "bytes of a block", "µs", sizes=True))
     plot.save(path, panels, 2)
 
 

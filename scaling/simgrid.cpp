@@ -181,12 +181,13 @@ double scaling_run_simgrid(const scaling_schedule *schedule,
     std::vector<s4u::Host *> hosts;
     s4u::Engine engine(&argc, argv);
 
-    /* Nothing but what the machine says: no protocol's overhead. */
+    /* Nothing but what the machine says: no protocol's overhead. And thousands
+     * of actors, each of which is content with little (KiB). */
     xbt_log_control_set("root.thres:error");
     for (const char *setting :
          {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:0",
           "network/bandwidth-factor:1", "network/latency-factor:1",
-          "network/weight-S:0"})
+          "network/weight-S:0", "contexts/stack-size:128"})
         s4u::Engine::set_config(setting);
     s4u::Engine::set_config(
         "surf/precision:" + std::to_string(precision * 1e9) + "e-9");
