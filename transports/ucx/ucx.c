@@ -10,7 +10,7 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +69,8 @@ static const struct setting {
      * at 1 Gbit/s and two CPUs for eight ranks that alone kept the link from
      * being full. Not more than RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", 0},
+    /* Shorter addresses: a third less for each network device. */
+    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, 0},
     {"KEEPALIVE_INTERVAL", "5s", "UCX_KEEPALIVE_INTERVAL", NULL, 0},
     /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
      * that wants a cache has one of its own besides. */
@@ -128,46 +130,22 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 /* -- contexts --------------------------------------------------------------- */
 
-static enum shunt_status ucx_probe(const struct shunt_transport_host *host,
-                                   struct shunt_transport_estimate *estimate,
-                                   char *why, size_t why_len)
-{
-    (void)host;
-    estimate->latency = 15e-6;
-    estimate->bandwidth = 1e9;
-    snprintf(why, why_len,
-             "reaches ranks on other hosts by whatever network UCX %s finds "
-             "(UCX_TLS, UCX_NET_DEVICES)",
-             ucp_get_version_string());
-    return SHUNT_OK;
-}
-
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
-static enum shunt_status ucx_open(const struct shunt_transport_params *params,
-                                  struct shunt_transport_ctx **out, char *why,
-                                  size_t why_len)
+/* Fill in a context whose host, rank and nranks are known, or say why not. */
+static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, char *why,
+                                   size_t why_len)
 {
-    struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx)), *outer;
+    struct shunt_transport_ctx *outer;
     ucs_status_t st;
 
-    *out = NULL;
-    if (!ctx) {
-        snprintf(why, why_len, "out of memory");
-        return SHUNT_ERR_MEMORY;
-    }
-    ctx->host = params->host;
-    ctx->rank = params->rank;
-    ctx->nranks = params->nranks;
-    memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
-    ctx->eps = calloc((size_t)params->nranks, sizeof(*ctx->eps));
+    ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
     ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (!ctx->eps || ctx->epoll < 0 ||
         getrandom(ctx->nonce, sizeof(ctx->nonce), 0) !=
             (ssize_t)sizeof(ctx->nonce)) {
         snprintf(why, why_len, "%s%s", strerror(errno),
                  errno == EMFILE ? "; raise `ulimit -n`" : "");
-        ucx_close(ctx);
         return SHUNT_ERR_SYSTEM;
     }
     ucx_be_quiet();
@@ -181,13 +159,86 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
                  "UCX finds no network to use: %s; UCX_LOG_LEVEL=info and "
                  "`ucx_info -d` tell more",
                  ucs_status_string(st));
-        ucx_close(ctx);
         return SHUNT_ERR_SYSTEM;
     }
-    if (ucx_set_handlers(ctx)) {
-        snprintf(why, why_len, "%s", ctx->error);
+    return SHUNT_OK;
+}
+
+/* Tries it, until it has worked: what UCX cannot do here must not keep ranks
+ * from each other that have another way. */
+static enum shunt_status try_ucx(const struct shunt_transport_host *host,
+                                 char *why, size_t why_len)
+{
+    static atomic_bool works;
+    unsigned char address[SHUNT_TRANSPORT_ADDRESS_MAX];
+    struct shunt_transport_ctx *ctx;
+    size_t len = sizeof(address);
+    enum shunt_status status;
+
+    if (atomic_load_explicit(&works, memory_order_relaxed))
+        return SHUNT_OK;
+    ctx = calloc(1, sizeof(*ctx));
+    if (!ctx) {
+        snprintf(why, why_len, "out of memory");
+        return SHUNT_ERR_MEMORY;
+    }
+    ctx->host = host;
+    ctx->nranks = 1;
+    status = start_ucx(ctx, why, why_len);
+    if (!status) {
+        status = ucx_address(ctx, address, &len);
+        if (status)
+            snprintf(why, why_len, "%s", ctx->error);
+    }
+    ucx_close(ctx);
+    if (status)
+        return SHUNT_ERR_UNSUPPORTED;
+    atomic_store_explicit(&works, true, memory_order_relaxed);
+    return SHUNT_OK;
+}
+
+static enum shunt_status ucx_probe(const struct shunt_transport_host *host,
+                                   struct shunt_transport_estimate *estimate,
+                                   char *why, size_t why_len)
+{
+    enum shunt_status status = try_ucx(host, why, why_len);
+
+    if (status)
+        return status;
+    estimate->latency = 15e-6;
+    estimate->bandwidth = 1e9;
+    snprintf(why, why_len,
+             "reaches ranks on other hosts by whatever network UCX %s finds "
+             "(UCX_TLS, UCX_NET_DEVICES)",
+             ucp_get_version_string());
+    return SHUNT_OK;
+}
+
+static enum shunt_status ucx_open(const struct shunt_transport_params *params,
+                                  struct shunt_transport_ctx **out, char *why,
+                                  size_t why_len)
+{
+    struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx));
+    enum shunt_status status;
+
+    *out = NULL;
+    if (!ctx) {
+        snprintf(why, why_len, "out of memory");
+        return SHUNT_ERR_MEMORY;
+    }
+    ctx->host = params->host;
+    ctx->rank = params->rank;
+    ctx->nranks = params->nranks;
+    memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
+    status = start_ucx(ctx, why, why_len);
+    if (!status) {
+        status = ucx_set_handlers(ctx);
+        if (status)
+            snprintf(why, why_len, "%s", ctx->error);
+    }
+    if (status) {
         ucx_close(ctx);
-        return SHUNT_ERR_SYSTEM;
+        return status;
     }
     *out = ctx;
     return SHUNT_OK;
