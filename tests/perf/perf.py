@@ -9,8 +9,10 @@ command line are named.
 
 import json
 import math
+import os
 import subprocess
 import sys
+import tempfile
 
 PERF, PEER = sys.argv[1:]
 KEYS = {"op", "ranks", "bytes", "time_us", "time_us_p99", "algbw_gbs",
@@ -130,12 +132,56 @@ def tokens():
                 measure(op, 2, *small, "--tokens", "50", "--dtype", dtype,
                         "--mem", mem)
         measure(op, 2, *small, "--tokens", "50", "--wire", "fp8")
-        for skew in ("zipf:1.5", "hot:1", "node-limited:1"):
+        for skew in ("zipf:1.5", "hot:1", "one-hot-expert",
+                     "node-limited:1"):
             measure(op, 2, *small, "--tokens", "50", "--skew", skew)
+
+
+def virtual_nodes():
+    """Nodes that SHUNT_NODE makes of one host: what had to cross by the
+    routing is what the plan says, and what was sent."""
+    command = [os.environ["SHUNT_RUN"], "-n", "4", "--raw", "sh", "-c",
+               'SHUNT_NODE=$((RANK / 2)) exec "$0" "$@"', PERF, "moe",
+               "--json", "--tokens", "50", "--hidden", "96", "--experts",
+               "10", "--topk", "3", "--routing", "zipf:0.8", "-n", "3"]
+    result = subprocess.run(command, capture_output=True, text=True,
+                            timeout=100, check=False)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    if result.returncode or len(rows) != len(PARTS["moe"]):
+        fail(command, f"status {result.returncode}: {result.stderr}")
+    for row in rows:
+        check(command, row, 4, "none")
+        if (row["hosts"], row["nodes"]) != (1, 2):
+            fail(command, f"nodes: {row}")
+        if row["op"] not in ("dispatch", "combine"):
+            continue
+        if row["need_rows"] != row["plan_rows"] or not row["need_rows"]:
+            fail(command, f"rows: {row}")
+        if not row["need_bytes"] == row["plan_bytes"] == row["sent_bytes"]:
+            fail(command, f"bytes: {row}")
+        if row["wire_bytes"] is not None:
+            fail(command, f"there is no wire: {row}")
+
+
+def json_file():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        for label in ("first", "second"):
+            command, result = run(["alltoall", "--ranks", "2", "-b", "8", "-e",
+                                   "8", "-n", "2", f"--json={path}", "--label",
+                                   label])
+            if result and "# all results were right" not in result.stdout:
+                fail(command, f"no table: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            labels = [json.loads(line)["label"] for line in file]
+        if labels != ["first", "second"]:
+            fail(command, f"labels: {labels}")
 
 
 def without_mpi():
     """What needs no MPI in the build."""
+    virtual_nodes()
+    json_file()
     for op in MOVES:
         measure(op, 2, "-b", "64", "-e", "64k", "-f", "32", peer="memcpy")
     for op in MOE:
@@ -153,6 +199,11 @@ def without_mpi():
     refused(2, "takes bf16 or f32", "dispatch", "--dtype", "i8")
     refused(2, "--topk is larger", "moe", "--topk", "9", "--experts", "8")
     refused(2, "copies are no measure", "allreduce", "--peer", "memcpy")
+    refused(2, "uniform has no parameter", "moe", "--routing", "uniform:2")
+    refused(2, "is none of auto direct flat", "moe", "--mode", "fast")
+    refused(2, "one of mpi and memcpy", "moe", "--peer", "memcpy,mpi")
+    refused(2, "all ranks are on one host", "alltoall", "--peer", "link")
+    refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
     command, result = run(["--help"])
     if result and (result.returncode != 0 or "Examples:" not in result.stdout):
