@@ -74,6 +74,8 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
     if (status)
         snprintf(mine->text, sizeof(mine->text), "%.250s",
                  shunt_last_error(NULL));
+    if (status && shunti_bootstrap_failed(b->bootstrap))
+        return status; /* that is why, and its text says so already */
     st = shunti_bootstrap_allgather(b->bootstrap, mine, len, all);
     if (st)
         return st;

@@ -527,6 +527,11 @@ failed:
     return st;
 }
 
+bool shunti_bootstrap_failed(const struct shunti_bootstrap *bs)
+{
+    return bs->failed;
+}
+
 void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text)
 {
     unsigned char header[SHUNTI_WIRE_HEADER_BYTES];

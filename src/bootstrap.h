@@ -19,6 +19,7 @@
 #ifndef SHUNTI_BOOTSTRAP_H
 #define SHUNTI_BOOTSTRAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <shunt/comm.h>
@@ -76,6 +77,9 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
 enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
                                              const void *mine, size_t len,
                                              struct shunti_blobs *all);
+
+/* Has a call failed already, so that all that follow will? */
+bool shunti_bootstrap_failed(const struct shunti_bootstrap *bs);
 
 /*
  * This rank cannot go on: every other rank's pending or next call fails with
