@@ -11,8 +11,7 @@ import statistics
 
 import plot
 
-MODES = ("plain", "ranks", "2dh", "nodes", "allgather")
-US = 1e-6
+MACHINES = ("rails400", "rails200", "ethernet25")
 
 
 # -- closed forms --------------------------------------------------------------
@@ -69,8 +68,9 @@ class Results:
         self.rows = [r for r in by_command.values()
                      if "late_s" not in r and r.get("operation") != "machine"]
         self.late = [r for r in by_command.values() if "late_s" in r]
-        self.machines = {r["machine"]: r for r in by_command.values()
-                         if r.get("operation") == "machine"}
+        self.machines = {name: by_command[key] for name, key in
+                         ((n, f"machine --machine {n}") for n in MACHINES)
+                         if key in by_command}
         self.by_command = by_command
 
     def find(self, **want):
@@ -237,7 +237,7 @@ def best_table(results):
 def plan_table(results):
     lines = []
     for machine in results.machines:
-        for ranks in (64, 256, 1024, 2048):
+        for ranks in (64, 256, 1024):
             cells = [machine, ranks]
             record = None
             for tokens in (128, 1024):
@@ -251,7 +251,8 @@ def plan_table(results):
                                          tokens=tokens, routing="uniform")
                 cells.append(micro(parts[0]) if parts else "")
             cells.insert(2, record)
-            lines.append(cells)
+            if record is not None:
+                lines.append(cells)
     return table(["machine", "ranks", "record, B", "128 tokens: flat",
                   "two levels", "its dispatch", "1024 tokens: flat",
                   "two levels", "its dispatch"], lines)
@@ -266,6 +267,8 @@ def crossing(results, machine, ranks, window):
         ratio.setdefault(r["bytes"], {})[r["carry"]] = r["time_us"]
     points = sorted((size, math.log(t[0] / t[-1]))
                     for size, t in ratio.items() if len(t) == 2)
+    if not points:
+        return math.nan
     for (s0, r0), (s1, r1) in reversed(list(zip(points, points[1:]))):
         if r0 > 0 >= r1:
             share = r0 / (r0 - r1)
@@ -281,9 +284,13 @@ def break_even_table(results):
             for window in (1, 16):
                 have = crossing(results, name, ranks, window)
                 want = break_even(machine, ranks, 8, window)
-                cells += [f"{have / 1e6:.2f}" if have else "none",
-                          f"{want / 1e6:.2f}",
-                          f"{have / want:.2f}" if have else ""]
+                if have is None:
+                    cells += ["none", f"{want / 1e6:.2f}", ""]
+                elif math.isnan(have):
+                    cells += ["", f"{want / 1e6:.2f}", ""]
+                else:
+                    cells += [f"{have / 1e6:.2f}", f"{want / 1e6:.2f}",
+                              f"{have / want:.2f}"]
             lines.append(cells)
     return table(["machine", "ranks", "1 at once: simulated", "S*", "ratio",
                   "16 at once: simulated", "S*, overlapped", "ratio"], lines)
@@ -303,7 +310,8 @@ def bound_table(results):
                     and "--chunk" not in r["command"]]
                 cells.append(f"{found[0]['time_us'] / found[0]['port_us']:.2f}"
                              if found else "")
-        lines.append(cells)
+        if any(cells[1:]):
+            lines.append(cells)
     return table(["ranks", "plain dispatch", "combine", "2dh dispatch",
                   "combine", "nodes dispatch", "combine"], lines)
 
@@ -342,6 +350,21 @@ def agreement_table(results):
     return table(["exchange", "machine", "ranks", "runs", "median", "all",
                   "the farthest"], lines,
                  ["---", "---", "---:", "---:", "---:", "---", "---"])
+
+
+def order_text(results):
+    """Do both say the same of who is faster?"""
+    groups = {}
+    for ports, simgrid in agreements(results):
+        key = tuple(ports.get(k) for k in ("operation", "machine", "ranks",
+                                           "bytes", "tokens", "routing"))
+        groups.setdefault(key, []).append((ports["time_us"],
+                                           simgrid["time_us"]))
+    pairs = [(a, b) for g in groups.values() for i, a in enumerate(g)
+             for b in g[:i]]
+    other = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in pairs)
+    return (f"Of {len(pairs)} pairs of algorithms that both were asked about, "
+            f"{len(pairs) - other} come in the same order by both.")
 
 
 def window_table(results):
@@ -490,6 +513,7 @@ def make(by_command, docs):
         "break-even": break_even_table(results),
         "bound": bound_table(results),
         "agreement": agreement_table(results),
+        "order": order_text(results),
         "window": window_table(results),
         "chunk": chunk_table(results),
         "late": late_list(results),
