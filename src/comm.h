@@ -66,7 +66,9 @@ struct shunti_peer {
     unsigned char *control; /* peer's control window, NULL: put only */
     struct shunt_transport_remote *control_remote;
     unsigned char *outbox; /* put only: images of what we put there */
-    uint64_t completed;    /* last seen of the peer's completed word */
+    uint64_t completed;    /* what we know of the peer's completed word */
+    uint64_t told;         /* put only: what it certainly knows of ours */
+    uint64_t looked;       /* ours when we last looked whether to tell it */
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
     uint64_t tx_consumed;                   /* last seen */
     uint64_t turn;            /* ticket of the collective whose note is next */

@@ -38,13 +38,44 @@ static size_t slot_of(const struct shunt_request *request)
 }
 
 /* Offset, in the control window of the reader, of the slot that `writer` has
- * for this operation. */
-static size_t slot_offset(const struct shunt_request *request, int writer)
+ * for operation `seq`. */
+static size_t inbox_offset(const struct shunt_comm *comm, int writer,
+                           uint64_t seq)
 {
-    const struct shunti_layout *l = &request->comm->layout;
+    const struct shunti_layout *l = &comm->layout;
 
     return l->inbox + (size_t)writer * l->inbox_stride +
-           slot_of(request) * l->slot_bytes;
+           (size_t)(seq % SHUNTI_DEPTH) * l->slot_bytes;
+}
+
+/* The same for this operation. */
+static size_t slot_offset(const struct shunt_request *request, int writer)
+{
+    return inbox_offset(request->comm, writer, request->seq);
+}
+
+static void learn(uint64_t *known, uint64_t completed)
+{
+    if (completed > *known)
+        *known = completed;
+}
+
+/* Of a peer whose memory is not mapped: what it told us, and whether what we
+ * wrote to the slot last matters still. */
+static bool put_room(const struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const struct shunti_note *last =
+        (const struct shunti_note *)(void *)(p->outbox +
+                                             slot_of(request) *
+                                                 comm->layout.slot_bytes);
+
+    learn(&p->completed, load_word(comm->control + comm->layout.words +
+                                   (size_t)peer * comm->layout.word_stride +
+                                   SHUNTI_WORD_CREDIT * 64));
+    return request->seq <= p->completed + SHUNTI_DEPTH ||
+           last->seq <= p->completed;
 }
 
 bool shunti_note_room(struct shunt_request *request, int peer)
@@ -54,14 +85,53 @@ bool shunti_note_room(struct shunt_request *request, int peer)
 
     if (request->seq <= p->completed + SHUNTI_DEPTH)
         return true;
+    if (!p->control)
+        return put_room(request, peer);
     /* Pairs with the release in request.c: once the peer has finished that
      * operation it does not look at the old note any more. */
-    p->completed =
-        load_word(p->control ? p->control + comm->layout.completed
-                             : comm->control + comm->layout.words +
-                                   (size_t)peer * comm->layout.word_stride +
-                                   SHUNTI_WORD_CREDIT * 64);
+    p->completed = load_word(p->control + comm->layout.completed);
     return request->seq <= p->completed + SHUNTI_DEPTH;
+}
+
+/* Has this peer written notes of operations after `seq`? */
+static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
+{
+    for (uint64_t slot = 0; slot < SHUNTI_DEPTH; slot++)
+        if (load_word(comm->control + inbox_offset(comm, peer, slot)) > seq)
+            return true;
+    return false;
+}
+
+/* Some operations after the last time, or, if it has written nothing since,
+ * before it could have run out of slots. */
+static bool needs_credit(const struct shunt_comm *comm, int peer)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (comm->completed < p->told + SHUNTI_DEPTH / 4 ||
+        comm->completed < p->looked + SHUNTI_DEPTH)
+        return false;
+    if (wrote_since(comm, peer, p->told))
+        return true;
+    p->looked = comm->completed;
+    return false;
+}
+
+void shunti_give_credits(struct shunt_comm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r == comm->rank || !p->ep || p->control || !needs_credit(comm, r))
+            continue;
+        p->told = comm->completed;
+        p->looked = 0;
+        shunti_control_put(comm, r, 0, NULL, 0,
+                           comm->layout.words +
+                               (size_t)comm->rank * comm->layout.word_stride +
+                               SHUNTI_WORD_CREDIT * 64,
+                           comm->completed);
+    }
 }
 
 struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
@@ -94,6 +164,13 @@ static void claim_next(const struct shunt_request *request,
                        slot * l->slot_bytes);
 }
 
+static uint8_t lag_of(const struct shunt_request *request, uint64_t completed)
+{
+    uint64_t lag = request->seq - completed;
+
+    return lag <= UINT8_MAX ? (uint8_t)lag : 0;
+}
+
 void shunti_note_send(struct shunt_request *request, int peer,
                       struct shunti_note *note, size_t behind)
 {
@@ -108,6 +185,9 @@ void shunti_note_send(struct shunt_request *request, int peer,
     } else {
         size_t at = slot_offset(request, comm->rank);
 
+        note->seq = request->seq; /* for put_room() */
+        note->lag = lag_of(request, comm->completed);
+        note->known_lag = lag_of(request, p->completed);
         shunti_control_put(comm, peer, at + sizeof(note->seq),
                            (unsigned char *)note + sizeof(note->seq),
                            sizeof(*note) - sizeof(note->seq) + behind, at,
@@ -266,7 +346,14 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer)
 {
     const struct shunti_note *note = slot_note(request, peer);
+    struct shunti_peer *p = &request->comm->peers[peer];
 
+    if (note && !p->control) {
+        if (note->lag)
+            learn(&p->completed, request->seq - note->lag);
+        if (note->known_lag)
+            learn(&p->told, request->seq - note->known_lag);
+    }
     if (note && is_bad(request, note))
         record_bad(request, peer, note);
     return note;

@@ -11,7 +11,9 @@
  *
  * A slot is free for operation seq once its owner has finished operation
  * seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers look
- * only when they would otherwise have to wait.
+ * only when they would otherwise have to wait. Where they cannot look, they are
+ * told: by notes, and, where these are few, by credits (request.c), but only
+ * who has written something since: a slot that holds nothing new is free.
  *
  * The answer to a note is an ack, a word in the note's sender's control
  * window: "I have taken what you offered" (or that it was refused).
@@ -53,7 +55,9 @@ struct shunti_note {
     uint8_t way;
     uint8_t
         second_way; /* of another payload at word[2], if the class has one */
-    uint8_t unused[2];
+    /* seq minus what its sender has completed, and minus what it knows that the
+     * reader has. 0: more than can be said; not where memory is mapped. */
+    uint8_t lag, known_lag;
     uint64_t bytes; /* of payload */
     union {
         unsigned char body[SHUNTI_NOTE_BODY];
@@ -78,6 +82,10 @@ struct shunti_note {
 
 /* May the note of this operation be written to `peer` now? */
 bool shunti_note_room(struct shunt_request *request, int peer);
+
+/* Tell peers that cannot see it how many operations we have completed, if they
+ * have written notes and were not told for long. */
+void shunti_give_credits(struct shunt_comm *comm);
 
 /* Where to write it: fill way, bytes and body (and up to `eager` bytes behind
  * the header), then send. Only after shunti_note_room() said yes. */

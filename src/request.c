@@ -128,8 +128,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* Peers that cannot look at our completed word must be told of it, well
- * before they run out of slots. */
+/* Peers that wait for it are woken, or told, well before they run out of
+ * slots. */
 static void publish_completed(struct shunt_comm *comm)
 {
     uint64_t old = comm->completed;
@@ -149,18 +149,11 @@ static void publish_completed(struct shunt_comm *comm)
     for (r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        if (r == comm->rank || !p->ep)
-            continue;
-        if (p->control)
+        if (r != comm->rank && p->ep && p->control)
             p->transport->wake(p->ep);
-        else
-            shunti_control_put(comm, r, 0, NULL, 0,
-                               comm->layout.words +
-                                   (size_t)comm->rank *
-                                       comm->layout.word_stride +
-                                   SHUNTI_WORD_CREDIT * 64,
-                               now);
     }
+    if (!comm->all_mapped)
+        shunti_give_credits(comm);
 }
 
 static void unlink_active(struct shunt_request *request)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "note.h"
 #include "request.h"
 #include "rollcall.h"
 #include "trace.h"
@@ -324,6 +325,8 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
      * losses, too, which an earlier progress may have noticed. */
     note_events(comm);
     shunti_progress(comm);
+    if (!comm->all_mapped)
+        shunti_give_credits(comm);
     look_for_losses(comm);
     if (comm->finished_count != handled || comm->active != oldest ||
         comm->deferred || shunti_comm_check(comm)) {
