@@ -476,7 +476,7 @@ static void find_oversubscription(struct birth *b)
     struct shunt_comm *comm = b->comm;
     size_t n = comm->nranks > 0 ? (size_t)comm->nranks : 0, count = 0;
     struct shunti_place *here = calloc(n, sizeof(*here));
-    int r;
+    int r, cpus;
 
     comm->oversubscribed = true;
     if (!here)
@@ -484,7 +484,10 @@ static void find_oversubscription(struct birth *b)
     for (r = 0; r < comm->nranks; r++)
         if (shunti_place_same_host(&b->places[r], &b->places[comm->rank]))
             here[count++] = b->places[r];
-    comm->oversubscribed = (int)count > shunti_places_cpus(here, count);
+    cpus = shunti_places_cpus(here, count);
+    comm->oversubscribed = (int)count > cpus;
+    comm->links.crowd =
+        comm->oversubscribed && cpus > 0 ? (double)count / cpus : 1;
     free(here);
 }
 
@@ -689,6 +692,27 @@ static enum shunt_status share_control(struct birth *b)
     return st;
 }
 
+/* Rank 0's figures for all. */
+static enum shunt_status share_links(struct birth *b)
+{
+    struct shunt_comm *comm = b->comm;
+    struct link_blob {
+        struct blob_head head;
+        struct shunti_links links;
+    } mine = {.head = {0}};
+    struct shunti_blobs all = {0};
+    enum shunt_status st = shunti_links_measure(comm, &mine.links);
+
+    mine.links.crowd = comm->links.crowd;
+    st = round_trip(b, &mine.head, sizeof(mine), st, &all);
+    if (!st && all.len[0] >= sizeof(mine))
+        memcpy(&comm->links,
+               (const char *)all.data[0] + offsetof(struct link_blob, links),
+               sizeof(comm->links));
+    shunti_blobs_finish(&all);
+    return st;
+}
+
 /* --- all together ----------------------------------------------------------------------- */
 
 static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
@@ -723,7 +747,7 @@ static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
         return st;
     st = round_trip(b, &head, sizeof(head), st, &all);
     shunti_blobs_finish(&all);
-    return st;
+    return st || comm->nodes == 1 ? st : share_links(b);
 }
 
 static void set_waiting(struct shunt_comm *comm)

@@ -16,6 +16,7 @@
 
 #include <shunt/comm.h>
 
+#include "link.h"
 #include "transport.h"
 
 struct shunti_deferred_put;
@@ -48,6 +49,7 @@ enum {
     SHUNTI_WORD_CONSUMED,
     SHUNTI_WORD_QUESTION,
     SHUNTI_WORD_ANSWER,
+    SHUNTI_WORD_LINK,
     SHUNTI_WORDS
 };
 
@@ -95,11 +97,12 @@ struct shunt_comm {
     struct shunti_context *contexts;
     size_t ncontexts;
     int nodes, node, local_rank, local_size;
-    int *node_first;     /* (nodes + 1) where a node begins in node_ranks */
-    int *node_ranks;     /* (nranks) by node, then by local index: nodes.h */
-    bool nodes_mapped;   /* every rank maps the others of its node */
-    bool all_mapped;     /* every rank maps all others */
-    bool oversubscribed; /* more ranks here than CPUs */
+    int *node_first; /* (nodes + 1) where a node begins in node_ranks */
+    int *node_ranks; /* (nranks) by node, then by local index: nodes.h */
+    struct shunti_links links; /* of several nodes: rank 0's on every rank */
+    bool nodes_mapped;         /* every rank maps the others of its node */
+    bool all_mapped;           /* every rank maps all others */
+    bool oversubscribed;       /* more ranks here than CPUs */
 
     struct shunti_layout layout;
     struct shunti_tunables tune;
