@@ -2,10 +2,14 @@
 /*
  * The choice between algorithms; see select.h.
  *
- *     collective          algorithm
- *     allreduce           direct up to SHUNT_ALLREDUCE_DIRECT bytes (0: never,
- *                         a large number: always), segments beyond
- *     all the others      one exchange of all pairs (exchange.h)
+ * On one node everything is flat. Between nodes the algorithm is that which
+ * costs least by the table below, where the cost of messages and bytes are the
+ * link figures (src/link.h) in the manner of LogGP (Alexandrov and others,
+ * 1995): a message of b bytes takes latency + gap + b * byte, the next one of
+ * many only gap + b * byte more. A rank handles as many messages as it sends,
+ * and ranks that share a CPU do so one after the other. What a node's ranks
+ * send to other nodes shares the node's one link. What is received inside a
+ * node in two levels is copied twice.
  *
  * How a block travels (inline, window, raw read, stream) is its sender's choice
  * alone, told in the note: note.h, SHUNT_EAGER and SHUNT_READ_MIN.
@@ -16,59 +20,305 @@
 
 #include "comm.h"
 #include "env.h"
+#include "nodes.h"
+
+/* What an algorithm does on its critical path: steps that wait for each other,
+ * messages of one rank, bytes of one rank inside and of one node across. */
+struct work {
+    double steps_in, messages_in, bytes_in;
+    double steps_across, messages_across, bytes_across;
+};
+
+/* P ranks, N nodes, G ranks of the largest node, S bytes; far: ranks of other
+ * nodes, and their share of the bytes. */
+#define WORK(name) \
+    static struct work name(double P, double N, double G, double far, double S)
+
+/* clang-format off */
+WORK(barrier_flat)  { (void)S, (void)N, (void)P;
+    return (struct work){0, G - 1, 0,  1, far, 0}; }
+WORK(barrier_two)   { (void)S, (void)far, (void)P;
+    return (struct work){1, G - 1, 0,  1, N - 1, 0}; }
+
+WORK(broadcast_flat) { (void)N, (void)P;
+    return (struct work){0, G - 1, G * S,  1, far, far * S}; }
+WORK(broadcast_two)  { (void)far, (void)P;
+    return (struct work){1, G - 1, G * S,  1, N - 1, (N - 1) * S}; }
+
+/* S of all blocks: far * S / P of them are of other nodes. */
+WORK(allgather_flat) { (void)N;
+    return (struct work){0, G - 1, S,  1, far, G * far * S / P}; }
+WORK(allgather_two)  {
+    return (struct work){1, G - 1, 2 * S,  1, N - 1, far * S / P}; }
+
+WORK(reduce_scatter_flat) { (void)N;
+    return (struct work){0, G - 1, S,  1, far, G * far * S / P}; }
+WORK(reduce_scatter_two)  {
+    return (struct work){1, G - 1, 2 * S,  1, N - 1, far * S / P}; }
+
+WORK(allreduce_direct)   { (void)N, (void)P;
+    return (struct work){0, G - 1, P * S,  1, far, G * far * S}; }
+WORK(allreduce_segments) { (void)N;
+    return (struct work){0, 2 * (G - 1), 2 * S,  2, 2 * far,
+                         2 * G * far * S / P}; }
+WORK(allreduce_whole)    { (void)far, (void)P;
+    return (struct work){1, G - 1, G * S,  1, N - 1, G * (N - 1) * S}; }
+WORK(allreduce_lanes)    { (void)far, (void)P;
+    return (struct work){2, 2 * (G - 1), 2 * S,  1, N - 1, (N - 1) * S}; }
+
+/* Blocks choose by themselves (shunti_select_carry()): only messages count. */
+WORK(alltoall_flat) { (void)S, (void)N, (void)P;
+    return (struct work){0, G - 1, 0,  1, far, 0}; }
+WORK(alltoall_two)  { (void)S, (void)far, (void)P;
+    return (struct work){1, G - 1, 0,  1, N - 1, 0}; }
+
+/* What a choice depends on, beside the bytes. */
+struct shape {
+    int ranks, nodes, most; /* most: ranks of the largest node */
+    struct shunti_links links;
+};
+
+/* The table. Of equal cost the first. */
+static const struct row {
+    enum shunti_kind kind;
+    enum shunti_algorithm algorithm;
+    const char *name; /* flat..., two_level...: for SHUNT_ALGORITHM */
+    struct work (*work)(double P, double N, double G, double far, double S);
+} rows[] = {
+    {SHUNTI_KIND_BARRIER, SHUNTI_FLAT, "flat", barrier_flat},
+    {SHUNTI_KIND_BARRIER, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", barrier_two},
+    {SHUNTI_KIND_BROADCAST, SHUNTI_FLAT, "flat", broadcast_flat},
+    {SHUNTI_KIND_BROADCAST, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", broadcast_two},
+    {SHUNTI_KIND_ALLGATHER, SHUNTI_FLAT, "flat", allgather_flat},
+    {SHUNTI_KIND_ALLGATHER, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", allgather_two},
+    {SHUNTI_KIND_ALLGATHERV, SHUNTI_FLAT, "flat", allgather_flat},
+    {SHUNTI_KIND_ALLGATHERV, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", allgather_two},
+    {SHUNTI_KIND_REDUCE_SCATTER, SHUNTI_FLAT, "flat", reduce_scatter_flat},
+    {SHUNTI_KIND_REDUCE_SCATTER, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", reduce_scatter_two},
+    {SHUNTI_KIND_REDUCE_SCATTERV, SHUNTI_FLAT, "flat", reduce_scatter_flat},
+    {SHUNTI_KIND_REDUCE_SCATTERV, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", reduce_scatter_two},
+    {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_DIRECT, "flat_direct", allreduce_direct},
+    {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_SEGMENTS, "flat_segments", allreduce_segments},
+    {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_WHOLE, "two_level_whole", allreduce_whole},
+    {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_LANES, "two_level_lanes", allreduce_lanes},
+    {SHUNTI_KIND_ALLTOALL, SHUNTI_FLAT, "flat", alltoall_flat},
+    {SHUNTI_KIND_ALLTOALL, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", alltoall_two},
+    {SHUNTI_KIND_ALLTOALLV, SHUNTI_FLAT, "flat", alltoall_flat},
+    {SHUNTI_KIND_ALLTOALLV, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", alltoall_two},
+};
+/* clang-format on */
+enum { ROWS = sizeof(rows) / sizeof(*rows) };
+
+static struct shape shape_of(const struct shunt_comm *comm)
+{
+    struct shape shape = {comm->nranks, comm->nodes, 0, comm->links};
+
+    for (int node = 0; node < comm->nodes; node++)
+        if (shunti_node_size(comm, node) > shape.most)
+            shape.most = shunti_node_size(comm, node);
+    return shape;
+}
+
+/* Seconds. */
+static double cost(const struct row *row, const struct shape *s, size_t bytes)
+{
+    const struct shunti_link *in = &s->links.inside, *across = &s->links.across;
+    const double handling = 2 * s->links.crowd;
+    struct work w = row->work(s->ranks, s->nodes, s->most, s->ranks - s->most,
+                              (double)bytes);
+
+    return w.steps_in * in->latency + handling * w.messages_in * in->gap +
+           w.bytes_in * in->byte + w.steps_across * across->latency +
+           handling * w.messages_across * across->gap +
+           w.bytes_across * across->byte;
+}
+
+/* --- what the user wants -------------------------------------------------- */
+
+enum match { NOT, FAMILY, EXACTLY };
 
 static bool word_is(const char *at, size_t len, const char *word)
 {
     return strlen(word) == len && !memcmp(at, word, len);
 }
 
-/* What SHUNT_ALGORITHM wants for a kind: the last that names it, or names
- * none; 0: nothing. */
-static enum shunti_algorithm forced(const struct shunt_comm *comm,
-                                    enum shunti_kind kind)
+/* Does an entry of SHUNT_ALGORITHM, "two_level" or "allgather=flat", mean this
+ * row? A family's name is the beginning of its members': "flat" of
+ * "flat_direct". */
+static enum match matches(const char *entry, size_t len, const struct row *row)
 {
-    const char *kind_name = shunti_kind_name(kind);
-    const char *at = comm->tune.algorithm;
-    enum shunti_algorithm algorithm = 0;
+    const char *sign = memchr(entry, '=', len);
+    const char *name = sign ? sign + 1 : entry;
+    size_t n = len - (size_t)(name - entry);
 
-    while (*at) {
-        size_t len = strcspn(at, ",");
-        const char *sign = memchr(at, '=', len);
-        const char *name = sign ? sign + 1 : at;
-        size_t name_len = len - (size_t)(name - at);
+    if (sign &&
+        !word_is(entry, (size_t)(sign - entry), shunti_kind_name(row->kind)))
+        return NOT;
+    if (word_is(name, n, row->name))
+        return EXACTLY;
+    return n && !strncmp(row->name, name, n) && row->name[n] == '_' ? FAMILY
+                                                                    : NOT;
+}
 
-        if (!sign || word_is(at, (size_t)(sign - at), kind_name)) {
-            if (word_is(name, name_len, "flat"))
-                algorithm = SHUNTI_FLAT;
-            else if (word_is(name, name_len, "two_level"))
-                algorithm = SHUNTI_LEVELS;
+/* The last entry that concerns this kind; *len is 0 if there is none. */
+static const char *wanted(const char *text, enum shunti_kind kind, size_t *len)
+{
+    const char *found = text;
+
+    *len = 0;
+    while (*text) {
+        size_t n = strcspn(text, ",");
+
+        for (int i = 0; i < ROWS; i++) {
+            if (rows[i].kind == kind && matches(text, n, &rows[i])) {
+                found = text;
+                *len = n;
+            }
         }
-        at += len;
-        at += *at == ',';
+        text += n;
+        text += *text == ',';
     }
-    return algorithm;
+    return found;
+}
+
+/* --- the choice ----------------------------------------------------------- */
+
+static bool is_flat(const struct row *row)
+{
+    return !strncmp(row->name, "flat", 4);
+}
+
+/* Between the flat ones of allreduce, SHUNT_ALLREDUCE_DIRECT decides. */
+static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
+                      size_t bytes)
+{
+    bool small = comm->nranks == 1 || bytes <= comm->tune.allreduce_direct;
+
+    if (row->algorithm == SHUNTI_ALLREDUCE_DIRECT)
+        return !small;
+    return row->algorithm == SHUNTI_ALLREDUCE_SEGMENTS && small;
+}
+
+static const struct row *choose(const struct shunt_comm *comm,
+                                const struct shape *shape,
+                                enum shunti_kind kind, size_t bytes)
+{
+    size_t len;
+    const char *wish = wanted(comm->tune.algorithm, kind, &len);
+    const struct row *best = NULL;
+    double least = 0;
+
+    for (int i = 0; i < ROWS; i++) {
+        const struct row *row = &rows[i];
+        enum match match = len ? matches(wish, len, row) : FAMILY;
+        double seconds;
+
+        if (row->kind != kind)
+            continue;
+        if (comm->nodes == 1) /* no levels, and so no wishes either */
+            match = is_flat(row) ? FAMILY : NOT;
+        if (match == NOT || (match == FAMILY && ruled_out(comm, row, bytes)))
+            continue;
+        seconds = cost(row, shape, bytes);
+        if (!best || seconds < least) {
+            best = row;
+            least = seconds;
+        }
+    }
+    return best;
 }
 
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     enum shunti_kind kind, size_t bytes)
 {
-    enum shunti_algorithm algorithm;
+    struct shape shape = {0};
 
-    algorithm = comm->nodes > 1 ? forced(comm, kind) : SHUNTI_FLAT;
-    if (!algorithm)
-        algorithm = SHUNTI_FLAT;
-    if (kind == SHUNTI_KIND_ALLREDUCE && algorithm == SHUNTI_FLAT)
-        algorithm = comm->nranks == 1 || bytes <= comm->tune.allreduce_direct
-                        ? SHUNTI_ALLREDUCE_DIRECT
-                        : SHUNTI_ALLREDUCE_SEGMENTS;
-    if (kind == SHUNTI_KIND_ALLREDUCE && algorithm == SHUNTI_LEVELS)
-        algorithm = bytes <= comm->tune.allreduce_direct
-                        ? SHUNTI_ALLREDUCE_WHOLE
-                        : SHUNTI_ALLREDUCE_LANES;
-    return algorithm;
+    if (comm->nodes > 1)
+        shape = shape_of(comm);
+    return choose(comm, &shape, kind, bytes)->algorithm;
 }
 
+/*
+ * A block that goes straight is a message more across; one that is carried is
+ * copied twice more inside the node.
+ */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {
-    return comm->tune.carry == SHUNTI_ENV_AUTO ? 16 << 10 : comm->tune.carry;
+    const struct shunti_links *l = &comm->links;
+    double bytes = l->across.gap / (2 * l->inside.byte);
+
+    if (comm->tune.carry != SHUNTI_ENV_AUTO)
+        return comm->tune.carry;
+    return bytes < 1024 ? 1024 : bytes > 16384 ? 16384 : (size_t)bytes;
+}
+
+/* --- telling -------------------------------------------------------------- */
+
+static void print_link(FILE *out, const char *name,
+                       const struct shunti_link *link)
+{
+    fprintf(out, "  %-12s latency %.1f us, a message more %.2f us, %.3g GB/s\n",
+            name, link->latency * 1e6, link->gap * 1e6, 1e-9 / link->byte);
+}
+
+static void print_size(FILE *out, size_t bytes)
+{
+    if (bytes >= 1 << 20)
+        fprintf(out, "%zum", bytes >> 20);
+    else if (bytes >= 1 << 10)
+        fprintf(out, "%zuk", bytes >> 10);
+    else
+        fprintf(out, "%zu", bytes);
+}
+
+/* "flat up to 4k, two_level": by powers of two. */
+static void print_kind(FILE *out, const struct shunt_comm *comm,
+                       const struct shape *shape, enum shunti_kind kind)
+{
+    const size_t end = (size_t)256 << 20;
+    const struct row *now = choose(comm, shape, kind, 0);
+
+    fprintf(out, "  %-16s ", shunti_kind_name(kind));
+    for (size_t bytes = 64; bytes <= end; bytes *= 2) {
+        const struct row *next = choose(comm, shape, kind, bytes);
+
+        if (next == now)
+            continue;
+        fprintf(out, "%s up to ", now->name);
+        print_size(out, bytes / 2);
+        fprintf(out, ", ");
+        now = next;
+    }
+    fprintf(out, "%s\n", now->name);
+}
+
+void shunti_select_table(const struct shunt_comm *comm, FILE *out)
+{
+    struct shape shape = {0};
+
+    if (comm->nodes > 1) {
+        shape = shape_of(comm);
+        print_link(out, "in a node", &comm->links.inside);
+        print_link(out, "across", &comm->links.across);
+        fprintf(out, "  %-12s %.1f\n", "ranks a CPU", comm->links.crowd);
+    }
+    for (int i = 0; i < ROWS; i++)
+        if (i == 0 || rows[i].kind != rows[i - 1].kind)
+            print_kind(out, comm, &shape, rows[i].kind);
+    if (comm->nodes > 1) {
+        fprintf(out, "  of alltoall, blocks are carried up to ");
+        print_size(out, shunti_select_carry(comm));
+        fprintf(out, "\n");
+    }
+}
+
+void shunti_select_names(FILE *out)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (i == 0 || rows[i].kind != rows[i - 1].kind)
+            fprintf(out, "%s  %-16s", i ? "\n" : "",
+                    shunti_kind_name(rows[i].kind));
+        fprintf(out, " %s", rows[i].name);
+    }
+    fprintf(out, "\n");
 }

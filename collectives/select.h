@@ -10,34 +10,42 @@
 #ifndef SHUNTI_SELECT_H
 #define SHUNTI_SELECT_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "request.h"
 
 struct shunt_comm;
 
 enum shunti_algorithm {
-    /* One exchange of all pairs. */
-    SHUNTI_FLAT = 1,
-    /* Inside nodes and between them: two_level.h. */
-    SHUNTI_LEVELS,
-    /* Allreduce, flat, in one exchange: every rank gets every vector, and
-     * reduces all of it; or in two: each rank reduces a segment, and the others
+    SHUNTI_FLAT = 1,            /* one exchange of all pairs: exchange.h */
+    SHUNTI_TWO_LEVEL_ALGORITHM, /* inside nodes and between them: two_level.h */
+    /* Of allreduce, flat. In one exchange: every rank gets every vector, and
+     * reduces all of it. In two: each rank reduces a segment, and the others
      * take it from there. */
     SHUNTI_ALLREDUCE_DIRECT,
     SHUNTI_ALLREDUCE_SEGMENTS,
-    /* In two levels: whole vectors, or a segment for each lane. */
+    /* Of allreduce, in two levels: whole vectors, or a segment for each
+     * lane. */
     SHUNTI_ALLREDUCE_WHOLE,
     SHUNTI_ALLREDUCE_LANES,
 };
 
-/* For a call of this kind whose ranks have `bytes` each (what that means:
- * select.c). */
+/*
+ * For a call of this kind. bytes: of the message (broadcast), of the vector
+ * (allreduce), of all blocks that a rank gets (allgather) or gives
+ * (reduce_scatter); of others it does not matter.
+ */
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     enum shunti_kind kind, size_t bytes);
 
 /* alltoall and alltoallv in two levels: larger blocks go straight. */
 size_t shunti_select_carry(const struct shunt_comm *comm);
+
+/* Print the table for this communicator: tools and logs. */
+void shunti_select_table(const struct shunt_comm *comm, FILE *out);
+
+/* The algorithms that SHUNT_ALGORITHM can name, and of which collectives. */
+void shunti_select_names(FILE *out);
 
 #endif

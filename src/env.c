@@ -89,9 +89,9 @@ static const struct shunti_env_row rows[] = {
      "larger ones are reduced in segments, one by each rank.",
      false},
     {"SHUNT_ALGORITHM", SHUNTI_ENV_STRING, NULL, NULL,
-     "Algorithms of collectives between several nodes, instead of the chosen "
-     "ones: 'two_level' for all, or 'alltoallv=flat,allgather=two_level' "
-     "(shunt-info --algorithms has the names).",
+     "Algorithms of collectives between several nodes, instead of those that "
+     "cost least: 'two_level' for all, or 'flat,allgather=two_level'; the last "
+     "that fits counts (shunt-info --algorithms has the names).",
      false},
     {"SHUNT_CARRY", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which a block of alltoall for a rank of another node travels "

@@ -14,6 +14,7 @@
 #include <shunt/shunt.h>
 
 #include "env.h"
+#include "info_algorithms.h"
 #include "info_topology.h"
 #include "launch.h"
 #include "plugin.h"
@@ -382,6 +383,9 @@ static void usage(FILE *out)
         "                    started, and draw it: nodes, places, rails, and "
         "what\n"
         "                    each kind of pair is reached by and how fast\n"
+        "  -a, --algorithms  the same ranks: which algorithm each collective "
+        "takes\n"
+        "                    for how many bytes, and why\n"
         "  -j, --json        everything, or the topology, as one JSON object\n"
         "  -V, --version     the version\n"
         "  -h, --help        this text\n"
@@ -409,17 +413,18 @@ int main(int argc, char **argv)
         {"transports", no_argument, NULL, 't'},
         {"machine", no_argument, NULL, 'm'},
         {"topology", no_argument, NULL, 'T'},
+        {"algorithms", no_argument, NULL, 'a'},
         {"json", no_argument, NULL, 'j'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {0},
     };
     unsigned parts = 0;
-    bool json = false, topology = false, bad;
+    bool json = false, topology = false, algorithms = false, bad;
     struct facts facts;
     int c;
 
-    while ((c = getopt_long(argc, argv, "etmTjVh", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "etmTajVh", options, NULL)) != -1) {
         switch (c) {
         case 'e':
             parts |= ENVIRONMENT;
@@ -432,6 +437,9 @@ int main(int argc, char **argv)
             break;
         case 'T':
             topology = true;
+            break;
+        case 'a':
+            algorithms = true;
             break;
         case 'j':
             json = true;
@@ -455,6 +463,8 @@ int main(int argc, char **argv)
         return 2;
     }
 
+    if (algorithms)
+        return info_algorithms();
     if (topology)
         return info_topology(json);
     find(&facts);

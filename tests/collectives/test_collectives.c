@@ -6,6 +6,7 @@
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "harness.h"
 
@@ -332,4 +333,49 @@ Test(collectives, nodes_progress_thread)
     on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
                                    "SHUNT_PROGRESS=thread", NULL},
              "40");
+}
+
+// -- the choice --------------------------------------------------------------
+
+// What shunt-info says of four ranks on two nodes, with this setting.
+static struct harness *table(const char *setting)
+{
+    static const char script[] =
+        "SHUNT_NODE=n$((RANK / 2)) exec $SHUNT_TEST_BUILD/tools/shunt-info "
+        "--algorithms";
+    struct harness *h =
+        harness_start(&(struct harness_job){.program = "/bin/sh",
+                                            .args = {"-c", script},
+                                            .env = {setting},
+                                            .ranks = 4});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    return h;
+}
+
+static void says(const char *setting, const char *line)
+{
+    struct harness *h = table(setting);
+
+    cr_assert(strstr(harness_rank(h, 0)->out, line), "%s: no '%s' in\n%s",
+              setting, line, harness_rank(h, 0)->out);
+    harness_finish(h);
+}
+
+Test(collectives, choices_can_be_forced)
+{
+    says("SHUNT_ALGORITHM=flat", "  alltoallv        flat\n");
+    says("SHUNT_ALGORITHM=two_level", "  alltoallv        two_level\n");
+    says("SHUNT_ALGORITHM=flat,alltoallv=two_level",
+         "  alltoallv        two_level\n");
+    says("SHUNT_ALGORITHM=allgather=flat,two_level",
+         "  allgather        two_level\n");
+    says("SHUNT_ALGORITHM=allreduce=two_level_lanes",
+         "  allreduce        two_level_lanes\n");
+    says("SHUNT_ALGORITHM=allreduce=flat_segments",
+         "  allreduce        flat_segments\n");
+    says("SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
+    // Of a name that is none, and of no collective: as if it were not there.
+    says("SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level",
+         "  barrier          flat\n");
 }
