@@ -79,6 +79,8 @@ static void half_partial(unsigned char *dst, const void *const *srcs,
 void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
                     enum shunt_dtype dtype, enum shunt_op op)
 {
+    if (!count)
+        return; /* and the sources may be NULL */
     if (!is_half(dtype)) {
         shunti_reduce(dst, srcs, n, count, dtype, inner(op), 1);
         return;
@@ -95,6 +97,8 @@ void shunti_join(void *dst, const void *const *partials, int n, size_t count,
 {
     float sum[BLOCK];
 
+    if (!count)
+        return;
     if (!is_half(dtype)) {
         shunti_reduce(dst, partials, n, count, dtype, op, nranks);
         return;
