@@ -188,8 +188,6 @@ static enum shunt_status measure(struct shunt_comm *pair, struct measured *m)
         st = shunt_broadcast(pair, &bytes, 1, SHUNT_U64, 0);
     if (!st)
         st = send(pair, memory, bytes, &best);
-    /* Without the word back, of which a disturbed ping knows nothing. */
-    best = best > round ? best - round / 2 : best / 2;
     *m = (struct measured){round / 2, best > 0 ? (double)bytes / best : 0,
                            bytes};
     return st;
@@ -336,6 +334,9 @@ static void print_classes(const struct view *v)
     printf("    latency: a few bytes, one way; rate: %d MiB, one way, nobody "
            "else talking\n",
            BULK >> 20);
+    if (v->comm->nodes > 1)
+        printf(
+            "    (shunt-info --algorithms: what the library takes for it)\n");
 }
 
 static void print(const struct view *v, const char *launcher)
