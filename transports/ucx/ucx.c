@@ -57,27 +57,35 @@ static const struct setting {
     const char *value;
     const char *variable; /* in the environment; where it, or */
     const char *unless;   /* this one is set, it is left alone */
+    bool tcp;             /* only where there is nothing but TCP */
     unsigned before;      /* minor version of UCX 1; 0: any */
 } settings[] = {
     /* Shared memory is another transport's, and that of UCX leaves files
      * behind when a process is killed. */
-    {"TLS", "^sm", "UCX_TLS", NULL, 0},
-    /* A connect() that waits for a host which is down would block us. UCX
-     * warns of it where there is no TCP, hence UCX_TLS. */
-    {"CONN_NB", "y", "UCX_TCP_CONN_NB", "UCX_TLS", 0},
+    {"TLS", "^sm", "UCX_TLS", NULL, false, 0},
+    /* Shorter addresses: a third less for each network device. */
+    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, false, 0},
+    /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
+     * that wants a cache has one of its own besides. */
+    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, false, 14},
+
+    /* A connect() that waits for a host which is down would block us. */
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, true, 0},
     /* Of 8 KiB, each a system call and a packet of its own through the kernel:
      * at 1 Gbit/s and two CPUs for eight ranks that alone kept the link from
      * being full. Not more than RX_SEG_SIZE. */
-    {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", 0},
-    /* Shorter addresses: a third less for each network device. */
-    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, 0},
-    {"KEEPALIVE_INTERVAL", "5s", "UCX_KEEPALIVE_INTERVAL", NULL, 0},
-    /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
-     * that wants a cache has one of its own besides. */
-    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, 14},
+    {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", true,
+     0},
+    /* The kernel looks after a connection that is quiet: 10 s after a cut it is
+     * broken. Messages of UCP's for the same end would keep it from that, as
+     * they wait, unanswered, for retransmissions that go on for 15 minutes. */
+    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, true, 0},
+    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, true, 0},
+    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, true, 0},
+    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, true, 0},
 };
 
-static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
+static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES |
@@ -97,6 +105,7 @@ static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
         const struct setting *s = &settings[i];
 
         if (getenv(s->variable) || (s->unless && getenv(s->unless)) ||
+            (s->tcp && !tcp) ||
             (s->before && (major != 1 || minor >= s->before)))
             continue;
         st = ucp_config_modify(config, s->name, s->value);
@@ -107,6 +116,48 @@ static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
     st = ucp_init(&params, config, &ctx->ucp);
     ucp_config_release(config);
     return st;
+}
+
+/* Nothing but TCP, says UCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0"). */
+static bool only_tcp(ucp_context_h ucp)
+{
+    bool tcp = false, other = false;
+    char *text = NULL, *line, *rest;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    if (!f)
+        return false;
+    ucp_context_print_info(ucp, f);
+    fclose(f);
+    for (line = text ? strtok_r(text, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *name = strstr(line, "resource ");
+
+        name = name ? strstr(name, "-- ") : NULL;
+        if (!name || !strncmp(name, "-- self/", 8))
+            continue;
+        if (!strncmp(name, "-- tcp/", 7))
+            tcp = true;
+        else
+            other = true;
+    }
+    free(text);
+    return tcp && !other;
+}
+
+static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
+{
+    static atomic_bool tcp; /* as the last one had */
+    bool with_tcp = atomic_load_explicit(&tcp, memory_order_relaxed);
+    ucs_status_t st = init_ucp(ctx, with_tcp);
+
+    if (st != UCS_OK || only_tcp(ctx->ucp) == with_tcp)
+        return st;
+    ucp_cleanup(ctx->ucp);
+    ctx->ucp = NULL;
+    atomic_store_explicit(&tcp, !with_tcp, memory_order_relaxed);
+    return init_ucp(ctx, !with_tcp);
 }
 
 static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
