@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * An engine does the exchanges that are measured: Shunt, MPI, a plain copy, or
- * plain streams between hosts. All are called alike, so that what is around a call costs each the same.
+ * plain streams between hosts. All are called alike, so that what is around a
+ * call costs each the same.
  *
  * The MPI engine is a module that is loaded only when it is asked for; it uses
  * nothing of the program, hence the texts that come back instead of calls to

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What is printed. With --json the rows are objects on stdout, one a line, and
- * all else goes to stderr; with --json=FILE they are in the file, and stdout has
- * the table.
+ * all else goes to stderr; with --json=FILE they are in the file, and stdout
+ * has the table.
  */
 #include "table.h"
 
