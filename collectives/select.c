@@ -189,14 +189,19 @@ static bool is_flat(const struct row *row)
 }
 
 /* Between the flat ones of allreduce, SHUNT_ALLREDUCE_DIRECT decides. */
+static enum shunti_algorithm flat_allreduce(const struct shunt_comm *comm,
+                                            size_t bytes)
+{
+    return comm->nranks == 1 || bytes <= comm->tune.allreduce_direct
+               ? SHUNTI_ALLREDUCE_DIRECT
+               : SHUNTI_ALLREDUCE_SEGMENTS;
+}
+
 static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
                       size_t bytes)
 {
-    bool small = comm->nranks == 1 || bytes <= comm->tune.allreduce_direct;
-
-    if (row->algorithm == SHUNTI_ALLREDUCE_DIRECT)
-        return !small;
-    return row->algorithm == SHUNTI_ALLREDUCE_SEGMENTS && small;
+    return row->kind == SHUNTI_KIND_ALLREDUCE && is_flat(row) &&
+           row->algorithm != flat_allreduce(comm, bytes);
 }
 
 static const struct row *choose(const struct shunt_comm *comm,
@@ -231,10 +236,12 @@ static const struct row *choose(const struct shunt_comm *comm,
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     enum shunti_kind kind, size_t bytes)
 {
-    struct shape shape = {0};
+    struct shape shape;
 
-    if (comm->nodes > 1)
-        shape = shape_of(comm);
+    if (comm->nodes == 1) /* what the table says, but sooner */
+        return kind == SHUNTI_KIND_ALLREDUCE ? flat_allreduce(comm, bytes)
+                                             : SHUNTI_FLAT;
+    shape = shape_of(comm);
     return choose(comm, &shape, kind, bytes)->algorithm;
 }
 
@@ -294,10 +301,9 @@ static void print_kind(FILE *out, const struct shunt_comm *comm,
 
 void shunti_select_table(const struct shunt_comm *comm, FILE *out)
 {
-    struct shape shape = {0};
+    const struct shape shape = shape_of(comm);
 
     if (comm->nodes > 1) {
-        shape = shape_of(comm);
         print_link(out, "in a node", &comm->links.inside);
         print_link(out, "across", &comm->links.across);
         fprintf(out, "  %-12s %.1f\n", "ranks a CPU", comm->links.crowd);
