@@ -300,6 +300,13 @@ static enum shunt_status conduct(struct pair *mate, struct pair *partner,
     return st ? st : measure(partner, &links->across);
 }
 
+static void report(const char *where, const struct shunti_link *link)
+{
+    shunti_info("link",
+                "%s: latency %.1f us, a message more %.2f us, %.3g GB/s", where,
+                link->latency * 1e6, link->gap * 1e6, 1e-9 / link->byte);
+}
+
 static enum shunt_status first_rank(struct shunt_comm *comm,
                                     uint64_t deadline_ns,
                                     struct shunti_links *links)
@@ -314,8 +321,11 @@ static enum shunt_status first_rank(struct shunt_comm *comm,
              comm->peers[partner.peer].how);
     if (!recall(shape, links)) {
         st = conduct(&mate, &partner, links);
-        if (!st)
+        if (!st) {
             remember(shape, links);
+            report("in a node", &links->inside);
+            report("across", &links->across);
+        }
     }
     if (mate.peer >= 0)
         raise_word(&mate, ++mate.sent | DONE);
