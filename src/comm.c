@@ -379,7 +379,6 @@ static void close_contexts(struct shunt_comm *comm)
 
         if (p->ep && p->control_remote)
             p->transport->release(p->ep, p->control_remote);
-        free(p->outbox);
     }
     for (i = 0; i < comm->ncontexts; i++) {
         struct shunti_context *c = &comm->contexts[i];
@@ -388,6 +387,9 @@ static void close_contexts(struct shunt_comm *comm)
             c->transport->dereg(c->ctx, c->control_reg);
         c->transport->close(c->ctx);
     }
+    /* What a failure left on its way was being sent from there. */
+    for (r = 0; comm->peers && r < comm->nranks; r++)
+        free(comm->peers[r].outbox);
     free(comm->contexts);
 }
 

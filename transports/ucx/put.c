@@ -30,6 +30,7 @@ static void give_send(struct ucx_send *send)
 {
     struct shunt_transport_ctx *ctx = send->ep->ctx;
 
+    ucx_reg_drop(send->reg);
     send->ep->sends--;
     send->next = ctx->spare;
     ctx->spare = send;
@@ -46,9 +47,12 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
-                           const void *header, size_t header_bytes,
-                           const void *data, size_t bytes)
+/* `reg` is that of `data`, which UCP may read until it has sent it: a caller
+ * that fails frees its memory before. */
+static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
+                                   const void *header, size_t header_bytes,
+                                   const void *data, size_t bytes,
+                                   struct shunt_transport_reg *reg)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     ucp_request_param_t param = {
@@ -67,6 +71,8 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
     if (!send)
         return ucx_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     send->ep = ep;
+    send->reg = bytes > 0 ? reg : NULL;
+    ucx_reg_hold(send->reg);
     memcpy(send->header, header, header_bytes);
     sender = (struct ucx_sender *)(void *)send->header;
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
@@ -90,6 +96,13 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
         return SHUNT_ERR_PEER;
     }
     return SHUNT_OK;
+}
+
+enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
+                           const void *header, size_t header_bytes,
+                           const void *data, size_t bytes)
+{
+    return send_from(ep, kind, header, header_bytes, data, bytes, NULL);
 }
 
 enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
@@ -163,8 +176,8 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
         return SHUNT_OK;
     if (ep->sends >= MAX_SENDS)
         return SHUNT_IN_PROGRESS;
-    status =
-        ucx_send(ep, UCX_PUT, &header, sizeof(header), put->local, put->bytes);
+    status = send_from(ep, UCX_PUT, &header, sizeof(header), put->local,
+                       put->bytes, put->reg);
     if (status == SHUNT_ERR_PEER)
         return lost(ep);
     if (status)

@@ -71,7 +71,7 @@ struct shunt_transport_reg {
     uint64_t id;      /* slot + 1, and a number below that differs each time */
     ucp_mem_h handle; /* NULL: nothing to tell UCP */
     ucp_context_h ucp;
-    int refs; /* the registration, and each put that is arriving */
+    int refs; /* the registration, and each put that arrives or goes out */
 };
 
 struct shunt_transport_remote {
@@ -84,6 +84,7 @@ struct shunt_transport_remote {
 struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
+    struct shunt_transport_reg *reg; /* of its payload, held; or NULL */
     size_t header_bytes;
     unsigned char header[88];
 };
