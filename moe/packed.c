@@ -430,10 +430,19 @@ static void cleanup(struct shunt_request *request)
 }
 
 static const struct shunti_class classes[] = {
-    {"moe_dispatch", step, awaits, NULL, cleanup},
-    {"moe_combine", step, awaits, NULL, cleanup},
-    {"moe_combine_backward", step, awaits, NULL, cleanup},
-    {"moe_dispatch_backward", step, awaits, NULL, cleanup},
+    {.name = "moe_dispatch",
+     .step = step,
+     .awaits = awaits,
+     .cleanup = cleanup},
+    {.name = "moe_combine", .step = step, .awaits = awaits, .cleanup = cleanup},
+    {.name = "moe_combine_backward",
+     .step = step,
+     .awaits = awaits,
+     .cleanup = cleanup},
+    {.name = "moe_dispatch_backward",
+     .step = step,
+     .awaits = awaits,
+     .cleanup = cleanup},
 };
 
 /* --- starting --------------------------------------------------------------------- */

@@ -84,6 +84,7 @@ static const struct shunti_class agree_class = {
     .name = "agree",
     .step = step,
     .awaits = awaits,
+    .from_notes = true,
 };
 
 enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,

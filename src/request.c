@@ -201,17 +201,24 @@ static void advance(struct shunt_request *request)
 
     if (request->stepping)
         return;
-    /* What others tell us of the communicator's end counts only for what
-     * cannot be finished any more: who told us may have finished it. */
+    /* What others tell us of the communicator's end need not keep us from
+     * finishing: who told us may have finished it. */
     st = request->comm->failure ? shunti_comm_check(request->comm) : SHUNT_OK;
     if (!st) {
         request->stepping = true;
         st = request->class->step(request);
         request->stepping = false;
     }
-    if (st == SHUNT_IN_PROGRESS) {
-        st = shunti_comm_check(request->comm);
-        if (!st)
+    /* Who gives up tells us before he returns and uses his memory for something
+     * else: what we have read there is only good if nobody has told us yet. */
+    if (st == SHUNT_IN_PROGRESS || !request->class->from_notes) {
+        enum shunt_status over;
+
+        atomic_thread_fence(memory_order_acquire);
+        over = shunti_comm_check(request->comm);
+        if (over)
+            st = over;
+        else if (st == SHUNT_IN_PROGRESS)
             return;
     }
     finish(request, st);
@@ -345,6 +352,7 @@ static const struct shunti_class refusal_class = {
     .name = "refused call",
     .step = refusal_step,
     .awaits = refusal_awaits,
+    .from_notes = true,
 };
 
 enum shunt_status shunti_request_refuse(struct shunt_comm *comm,

@@ -44,6 +44,9 @@ struct shunti_class {
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
+    /* All that it takes from others is in notes, so in our own window: what has
+     * come stays true even if its sender has given up since. */
+    bool from_notes;
 };
 
 struct shunt_request {

@@ -126,6 +126,7 @@ static const struct shunti_class alloc_class = {
     .name = "mem_alloc",
     .step = step,
     .awaits = awaits,
+    .from_notes = true,
 };
 
 /* --- our own part ------------------------------------------------------------ */
