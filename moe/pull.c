@@ -294,7 +294,9 @@ static bool awaits(const struct shunt_request *request, int r)
     /* Before our node is complete, it is not the others that we wait for. */
     if (!peer->direct && !pull->mates_heard)
         return false;
-    return !peer->told || !peer->heard || !peer->answered;
+    return !peer->told || !peer->heard || !peer->answered ||
+           (pull->across && !peer->direct &&
+            shunti_rail_sums_miss(pull->across, r));
 }
 
 static bool heard(const struct shunt_request *request, int r)

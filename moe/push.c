@@ -401,7 +401,9 @@ static bool awaits(const struct shunt_request *request, int r)
     /* Before our node is complete, it is not the others that we wait for. */
     if (!peer->direct && !push->mates_heard)
         return false;
-    return !peer->told || !peer->served || !peer->answered;
+    return !peer->told || !peer->served || !peer->answered ||
+           (push->across && !peer->direct &&
+            shunti_rail_rows_miss(push->across, r));
 }
 
 static bool heard(const struct shunt_request *request, int r)

@@ -255,6 +255,16 @@ void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank)
         rows->to[node].dots = true;
 }
 
+bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank)
+{
+    const struct shunti_plan *plan = rows->plan;
+    const int node = plan->moe->node[rank];
+
+    return plan->rails.to[node].proxy == rank &&
+           (rows->to[node].rows != plan->rails.to[node].rows ||
+            !rows->to[node].dots);
+}
+
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
 {
     const struct shunti_plan *plan = rows->plan;

@@ -50,6 +50,9 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t seq);
 /* Take the products that have come. */
 void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq);
 
+/* Does `rank` still have to take rows, or to send us products? */
+bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank);
+
 /* Has everything that `source` sends been placed? */
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
 /* Nothing will come of `rank` as a source, or as a proxy. */

@@ -171,6 +171,15 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
 
 /* --- how far ---------------------------------------------------------------------- */
 
+bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank)
+{
+    const struct shunti_plan *plan = sums->plan;
+    const int node = plan->moe->node[rank];
+
+    return plan->rails.to[node].proxy == rank &&
+           sums->to[node].here != plan->rails.to[node].rows;
+}
+
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums)
 {
     for (int i = 0; i < sums->plan->rails.nfrom; i++)

@@ -48,6 +48,9 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq);
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t);
 
+/* Are there sums that `rank` has still to send us? */
+bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank);
+
 /* All sums for others are on their way. */
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums);
 /* Nothing is to be sent to `rank`, and nothing will come of it. */
