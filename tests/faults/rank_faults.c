@@ -9,8 +9,8 @@
  *
  *     ended STATUS, lost R R ...: TEXT
  *
- * That a call failed is what is wanted: the program fails if data was wrong, or
- * if the communicator did not stay dead.
+ * and "left STATUS". That a call failed is what is wanted: the program fails if
+ * data was wrong, or if the communicator did not stay dead.
  *
  * SIGUSR1 makes a second thread call shunt_comm_abort() while the first is in
  * the midst of it; SIGUSR2 when that has stopped to call the library, and will
@@ -469,8 +469,11 @@ static const struct rank_case cases[] = {
 int main(int argc, char **argv)
 {
     sigset_t set = abort_signals();
+    int status;
 
     /* Before any other thread is made. */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    return rank_main(argc, argv, cases);
+    status = rank_main(argc, argv, cases);
+    rank_say("left %d", status); /* not crashed on the way */
+    return status;
 }
