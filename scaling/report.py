@@ -183,7 +183,7 @@ def alltoallv_table(results):
 def exchange_table(results, machine, tokens):
     lines = []
     for routing in ("uniform", "zipf:0.8", "limited:4"):
-        for ranks in (64, 256, 1024, 2048):
+        for ranks in (64, 256, 1024):
             cells, sums = [routing, ranks], []
             for _, mode, narrow in NAMES:
                 parts = results.exchange(mode, narrow, machine=machine,
@@ -208,7 +208,7 @@ def best_table(results):
         for tokens in (128, 1024):
             for routing in ("uniform", "zipf:0.8", "limited:4"):
                 cells = [machine, tokens, routing]
-                for ranks in (64, 256, 1024, 2048):
+                for ranks in (64, 256, 1024):
                     times = {}
                     for name, mode, narrow in NAMES:
                         parts = results.exchange(mode, narrow, machine=machine,
@@ -230,8 +230,8 @@ def best_table(results):
                     cells.append(text)
                 if any(cells[3:]):
                     lines.append(cells)
-    return table(["machine", "tokens", "routing", "64 ranks", "256", "1024",
-                  "2048"], lines, ["---", "---:"] + ["---"] * 5)
+    return table(["machine", "tokens", "routing", "64 ranks", "256", "1024"],
+                 lines, ["---", "---:"] + ["---"] * 4)
 
 
 def plan_table(results):
@@ -299,7 +299,7 @@ def break_even_table(results):
 def bound_table(results):
     """How far times are from what the busiest port must carry."""
     lines = []
-    for ranks in (64, 256, 1024, 2048):
+    for ranks in (64, 256, 1024):
         cells = [ranks]
         for mode in ("plain", "2dh", "nodes"):
             for op in ("dispatch", "combine"):
@@ -396,13 +396,6 @@ def chunk_table(results):
     return table(["chunk, KiB"] + [str(c) for c in chunks], lines)
 
 
-def late_list(results):
-    if not results.late:
-        return "Everything that was asked for ended."
-    return "\n".join(f"- `{r['command']}`: not finished after "
-                     f"{r['late_s']:.0f} s" for r in results.late)
-
-
 # -- plots ---------------------------------------------------------------------
 
 def weak_plot(results, path):
@@ -411,7 +404,7 @@ def weak_plot(results, path):
         series = {}
         for name, mode, narrow in NAMES:
             points = []
-            for nodes in (2, 4, 8, 16, 32, 64, 128, 256):
+            for nodes in (2, 4, 8, 16, 32, 64, 128):
                 parts = results.exchange(mode, narrow, machine="rails400",
                                          nodes=nodes, tokens=1024,
                                          routing=routing)
@@ -432,7 +425,7 @@ def exchange_plot(results, machine, path):
             series = {}
             for name, mode, narrow in NAMES[1:]:
                 points = []
-                for ranks in (64, 256, 1024, 2048):
+                for ranks in (64, 256, 1024):
                     want = {"machine": machine, "ranks": ranks,
                             "tokens": tokens, "routing": routing}
                     plain = results.exchange("plain", **want)
@@ -516,7 +509,6 @@ def make(by_command, docs):
         "order": order_text(results),
         "window": window_table(results),
         "chunk": chunk_table(results),
-        "late": late_list(results),
     }
     for name, text in parts.items():
         page = fill(page, name, text)
