@@ -67,7 +67,6 @@ class Results:
     def __init__(self, by_command):
         self.rows = [r for r in by_command.values()
                      if "late_s" not in r and r.get("operation") != "machine"]
-        self.late = [r for r in by_command.values() if "late_s" in r]
         self.machines = {name: by_command[key] for name, key in
                          ((n, f"machine --machine {n}") for n in MACHINES)
                          if key in by_command}
@@ -363,7 +362,7 @@ def order_text(results):
     pairs = [(a, b) for g in groups.values() for i, a in enumerate(g)
              for b in g[:i]]
     other = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in pairs)
-    return (f"Of {len(pairs)} pairs of algorithms that both were asked about, "
+    return (f"Of {len(pairs)} pairs of algorithms that both were asked about,\n"
             f"{len(pairs) - other} come in the same order by both.")
 
 
