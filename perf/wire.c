@@ -50,7 +50,7 @@ const char *perf_wire_source(void)
 }
 
 struct reading {
-    double kernel, library;
+    double kernel, payload;
 };
 
 /* Each host counts once, by its first rank. */
@@ -68,7 +68,7 @@ static struct reading read_counters(const struct perf_group *g)
     }
     if (g->comm &&
         shunt_comm_get_stats(g->comm, &stats, sizeof(stats)) == SHUNT_OK)
-        r.library = (double)stats.bytes_remote;
+        r.payload = (double)stats.bytes_remote;
     return r;
 }
 
@@ -84,7 +84,7 @@ static void collect(const struct perf_group *g, const struct reading *sum,
         double mine = all[r].kernel / calls;
         wire->total += mine;
         wire->busiest = mine > wire->busiest ? mine : wire->busiest;
-        wire->payload += all[r].library / calls;
+        wire->payload += all[r].payload / calls;
     }
     free(all);
 }
@@ -117,7 +117,7 @@ void perf_wire_count(const struct perf_group *g, const struct perf_side *side,
             perf_gate_wait(g);
             struct reading after = read_counters(g);
             sum[p].kernel += after.kernel - before.kernel;
-            sum[p].library += after.library - before.library;
+            sum[p].payload += after.payload - before.payload;
         }
         if (side->release)
             side->release(side->state);
