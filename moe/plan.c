@@ -502,7 +502,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     if (!st && moe->path == SHUNTI_PATH_PACKED)
         st = shunti_packs_exchange(plan, &counts, base);
     if (!st && moe->path == SHUNTI_PATH_RAILS)
-        st = shunti_rails_exchange(plan);
+        st = shunti_rails_exchange(plan, total);
 out:
     free(rows);
     free(total);

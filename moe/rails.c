@@ -279,9 +279,12 @@ static void list(const struct shunti_plan *plan, int node, unsigned char *out)
     }
 }
 
-/* What we have been told; false: it makes no sense. */
-static bool read_lists(struct shunti_plan *plan)
+/* What we have been told; false: it makes no sense. total: (nranks) rows of
+ * each rank's buffer. */
+static bool read_lists(struct shunti_plan *plan, const size_t *total)
 {
+    const struct shunt_comm *comm = plan->moe->comm;
+    const int *mates = shunti_node_ranks(comm, comm->node);
     const unsigned char *at = plan->rails.received;
     bool good = true;
 
@@ -295,12 +298,16 @@ static bool read_lists(struct shunti_plan *plan)
         for (size_t k = 0; k < from->rows; k++)
             from->first[k + 1] = from->first[k] + count[k];
         good = good && from->first[from->rows] == from->terms;
+        for (size_t k = 0; k < from->terms && good; k++)
+            good = from->entry[k].local < comm->local_size &&
+                   from->entry[k].row < total[mates[from->entry[k].local]];
         at += list_bytes(from->rows, from->terms);
     }
     return good;
 }
 
-static enum shunt_status exchange_lists(struct shunti_plan *plan)
+static enum shunt_status exchange_lists(struct shunti_plan *plan,
+                                        const size_t *total)
 {
     struct shunt_moe *moe = plan->moe;
     const struct shunti_rails *rails = &plan->rails;
@@ -338,7 +345,7 @@ static enum shunt_status exchange_lists(struct shunti_plan *plan)
     /* Sources ascend, so what they send lies in the order of `from`. */
     st = shunt_alltoallv(moe->comm, out, counts, displs, rails->received,
                          counts + n, NULL, SHUNT_U8);
-    if (!st && !read_lists(plan))
+    if (!st && !read_lists(plan, total))
         st = shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
                          "moe_plan_create: a rank's list disagrees with its "
                          "counts");
@@ -349,7 +356,8 @@ done:
     return st;
 }
 
-enum shunt_status shunti_rails_exchange(struct shunti_plan *plan)
+enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
+                                        const size_t *total)
 {
     struct shunt_moe *moe = plan->moe;
     enum shunt_status st;
@@ -367,7 +375,7 @@ enum shunt_status shunti_rails_exchange(struct shunti_plan *plan)
         return st;
     }
     find_places(plan);
-    return exchange_lists(plan);
+    return exchange_lists(plan, total);
 }
 
 void shunti_rails_finish(struct shunti_rails *rails)

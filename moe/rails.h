@@ -71,8 +71,10 @@ struct shunti_rails {
                                       none */
 };
 
-/* Collective, after plan->network is known. */
-enum shunt_status shunti_rails_exchange(struct shunti_plan *plan);
+/* Collective, after plan->network is known. total: (nranks) rows of each rank's
+ * buffer, which what others list is held against. */
+enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
+                                        const size_t *total);
 void shunti_rails_finish(struct shunti_rails *rails);
 
 /* Bytes of a row as combine sends it. */
