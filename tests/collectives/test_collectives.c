@@ -182,6 +182,7 @@ static void under(const char *const *env)
         run(env, few[i], "same_bits", NULL, NULL, NULL);
         run(env, few[i], "mismatch", NULL, NULL, NULL);
         run(env, few[i], "refusals", NULL, NULL, NULL);
+        run(env, few[i], "refused_by_all", NULL, NULL, NULL);
     }
 }
 
@@ -271,6 +272,7 @@ static void on_nodes(const char *const *env, const char *rounds)
         run_on(layouts[i], env, "mismatch", NULL, NULL, NULL);
         run_on(layouts[i], env, "mismatch_figures", NULL, NULL, NULL);
         run_on(layouts[i], env, "refusals", NULL, NULL, NULL);
+        run_on(layouts[i], env, "refused_by_all", NULL, NULL, NULL);
     }
 }
 
