@@ -297,7 +297,7 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
                            "comm_finish: comm is NULL");
     shunti_comm_enter(comm);
     while (comm->active && !shunti_comm_check(comm)) {
-        struct shunti_waiter waiter = {0};
+        struct shunti_waiter waiter = {.idle = true};
         uint64_t before = comm->finished_count;
 
         while (comm->active && comm->finished_count == before) {

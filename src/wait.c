@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm.h"
@@ -27,6 +28,13 @@
 #define NOTICE_NS 1000000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
 #define NAP_MS 500
+/* Naps between two calls of the user's idle(): from the first on each is twice
+ * as long as the one before. What idle() moves has often several steps, a
+ * little apart. */
+#define FIRST_IDLE_NAP_NS 50000u
+#define LAST_IDLE_NAP_NS 2000000u
+/* Yields between two calls of idle(). */
+#define YIELDS_PER_IDLE 4
 
 static void relax(void)
 {
@@ -299,13 +307,45 @@ void shunti_look_around(struct shunt_comm *comm)
     mind_the_time(comm, now);
 }
 
-static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
+/* What else our caller has to do. */
+static void call_idle(const struct shunt_comm *comm,
+                      const struct shunti_waiter *waiter)
+{
+    if (comm->idle_call && waiter->idle)
+        comm->idle_call(comm->idle_arg);
+}
+
+/* How long to sleep when all must be well until `deadline_ns`. */
+static uint64_t nap_ns(const struct shunt_comm *comm,
+                       struct shunti_waiter *waiter, uint64_t deadline_ns)
+{
+    const uint64_t now = shunti_now_ns();
+    uint64_t nap = (uint64_t)NAP_MS * 1000000;
+
+    if (deadline_ns > now && deadline_ns - now < nap)
+        nap = deadline_ns - now + 1000000;
+    if (comm->idle_call && waiter->idle) {
+        uint64_t idle_nap = LAST_IDLE_NAP_NS;
+
+        if (waiter->naps < 6)
+            idle_nap = (uint64_t)FIRST_IDLE_NAP_NS << waiter->naps;
+        if (idle_nap > LAST_IDLE_NAP_NS)
+            idle_nap = LAST_IDLE_NAP_NS;
+        if (idle_nap < nap)
+            nap = idle_nap;
+        waiter->naps++;
+    }
+    return nap;
+}
+
+static void sleep_a_little(struct shunt_comm *comm,
+                           struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
     struct pollfd fds[MAX_FDS];
     const struct shunt_request *oldest = comm->active;
-    uint64_t now, handled = comm->finished_count;
+    uint64_t nap, handled = comm->finished_count;
+    struct timespec timeout;
     size_t n = 0, i;
-    int timeout_ms = NAP_MS;
     bool go = true;
 
     for (i = 0; i < comm->ncontexts && go; i++) {
@@ -334,13 +374,13 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         shunti_transports_progress(comm);
         return;
     }
-    now = shunti_now_ns();
-    if (deadline_ns > now && (deadline_ns - now) / 1000000 < (uint64_t)NAP_MS)
-        timeout_ms = (int)((deadline_ns - now) / 1000000) + 1;
+    nap = nap_ns(comm, waiter, deadline_ns);
+    timeout.tv_sec = (time_t)(nap / 1000000000);
+    timeout.tv_nsec = (long)(nap % 1000000000);
     comm->stats.sleeps++;
     if (comm->threaded)
         pthread_mutex_unlock(&comm->lock);
-    poll(fds, (nfds_t)n, timeout_ms);
+    ppoll(fds, (nfds_t)n, &timeout, NULL);
     if (comm->threaded)
         pthread_mutex_lock(&comm->lock);
     disarm(comm, comm->ncontexts);
@@ -394,6 +434,7 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
             return;
         }
         now = shunti_now_ns();
+        call_idle(comm, waiter);
         if (now - waiter->began_ns < comm->spin_ns)
             return;
         if (now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
@@ -401,15 +442,19 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
             return;
         }
     } else if (waiter->rounds < YIELDS) {
+        if (waiter->rounds % YIELDS_PER_IDLE == 0)
+            call_idle(comm, waiter);
         sched_yield();
         return;
+    } else {
+        call_idle(comm, waiter);
     }
     note_events(comm);
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
     deadline = mind_the_time(comm, shunti_now_ns());
     if (!comm->failure)
-        sleep_a_little(comm, deadline);
+        sleep_a_little(comm, waiter, deadline);
 }
 
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)
