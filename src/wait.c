@@ -252,7 +252,9 @@ static void fail_by_loss(struct shunt_comm *comm,
 }
 
 /* Fail for a rank that is gone and needed, of those that left in order or of
- * those that did not. */
+ * those that did not. Who had completed an operation is not needed in it any
+ * more: what it gave is here, although it may not have been used yet, as in a
+ * sum that lacks another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
@@ -265,7 +267,8 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
             continue;
         for (request = comm->active; request; request = request->next) {
             if (request->status == SHUNT_IN_PROGRESS &&
-                request->class->awaits(request, r)) {
+                request->class->awaits(request, r) &&
+                !shunti_peer_completed(comm, r, request->seq)) {
                 fail_by_loss(comm, request, r);
                 return true;
             }
