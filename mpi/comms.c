@@ -292,7 +292,8 @@ static void let_mpi_progress(void *arg)
     int found;
 
     (void)arg;
-    PMPI_Iprobe(0, tag_never, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+    PMPI_Iprobe(MPI_ANY_SOURCE, tag_never, MPI_COMM_WORLD, &found,
+                MPI_STATUS_IGNORE);
 }
 
 static struct shunt_comm_config config_of_ours(void)

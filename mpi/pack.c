@@ -7,19 +7,71 @@
  * counts in ints, so large data goes in pieces of whole elements, and elements
  * that are larger than an int's range are sent from this rank to itself.
  */
+#include <pthread.h>
+
 #include "dropin.h"
 
 /* Of one piece. */
 #define PIECE ((size_t)256 << 20)
-/* Messages of a rank to itself. */
-#define TAG 0
 
-static size_t piece_of(const struct shunti_mpi_type *facts)
+/* Elements in memory, and where their bytes are. */
+struct elements {
+    char *at;
+    int count;
+    MPI_Datatype type;
+    const struct shunti_mpi_type *facts;
+    char *bytes;
+    bool pack; /* else: unpack */
+};
+
+static int not_as_expected(MPI_Comm comm)
 {
-    size_t elements = PIECE / facts->size;
-
-    return elements ? elements : 1;
+    PMPI_Comm_call_errhandler(comm, MPI_ERR_INTERN);
+    return MPI_ERR_INTERN;
 }
+
+static int convert(const struct elements *e, MPI_Comm comm)
+{
+    const int bytes = (int)((size_t)e->count * e->facts->size);
+    int position = 0, rc;
+
+    rc = e->pack ? PMPI_Pack(e->at, e->count, e->type, e->bytes, bytes,
+                             &position, comm)
+                 : PMPI_Unpack(e->bytes, bytes, &position, e->at, e->count,
+                               e->type, comm);
+    if (rc == MPI_SUCCESS && position != bytes)
+        rc = not_as_expected(comm);
+    return rc;
+}
+
+/* MPI_BOTTOM is an address like any other, but MPICH takes it for a mistake
+ * here. The same data from another address, by a type that leads back. */
+static int convert_bottom(const struct elements *e, MPI_Comm comm)
+{
+    static char somewhere;
+    const int bytes = (int)((size_t)e->count * e->facts->size);
+    MPI_Aint address, back;
+    MPI_Datatype same;
+    int position = 0;
+    int rc = PMPI_Get_address(&somewhere, &address);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    back = -address;
+    rc = PMPI_Type_create_hindexed(1, &e->count, &back, e->type, &same);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = PMPI_Type_commit(&same);
+    if (rc == MPI_SUCCESS)
+        rc = e->pack ? PMPI_Pack(&somewhere, 1, same, e->bytes, bytes,
+                                 &position, comm)
+                     : PMPI_Unpack(e->bytes, bytes, &position, &somewhere, 1,
+                                   same, comm);
+    PMPI_Type_free(&same);
+    return rc;
+}
+
+/* --- huge elements ----------------------------------------------------------- */
 
 /* `bytes` as a type, however many they are. The caller frees it. */
 static int type_of_bytes(size_t bytes, MPI_Datatype *type)
@@ -37,86 +89,69 @@ static int type_of_bytes(size_t bytes, MPI_Datatype *type)
     return rc != MPI_SUCCESS ? rc : PMPI_Type_commit(type);
 }
 
-/* One huge element: through a message to ourselves. */
-static int copy_huge(const void *from, MPI_Datatype from_type, void *to,
-                     MPI_Datatype to_type)
+/* One element, by a message to ourselves, where no other message is. */
+static int convert_huge(const struct elements *e)
 {
-    return PMPI_Sendrecv(from, 1, from_type, 0, TAG, to, 1, to_type, 0, TAG,
-                         MPI_COMM_SELF, MPI_STATUS_IGNORE);
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    MPI_Datatype bytes;
+    MPI_Comm self;
+    int rc = type_of_bytes(e->facts->size, &bytes);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    pthread_mutex_lock(&one_at_a_time);
+    rc = PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &self);
+    if (rc == MPI_SUCCESS) {
+        rc = e->pack ? PMPI_Sendrecv(e->at, 1, e->type, 0, 0, e->bytes, 1,
+                                     bytes, 0, 0, self, MPI_STATUS_IGNORE)
+                     : PMPI_Sendrecv(e->bytes, 1, bytes, 0, 0, e->at, 1,
+                                     e->type, 0, 0, self, MPI_STATUS_IGNORE);
+        PMPI_Comm_free(&self);
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    PMPI_Type_free(&bytes);
+    return rc;
 }
 
-static int not_as_expected(MPI_Comm comm)
+/* --- any number of any size ---------------------------------------------------- */
+
+static int convert_all(struct elements e, size_t count, MPI_Comm comm)
 {
-    PMPI_Comm_call_errhandler(comm, MPI_ERR_INTERN);
-    return MPI_ERR_INTERN;
+    size_t most;
+    int rc = MPI_SUCCESS;
+
+    if (!e.facts->size)
+        return MPI_SUCCESS;
+    most = e.facts->size < PIECE ? PIECE / e.facts->size : 1;
+    while (count && rc == MPI_SUCCESS) {
+        e.count = (int)(count < most ? count : most);
+        if (e.facts->size > INT_MAX)
+            rc = convert_huge(&e);
+        else if (!e.at)
+            rc = convert_bottom(&e, comm);
+        else
+            rc = convert(&e, comm);
+        e.at += (MPI_Aint)e.count * e.facts->extent;
+        e.bytes += (size_t)e.count * e.facts->size;
+        count -= (size_t)e.count;
+    }
+    return rc;
 }
 
 int shunti_mpi_pack_bytes(const void *from, size_t count, MPI_Datatype type,
                           const struct shunti_mpi_type *facts, char *to,
                           MPI_Comm comm)
 {
-    const char *at = from;
-    int rc = MPI_SUCCESS;
-
-    if (!facts->size)
-        return MPI_SUCCESS;
-    while (count && rc == MPI_SUCCESS) {
-        size_t n = piece_of(facts);
-        int position = 0;
-
-        n = n < count ? n : count;
-        if (facts->size > INT_MAX) {
-            MPI_Datatype bytes;
-
-            rc = type_of_bytes(facts->size, &bytes);
-            if (rc == MPI_SUCCESS) {
-                rc = copy_huge(at, type, to, bytes);
-                PMPI_Type_free(&bytes);
-            }
-        } else {
-            rc = PMPI_Pack(at, (int)n, type, to, (int)(n * facts->size),
-                           &position, comm);
-            if (rc == MPI_SUCCESS && (size_t)position != n * facts->size)
-                rc = not_as_expected(comm);
-        }
-        at += (MPI_Aint)n * facts->extent;
-        to += n * facts->size;
-        count -= n;
-    }
-    return rc;
+    return convert_all(
+        (struct elements){(char *)(uintptr_t)from, 0, type, facts, to, true},
+        count, comm);
 }
 
 int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
                             MPI_Datatype type,
                             const struct shunti_mpi_type *facts, MPI_Comm comm)
 {
-    char *at = to;
-    int rc = MPI_SUCCESS;
-
-    if (!facts->size)
-        return MPI_SUCCESS;
-    while (count && rc == MPI_SUCCESS) {
-        size_t n = piece_of(facts);
-        int position = 0;
-
-        n = n < count ? n : count;
-        if (facts->size > INT_MAX) {
-            MPI_Datatype bytes;
-
-            rc = type_of_bytes(facts->size, &bytes);
-            if (rc == MPI_SUCCESS) {
-                rc = copy_huge(from, bytes, at, type);
-                PMPI_Type_free(&bytes);
-            }
-        } else {
-            rc = PMPI_Unpack(from, (int)(n * facts->size), &position, at,
-                             (int)n, type, comm);
-            if (rc == MPI_SUCCESS && (size_t)position != n * facts->size)
-                rc = not_as_expected(comm);
-        }
-        from += n * facts->size;
-        at += (MPI_Aint)n * facts->extent;
-        count -= n;
-    }
-    return rc;
+    return convert_all(
+        (struct elements){to, 0, type, facts, (char *)(uintptr_t)from, false},
+        count, comm);
 }
