@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dropin.h"
 
@@ -32,9 +33,33 @@ static const struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int codes[COUNT]; /* under lock; 0: not made yet */
 
+/* Where the program wants no errors back, it ends here, and its user should
+ * know why. */
+static void tell_before_the_end(MPI_Comm comm, const char *text)
+{
+    MPI_Errhandler handler;
+
+    if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS)
+        return;
+    if (handler == MPI_ERRORS_ARE_FATAL)
+        fprintf(stderr, "%s\n", text);
+    else if (handler != MPI_ERRORS_RETURN)
+        PMPI_Errhandler_free(&handler);
+}
+
+/* Does MPI tell what we gave it? MPICH does not for codes of its own classes. */
+static bool text_kept(int code, const char *text)
+{
+    char kept[MPI_MAX_ERROR_STRING] = "";
+    int length;
+
+    return PMPI_Error_string(code, kept, &length) == MPI_SUCCESS &&
+           !strcmp(kept, text);
+}
+
 /* One code for each status, for there are only so many codes: its text is that
- * of the last such failure. */
-static int code_of(enum shunt_status status, const char *story)
+ * of the last such failure. Where there can be none, the class. */
+static int code_of(MPI_Comm comm, enum shunt_status status, const char *story)
 {
     char text[MPI_MAX_ERROR_STRING];
     size_t i = 0;
@@ -48,10 +73,14 @@ static int code_of(enum shunt_status status, const char *story)
         PMPI_Add_error_code(classes[i].class, &codes[i]) != MPI_SUCCESS)
         codes[i] = 0;
     code = codes[i];
-    if (code)
-        PMPI_Add_error_string(code, text);
+    if (code && (PMPI_Add_error_string(code, text) != MPI_SUCCESS ||
+                 !text_kept(code, text)))
+        code = 0;
     pthread_mutex_unlock(&lock);
-    return code ? code : classes[i].class;
+    if (code)
+        return code;
+    tell_before_the_end(comm, text);
+    return classes[i].class;
 }
 
 int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
@@ -61,7 +90,7 @@ int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
 
     if (__builtin_expect(status == SHUNT_OK, 1))
         return MPI_SUCCESS;
-    code = code_of(status, shunt_last_error(state->shunt));
+    code = code_of(comm, status, shunt_last_error(state->shunt));
     PMPI_Comm_call_errhandler(comm, code);
     return code;
 }
@@ -69,7 +98,7 @@ int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call)
 {
-    int code = code_of(SHUNT_ERR_MEMORY,
+    int code = code_of(comm, SHUNT_ERR_MEMORY,
                        "no memory to pack data that is not in one piece");
 
     shunti_mpi_refuse(state, comm, call);
