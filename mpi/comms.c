@@ -93,15 +93,23 @@ static void serve_none(struct shunti_mpi_comm *state,
     for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
         state->served[call] = (struct shunti_mpi_range){1, 0};
     state->reason = reason;
+    state->never = true;
 }
 
 static void ask_table(struct shunti_mpi_comm *state, int nodes)
 {
+    if (state->mode == SHUNTI_MPI_MODE_OFF) {
+        serve_none(state, SHUNTI_MPI_OFF);
+        return;
+    }
+    if (state->mode == SHUNTI_MPI_MODE_OFF) {
+        serve_none(state, SHUNTI_MPI_OFF);
+        return;
+    }
     for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
         state->served[call] = shunti_mpi_served(
             state->mode, (enum shunti_mpi_call)call, state->size, nodes);
-    state->reason =
-        state->mode == SHUNTI_MPI_MODE_OFF ? SHUNTI_MPI_OFF : SHUNTI_MPI_FASTER;
+    state->reason = SHUNTI_MPI_FASTER;
 }
 
 static struct shunti_mpi_comm *state_new(MPI_Comm comm, int size)
@@ -262,11 +270,15 @@ static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
 }
 
 /* The first call on `comm`. */
-static struct shunti_mpi_comm *introduce(MPI_Comm comm, int size)
+static struct shunti_mpi_comm *introduce(MPI_Comm comm)
 {
-    struct shunti_mpi_comm *state = state_new(comm, size);
+    struct shunti_mpi_comm *state;
+    int inter = 0, size = 1;
 
-    /* The attribute first: who cannot set it says so. */
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_size(comm, &size);
+    state = state_new(comm, size);
+    /* The attribute before agreeing: who cannot set it says so. */
     if (state && PMPI_Comm_set_attr(comm, keyval, state) != MPI_SUCCESS) {
         free(state->numbers);
         free(state);
@@ -274,7 +286,10 @@ static struct shunti_mpi_comm *introduce(MPI_Comm comm, int size)
     }
     if (state)
         enlist(state);
-    if (!agree(comm, state, size)) {
+    if (inter || size == 1) {
+        if (state)
+            serve_none(state, inter ? SHUNTI_MPI_INTER : SHUNTI_MPI_ALONE);
+    } else if (!agree(comm, state, size)) {
         if (state)
             PMPI_Comm_delete_attr(comm, keyval);
         return NULL;
@@ -402,7 +417,7 @@ static struct shunti_mpi_comm *find(MPI_Comm comm,
 {
     const uint64_t before = atomic_load_explicit(&gone, memory_order_acquire);
     struct shunti_mpi_comm *state = NULL;
-    int found = 0, inter = 0, size = 1;
+    int found = 0;
 
     *reason = SHUNTI_MPI_TIME;
     if (!mpi_lives())
@@ -414,15 +429,8 @@ static struct shunti_mpi_comm *find(MPI_Comm comm,
     if (!keyval_made() ||
         PMPI_Comm_get_attr(comm, keyval, &state, &found) != MPI_SUCCESS)
         return NULL;
-    if (!found) {
-        PMPI_Comm_test_inter(comm, &inter);
-        PMPI_Comm_size(comm, &size);
-        *reason = inter ? SHUNTI_MPI_INTER : SHUNTI_MPI_ALONE;
-        if (inter || size == 1)
-            return NULL;
-        *reason = SHUNTI_MPI_NO_COMM;
-        state = introduce(comm, size);
-    }
+    if (!found)
+        state = introduce(comm);
     if (state)
         remember(comm, state, before);
     return state;
@@ -434,11 +442,17 @@ struct shunti_mpi_comm *shunti_mpi_state(MPI_Comm comm,
     struct shunti_mpi_comm *state = cached(comm);
     enum shunti_mpi_reason reason;
 
-    if (__builtin_expect(state != NULL, 1))
-        return state;
-    state = find(comm, &reason);
-    if (!state)
-        shunti_mpi_stats_passed(call, reason);
+    if (!state) {
+        state = find(comm, &reason);
+        if (!state) {
+            shunti_mpi_stats_passed(call, reason);
+            return NULL;
+        }
+    }
+    if (state->never) {
+        shunti_mpi_pass(state, call, state->reason, 0);
+        return NULL;
+    }
     return state;
 }
 

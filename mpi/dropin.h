@@ -128,6 +128,7 @@ struct shunti_mpi_type;
 struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
     int size, rank;
+    bool never; /* serves no call whatever */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];
     enum shunti_mpi_mode mode;
     enum shunti_mpi_reason reason; /* for what is not in `served` */
