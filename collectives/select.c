@@ -16,10 +16,12 @@
  */
 #include "select.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "comm.h"
 #include "env.h"
+#include "log.h"
 #include "nodes.h"
 
 /* What an algorithm does on its critical path: steps that wait for each other,
@@ -181,6 +183,37 @@ static const char *wanted(const char *text, enum shunti_kind kind, size_t *len)
     return found;
 }
 
+static bool is_a_name(const char *entry, size_t len)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (matches(entry, len, &rows[i]))
+            return true;
+    return false;
+}
+
+/* A slip of the pen would be measured as what it was meant to be: say so, once
+ * in a process. */
+static void mind_names(const struct shunt_comm *comm)
+{
+    static atomic_flag minded = ATOMIC_FLAG_INIT;
+    const char *text = comm->tune.algorithm;
+
+    if (comm->rank != 0 || !*text ||
+        atomic_flag_test_and_set_explicit(&minded, memory_order_relaxed))
+        return;
+    while (*text) {
+        int n = (int)strcspn(text, ",");
+
+        if (n && !is_a_name(text, (size_t)n))
+            shunti_warn("select",
+                        "SHUNT_ALGORITHM: '%.*s' is ignored, no algorithm has "
+                        "this name; shunt-info --algorithms has them all",
+                        n, text);
+        text += n;
+        text += *text == ',';
+    }
+}
+
 /* --- the choice ----------------------------------------------------------- */
 
 static bool is_flat(const struct row *row)
@@ -241,6 +274,7 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
     if (comm->nodes == 1) /* what the table says, but sooner */
         return kind == SHUNTI_KIND_ALLREDUCE ? flat_allreduce(comm, bytes)
                                              : SHUNTI_FLAT;
+    mind_names(comm);
     shape = shape_of(comm);
     return choose(comm, &shape, kind, bytes)->algorithm;
 }
@@ -304,6 +338,7 @@ void shunti_select_table(const struct shunt_comm *comm, FILE *out)
     const struct shape shape = shape_of(comm);
 
     if (comm->nodes > 1) {
+        mind_names(comm);
         print_link(out, "in a node", &comm->links.inside);
         print_link(out, "across", &comm->links.across);
         fprintf(out, "  %-12s %.1f\n", "ranks a CPU", comm->links.crowd);

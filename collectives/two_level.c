@@ -238,6 +238,17 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
     return out->way;
 }
 
+/* A late block that is pulled is so from here on. Others hear of it by their
+ * streams. */
+static void say_if_ready(struct shunt_request *request,
+                         struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    if (x->late && x->is_ready && is_pulled(leg->out[SHUNTI_BLOCK].way))
+        say(request, leg, peer, READY);
+}
+
 static void tell(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
@@ -256,6 +267,7 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
                                    SHUNTI_BLOCK, &behind);
     shunti_note_send(request, peer, note, behind);
     leg->told = true;
+    say_if_ready(request, x, peer);
 }
 
 static void tell_alarm(struct shunt_request *request,
@@ -268,16 +280,6 @@ static void tell_alarm(struct shunt_request *request,
     for (int k = 0; k < SHUNTI_PAYLOADS; k++)
         leg->out[k].done = true;
     close_leg(leg);
-}
-
-static void say_ready(struct shunt_request *request, struct shunti_two_level *x)
-{
-    for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
-
-        if (is_pulled(leg->out[SHUNTI_BLOCK].way))
-            say(request, leg, x->order[i], READY);
-    }
 }
 
 /* What can be told to this rank now. */
@@ -564,8 +566,9 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (x->hooks->ready)
             x->hooks->ready(request, x);
         x->is_ready = true;
-        if (x->late)
-            say_ready(request, x);
+        /* Whom we have not told yet (the note had no room), hears it then. */
+        for (int i = 0; i < x->nlegs; i++)
+            say_if_ready(request, x, x->order[i]);
     }
 }
 

@@ -77,8 +77,7 @@ static void add_up(struct shunti_rail_sums *sums,
         n = nnext;
         nnext = k + 1 < end ? collect(sums, from, k + 1, next) : 0;
         if (wide)
-            moe->rows->partial(now, n, next, nnext, (float *)(void *)to,
-                               hidden);
+            moe->rows->partial(now, n, next, nnext, to, hidden);
         else
             moe->rows->sum(now, n, next, nnext, NULL, to, hidden);
     }

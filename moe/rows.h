@@ -47,7 +47,7 @@ struct shunti_rows {
     /* The same without a bias, and not rounded: f32, for `wide` terms of
      * another node's. */
     void (*partial)(const struct shunti_rows_term *terms, size_t nterms,
-                    const struct shunti_rows_term *next, size_t nnext, float *y,
+                    const struct shunti_rows_term *next, size_t nnext, void *y,
                     size_t n);
     /* dst = weight * src, rounded. */
     void (*scale)(void *dst, const void *src, float weight, size_t n);

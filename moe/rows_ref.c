@@ -89,10 +89,10 @@ static void sum(const struct element *type,
 
 static void partial(const struct element *type,
                     const struct shunti_rows_term *terms, size_t nterms,
-                    float *y, size_t n)
+                    void *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = sum_element(type, terms, nterms, NULL, i);
+        f32.set(y, i, sum_element(type, terms, nterms, NULL, i));
 }
 
 static void scale(const struct element *type, void *dst, const void *src,
@@ -157,7 +157,7 @@ static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
 
 static void partial_f32(const struct shunti_rows_term *terms, size_t nterms,
                         const struct shunti_rows_term *next, size_t nnext,
-                        float *y, size_t n)
+                        void *y, size_t n)
 {
     (void)next;
     (void)nnext;
@@ -166,7 +166,7 @@ static void partial_f32(const struct shunti_rows_term *terms, size_t nterms,
 
 static void partial_bf16(const struct shunti_rows_term *terms, size_t nterms,
                          const struct shunti_rows_term *next, size_t nnext,
-                         float *y, size_t n)
+                         void *y, size_t n)
 {
     (void)next;
     (void)nnext;

@@ -462,14 +462,14 @@ static void sum_bf16(const struct shunti_rows_term *terms, size_t nterms,
 
 static void partial_f32(const struct shunti_rows_term *terms, size_t nterms,
                         const struct shunti_rows_term *next, size_t nnext,
-                        float *y, size_t n)
+                        void *y, size_t n)
 {
     sum(F32, F32, terms, nterms, next, nnext, NULL, y, n);
 }
 
 static void partial_bf16(const struct shunti_rows_term *terms, size_t nterms,
                          const struct shunti_rows_term *next, size_t nnext,
-                         float *y, size_t n)
+                         void *y, size_t n)
 {
     sum(BF16, F32, terms, nterms, next, nnext, NULL, y, n);
 }

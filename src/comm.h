@@ -123,6 +123,7 @@ struct shunt_comm {
     struct {
         uint64_t number;  /* of our last question; 0: none */
         uint64_t bell;    /* as last seen */
+        uint64_t rung_ns; /* when a question or an answer last came */
         int asked, heard; /* ranks, of this question */
         bool open;        /* it decides who is named when time is out */
         bool excused;     /* all had answered: they get the time once more */

@@ -89,6 +89,10 @@ bool shunti_note_room(struct shunt_request *request, int peer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
 
+    /* Our own note of the operation that has the slot may still have to go out,
+     * also where the peer has ended it without (all ranks refuse). */
+    if (request->seq > comm->completed + SHUNTI_DEPTH)
+        return false;
     if (request->seq <= p->completed + SHUNTI_DEPTH)
         return true;
     if (!p->control)
@@ -108,14 +112,16 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
     return false;
 }
 
-/* Some operations after the last time, or, if it has written nothing since,
- * before it could have run out of slots. */
-static bool needs_credit(const struct shunt_comm *comm, int peer)
+/* Some operations after the last time, or, if it had written nothing since,
+ * before it could have run out of slots; but always if we are about to wait. Of
+ * operations that end without its note (all ranks refuse), the note may have
+ * come after that look. */
+static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
     if (comm->completed < p->told + SHUNTI_DEPTH / 4 ||
-        comm->completed < p->looked + SHUNTI_DEPTH)
+        (!waits && comm->completed < p->looked + SHUNTI_DEPTH))
         return false;
     if (wrote_since(comm, peer, p->told))
         return true;
@@ -136,12 +142,13 @@ static void give_credit(struct shunt_comm *comm, int peer)
                        comm->completed);
 }
 
-void shunti_give_credits(struct shunt_comm *comm)
+void shunti_give_credits(struct shunt_comm *comm, bool waits)
 {
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        if (r != comm->rank && p->ep && !p->control && needs_credit(comm, r))
+        if (r != comm->rank && p->ep && !p->control &&
+            needs_credit(comm, r, waits))
             give_credit(comm, r);
     }
 }

@@ -9,8 +9,8 @@
  * nothing else. The header's seq word is written last (release) and read first
  * (acquire).
  *
- * A slot is free for operation seq once its owner has finished operation
- * seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers look
+ * A slot is free for operation seq once its owner and its writer have finished
+ * operation seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers look
  * only when they would otherwise have to wait. Where they cannot look, they are
  * told: by notes, and, where these are few, by credits (request.c), but only
  * who has written something since: a slot that holds nothing new is free.
@@ -84,8 +84,9 @@ struct shunti_note {
 bool shunti_note_room(struct shunt_request *request, int peer);
 
 /* Tell peers that cannot see it how many operations we have completed, if they
- * have written notes and were not told for long. */
-void shunti_give_credits(struct shunt_comm *comm);
+ * have written notes and were not told for long. waits: we are about to sleep,
+ * perhaps for somebody who needs that to go on. */
+void shunti_give_credits(struct shunt_comm *comm, bool waits);
 /* Tell them all, before we leave: who has completed an operation owes nothing
  * of it, and those that are still in it must not miss us. */
 void shunti_say_completed(struct shunt_comm *comm);

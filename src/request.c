@@ -153,7 +153,7 @@ static void publish_completed(struct shunt_comm *comm)
             p->transport->wake(p->ep);
     }
     if (!comm->all_mapped)
-        shunti_give_credits(comm);
+        shunti_give_credits(comm, false);
 }
 
 static void unlink_active(struct shunt_request *request)

@@ -54,18 +54,38 @@ void shunti_transports_progress(struct shunt_comm *comm)
     }
 }
 
+static uint64_t timeout_ns(const struct shunt_comm *comm)
+{
+    return (uint64_t)(comm->timeout * 1e9);
+}
+
+/* So long before the time is out we ask those that we wait for whether they are
+ * waiting, too. */
+static uint64_t notice_ns(const struct shunt_comm *comm)
+{
+    uint64_t part = timeout_ns(comm) / 4;
+
+    return part < NOTICE_NS ? part : NOTICE_NS;
+}
+
 /* Answer who asks, and note the time if anything else has come: we are not
- * forgotten. What our own sends and UCX's timers wake us for is no such sign. */
+ * forgotten. A question or an answer is no such sign, nor is what wakes us for
+ * it, which may come later: ranks that all wait would keep each other waiting
+ * for ever by asking. */
 static void note_events(struct shunt_comm *comm)
 {
-    bool only_roll = shunti_roll_look(comm);
+    const bool rung = shunti_roll_look(comm);
+    uint64_t now;
 
-    if (comm->events == comm->events_seen)
+    if (!rung && comm->events == comm->events_seen)
         return;
+    now = shunti_now_ns();
     comm->events_seen = comm->events;
-    if (only_roll)
+    if (rung)
+        comm->roll.rung_ns = now;
+    if (now < comm->roll.rung_ns + notice_ns(comm) / 2)
         return;
-    comm->last_event_ns = shunti_now_ns();
+    comm->last_event_ns = now;
     comm->roll.open = comm->roll.excused = false;
 }
 
@@ -154,20 +174,6 @@ static void fail_by_timeout(struct shunt_comm *comm)
                      comm->active->class->name,
                      (unsigned long long)comm->active->seq,
                      first < 0 ? "?" : missing, comm->timeout);
-}
-
-static uint64_t timeout_ns(const struct shunt_comm *comm)
-{
-    return (uint64_t)(comm->timeout * 1e9);
-}
-
-/* So long before the time is out we ask those that we wait for whether they are
- * waiting, too. */
-static uint64_t notice_ns(const struct shunt_comm *comm)
-{
-    uint64_t part = timeout_ns(comm) / 4;
-
-    return part < NOTICE_NS ? part : NOTICE_NS;
 }
 
 /* The time to answer, from now on. */
@@ -369,7 +375,7 @@ static void sleep_a_little(struct shunt_comm *comm,
     note_events(comm);
     shunti_progress(comm);
     if (!comm->all_mapped)
-        shunti_give_credits(comm);
+        shunti_give_credits(comm, true);
     look_for_losses(comm);
     if (comm->finished_count != handled || comm->active != oldest ||
         comm->deferred || shunti_comm_check(comm)) {

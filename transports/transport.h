@@ -217,7 +217,8 @@ struct shunt_transport {
     /* Wake the peer if it sleeps. Cheap when it does not: includes the full
      * fence that orders earlier stores before the look at the peer's state. */
     void (*wake)(struct shunt_transport_ep *ep);
-    /* Advance; the number of events handled. */
+    /* Advance. How many things came from peers (puts, wakes, losses): what we
+     * sent ourselves is no sign that anybody is there. */
     int (*progress)(struct shunt_transport_ctx *ctx);
     int (*wait_fd)(struct shunt_transport_ctx *ctx);
     /* OK: may sleep. SHUNT_IN_PROGRESS: something is there already. */

@@ -992,6 +992,19 @@ static int refusals(const struct rank *self)
     return 0;
 }
 
+// Calls that are refused everywhere end before anybody has heard of anybody.
+static int refused_by_all(const struct rank *self)
+{
+    for (int round = 0; round < 40; round++) {
+        for (int k = 0; k < 5 + round % 24; k++)
+            CHECK_STATUS(self->comm,
+                         shunt_broadcast(self->comm, NULL, 4, SHUNT_I8, 0),
+                         SHUNT_ERR_INVALID);
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    }
+    return 0;
+}
+
 // Nothing of a communicator is needed to hear that there is none.
 static int no_communicator(const struct rank *self)
 {
@@ -1131,6 +1144,7 @@ static const struct rank_case cases[] = {
     {.name = "mismatch", .run = mismatch, .min_ranks = 2, .timeout_s = 110},
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
+    {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},
     {.name = "no_communicator", .run = no_communicator, .no_comm = true},
     {.name = "nothing_at_all", .run = nothing_at_all},
     {.name = "huge_count", .run = huge_count, .no_threads = true},

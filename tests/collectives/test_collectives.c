@@ -182,6 +182,7 @@ static void under(const char *const *env)
         run(env, few[i], "same_bits", NULL, NULL, NULL);
         run(env, few[i], "mismatch", NULL, NULL, NULL);
         run(env, few[i], "refusals", NULL, NULL, NULL);
+        run(env, few[i], "refused_by_all", NULL, NULL, NULL);
     }
 }
 
@@ -271,6 +272,7 @@ static void on_nodes(const char *const *env, const char *rounds)
         run_on(layouts[i], env, "mismatch", NULL, NULL, NULL);
         run_on(layouts[i], env, "mismatch_figures", NULL, NULL, NULL);
         run_on(layouts[i], env, "refusals", NULL, NULL, NULL);
+        run_on(layouts[i], env, "refused_by_all", NULL, NULL, NULL);
     }
 }
 
@@ -346,7 +348,7 @@ static struct harness *table(const char *setting)
     struct harness *h =
         harness_start(&(struct harness_job){.program = "/bin/sh",
                                             .args = {"-c", script},
-                                            .env = {setting},
+                                            .env = {setting, "SHUNT_LOG=warn"},
                                             .ranks = 4});
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
@@ -375,7 +377,20 @@ Test(collectives, choices_can_be_forced)
     says("SHUNT_ALGORITHM=allreduce=flat_segments",
          "  allreduce        flat_segments\n");
     says("SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
-    // Of a name that is none, and of no collective: as if it were not there.
-    says("SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level",
-         "  barrier          flat\n");
+}
+
+// As if they were not there; and rank 0 says so.
+Test(collectives, names_of_no_algorithm_are_told)
+{
+    static const char setting[] =
+        "SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level";
+    struct harness *h = table(setting);
+    const char *said = harness_rank(h, 0)->err;
+
+    cr_assert(strstr(harness_rank(h, 0)->out, "  barrier          flat\n"));
+    cr_assert(strstr(said, "'barrier=nonsense' is ignored"), "%s", said);
+    cr_assert(strstr(said, "'level' is ignored"), "%s", said);
+    cr_assert(!strstr(said, "'barrier=flat'"), "%s", said);
+    cr_assert(!strstr(harness_rank(h, 1)->err, "ignored"));
+    harness_finish(h);
 }

@@ -124,7 +124,7 @@ int fresh_routings(const struct rank *self)
 
     CHECK_RUN(agree_on_seed(self, &seed));
     if (self->rank == 0)
-        rank_say("SHUNT_TEST_SEED=%llu", (unsigned long long)seed);
+        rank_say("# SHUNT_TEST_SEED=%llu", (unsigned long long)seed);
     for (int kind = 0; kind < 3; kind++)
         for (int routing = 0; routing < ROUTINGS; routing++) {
             struct shunt_moe_config c =
@@ -263,9 +263,9 @@ int same_bits(const struct rank *self)
              shunt_allreduce(self->comm, &all, &all, 1, SHUNT_U64, SHUNT_SUM));
     for (size_t m = 0; m < MODES && self->rank == 0; m++)
         if (tried[m])
-            rank_say("mode %s", modes[m].name);
+            rank_say("# mode %s", modes[m].name);
     if (self->rank == 0)
-        rank_say("bits %016llx", (unsigned long long)all);
+        rank_say("# bits %016llx", (unsigned long long)all);
     return 0;
 }
 

@@ -388,10 +388,8 @@ static void check_partial(const struct shunti_rows *rows, const char *name,
         terms[t] = (struct shunti_rows_term){at(row[t], dtype),
                                              1.0f / (float)(t + 3), op[t], 0};
     }
-    rows->partial(terms, 4, terms + 7, 1, (float *)(void *)at(node0, SHUNT_F32),
-                  n);
-    rows->partial(terms + 7, 1, NULL, 0, (float *)(void *)at(node2, SHUNT_F32),
-                  n);
+    rows->partial(terms, 4, terms + 7, 1, at(node0, SHUNT_F32), n);
+    rows->partial(terms + 7, 1, NULL, 0, at(node2, SHUNT_F32), n);
     check_guards(node0, SHUNT_F32, n);
     parts[0] = (struct shunti_rows_term){at(node0, SHUNT_F32), 1, 0, 1};
     memcpy(parts + 1, terms + 4, 3 * sizeof(*parts));

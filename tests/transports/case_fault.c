@@ -113,8 +113,9 @@ void case_fault_die(struct rank *r)
             CHECK(r, !r->t->left(r->eps[p]), "rank %d", p);
         }
     }
+    UNTIL(r, r->rank != 2 || word_load(window_word(&w, 0)) > 0);
     world_barrier(r);
-    CHECK(r, r->rank != 2 || word_load(window_word(&w, 0)) == 1, "delivered");
+    CHECK(r, r->rank != 2 || word_load(window_word(&w, 0)) == 1, "and no more");
     world_barrier(r);
     r->t->dereg(r->ctx, w.reg);
     close(w.fd);

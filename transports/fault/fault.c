@@ -60,6 +60,7 @@ struct shunt_transport_ctx {
     uint64_t puts;    /* so far */
     size_t waiting;   /* puts in all queues */
     bool silent;      /* by `silence` */
+    bool armed;       /* the timer is set */
     int epoll, timer; /* -1 without a delay */
     bool own_error;   /* `error` is newer than the other's */
     char error[256];
@@ -360,6 +361,36 @@ static enum shunt_status fault_get(struct shunt_transport_ep *ep,
 
 /* -- puts ------------------------------------------------------------------- */
 
+static uint64_t first_due(const struct shunt_transport_ctx *ctx)
+{
+    uint64_t first = UINT64_MAX;
+
+    if (ctx->waiting == 0)
+        return first;
+    for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
+        for (int c = 0; c < CHANNELS; c++) {
+            const struct later *later = ep->queues[c].first;
+
+            if (later && later->due < first)
+                first = later->due;
+        }
+    }
+    return first;
+}
+
+/* Who sleeps wakes for the first put that is due. */
+static void set_timer(struct shunt_transport_ctx *ctx)
+{
+    const uint64_t first = first_due(ctx);
+    struct itimerspec when = {{0, 0}, {0, 0}};
+
+    if (first == UINT64_MAX)
+        return;
+    when.it_value.tv_sec = (time_t)(first / 1000000000u);
+    when.it_value.tv_nsec = (long)(first % 1000000000u);
+    timerfd_settime(ctx->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
 /* What the other transport has against it is found when it is delivered, and
  * told by the next put or flush to this peer. */
 static enum shunt_status enqueue(struct shunt_transport_ep *ep,
@@ -390,6 +421,8 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     *q->last = later;
     q->last = &later->next;
     ctx->waiting++;
+    if (ctx->armed)
+        set_timer(ctx);
     return SHUNT_OK;
 }
 
@@ -446,10 +479,9 @@ static enum shunt_status fault_put(struct shunt_transport_ep *ep,
 }
 
 /* Hand over what is due of one queue. */
-static int deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
+static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
-    int events = 0;
 
     while (q->first && q->first->due <= t) {
         struct later *later = q->first;
@@ -465,26 +497,22 @@ static int deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
         ctx->waiting--;
         later->next = ep->delivered;
         ep->delivered = later;
-        events++;
     }
-    return events;
 }
 
-static int deliver_all(struct shunt_transport_ctx *ctx)
+static void deliver_all(struct shunt_transport_ctx *ctx)
 {
     uint64_t t;
-    int events = 0;
 
     if (ctx->program.delay == 0)
-        return 0;
+        return;
     t = now();
     for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
         for (int c = 0; c < CHANNELS; c++)
-            events += deliver(ep, &ep->queues[c], t);
+            deliver(ep, &ep->queues[c], t);
         if (ep->delivered && ctx->t->flush(ep->inner) != SHUNT_IN_PROGRESS)
             free_list(&ep->delivered);
     }
-    return events;
 }
 
 static enum shunt_status fault_flush(struct shunt_transport_ep *ep)
@@ -516,33 +544,13 @@ static int fault_progress(struct shunt_transport_ctx *ctx)
 {
     int events = ctx->t->progress(ctx->inner);
 
-    return events + deliver_all(ctx);
+    deliver_all(ctx); /* ours, and no news of anybody */
+    return events;
 }
 
 static int fault_wait_fd(struct shunt_transport_ctx *ctx)
 {
     return ctx->epoll >= 0 ? ctx->epoll : ctx->t->wait_fd(ctx->inner);
-}
-
-/* Set the timer to the first put that is due; false: it is due now. */
-static bool set_timer(struct shunt_transport_ctx *ctx)
-{
-    struct itimerspec when = {{0, 0}, {0, 0}};
-    uint64_t first = UINT64_MAX;
-
-    for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
-        for (int c = 0; c < CHANNELS; c++) {
-            const struct later *later = ep->queues[c].first;
-
-            if (later && later->due < first)
-                first = later->due;
-        }
-    }
-    if (first <= now())
-        return false;
-    when.it_value.tv_sec = (time_t)(first / 1000000000u);
-    when.it_value.tv_nsec = (long)(first % 1000000000u);
-    return !timerfd_settime(ctx->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
 static enum shunt_status fault_arm(struct shunt_transport_ctx *ctx)
@@ -551,10 +559,12 @@ static enum shunt_status fault_arm(struct shunt_transport_ctx *ctx)
 
     if (status)
         return passed(ctx, status);
-    if (ctx->waiting > 0 && !set_timer(ctx)) {
+    if (first_due(ctx) <= now()) {
         ctx->t->disarm(ctx->inner);
         return SHUNT_IN_PROGRESS;
     }
+    ctx->armed = true;
+    set_timer(ctx);
     return SHUNT_OK;
 }
 
@@ -562,6 +572,7 @@ static void fault_disarm(struct shunt_transport_ctx *ctx)
 {
     struct itimerspec off = {{0, 0}, {0, 0}};
 
+    ctx->armed = false;
     if (ctx->timer >= 0) /* which also makes it unreadable */
         timerfd_settime(ctx->timer, 0, &off, NULL);
     ctx->t->disarm(ctx->inner);
