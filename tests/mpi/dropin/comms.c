@@ -239,7 +239,7 @@ static void reuse(int variant)
 // too (file descriptors, memory).
 static void thousands(int variant)
 {
-    int n = world_size <= 2 ? 2000 : 200; // the others' turns take their time
+    int n = world_size <= 2 ? 2000 : 60; // the others' turns take their time
 
     (void)variant;
     for (int i = 0; i < n; i++) {

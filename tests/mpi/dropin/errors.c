@@ -63,8 +63,8 @@ static bool possible(enum call call, enum mistake mistake)
     // Open MPI 4.1 crashes in others.
     if (mistake == NO_COMM)
         return call == BARRIER || call == BCAST || call == ALLREDUCE;
-    // MPICH 4.0 crashes in MPI_Reduce_scatter.
-    if (mistake == NEGATIVE && call == REDUCE_SCATTER)
+    // MPICH 4.0 crashes in reductions.
+    if (mistake == NEGATIVE && reduces)
         return false;
     return call != BARRIER;
 }
