@@ -19,6 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "dropin.h"
 
@@ -206,6 +209,7 @@ enum {
     SAY_WELL,     /* 0: this rank has no memory for it */
     SAY_MODE,     /* enum shunti_mpi_mode */
     SAY_NO_STATS, /* 0: SHUNT_MPI_STATS */
+    SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS */
     SAY_HOST,     /* a hash of the host's name, */
     SAY_NOT_HOST, /* and its complement: equal on all ranks if the least of both
                      are complements */
@@ -248,11 +252,13 @@ static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
 {
     uint64_t mine[SAYS], least[SAYS] = {0};
     const char *unknown;
+    bool one_host;
     int world = 0;
 
     mine[SAY_WELL] = state != NULL;
     mine[SAY_MODE] = shunti_mpi_mode(&unknown);
     mine[SAY_NO_STATS] = !shunti_mpi_stats_wanted();
+    mine[SAY_ANY_WAY] = !getenv("SHUNT_TRANSPORTS");
     mine[SAY_HOST] = hash_host();
     mine[SAY_NOT_HOST] = ~mine[SAY_HOST];
     warn_of_mode(unknown);
@@ -265,7 +271,9 @@ static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
     if (!least[SAY_WELL])
         return false;
     state->mode = (enum shunti_mpi_mode)least[SAY_MODE];
-    ask_table(state, least[SAY_HOST] == ~least[SAY_NOT_HOST] ? 1 : 2);
+    one_host = least[SAY_HOST] == ~least[SAY_NOT_HOST];
+    state->shm_first = one_host && least[SAY_ANY_WAY];
+    ask_table(state, one_host ? 1 : 2);
     return true;
 }
 
@@ -325,47 +333,97 @@ static struct shunt_comm_config config_of_ours(void)
     return config;
 }
 
-/* Rank 0's id for all; its status on every rank. */
-static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
+/* Why this rank cannot; empty if it can. */
+struct excuse {
+    char text[256];
+};
+
+/* Half of the files that the program may open are for it to open. */
+static void look_for_files(struct excuse *excuse)
 {
+    struct rlimit limit;
+    int next = eventfd(0, EFD_CLOEXEC);
+
+    if (next < 0 || getrlimit(RLIMIT_NOFILE, &limit) ||
+        (rlim_t)next >= limit.rlim_cur / 2)
+        snprintf(excuse->text, sizeof(excuse->text),
+                 "half of the files that a process may open are open "
+                 "(ulimit -n)");
+    if (next >= 0)
+        close(next);
+}
+
+/* Collective: are all ranks well? If not, all have the excuse of the first that
+ * is not. */
+static bool all_well(MPI_Comm comm, const struct shunti_mpi_comm *state,
+                     struct excuse *excuse)
+{
+    int mine = excuse->text[0] ? state->rank : state->size, first = 0;
+
+    if (PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
+        return false;
+    if (first == state->size)
+        return true;
+    PMPI_Bcast(excuse->text, (int)sizeof(excuse->text), MPI_CHAR, first, comm);
+    return false;
+}
+
+/* Collective; true: every rank has it. `transports` may be NULL: any. */
+static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
+                        const char *transports, struct excuse *excuse)
+{
+    struct shunt_comm_config config = config_of_ours();
     struct {
         int status;
         struct shunt_id id;
     } birth;
+    enum shunt_status st;
 
+    config.transports = transports;
+    memset(excuse, 0, sizeof(*excuse));
     memset(&birth, 0, sizeof(birth));
-    if (rank == 0)
+    if (state->rank == 0) {
         birth.status = shunt_id_create(&birth.id);
+        if (birth.status)
+            snprintf(excuse->text, sizeof(excuse->text), "%.255s",
+                     shunt_last_error(NULL));
+    }
     if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, comm) !=
         MPI_SUCCESS)
-        return SHUNT_ERR_SYSTEM;
-    *id = birth.id;
-    return (enum shunt_status)birth.status;
+        birth.status = SHUNT_ERR_SYSTEM;
+    st = (enum shunt_status)birth.status;
+    if (!st) {
+        st = shunt_comm_create(&birth.id, state->size, state->rank, &config,
+                               &state->shunt);
+        if (st)
+            snprintf(excuse->text, sizeof(excuse->text), "%.255s",
+                     shunt_last_error(NULL));
+    }
+    if (all_well(comm, state, excuse))
+        return true;
+    shunt_comm_destroy(state->shunt);
+    state->shunt = NULL;
+    return false;
 }
 
-/* Collective. Afterwards there is one on every rank, or none is served. */
+/*
+ * Collective. Afterwards there is one on every rank, or none is ever served.
+ *
+ * On one host nothing but shared memory is tried first: to open a network takes
+ * time, and a dozen files.
+ */
 static void make_shunt(MPI_Comm comm, struct shunti_mpi_comm *state)
 {
-    const struct shunt_comm_config config = config_of_ours();
-    struct shunt_id id;
-    enum shunt_status st = share_id(comm, state->rank, &id);
-    int well, all_well = 0;
+    struct excuse excuse = {""};
 
-    if (!st)
-        st = shunt_comm_create(&id, state->size, state->rank, &config,
-                               &state->shunt);
-    if (st)
-        shunti_mpi_stats_why(shunt_last_error(NULL));
-    well = !st;
-    if (PMPI_Allreduce(&well, &all_well, 1, MPI_INT, MPI_MIN, comm) !=
-        MPI_SUCCESS)
-        all_well = 0;
-    if (all_well) {
+    look_for_files(&excuse);
+    if (all_well(comm, state, &excuse) &&
+        ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
+         try_to_make(comm, state, NULL, &excuse))) {
         ask_table(state, shunt_comm_nodes(state->shunt));
         return;
     }
-    shunt_comm_destroy(state->shunt);
-    state->shunt = NULL;
+    shunti_mpi_stats_why(excuse.text);
     serve_none(state, SHUNTI_MPI_NO_COMM);
 }
 

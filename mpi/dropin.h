@@ -128,7 +128,8 @@ struct shunti_mpi_type;
 struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
     int size, rank;
-    bool never; /* serves no call whatever */
+    bool never;     /* serves no call whatever */
+    bool shm_first; /* its ranks are on one host, by name */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];
     enum shunti_mpi_mode mode;
     enum shunti_mpi_reason reason; /* for what is not in `served` */
