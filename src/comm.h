@@ -138,7 +138,7 @@ struct shunt_comm {
     double timeout;       /* of calls */
     double birth_timeout; /* of making it, and those that are made from it */
     double call_timeout;  /* as configured */
-    void (*idle_call)(void *arg); /* as configured: wait.h */
+    int (*idle_call)(void *arg); /* as configured: wait.h */
     void *idle_arg;
     unsigned spin_ns;
     int wake_fd;         /* eventfd: abort() and the progress thread */

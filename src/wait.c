@@ -33,6 +33,10 @@
  * little apart. */
 #define FIRST_IDLE_NAP_NS 50000u
 #define LAST_IDLE_NAP_NS 2000000u
+/* After it did something. */
+#define IDLE_AWAKE_NS 200000u
+/* But a nap now and then all the same, for it looks for lost peers. */
+#define AWAKE_PER_NAP 256
 /* Yields between two calls of idle(). */
 #define YIELDS_PER_IDLE 4
 
@@ -316,12 +320,19 @@ void shunti_look_around(struct shunt_comm *comm)
     mind_the_time(comm, now);
 }
 
-/* What else our caller has to do. */
-static void call_idle(const struct shunt_comm *comm,
-                      const struct shunti_waiter *waiter)
+/* What else our caller has to do. True: it did something, and has perhaps more
+ * of it, soon. */
+static bool call_idle(const struct shunt_comm *comm,
+                      struct shunti_waiter *waiter)
 {
-    if (comm->idle_call && waiter->idle)
-        comm->idle_call(comm->idle_arg);
+    if (!comm->idle_call || !waiter->idle)
+        return false;
+    if (comm->idle_call(comm->idle_arg)) {
+        waiter->naps = 0;
+        waiter->idle_until_ns = shunti_now_ns() + IDLE_AWAKE_NS;
+    }
+    return waiter->idle_until_ns && shunti_now_ns() < waiter->idle_until_ns &&
+           ++waiter->awake % AWAKE_PER_NAP;
 }
 
 /* How long to sleep when all must be well until `deadline_ns`. */
@@ -428,6 +439,7 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
     uint64_t now, deadline;
+    bool busy = false;
 
     waiter->rounds++;
     if (!waiter->began_ns) {
@@ -443,20 +455,20 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
             return;
         }
         now = shunti_now_ns();
-        call_idle(comm, waiter);
+        busy = call_idle(comm, waiter);
         if (now - waiter->began_ns < comm->spin_ns)
             return;
-        if (now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
+        if (busy || now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
             sched_yield();
             return;
         }
-    } else if (waiter->rounds < YIELDS) {
-        if (waiter->rounds % YIELDS_PER_IDLE == 0)
-            call_idle(comm, waiter);
-        sched_yield();
-        return;
     } else {
-        call_idle(comm, waiter);
+        if (waiter->rounds >= YIELDS || waiter->rounds % YIELDS_PER_IDLE == 0)
+            busy = call_idle(comm, waiter);
+        if (busy || waiter->rounds < YIELDS) {
+            sched_yield();
+            return;
+        }
     }
     note_events(comm);
     if (comm->last_event_ns < waiter->began_ns)

@@ -25,7 +25,9 @@ struct shunt_request;
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */
     unsigned rounds;
-    unsigned naps;
+    unsigned naps;          /* since idle() did something */
+    unsigned awake;         /* rounds without a nap because it did */
+    uint64_t idle_until_ns; /* it may soon have more to do: no naps so long */
     bool idle; /* a caller's own wait: the configured idle() is called */
 };
 

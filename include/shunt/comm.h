@@ -49,12 +49,13 @@ struct shunt_comm_config {
                             0: `timeout`; negative: none, a rank may come as
                             late as it likes (one that is gone is noticed all
                             the same) */
-    void (*idle)(void *arg); /* called by a thread that waits in a call, again
-                                and again while there is nothing else to do: for
-                                a library beside this one (MPI) that others wait
-                                for and that needs to be called to get on. Must
-                                not use this communicator. Such waits sleep for
-                                2 ms at most. NULL: none */
+    int (*idle)(void *arg); /* called by a thread that waits in a call, again
+                               and again while there is nothing else to do: for
+                               a library beside this one (MPI) that others wait
+                               for and that needs to be called to get on. Must
+                               not use this communicator. Not 0: it got on, and
+                               wants to be called again soon; otherwise the wait
+                               sleeps, for 2 ms at most. NULL: none */
     void *idle_arg;
 };
 
