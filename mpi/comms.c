@@ -210,6 +210,7 @@ static bool keyval_made(void)
 /* What every rank says; the least of each counts. */
 enum {
     SAY_WELL,     /* 0: this rank has no memory for it */
+    SAY_FILES,    /* 0: nor files to spare */
     SAY_MODE,     /* enum shunti_mpi_mode */
     SAY_NO_STATS, /* 0: SHUNT_MPI_STATS */
     SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS */
@@ -236,6 +237,20 @@ static uint64_t hash_host(void)
                      getenv("SHUNT_NODE"));
 }
 
+/* Half of the files that the program may open are for it to open: a Shunt
+ * communicator takes some three a rank. */
+static bool files_to_spare(void)
+{
+    struct rlimit limit;
+    int next = eventfd(0, EFD_CLOEXEC);
+
+    if (next < 0)
+        return false;
+    close(next);
+    return !getrlimit(RLIMIT_NOFILE, &limit) &&
+           (rlim_t)next < limit.rlim_cur / 2;
+}
+
 static void warn_of_mode(const char *unknown)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
@@ -259,6 +274,7 @@ static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
     int world = 0;
 
     mine[SAY_WELL] = state != NULL;
+    mine[SAY_FILES] = files_to_spare();
     mine[SAY_MODE] = shunti_mpi_mode(&unknown);
     mine[SAY_NO_STATS] = !shunti_mpi_stats_wanted();
     mine[SAY_ANY_WAY] = !getenv("SHUNT_TRANSPORTS");
@@ -277,6 +293,11 @@ static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
     one_host = least[SAY_HOST] == ~least[SAY_NOT_HOST];
     state->shm_first = one_host && least[SAY_ANY_WAY];
     ask_table(state, one_host ? 1 : 2);
+    if (!least[SAY_FILES] && !state->never) {
+        shunti_mpi_stats_why("half of the files that a process may open are "
+                             "open (ulimit -n)");
+        serve_none(state, SHUNTI_MPI_NO_COMM);
+    }
     return true;
 }
 
@@ -351,69 +372,61 @@ struct excuse {
     char text[256];
 };
 
-/* Half of the files that the program may open are for it to open. */
-static void look_for_files(struct excuse *excuse)
-{
-    struct rlimit limit;
-    int next = eventfd(0, EFD_CLOEXEC);
-
-    if (next < 0 || getrlimit(RLIMIT_NOFILE, &limit) ||
-        (rlim_t)next >= limit.rlim_cur / 2)
-        snprintf(excuse->text, sizeof(excuse->text),
-                 "half of the files that a process may open are open "
-                 "(ulimit -n)");
-    if (next >= 0)
-        close(next);
-}
-
-/* Collective: are all ranks well? If not, all have the excuse of the first that
- * is not. */
-static bool all_well(MPI_Comm comm, const struct shunti_mpi_comm *state,
+/* Collective over `comm`, when none could be made: the first rank's excuse. */
+static void tell_why(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      struct excuse *excuse)
 {
     int mine = excuse->text[0] ? state->rank : state->size, first = 0;
 
-    if (PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
-        return false;
-    if (first == state->size)
-        return true;
-    PMPI_Bcast(excuse->text, (int)sizeof(excuse->text), MPI_CHAR, first, comm);
-    return false;
+    if (PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm) ==
+            MPI_SUCCESS &&
+        first < state->size &&
+        PMPI_Bcast(excuse->text, (int)sizeof(excuse->text), MPI_CHAR, first,
+                   comm) == MPI_SUCCESS)
+        shunti_mpi_stats_why(excuse->text);
 }
 
-/* Collective; true: every rank has it. `transports` may be NULL: any. */
-static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
-                        const char *transports, struct excuse *excuse)
+/* Rank 0's id for all. */
+static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
 {
-    struct shunt_comm_config config = config_of_ours();
     struct {
         int status;
         struct shunt_id id;
     } birth;
-    enum shunt_status st;
 
-    config.transports = transports;
-    memset(excuse, 0, sizeof(*excuse));
     memset(&birth, 0, sizeof(birth));
-    if (state->rank == 0) {
+    if (rank == 0)
         birth.status = shunt_id_create(&birth.id);
-        if (birth.status)
-            snprintf(excuse->text, sizeof(excuse->text), "%.255s",
-                     shunt_last_error(NULL));
-    }
     if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, comm) !=
         MPI_SUCCESS)
-        birth.status = SHUNT_ERR_SYSTEM;
-    st = (enum shunt_status)birth.status;
-    if (!st) {
-        st = shunt_comm_create(&birth.id, state->size, state->rank, &config,
+        return SHUNT_ERR_SYSTEM;
+    *id = birth.id;
+    return (enum shunt_status)birth.status;
+}
+
+/*
+ * Collective; true: every rank has it. `transports` may be NULL: any.
+ *
+ * Who has made one waits for the others in it. If one of them has failed after
+ * all it has left, and nobody gets through.
+ */
+static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
+                        const char *transports, struct excuse *excuse)
+{
+    struct shunt_comm_config config = config_of_ours();
+    struct shunt_id id;
+    enum shunt_status st = share_id(comm, state->rank, &id);
+
+    config.transports = transports;
+    if (!st)
+        st = shunt_comm_create(&id, state->size, state->rank, &config,
                                &state->shunt);
-        if (st)
-            snprintf(excuse->text, sizeof(excuse->text), "%.255s",
-                     shunt_last_error(NULL));
-    }
-    if (all_well(comm, state, excuse))
+    if (!st)
+        st = shunt_barrier(state->shunt);
+    if (!st)
         return true;
+    snprintf(excuse->text, sizeof(excuse->text), "%.255s",
+             shunt_last_error(state->shunt));
     shunt_comm_destroy(state->shunt);
     state->shunt = NULL;
     return false;
@@ -429,14 +442,12 @@ static void make_shunt(MPI_Comm comm, struct shunti_mpi_comm *state)
 {
     struct excuse excuse = {""};
 
-    look_for_files(&excuse);
-    if (all_well(comm, state, &excuse) &&
-        ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
-         try_to_make(comm, state, NULL, &excuse))) {
+    if ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
+        try_to_make(comm, state, NULL, &excuse)) {
         ask_table(state, shunt_comm_nodes(state->shunt));
         return;
     }
-    shunti_mpi_stats_why(excuse.text);
+    tell_why(comm, state, &excuse);
     serve_none(state, SHUNTI_MPI_NO_COMM);
 }
 

@@ -185,12 +185,9 @@ struct shunti_mpi_type {
     enum shunt_dtype dtype; /* as an operand of a reduction; 0: none */
 };
 
-/*
- * What `type` is like, for MPI calls on `comm`. NULL: it is none, or not
- * committed.
- * It lives until the type is freed.
- */
-const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type, MPI_Comm comm);
+/* What `type` is like. NULL: it is none, or not committed. It lives until the
+ * type is freed. */
+const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type);
 
 /* Which reduction it is, 0: none that we have. */
 enum shunt_op shunti_mpi_op(MPI_Op op);

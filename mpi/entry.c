@@ -30,6 +30,8 @@ const struct shunti_mpi_part shunti_mpi_part = {
             ENTRY("MPI_Reduce_scatter", shunti_mpi_reduce_scatter),
             ENTRY("MPI_Reduce_scatter_block", shunti_mpi_reduce_scatter_block),
             ENTRY("shunt_comm_create_mpi", shunt_comm_create_mpi),
+            ENTRY("mpi_barrier", shunti_mpif_barrier),
+            ENTRY("mpi_finalize", shunti_mpif_finalize),
 #if SHUNTI_MPI_LARGE
             ENTRY("MPI_Allgather_c", shunti_mpi_allgather_c),
             ENTRY("MPI_Allgatherv_c", shunti_mpi_allgatherv_c),
@@ -49,9 +51,7 @@ const struct shunti_mpi_part shunti_mpi_part = {
             ENTRY("mpi_alltoall", shunti_mpif_alltoall),
             ENTRY("mpi_alltoallv", shunti_mpif_alltoallv),
             ENTRY("mpi_alltoallw", shunti_mpif_alltoallw),
-            ENTRY("mpi_barrier", shunti_mpif_barrier),
             ENTRY("mpi_bcast", shunti_mpif_bcast),
-            ENTRY("mpi_finalize", shunti_mpif_finalize),
             ENTRY("mpi_reduce_scatter", shunti_mpif_reduce_scatter),
             ENTRY("mpi_reduce_scatter_block", shunti_mpif_reduce_scatter_block),
 #endif

@@ -4,8 +4,8 @@
  * the last. One for all manglings, and for mpif.h, mpi and mpi_f08 alike, whose
  * handles are an integer each.
  *
- * Only for Open MPI, whose Fortran library calls PMPI: MPICH's calls the C
- * functions, which are ours already.
+ * For Open MPI, whose Fortran library calls PMPI. MPICH's calls the C functions,
+ * which are ours already; but for those of mpi_f08 that take no buffer.
  */
 #ifndef SHUNTI_MPI_FORTRAN_H
 #define SHUNTI_MPI_FORTRAN_H
@@ -17,6 +17,9 @@
 #else
 #define SHUNTI_MPI_FORTRAN 0
 #endif
+
+void shunti_mpif_barrier(MPI_Fint *comm, MPI_Fint *ierror);
+void shunti_mpif_finalize(MPI_Fint *ierror);
 
 #if SHUNTI_MPI_FORTRAN
 void shunti_mpif_allgather(char *sendbuf, MPI_Fint *sendcount,
@@ -45,10 +48,8 @@ void shunti_mpif_alltoallw(char *sendbuf, MPI_Fint *sendcounts,
                            char *recvbuf, MPI_Fint *recvcounts,
                            MPI_Fint *rdispls, MPI_Fint *recvtypes,
                            MPI_Fint *comm, MPI_Fint *ierror);
-void shunti_mpif_barrier(MPI_Fint *comm, MPI_Fint *ierror);
 void shunti_mpif_bcast(char *buffer, MPI_Fint *count, MPI_Fint *type,
                        MPI_Fint *root, MPI_Fint *comm, MPI_Fint *ierror);
-void shunti_mpif_finalize(MPI_Fint *ierror);
 void shunti_mpif_reduce_scatter(char *sendbuf, char *recvbuf,
                                 MPI_Fint *recvcounts, MPI_Fint *type,
                                 MPI_Fint *op, MPI_Fint *comm, MPI_Fint *ierror);

@@ -21,11 +21,11 @@ struct piece {
     const struct shunti_mpi_type *facts;
 };
 
-static bool piece_good(struct piece *p, MPI_Comm comm)
+static bool piece_good(struct piece *p)
 {
     if (p->count < 0)
         return false;
-    p->facts = shunti_mpi_type(p->type, comm);
+    p->facts = shunti_mpi_type(p->type);
     return p->facts != NULL;
 }
 
@@ -120,7 +120,7 @@ static int bcast(struct piece p, int root, MPI_Comm comm)
 
     if (!state)
         return SHUNTI_MPI_PASS;
-    if (!piece_good(&p, comm) || root < 0 || root >= state->size)
+    if (!piece_good(&p) || root < 0 || root >= state->size)
         return shunti_mpi_refuse(state, comm, call);
     bytes = piece_bytes(&p);
     if (!shunti_mpi_take(state, comm, call, bytes))
@@ -149,12 +149,11 @@ int shunti_mpi_bcast(void *buffer, int count, MPI_Datatype type, int root,
 
 /* Both pieces, with in place the receiving one also for what is sent. False:
  * they are bad. */
-static bool pieces_good(struct piece *send, struct piece *recv, bool in_place,
-                        MPI_Comm comm)
+static bool pieces_good(struct piece *send, struct piece *recv, bool in_place)
 {
-    if (recv->buf == MPI_IN_PLACE || !piece_good(recv, comm))
+    if (recv->buf == MPI_IN_PLACE || !piece_good(recv))
         return false;
-    return in_place || piece_good(send, comm);
+    return in_place || piece_good(send);
 }
 
 /* What this rank gives is not what it takes of itself. MPI would not notice
@@ -180,7 +179,7 @@ static int allgather(struct piece send, struct piece recv, MPI_Comm comm)
 
     if (!state)
         return SHUNTI_MPI_PASS;
-    if (!pieces_good(&send, &recv, in_place, comm))
+    if (!pieces_good(&send, &recv, in_place))
         return shunti_mpi_refuse(state, comm, call);
     bytes = piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
@@ -231,7 +230,7 @@ static int alltoall(struct piece send, struct piece recv, MPI_Comm comm)
 
     if (!state)
         return SHUNTI_MPI_PASS;
-    if (!pieces_good(&send, &recv, in_place, comm))
+    if (!pieces_good(&send, &recv, in_place))
         return shunti_mpi_refuse(state, comm, call);
     bytes = piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
@@ -310,14 +309,13 @@ static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
 }
 
 /* Which types they are, and how many of each. False: something is bad. */
-static bool look(const struct side *side, struct blocks *blocks, int size,
-                 MPI_Comm comm)
+static bool look(const struct side *side, struct blocks *blocks, int size)
 {
     if (!side->counts.at || !side->displs.at || (blocks->each && !side->types))
         return false;
     blocks->bytes = 0;
     if (!blocks->each) {
-        blocks->facts = shunti_mpi_type(side->type, comm);
+        blocks->facts = shunti_mpi_type(side->type);
         if (!blocks->facts)
             return false;
     }
@@ -328,7 +326,7 @@ static bool look(const struct side *side, struct blocks *blocks, int size,
         if (count < 0)
             return false;
         if (blocks->each) {
-            blocks->each[i] = shunti_mpi_type(side->types[i], comm);
+            blocks->each[i] = shunti_mpi_type(side->types[i]);
             if (!blocks->each[i])
                 return false;
             blocks->straight &= count == 0 || blocks->each[i]->straight;
@@ -449,8 +447,8 @@ static int allgatherv(struct piece send, const struct side *recv, MPI_Comm comm)
         return SHUNTI_MPI_PASS;
     to.counts = state->numbers;
     to.displs = state->numbers + state->size;
-    if (recv->buf == MPI_IN_PLACE || !look(recv, &to, state->size, comm) ||
-        (!in_place && !piece_good(&send, comm)))
+    if (recv->buf == MPI_IN_PLACE || !look(recv, &to, state->size) ||
+        (!in_place && !piece_good(&send)))
         return shunti_mpi_refuse(state, comm, call);
     if (!shunti_mpi_take(state, comm, call, to.bytes))
         return SHUNTI_MPI_PASS;
@@ -543,8 +541,8 @@ static int alltoallv(enum shunti_mpi_call call, const struct side *send,
         out.each = state->types;
         in.each = state->types + state->size;
     }
-    if (recv->buf == MPI_IN_PLACE || !look(recv, &in, state->size, comm) ||
-        (!in_place && !look(send, &out, state->size, comm)))
+    if (recv->buf == MPI_IN_PLACE || !look(recv, &in, state->size) ||
+        (!in_place && !look(send, &out, state->size)))
         return shunti_mpi_refuse(state, comm, call);
     from = sent(state, send, recv, &out, &in, comm, call, &rc);
     if (rc == MPI_SUCCESS)

@@ -27,7 +27,7 @@ static int begin(struct reduction *r, enum shunti_mpi_call call,
     r->op = shunti_mpi_op(op);
     if (!r->op && op != MPI_OP_NULL)
         return shunti_mpi_pass(r->state, call, SHUNTI_MPI_OPERATOR, 0);
-    r->type = shunti_mpi_type(type, comm);
+    r->type = shunti_mpi_type(type);
     if (!r->op || !r->type || recvbuf == MPI_IN_PLACE)
         return shunti_mpi_refuse(r->state, comm, call);
     if (!r->type->dtype)

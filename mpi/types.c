@@ -16,6 +16,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID; /* under lock */
+static MPI_Comm quiet = MPI_COMM_NULL;  /* under lock; errors return there */
 
 struct named {
     MPI_Datatype type;
@@ -242,23 +243,41 @@ static int drop(MPI_Datatype type, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
+/* Under the lock. What it takes to ask about types without a program's error
+ * handler being called for the answer. */
+static bool quiet_made(void)
+{
+    if (quiet == MPI_COMM_NULL &&
+        (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &quiet) != MPI_SUCCESS ||
+         PMPI_Comm_set_errhandler(quiet, MPI_ERRORS_RETURN) != MPI_SUCCESS))
+        return false;
+    return keyval != MPI_KEYVAL_INVALID ||
+           PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, drop, &keyval,
+                                   NULL) == MPI_SUCCESS;
+}
+
+/* MPI packs nothing of a type that is not committed. */
+static bool committed(MPI_Datatype type)
+{
+    char nothing[8] = "";
+    int position = 0;
+
+    return PMPI_Pack(nothing, 0, type, nothing, (int)sizeof(nothing), &position,
+                     quiet) == MPI_SUCCESS;
+}
+
 /* Under the lock. A type of the program's. */
-static const struct shunti_mpi_type *own_facts(MPI_Datatype type, MPI_Comm comm)
+static const struct shunti_mpi_type *own_facts(MPI_Datatype type)
 {
     struct shunti_mpi_type *facts = NULL;
-    int found = 0, position = 0;
-    char nothing[8];
+    int found = 0;
 
-    if (keyval == MPI_KEYVAL_INVALID &&
-        PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, drop, &keyval, NULL) !=
-            MPI_SUCCESS)
+    if (!quiet_made())
         return NULL;
     PMPI_Type_get_attr(type, keyval, &facts, &found);
     if (found)
         return facts;
-    /* MPI's way of asking whether it is committed. */
-    if (PMPI_Pack(nothing, 0, type, nothing, (int)sizeof(nothing), &position,
-                  comm) != MPI_SUCCESS)
+    if (!committed(type))
         return NULL;
     facts = malloc(sizeof(*facts));
     if (!facts)
@@ -271,7 +290,7 @@ static const struct shunti_mpi_type *own_facts(MPI_Datatype type, MPI_Comm comm)
     return facts;
 }
 
-const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type, MPI_Comm comm)
+const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type)
 {
     const struct shunti_mpi_type *facts = find_named(type);
     int nintegers, naddresses, ntypes, combiner;
@@ -283,8 +302,7 @@ const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type, MPI_Comm comm)
                                &combiner) != MPI_SUCCESS)
         return NULL;
     pthread_mutex_lock(&lock);
-    facts = combiner == MPI_COMBINER_NAMED ? add_named(type)
-                                           : own_facts(type, comm);
+    facts = combiner == MPI_COMBINER_NAMED ? add_named(type) : own_facts(type);
     pthread_mutex_unlock(&lock);
     return facts;
 }
@@ -294,5 +312,7 @@ void shunti_mpi_types_finish(void)
     pthread_mutex_lock(&lock);
     if (keyval != MPI_KEYVAL_INVALID)
         PMPI_Type_free_keyval(&keyval);
+    if (quiet != MPI_COMM_NULL)
+        PMPI_Comm_free(&quiet);
     pthread_mutex_unlock(&lock);
 }
