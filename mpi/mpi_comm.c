@@ -19,14 +19,14 @@ struct birth {
 static enum shunt_status usable(MPI_Comm mpi)
 {
     int on = 0;
-    if (MPI_Initialized(&on) != MPI_SUCCESS || !on)
+    if (PMPI_Initialized(&on) != MPI_SUCCESS || !on)
         return SHUNT_ERR_INVALID;
-    if (MPI_Finalized(&on) != MPI_SUCCESS || on)
+    if (PMPI_Finalized(&on) != MPI_SUCCESS || on)
         return SHUNT_ERR_INVALID;
     if (mpi == MPI_COMM_NULL)
         return SHUNT_ERR_INVALID;
     int inter = 0;
-    if (MPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS)
+    if (PMPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
     return inter ? SHUNT_ERR_INVALID : SHUNT_OK;
 }
@@ -42,13 +42,13 @@ enum shunt_status shunt_comm_create_mpi(MPI_Comm mpi,
         return st;
 
     int rank = 0, size = 0;
-    if (MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS ||
-        MPI_Comm_size(mpi, &size) != MPI_SUCCESS)
+    if (PMPI_Comm_rank(mpi, &rank) != MPI_SUCCESS ||
+        PMPI_Comm_size(mpi, &size) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
 
     /* A rank without `comm` still takes part, or the others would wait. */
     int bad = !comm, any_bad = 0;
-    if (MPI_Allreduce(&bad, &any_bad, 1, MPI_INT, MPI_MAX, mpi) != MPI_SUCCESS)
+    if (PMPI_Allreduce(&bad, &any_bad, 1, MPI_INT, MPI_MAX, mpi) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
     if (any_bad)
         return bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE;
@@ -57,7 +57,7 @@ enum shunt_status shunt_comm_create_mpi(MPI_Comm mpi,
     memset(&birth, 0, sizeof(birth));
     if (rank == 0)
         birth.status = shunt_id_create(&birth.id);
-    if (MPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
+    if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
     /* Rank 0 has the text of its failure; elsewhere it is rank 0's. */
     if (birth.status != SHUNT_OK)

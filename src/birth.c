@@ -43,6 +43,8 @@
 /* For the others to hear of our failure before our process, with the root in
  * it, ends. */
 #define SETTLE_SECONDS 2.0
+/* A timeout that never comes: 30 years, which still are a number of ns. */
+#define NEVER_SECONDS 1e9
 
 struct birth {
     struct shunt_comm *comm;
@@ -860,7 +862,10 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                          "no memory for a communicator of %d ranks", nranks);
         goto out;
     }
-    b.comm->timeout = b.timeout;
+    b.comm->timeout = b.comm->birth_timeout = b.timeout;
+    b.comm->call_timeout = config.call_timeout;
+    b.comm->idle_call = config.idle;
+    b.comm->idle_arg = config.idle_arg;
     snprintf(b.comm->name, sizeof(b.comm->name), "%.31s",
              config.name ? config.name : "");
     snprintf(b.comm->transports, sizeof(b.comm->transports), "%.127s",
@@ -878,6 +883,9 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         if (st)
             shunti_fail(NULL, st, "%s", shunt_last_error(b.comm));
     }
+    if (!st && config.call_timeout)
+        b.comm->timeout =
+            config.call_timeout < 0 ? NEVER_SECONDS : config.call_timeout;
     if (!st) {
         if (wants_thread(&config))
             st = shunti_progress_thread_start(b.comm);

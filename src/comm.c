@@ -14,6 +14,7 @@
 #include "launch.h"
 #include "log.h"
 #include "nodes.h"
+#include "note.h"
 #include "request.h"
 #include "segment.h"
 #include "trace.h"
@@ -297,7 +298,7 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
                            "comm_finish: comm is NULL");
     shunti_comm_enter(comm);
     while (comm->active && !shunti_comm_check(comm)) {
-        struct shunti_waiter waiter = {0};
+        struct shunti_waiter waiter = {.idle = true};
         uint64_t before = comm->finished_count;
 
         while (comm->active && comm->finished_count == before) {
@@ -400,6 +401,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
     shunti_progress_thread_stop(comm);
     shunti_trace_flush(comm->rank);
     flush_failure(comm, 0.25);
+    shunti_say_completed(comm);
     flush_puts(comm, 1.0);
     drop_requests(comm);
     shunti_control_forget(comm);

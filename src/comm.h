@@ -135,7 +135,11 @@ struct shunt_comm {
     size_t nwindows;
     struct shunti_deferred_put *deferred, **deferred_tail; /* to be retried */
 
-    double timeout;
+    double timeout;       /* of calls */
+    double birth_timeout; /* of making it, and those that are made from it */
+    double call_timeout;  /* as configured */
+    int (*idle_call)(void *arg); /* as configured: wait.h */
+    void *idle_arg;
     unsigned spin_ns;
     int wake_fd;         /* eventfd: abort() and the progress thread */
     _Atomic int failure; /* enum shunt_status that ended us, else 0 */

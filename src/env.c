@@ -105,6 +105,16 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_MOE_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes of rows that dispatch and combine send to another node at once.",
      false},
+    /* Under an MPI program (mpi/). */
+    {"SHUNT_MPI", SHUNTI_ENV_CHOICE, "on", "off|on|force",
+     "libshunt-mpi: whether MPI's collective calls are served: on, where that "
+     "is faster; force, wherever it is possible. Ranks that disagree take the "
+     "least.",
+     false},
+    {"SHUNT_MPI_STATS", SHUNTI_ENV_BOOL, "no", NULL,
+     "libshunt-mpi: print at MPI_Finalize() what was served and what was "
+     "passed on to MPI, and why.",
+     false},
 };
 
 const struct shunti_env_row *shunti_env_rows(size_t *count)

@@ -90,7 +90,10 @@ enum shunt_status shunt_comm_split(struct shunt_comm *comm, int colour, int key,
         st = shunti_fail(comm, SHUNT_ERR_REMOTE, "comm_split: rank %d: %s", bad,
                          shunt_strerror((enum shunt_status)all[bad].status));
     } else if (colour >= 0) {
-        config.timeout = comm->timeout;
+        config.timeout = comm->birth_timeout;
+        config.call_timeout = comm->call_timeout;
+        config.idle = comm->idle_call;
+        config.idle_arg = comm->idle_arg;
         config.transports = comm->transports[0] ? comm->transports : NULL;
         config.node = comm->node_name[0] ? comm->node_name : NULL;
         config.name = comm->name;

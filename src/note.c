@@ -60,6 +60,14 @@ static void learn(uint64_t *known, uint64_t completed)
         *known = completed;
 }
 
+/* What a peer whose memory is not mapped has told us last. */
+static uint64_t credit_of(const struct shunt_comm *comm, int peer)
+{
+    return load_word(comm->control + comm->layout.words +
+                     (size_t)peer * comm->layout.word_stride +
+                     SHUNTI_WORD_CREDIT * 64);
+}
+
 /* Of a peer whose memory is not mapped: what it told us, and whether what we
  * wrote to the slot last matters still. */
 static bool put_room(const struct shunt_request *request, int peer)
@@ -71,9 +79,7 @@ static bool put_room(const struct shunt_request *request, int peer)
                                              slot_of(request) *
                                                  comm->layout.slot_bytes);
 
-    learn(&p->completed, load_word(comm->control + comm->layout.words +
-                                   (size_t)peer * comm->layout.word_stride +
-                                   SHUNTI_WORD_CREDIT * 64));
+    learn(&p->completed, credit_of(comm, peer));
     return request->seq <= p->completed + SHUNTI_DEPTH ||
            last->seq <= p->completed;
 }
@@ -123,22 +129,49 @@ static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
     return false;
 }
 
+static void give_credit(struct shunt_comm *comm, int peer)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    p->told = comm->completed;
+    p->looked = 0;
+    shunti_control_put(comm, peer, 0, NULL, 0,
+                       comm->layout.words +
+                           (size_t)comm->rank * comm->layout.word_stride +
+                           SHUNTI_WORD_CREDIT * 64,
+                       comm->completed);
+}
+
 void shunti_give_credits(struct shunt_comm *comm, bool waits)
 {
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        if (r == comm->rank || !p->ep || p->control ||
-            !needs_credit(comm, r, waits))
-            continue;
-        p->told = comm->completed;
-        p->looked = 0;
-        shunti_control_put(comm, r, 0, NULL, 0,
-                           comm->layout.words +
-                               (size_t)comm->rank * comm->layout.word_stride +
-                               SHUNTI_WORD_CREDIT * 64,
-                           comm->completed);
+        if (r != comm->rank && p->ep && !p->control &&
+            needs_credit(comm, r, waits))
+            give_credit(comm, r);
     }
+}
+
+void shunti_say_completed(struct shunt_comm *comm)
+{
+    for (int r = 0; comm->peers && r < comm->nranks && !comm->failure; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r != comm->rank && p->ep && p->control_remote && !p->control &&
+            p->told < comm->completed && p->transport->alive(p->ep))
+            give_credit(comm, r);
+    }
+}
+
+bool shunti_peer_completed(struct shunt_comm *comm, int peer, uint64_t seq)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    learn(&p->completed, p->control
+                             ? load_word(p->control + comm->layout.completed)
+                             : credit_of(comm, peer));
+    return p->completed >= seq;
 }
 
 struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)

@@ -87,6 +87,11 @@ bool shunti_note_room(struct shunt_request *request, int peer);
  * have written notes and were not told for long. waits: we are about to sleep,
  * perhaps for somebody who needs that to go on. */
 void shunti_give_credits(struct shunt_comm *comm, bool waits);
+/* Tell them all, before we leave: who has completed an operation owes nothing
+ * of it, and those that are still in it must not miss us. */
+void shunti_say_completed(struct shunt_comm *comm);
+/* Has the peer completed operation `seq`, as far as is known here? */
+bool shunti_peer_completed(struct shunt_comm *comm, int peer, uint64_t seq);
 
 /* Where to write it: fill way, bytes and body (and up to `eager` bytes behind
  * the header), then send. Only after shunti_note_room() said yes. */

@@ -264,7 +264,7 @@ static bool sees_off(const struct shunt_comm *comm, uint64_t since_ns)
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
-    struct shunti_waiter waiter = {0};
+    struct shunti_waiter waiter = {.idle = true};
     enum shunt_status st;
 
     while (request->status == SHUNT_IN_PROGRESS) {

@@ -117,7 +117,10 @@ static enum shunt_status join(struct shunt_comm *comm,
             place += r < comm->rank;
         }
     }
-    config.timeout = comm->timeout;
+    config.timeout = comm->birth_timeout;
+    config.call_timeout = comm->call_timeout;
+    config.idle = comm->idle_call;
+    config.idle_arg = comm->idle_arg;
     config.name = comm->name;
     config.progress_thread = comm->threaded ? 1 : -1;
     config.transports = comm->transports[0] ? comm->transports : NULL;
@@ -146,12 +149,12 @@ static enum shunt_status shrink(struct shunt_comm *comm,
         if (flag_up(&record->decided))
             return join(comm, record, out);
         if (first == comm->rank) {
-            if (decide(comm, waited > comm->timeout, &st) && st)
+            if (decide(comm, waited > comm->birth_timeout, &st) && st)
                 return shunti_fail(comm, st, "comm_shrink: %s",
                                    shunt_last_error(NULL));
             if (flag_up(&record->decided))
                 continue;
-        } else if (waited > 2 * comm->timeout) {
+        } else if (waited > 2 * comm->birth_timeout) {
             return shunti_fail(comm, SHUNT_ERR_TIMEOUT,
                                "comm_shrink: rank %d did not decide in %g s",
                                first, waited);

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm.h"
@@ -27,6 +28,17 @@
 #define NOTICE_NS 1000000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
 #define NAP_MS 500
+/* Naps between two calls of the user's idle(): from the first on each is twice
+ * as long as the one before. What idle() moves has often several steps, a
+ * little apart. */
+#define FIRST_IDLE_NAP_NS 50000u
+#define LAST_IDLE_NAP_NS 2000000u
+/* After it did something. */
+#define IDLE_AWAKE_NS 200000u
+/* But a nap now and then all the same, for it looks for lost peers. */
+#define AWAKE_PER_NAP 256
+/* Yields between two calls of idle(). */
+#define YIELDS_PER_IDLE 4
 
 static void relax(void)
 {
@@ -250,7 +262,9 @@ static void fail_by_loss(struct shunt_comm *comm,
 }
 
 /* Fail for a rank that is gone and needed, of those that left in order or of
- * those that did not. */
+ * those that did not. Who had completed an operation is not needed in it any
+ * more: what it gave is here, although it may not have been used yet, as in a
+ * sum that lacks another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
@@ -263,7 +277,8 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
             continue;
         for (request = comm->active; request; request = request->next) {
             if (request->status == SHUNT_IN_PROGRESS &&
-                request->class->awaits(request, r)) {
+                request->class->awaits(request, r) &&
+                !shunti_peer_completed(comm, r, request->seq)) {
                 fail_by_loss(comm, request, r);
                 return true;
             }
@@ -305,13 +320,52 @@ void shunti_look_around(struct shunt_comm *comm)
     mind_the_time(comm, now);
 }
 
-static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
+/* What else our caller has to do. True: it did something, and has perhaps more
+ * of it, soon. */
+static bool call_idle(const struct shunt_comm *comm,
+                      struct shunti_waiter *waiter)
+{
+    if (!comm->idle_call || !waiter->idle)
+        return false;
+    if (comm->idle_call(comm->idle_arg)) {
+        waiter->naps = 0;
+        waiter->idle_until_ns = shunti_now_ns() + IDLE_AWAKE_NS;
+    }
+    return waiter->idle_until_ns && shunti_now_ns() < waiter->idle_until_ns &&
+           ++waiter->awake % AWAKE_PER_NAP;
+}
+
+/* How long to sleep when all must be well until `deadline_ns`. */
+static uint64_t nap_ns(const struct shunt_comm *comm,
+                       struct shunti_waiter *waiter, uint64_t deadline_ns)
+{
+    const uint64_t now = shunti_now_ns();
+    uint64_t nap = (uint64_t)NAP_MS * 1000000;
+
+    if (deadline_ns > now && deadline_ns - now < nap)
+        nap = deadline_ns - now + 1000000;
+    if (comm->idle_call && waiter->idle) {
+        uint64_t idle_nap = LAST_IDLE_NAP_NS;
+
+        if (waiter->naps < 6)
+            idle_nap = (uint64_t)FIRST_IDLE_NAP_NS << waiter->naps;
+        if (idle_nap > LAST_IDLE_NAP_NS)
+            idle_nap = LAST_IDLE_NAP_NS;
+        if (idle_nap < nap)
+            nap = idle_nap;
+        waiter->naps++;
+    }
+    return nap;
+}
+
+static void sleep_a_little(struct shunt_comm *comm,
+                           struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
     struct pollfd fds[MAX_FDS];
     const struct shunt_request *oldest = comm->active;
-    uint64_t now, handled = comm->finished_count;
+    uint64_t nap, handled = comm->finished_count;
+    struct timespec timeout;
     size_t n = 0, i;
-    int timeout_ms = NAP_MS;
     bool go = true;
 
     for (i = 0; i < comm->ncontexts && go; i++) {
@@ -340,13 +394,13 @@ static void sleep_a_little(struct shunt_comm *comm, uint64_t deadline_ns)
         shunti_transports_progress(comm);
         return;
     }
-    now = shunti_now_ns();
-    if (deadline_ns > now && (deadline_ns - now) / 1000000 < (uint64_t)NAP_MS)
-        timeout_ms = (int)((deadline_ns - now) / 1000000) + 1;
+    nap = nap_ns(comm, waiter, deadline_ns);
+    timeout.tv_sec = (time_t)(nap / 1000000000);
+    timeout.tv_nsec = (long)(nap % 1000000000);
     comm->stats.sleeps++;
     if (comm->threaded)
         pthread_mutex_unlock(&comm->lock);
-    poll(fds, (nfds_t)n, timeout_ms);
+    ppoll(fds, (nfds_t)n, &timeout, NULL);
     if (comm->threaded)
         pthread_mutex_lock(&comm->lock);
     disarm(comm, comm->ncontexts);
@@ -385,8 +439,13 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
     uint64_t now, deadline;
+    bool busy = false;
 
     waiter->rounds++;
+    /* What comes at once is not worth two looks at the clock. */
+    if (comm->all_mapped && !comm->oversubscribed &&
+        waiter->rounds < POLLS_PER_LOOK)
+        return;
     if (!waiter->began_ns) {
         waiter->began_ns = shunti_now_ns();
         return;
@@ -400,22 +459,27 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
             return;
         }
         now = shunti_now_ns();
+        busy = call_idle(comm, waiter);
         if (now - waiter->began_ns < comm->spin_ns)
             return;
-        if (now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
+        if (busy || now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
             sched_yield();
             return;
         }
-    } else if (waiter->rounds < YIELDS) {
-        sched_yield();
-        return;
+    } else {
+        if (waiter->rounds >= YIELDS || waiter->rounds % YIELDS_PER_IDLE == 0)
+            busy = call_idle(comm, waiter);
+        if (busy || waiter->rounds < YIELDS) {
+            sched_yield();
+            return;
+        }
     }
     note_events(comm);
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
     deadline = mind_the_time(comm, shunti_now_ns());
     if (!comm->failure)
-        sleep_a_little(comm, deadline);
+        sleep_a_little(comm, waiter, deadline);
 }
 
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)

@@ -7,6 +7,10 @@
  * is the peer it waits for: polling on would cost a scheduler tick); then
  * sleeps on one poll() of every transport's descriptor until a peer wakes it.
  * While it sleeps it notices lost peers, aborts and timeouts.
+ *
+ * Where the communicator has an idle() of its user's, it is called before each
+ * yield and sleep, and with every look at the clock; no descriptor tells when it
+ * has something to do, so that sleeps are short then.
  */
 #ifndef SHUNTI_WAIT_H
 #define SHUNTI_WAIT_H
@@ -17,10 +21,14 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* One wait; begins zeroed. */
+/* One wait; begins zeroed but for `idle`. */
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */
     unsigned rounds;
+    unsigned naps;          /* since idle() did something */
+    unsigned awake;         /* rounds without a nap because it did */
+    uint64_t idle_until_ns; /* it may soon have more to do: no naps so long */
+    bool idle; /* a caller's own wait: the configured idle() is called */
 };
 
 /* Nothing could be done just now: pause, yield or sleep a little. Called again

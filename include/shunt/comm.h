@@ -45,12 +45,24 @@ struct shunt_comm_config {
     double timeout; /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT */
     int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
     const char *name;    /* for logs and traces; NULL: none */
+    double call_timeout; /* the timeout of calls, once the communicator is made;
+                            0: `timeout`; negative: none, a rank may come as
+                            late as it likes (one that is gone is noticed all
+                            the same) */
+    int (*idle)(void *arg); /* called by a thread that waits in a call, again
+                               and again while there is nothing else to do: for
+                               a library beside this one (MPI) that others wait
+                               for and that needs to be called to get on. Must
+                               not use this communicator. Not 0: it got on, and
+                               wants to be called again soon; otherwise the wait
+                               sleeps, for 2 ms at most. NULL: none */
+    void *idle_arg;
 };
 
 /** The defaults: nothing said but the size. */
-#define SHUNT_COMM_CONFIG_INIT                          \
-    {                                                   \
-        sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0 \
+#define SHUNT_COMM_CONFIG_INIT                                   \
+    {                                                            \
+        sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /**

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is served: a table, by call and by whether the ranks are on one node.
+ *
+ * Where Shunt is not faster than MPI the call is passed on; the figures are
+ * measured (docs/drop-in.md). Sizes count only where the standard makes the
+ * bytes equal on all ranks: of MPI_Alltoallv() and MPI_Alltoallw() no rank knows
+ * more than its own, so that they are served at every size or at none.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "dropin.h"
+
+#define ALL         \
+    {               \
+        0, SIZE_MAX \
+    }
+#define NONE \
+    {        \
+        1, 0 \
+    }
+#define FROM(bytes)       \
+    {                     \
+        (bytes), SIZE_MAX \
+    }
+
+/* Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
+ * a rank receives (MPI_Alltoall, MPI_Allgather, MPI_Allgatherv) or of all that
+ * it gives (MPI_Reduce_scatter, _block). */
+static const struct {
+    struct shunti_mpi_range one_node, nodes;
+} table[SHUNTI_MPI_CALLS] = {
+    /*                                   on one node        on several */
+    [SHUNTI_MPI_ALLTOALL] = {ALL, ALL},
+    [SHUNTI_MPI_ALLTOALLV] = {ALL, ALL},
+    [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL},
+    [SHUNTI_MPI_ALLGATHER] = {ALL, ALL},
+    [SHUNTI_MPI_ALLGATHERV] = {ALL, ALL},
+    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, ALL},
+    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, ALL},
+    [SHUNTI_MPI_ALLREDUCE] = {ALL, ALL},
+    [SHUNTI_MPI_BCAST] = {FROM(16 << 10), ALL},
+    [SHUNTI_MPI_BARRIER] = {NONE, ALL},
+};
+
+enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
+{
+    const char *text = secure_getenv("SHUNT_MPI");
+
+    *unknown = NULL;
+    if (!text || !*text || !strcasecmp(text, "on"))
+        return SHUNTI_MPI_MODE_ON;
+    if (!strcasecmp(text, "off"))
+        return SHUNTI_MPI_MODE_OFF;
+    if (!strcasecmp(text, "force"))
+        return SHUNTI_MPI_MODE_FORCE;
+    *unknown = text;
+    return SHUNTI_MPI_MODE_ON;
+}
+
+struct shunti_mpi_range shunti_mpi_served(enum shunti_mpi_mode mode,
+                                          enum shunti_mpi_call call, int size,
+                                          int nodes)
+{
+    static const struct shunti_mpi_range every = ALL, none = NONE;
+
+    (void)size;
+    if (mode == SHUNTI_MPI_MODE_OFF)
+        return none;
+    if (mode == SHUNTI_MPI_MODE_FORCE)
+        return every;
+    return nodes == 1 ? table[call].one_node : table[call].nodes;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Before MPI_Init() and after MPI_Finalize(), and programs that never make a
+// collective call:
+//
+//     ends             what is legal outside of them is answered
+//     ends silent      no collective call at all
+//     ends once        one call, on the world
+//     ends self        only MPI_COMM_SELF
+//     ends late        one rank comes seconds after the others
+//     ends wait        ranks say who they are, and then call for ever: to be
+//                      killed
+
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void outside(int before)
+{
+    int on = -1, major, minor, length;
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+
+    MPI(MPI_Initialized(&on));
+    CHECK(on == !before);
+    MPI(MPI_Finalized(&on));
+    CHECK(on == !before);
+    MPI(MPI_Get_version(&major, &minor));
+    CHECK(major >= 3);
+    MPI(MPI_Get_library_version(text, &length));
+    CHECK(length > 0);
+}
+
+static void sum_of_ranks(void)
+{
+    int sum = -1;
+    MPI(MPI_Allreduce(&world_rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    CHECK(sum == world_size * (world_size - 1) / 2);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    int level;
+
+    outside(1);
+    if (*what)
+        MPI(MPI_Init(&argc, &argv));
+    else
+        MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
+    MPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
+    MPI(MPI_Comm_size(MPI_COMM_WORLD, &world_size));
+    if (strcmp(what, "self") == 0) {
+        MPI(MPI_Barrier(MPI_COMM_SELF));
+    } else if (strcmp(what, "late") == 0) {
+        if (world_rank == world_size - 1)
+            sleep(2);
+        sum_of_ranks();
+    } else if (strcmp(what, "wait") == 0) {
+        sum_of_ranks();
+        printf("rank %d pid %d\n", world_rank, (int)getpid());
+        fflush(stdout);
+        for (;;) {
+            sum_of_ranks();
+            usleep(1000);
+        }
+    } else if (strcmp(what, "silent") != 0) {
+        sum_of_ranks();
+    }
+    MPI(MPI_Finalize());
+    outside(0);
+    return 0;
+}
