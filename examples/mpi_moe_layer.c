@@ -4,8 +4,8 @@
 // did before, and hands Shunt its communicator for the tokens' way to their
 // experts and back.
 //
-//     mpicc mpi_moe_layer.c $(pkg-config --cflags --libs shunt shunt-mpi-comm) \
-//         -lm -o mpi_moe_layer
+//     mpicc mpi_moe_layer.c -o mpi_moe_layer -lm
+//         $(pkg-config --cflags --libs shunt shunt-mpi-comm)   [on one line]
 //     mpirun -n 4 ./mpi_moe_layer
 //
 // Each expert is a small network of two layers; a router takes the best TOPK of
