@@ -17,6 +17,8 @@ help:
 	@echo 'make check-sanitize'
 	@echo '              run them under the address, undefined behaviour and'
 	@echo '              thread sanitizers'
+	@echo 'make public-suites'
+	@echo '              run the test suite of MPICH under the drop-in (an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
 	@echo 'make install  install into PREFIX ($(PREFIX))'
@@ -49,6 +51,9 @@ check-sanitize:
 	scripts/deps
 	scripts/test asan tsan
 
+public-suites: build
+	tests/mpi/public-suites $(ARGS)
+
 perf: build
 	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
 	build/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
@@ -70,7 +75,7 @@ format-check:
 	scripts/format --check
 
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-suites
 
-.PHONY: help train build test check check-sanitize perf docs install format \
-        format-check clean
+.PHONY: help train build test check check-sanitize public-suites perf docs \
+        install format format-check clean

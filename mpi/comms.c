@@ -52,6 +52,9 @@ static _Thread_local struct {
     struct shunti_mpi_comm *state;
 } cache[CACHED];
 
+/* The communicator that this thread is freeing. */
+static _Thread_local MPI_Comm dying = MPI_COMM_NULL;
+
 /* --- rooms ---------------------------------------------------------------- */
 
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes)
@@ -509,6 +512,10 @@ static struct shunti_mpi_comm *find(MPI_Comm comm,
     *reason = SHUNTI_MPI_ARGUMENTS;
     if (comm == MPI_COMM_NULL)
         return NULL;
+    /* Ours may have been dropped already: another one would never be. */
+    *reason = SHUNTI_MPI_DYING;
+    if (comm == dying)
+        return NULL;
     *reason = SHUNTI_MPI_NO_COMM;
     if (!keyval_made() ||
         PMPI_Comm_get_attr(comm, keyval, &state, &found) != MPI_SUCCESS)
@@ -619,6 +626,31 @@ int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
             refuse(state->shunt, call);
     }
     return shunti_mpi_pass(state, call, SHUNTI_MPI_ARGUMENTS, 0);
+}
+
+/* --- the end of a communicator ---------------------------------------------- */
+
+/* Functions that the program gave its attributes may call us while they go. */
+static int end(MPI_Comm *comm, int (*pmpi)(MPI_Comm *))
+{
+    const MPI_Comm before = dying;
+    int rc;
+
+    dying = comm ? *comm : MPI_COMM_NULL;
+    atomic_fetch_add_explicit(&gone, 1, memory_order_release);
+    rc = pmpi(comm);
+    dying = before;
+    return rc;
+}
+
+int shunti_mpi_comm_free(MPI_Comm *comm)
+{
+    return end(comm, PMPI_Comm_free);
+}
+
+int shunti_mpi_comm_disconnect(MPI_Comm *comm)
+{
+    return end(comm, PMPI_Comm_disconnect);
 }
 
 /* --- the end ---------------------------------------------------------------- */

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define DOOR_API __attribute__((visibility("default")))
 
@@ -45,6 +46,8 @@ typedef uintptr_t word;
     X(MPI_Barrier, 1)              \
     X(MPI_Bcast, 5)                \
     X(MPI_Bcast_c, 5)              \
+    X(MPI_Comm_disconnect, 1)      \
+    X(MPI_Comm_free, 1)            \
     X(MPI_Finalize, 0)             \
     X(MPI_Reduce_scatter, 6)       \
     X(MPI_Reduce_scatter_c, 6)     \
@@ -53,17 +56,19 @@ typedef uintptr_t word;
 
 /* Fortran: name and the same in capitals, number of arguments. Compilers add
  * no, one or two underscores; the module mpi_f08 has names of its own. */
-#define CALLS_FORTRAN(X)                         \
-    X(mpi_allgather, MPI_ALLGATHER, 8)           \
-    X(mpi_allgatherv, MPI_ALLGATHERV, 9)         \
-    X(mpi_allreduce, MPI_ALLREDUCE, 7)           \
-    X(mpi_alltoall, MPI_ALLTOALL, 8)             \
-    X(mpi_alltoallv, MPI_ALLTOALLV, 10)          \
-    X(mpi_alltoallw, MPI_ALLTOALLW, 10)          \
-    X(mpi_barrier, MPI_BARRIER, 2)               \
-    X(mpi_bcast, MPI_BCAST, 6)                   \
-    X(mpi_finalize, MPI_FINALIZE, 1)             \
-    X(mpi_reduce_scatter, MPI_REDUCE_SCATTER, 7) \
+#define CALLS_FORTRAN(X)                           \
+    X(mpi_allgather, MPI_ALLGATHER, 8)             \
+    X(mpi_allgatherv, MPI_ALLGATHERV, 9)           \
+    X(mpi_allreduce, MPI_ALLREDUCE, 7)             \
+    X(mpi_alltoall, MPI_ALLTOALL, 8)               \
+    X(mpi_alltoallv, MPI_ALLTOALLV, 10)            \
+    X(mpi_alltoallw, MPI_ALLTOALLW, 10)            \
+    X(mpi_barrier, MPI_BARRIER, 2)                 \
+    X(mpi_bcast, MPI_BCAST, 6)                     \
+    X(mpi_comm_disconnect, MPI_COMM_DISCONNECT, 2) \
+    X(mpi_comm_free, MPI_COMM_FREE, 2)             \
+    X(mpi_finalize, MPI_FINALIZE, 1)               \
+    X(mpi_reduce_scatter, MPI_REDUCE_SCATTER, 7)   \
     X(mpi_reduce_scatter_block, MPI_REDUCE_SCATTER_BLOCK, 7)
 
 #define MANGLED(X, name, NAME, n) \
@@ -233,17 +238,23 @@ static word no_create(void)
     return (word)-9;
 }
 
+/* What ends something needs no part if nothing has begun; unless the end is to
+ * be told of. */
+static bool needs_part(const char *entry)
+{
+    if (!strcasecmp(entry, "MPI_Finalize"))
+        return getenv("SHUNT_MPI_STATS") != NULL;
+    return strcasecmp(entry, "MPI_Comm_free") &&
+           strcasecmp(entry, "MPI_Comm_disconnect");
+}
+
 static shunti_mpi_function *find_way(enum way at)
 {
     const char *exported = names[at].exported, *entry = names[at].entry;
-    bool ends =
-        !strcmp(entry, "MPI_Finalize") || !strcmp(entry, "mpi_finalize");
     shunti_mpi_function *way;
 
     pthread_mutex_lock(&lock);
-    /* Who has made no call before the end needs no part, unless it is to say
-     * so. */
-    if (!opened && (!ends || getenv("SHUNT_MPI_STATS")))
+    if (!opened && needs_part(entry))
         open_part();
     way = of_part(entry);
     if (!way && at == AT_shunt_comm_create_mpi)
@@ -252,8 +263,9 @@ static shunti_mpi_function *find_way(enum way at)
         way = of_mpi(exported);
     if (!way)
         way = (shunti_mpi_function *)(uintptr_t)nobody;
+    if (opened)
+        atomic_store_explicit(&ways[at], way, memory_order_release);
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&ways[at], way, memory_order_release);
     return way;
 }
 

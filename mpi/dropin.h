@@ -58,6 +58,7 @@ enum shunti_mpi_reason {
     SHUNTI_MPI_TYPE,      /* no type that we reduce */
     SHUNTI_MPI_NO_COMM,   /* there could be no Shunt communicator */
     SHUNTI_MPI_ARGUMENTS, /* they are bad: MPI says how */
+    SHUNTI_MPI_DYING,     /* while the communicator is freed */
     SHUNTI_MPI_TIME,      /* before MPI_Init() or after MPI_Finalize() */
     SHUNTI_MPI_REASONS
 };
@@ -172,7 +173,9 @@ char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes);
 void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                      size_t bytes);
 
-/* MPI_Finalize(). */
+/* MPI_Comm_free(), MPI_Comm_disconnect(), MPI_Finalize(). */
+int shunti_mpi_comm_free(MPI_Comm *comm);
+int shunti_mpi_comm_disconnect(MPI_Comm *comm);
 int shunti_mpi_finalize(void);
 
 /* --- datatypes (types.c) --- */

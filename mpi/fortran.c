@@ -20,6 +20,22 @@ void shunti_mpif_barrier(MPI_Fint *comm, MPI_Fint *ierror)
     answer(ierror, shunti_mpi_barrier(PMPI_Comm_f2c(*comm)));
 }
 
+void shunti_mpif_comm_disconnect(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    MPI_Comm in_c = PMPI_Comm_f2c(*comm);
+
+    answer(ierror, shunti_mpi_comm_disconnect(&in_c));
+    *comm = PMPI_Comm_c2f(in_c);
+}
+
+void shunti_mpif_comm_free(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    MPI_Comm in_c = PMPI_Comm_f2c(*comm);
+
+    answer(ierror, shunti_mpi_comm_free(&in_c));
+    *comm = PMPI_Comm_c2f(in_c);
+}
+
 void shunti_mpif_finalize(MPI_Fint *ierror)
 {
     answer(ierror, shunti_mpi_finalize());

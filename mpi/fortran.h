@@ -19,6 +19,8 @@
 #endif
 
 void shunti_mpif_barrier(MPI_Fint *comm, MPI_Fint *ierror);
+void shunti_mpif_comm_disconnect(MPI_Fint *comm, MPI_Fint *ierror);
+void shunti_mpif_comm_free(MPI_Fint *comm, MPI_Fint *ierror);
 void shunti_mpif_finalize(MPI_Fint *ierror);
 
 #if SHUNTI_MPI_FORTRAN

@@ -44,6 +44,7 @@ static const char *const reason_names[SHUNTI_MPI_REASONS] = {
     [SHUNTI_MPI_TYPE] = "type not served",
     [SHUNTI_MPI_NO_COMM] = "no Shunt communicator",
     [SHUNTI_MPI_ARGUMENTS] = "bad arguments",
+    [SHUNTI_MPI_DYING] = "while the communicator is freed",
     [SHUNTI_MPI_TIME] = "before MPI_Init or after MPI_Finalize",
 };
 

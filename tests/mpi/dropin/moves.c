@@ -589,6 +589,52 @@ static void case_mixture(int variant)
     }
 }
 
+// Datatypes come and go: a handle may be that of another one before; and a
+// duplicate is what the original was.
+static void case_type_handles(int variant)
+{
+    (void)variant;
+    for (int i = 0; i < 40; i++) {
+        struct layouts now;
+        struct memory in, out;
+
+        start_round(i);
+        layouts_make(&now, chance(50) ? INTS : MIXED);
+        uint64_t key = fresh();
+        uint64_t pick = check_wild ? mix(key, (uint64_t)world_rank) : key;
+        const struct layout *l = &now.of[pick % (uint64_t)now.n];
+        int count = UNIT / l->n;
+        ptrdiff_t lo, hi;
+        layout_span(l, count, &lo, &hi);
+        memory_make(&in, lo, hi);
+        layout_set(&in, 0, l, count,
+                   pair_key(&(struct round){.key = key}, world_rank, 0), 0);
+        const struct layout *to = &now.of[key % (uint64_t)now.n];
+        // All blocks by their own displacement, far enough apart.
+        int counts[MAX_RANKS], displs[MAX_RANKS];
+        ptrdiff_t from, upto;
+        layout_span(to, UNIT / to->n, &from, &upto);
+        int apart = up(upto - from, to->extent) + 1;
+        for (int r = 0; r < world_size; r++) {
+            counts[r] = UNIT / to->n;
+            displs[r] = up(-from, to->extent) + r * apart;
+        }
+        memory_make(&out, 0, (displs[world_size - 1] + apart) * to->extent);
+        for (int r = 0; r < world_size; r++)
+            layout_expect(&out, displs[r] * to->extent, to, counts[r],
+                          pair_key(&(struct round){.key = key}, r, 0), 0);
+        MPI_Datatype copy;
+        MPI(MPI_Type_dup(to->type, &copy));
+        MPI(MPI_Allgatherv(memory_at(&in, 0), count, l->type,
+                           memory_at(&out, 0), counts, displs, copy,
+                           MPI_COMM_WORLD));
+        MPI(MPI_Type_free(&copy));
+        memory_check(&in, "type handles, send");
+        memory_check(&out, "type handles, receive");
+        layouts_free(&now);
+    }
+}
+
 #define VARIANTS(name, run)                                          \
     {name "_basic", run, BASIC, 1}, {name "_derived", run, SAME, 1}, \
         {name "_differ", run, DIFFER, 1},                            \
@@ -610,6 +656,7 @@ static const struct check_case cases[] = {
     VARIANTS("alltoallw_in_place", case_alltoallw_in),
     {"barrier", case_barrier, 0, 1},
     {"large", case_large, 0, 2},
+    {"type_handles", case_type_handles, 0, 1},
     {"mixture", case_mixture, 0, 1},
     {0},
 };
