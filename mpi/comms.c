@@ -614,6 +614,13 @@ static void refuse(struct shunt_comm *comm, enum shunti_mpi_call call)
     (void)st; /* MPI says what is wrong */
 }
 
+void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
+                         enum shunti_mpi_call call)
+{
+    refuse(state->shunt, call);
+    shunti_mpi_pass(state, call, SHUNTI_MPI_ARGUMENTS, 0);
+}
+
 int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call)
 {

@@ -157,10 +157,14 @@ struct shunti_mpi_comm *shunti_mpi_state(MPI_Comm comm,
 bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, size_t bytes);
 
-/* This rank's arguments are bad. Tell the others, if they may be waiting for
+/* This rank's arguments are bad, and nothing is taken yet. Tell the others, if they may be waiting for
  * us; returns SHUNTI_MPI_PASS. */
 int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call);
+/* The call is taken, so that the others are in Shunt, but this rank cannot go
+ * on: tell them. */
+void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
+                         enum shunti_mpi_call call);
 /* Passed on, for a reason that holds on every rank; returns SHUNTI_MPI_PASS. */
 int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                     enum shunti_mpi_reason reason, size_t bytes);
@@ -216,6 +220,22 @@ int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
  * `comm` has been called with it; MPI_SUCCESS for SHUNT_OK. */
 int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      enum shunt_status status);
+/* A mistake in this rank's arguments that MPI might not find: of this class; the
+ * others hear of it, too. Returns it. */
+int shunti_mpi_mistake(struct shunti_mpi_comm *state, MPI_Comm comm,
+                       enum shunti_mpi_call call, int class);
+
+/* Is it the same memory, and a mistake? MPICH says so, Open MPI lets it pass. */
+static inline bool shunti_mpi_aliased(const void *send, const void *recv)
+{
+#ifdef MPICH_VERSION
+    return send == recv && send;
+#else
+    (void)send, (void)recv;
+    return false;
+#endif
+}
+
 /* No memory for a copy: the others hear of it, too. */
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call);

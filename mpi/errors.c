@@ -95,13 +95,21 @@ int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
     return code;
 }
 
+int shunti_mpi_mistake(struct shunti_mpi_comm *state, MPI_Comm comm,
+                       enum shunti_mpi_call call, int class)
+{
+    shunti_mpi_withdraw(state, call);
+    PMPI_Comm_call_errhandler(comm, class);
+    return class;
+}
+
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call)
 {
     int code = code_of(comm, SHUNT_ERR_MEMORY,
                        "no memory to pack data that is not in one piece");
 
-    shunti_mpi_refuse(state, comm, call);
+    shunti_mpi_withdraw(state, call);
     PMPI_Comm_call_errhandler(comm, code);
     return code;
 }

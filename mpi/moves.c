@@ -63,7 +63,7 @@ static const void *packed(const struct piece *p, long long first,
     *rc = shunti_mpi_pack_bytes(element(p, first), (size_t)count, p->type,
                                 p->facts, room, comm);
     if (*rc != MPI_SUCCESS)
-        shunti_mpi_refuse(state, comm, call);
+        shunti_mpi_withdraw(state, call);
     return room;
 }
 
@@ -156,14 +156,18 @@ static bool pieces_good(struct piece *send, struct piece *recv, bool in_place)
     return in_place || piece_good(send);
 }
 
-/* What this rank gives is not what it takes of itself. MPI would not notice
- * before ranks wait for each other. */
-static int unequal(struct shunti_mpi_comm *state, MPI_Comm comm,
+/* What this rank gives must be what it takes of itself, and not lie there, at
+ * `own`. MPI_SUCCESS, or the error. */
+static int compare(struct shunti_mpi_comm *state, const struct piece *send,
+                   const struct piece *recv, const void *own, MPI_Comm comm,
                    enum shunti_mpi_call call)
 {
-    shunti_mpi_refuse(state, comm, call);
-    PMPI_Comm_call_errhandler(comm, MPI_ERR_TRUNCATE);
-    return MPI_ERR_TRUNCATE;
+    if (piece_bytes(send) != piece_bytes(recv))
+        return shunti_mpi_mistake(state, comm, call, MPI_ERR_TRUNCATE);
+    if (send->count && send->count == recv->count && send->type == recv->type &&
+        shunti_mpi_aliased(send->buf, own))
+        return shunti_mpi_mistake(state, comm, call, MPI_ERR_BUFFER);
+    return MPI_SUCCESS;
 }
 
 static int allgather(struct piece send, struct piece recv, MPI_Comm comm)
@@ -184,8 +188,11 @@ static int allgather(struct piece send, struct piece recv, MPI_Comm comm)
     bytes = piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
         return SHUNTI_MPI_PASS;
-    if (!in_place && piece_bytes(&send) != bytes)
-        return unequal(state, comm, call);
+    if (!in_place)
+        rc = compare(state, &send, &recv,
+                     element(&recv, state->rank * recv.count), comm, call);
+    if (rc != MPI_SUCCESS)
+        return rc;
     if (!in_place)
         from = packed(&send, 0, send.count, state, comm, call, &rc);
     else if (!recv.facts->straight)
@@ -235,8 +242,10 @@ static int alltoall(struct piece send, struct piece recv, MPI_Comm comm)
     bytes = piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
         return SHUNTI_MPI_PASS;
-    if (!in_place && piece_bytes(&send) != bytes)
-        return unequal(state, comm, call);
+    if (!in_place)
+        rc = compare(state, &send, &recv, recv.buf, comm, call);
+    if (rc != MPI_SUCCESS)
+        return rc;
     if (!in_place)
         from =
             packed(&send, 0, send.count * state->size, state, comm, call, &rc);
@@ -414,7 +423,7 @@ static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
     } else {
         *rc = convert(side, blocks, state->size, true, comm);
         if (*rc != MPI_SUCCESS)
-            shunti_mpi_refuse(state, comm, call);
+            shunti_mpi_withdraw(state, call);
     }
 }
 
@@ -439,8 +448,9 @@ static int allgatherv(struct piece send, const struct side *recv, MPI_Comm comm)
     const bool in_place = send.buf == MPI_IN_PLACE;
     const void *from = SHUNT_IN_PLACE;
     struct blocks to = {0};
+    struct piece ours;
     enum shunt_status st;
-    size_t own;
+    long long at;
     int rc = MPI_SUCCESS;
 
     if (!state)
@@ -452,28 +462,27 @@ static int allgatherv(struct piece send, const struct side *recv, MPI_Comm comm)
         return shunti_mpi_refuse(state, comm, call);
     if (!shunti_mpi_take(state, comm, call, to.bytes))
         return SHUNTI_MPI_PASS;
-    own = to.counts[state->rank];
-    if (!in_place && piece_bytes(&send) != own)
-        return unequal(state, comm, call);
-    if (in_place && !to.straight) {
-        send = (struct piece){recv->buf,
-                              shunti_mpi_item(recv->counts, state->rank),
-                              recv->type, to.facts};
-        from = packed(&send, shunti_mpi_item(recv->displs, state->rank),
-                      send.count, state, comm, call, &rc);
-    } else if (!in_place) {
+    ours = (struct piece){recv->buf, shunti_mpi_item(recv->counts, state->rank),
+                          recv->type, to.facts};
+    at = shunti_mpi_item(recv->displs, state->rank);
+    if (!in_place)
+        rc = compare(state, &send, &ours, element(&ours, at), comm, call);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    if (!in_place)
         from = packed(&send, 0, send.count, state, comm, call, &rc);
-    }
+    else if (!to.straight)
+        from = packed(&ours, at, ours.count, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     open_up(state, recv, &to, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    st = shunt_allgatherv(state->shunt, from, own, to.at, to.counts, to.displs,
-                          SHUNT_U8);
+    st = shunt_allgatherv(state->shunt, from, piece_bytes(&ours), to.at,
+                          to.counts, to.displs, SHUNT_U8);
     if (!st && !to.straight)
         rc = convert(recv, &to, state->size, false, comm);
-    shunti_mpi_done(state, call, own);
+    shunti_mpi_done(state, call, piece_bytes(&ours));
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
@@ -544,6 +553,10 @@ static int alltoallv(enum shunti_mpi_call call, const struct side *send,
     if (recv->buf == MPI_IN_PLACE || !look(recv, &in, state->size) ||
         (!in_place && !look(send, &out, state->size)))
         return shunti_mpi_refuse(state, comm, call);
+    if (!in_place && out.bytes && send->counts.at == recv->counts.at &&
+        send->type == recv->type && send->types == recv->types &&
+        shunti_mpi_aliased(send->buf, recv->buf))
+        return shunti_mpi_mistake(state, comm, call, MPI_ERR_BUFFER);
     from = sent(state, send, recv, &out, &in, comm, call, &rc);
     if (rc == MPI_SUCCESS)
         open_up(state, recv, &in, comm, call, &rc);

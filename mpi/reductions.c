@@ -57,6 +57,8 @@ static int allreduce(const void *sendbuf, void *recvbuf, long long count,
     bytes = (size_t)count * r.type->size;
     if (!shunti_mpi_take(r.state, comm, call, bytes))
         return SHUNTI_MPI_PASS;
+    if (bytes && shunti_mpi_aliased(sendbuf, recvbuf))
+        return shunti_mpi_mistake(r.state, comm, call, MPI_ERR_BUFFER);
     st = shunt_allreduce(r.state->shunt, input(sendbuf), recvbuf, (size_t)count,
                          r.type->dtype, r.op);
     shunti_mpi_done(r.state, call, bytes);
@@ -91,6 +93,8 @@ static int reduce_scatter_block(const void *sendbuf, void *recvbuf,
     bytes = (size_t)count * r.type->size * (size_t)r.state->size;
     if (!shunti_mpi_take(r.state, comm, call, bytes))
         return SHUNTI_MPI_PASS;
+    if (bytes && shunti_mpi_aliased(sendbuf, recvbuf))
+        return shunti_mpi_mistake(r.state, comm, call, MPI_ERR_BUFFER);
     st = shunt_reduce_scatter(r.state->shunt, input(sendbuf), recvbuf,
                               (size_t)count, r.type->dtype, r.op);
     shunti_mpi_done(r.state, call, bytes);
@@ -142,6 +146,8 @@ static int reduce_scatter(const void *sendbuf, void *recvbuf,
         return shunti_mpi_refuse(r.state, comm, call);
     if (!shunti_mpi_take(r.state, comm, call, sum * r.type->size))
         return SHUNTI_MPI_PASS;
+    if (sum && shunti_mpi_aliased(sendbuf, recvbuf))
+        return shunti_mpi_mistake(r.state, comm, call, MPI_ERR_BUFFER);
     st = shunt_reduce_scatterv(r.state->shunt, input(sendbuf), recvbuf,
                                r.state->numbers, r.type->dtype, r.op);
     shunti_mpi_done(r.state, call, sum * r.type->size);
