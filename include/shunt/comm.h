@@ -56,7 +56,7 @@ struct shunt_comm_config {
                                not use this communicator. Not 0: it got on, and
                                wants to be called again soon; otherwise the wait
                                sleeps, for 2 ms at most. NULL: none */
-    void *idle_arg; /* what idle() gets */
+    void *idle_arg;         /* what idle() gets */
 };
 
 /** The defaults: nothing said but the size. */
