@@ -13,7 +13,8 @@
  *     entry.c       what the door finds
  *     moves.c       the calls that move data; reductions.c, those that add
  *     fortran.c     the same for Fortran
- *     comms.c       a Shunt communicator for each of MPI's
+ *     comms.c       what we know of each of MPI's communicators
+ *     birth.c       how it comes to a Shunt communicator
  *     policy.c      the table: what is served
  *     types.c       what a datatype is like
  *     pack.c        to bytes and back
@@ -108,11 +109,13 @@ struct shunti_mpi_range {
     size_t from, upto;
 };
 
-/* Of one call, for communicators of `size` ranks on so many nodes. Calls whose
- * bytes differ between ranks have 0. */
-struct shunti_mpi_range shunti_mpi_served(enum shunti_mpi_mode mode,
-                                          enum shunti_mpi_call call, int size,
-                                          int nodes);
+struct shunti_mpi_comm;
+
+/* Fill in what is served on a communicator whose ranks are on so many nodes. */
+void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
+/* Nothing, for this reason. */
+void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
+                           enum shunti_mpi_reason reason);
 
 /* --- communicators (comms.c) --- */
 
@@ -181,6 +184,15 @@ void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 int shunti_mpi_comm_free(MPI_Comm *comm);
 int shunti_mpi_comm_disconnect(MPI_Comm *comm);
 int shunti_mpi_finalize(void);
+
+/* --- birth (birth.c) --- */
+
+/* Collective over `comm`, at the first call on it. `state` is NULL where there
+ * is no memory for it. False: nothing is agreed on. */
+bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state);
+/* Collective over `comm`. Afterwards there is a Shunt communicator on every
+ * rank, or nothing is ever served. */
+void shunti_mpi_birth(MPI_Comm comm, struct shunti_mpi_comm *state);
 
 /* --- datatypes (types.c) --- */
 
