@@ -11,12 +11,14 @@
  * pointer: data that does not lie in one piece is packed (pack.c).
  *
  *     entry.c       what the door finds
- *     moves.c       the calls that move data; reductions.c, those that add
+ *     moves.c       the calls that move one piece a rank; moves_v.c, those with
+ *                   a list of them; reductions.c, those that add
  *     fortran.c     the same for Fortran
  *     comms.c       what we know of each of MPI's communicators
  *     birth.c       how it comes to a Shunt communicator
  *     policy.c      the table: what is served
  *     types.c       what a datatype is like
+ *     pieces.c      data as MPI's arguments describe it
  *     pack.c        to bytes and back
  *     errors.c      Shunt's errors as MPI's
  *     stats.c       what was served and what was not
@@ -252,7 +254,7 @@ static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call);
 
-/* --- the calls, as MPI has them (moves.c, reductions.c) --- */
+/* --- the calls, as MPI has them (moves.c, moves_v.c, reductions.c) --- */
 
 int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                         MPI_Datatype sendtype, void *recvbuf, int recvcount,
@@ -323,7 +325,7 @@ int shunti_mpi_reduce_scatter_block_c(const void *sendbuf, void *recvbuf,
                                       MPI_Op op, MPI_Comm comm);
 #endif
 
-/* --- lists of counts and displacements (moves.c, reductions.c) --- */
+/* --- lists of counts and displacements (moves.c, moves_v.c, reductions.c) --- */
 
 /* MPI's int, or what the calls with large counts take. */
 struct shunti_mpi_list {
