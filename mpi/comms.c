@@ -6,11 +6,6 @@
  * Ours is an attribute of MPI's. A duplicate has none and gets its own; freeing
  * calls drop(). Whatever is still there at MPI_Finalize() is in a list.
  *
- * At the first call of any kind on a communicator its ranks agree on what the
- * decisions rest on and a rank alone cannot know: whether they are on one host,
- * and SHUNT_MPI, which launchers do not carry to other hosts unless told so.
- * That costs one small MPI_Allreduce(), and neither socket nor thread.
- *
  * No lock is held during anything collective: two threads may come with two
  * communicators, in one order here and in the other there.
  */
@@ -19,18 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "dropin.h"
 
-/* To make a Shunt communicator when all ranks are here. */
-#define BIRTH_SECONDS 60.0
-/* MPI has looked around in less if there was nothing to do: measured, 0.5 us,
- * and 2.3 if it yields; a piece of a message takes twice as long. */
-#define MPI_IDLE_NS 4000
 /* A room that is larger is given back after the call. */
 #define ROOM_KEPT ((size_t)64 << 20)
 /* Communicators that a thread finds without asking MPI. */
@@ -39,7 +25,6 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunti_mpi_comm *all;     /* under lock */
 static int keyval = MPI_KEYVAL_INVALID; /* under lock, while it is made */
-static int tag_never, probed;           /* made with keyval */
 static atomic_bool over;                /* MPI_Finalize() was called */
 
 /* Counts communicators that have gone: a handle seen before may be another's
@@ -96,31 +81,6 @@ void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 }
 
 /* --- states --------------------------------------------------------------- */
-
-static void serve_none(struct shunti_mpi_comm *state,
-                       enum shunti_mpi_reason reason)
-{
-    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
-        state->served[call] = (struct shunti_mpi_range){1, 0};
-    state->reason = reason;
-    state->never = true;
-}
-
-static void ask_table(struct shunti_mpi_comm *state, int nodes)
-{
-    if (state->mode == SHUNTI_MPI_MODE_OFF) {
-        serve_none(state, SHUNTI_MPI_OFF);
-        return;
-    }
-    if (state->mode == SHUNTI_MPI_MODE_OFF) {
-        serve_none(state, SHUNTI_MPI_OFF);
-        return;
-    }
-    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
-        state->served[call] = shunti_mpi_served(
-            state->mode, (enum shunti_mpi_call)call, state->size, nodes);
-    state->reason = SHUNTI_MPI_FASTER;
-}
 
 static struct shunti_mpi_comm *state_new(MPI_Comm comm, int size)
 {
@@ -196,121 +156,16 @@ static bool keyval_made(void)
 
     pthread_mutex_lock(&lock);
     if (keyval == MPI_KEYVAL_INVALID) {
-        int *tag_ub, found = 0;
-
         if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, drop, &keyval,
                                     NULL) != MPI_SUCCESS)
             keyval = MPI_KEYVAL_INVALID;
-        PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
-        tag_never = found ? *tag_ub : 32767;
-        /* Open MPI looks through all ranks for any source; MPICH makes no
-         * progress when a rank looks for messages of its own. */
-#ifdef OPEN_MPI
-        PMPI_Comm_rank(MPI_COMM_WORLD, &probed);
-#else
-        probed = MPI_ANY_SOURCE;
-#endif
     }
     made = keyval != MPI_KEYVAL_INVALID;
     pthread_mutex_unlock(&lock);
     return made;
 }
 
-/* --- agreeing ------------------------------------------------------------- */
-
-/* What every rank says; the least of each counts. */
-enum {
-    SAY_WELL,     /* 0: this rank has no memory for it */
-    SAY_FILES,    /* 0: nor files to spare */
-    SAY_MODE,     /* enum shunti_mpi_mode */
-    SAY_NO_STATS, /* 0: SHUNT_MPI_STATS */
-    SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS */
-    SAY_HOST,     /* a hash of the host's name, */
-    SAY_NOT_HOST, /* and its complement: equal on all ranks if the least of both
-                     are complements */
-    SAYS
-};
-
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
-static uint64_t hash_host(void)
-{
-    char name[MPI_MAX_PROCESSOR_NAME + 1] = "";
-    int length;
-
-    PMPI_Get_processor_name(name, &length);
-    return hash_text(hash_text(0xcbf29ce484222325u, name),
-                     getenv("SHUNT_NODE"));
-}
-
-/* Half of the files that the program may open are for it to open: a Shunt
- * communicator takes some three a rank. */
-static bool files_to_spare(void)
-{
-    struct rlimit limit;
-    int next = eventfd(0, EFD_CLOEXEC);
-
-    if (next < 0)
-        return false;
-    close(next);
-    return !getrlimit(RLIMIT_NOFILE, &limit) &&
-           (rlim_t)next < limit.rlim_cur / 2;
-}
-
-static void warn_of_mode(const char *unknown)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-    int rank = 0;
-
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (unknown && rank == 0 && !atomic_flag_test_and_set(&warned))
-        fprintf(stderr,
-                "shunt-mpi: SHUNT_MPI='%s' is ignored: it takes off, on or "
-                "force; using on\n",
-                unknown);
-}
-
-/* Collective over `comm`. `state` is NULL where it could not be made. False:
- * nothing is agreed on. */
-static bool agree(MPI_Comm comm, struct shunti_mpi_comm *state, int size)
-{
-    uint64_t mine[SAYS], least[SAYS] = {0};
-    const char *unknown;
-    bool one_host;
-    int world = 0;
-
-    mine[SAY_WELL] = state != NULL;
-    mine[SAY_FILES] = files_to_spare();
-    mine[SAY_MODE] = shunti_mpi_mode(&unknown);
-    mine[SAY_NO_STATS] = !shunti_mpi_stats_wanted();
-    mine[SAY_ANY_WAY] = !getenv("SHUNT_TRANSPORTS");
-    mine[SAY_HOST] = hash_host();
-    mine[SAY_NOT_HOST] = ~mine[SAY_HOST];
-    warn_of_mode(unknown);
-    if (PMPI_Allreduce(mine, least, SAYS, MPI_UINT64_T, MPI_MIN, comm) !=
-        MPI_SUCCESS)
-        return false;
-    PMPI_Comm_size(MPI_COMM_WORLD, &world);
-    if (size == world)
-        shunti_mpi_stats_agreed(!least[SAY_NO_STATS]);
-    if (!least[SAY_WELL])
-        return false;
-    state->mode = (enum shunti_mpi_mode)least[SAY_MODE];
-    one_host = least[SAY_HOST] == ~least[SAY_NOT_HOST];
-    state->shm_first = one_host && least[SAY_ANY_WAY];
-    ask_table(state, one_host ? 1 : 2);
-    if (!least[SAY_FILES] && !state->never) {
-        shunti_mpi_stats_why("half of the files that a process may open are "
-                             "open (ulimit -n)");
-        serve_none(state, SHUNTI_MPI_NO_COMM);
-    }
-    return true;
-}
+/* --- finding them ----------------------------------------------------------- */
 
 /* The first call on `comm`. */
 static struct shunti_mpi_comm *introduce(MPI_Comm comm)
@@ -331,140 +186,15 @@ static struct shunti_mpi_comm *introduce(MPI_Comm comm)
         enlist(state);
     if (inter || size == 1) {
         if (state)
-            serve_none(state, inter ? SHUNTI_MPI_INTER : SHUNTI_MPI_ALONE);
-    } else if (!agree(comm, state, size)) {
+            shunti_mpi_serve_none(state,
+                                  inter ? SHUNTI_MPI_INTER : SHUNTI_MPI_ALONE);
+    } else if (!shunti_mpi_agree(comm, state)) {
         if (state)
             PMPI_Comm_delete_attr(comm, keyval);
         return NULL;
     }
     return state;
 }
-
-/* --- making the Shunt communicator ------------------------------------------ */
-
-/* Of this thread's own time: Open MPI may give the CPU away meanwhile. */
-static uint64_t busy_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/*
- * While a call waits in Shunt, MPI must get on: others may wait for messages
- * that this rank has begun to send. Nobody sends with this tag. MPI does not say
- * whether it got on, but then it takes longer.
- */
-static int let_mpi_progress(void *arg)
-{
-    const uint64_t before = busy_ns();
-    int found;
-
-    (void)arg;
-    PMPI_Iprobe(probed, tag_never, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
-    return busy_ns() - before > MPI_IDLE_NS;
-}
-
-static struct shunt_comm_config config_of_ours(void)
-{
-    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
-
-    config.name = "mpi";
-    config.idle = let_mpi_progress;
-    /* MPI waits for as long as it takes. Who sets a timeout wants it. */
-    if (!getenv("SHUNT_TIMEOUT")) {
-        config.timeout = BIRTH_SECONDS;
-        config.call_timeout = -1;
-    }
-    return config;
-}
-
-/* Why this rank cannot; empty if it can. */
-struct excuse {
-    char text[256];
-};
-
-/* Collective over `comm`, when none could be made: the first rank's excuse. */
-static void tell_why(MPI_Comm comm, const struct shunti_mpi_comm *state,
-                     struct excuse *excuse)
-{
-    int mine = excuse->text[0] ? state->rank : state->size, first = 0;
-
-    if (PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm) ==
-            MPI_SUCCESS &&
-        first < state->size &&
-        PMPI_Bcast(excuse->text, (int)sizeof(excuse->text), MPI_CHAR, first,
-                   comm) == MPI_SUCCESS)
-        shunti_mpi_stats_why(excuse->text);
-}
-
-/* Rank 0's id for all. */
-static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
-{
-    struct {
-        int status;
-        struct shunt_id id;
-    } birth;
-
-    memset(&birth, 0, sizeof(birth));
-    if (rank == 0)
-        birth.status = shunt_id_create(&birth.id);
-    if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, comm) !=
-        MPI_SUCCESS)
-        return SHUNT_ERR_SYSTEM;
-    *id = birth.id;
-    return (enum shunt_status)birth.status;
-}
-
-/*
- * Collective; true: every rank has it. `transports` may be NULL: any.
- *
- * Who has made one waits for the others in it. If one of them has failed after
- * all it has left, and nobody gets through.
- */
-static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
-                        const char *transports, struct excuse *excuse)
-{
-    struct shunt_comm_config config = config_of_ours();
-    struct shunt_id id;
-    enum shunt_status st = share_id(comm, state->rank, &id);
-
-    config.transports = transports;
-    if (!st)
-        st = shunt_comm_create(&id, state->size, state->rank, &config,
-                               &state->shunt);
-    if (!st)
-        st = shunt_barrier(state->shunt);
-    if (!st)
-        return true;
-    snprintf(excuse->text, sizeof(excuse->text), "%.255s",
-             shunt_last_error(state->shunt));
-    shunt_comm_destroy(state->shunt);
-    state->shunt = NULL;
-    return false;
-}
-
-/*
- * Collective. Afterwards there is one on every rank, or none is ever served.
- *
- * On one host nothing but shared memory is tried first: to open a network takes
- * time, and a dozen files.
- */
-static void make_shunt(MPI_Comm comm, struct shunti_mpi_comm *state)
-{
-    struct excuse excuse = {""};
-
-    if ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
-        try_to_make(comm, state, NULL, &excuse)) {
-        ask_table(state, shunt_comm_nodes(state->shunt));
-        return;
-    }
-    tell_why(comm, state, &excuse);
-    serve_none(state, SHUNTI_MPI_NO_COMM);
-}
-
-/* --- finding them ----------------------------------------------------------- */
 
 static unsigned slot_of(MPI_Comm comm)
 {
@@ -568,7 +298,7 @@ bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
         if (__builtin_expect(state->shunt != NULL, 1))
             return true;
         /* The table may know better afterwards. */
-        make_shunt(comm, state);
+        shunti_mpi_birth(comm, state);
     }
 }
 
@@ -636,7 +366,7 @@ int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
      * are in Shunt, nothing can be told. */
     if (state->served[call].from == 0 && state->served[call].upto == SIZE_MAX) {
         if (!state->shunt)
-            make_shunt(comm, state);
+            shunti_mpi_birth(comm, state);
         if (state->shunt)
             refuse(state->shunt, call);
     }

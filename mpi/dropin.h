@@ -11,11 +11,14 @@
  * pointer: data that does not lie in one piece is packed (pack.c).
  *
  *     entry.c       what the door finds
- *     moves.c       the calls that move data; reductions.c, those that add
+ *     moves.c       the calls that move one piece a rank; moves_v.c, those with
+ *                   a list of them; reductions.c, those that add
  *     fortran.c     the same for Fortran
- *     comms.c       a Shunt communicator for each of MPI's
+ *     comms.c       what we know of each of MPI's communicators
+ *     birth.c       how it comes to a Shunt communicator
  *     policy.c      the table: what is served
  *     types.c       what a datatype is like
+ *     pieces.c      data as MPI's arguments describe it
  *     pack.c        to bytes and back
  *     errors.c      Shunt's errors as MPI's
  *     stats.c       what was served and what was not
@@ -108,11 +111,13 @@ struct shunti_mpi_range {
     size_t from, upto;
 };
 
-/* Of one call, for communicators of `size` ranks on so many nodes. Calls whose
- * bytes differ between ranks have 0. */
-struct shunti_mpi_range shunti_mpi_served(enum shunti_mpi_mode mode,
-                                          enum shunti_mpi_call call, int size,
-                                          int nodes);
+struct shunti_mpi_comm;
+
+/* Fill in what is served on a communicator whose ranks are on so many nodes. */
+void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
+/* Nothing, for this reason. */
+void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
+                           enum shunti_mpi_reason reason);
 
 /* --- communicators (comms.c) --- */
 
@@ -182,6 +187,15 @@ int shunti_mpi_comm_free(MPI_Comm *comm);
 int shunti_mpi_comm_disconnect(MPI_Comm *comm);
 int shunti_mpi_finalize(void);
 
+/* --- birth (birth.c) --- */
+
+/* Collective over `comm`, at the first call on it. `state` is NULL where there
+ * is no memory for it. False: nothing is agreed on. */
+bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state);
+/* Collective over `comm`. Afterwards there is a Shunt communicator on every
+ * rank, or nothing is ever served. */
+void shunti_mpi_birth(MPI_Comm comm, struct shunti_mpi_comm *state);
+
 /* --- datatypes (types.c) --- */
 
 struct shunti_mpi_type {
@@ -240,7 +254,7 @@ static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call);
 
-/* --- the calls, as MPI has them (moves.c, reductions.c) --- */
+/* --- the calls, as MPI has them (moves.c, moves_v.c, reductions.c) --- */
 
 int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                         MPI_Datatype sendtype, void *recvbuf, int recvcount,
@@ -311,7 +325,7 @@ int shunti_mpi_reduce_scatter_block_c(const void *sendbuf, void *recvbuf,
                                       MPI_Op op, MPI_Comm comm);
 #endif
 
-/* --- lists of counts and displacements (moves.c, reductions.c) --- */
+/* --- lists of counts and displacements (moves.c, moves_v.c, reductions.c) --- */
 
 /* MPI's int, or what the calls with large counts take. */
 struct shunti_mpi_list {

@@ -1,74 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that move data, whatever its type: as bytes.
+ * The calls that move one piece for each rank, whatever its type: as bytes.
+ * MPI_Barrier() moves nothing. (A piece of its own size for each rank:
+ * moves_v.c.)
  *
  * Data in one piece stays where it is. Other data is packed into a room of the
  * communicator's before, and unpacked from another after; receiving touches no
  * holes.
- *
- * In MPI a side of a call is a buffer, counts, displacements (in elements; of
- * MPI_Alltoallw() in bytes) and types. To Shunt it is blocks of bytes.
  */
-#include "dropin.h"
+#include "pieces.h"
 
-/* --- one block a rank --------------------------------------------------------- */
-
-/* `count` elements of `type` at `buf`. */
-struct piece {
-    const void *buf;
-    long long count;
-    MPI_Datatype type;
-    const struct shunti_mpi_type *facts;
-};
-
-static bool piece_good(struct piece *p)
-{
-    if (p->count < 0)
-        return false;
-    p->facts = shunti_mpi_type(p->type);
-    return p->facts != NULL;
-}
-
-static size_t piece_bytes(const struct piece *p)
-{
-    return (size_t)p->count * p->facts->size;
-}
-
-static const void *element(const struct piece *p, long long n)
-{
-    return (const char *)p->buf + (MPI_Aint)n * p->facts->extent;
-}
-
-static void *writable(const void *at)
-{
-    return (void *)(uintptr_t)at;
-}
-
-/* What Shunt sends: `count` elements from the `first` on. NULL with *rc set:
- * it failed. */
-static const void *packed(const struct piece *p, long long first,
-                          long long count, struct shunti_mpi_comm *state,
-                          MPI_Comm comm, enum shunti_mpi_call call, int *rc)
-{
-    char *room;
-
-    *rc = MPI_SUCCESS;
-    if (p->facts->straight)
-        return element(p, first);
-    room = shunti_mpi_make_room(&state->send, (size_t)count * p->facts->size);
-    if (!room) {
-        *rc = shunti_mpi_no_memory(state, comm, call);
-        return NULL;
-    }
-    *rc = shunti_mpi_pack_bytes(element(p, first), (size_t)count, p->type,
-                                p->facts, room, comm);
-    if (*rc != MPI_SUCCESS)
-        shunti_mpi_withdraw(state, call);
-    return room;
-}
+/* --- receiving ------------------------------------------------------------ */
 
 /* Where Shunt receives all of `p`, `times` its count. */
-static void *landing(const struct piece *p, int times,
+static void *landing(const struct shunti_mpi_piece *p, int times,
                      struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, int *rc)
 {
@@ -76,20 +21,21 @@ static void *landing(const struct piece *p, int times,
 
     *rc = MPI_SUCCESS;
     if (p->facts->straight)
-        return writable(p->buf);
-    room = shunti_mpi_make_room(&state->recv, (size_t)times * piece_bytes(p));
+        return shunti_mpi_writable(p->buf);
+    room = shunti_mpi_make_room(&state->recv,
+                                (size_t)times * shunti_mpi_piece_bytes(p));
     if (!room)
         *rc = shunti_mpi_no_memory(state, comm, call);
     return room;
 }
 
 /* From there to where it belongs. */
-static int landed(const struct piece *p, int times,
+static int landed(const struct shunti_mpi_piece *p, int times,
                   const struct shunti_mpi_comm *state, MPI_Comm comm)
 {
     if (p->facts->straight)
         return MPI_SUCCESS;
-    return shunti_mpi_unpack_bytes(state->recv.at, writable(p->buf),
+    return shunti_mpi_unpack_bytes(state->recv.at, shunti_mpi_writable(p->buf),
                                    (size_t)times * (size_t)p->count, p->type,
                                    p->facts, comm);
 }
@@ -109,7 +55,7 @@ int shunti_mpi_barrier(MPI_Comm comm)
     return shunti_mpi_error(comm, state, st);
 }
 
-static int bcast(struct piece p, int root, MPI_Comm comm)
+static int bcast(struct shunti_mpi_piece p, int root, MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_BCAST;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
@@ -120,16 +66,18 @@ static int bcast(struct piece p, int root, MPI_Comm comm)
 
     if (!state)
         return SHUNTI_MPI_PASS;
-    if (!piece_good(&p) || root < 0 || root >= state->size)
+    if (!shunti_mpi_piece_good(&p) || root < 0 || root >= state->size)
         return shunti_mpi_refuse(state, comm, call);
-    bytes = piece_bytes(&p);
+    bytes = shunti_mpi_piece_bytes(&p);
     if (!shunti_mpi_take(state, comm, call, bytes))
         return SHUNTI_MPI_PASS;
-    at = state->rank == root ? packed(&p, 0, p.count, state, comm, call, &rc)
-                             : landing(&p, 1, state, comm, call, &rc);
+    at = state->rank == root
+             ? shunti_mpi_piece_packed(&p, 0, p.count, state, comm, call, &rc)
+             : landing(&p, 1, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    st = shunt_broadcast(state->shunt, writable(at), bytes, SHUNT_U8, root);
+    st = shunt_broadcast(state->shunt, shunti_mpi_writable(at), bytes, SHUNT_U8,
+                         root);
     if (!st && state->rank != root)
         rc = landed(&p, 1, state, comm);
     shunti_mpi_done(state, call, bytes);
@@ -139,7 +87,8 @@ static int bcast(struct piece p, int root, MPI_Comm comm)
 int shunti_mpi_bcast(void *buffer, int count, MPI_Datatype type, int root,
                      MPI_Comm comm)
 {
-    int rc = bcast((struct piece){buffer, count, type, NULL}, root, comm);
+    int rc =
+        bcast((struct shunti_mpi_piece){buffer, count, type, NULL}, root, comm);
 
     return rc == SHUNTI_MPI_PASS ? PMPI_Bcast(buffer, count, type, root, comm)
                                  : rc;
@@ -149,28 +98,16 @@ int shunti_mpi_bcast(void *buffer, int count, MPI_Datatype type, int root,
 
 /* Both pieces, with in place the receiving one also for what is sent. False:
  * they are bad. */
-static bool pieces_good(struct piece *send, struct piece *recv, bool in_place)
+static bool pieces_good(struct shunti_mpi_piece *send,
+                        struct shunti_mpi_piece *recv, bool in_place)
 {
-    if (recv->buf == MPI_IN_PLACE || !piece_good(recv))
+    if (recv->buf == MPI_IN_PLACE || !shunti_mpi_piece_good(recv))
         return false;
-    return in_place || piece_good(send);
+    return in_place || shunti_mpi_piece_good(send);
 }
 
-/* What this rank gives must be what it takes of itself, and not lie there, at
- * `own`. MPI_SUCCESS, or the error. */
-static int compare(struct shunti_mpi_comm *state, const struct piece *send,
-                   const struct piece *recv, const void *own, MPI_Comm comm,
-                   enum shunti_mpi_call call)
-{
-    if (piece_bytes(send) != piece_bytes(recv))
-        return shunti_mpi_mistake(state, comm, call, MPI_ERR_TRUNCATE);
-    if (send->count && send->count == recv->count && send->type == recv->type &&
-        shunti_mpi_aliased(send->buf, own))
-        return shunti_mpi_mistake(state, comm, call, MPI_ERR_BUFFER);
-    return MPI_SUCCESS;
-}
-
-static int allgather(struct piece send, struct piece recv, MPI_Comm comm)
+static int allgather(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
+                     MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_ALLGATHER;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
@@ -185,19 +122,21 @@ static int allgather(struct piece send, struct piece recv, MPI_Comm comm)
         return SHUNTI_MPI_PASS;
     if (!pieces_good(&send, &recv, in_place))
         return shunti_mpi_refuse(state, comm, call);
-    bytes = piece_bytes(&recv);
+    bytes = shunti_mpi_piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
         return SHUNTI_MPI_PASS;
     if (!in_place)
-        rc = compare(state, &send, &recv,
-                     element(&recv, state->rank * recv.count), comm, call);
+        rc = shunti_mpi_pieces_compare(
+            state, &send, &recv,
+            shunti_mpi_element(&recv, state->rank * recv.count), comm, call);
     if (rc != MPI_SUCCESS)
         return rc;
     if (!in_place)
-        from = packed(&send, 0, send.count, state, comm, call, &rc);
+        from = shunti_mpi_piece_packed(&send, 0, send.count, state, comm, call,
+                                       &rc);
     else if (!recv.facts->straight)
-        from = packed(&recv, state->rank * recv.count, recv.count, state, comm,
-                      call, &rc);
+        from = shunti_mpi_piece_packed(&recv, state->rank * recv.count,
+                                       recv.count, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     to = landing(&recv, state->size, state, comm, call, &rc);
@@ -214,9 +153,9 @@ int shunti_mpi_allgather(const void *sendbuf, int sendcount,
                          MPI_Datatype sendtype, void *recvbuf, int recvcount,
                          MPI_Datatype recvtype, MPI_Comm comm)
 {
-    int rc =
-        allgather((struct piece){sendbuf, sendcount, sendtype, NULL},
-                  (struct piece){recvbuf, recvcount, recvtype, NULL}, comm);
+    int rc = allgather(
+        (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
+        (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
     return rc == SHUNTI_MPI_PASS
                ? PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf,
@@ -224,7 +163,8 @@ int shunti_mpi_allgather(const void *sendbuf, int sendcount,
                : rc;
 }
 
-static int alltoall(struct piece send, struct piece recv, MPI_Comm comm)
+static int alltoall(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
+                    MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_ALLTOALL;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
@@ -239,19 +179,20 @@ static int alltoall(struct piece send, struct piece recv, MPI_Comm comm)
         return SHUNTI_MPI_PASS;
     if (!pieces_good(&send, &recv, in_place))
         return shunti_mpi_refuse(state, comm, call);
-    bytes = piece_bytes(&recv);
+    bytes = shunti_mpi_piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
         return SHUNTI_MPI_PASS;
     if (!in_place)
-        rc = compare(state, &send, &recv, recv.buf, comm, call);
+        rc = shunti_mpi_pieces_compare(state, &send, &recv, recv.buf, comm,
+                                       call);
     if (rc != MPI_SUCCESS)
         return rc;
     if (!in_place)
-        from =
-            packed(&send, 0, send.count * state->size, state, comm, call, &rc);
+        from = shunti_mpi_piece_packed(&send, 0, send.count * state->size,
+                                       state, comm, call, &rc);
     else if (!recv.facts->straight)
-        from =
-            packed(&recv, 0, recv.count * state->size, state, comm, call, &rc);
+        from = shunti_mpi_piece_packed(&recv, 0, recv.count * state->size,
+                                       state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     to = landing(&recv, state->size, state, comm, call, &rc);
@@ -268,8 +209,9 @@ int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                         MPI_Datatype sendtype, void *recvbuf, int recvcount,
                         MPI_Datatype recvtype, MPI_Comm comm)
 {
-    int rc = alltoall((struct piece){sendbuf, sendcount, sendtype, NULL},
-                      (struct piece){recvbuf, recvcount, recvtype, NULL}, comm);
+    int rc = alltoall(
+        (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
+        (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
     return rc == SHUNTI_MPI_PASS
                ? PMPI_Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount,
@@ -277,355 +219,14 @@ int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                : rc;
 }
 
-/* --- a block for each rank -------------------------------------------------------- */
-
-/* One side of a call with counts and displacements. */
-struct side {
-    const void *buf;
-    struct shunti_mpi_list counts, displs;
-    MPI_Datatype type;         /* of all blocks, or */
-    const MPI_Datatype *types; /* (size): one for each, displs in bytes */
-};
-
-/* The same for Shunt: in bytes. */
-struct blocks {
-    char *at;
-    size_t *counts, *displs;             /* (size) */
-    const struct shunti_mpi_type *facts; /* of all, or */
-    const struct shunti_mpi_type **each; /* (size) */
-    size_t bytes;                        /* of all of them */
-    bool straight;
-};
-
-static MPI_Datatype type_at(const struct side *side, int i)
-{
-    return side->types ? side->types[i] : side->type;
-}
-
-static const struct shunti_mpi_type *facts_at(const struct blocks *blocks,
-                                              int i)
-{
-    return blocks->each ? blocks->each[i] : blocks->facts;
-}
-
-/* Bytes from the side's buffer to block i. */
-static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
-                          int i)
-{
-    MPI_Aint displ = (MPI_Aint)shunti_mpi_item(side->displs, i);
-
-    return blocks->each ? displ : displ * blocks->facts->extent;
-}
-
-/* Which types they are, and how many of each. False: something is bad. */
-static bool look(const struct side *side, struct blocks *blocks, int size)
-{
-    if (!side->counts.at || !side->displs.at || (blocks->each && !side->types))
-        return false;
-    blocks->bytes = 0;
-    if (!blocks->each) {
-        blocks->facts = shunti_mpi_type(side->type);
-        if (!blocks->facts)
-            return false;
-    }
-    blocks->straight = blocks->each || blocks->facts->straight;
-    for (int i = 0; i < size; i++) {
-        long long count = shunti_mpi_item(side->counts, i);
-
-        if (count < 0)
-            return false;
-        if (blocks->each) {
-            blocks->each[i] = shunti_mpi_type(side->types[i]);
-            if (!blocks->each[i])
-                return false;
-            blocks->straight &= count == 0 || blocks->each[i]->straight;
-        }
-        blocks->counts[i] = (size_t)count * facts_at(blocks, i)->size;
-        blocks->bytes += blocks->counts[i];
-    }
-    return true;
-}
-
-/* Where they are. Displacements may be negative, or MPI_BOTTOM's from address
- * 0; ours begin at the lowest. */
-static void lay(const struct side *side, struct blocks *blocks, int size)
-{
-    MPI_Aint lowest = 0;
-
-    if (!side->buf)
-        lowest = PTRDIFF_MAX;
-    for (int i = 0; i < size; i++) {
-        MPI_Aint at;
-
-        blocks->displs[i] = 0;
-        if (!blocks->counts[i])
-            continue;
-        at = offset_of(side, blocks, i);
-        blocks->displs[i] = (size_t)at;
-        lowest = at < lowest ? at : lowest;
-    }
-    blocks->at = writable(side->buf);
-    if (!lowest || !blocks->bytes)
-        return;
-    blocks->at += lowest;
-    for (int i = 0; i < size; i++)
-        if (blocks->counts[i])
-            blocks->displs[i] -= (size_t)lowest;
-}
-
-/* One after the other, in a room. */
-static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
-                        int size)
-{
-    size_t at = 0;
-
-    blocks->at = shunti_mpi_make_room(room, blocks->bytes);
-    for (int i = 0; i < size; i++) {
-        blocks->displs[i] = at;
-        at += blocks->counts[i];
-    }
-    return blocks->at != NULL;
-}
-
-/* Pack them all into their room, or unpack them from there. */
-static int convert(const struct side *side, const struct blocks *blocks,
-                   int size, bool pack, MPI_Comm comm)
-{
-    int rc = MPI_SUCCESS;
-
-    for (int i = 0; i < size && rc == MPI_SUCCESS; i++) {
-        const struct shunti_mpi_type *facts = facts_at(blocks, i);
-        const size_t count = (size_t)shunti_mpi_item(side->counts, i);
-        char *in_memory, *in_room = blocks->at + blocks->displs[i];
-
-        if (!blocks->counts[i])
-            continue;
-        in_memory = (char *)writable(side->buf) + offset_of(side, blocks, i);
-        rc = pack ? shunti_mpi_pack_bytes(in_memory, count, type_at(side, i),
-                                          facts, in_room, comm)
-                  : shunti_mpi_unpack_bytes(in_room, in_memory, count,
-                                            type_at(side, i), facts, comm);
-    }
-    return rc;
-}
-
-/* What is sent: where it lies, or packed. *rc: an error, of which the others
- * know. */
-static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
-                      struct blocks *blocks, MPI_Comm comm,
-                      enum shunti_mpi_call call, int *rc)
-{
-    *rc = MPI_SUCCESS;
-    if (blocks->straight) {
-        lay(side, blocks, state->size);
-    } else if (!lay_in_room(blocks, &state->send, state->size)) {
-        *rc = shunti_mpi_no_memory(state, comm, call);
-    } else {
-        *rc = convert(side, blocks, state->size, true, comm);
-        if (*rc != MPI_SUCCESS)
-            shunti_mpi_withdraw(state, call);
-    }
-}
-
-/* Room for what is received. */
-static void open_up(struct shunti_mpi_comm *state, const struct side *side,
-                    struct blocks *blocks, MPI_Comm comm,
-                    enum shunti_mpi_call call, int *rc)
-{
-    *rc = MPI_SUCCESS;
-    if (blocks->straight)
-        lay(side, blocks, state->size);
-    else if (!lay_in_room(blocks, &state->recv, state->size))
-        *rc = shunti_mpi_no_memory(state, comm, call);
-}
-
-/* --- MPI_Allgatherv() --------------------------------------------------------------- */
-
-static int allgatherv(struct piece send, const struct side *recv, MPI_Comm comm)
-{
-    const enum shunti_mpi_call call = SHUNTI_MPI_ALLGATHERV;
-    struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
-    const bool in_place = send.buf == MPI_IN_PLACE;
-    const void *from = SHUNT_IN_PLACE;
-    struct blocks to = {0};
-    struct piece ours;
-    enum shunt_status st;
-    long long at;
-    int rc = MPI_SUCCESS;
-
-    if (!state)
-        return SHUNTI_MPI_PASS;
-    to.counts = state->numbers;
-    to.displs = state->numbers + state->size;
-    if (recv->buf == MPI_IN_PLACE || !look(recv, &to, state->size) ||
-        (!in_place && !piece_good(&send)))
-        return shunti_mpi_refuse(state, comm, call);
-    if (!shunti_mpi_take(state, comm, call, to.bytes))
-        return SHUNTI_MPI_PASS;
-    ours = (struct piece){recv->buf, shunti_mpi_item(recv->counts, state->rank),
-                          recv->type, to.facts};
-    at = shunti_mpi_item(recv->displs, state->rank);
-    if (!in_place)
-        rc = compare(state, &send, &ours, element(&ours, at), comm, call);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    if (!in_place)
-        from = packed(&send, 0, send.count, state, comm, call, &rc);
-    else if (!to.straight)
-        from = packed(&ours, at, ours.count, state, comm, call, &rc);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    open_up(state, recv, &to, comm, call, &rc);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    st = shunt_allgatherv(state->shunt, from, piece_bytes(&ours), to.at,
-                          to.counts, to.displs, SHUNT_U8);
-    if (!st && !to.straight)
-        rc = convert(recv, &to, state->size, false, comm);
-    shunti_mpi_done(state, call, piece_bytes(&ours));
-    return st ? shunti_mpi_error(comm, state, st) : rc;
-}
-
-int shunti_mpi_allgatherv(const void *sendbuf, int sendcount,
-                          MPI_Datatype sendtype, void *recvbuf,
-                          const int recvcounts[], const int displs[],
-                          MPI_Datatype recvtype, MPI_Comm comm)
-{
-    int rc = allgatherv(
-        (struct piece){sendbuf, sendcount, sendtype, NULL},
-        &(struct side){
-            recvbuf, {recvcounts, false}, {displs, false}, recvtype, NULL},
-        comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Allgatherv(sendbuf, sendcount, sendtype, recvbuf,
-                                 recvcounts, displs, recvtype, comm)
-               : rc;
-}
-
-/* --- MPI_Alltoallv(), MPI_Alltoallw() ------------------------------------------------- */
-
-/* What is sent, where it is not in place in one piece: then Shunt copies. */
-static const void *sent(struct shunti_mpi_comm *state, const struct side *send,
-                        const struct side *recv, struct blocks *out,
-                        struct blocks *in, MPI_Comm comm,
-                        enum shunti_mpi_call call, int *rc)
-{
-    *rc = MPI_SUCCESS;
-    if (send->buf != MPI_IN_PLACE) {
-        gather_up(state, send, out, comm, call, rc);
-        return out->at;
-    }
-    if (in->straight)
-        return SHUNT_IN_PLACE;
-    for (int i = 0; i < state->size; i++)
-        out->counts[i] = in->counts[i];
-    out->facts = in->facts;
-    out->each = in->each;
-    out->bytes = in->bytes;
-    out->straight = false;
-    gather_up(state, recv, out, comm, call, rc);
-    return out->at;
-}
-
-static int alltoallv(enum shunti_mpi_call call, const struct side *send,
-                     const struct side *recv, MPI_Comm comm)
-{
-    struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
-    const bool in_place = send->buf == MPI_IN_PLACE;
-    struct blocks out = {0}, in = {0};
-    enum shunt_status st;
-    const void *from;
-    int rc;
-
-    if (!state || !shunti_mpi_take(state, comm, call, 0))
-        return SHUNTI_MPI_PASS;
-    out.counts = state->numbers;
-    out.displs = out.counts + state->size;
-    in.counts = out.displs + state->size;
-    in.displs = in.counts + state->size;
-    if (call == SHUNTI_MPI_ALLTOALLW) {
-        if (!shunti_mpi_types_room(state))
-            return shunti_mpi_no_memory(state, comm, call);
-        out.each = state->types;
-        in.each = state->types + state->size;
-    }
-    if (recv->buf == MPI_IN_PLACE || !look(recv, &in, state->size) ||
-        (!in_place && !look(send, &out, state->size)))
-        return shunti_mpi_refuse(state, comm, call);
-    if (!in_place && out.bytes && send->counts.at == recv->counts.at &&
-        send->type == recv->type && send->types == recv->types &&
-        shunti_mpi_aliased(send->buf, recv->buf))
-        return shunti_mpi_mistake(state, comm, call, MPI_ERR_BUFFER);
-    from = sent(state, send, recv, &out, &in, comm, call, &rc);
-    if (rc == MPI_SUCCESS)
-        open_up(state, recv, &in, comm, call, &rc);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    st = shunt_alltoallv(state->shunt, from, out.counts, out.displs, in.at,
-                         in.counts, in.displs, SHUNT_U8);
-    if (!st && !in.straight)
-        rc = convert(recv, &in, state->size, false, comm);
-    shunti_mpi_done(state, call, in_place ? in.bytes : out.bytes);
-    return st ? shunti_mpi_error(comm, state, st) : rc;
-}
-
-int shunti_mpi_alltoallv(const void *sendbuf, const int sendcounts[],
-                         const int sdispls[], MPI_Datatype sendtype,
-                         void *recvbuf, const int recvcounts[],
-                         const int rdispls[], MPI_Datatype recvtype,
-                         MPI_Comm comm)
-{
-    int rc = alltoallv(
-        SHUNTI_MPI_ALLTOALLV,
-        &(struct side){
-            sendbuf, {sendcounts, false}, {sdispls, false}, sendtype, NULL},
-        &(struct side){
-            recvbuf, {recvcounts, false}, {rdispls, false}, recvtype, NULL},
-        comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf,
-                                recvcounts, rdispls, recvtype, comm)
-               : rc;
-}
-
-int shunti_mpi_alltoallw(const void *sendbuf, const int sendcounts[],
-                         const int sdispls[], const MPI_Datatype sendtypes[],
-                         void *recvbuf, const int recvcounts[],
-                         const int rdispls[], const MPI_Datatype recvtypes[],
-                         MPI_Comm comm)
-{
-    int rc = alltoallv(SHUNTI_MPI_ALLTOALLW,
-                       &(struct side){sendbuf,
-                                      {sendcounts, false},
-                                      {sdispls, false},
-                                      MPI_DATATYPE_NULL,
-                                      sendtypes},
-                       &(struct side){recvbuf,
-                                      {recvcounts, false},
-                                      {rdispls, false},
-                                      MPI_DATATYPE_NULL,
-                                      recvtypes},
-                       comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Alltoallw(sendbuf, sendcounts, sdispls, sendtypes,
-                                recvbuf, recvcounts, rdispls, recvtypes, comm)
-               : rc;
-}
-
-/* --- with large counts ----------------------------------------------------------------- */
+/* --- with large counts ------------------------------------------------------ */
 
 #if SHUNTI_MPI_LARGE
-_Static_assert(sizeof(MPI_Count) == sizeof(int64_t) &&
-                   sizeof(MPI_Aint) == sizeof(int64_t),
-               "shunti_mpi_item() reads them so");
-
 int shunti_mpi_bcast_c(void *buffer, MPI_Count count, MPI_Datatype type,
                        int root, MPI_Comm comm)
 {
-    int rc = bcast((struct piece){buffer, count, type, NULL}, root, comm);
+    int rc =
+        bcast((struct shunti_mpi_piece){buffer, count, type, NULL}, root, comm);
 
     return rc == SHUNTI_MPI_PASS ? PMPI_Bcast_c(buffer, count, type, root, comm)
                                  : rc;
@@ -636,9 +237,9 @@ int shunti_mpi_allgather_c(const void *sendbuf, MPI_Count sendcount,
                            MPI_Count recvcount, MPI_Datatype recvtype,
                            MPI_Comm comm)
 {
-    int rc =
-        allgather((struct piece){sendbuf, sendcount, sendtype, NULL},
-                  (struct piece){recvbuf, recvcount, recvtype, NULL}, comm);
+    int rc = allgather(
+        (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
+        (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
     return rc == SHUNTI_MPI_PASS
                ? PMPI_Allgather_c(sendbuf, sendcount, sendtype, recvbuf,
@@ -651,76 +252,13 @@ int shunti_mpi_alltoall_c(const void *sendbuf, MPI_Count sendcount,
                           MPI_Count recvcount, MPI_Datatype recvtype,
                           MPI_Comm comm)
 {
-    int rc = alltoall((struct piece){sendbuf, sendcount, sendtype, NULL},
-                      (struct piece){recvbuf, recvcount, recvtype, NULL}, comm);
+    int rc = alltoall(
+        (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
+        (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
     return rc == SHUNTI_MPI_PASS
                ? PMPI_Alltoall_c(sendbuf, sendcount, sendtype, recvbuf,
                                  recvcount, recvtype, comm)
-               : rc;
-}
-
-int shunti_mpi_allgatherv_c(const void *sendbuf, MPI_Count sendcount,
-                            MPI_Datatype sendtype, void *recvbuf,
-                            const MPI_Count recvcounts[],
-                            const MPI_Aint displs[], MPI_Datatype recvtype,
-                            MPI_Comm comm)
-{
-    int rc = allgatherv(
-        (struct piece){sendbuf, sendcount, sendtype, NULL},
-        &(struct side){
-            recvbuf, {recvcounts, true}, {displs, true}, recvtype, NULL},
-        comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Allgatherv_c(sendbuf, sendcount, sendtype, recvbuf,
-                                   recvcounts, displs, recvtype, comm)
-               : rc;
-}
-
-int shunti_mpi_alltoallv_c(const void *sendbuf, const MPI_Count sendcounts[],
-                           const MPI_Aint sdispls[], MPI_Datatype sendtype,
-                           void *recvbuf, const MPI_Count recvcounts[],
-                           const MPI_Aint rdispls[], MPI_Datatype recvtype,
-                           MPI_Comm comm)
-{
-    int rc = alltoallv(
-        SHUNTI_MPI_ALLTOALLV,
-        &(struct side){
-            sendbuf, {sendcounts, true}, {sdispls, true}, sendtype, NULL},
-        &(struct side){
-            recvbuf, {recvcounts, true}, {rdispls, true}, recvtype, NULL},
-        comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Alltoallv_c(sendbuf, sendcounts, sdispls, sendtype,
-                                  recvbuf, recvcounts, rdispls, recvtype, comm)
-               : rc;
-}
-
-int shunti_mpi_alltoallw_c(const void *sendbuf, const MPI_Count sendcounts[],
-                           const MPI_Aint sdispls[],
-                           const MPI_Datatype sendtypes[], void *recvbuf,
-                           const MPI_Count recvcounts[],
-                           const MPI_Aint rdispls[],
-                           const MPI_Datatype recvtypes[], MPI_Comm comm)
-{
-    int rc = alltoallv(SHUNTI_MPI_ALLTOALLW,
-                       &(struct side){sendbuf,
-                                      {sendcounts, true},
-                                      {sdispls, true},
-                                      MPI_DATATYPE_NULL,
-                                      sendtypes},
-                       &(struct side){recvbuf,
-                                      {recvcounts, true},
-                                      {rdispls, true},
-                                      MPI_DATATYPE_NULL,
-                                      recvtypes},
-                       comm);
-
-    return rc == SHUNTI_MPI_PASS
-               ? PMPI_Alltoallw_c(sendbuf, sendcounts, sdispls, sendtypes,
-                                  recvbuf, recvcounts, rdispls, recvtypes, comm)
                : rc;
 }
 #endif

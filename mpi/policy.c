@@ -60,16 +60,33 @@ enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
     return SHUNTI_MPI_MODE_ON;
 }
 
-struct shunti_mpi_range shunti_mpi_served(enum shunti_mpi_mode mode,
-                                          enum shunti_mpi_call call, int size,
-                                          int nodes)
+static struct shunti_mpi_range served(enum shunti_mpi_mode mode,
+                                      enum shunti_mpi_call call, int nodes)
 {
-    static const struct shunti_mpi_range every = ALL, none = NONE;
+    static const struct shunti_mpi_range every = ALL;
 
-    (void)size;
-    if (mode == SHUNTI_MPI_MODE_OFF)
-        return none;
     if (mode == SHUNTI_MPI_MODE_FORCE)
         return every;
     return nodes == 1 ? table[call].one_node : table[call].nodes;
+}
+
+void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
+                           enum shunti_mpi_reason reason)
+{
+    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
+        state->served[call] = (struct shunti_mpi_range)NONE;
+    state->reason = reason;
+    state->never = true;
+}
+
+void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes)
+{
+    if (state->mode == SHUNTI_MPI_MODE_OFF) {
+        shunti_mpi_serve_none(state, SHUNTI_MPI_OFF);
+        return;
+    }
+    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
+        state->served[call] =
+            served(state->mode, (enum shunti_mpi_call)call, nodes);
+    state->reason = SHUNTI_MPI_FASTER;
 }
