@@ -22,9 +22,6 @@
 /* Yields before sleeping, when ranks share CPUs. Each lets every other
  * runnable rank of this CPU have its turn. */
 #define YIELDS 64
-/* The same with ranks on other hosts: every look at the network is a system
- * call, and what comes from there takes longer than a sleep. */
-#define YIELDS_AFAR 1
 /* Descriptors to sleep on: one for each transport, and our own. */
 #define MAX_FDS 17
 /* At most this long before the time is out does the roll call begin. */
@@ -441,7 +438,6 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
 {
-    const unsigned yields = comm->all_mapped ? YIELDS : YIELDS_AFAR;
     uint64_t now, deadline;
     bool busy = false;
 
@@ -471,9 +467,9 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
             return;
         }
     } else {
-        if (waiter->rounds >= yields || waiter->rounds % YIELDS_PER_IDLE == 0)
+        if (waiter->rounds >= YIELDS || waiter->rounds % YIELDS_PER_IDLE == 0)
             busy = call_idle(comm, waiter);
-        if (busy || waiter->rounds < yields) {
+        if (busy || waiter->rounds < YIELDS) {
             sched_yield();
             return;
         }
