@@ -28,7 +28,7 @@ static bool needs_copy(const struct shunt_comm *comm,
                        const struct shunti_allreduce *a)
 {
     return a->send == a->recv && comm->nranks > 1 &&
-           (a->bytes >= SHUNTI_WINDOW_MIN || a->bytes > comm->layout.eager);
+           (a->bytes >= SHUNTI_WINDOW_MIN || a->bytes > comm->tune.eager);
 }
 
 static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,

@@ -218,7 +218,7 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
 
     where[0] = where[1] = 0;
     if (!(is_late && out->bytes) &&
-        *behind + out->bytes <= comm->layout.eager &&
+        *behind + out->bytes <= shunti_eager(comm, peer) &&
         !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
           comm->peers[peer].control &&
           shunti_window_find(comm, out->data, out->bytes))) {

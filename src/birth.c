@@ -121,6 +121,18 @@ static size_t clamp(size_t value, size_t low, size_t high)
 }
 
 /*
+ * Where a message costs more than to copy what it carries: as much as one
+ * segment of UCX's TCP takes (transports/ucx), while all inboxes of a rank
+ * together stay small.
+ */
+static size_t eager_far(const struct shunti_tunables *tune, size_t nranks)
+{
+    if (shunti_env_size("SHUNT_EAGER") != SHUNTI_ENV_AUTO)
+        return tune->eager;
+    return clamp((8 << 20) / (SHUNTI_DEPTH * nranks), tune->eager, 60 << 10);
+}
+
+/*
  * Measured: docs/performance.md. Every pair has an inbox and a ring. The deeper
  * a ring and the larger its chunks the better for two ranks; but the rings of
  * all pairs together should stay in the last-level cache.
@@ -133,6 +145,8 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     const char *algorithm = shunti_env_string("SHUNT_ALGORITHM");
 
     tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
+    tune->eager_far = clamp(size_or("SHUNT_EAGER_FAR", eager_far(tune, nranks)),
+                            tune->eager, 1 << 20);
     tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", 128 << 20);
@@ -144,6 +158,7 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     snprintf(tune->algorithm, sizeof(tune->algorithm), "%.127s",
              algorithm ? algorithm : "");
     tune->eager = (tune->eager + 63) & ~(size_t)63;
+    tune->eager_far = (tune->eager_far + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }
 
@@ -564,13 +579,13 @@ static size_t round_up(size_t value, size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-void shunti_layout_compute(struct shunti_layout *l, int nranks,
+void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
                            const struct shunti_tunables *tune)
 {
     size_t n = (size_t)nranks;
 
     memset(l, 0, sizeof(*l));
-    l->eager = tune->eager;
+    l->eager = all_mapped ? tune->eager : tune->eager_far;
     l->chunk = tune->chunk;
     l->chunks = (unsigned)tune->chunks;
     l->completed = 0;
@@ -591,7 +606,8 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks,
 
 static enum shunt_status make_control(struct shunt_comm *comm)
 {
-    shunti_layout_compute(&comm->layout, comm->nranks, &comm->tune);
+    shunti_layout_compute(&comm->layout, comm->nranks, comm->all_mapped,
+                          &comm->tune);
     comm->control_segment =
         shunti_segment_create("shunt-control", comm->layout.bytes);
     if (!comm->control_segment)

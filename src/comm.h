@@ -35,7 +35,7 @@ struct shunti_layout {
     size_t words, word_stride; /* per src: a line for each SHUNTI_WORD_... */
     size_t ring, ring_stride;
     size_t bytes;
-    size_t eager;    /* bytes behind a note's header */
+    size_t eager;    /* room behind a note's header: shunti_eager() */
     size_t chunk;    /* bytes of a stream chunk */
     unsigned chunks; /* in a ring */
 };
@@ -72,6 +72,7 @@ struct shunti_peer {
     uint64_t told;         /* put only: what it certainly knows of ours */
     uint64_t looked;       /* ours when we last looked whether to tell it */
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
+    uint64_t rx_told;                       /* rx_tail, as the peer knows it */
     uint64_t tx_consumed;                   /* last seen */
     uint64_t turn;            /* ticket of the collective whose note is next */
     uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
@@ -83,7 +84,8 @@ struct shunti_peer {
 
 /* The tunables, rank 0's on every rank. */
 struct shunti_tunables {
-    size_t eager, chunk, chunks;
+    size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
+    size_t chunk, chunks;
     size_t read_min; /* from here on read raw memory instead of streaming */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
     size_t moe_chunk;        /* of rows between nodes */
@@ -173,7 +175,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
 
 /* The control window's layout for so many ranks. */
 void shunti_layout_compute(struct shunti_layout *layout, int nranks,
-                           const struct shunti_tunables *tune);
+                           bool all_mapped, const struct shunti_tunables *tune);
 
 /* --- progress thread (progress.c) --- */
 

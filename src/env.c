@@ -76,6 +76,10 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_EAGER", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which a message travels inside its announcement.", false},
+    {"SHUNT_EAGER_FAR", SHUNTI_ENV_SIZE, "auto", NULL,
+     "The same for ranks whose memory is not mapped, as on other hosts; not "
+     "less than SHUNT_EAGER, which it is if only that is set.",
+     false},
     {"SHUNT_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes of a chunk of the staging ring between two ranks.", false},
     {"SHUNT_CHUNKS", SHUNTI_ENV_SIZE, "auto", NULL,

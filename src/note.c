@@ -515,6 +515,11 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
     return SHUNTI_WAY_STREAM;
 }
 
+size_t shunti_eager(const struct shunt_comm *comm, int peer)
+{
+    return comm->peers[peer].control ? comm->tune.eager : comm->layout.eager;
+}
+
 static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
                       size_t bytes)
 {
@@ -535,7 +540,7 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
     if (bytes <= SHUNTI_NOTE_BODY) {
         if (bytes)
             memcpy(note->body, data, bytes);
-    } else if (bytes <= comm->layout.eager &&
+    } else if (bytes <= shunti_eager(comm, peer) &&
                (bytes < SHUNTI_WINDOW_MIN ||
                 !can_point(comm, peer, data, bytes))) {
         behind = bytes;

@@ -168,6 +168,10 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes,
                               uint64_t where[2]);
 
+/* Bytes up to which a message to `peer` travels in the note. It must not be
+ * less than that for mates: allreduce.c. */
+size_t shunti_eager(const struct shunt_comm *comm, int peer);
+
 /*
  * Offer `bytes` at `data` to `peer` in the best way: inline, by window, by
  * address, or as a stream (then *stream_start is set, and the caller pumps

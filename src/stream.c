@@ -4,7 +4,8 @@
  *
  * Chunk number k of a pair lives in ring slot k % chunks. The sender raises
  * the receiver's ARRIVED word to k + 1; the receiver raises the sender's
- * CONSUMED word to k + 1 when the slot is free again. Both only ever grow.
+ * CONSUMED word to k + 1 when the slot is free again, or later, when more of
+ * them are. Both only ever grow.
  */
 #include "stream.h"
 
@@ -39,6 +40,18 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
     } else {
         shunti_control_put(comm, peer, 0, NULL, 0, at, value);
     }
+}
+
+/* A message for each chunk would be many: where the peer is not mapped, it
+ * hears of half a ring at once, long before it could run out of room. */
+static void tell_consumed(struct shunt_comm *comm, int peer)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (!p->control && p->rx_tail < p->rx_told + comm->layout.chunks / 2)
+        return;
+    p->rx_told = p->rx_tail;
+    raise_word(comm, peer, SHUNTI_WORD_CONSUMED, p->rx_tail);
 }
 
 static size_t min_size(size_t a, size_t b)
@@ -113,7 +126,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
         if (p->rx_tail > k || comm->active != request)
             return NULL;
         p->rx_tail = k;
-        raise_word(comm, peer, SHUNTI_WORD_CONSUMED, k);
+        tell_consumed(comm, peer);
     }
     if (own_word(comm, peer, SHUNTI_WORD_ARRIVED) <= k)
         return NULL;
@@ -131,7 +144,7 @@ void shunti_stream_next(struct shunt_request *request, int peer,
 
     stream->done += bytes;
     p->rx_tail++;
-    raise_word(comm, peer, SHUNTI_WORD_CONSUMED, p->rx_tail);
+    tell_consumed(comm, peer);
 }
 
 bool shunti_stream_recv(struct shunt_request *request, int peer,

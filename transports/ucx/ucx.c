@@ -27,6 +27,9 @@
 #define LOOK_MS 10
 /* Bytes that a socket takes however little it is read. */
 #define UNPROVEN 8192
+/* What UCP sends from where it lies: see pushed(). */
+#define ZCOPY_MIN 256
+#define ZCOPY_MIN_TEXT "256"
 /* How long close() waits for peers to hear our bye. */
 #define BYE_MS 250
 
@@ -76,6 +79,7 @@ static const struct setting {
      * being full. Not more than RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", true,
      0},
+    {"ZCOPY_THRESH", ZCOPY_MIN_TEXT, "UCX_ZCOPY_THRESH", NULL, true, 16},
     /* The kernel looks after a connection that is quiet: 10 s after a cut it is
      * broken. Messages of UCP's for the same end would keep it from that, as
      * they wait, unanswered, for retransmissions that go on for 15 minutes. */
@@ -113,6 +117,9 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
             ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s", s->name,
                            s->value, ucs_status_string(st));
     }
+    ctx->zcopy_min = SIZE_MAX;
+    if (tcp && !getenv("UCX_ZCOPY_THRESH") && major == 1 && minor < 16)
+        ctx->zcopy_min = ZCOPY_MIN; /* later ones were not looked at */
     st = ucp_init(&params, config, &ctx->ucp);
     ucp_config_release(config);
     return st;
@@ -520,11 +527,12 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
 /*
  * Has the fabric all that was sent to this peer?
  *
- * Over TCP, UCP calls a message sent that it has copied into a buffer of its
- * own because the socket was full. It takes no other message as long as there
- * is one; so one more, which need not arrive itself, tells. (A flush of UCP's
- * does not: it waits for an answer of the peer, who may be out computing.) As
- * much as UNPROVEN bytes fit into any socket.
+ * Over TCP, UCP calls a small message sent that it has copied into a buffer of
+ * its own because the socket was full. It takes no other message as long as
+ * there is one; so one more, which need not arrive itself, tells. (A flush of
+ * UCP's does not: it waits for an answer of the peer, who may be out
+ * computing.) As much as UNPROVEN bytes fit into any socket. A message of
+ * ZCOPY_MIN bytes or more is not copied, and sent when the kernel has it.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

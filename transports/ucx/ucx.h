@@ -122,6 +122,7 @@ struct shunt_transport_ep {
     bool up;          /* connect() said OK */
     bool tcp;         /* all its lanes are */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
+    size_t zcopy_min; /* from so many bytes on, sent means to the kernel */
 
     bool left;      /* its bye has come */
     bool bye_heard; /* it has ours */
@@ -133,7 +134,7 @@ struct shunt_transport_ep {
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends;  /* under way: not locally complete */
-    size_t unproven; /* bytes sent since UCP was known to have none of them */
+    size_t unproven; /* bytes since, of which UCP may still have some */
     enum shunt_status failed; /* to be told by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
     uint32_t flush_asked, flush_done;
@@ -150,6 +151,7 @@ struct shunt_transport_ctx {
     unsigned char secret[32];
     unsigned char nonce[16];
     ucp_context_h ucp;
+    size_t zcopy_min; /* over TCP; SIZE_MAX: not known */
     ucp_worker_h worker;
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
