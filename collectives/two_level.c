@@ -342,7 +342,8 @@ static bool answered(const struct shunt_request *request, int peer)
 static bool send_payload(struct shunt_request *request, int peer,
                          struct shunti_outgoing *out)
 {
-    size_t before = out->tx.done;
+    const size_t before = out->tx.done;
+    const bool was_dropped = out->dropped;
 
     if (is_pulled(out->way)) {
         out->done = answered(request, peer);
@@ -353,7 +354,8 @@ static bool send_payload(struct shunt_request *request, int peer,
         /* Before the end: it does not want it. */
         out->dropped = !out->done && answered(request, peer);
     }
-    return out->done || out->dropped || out->tx.done != before;
+    /* What is dropped already may still have to wait for its turn. */
+    return out->done || out->dropped != was_dropped || out->tx.done != before;
 }
 
 /* Streams, and acks. */
