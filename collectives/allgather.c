@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "exchange.h"
 #include "select.h"
+#include "whole.h"
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",
@@ -104,9 +105,10 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, allgather(call, a));
 }
 
-enum shunt_status shunt_allgather(struct shunt_comm *comm, const void *send,
-                                  void *recv, size_t count,
-                                  enum shunt_dtype dtype)
+SHUNTI_WHOLE enum shunt_status shunt_allgather(struct shunt_comm *comm,
+                                               const void *send, void *recv,
+                                               size_t count,
+                                               enum shunt_dtype dtype)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
                &(struct shunti_allgather){
@@ -124,11 +126,10 @@ enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
             send, count, recv, {NULL, count, NULL, dtype}});
 }
 
-enum shunt_status shunt_allgatherv(struct shunt_comm *comm, const void *send,
-                                   size_t send_count, void *recv,
-                                   const size_t *recv_counts,
-                                   const size_t *recv_displs,
-                                   enum shunt_dtype dtype)
+SHUNTI_WHOLE enum shunt_status
+shunt_allgatherv(struct shunt_comm *comm, const void *send, size_t send_count,
+                 void *recv, const size_t *recv_counts,
+                 const size_t *recv_displs, enum shunt_dtype dtype)
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},

@@ -17,6 +17,7 @@
 #include "copy.h"
 #include "nodes.h"
 #include "two_level.h"
+#include "whole.h"
 
 struct state {
     const void *send;
@@ -152,10 +153,10 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
     }
 }
 
-enum shunt_status shunti_allgather_two_level(struct shunt_comm *comm,
-                                             uint32_t signature,
-                                             const struct shunti_allgather *a,
-                                             struct shunt_request **request)
+SHUNTI_APART enum shunt_status
+shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
+                           const struct shunti_allgather *a,
+                           struct shunt_request **request)
 {
     const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
     struct shunti_two_level *x;

@@ -13,6 +13,7 @@
 #include "note.h"
 #include "reduction.h"
 #include "select.h"
+#include "whole.h"
 
 static const struct shunti_class direct_class = {
     .name = "allreduce",
@@ -126,9 +127,9 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, allreduce(call, a));
 }
 
-enum shunt_status shunt_allreduce(struct shunt_comm *comm, const void *send,
-                                  void *recv, size_t count,
-                                  enum shunt_dtype dtype, enum shunt_op op)
+SHUNTI_WHOLE enum shunt_status
+shunt_allreduce(struct shunt_comm *comm, const void *send, void *recv,
+                size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, false, NULL},
                &(struct shunti_allreduce){send, recv, count, 0, dtype, op});

@@ -29,6 +29,7 @@
 #include "reduction.h"
 #include "source.h"
 #include "stream.h"
+#include "whole.h"
 
 /* Stages of the ack, as bits. */
 enum { READY = 1, TAKEN = 2 };
@@ -366,10 +367,10 @@ static const struct shunti_class segments_class = {
     .cleanup = cleanup,
 };
 
-enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
-                                            uint32_t signature,
-                                            const struct shunti_allreduce *a,
-                                            struct shunt_request **request)
+SHUNTI_APART enum shunt_status
+shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
+                          const struct shunti_allreduce *a,
+                          struct shunt_request **request)
 {
     const size_t n = (size_t)comm->nranks;
     struct shunti_reduction *r;

@@ -23,6 +23,7 @@
 #include "nodes.h"
 #include "tree.h"
 #include "two_level.h"
+#include "whole.h"
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64
@@ -187,11 +188,10 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
     }
 }
 
-enum shunt_status shunti_allreduce_two_level(struct shunt_comm *comm,
-                                             uint32_t signature,
-                                             const struct shunti_allreduce *a,
-                                             bool whole,
-                                             struct shunt_request **request)
+SHUNTI_APART enum shunt_status
+shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
+                           const struct shunti_allreduce *a, bool whole,
+                           struct shunt_request **request)
 {
     struct shunti_two_level *x;
     struct state *s;

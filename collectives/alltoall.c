@@ -12,6 +12,7 @@
 #include "copy.h"
 #include "exchange.h"
 #include "select.h"
+#include "whole.h"
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",
@@ -150,9 +151,10 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, alltoall(call, a));
 }
 
-enum shunt_status shunt_alltoall(struct shunt_comm *comm, const void *send,
-                                 void *recv, size_t count,
-                                 enum shunt_dtype dtype)
+SHUNTI_WHOLE enum shunt_status shunt_alltoall(struct shunt_comm *comm,
+                                              const void *send, void *recv,
+                                              size_t count,
+                                              enum shunt_dtype dtype)
 {
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
@@ -171,12 +173,11 @@ enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
                &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
 }
 
-enum shunt_status shunt_alltoallv(struct shunt_comm *comm, const void *send,
-                                  const size_t *send_counts,
-                                  const size_t *send_displs, void *recv,
-                                  const size_t *recv_counts,
-                                  const size_t *recv_displs,
-                                  enum shunt_dtype dtype)
+SHUNTI_WHOLE enum shunt_status
+shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                const size_t *send_counts, const size_t *send_displs,
+                void *recv, const size_t *recv_counts,
+                const size_t *recv_displs, enum shunt_dtype dtype)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL},
                &(struct shunti_alltoall){send,

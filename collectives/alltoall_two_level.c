@@ -31,6 +31,7 @@
 #include "nodes.h"
 #include "select.h"
 #include "two_level.h"
+#include "whole.h"
 
 struct entry {
     uint64_t bytes, expects;
@@ -446,10 +447,10 @@ static void add_large(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-enum shunt_status shunti_alltoall_two_level(struct shunt_comm *comm,
-                                            uint32_t signature,
-                                            const struct shunti_alltoall *a,
-                                            struct shunt_request **request)
+SHUNTI_APART enum shunt_status
+shunti_alltoall_two_level(struct shunt_comm *comm, uint32_t signature,
+                          const struct shunti_alltoall *a,
+                          struct shunt_request **request)
 {
     const size_t n = (size_t)comm->nranks;
     struct shunti_two_level *x;

@@ -9,6 +9,7 @@
 #include "exchange.h"
 #include "select.h"
 #include "two_level.h"
+#include "whole.h"
 
 static const struct shunti_class barrier_class = {
     .name = "barrier",
@@ -24,8 +25,9 @@ static const struct shunti_class two_level_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-static enum shunt_status two_level(struct shunt_comm *comm, uint32_t signature,
-                                   struct shunt_request **request)
+SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
+                                                uint32_t signature,
+                                                struct shunt_request **request)
 {
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
@@ -58,7 +60,7 @@ static enum shunt_status run(const struct shunti_coll *call)
     return st ? st : shunti_coll_leave(call, barrier(call));
 }
 
-enum shunt_status shunt_barrier(struct shunt_comm *comm)
+SHUNTI_WHOLE enum shunt_status shunt_barrier(struct shunt_comm *comm)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, false, NULL});
 }

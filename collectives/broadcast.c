@@ -14,6 +14,7 @@
 #include "nodes.h"
 #include "select.h"
 #include "two_level.h"
+#include "whole.h"
 
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
@@ -90,9 +91,11 @@ static bool gives(const struct shunt_comm *comm, int root, int from, int to)
             shunti_rail(comm, root, comm->peers[to].node) == to);
 }
 
-static enum shunt_status two_level(struct shunt_comm *comm, uint32_t signature,
-                                   const struct arguments *a, size_t bytes,
-                                   struct shunt_request **request)
+SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
+                                                uint32_t signature,
+                                                const struct arguments *a,
+                                                size_t bytes,
+                                                struct shunt_request **request)
 {
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
@@ -145,9 +148,9 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, broadcast(call, a));
 }
 
-enum shunt_status shunt_broadcast(struct shunt_comm *comm, void *buffer,
-                                  size_t count, enum shunt_dtype dtype,
-                                  int root)
+SHUNTI_WHOLE enum shunt_status shunt_broadcast(struct shunt_comm *comm,
+                                               void *buffer, size_t count,
+                                               enum shunt_dtype dtype, int root)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL},
                &(struct arguments){buffer, count, dtype, root});

@@ -59,7 +59,7 @@ enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
 enum shunt_status shunti_check_dtype(const struct shunti_coll *call,
                                      enum shunt_dtype dtype, enum shunt_op op)
 {
-    if (!shunt_dtype_size(dtype))
+    if (!shunti_dtype_bytes(dtype))
         return shunti_coll_refuse(call, "dtype %d is none (enum shunt_dtype)",
                                   (int)dtype);
     if (op && dtype == SHUNT_FP8_E4M3)
@@ -74,7 +74,7 @@ enum shunt_status shunti_check_count(const struct shunti_coll *call,
 {
     size_t all;
 
-    if (__builtin_mul_overflow(count, shunt_dtype_size(dtype), bytes) ||
+    if (__builtin_mul_overflow(count, shunti_dtype_bytes(dtype), bytes) ||
         __builtin_mul_overflow(*bytes, (size_t)times, &all) ||
         all > PTRDIFF_MAX)
         return shunti_coll_refuse(call,
@@ -92,16 +92,6 @@ enum shunt_status shunti_check_buffer(const struct shunti_coll *call,
         return shunti_coll_refuse(call, "%s is NULL, and should hold %zu bytes",
                                   name, bytes);
     return SHUNT_OK;
-}
-
-void shunti_block_at(const struct shunti_blocks *blocks, int rank,
-                     size_t *offset, size_t *bytes, size_t *packed)
-{
-    size_t size = shunt_dtype_size(blocks->dtype);
-
-    *bytes = (blocks->counts ? blocks->counts[rank] : blocks->count) * size;
-    *offset = blocks->displs ? blocks->displs[rank] * size : *packed;
-    *packed += *bytes;
 }
 
 size_t shunti_blocks_total(const struct shunt_comm *comm,
@@ -134,7 +124,7 @@ enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
                                       const struct shunti_blocks *blocks,
                                       size_t *total)
 {
-    size_t size = shunt_dtype_size(blocks->dtype), packed = 0;
+    size_t size = shunti_dtype_bytes(blocks->dtype), packed = 0;
 
     *total = 0;
     for (int r = 0; r < call->comm->nranks; r++) {

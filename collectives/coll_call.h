@@ -13,6 +13,7 @@
 
 #include <shunt/coll.h>
 
+#include "dtype.h"
 #include "request.h"
 
 struct shunt_comm;
@@ -65,10 +66,18 @@ struct shunti_blocks {
     enum shunt_dtype dtype;
 };
 
-/* The bytes and byte offset of each rank's block, in turn: *offset is carried
+/* The bytes and byte offset of each rank's block, in turn: *packed is carried
  * from one rank to the next and starts at 0. */
-void shunti_block_at(const struct shunti_blocks *blocks, int rank,
-                     size_t *offset, size_t *bytes, size_t *packed);
+static inline void shunti_block_at(const struct shunti_blocks *blocks, int rank,
+                                   size_t *offset, size_t *bytes,
+                                   size_t *packed)
+{
+    const size_t size = shunti_dtype_bytes(blocks->dtype);
+
+    *bytes = (blocks->counts ? blocks->counts[rank] : blocks->count) * size;
+    *offset = blocks->displs ? blocks->displs[rank] * size : *packed;
+    *packed += *bytes;
+}
 
 /* Bytes of all of them. */
 size_t shunti_blocks_total(const struct shunt_comm *comm,

@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "copy.h"
 #include "note.h"
+#include "whole.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {
@@ -276,7 +277,8 @@ static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
     x->own_done = true;
 }
 
-enum shunt_status shunti_exchange_step(struct shunt_request *request)
+SHUNTI_WHOLE enum shunt_status
+shunti_exchange_step(struct shunt_request *request)
 {
     struct shunti_exchange *x = exchange_of(request);
     const int peers = request->comm->nranks - 1;

@@ -12,6 +12,7 @@
 #include "dtype.h"
 #include "reduction.h"
 #include "select.h"
+#include "whole.h"
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",
@@ -127,10 +128,9 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, reduce_scatter(call, a));
 }
 
-enum shunt_status shunt_reduce_scatter(struct shunt_comm *comm,
-                                       const void *send, void *recv,
-                                       size_t count, enum shunt_dtype dtype,
-                                       enum shunt_op op)
+SHUNTI_WHOLE enum shunt_status
+shunt_reduce_scatter(struct shunt_comm *comm, const void *send, void *recv,
+                     size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, false, NULL},
@@ -149,11 +149,10 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
             send, recv, {NULL, count, NULL, dtype}, op});
 }
 
-enum shunt_status shunt_reduce_scatterv(struct shunt_comm *comm,
-                                        const void *send, void *recv,
-                                        const size_t *counts,
-                                        enum shunt_dtype dtype,
-                                        enum shunt_op op)
+SHUNTI_WHOLE enum shunt_status
+shunt_reduce_scatterv(struct shunt_comm *comm, const void *send, void *recv,
+                      const size_t *counts, enum shunt_dtype dtype,
+                      enum shunt_op op)
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, false, NULL},

@@ -18,6 +18,7 @@
 #include "reduce_scatter.h"
 #include "tree.h"
 #include "two_level.h"
+#include "whole.h"
 
 struct state {
     const unsigned char *send;
@@ -201,7 +202,7 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-enum shunt_status
+SHUNTI_APART enum shunt_status
 shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
                                 const struct shunti_reduce_scatter *a,
                                 struct shunt_request **request)

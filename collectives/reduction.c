@@ -9,6 +9,7 @@
 #include "dtype.h"
 #include "note.h"
 #include "tree.h"
+#include "whole.h"
 
 /* Bytes of each source that are read raw at a time: what is read is still in
  * the second-level cache when it is added. */
@@ -189,7 +190,8 @@ static bool reduce(struct shunt_request *request,
     return moved;
 }
 
-enum shunt_status shunti_reduce_exchange_step(struct shunt_request *request)
+SHUNTI_WHOLE enum shunt_status
+shunti_reduce_exchange_step(struct shunt_request *request)
 {
     struct shunti_reduce_exchange *s = state_of(request);
     struct shunti_exchange *x = s->x;

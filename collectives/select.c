@@ -23,6 +23,7 @@
 #include "env.h"
 #include "log.h"
 #include "nodes.h"
+#include "whole.h"
 
 /* What an algorithm does on its critical path: steps that wait for each other,
  * messages of one rank, bytes of one rank inside and of one node across. */
@@ -193,7 +194,7 @@ static bool is_a_name(const char *entry, size_t len)
 
 /* A slip of the pen would be measured as what it was meant to be: say so, once
  * in a process. */
-static void mind_names(const struct shunt_comm *comm)
+SHUNTI_APART static void mind_names(const struct shunt_comm *comm)
 {
     static atomic_flag minded = ATOMIC_FLAG_INIT;
     const char *text = comm->tune.algorithm;
@@ -237,9 +238,10 @@ static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
            row->algorithm != flat_allreduce(comm, bytes);
 }
 
-static const struct row *choose(const struct shunt_comm *comm,
-                                const struct shape *shape,
-                                enum shunti_kind kind, size_t bytes)
+SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
+                                             const struct shape *shape,
+                                             enum shunti_kind kind,
+                                             size_t bytes)
 {
     size_t len;
     const char *wish = wanted(comm->tune.algorithm, kind, &len);

@@ -246,7 +246,8 @@ static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
 
 /* On one host nothing but shared memory is tried first: to open a network takes
  * time, and a dozen files. */
-void shunti_mpi_birth(MPI_Comm comm, struct shunti_mpi_comm *state)
+SHUNTI_MPI_APART void shunti_mpi_birth(MPI_Comm comm,
+                                       struct shunti_mpi_comm *state)
 {
     struct excuse excuse = {""};
 

@@ -237,8 +237,8 @@ static bool mpi_lives(void)
 
 /* The agreed state. NULL: there is none, for `*reason`, which holds on all
  * ranks. */
-static struct shunti_mpi_comm *find(MPI_Comm comm,
-                                    enum shunti_mpi_reason *reason)
+SHUNTI_MPI_APART static struct shunti_mpi_comm *
+find(MPI_Comm comm, enum shunti_mpi_reason *reason)
 {
     const uint64_t before = atomic_load_explicit(&gone, memory_order_acquire);
     struct shunti_mpi_comm *state = NULL;

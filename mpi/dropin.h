@@ -69,6 +69,11 @@ enum shunti_mpi_reason {
 /* In the place of an MPI error code: not served, call MPI. */
 #define SHUNTI_MPI_PASS INT_MIN
 
+/* A call with all that it calls compiled into it, and what it seldom takes kept
+ * out: as the core has it (src/whole.h). */
+#define SHUNTI_MPI_WHOLE __attribute__((flatten))
+#define SHUNTI_MPI_APART __attribute__((noinline))
+
 /* --- statistics (stats.c) --- */
 
 struct shunti_mpi_tally {

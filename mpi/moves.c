@@ -42,7 +42,7 @@ static int landed(const struct shunti_mpi_piece *p, int times,
 
 /* --- MPI_Barrier(), MPI_Bcast() ------------------------------------------------ */
 
-int shunti_mpi_barrier(MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_barrier(MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_BARRIER;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
@@ -84,8 +84,9 @@ static int bcast(struct shunti_mpi_piece p, int root, MPI_Comm comm)
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-int shunti_mpi_bcast(void *buffer, int count, MPI_Datatype type, int root,
-                     MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_bcast(void *buffer, int count,
+                                      MPI_Datatype type, int root,
+                                      MPI_Comm comm)
 {
     int rc =
         bcast((struct shunti_mpi_piece){buffer, count, type, NULL}, root, comm);
@@ -149,9 +150,10 @@ static int allgather(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-int shunti_mpi_allgather(const void *sendbuf, int sendcount,
-                         MPI_Datatype sendtype, void *recvbuf, int recvcount,
-                         MPI_Datatype recvtype, MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_allgather(const void *sendbuf, int sendcount,
+                                          MPI_Datatype sendtype, void *recvbuf,
+                                          int recvcount, MPI_Datatype recvtype,
+                                          MPI_Comm comm)
 {
     int rc = allgather(
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
@@ -205,9 +207,10 @@ static int alltoall(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
-                        MPI_Datatype sendtype, void *recvbuf, int recvcount,
-                        MPI_Datatype recvtype, MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
+                                         MPI_Datatype sendtype, void *recvbuf,
+                                         int recvcount, MPI_Datatype recvtype,
+                                         MPI_Comm comm)
 {
     int rc = alltoall(
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},

@@ -48,53 +48,82 @@ static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
     return blocks->each ? displ : displ * blocks->facts->extent;
 }
 
+/* How many bytes of each. False: a count is negative. Made twice, for this is
+ * most of what a small call costs here: `wide` and `each` are constants. */
+static inline __attribute__((always_inline)) bool
+look_at_counts(const struct side *side, struct blocks *blocks, int size,
+               bool wide, bool each)
+{
+    const struct shunti_mpi_list list = {side->counts.at, wide};
+    const size_t unit = each ? 0 : blocks->facts->size;
+    long long negative = 0;
+
+    for (int i = 0; i < size; i++) {
+        const long long count = shunti_mpi_item(list, i);
+
+        negative |= count;
+        if (each)
+            blocks->straight &= count == 0 || blocks->each[i]->straight;
+        blocks->counts[i] =
+            (size_t)count * (each ? blocks->each[i]->size : unit);
+        blocks->bytes += blocks->counts[i];
+    }
+    return negative >= 0;
+}
+
 /* Which types they are, and how many of each. False: something is bad. */
 static bool look(const struct side *side, struct blocks *blocks, int size)
 {
     if (!side->counts.at || !side->displs.at || (blocks->each && !side->types))
         return false;
     blocks->bytes = 0;
+    for (int i = 0; blocks->each && i < size; i++) {
+        blocks->each[i] = shunti_mpi_type(side->types[i]);
+        if (!blocks->each[i])
+            return false;
+    }
     if (!blocks->each) {
         blocks->facts = shunti_mpi_type(side->type);
         if (!blocks->facts)
             return false;
     }
     blocks->straight = blocks->each || blocks->facts->straight;
-    for (int i = 0; i < size; i++) {
-        long long count = shunti_mpi_item(side->counts, i);
+    if (!blocks->each && !side->counts.wide)
+        return look_at_counts(side, blocks, size, false, false);
+    return look_at_counts(side, blocks, size, side->counts.wide,
+                          blocks->each != NULL);
+}
 
-        if (count < 0)
-            return false;
-        if (blocks->each) {
-            blocks->each[i] = shunti_mpi_type(side->types[i]);
-            if (!blocks->each[i])
-                return false;
-            blocks->straight &= count == 0 || blocks->each[i]->straight;
-        }
-        blocks->counts[i] = (size_t)count * facts_at(blocks, i)->size;
-        blocks->bytes += blocks->counts[i];
+/* Bytes from the side's buffer to each block: 0 of those that are empty.
+ * Returns the lowest, or `lowest` if that is lower. As above. */
+static inline __attribute__((always_inline)) MPI_Aint
+look_at_displs(const struct side *side, struct blocks *blocks, int size,
+               MPI_Aint lowest, bool wide, bool each)
+{
+    const struct shunti_mpi_list list = {side->displs.at, wide};
+    const MPI_Aint unit = each ? 1 : blocks->facts->extent;
+
+    for (int i = 0; i < size; i++) {
+        const MPI_Aint at = (MPI_Aint)shunti_mpi_item(list, i) * unit;
+
+        blocks->displs[i] = blocks->counts[i] ? (size_t)at : 0;
+        if (at < lowest && blocks->counts[i])
+            lowest = at;
     }
-    return true;
+    return lowest;
 }
 
 /* Where they are. Displacements may be negative, or MPI_BOTTOM's from address
  * 0; ours begin at the lowest. */
 static void lay(const struct side *side, struct blocks *blocks, int size)
 {
-    MPI_Aint lowest = 0;
+    MPI_Aint lowest = side->buf ? 0 : PTRDIFF_MAX;
 
-    if (!side->buf)
-        lowest = PTRDIFF_MAX;
-    for (int i = 0; i < size; i++) {
-        MPI_Aint at;
-
-        blocks->displs[i] = 0;
-        if (!blocks->counts[i])
-            continue;
-        at = offset_of(side, blocks, i);
-        blocks->displs[i] = (size_t)at;
-        lowest = at < lowest ? at : lowest;
-    }
+    if (!blocks->each && !side->displs.wide)
+        lowest = look_at_displs(side, blocks, size, lowest, false, false);
+    else
+        lowest = look_at_displs(side, blocks, size, lowest, side->displs.wide,
+                                blocks->each != NULL);
     blocks->at = shunti_mpi_writable(side->buf);
     if (!lowest || !blocks->bytes)
         return;
@@ -119,8 +148,9 @@ static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
 }
 
 /* Pack them all into their room, or unpack them from there. */
-static int convert(const struct side *side, const struct blocks *blocks,
-                   int size, bool pack, MPI_Comm comm)
+SHUNTI_MPI_APART static int convert(const struct side *side,
+                                    const struct blocks *blocks, int size,
+                                    bool pack, MPI_Comm comm)
 {
     int rc = MPI_SUCCESS;
 
@@ -223,10 +253,11 @@ static int allgatherv(struct shunti_mpi_piece send, const struct side *recv,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-int shunti_mpi_allgatherv(const void *sendbuf, int sendcount,
-                          MPI_Datatype sendtype, void *recvbuf,
-                          const int recvcounts[], const int displs[],
-                          MPI_Datatype recvtype, MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_allgatherv(const void *sendbuf, int sendcount,
+                                           MPI_Datatype sendtype, void *recvbuf,
+                                           const int recvcounts[],
+                                           const int displs[],
+                                           MPI_Datatype recvtype, MPI_Comm comm)
 {
     int rc = allgatherv(
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
@@ -307,11 +338,11 @@ static int alltoallv(enum shunti_mpi_call call, const struct side *send,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-int shunti_mpi_alltoallv(const void *sendbuf, const int sendcounts[],
-                         const int sdispls[], MPI_Datatype sendtype,
-                         void *recvbuf, const int recvcounts[],
-                         const int rdispls[], MPI_Datatype recvtype,
-                         MPI_Comm comm)
+SHUNTI_MPI_WHOLE int
+shunti_mpi_alltoallv(const void *sendbuf, const int sendcounts[],
+                     const int sdispls[], MPI_Datatype sendtype, void *recvbuf,
+                     const int recvcounts[], const int rdispls[],
+                     MPI_Datatype recvtype, MPI_Comm comm)
 {
     int rc = alltoallv(
         SHUNTI_MPI_ALLTOALLV,

@@ -138,18 +138,20 @@ static int convert_all(struct elements e, size_t count, MPI_Comm comm)
     return rc;
 }
 
-int shunti_mpi_pack_bytes(const void *from, size_t count, MPI_Datatype type,
-                          const struct shunti_mpi_type *facts, char *to,
-                          MPI_Comm comm)
+SHUNTI_MPI_APART int shunti_mpi_pack_bytes(const void *from, size_t count,
+                                           MPI_Datatype type,
+                                           const struct shunti_mpi_type *facts,
+                                           char *to, MPI_Comm comm)
 {
     return convert_all(
         (struct elements){(char *)(uintptr_t)from, 0, type, facts, to, true},
         count, comm);
 }
 
-int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
-                            MPI_Datatype type,
-                            const struct shunti_mpi_type *facts, MPI_Comm comm)
+SHUNTI_MPI_APART int
+shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
+                        MPI_Datatype type, const struct shunti_mpi_type *facts,
+                        MPI_Comm comm)
 {
     return convert_all(
         (struct elements){to, 0, type, facts, (char *)(uintptr_t)from, false},

@@ -46,7 +46,7 @@ static int allreduce(const void *sendbuf, void *recvbuf, long long count,
                      MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_ALLREDUCE;
-    struct reduction r;
+    struct reduction r = {0};
     enum shunt_status st;
     size_t bytes;
 
@@ -65,8 +65,9 @@ static int allreduce(const void *sendbuf, void *recvbuf, long long count,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-int shunti_mpi_allreduce(const void *sendbuf, void *recvbuf, int count,
-                         MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_allreduce(const void *sendbuf, void *recvbuf,
+                                          int count, MPI_Datatype type,
+                                          MPI_Op op, MPI_Comm comm)
 {
     int rc = allreduce(sendbuf, recvbuf, count, type, op, comm);
 
@@ -82,7 +83,7 @@ static int reduce_scatter_block(const void *sendbuf, void *recvbuf,
                                 MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_REDUCE_SCATTER_BLOCK;
-    struct reduction r;
+    struct reduction r = {0};
     enum shunt_status st;
     size_t bytes;
 
@@ -101,9 +102,11 @@ static int reduce_scatter_block(const void *sendbuf, void *recvbuf,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-int shunti_mpi_reduce_scatter_block(const void *sendbuf, void *recvbuf,
-                                    int recvcount, MPI_Datatype type, MPI_Op op,
-                                    MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter_block(const void *sendbuf,
+                                                     void *recvbuf,
+                                                     int recvcount,
+                                                     MPI_Datatype type,
+                                                     MPI_Op op, MPI_Comm comm)
 {
     int rc = reduce_scatter_block(sendbuf, recvbuf, recvcount, type, op, comm);
 
@@ -136,7 +139,7 @@ static int reduce_scatter(const void *sendbuf, void *recvbuf,
                           MPI_Op op, MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_REDUCE_SCATTER;
-    struct reduction r;
+    struct reduction r = {0};
     enum shunt_status st;
     size_t sum;
 
@@ -154,9 +157,11 @@ static int reduce_scatter(const void *sendbuf, void *recvbuf,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-int shunti_mpi_reduce_scatter(const void *sendbuf, void *recvbuf,
-                              const int recvcounts[], MPI_Datatype type,
-                              MPI_Op op, MPI_Comm comm)
+SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter(const void *sendbuf,
+                                               void *recvbuf,
+                                               const int recvcounts[],
+                                               MPI_Datatype type, MPI_Op op,
+                                               MPI_Comm comm)
 {
     int rc = reduce_scatter(sendbuf, recvbuf,
                             (struct shunti_mpi_list){recvcounts, false}, type,

@@ -214,7 +214,8 @@ static inline const struct shunti_mpi_type *find_named(MPI_Datatype type)
 }
 
 /* Under the lock. */
-static const struct shunti_mpi_type *add_named(MPI_Datatype type)
+SHUNTI_MPI_APART static const struct shunti_mpi_type *
+add_named(MPI_Datatype type)
 {
     const struct shunti_mpi_type *found = find_named(type);
     struct named *named = found ? NULL : malloc(sizeof(*named));
@@ -267,7 +268,8 @@ static bool committed(MPI_Datatype type)
 }
 
 /* Under the lock. A type of the program's. */
-static const struct shunti_mpi_type *own_facts(MPI_Datatype type)
+SHUNTI_MPI_APART static const struct shunti_mpi_type *
+own_facts(MPI_Datatype type)
 {
     struct shunti_mpi_type *facts = NULL;
     int found = 0;

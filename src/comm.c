@@ -19,6 +19,7 @@
 #include "segment.h"
 #include "trace.h"
 #include "wait.h"
+#include "whole.h"
 #include "window.h"
 
 char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len)
@@ -236,7 +237,8 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 }
 
 /* Somebody else, or another thread, ended us. */
-static enum shunt_status take_abort(struct shunt_comm *comm, uint64_t word)
+SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
+                                                 uint64_t word)
 {
     enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
     int lost = (int)(word >> 8 & 0xffffff) - 1;

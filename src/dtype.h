@@ -18,6 +18,20 @@
 
 #include <shunt/coll.h>
 
+/* shunt_dtype_size(), without a call. */
+static inline size_t shunti_dtype_bytes(enum shunt_dtype dtype)
+{
+    static const unsigned char sizes[] = {
+        [SHUNT_I8] = 1,  [SHUNT_U8] = 1,       [SHUNT_I32] = 4,
+        [SHUNT_U32] = 4, [SHUNT_I64] = 8,      [SHUNT_U64] = 8,
+        [SHUNT_F16] = 2, [SHUNT_BF16] = 2,     [SHUNT_F32] = 4,
+        [SHUNT_F64] = 8, [SHUNT_FP8_E4M3] = 1,
+    };
+
+    /* By way of unsigned: an enum may hold any integer, negative ones too. */
+    return (unsigned)dtype < sizeof(sizes) ? sizes[dtype] : 0;
+}
+
 /* "bf16" and so on; total. */
 const char *shunti_dtype_name(enum shunt_dtype dtype);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm.h"
+#include "whole.h"
 #include "window.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
@@ -142,7 +143,7 @@ static void give_credit(struct shunt_comm *comm, int peer)
                        comm->completed);
 }
 
-void shunti_give_credits(struct shunt_comm *comm, bool waits)
+SHUNTI_APART void shunti_give_credits(struct shunt_comm *comm, bool waits)
 {
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
@@ -272,8 +273,8 @@ static void describe(uint32_t signature, char *text, size_t size)
              signature & SHUNTI_TWO_LEVEL ? ", in two levels" : "");
 }
 
-static void record_blame(struct shunt_request *request,
-                         const struct shunti_blame *blame)
+SHUNTI_APART static void record_blame(struct shunt_request *request,
+                                      const struct shunti_blame *blame)
 {
     char theirs[100], ours[100];
 
@@ -352,8 +353,8 @@ static struct shunti_blame blame_of(const struct shunt_request *request,
     return blame;
 }
 
-static void record_bad(struct shunt_request *request, int peer,
-                       const struct shunti_note *note)
+SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
+                                    const struct shunti_note *note)
 {
     struct shunti_blame blame = blame_of(request, peer, note);
 

@@ -8,6 +8,7 @@
 
 #include "comm.h"
 #include "segment.h"
+#include "whole.h"
 
 struct shunti_deferred_put {
     struct shunti_deferred_put *next;
@@ -75,7 +76,7 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     comm->deferred_tail = &d->next;
 }
 
-void shunti_control_retry(struct shunt_comm *comm)
+SHUNTI_APART void shunti_control_retry(struct shunt_comm *comm)
 {
     struct shunti_deferred_put **at = &comm->deferred, *d;
 

@@ -12,6 +12,7 @@
 #include "note.h"
 #include "trace.h"
 #include "wait.h"
+#include "whole.h"
 
 /* Tests without a wait between two looks at the transports. */
 #define TESTS_PER_LOOK 32
@@ -168,7 +169,7 @@ static void unlink_active(struct shunt_request *request)
         comm->active_tail = at;
 }
 
-static void trace(const struct shunt_request *request)
+SHUNTI_APART static void trace(const struct shunt_request *request)
 {
     char args[96];
 
@@ -252,7 +253,8 @@ void shunti_request_begin(struct shunt_request *request)
  * compute for long before it comes back. But not for long: what keeps it from
  * going is noticed by the next call, whose own time begins only then.
  */
-static bool sees_off(const struct shunt_comm *comm, uint64_t since_ns)
+SHUNTI_APART static bool sees_off(const struct shunt_comm *comm,
+                                  uint64_t since_ns)
 {
     double limit = comm->timeout / 8 < 1 ? comm->timeout / 8 : 1;
 

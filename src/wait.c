@@ -15,6 +15,7 @@
 #include "request.h"
 #include "rollcall.h"
 #include "trace.h"
+#include "whole.h"
 
 /* With a CPU of its own a rank polls this many rounds between two looks at
  * the clock. */
@@ -436,7 +437,8 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
     shunti_transports_progress(comm);
 }
 
-void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
+SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
+                                      struct shunti_waiter *waiter)
 {
     uint64_t now, deadline;
     bool busy = false;
@@ -482,7 +484,8 @@ void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter)
         sleep_a_little(comm, waiter, deadline);
 }
 
-void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter)
+SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
+                                    struct shunti_waiter *waiter)
 {
     uint64_t now;
 
