@@ -4,6 +4,7 @@
  * with and without the drop-in.
  *
  *     dropin [-c CALL,...] [-b BYTES] [-e BYTES] [-f FACTOR] [-t SECONDS]
+ *     dropin -s [-c CALL,...] [-b BYTES]
  *
  * CALL: alltoallv alltoall allgather reduce_scatter_block allreduce bcast
  * barrier. Sizes are those of a block (alltoall, alltoallv: for each pair;
@@ -14,7 +15,8 @@
  *
  * the median of some batches; a batch is calls one after the other, and takes
  * as long as it takes the slowest rank. The first byte of each block is held
- * against what it should be.
+ * against what it should be. With -s instead a line for each call, of the very
+ * first time and of the next.
  */
 #include <mpi.h>
 
@@ -195,6 +197,18 @@ static void measure(const struct call *call, size_t bytes, double seconds)
     }
 }
 
+static void measure_first(const struct call *call, size_t bytes)
+{
+    double times[2];
+
+    fill(call, bytes);
+    for (int i = 0; i < 2; i++)
+        times[i] = batch(call, bytes, 1);
+    if (rank == 0)
+        printf("%s-first %zu %.3f\n%s-next %zu %.3f\n", call->name, bytes,
+               times[0] * 1e6, call->name, bytes, times[1] * 1e6);
+}
+
 static int wanted(const char *name, const char *list)
 {
     size_t n = strlen(name);
@@ -212,12 +226,12 @@ int main(int argc, char **argv)
     size_t first = 8, last = 16 << 20, factor = 4;
     const char *list = NULL;
     double seconds = 0.2;
-    int option;
+    int option, firsts = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    while ((option = getopt(argc, argv, "c:b:e:f:t:")) != -1) {
+    while ((option = getopt(argc, argv, "c:b:e:f:t:s")) != -1) {
         switch (option) {
         case 'c':
             list = optarg;
@@ -234,9 +248,12 @@ int main(int argc, char **argv)
         case 't':
             seconds = atof(optarg);
             break;
+        case 's':
+            firsts = 1;
+            break;
         default:
-            fail(
-                "[-c CALL,...] [-b BYTES] [-e BYTES] [-f FACTOR] [-t SECONDS]");
+            fail("[-c CALL,...] [-b BYTES] [-e BYTES] [-f FACTOR] [-t SECONDS] "
+                 "[-s]");
         }
     }
     if (first < sizeof(float) || factor < 2 ||
@@ -251,6 +268,10 @@ int main(int argc, char **argv)
     for (int c = 0; c < CALLS; c++) {
         if (!wanted(calls[c].name, list))
             continue;
+        if (firsts) {
+            measure_first(&calls[c], first);
+            continue;
+        }
         if (calls[c].result == NOTHING) {
             measure(&calls[c], 0, seconds);
             continue;
