@@ -25,6 +25,9 @@
 #include "nodes.h"
 #include "whole.h"
 
+/* See shunti_select_carry(). */
+#define MESSAGES_A_BLOCK 5
+
 /* What an algorithm does on its critical path: steps that wait for each other,
  * messages of one rank, bytes of one rank inside and of one node across. */
 struct work {
@@ -283,12 +286,17 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
 
 /*
  * A block that goes straight is a message more across; one that is carried is
- * copied twice more inside the node.
+ * copied twice more inside the node, and meanwhile the link waits. So it is
+ * carried if the copies take less than the message, and if it is not the link
+ * that everybody waits for anyway: measured on links of 1 and 10 Gbit/s, that is
+ * so where a block's bytes take it some messages' time (docs/performance.md).
  */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {
     const struct shunti_links *l = &comm->links;
-    double bytes = l->across.gap / (2 * l->inside.byte);
+    const double by_copies = l->across.gap / (2 * l->inside.byte);
+    const double by_link = MESSAGES_A_BLOCK * l->across.gap / l->across.byte;
+    const double bytes = by_copies < by_link ? by_copies : by_link;
 
     if (comm->tune.carry != SHUNTI_ENV_AUTO)
         return comm->tune.carry;

@@ -3,10 +3,11 @@
  * How the ranks of an MPI communicator come to a Shunt communicator.
  *
  * At the first call of any kind they agree on what the decisions rest on and a
- * rank alone cannot know: whether they are on one host, and SHUNT_MPI, which
+ * rank alone cannot know: on how many hosts they are, and SHUNT_MPI, which
  * launchers do not carry to other hosts unless told so. That costs one small
- * MPI_Allreduce(), and neither socket nor thread. At the first call that is to
- * be served they make the Shunt communicator, or none of them does.
+ * MPI_Allreduce(), between hosts an MPI_Allgather() as well, and neither socket
+ * nor thread. At the first call that is to be served they make the Shunt
+ * communicator, or none of them does.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -85,12 +86,37 @@ static void warn_of_mode(const char *unknown)
                 unknown);
 }
 
+static int compare_hashes(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* On how many hosts the ranks are; collective. */
+static bool count_hosts(MPI_Comm comm, const struct shunti_mpi_comm *state,
+                        uint64_t ours, int *hosts)
+{
+    uint64_t *all =
+        (uint64_t *)(void *)state->numbers; /* has room for 4 each */
+
+    _Static_assert(sizeof(*state->numbers) == sizeof(*all), "64 bits");
+    if (PMPI_Allgather(&ours, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, comm) !=
+        MPI_SUCCESS)
+        return false;
+    qsort(all, (size_t)state->size, sizeof(*all), compare_hashes);
+    *hosts = 1;
+    for (int r = 1; r < state->size; r++)
+        *hosts += all[r] != all[r - 1];
+    return true;
+}
+
 bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
 {
     uint64_t mine[SAYS], least[SAYS] = {0};
     const char *unknown;
     bool one_host;
-    int same = MPI_UNEQUAL;
+    int same = MPI_UNEQUAL, hosts = 1;
 
     mine[SAY_WELL] = state != NULL;
     mine[SAY_FILES] = files_to_spare();
@@ -111,7 +137,9 @@ bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
     state->mode = (enum shunti_mpi_mode)least[SAY_MODE];
     one_host = least[SAY_HOST] == ~least[SAY_NOT_HOST];
     state->shm_first = one_host && least[SAY_ANY_WAY];
-    shunti_mpi_ask_table(state, one_host ? 1 : 2);
+    if (!one_host && !count_hosts(comm, state, mine[SAY_HOST], &hosts))
+        return false;
+    shunti_mpi_ask_table(state, hosts);
     if (!least[SAY_FILES] && !state->never) {
         shunti_mpi_stats_why("half of the files that a process may open are "
                              "open (ulimit -n)");

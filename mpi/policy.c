@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is served: a table, by call and by whether the ranks are on one node.
+ * What is served: a table, by call and by how the ranks are spread over nodes.
  *
- * Where Shunt is not faster than MPI the call is passed on. Measured is so far
- * what docs/drop-in.md has, for two ranks of one host and eight on four; the
- * rows of barrier and broadcast are older and more careful. Sizes count only where the standard makes the
- * bytes equal on all ranks: of MPI_Alltoallv() and MPI_Alltoallw() no rank knows
- * more than its own, so that they are served at every size or at none.
+ * Where Shunt is not faster than MPI the call is passed on. The figures are in
+ * docs/drop-in.md: 2, 4 and 8 ranks of one node, and 2x2, 2x4, 4x2 and 8x1
+ * (nodes x ranks). Sizes count only where the standard makes the bytes equal on
+ * all ranks: of MPI_Alltoallv() and MPI_Alltoallw() no rank knows more than its
+ * own, so that they are served at every size or at none.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,23 +27,30 @@
         (bytes), SIZE_MAX \
     }
 
-/* Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
+/*
+ * Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
  * a rank receives (MPI_Alltoall, MPI_Allgather, MPI_Allgatherv) or of all that
- * it gives (MPI_Reduce_scatter, _block). */
+ * it gives (MPI_Reduce_scatter, _block).
+ *
+ * Several nodes are some with two ranks or more each, on the average: between
+ * them what ranks of a node send goes together. With one rank a node there is
+ * nothing to put together, and MPI sends a message for less.
+ */
 static const struct {
     struct shunti_mpi_range one_node, nodes;
+    bool joins; /* not worth a communicator that would not be made anyway */
 } table[SHUNTI_MPI_CALLS] = {
-    /*                                   on one node        on several */
-    [SHUNTI_MPI_ALLTOALL] = {ALL, ALL},
-    [SHUNTI_MPI_ALLTOALLV] = {ALL, ALL},
-    [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL},
-    [SHUNTI_MPI_ALLGATHER] = {ALL, ALL},
-    [SHUNTI_MPI_ALLGATHERV] = {ALL, ALL},
-    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, ALL},
-    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, ALL},
-    [SHUNTI_MPI_ALLREDUCE] = {ALL, ALL},
-    [SHUNTI_MPI_BCAST] = {FROM(16 << 10), ALL},
-    [SHUNTI_MPI_BARRIER] = {NONE, ALL},
+    /*                                   on one node       on several */
+    [SHUNTI_MPI_ALLTOALL] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLTOALLV] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLGATHER] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_ALLGATHERV] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_ALLREDUCE] = {ALL, NONE, false},
+    [SHUNTI_MPI_BCAST] = {FROM(16 << 10), FROM(16 << 10), false},
+    [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},
 };
 
 enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
@@ -61,14 +68,18 @@ enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
     return SHUNTI_MPI_MODE_ON;
 }
 
-static struct shunti_mpi_range served(enum shunti_mpi_mode mode,
+static struct shunti_mpi_range served(const struct shunti_mpi_comm *state,
                                       enum shunti_mpi_call call, int nodes)
 {
-    static const struct shunti_mpi_range every = ALL;
+    static const struct shunti_mpi_range every = ALL, none = NONE;
 
-    if (mode == SHUNTI_MPI_MODE_FORCE)
+    if (state->mode == SHUNTI_MPI_MODE_FORCE)
         return every;
-    return nodes == 1 ? table[call].one_node : table[call].nodes;
+    if (table[call].joins && !state->shunt)
+        return none;
+    if (nodes == 1)
+        return table[call].one_node;
+    return state->size >= 2 * nodes ? table[call].nodes : none;
 }
 
 void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
@@ -87,7 +98,6 @@ void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes)
         return;
     }
     for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
-        state->served[call] =
-            served(state->mode, (enum shunti_mpi_call)call, nodes);
+        state->served[call] = served(state, (enum shunti_mpi_call)call, nodes);
     state->reason = SHUNTI_MPI_FASTER;
 }

@@ -39,7 +39,7 @@
 /* But a nap now and then all the same, for it looks for lost peers. */
 #define AWAKE_PER_NAP 256
 /* Yields between two calls of idle(). */
-#define YIELDS_PER_IDLE 4
+#define YIELDS_PER_IDLE 16
 
 static void relax(void)
 {
