@@ -107,13 +107,16 @@ static bool pieces_good(struct shunti_mpi_piece *send,
     return in_place || shunti_mpi_piece_good(send);
 }
 
-static int allgather(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
-                     MPI_Comm comm)
+/* A piece from each rank, for all or for one: what is given is one piece, or as
+ * many as there are ranks. */
+static int exchange(enum shunti_mpi_call call, struct shunti_mpi_piece send,
+                    struct shunti_mpi_piece recv, MPI_Comm comm)
 {
-    const enum shunti_mpi_call call = SHUNTI_MPI_ALLGATHER;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
     const bool in_place = send.buf == MPI_IN_PLACE;
+    const bool for_all = call == SHUNTI_MPI_ALLGATHER;
     const void *from = SHUNT_IN_PLACE;
+    long long first, given;
     enum shunt_status st;
     size_t bytes;
     void *to;
@@ -126,27 +129,29 @@ static int allgather(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
     bytes = shunti_mpi_piece_bytes(&recv);
     if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
         return SHUNTI_MPI_PASS;
+    first = for_all ? state->rank * recv.count : 0;
+    given = for_all ? 1 : state->size;
     if (!in_place)
         rc = shunti_mpi_pieces_compare(
-            state, &send, &recv,
-            shunti_mpi_element(&recv, state->rank * recv.count), comm, call);
+            state, &send, &recv, shunti_mpi_element(&recv, first), comm, call);
     if (rc != MPI_SUCCESS)
         return rc;
     if (!in_place)
-        from = shunti_mpi_piece_packed(&send, 0, send.count, state, comm, call,
-                                       &rc);
+        from = shunti_mpi_piece_packed(&send, 0, send.count * given, state,
+                                       comm, call, &rc);
     else if (!recv.facts->straight)
-        from = shunti_mpi_piece_packed(&recv, state->rank * recv.count,
-                                       recv.count, state, comm, call, &rc);
+        from = shunti_mpi_piece_packed(&recv, first, recv.count * given, state,
+                                       comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     to = landing(&recv, state->size, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    st = shunt_allgather(state->shunt, from, to, bytes, SHUNT_U8);
+    st = for_all ? shunt_allgather(state->shunt, from, to, bytes, SHUNT_U8)
+                 : shunt_alltoall(state->shunt, from, to, bytes, SHUNT_U8);
     if (!st)
         rc = landed(&recv, state->size, state, comm);
-    shunti_mpi_done(state, call, bytes);
+    shunti_mpi_done(state, call, bytes * (size_t)given);
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
@@ -155,7 +160,8 @@ SHUNTI_MPI_WHOLE int shunti_mpi_allgather(const void *sendbuf, int sendcount,
                                           int recvcount, MPI_Datatype recvtype,
                                           MPI_Comm comm)
 {
-    int rc = allgather(
+    int rc = exchange(
+        SHUNTI_MPI_ALLGATHER,
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
         (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
@@ -165,54 +171,13 @@ SHUNTI_MPI_WHOLE int shunti_mpi_allgather(const void *sendbuf, int sendcount,
                : rc;
 }
 
-static int alltoall(struct shunti_mpi_piece send, struct shunti_mpi_piece recv,
-                    MPI_Comm comm)
-{
-    const enum shunti_mpi_call call = SHUNTI_MPI_ALLTOALL;
-    struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
-    const bool in_place = send.buf == MPI_IN_PLACE;
-    const void *from = SHUNT_IN_PLACE;
-    enum shunt_status st;
-    size_t bytes;
-    void *to;
-    int rc = MPI_SUCCESS;
-
-    if (!state)
-        return SHUNTI_MPI_PASS;
-    if (!pieces_good(&send, &recv, in_place))
-        return shunti_mpi_refuse(state, comm, call);
-    bytes = shunti_mpi_piece_bytes(&recv);
-    if (!shunti_mpi_take(state, comm, call, bytes * (size_t)state->size))
-        return SHUNTI_MPI_PASS;
-    if (!in_place)
-        rc = shunti_mpi_pieces_compare(state, &send, &recv, recv.buf, comm,
-                                       call);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    if (!in_place)
-        from = shunti_mpi_piece_packed(&send, 0, send.count * state->size,
-                                       state, comm, call, &rc);
-    else if (!recv.facts->straight)
-        from = shunti_mpi_piece_packed(&recv, 0, recv.count * state->size,
-                                       state, comm, call, &rc);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    to = landing(&recv, state->size, state, comm, call, &rc);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    st = shunt_alltoall(state->shunt, from, to, bytes, SHUNT_U8);
-    if (!st)
-        rc = landed(&recv, state->size, state, comm);
-    shunti_mpi_done(state, call, bytes * (size_t)state->size);
-    return st ? shunti_mpi_error(comm, state, st) : rc;
-}
-
 SHUNTI_MPI_WHOLE int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                                          MPI_Datatype sendtype, void *recvbuf,
                                          int recvcount, MPI_Datatype recvtype,
                                          MPI_Comm comm)
 {
-    int rc = alltoall(
+    int rc = exchange(
+        SHUNTI_MPI_ALLTOALL,
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
         (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
@@ -240,7 +205,8 @@ int shunti_mpi_allgather_c(const void *sendbuf, MPI_Count sendcount,
                            MPI_Count recvcount, MPI_Datatype recvtype,
                            MPI_Comm comm)
 {
-    int rc = allgather(
+    int rc = exchange(
+        SHUNTI_MPI_ALLGATHER,
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
         (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
@@ -255,7 +221,8 @@ int shunti_mpi_alltoall_c(const void *sendbuf, MPI_Count sendcount,
                           MPI_Count recvcount, MPI_Datatype recvtype,
                           MPI_Comm comm)
 {
-    int rc = alltoall(
+    int rc = exchange(
+        SHUNTI_MPI_ALLTOALL,
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
         (struct shunti_mpi_piece){recvbuf, recvcount, recvtype, NULL}, comm);
 
