@@ -305,6 +305,21 @@ static int early_destroy_is_a_loss(const struct rank *self)
     return 0;
 }
 
+/* Rank 1 has its sum and leaves, while rank 0 still misses a part of it, not
+ * rank 1's: its test sees to it that rank 2's comes late. */
+static int done_and_gone(const struct rank *self)
+{
+    int64_t one = self->rank + 1, sum = -1;
+    struct shunt_comm *twin;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK_OK(twin, shunt_allreduce(twin, &one, &sum, 1, SHUNT_I64, SHUNT_SUM));
+    CHECK(sum == self->size * (self->size + 1) / 2, "sum %lld", (long long)sum);
+    shunt_comm_destroy(twin);
+    return 0;
+}
+
 /* Loops until a rank is killed from outside; then names it. */
 static int killed(const struct rank *self)
 {
@@ -455,6 +470,7 @@ static const struct rank_case cases[] = {
      .no_threads = true, .min_ranks = 2},
     {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},
     {"early_destroy_is_a_loss", early_destroy_is_a_loss, .min_ranks = 2},
+    {"done_and_gone", done_and_gone, .min_ranks = 3},
     {"killed", killed, .breaks_comm = true, .no_threads = true},
     {"killed_then_shrink", killed_then_shrink, .breaks_comm = true,
      .no_threads = true},
