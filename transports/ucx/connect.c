@@ -270,7 +270,6 @@ static void look_at_lanes(struct shunt_transport_ep *ep)
     }
     free(text);
     ep->tcp = tcp && !other;
-    ep->zcopy_min = ep->ctx->zcopy_min;
     if (ep->tcp && !getenv("UCX_RNDV_THRESH"))
         ep->eager_max = TCP_EAGER_MAX;
 }

@@ -78,7 +78,7 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
     sender->rank = ctx->rank;
     ep->sends++;
-    if (bytes < ep->zcopy_min)
+    if (bytes < ctx->zcopy_min)
         ep->unproven += header_bytes + bytes;
     param.user_data = send;
     if (bytes <= ep->eager_max) {

@@ -122,7 +122,6 @@ struct shunt_transport_ep {
     bool up;          /* connect() said OK */
     bool tcp;         /* all its lanes are */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
-    size_t zcopy_min; /* from so many bytes on, sent means to the kernel */
 
     bool left;      /* its bye has come */
     bool bye_heard; /* it has ours */
@@ -151,7 +150,8 @@ struct shunt_transport_ctx {
     unsigned char secret[32];
     unsigned char nonce[16];
     ucp_context_h ucp;
-    size_t zcopy_min; /* over TCP; SIZE_MAX: not known */
+    size_t zcopy_min; /* over TCP, from so many bytes on, "sent" means to the
+                         kernel; SIZE_MAX: not known */
     ucp_worker_h worker;
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
