@@ -292,7 +292,8 @@ bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
         const struct shunti_mpi_range *served = &state->served[call];
 
         if (bytes < served->from || bytes > served->upto) {
-            shunti_mpi_pass(state, call, state->reason, bytes);
+            shunti_mpi_pass(state, call, shunti_mpi_why_not(state, call),
+                            bytes);
             return false;
         }
         if (__builtin_expect(state->shunt != NULL, 1))

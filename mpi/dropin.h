@@ -55,6 +55,7 @@ enum shunti_mpi_call {
 enum shunti_mpi_reason {
     SHUNTI_MPI_OFF,       /* SHUNT_MPI=off */
     SHUNTI_MPI_FASTER,    /* MPI is, says the table */
+    SHUNTI_MPI_JOINS,     /* not worth a communicator of its own */
     SHUNTI_MPI_ALONE,     /* a communicator of one rank */
     SHUNTI_MPI_INTER,     /* an intercommunicator */
     SHUNTI_MPI_OPERATOR,  /* the program's own, or none of ours */
@@ -120,6 +121,9 @@ struct shunti_mpi_comm;
 
 /* Fill in what is served on a communicator whose ranks are on so many nodes. */
 void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
+/* Why a call that is not in `served` is not. */
+enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
+                                          enum shunti_mpi_call call);
 /* Nothing, for this reason. */
 void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
                            enum shunti_mpi_reason reason);
@@ -138,7 +142,7 @@ struct shunti_mpi_type;
  * call on it, so that all of this needs no lock. */
 struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
-    int size, rank;
+    int size, rank, nodes;
     bool never;     /* serves no call whatever */
     bool shm_first; /* its ranks are on one host, by name */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];

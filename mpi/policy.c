@@ -68,18 +68,39 @@ enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
     return SHUNTI_MPI_MODE_ON;
 }
 
+/* What the table has for ranks so spread. */
+static struct shunti_mpi_range spread(const struct shunti_mpi_comm *state,
+                                      enum shunti_mpi_call call)
+{
+    static const struct shunti_mpi_range none = NONE;
+
+    if (state->nodes == 1)
+        return table[call].one_node;
+    return state->size >= 2 * state->nodes ? table[call].nodes : none;
+}
+
+static bool is_none(struct shunti_mpi_range range)
+{
+    return range.from > range.upto;
+}
+
 static struct shunti_mpi_range served(const struct shunti_mpi_comm *state,
-                                      enum shunti_mpi_call call, int nodes)
+                                      enum shunti_mpi_call call)
 {
     static const struct shunti_mpi_range every = ALL, none = NONE;
 
     if (state->mode == SHUNTI_MPI_MODE_FORCE)
         return every;
-    if (table[call].joins && !state->shunt)
-        return none;
-    if (nodes == 1)
-        return table[call].one_node;
-    return state->size >= 2 * nodes ? table[call].nodes : none;
+    return table[call].joins && !state->shunt ? none : spread(state, call);
+}
+
+enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
+                                          enum shunti_mpi_call call)
+{
+    return state->reason == SHUNTI_MPI_FASTER && is_none(state->served[call]) &&
+                   !is_none(spread(state, call))
+               ? SHUNTI_MPI_JOINS
+               : state->reason;
 }
 
 void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
@@ -97,7 +118,8 @@ void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes)
         shunti_mpi_serve_none(state, SHUNTI_MPI_OFF);
         return;
     }
+    state->nodes = nodes;
     for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
-        state->served[call] = served(state, (enum shunti_mpi_call)call, nodes);
+        state->served[call] = served(state, (enum shunti_mpi_call)call);
     state->reason = SHUNTI_MPI_FASTER;
 }

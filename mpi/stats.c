@@ -38,6 +38,7 @@ static const char *const call_names[SHUNTI_MPI_CALLS] = {
 static const char *const reason_names[SHUNTI_MPI_REASONS] = {
     [SHUNTI_MPI_OFF] = "SHUNT_MPI=off",
     [SHUNTI_MPI_FASTER] = "MPI is faster",
+    [SHUNTI_MPI_JOINS] = "alone not worth a communicator",
     [SHUNTI_MPI_ALONE] = "communicator of one rank",
     [SHUNTI_MPI_INTER] = "intercommunicator",
     [SHUNTI_MPI_OPERATOR] = "operator not served",
