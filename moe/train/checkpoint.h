@@ -8,12 +8,17 @@
 //
 // Each file is written under a temporary name, brought to the disk and renamed;
 // checkpoint.json comes last, when every rank has said that its file is safe.
-// So at any moment, also after a kill or a power cut, checkpoint.json names
-// a complete checkpoint, or there is none. Files of older ones go afterwards.
+// No file of the previous checkpoint is replaced (one of the same step gets
+// other names: step-00000100-2.rank-...), and they are removed afterwards. So at
+// any moment, also after a kill or a power cut, checkpoint.json names a complete
+// checkpoint, or there is none.
 //
 // The state is a handful of named vectors, of which each rank writes the pieces
 // that it holds; checkpoint.json says which piece is where. Any number of ranks
 // can read them: each takes the pieces that overlap what it needs.
+//
+// What was damaged since is noticed: checkpoint.json has a checksum of itself,
+// and says how long each file is and what the checksum of each piece is.
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -43,13 +48,15 @@ int checkpoint_write(struct team *team, const struct options *o,
                      const struct checkpoint_info *info,
                      const struct piece *pieces, size_t count);
 
-// Reads checkpoint.json. Collective. Returns 1 if there is one, 0 if not,
-// -1 with train_error_text() if it does not fit the options.
+// Reads checkpoint.json, and looks at the lengths of the files. Collective.
+// Returns 1 if there is one, 0 if there is neither it nor a file that it would
+// name, -1 with train_error_text() if it is damaged or does not fit the options.
 struct checkpoint;
 int checkpoint_open(struct team *team, const struct options *o,
                     struct checkpoint **checkpoint,
                     struct checkpoint_info *info);
-// Fills in pieces (data is written). Collective.
+// Fills in pieces (data is written). Collective. -1 with train_error_text() if a
+// file is damaged; the data is not to be used then.
 int checkpoint_read(struct team *team, struct checkpoint *checkpoint,
                     const struct piece *pieces, size_t count);
 void checkpoint_close(struct checkpoint *checkpoint);

@@ -127,7 +127,7 @@ int make_folder(const char *path)
     return st;
 }
 
-char *read_text(const char *path, int *missing)
+char *read_text(const char *path, size_t *bytes, int *missing)
 {
     FILE *f = fopen(path, "rb");
     char *text = NULL;
@@ -158,5 +158,7 @@ char *read_text(const char *path, int *missing)
         free(text);
         return NULL;
     }
+    if (bytes)
+        *bytes = length;
     return text;
 }

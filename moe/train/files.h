@@ -30,8 +30,9 @@ void new_file_discard(struct new_file *file);
 // mkdir, with parents; existing is fine.
 int make_folder(const char *path);
 
-// A whole file as text, with '\0'. NULL: train_error_text(), and *missing is
-// set if there is no such file.
-char *read_text(const char *path, int *missing);
+// A whole file as text, with '\0' behind its *length bytes; NULL for a length
+// that is not wanted. NULL: train_error_text(), and *missing is set if there is
+// no such file.
+char *read_text(const char *path, size_t *length, int *missing);
 
 #endif

@@ -87,7 +87,7 @@ static bool read_line(const char *line, struct step_metrics *s)
 static int read_back(struct metrics *m, const char *path, size_t last)
 {
     int missing;
-    char *text = read_text(path, &missing), *rest = NULL;
+    char *text = read_text(path, NULL, &missing), *rest = NULL;
 
     if (!text)
         return missing ? 0 : -1;

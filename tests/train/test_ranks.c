@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the cases of rank_train.c as processes.
+// Runs the cases of rank_train.c and rank_checkpoint.c as processes.
 #include "harness.h"
 
 #include <criterion/criterion.h>
@@ -23,6 +23,19 @@ CASE(shares_in_order, 1, 2, 3, 4)
 CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
+
+#define CHECKPOINT_CASE(name, ...)                                    \
+    Test(checkpoint, name, .timeout = 120)                            \
+    {                                                                 \
+        static const int ranks[] = {__VA_ARGS__};                     \
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
+            harness_case("rank_checkpoint", #name, ranks[i]);         \
+    }
+
+CHECKPOINT_CASE(damages, 1, 3)
+CHECKPOINT_CASE(no_manifest, 1, 3)
+CHECKPOINT_CASE(old_one_stays, 1, 3)
+CHECKPOINT_CASE(link_is_refused, 2)
 
 // On two nodes, which are virtual; the one that is alone adds up as if it were
 // on two as well.

@@ -290,14 +290,14 @@ Test(files, a_new_file_replaces_the_old_one_only_when_done)
     cr_assert_eq(new_file_commit(&f), 0);
     cr_assert_eq(new_file_open(&f, in_folder("x")), 0);
     fputs("two", f.stream);
-    text = read_text(in_folder("x"), &missing);
+    text = read_text(in_folder("x"), NULL, &missing);
     cr_assert_str_eq(text, "one");
     free(text);
     new_file_discard(&f);
-    text = read_text(in_folder("x"), &missing);
+    text = read_text(in_folder("x"), NULL, &missing);
     cr_assert_str_eq(text, "one");
     free(text);
-    cr_assert_null(read_text(in_folder("x.tmp"), &missing));
+    cr_assert_null(read_text(in_folder("x.tmp"), NULL, &missing));
     cr_assert(missing);
 }
 
