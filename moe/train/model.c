@@ -55,6 +55,7 @@ int model_create(const struct model_config *c, size_t sequences,
     size_t R = sequences * c->seq, D = c->dim, E = c->experts, K = c->topk;
     size_t S = c->shared_hidden, L = c->layers;
     int bad = 0;
+    bool refused = false; // by the exchange, which has said why
 
     if (model_config_check(c) || layout_create(c, &m.layout))
         return -1;
@@ -80,7 +81,10 @@ int model_create(const struct model_config *c, size_t sequences,
         a->x2 = keep(&m, R * D, sizeof(float), &bad);
         a->inv2 = keep(&m, R, sizeof(float), &bad);
         a->h2 = exchange->ops->memory(exchange, R * D);
-        bad |= !a->h2;
+        if (!a->h2) {
+            refused = true;
+            break;
+        }
         a->probs = keep(&m, R * E, sizeof(float), &bad);
         a->lse = keep(&m, R, sizeof(float), &bad);
         a->choice = keep(&m, R * K, sizeof(int32_t), &bad);
@@ -88,13 +92,16 @@ int model_create(const struct model_config *c, size_t sequences,
         a->shared_hid = keep(&m, R * 2 * S, sizeof(float), &bad);
         a->shared_act = keep(&m, R * S, sizeof(float), &bad);
     }
+    m.dx = refused ? NULL : exchange->ops->memory(exchange, R * D);
+    if (!m.dx) {
+        model_destroy(&m);
+        return -1;
+    }
     m.x_out = keep(&m, R * D, sizeof(float), &bad);
     m.inv_out = keep(&m, R, sizeof(float), &bad);
     m.h_out = keep(&m, R * D, sizeof(float), &bad);
     m.probs = keep(&m, R * VOCABULARY, sizeof(float), &bad);
     m.loss = keep(&m, R, sizeof(float), &bad);
-    m.dx = exchange->ops->memory(exchange, R * D);
-    bad |= !m.dx;
     m.dh = keep(&m, R * D, sizeof(float), &bad);
     m.dtmp = keep(&m, R * D, sizeof(float), &bad);
     m.dqkv = keep(&m, R * 3 * D, sizeof(float), &bad);

@@ -4,6 +4,8 @@
 // that order: by expert, then by token, then by slot.
 #include "exchange_local.h"
 
+#include "error.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,9 +42,13 @@ static float *memory(struct exchange *x, size_t floats)
 {
     struct local *s = (struct local *)x;
 
-    if (s->nmemory == 64)
-        return NULL;
-    return s->memory[s->nmemory++] = calloc(floats + 1, sizeof(float));
+    float *p = s->nmemory == 64 ? NULL : calloc(floats + 1, sizeof(*p));
+
+    if (!p)
+        train_error("no memory for %zu floats", floats);
+    else
+        s->memory[s->nmemory++] = p;
+    return p;
 }
 
 static int plan(struct exchange *x, size_t layer, const int32_t *choice,

@@ -208,9 +208,9 @@ static size_t below(size_t n) // splitmix64
 }
 
 static const char *const kinds[] = {
-    "a flipped bit",     "flipped bytes", "a truncation",    "a deletion",
-    "swapped files",     "added bytes",   "a zeroed block",  "a moved block",
-    "removed bytes",     "added zeros",   "an older file",   "a lost tail",
+    "a flipped bit", "flipped bytes", "a truncation",   "a deletion",
+    "swapped files", "added bytes",   "a zeroed block", "a moved block",
+    "removed bytes", "added zeros",   "an older file",  "a lost tail",
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

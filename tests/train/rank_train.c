@@ -7,6 +7,7 @@
 // alone, which does the whole batch by itself.
 #include "checkpoint.h"
 #include "error.h"
+#include "exchange_shunt.h"
 #include "gradient.h"
 #include "rank_main.h"
 #include "team.h"
@@ -14,6 +15,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,6 +242,32 @@ static int stop_reaches_all(const struct rank *self)
     return 0;
 }
 
+// Rank 1 is killed when the exchange is there and the model's memory is not.
+static int loss_while_setting_up(const struct rank *self)
+{
+    struct options o = small_options();
+    struct team team = {self->comm, self->rank, self->size, 0};
+    struct exchange_config x = {.tree_ranks = self->size,
+                                .max_tokens = o.batch * o.model.seq};
+    struct exchange *exchange;
+    struct gemm *gemm;
+    struct model model;
+
+    CHECK_TRAIN(gemm_create(NULL, &gemm));
+    CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
+    if (self->rank == 1)
+        raise(SIGKILL);
+    CHECK(model_create(&o.model, o.batch, gemm, exchange, &model) == -1,
+          "made without rank 1");
+    CHECK(strstr(train_error_text(), "rank 1 is lost"), "%s",
+          train_error_text());
+    CHECK(!strstr(train_error_text(), "out of memory"), "%s",
+          train_error_text());
+    exchange_shunt_destroy(exchange);
+    gemm_destroy(gemm);
+    return 0;
+}
+
 // -- sums of shares -----------------------------------------------------------
 
 // The sum in the order asked for, computed from all vectors: each node's, and
@@ -451,6 +479,11 @@ static const struct rank_case cases[] = {
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
+    {.name = "loss_while_setting_up",
+     .run = loss_while_setting_up,
+     .breaks_comm = true,
+     .no_threads = true,
+     .min_ranks = 2},
     {.name = "shares_in_order", .run = shares_in_order},
     {.name = "disagreement_is_told",
      .run = disagreement_is_told,

@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 
 #define CASE(name, ...)                                               \
@@ -23,6 +24,20 @@ CASE(shares_in_order, 1, 2, 3, 4)
 CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
+
+Test(train_ranks, loss_while_setting_up, .timeout = 60)
+{
+    struct harness *h =
+        harness_start(&(struct harness_job){.program = "rank_train",
+                                            .args = {"loss_while_setting_up"},
+                                            .ranks = 3});
+
+    harness_wait(h);
+    cr_assert_eq(harness_rank(h, 0)->exit_code, 0, "%s", harness_story(h));
+    cr_assert_eq(harness_rank(h, 1)->signal, SIGKILL, "%s", harness_story(h));
+    cr_assert_eq(harness_rank(h, 2)->exit_code, 0, "%s", harness_story(h));
+    harness_finish(h);
+}
 
 #define CHECKPOINT_CASE(name, ...)                                    \
     Test(checkpoint, name, .timeout = 120)                            \
