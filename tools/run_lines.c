@@ -13,8 +13,7 @@
 
 #define LINE_BYTES 65536 /* a longer line is written in pieces */
 
-static void pass(const struct run_stream *s, const char *text, size_t length,
-                 run_emit *emit)
+static void pass(const struct run_stream *s, const char *text, size_t length)
 {
     static char line[LINE_BYTES + sizeof(s->prefix) + 16];
     bool blank = length == 1 && text[0] == '\r';
@@ -22,7 +21,7 @@ static void pass(const struct run_stream *s, const char *text, size_t length,
                      blank ? "" : s->prefix);
 
     memcpy(line + n, text, length);
-    emit(s->out, line, (size_t)n + length);
+    run_sink_put(s->to, line, (size_t)n + length);
 }
 
 /* A line ends with \n or \r\n, or with the \r of one that will be redrawn. */
@@ -37,24 +36,24 @@ static size_t line_end(const char *text, size_t length)
     return length == LINE_BYTES ? length : 0;
 }
 
-static void pass_lines(struct run_stream *s, run_emit *emit)
+static void pass_lines(struct run_stream *s)
 {
     size_t start = 0;
     size_t n;
 
     while ((n = line_end(s->line + start, s->length - start)) > 0) {
-        pass(s, s->line + start, n, emit);
+        pass(s, s->line + start, n);
         start += n;
     }
     memmove(s->line, s->line + start, s->length - start);
     s->length -= start;
 }
 
-bool run_stream_init(struct run_stream *s, int fd, int out, const char *prefix,
-                     bool redraw)
+bool run_stream_init(struct run_stream *s, int fd, struct run_sink *to,
+                     const char *prefix, bool redraw)
 {
     s->fd = fd;
-    s->out = out;
+    s->to = to;
     s->redraw = redraw;
     s->length = 0;
     snprintf(s->prefix, sizeof(s->prefix), "%s", prefix);
@@ -63,26 +62,26 @@ bool run_stream_init(struct run_stream *s, int fd, int out, const char *prefix,
     return s->line != NULL;
 }
 
-bool run_stream_take(struct run_stream *s, run_emit *emit)
+bool run_stream_take(struct run_stream *s)
 {
     ssize_t n = read(s->fd, s->line + s->length, LINE_BYTES - s->length);
 
     if (n > 0) {
         s->length += (size_t)n;
-        pass_lines(s, emit);
+        pass_lines(s);
         return true;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    run_stream_finish(s, emit);
+    run_stream_finish(s);
     return false;
 }
 
-void run_stream_finish(struct run_stream *s, run_emit *emit)
+void run_stream_finish(struct run_stream *s)
 {
     if (s->line && s->length > 0) { /* pass_lines() left room for this */
         s->line[s->length++] = '\n';
-        pass_lines(s, emit);
+        pass_lines(s);
     }
     if (s->fd >= 0)
         close(s->fd);

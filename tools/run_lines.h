@@ -8,30 +8,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "run_sink.h"
+
 /* One stream of one rank: a pipe, and the line that is not complete yet. */
 struct run_stream {
-    int fd;      /* -1: at its end, or not ours to read */
-    int out;     /* where its lines go */
+    int fd; /* -1: at its end, or not ours to read */
+    struct run_sink *to;
     bool redraw; /* somebody may be drawing a line just there: clear it */
     char prefix[256];
     size_t length;
     char *line;
 };
 
-/* Writes a line, or gives it up. */
-typedef void run_emit(int out, const char *data, size_t length);
-
 /* Take `fd` over, nonblocking, with its lines' destination and prefix. */
-bool run_stream_init(struct run_stream *s, int fd, int out, const char *prefix,
-                     bool redraw);
+bool run_stream_init(struct run_stream *s, int fd, struct run_sink *to,
+                     const char *prefix, bool redraw);
 
 /*
  * Read what is there and pass whole lines on; at the end of the stream also a
  * last line that has no end. Returns whether there may be more at once.
  */
-bool run_stream_take(struct run_stream *s, run_emit *emit);
+bool run_stream_take(struct run_stream *s);
 
 /* Pass on what is left, and close; also for a stream that was never begun. */
-void run_stream_finish(struct run_stream *s, run_emit *emit);
+void run_stream_finish(struct run_stream *s);
 
 #endif

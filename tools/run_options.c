@@ -5,25 +5,15 @@
 #include "run_options.h"
 
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <shunt/version.h>
 
+#include "run_sink.h"
+
 #define MAX_RANKS 4096
-
-void run_say(const char *format, ...)
-{
-    va_list args;
-
-    fputs("shunt-run: ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
 
 static void usage(FILE *to)
 {
@@ -46,7 +36,9 @@ static void usage(FILE *to)
         "      --timeout S     stop the job after S seconds; exit status 124\n"
         "      --grace S       when a rank fails, or on Ctrl-C, give the "
         "others\n"
-        "                      S seconds to end by themselves (6)\n"
+        "                      S seconds to end by themselves (6); after "
+        "Ctrl-C\n"
+        "                      and --timeout also whoever reads our output\n"
         "      --keep-going    when a rank fails, let the others run\n"
         "  -h, --help\n"
         "      --version\n"

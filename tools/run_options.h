@@ -30,7 +30,4 @@ struct run_options {
 /* Returns the exit status when there is nothing to run, else -1. */
 int run_options_parse(struct run_options *options, int argc, char **argv);
 
-/* A line to stderr, in our name. */
-__attribute__((format(printf, 1, 2))) void run_say(const char *format, ...);
-
 #endif

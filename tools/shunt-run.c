@@ -17,7 +17,8 @@
 // terminal itself, so that it can draw a progress line there.
 //
 // One thread, one poll(): signals come through a signalfd, deadlines through
-// poll's timeout.
+// poll's timeout. Nothing else waits: output that nobody reads is queued
+// (run_sink.h), and then no more of it is taken from the ranks.
 
 #include <ctype.h>
 #include <dirent.h>
@@ -39,6 +40,7 @@
 #include "ranks_env.h"
 #include "run_lines.h"
 #include "run_options.h"
+#include "run_sink.h"
 
 #define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
 
@@ -97,18 +99,25 @@ static void check_deadlines(void)
     double t = now();
 
     if (options.timeout > 0 && phase < ASKED && t >= job_ends) {
-        run_say("not finished after %g s; stopping the %d ranks that still run",
-                options.timeout, running);
+        if (running > 0)
+            run_say("not finished after %g s; stopping the %d ranks that still "
+                    "run",
+                    options.timeout, running);
+        else
+            run_say("not finished after %g s: nobody reads the output",
+                    options.timeout);
         if (status == 0)
             status = EXIT_TIMEOUT;
         signal_ranks(SIGTERM);
-        enter(ASKED, KILL_AFTER);
+        enter(ASKED, options.grace < KILL_AFTER ? options.grace : KILL_AFTER);
     } else if (phase == FAILING && t >= phase_ends) {
-        run_say("stopping the %d ranks that still run", running);
+        if (running > 0)
+            run_say("stopping the %d ranks that still run", running);
         signal_ranks(SIGTERM);
         enter(ASKED, KILL_AFTER);
     } else if (phase == ASKED && t >= phase_ends) {
-        run_say("killing the %d ranks that still run", running);
+        if (running > 0)
+            run_say("killing the %d ranks that still run", running);
         signal_ranks(SIGKILL);
         enter(KILLED, KILL_AFTER);
     }
@@ -266,7 +275,6 @@ static void kill_leftovers(void)
     signal_ranks(SIGKILL);
     while (now() < give_up) {
         struct pollfd p = {.fd = signal_fd, .events = POLLIN};
-        struct signalfd_siginfo info;
         pid_t pid;
 
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
@@ -274,51 +282,52 @@ static void kill_leftovers(void)
         if (pid < 0 || !kill_children())
             return; /* ECHILD: none is left */
         poll(&p, 1, 100);
-        while (read(signal_fd, &info, sizeof(info)) > 0)
-            continue;
+        handle_signals();
     }
 }
 
 /* -- output ---------------------------------------------------------------- */
 
-/*
- * Write to our own stdout or stderr. Somebody may have stopped reading; signals
- * and deadlines are served while we wait, and end the wait.
- */
-static void emit(int out, const char *data, size_t length)
+/* Nobody will read any more: as after SIGPIPE, which we ignore to end in good
+ * order. */
+static void check_readers(void)
 {
-    while (length > 0 && !output_lost) {
-        struct pollfd p[] = {
-            {.fd = out, .events = POLLOUT},
-            {.fd = signal_fd, .events = POLLIN},
-        };
-        /* A pipe that is writable takes this much without blocking. */
-        size_t part = length < 4096 ? length : 4096;
-        ssize_t n;
+    if (output_lost || (!run_out.lost && !run_err.lost))
+        return;
+    output_lost = true;
+    if (status == 0)
+        status = 128 + SIGPIPE;
+    if (phase >= ASKED)
+        return;
+    signal_ranks(SIGTERM);
+    enter(ASKED, KILL_AFTER);
+}
 
-        if (poll(p, 2, next_deadline()) < 0 && errno != EINTR)
-            return;
-        if (p[1].revents)
-            handle_signals();
-        check_deadlines();
-        if (phase == KILLED && !p[0].revents)
-            return;
-        if (!p[0].revents)
-            continue;
-        n = write(out, data, part);
-        if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            /* As after SIGPIPE, which we ignore to end in good order. */
-            output_lost = true;
-            if (status == 0)
-                status = 128 + SIGPIPE;
-            signal_ranks(SIGTERM);
-            enter(ASKED, KILL_AFTER);
-        }
-        if (n > 0) {
-            data += n;
-            length -= (size_t)n;
-        }
-    }
+/* What to poll() besides the ranks' streams: signals, and who reads. */
+enum { OWN_FDS = 3 };
+
+static void own_fds(struct pollfd polls[OWN_FDS])
+{
+    const struct run_sink *sinks[] = {&run_out, &run_err};
+
+    polls[0] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
+    for (int i = 0; i < 2; i++)
+        polls[1 + i] =
+            (struct pollfd){.fd = run_sink_waits(sinks[i]) ? sinks[i]->fd : -1,
+                            .events = POLLOUT};
+}
+
+/* After that poll(). Returns whether somebody read something. */
+static bool serve_own_fds(const struct pollfd polls[OWN_FDS])
+{
+    bool moved = run_sink_flush(&run_out);
+
+    moved |= run_sink_flush(&run_err);
+    if (polls[0].revents)
+        handle_signals();
+    check_deadlines();
+    check_readers();
+    return moved;
 }
 
 /* -- the ranks' start ------------------------------------------------------ */
@@ -412,14 +421,14 @@ static bool open_streams(int rank, int out[2])
     else
         snprintf(prefix, sizeof(prefix), "[%d] ", rank);
     for (int i = 0; i < 2; i++) {
-        int to = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
+        struct run_sink *to = i == 0 ? &run_out : &run_err;
         int fds[2];
 
         if (pipe2(fds, O_CLOEXEC) < 0)
             return false;
         out[i] = fds[1];
         if (!run_stream_init(&streams[2 * rank + i], fds[0], to, prefix,
-                             live && isatty(to)))
+                             live && isatty(to->fd)))
             return false;
     }
     return true;
@@ -517,58 +526,85 @@ static bool start_ranks(void)
 static void run_until_all_ended(void)
 {
     size_t count = 2 * (size_t)options.ranks;
-    struct pollfd *polls = calloc(count + 1, sizeof(*polls));
+    struct pollfd *polls = calloc(OWN_FDS + count, sizeof(*polls));
+    struct pollfd few[OWN_FDS];
+    struct pollfd *own = polls ? polls : few; /* no output then, but no hang */
 
     job_ends = now() + options.timeout;
     while (running > 0 && !(phase == KILLED && now() >= phase_ends)) {
-        int wait = next_deadline();
+        int wait = phase == KILLED ? 100 : next_deadline();
+        size_t taken = polls ? count : 0;
 
-        if (!polls) { /* no output then, but no hang either */
-            poll(&(struct pollfd){.fd = signal_fd, .events = POLLIN}, 1, wait);
-            handle_signals();
-            check_deadlines();
-            continue;
+        own_fds(own);
+        for (size_t i = 0; i < taken; i++) {
+            const struct run_stream *s = &streams[i];
+
+            polls[OWN_FDS + i] = (struct pollfd){
+                .fd = s->fd >= 0 && !run_sink_waits(s->to) ? s->fd : -1,
+                .events = POLLIN};
         }
-        for (size_t i = 0; i < count; i++)
-            polls[i] = (struct pollfd){.fd = streams[i].fd, .events = POLLIN};
-        polls[count] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
-        if (phase == KILLED)
-            wait = 100;
-        poll(polls, (nfds_t)count + 1, wait);
+        poll(own, (nfds_t)(OWN_FDS + taken), wait);
         /* Output first: what a rank said before it died comes before our
          * word on its death. */
-        for (size_t i = 0; i < count; i++)
-            if (polls[i].fd >= 0 && polls[i].revents)
-                run_stream_take(&streams[i], emit);
-        if (polls[count].revents)
-            handle_signals();
-        check_deadlines();
+        for (size_t i = 0; i < taken; i++)
+            if (polls[OWN_FDS + i].fd >= 0 && polls[OWN_FDS + i].revents)
+                run_stream_take(&streams[i]);
+        serve_own_fds(own);
     }
     free(polls);
 }
 
-/* Read what is left in the pipes, which something may still hold open. */
-static void drain(void)
+/* Pass on what is left in the pipes, which something may still hold open.
+ * Returns whether our readers have all of it. */
+static bool drain(void)
 {
     for (int i = 0; i < 2 * options.ranks; i++) {
-        while (streams[i].fd >= 0 && run_stream_take(&streams[i], emit))
+        struct run_stream *s = &streams[i];
+
+        while (s->fd >= 0 && !run_sink_waits(s->to) && run_stream_take(s))
             continue;
-        run_stream_finish(&streams[i], emit);
+        if (s->fd >= 0 && !run_sink_waits(s->to))
+            run_stream_finish(s);
+        if (s->fd >= 0)
+            return false;
     }
+    return !run_sink_waits(&run_out) && !run_sink_waits(&run_err);
+}
+
+/*
+ * When all ranks have ended: wait for whoever reads our output. He may be slow,
+ * or have forgotten us. When the job was told to end, or failed, its deadlines
+ * count here as well, and then only as long as he reads.
+ */
+static void wait_for_readers(void)
+{
+    bool moved = true;
+
+    while (!drain() && (phase < KILLED || (moved && now() < phase_ends))) {
+        struct pollfd polls[OWN_FDS];
+
+        own_fds(polls);
+        poll(polls, OWN_FDS, phase == KILLED ? 100 : next_deadline());
+        moved = serve_own_fds(polls);
+    }
+    for (int i = 0; i < 2 * options.ranks; i++)
+        run_stream_finish(&streams[i]);
 }
 
 int main(int argc, char **argv)
 {
-    int early = run_options_parse(&options, argc, argv);
+    int early;
 
+    run_sinks_init();
+    early = run_options_parse(&options, argc, argv);
     if (early >= 0)
         return early;
     if (start_ranks())
         run_until_all_ended();
     if (ranks && signal_fd >= 0)
         kill_leftovers();
-    if (streams)
-        drain();
+    if (streams && signal_fd >= 0)
+        wait_for_readers();
     free(ranks);
     free(streams);
     return status;

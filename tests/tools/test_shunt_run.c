@@ -411,6 +411,22 @@ Test(shunt_run, reader_is_gone)
     harness_finish(h);
 }
 
+/* Whoever reads late misses nothing, also of a job that failed. */
+Test(shunt_run, reader_is_slow)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "/bin/sh",
+        .args = {"-c", "{ $SHUNT_RUN -n 2 sh -c 'seq 1 30000; exit 3'; "
+                       "echo status $? >&2; } | { sleep 1; wc -l; }"},
+        .timeout_s = 40,
+    });
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    cr_assert_str_eq(out(h), "60000\n");
+    cr_assert(strstr(err(h), "status 3\n"), "%s", err(h));
+    harness_finish(h);
+}
+
 Test(shunt_run, command_not_found)
 {
     struct harness *h = RUN("-n", "4", "/nonesuch/program");
