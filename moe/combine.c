@@ -15,6 +15,15 @@ static bool weighted(const struct shunti_plan *plan)
     return plan->moe->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
 }
 
+static enum shunt_status check_bias(struct shunti_plan *plan, const void *bias,
+                                    const void *y)
+{
+    const struct shunti_span b = shunti_tokens_span(plan, "bias", bias);
+    const struct shunti_span sum = shunti_tokens_span(plan, "y", y);
+
+    return shunti_moe_call_check_apart(&combine_call, plan, &b, &sum, true);
+}
+
 static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
                                  const void *bias, void *y,
                                  struct shunt_request **request)
@@ -26,6 +35,8 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
     if (!plan)
         return st;
     st = shunti_moe_call_check_tokens(call, plan, "out", out, "y", y);
+    if (!st)
+        st = check_bias(plan, bias, y);
     if (st)
         return st;
     if (plan->moe->path == SHUNTI_PATH_PACKED)
@@ -65,6 +76,38 @@ enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
     return combine(plan, out, bias, y, request);
 }
 
+/* The gradient may take the place of the results: each row is read before it
+ * is written. */
+static enum shunt_status check_gradient(struct shunti_plan *plan,
+                                        const void *dy, const void *out,
+                                        const void *dout, const float *dweight)
+{
+    const struct shunti_moe_call *call = &combine_backward_call;
+    const struct shunti_span products = {
+        "dweight", dweight,
+        plan->tokens * (size_t)plan->moe->config.topk * sizeof(*dweight)};
+    const struct shunti_span results = shunti_rows_span(plan, "out", out);
+    const struct shunti_span gradient = shunti_rows_span(plan, "dout", dout);
+    const struct shunti_span input = shunti_tokens_span(plan, "dy", dy);
+    enum shunt_status st;
+
+    if (!dweight) /* out is not read */
+        return SHUNT_OK;
+    if (!out && plan->total)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                      "out is NULL, and dweight is wanted");
+    st = shunti_moe_call_check_apart(call, plan, &results, &gradient, true);
+    if (!st)
+        st = shunti_moe_call_check_apart(call, plan, &gradient, &products,
+                                         false);
+    if (!st)
+        st =
+            shunti_moe_call_check_apart(call, plan, &results, &products, false);
+    if (!st)
+        st = shunti_moe_call_check_apart(call, plan, &input, &products, false);
+    return st;
+}
+
 static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
                                           const void *dy, const void *out,
                                           void *dout, size_t max_rows,
@@ -79,18 +122,17 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
         return st;
     st = shunti_moe_call_check_rows(call, plan, "dout", dout, max_rows, "dy",
                                     dy);
+    if (!st)
+        st = check_gradient(plan, dy, out, dout, dweight);
     if (st)
         return st;
-    if (dweight && !out && plan->total)
-        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                      "out is NULL, and dweight is wanted");
     if (plan->moe->path == SHUNTI_PATH_PACKED)
         return shunti_packed_start(call, plan,
                                    &(struct shunti_packed){
                                        .out = dy,
                                        .placed = dout,
                                        .weighted = weighted(plan),
-                                       .back = out,
+                                       .back = dweight ? out : NULL,
                                        .dy = dy,
                                        .dweight = dweight,
                                    },

@@ -58,12 +58,36 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     return NULL;
 }
 
-static bool overlap(const void *a, size_t a_bytes, const void *b,
-                    size_t b_bytes)
+static bool overlap(const struct shunti_span *a, const struct shunti_span *b)
 {
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    uintptr_t x = (uintptr_t)a->at, y = (uintptr_t)b->at;
 
-    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+    return a->at && b->at && a->bytes && b->bytes && x < y + b->bytes &&
+           y < x + a->bytes;
+}
+
+enum shunt_status shunti_moe_call_check_apart(
+    const struct shunti_moe_call *call, struct shunti_plan *plan,
+    const struct shunti_span *a, const struct shunti_span *b, bool may_be_same)
+{
+    if (!overlap(a, b) || (may_be_same && a->at == b->at))
+        return SHUNT_OK;
+    return shunti_moe_call_refuse(
+        call, plan, SHUNT_ERR_INVALID, "%s and %s overlap%s", a->name, b->name,
+        may_be_same ? " in part: give the same memory, or other" : "");
+}
+
+struct shunti_span shunti_rows_span(const struct shunti_plan *plan,
+                                    const char *name, const void *rows)
+{
+    return (struct shunti_span){name, rows, plan->total * plan->moe->row_bytes};
+}
+
+struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
+                                      const char *name, const void *tokens)
+{
+    return (struct shunti_span){name, tokens,
+                                plan->tokens * plan->moe->row_bytes};
 }
 
 static enum shunt_status check_memory(const struct shunti_moe_call *call,
@@ -72,8 +96,8 @@ static enum shunt_status check_memory(const struct shunti_moe_call *call,
                                       const char *tokens_name,
                                       const void *tokens)
 {
-    size_t rows_bytes = plan->total * plan->moe->row_bytes;
-    size_t tokens_bytes = plan->tokens * plan->moe->row_bytes;
+    const struct shunti_span r = shunti_rows_span(plan, rows_name, rows);
+    const struct shunti_span t = shunti_tokens_span(plan, tokens_name, tokens);
 
     if (plan->total && !rows)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
@@ -83,11 +107,7 @@ static enum shunt_status check_memory(const struct shunti_moe_call *call,
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "%s is NULL with %zu tokens", tokens_name,
                                       plan->tokens);
-    if (overlap(rows, rows_bytes, tokens, tokens_bytes))
-        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                      "%s and %s overlap", rows_name,
-                                      tokens_name);
-    return SHUNT_OK;
+    return shunti_moe_call_check_apart(call, plan, &r, &t, false);
 }
 
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,

@@ -428,14 +428,15 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
-        bytes > SIZE_MAX / 8)
+        bytes > SIZE_MAX / 16)
         return shunti_fail(moe->comm, SHUNT_ERR_MEMORY,
                            "moe_plan_create: %zu rows do not fit in memory",
                            rows);
     /* Pages of one buffer hold nothing of another. */
     bytes = (bytes + 4095) / 4096 * 4096;
     shunti_comm_enter(moe->comm);
-    st = shunti_window_create(moe->comm, 4 * bytes, &plan->at.window);
+    st = shunti_window_create(moe->comm, 2 * SHUNTI_BUFFERS * bytes,
+                              &plan->at.window);
     shunti_comm_leave(moe->comm);
     if (st)
         return st;

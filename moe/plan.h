@@ -86,9 +86,8 @@ struct shunti_place {
     unsigned char *range; /* of handles */
     uint32_t generation;
     size_t users;                 /* unfinished requests */
-    unsigned borrowed;            /* buffers (1 << which) that a request uses
-                                     as landing or staging */
-    struct shunti_window *window; /* the four buffers */
+    unsigned borrowed;            /* scratch (1 << which) in use by a request */
+    struct shunti_window *window; /* the four buffers, and scratch for each */
     size_t buffer_rows;           /* that each can hold; alike on all ranks */
     size_t buffer_stride;         /* bytes */
     struct shunti_window *rail_window; /* rails.h; its size on all ranks: */
@@ -150,12 +149,27 @@ struct shunti_plan *shunti_handle_place(const struct shunt_moe_plan *handle);
 
 void shunti_plan_finish(struct shunti_plan *plan);
 
+#define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
+
 static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
                                                 enum shunt_moe_buffer which)
 {
     return plan->at.window && plan->at.window->addr
                ? plan->at.window->addr + (size_t)which * plan->at.buffer_stride
                : NULL;
+}
+
+/*
+ * A window for rows that are in none, in the place of the buffer `which`. The
+ * caller never has a pointer to it: what he keeps in the buffer is his. Its
+ * pages are taken when it is first used.
+ */
+static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
+                                                 enum shunt_moe_buffer which)
+{
+    unsigned char *buffer = shunti_plan_buffer(plan, which);
+
+    return buffer ? buffer + SHUNTI_BUFFERS * plan->at.buffer_stride : NULL;
 }
 
 /* For a request on `plan`: it stays until shunti_plan_unuse(). */
@@ -199,6 +213,23 @@ shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
                              struct shunti_plan *plan, const char *rows_name,
                              const void *rows, const char *tokens_name,
                              void *tokens);
+
+/* Two arguments, and their memory; NULL and nothing overlap nothing. */
+struct shunti_span {
+    const char *name;
+    const void *at;
+    size_t bytes;
+};
+
+struct shunti_span shunti_rows_span(const struct shunti_plan *plan,
+                                    const char *name, const void *rows);
+struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
+                                      const char *name, const void *tokens);
+
+/* Refused if they overlap. may_be_same: unless they begin together. */
+enum shunt_status shunti_moe_call_check_apart(
+    const struct shunti_moe_call *call, struct shunti_plan *plan,
+    const struct shunti_span *a, const struct shunti_span *b, bool may_be_same);
 
 /* A _start call without a place for its request. */
 enum shunt_status

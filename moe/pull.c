@@ -350,7 +350,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     enum shunt_status st;
 
     if (!shunti_spot_of(comm, what->src, bytes, &begin.rows)) {
-        unsigned char *staging = shunti_plan_buffer(plan, what->staging);
+        unsigned char *staging = shunti_plan_scratch(plan, what->staging);
 
         begin.borrowed = 1u << what->staging;
         if (plan->at.borrowed & begin.borrowed)

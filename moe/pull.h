@@ -13,7 +13,8 @@
 
 struct shunti_pull {
     const void *src;               /* (total, hidden) */
-    enum shunt_moe_buffer staging; /* for src if it is no window */
+    enum shunt_moe_buffer staging; /* whose scratch holds src if that is no
+                                      window */
     const void *bias;              /* (tokens, hidden), or NULL */
     void *dst;                     /* (tokens, hidden) */
     bool weighted;

@@ -193,6 +193,11 @@ static void put_token(struct push *push, size_t t, size_t from)
 
         if (peer->cursor != from || !peer->rows)
             continue;
+        /* Before the row is written, which may be in its place. */
+        if (dweight && !push->broken)
+            dweight[t * (size_t)moe->config.topk + term->slot] =
+                rows->dot(src, peer->out + term->row * bytes,
+                          out_row(push, i + 1), hidden);
         if (push->what.weighted) {
             rows->scale(push->scratch, src, term->weight, hidden);
             put_row(push, peer->rows + term->row * bytes, push->scratch);
@@ -204,10 +209,6 @@ static void put_token(struct push *push, size_t t, size_t from)
         } else {
             put_row(push, peer->rows + term->row * bytes, src);
         }
-        if (dweight && !push->broken)
-            dweight[t * (size_t)moe->config.topk + term->slot] =
-                rows->dot(src, peer->out + term->row * bytes,
-                          out_row(push, i + 1), hidden);
     }
 }
 
@@ -239,7 +240,7 @@ static size_t put_chunk(struct push *push)
 
 /* --- the operation ------------------------------------------------------------ */
 
-/* Rows of others out of the landing buffer. */
+/* Rows of others out of the scratch they landed in. */
 static void take_landed(const struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
@@ -474,13 +475,13 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "another request of this plan is under way that also has no "
                 "window to write to: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
-        push->land = shunti_plan_buffer(plan, push->what.landing);
+        push->land = shunti_plan_scratch(plan, push->what.landing);
         (void)shunti_spot_of(comm, push->land, bytes, &push->rows);
     }
     push->out.window = UNWANTED;
     if (push->what.dweight &&
         !shunti_spot_of(comm, push->what.out, bytes, &push->out)) {
-        unsigned char *staging = shunti_plan_buffer(plan, SHUNT_MOE_OUT);
+        unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
         which = 1u << SHUNT_MOE_OUT;
         if (plan->at.borrowed & which)

@@ -19,11 +19,13 @@
 struct shunti_push {
     const void *src;               /* (tokens, hidden) */
     void *dst;                     /* (total, hidden) */
-    enum shunt_moe_buffer landing; /* for peers' rows if dst is no window */
+    enum shunt_moe_buffer landing; /* whose scratch peers' rows go to if dst is
+                                      no window */
     bool fp8;                      /* rows are rounded through e4m3 */
     bool weighted;                 /* rows are multiplied by their weights */
     /* Products of src with rows of `out` there, for the weights' gradient. */
-    const void *out; /* (total, hidden), or NULL without dweight */
+    const void *out; /* (total, hidden), or NULL without dweight; may be dst:
+                        each row is read by whoever writes it, before */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
 };
 

@@ -127,16 +127,17 @@ static void pass_row(const struct shunti_rail_rows *rows,
         unsigned char *dst = rows->places[entry->local];
         const unsigned char *out = rows->outs[entry->local];
 
+        /* Before the row is written, which may be in its place. */
+        if (dots)
+            dots[i] = out ? moe->rows->dot(row, out + entry->row * bytes, NULL,
+                                           hidden)
+                          : 0;
         if (dst && rows->weighted) {
             moe->rows->scale(rows->scratch + bytes, row, entry->weight, hidden);
             place(rows, dst + entry->row * bytes, rows->scratch + bytes);
         } else if (dst) {
             place(rows, dst + entry->row * bytes, row);
         }
-        if (dots)
-            dots[i] = out ? moe->rows->dot(row, out + entry->row * bytes, NULL,
-                                           hidden)
-                          : 0;
     }
 }
 

@@ -16,6 +16,25 @@
  *
  * Expert-major: this rank's experts in ascending order; within an expert, rows
  * by source rank, then by source token, then by top-k slot.
+ *
+ * Memory that arguments of one call may share (others: SHUNT_ERR_INVALID here,
+ * SHUNT_ERR_REMOTE on the other ranks, and nothing was written):
+ *
+ *     dispatch           x, rows         apart
+ *     combine            out, y          apart
+ *                        bias, y         the same, or apart
+ *                        out, bias       any way
+ *     combine_backward   dy, dout        apart
+ *                        out, dout       the same, or apart; without dweight
+ *                                        any way: out is not read
+ *                        dy, out         any way
+ *                        dweight         apart from dy, out and dout
+ *     dispatch_backward  drows, dx       apart
+ *
+ * Any of them may lie in a buffer of the plan (shunt_moe_buffer()), by whatever
+ * name. Inputs are never written, but for those that are given as the output,
+ * too. Between a _start call and the end of its request, inputs must not
+ * change, and outputs must be given to no other call.
  */
 #ifndef SHUNT_MOE_H
 #define SHUNT_MOE_H
@@ -229,10 +248,15 @@ enum shunt_moe_buffer {
 
 /**
  * A buffer of the plan's, (total, hidden): a window, so that a row is copied
- * once. The caller's own memory works too (a window of shunt_mem_alloc() as
- * well as this one; other memory with one more copy, through the buffer of the
- * same name, so that only one unfinished request of a plan can do that:
- * SHUNT_ERR_BUSY).
+ * once. What it holds is the caller's: the library writes to it only in a call
+ * that is given it as its output.
+ *
+ * The caller's own memory works too: a window of shunt_mem_alloc() as well as
+ * this one; other memory with one more copy, through scratch that the plan has
+ * for each name (enum shunt_moe_buffer; its pages are taken at the first use).
+ * So of the unfinished requests of a plan only one can have such memory by each
+ * name: SHUNT_ERR_BUSY.
+ *
  * Local; valid until the plan is destroyed; NULL if total is 0 or plan is bad.
  */
 SHUNT_API void *shunt_moe_buffer(const struct shunt_moe_plan *plan,
@@ -264,7 +288,8 @@ shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x, void *rows,
  *
  * out   (total, hidden) dtype, expert-major. Padding rows are not read.
  * bias  (tokens, hidden) dtype, added first (a residual), or NULL.
- * y     (tokens, hidden) dtype. Must not overlap out; may be bias.
+ * y     (tokens, hidden) dtype. May be bias; must not overlap it otherwise, nor
+ *       out.
  *
  * Sums are in f32, without contraction, in one fixed tree: experts ascending
  * within a rank (equal ids by top-k slot), ranks ascending within a node,
@@ -288,11 +313,14 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  * out       (total, hidden) dtype, as given to combine; NULL if dweight is
  *           NULL on every rank.
  * dout      (max_rows, hidden) dtype: weight * dy, in the place of each row
- *           (PLAIN_SUM: dy). Gaps and padding are zeroed.
+ *           (PLAIN_SUM: dy). Gaps and padding are zeroed. May be out, whose
+ *           rows are then lost, also if the call fails; must not overlap it
+ *           otherwise, nor dy.
  * max_rows  as in dispatch.
  * dweight   (tokens, topk) f32: <dy, out> of each assignment, summed in f32 in
  *           ascending element order by a fixed scheme; 0 where none or dropped;
  *           NULL: not wanted (on every rank alike, or SHUNT_ERR_MISMATCH).
+ *           Must not overlap dy, out or dout.
  *
  * Collective.
  */
@@ -310,7 +338,7 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_moe_combine_backward_start(
  * order.
  *
  * drows  (total, hidden) dtype.
- * dx     (tokens, hidden) dtype.
+ * dx     (tokens, hidden) dtype. Must not overlap drows.
  *
  * Collective.
  */

@@ -11,4 +11,12 @@ int same_bits(const struct rank *self);
 int rounded_partials(const struct rank *self);
 int network_sums(const struct rank *self);
 
+/* cases_memory.c */
+int dout_is_out(const struct rank *self);
+int buffers_are_the_callers(const struct rank *self);
+int tokens_in_buffers(const struct rank *self);
+int buffers_under_way(const struct rank *self);
+int overlapping_arguments(const struct rank *self);
+int shared_arguments(const struct rank *self);
+
 #endif

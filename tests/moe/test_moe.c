@@ -59,6 +59,12 @@ static const char *const cases[] = {
     "same_bits",
     "rounded_partials",
     "network_sums",
+    "dout_is_out",
+    "buffers_are_the_callers",
+    "tokens_in_buffers",
+    "buffers_under_way",
+    "overlapping_arguments",
+    "shared_arguments",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 

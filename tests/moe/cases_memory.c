@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory that is used twice: what a call may share between its arguments, what
+ * it refuses, and that it touches nothing but what it was given.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cases.h"
+#include "exchange.h"
+
+/* An exchange, its routing and one run of it. */
+struct stage {
+    struct shunt_moe *moe;
+    struct world world;
+    struct run run;
+};
+
+static int stage_begin(struct stage *s, const struct rank *self,
+                       const struct shunt_moe_config *c, uint64_t seed,
+                       enum memory memory)
+{
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, c, &s->moe));
+    world_init(&s->world, c, self->size, world_nodes(self), REALS, seed, 8, 40,
+               10);
+    return run_begin(&s->run, self, s->moe, &s->world, memory);
+}
+
+static int stage_end(struct stage *s)
+{
+    CHECK_RUN(run_end(&s->run));
+    world_finish(&s->world);
+    shunt_moe_destroy(s->moe);
+    return 0;
+}
+
+/* -- the gradient of combine in the place of its results --------------------- */
+
+int dout_is_out(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(48, SHUNT_F32, 8, 4);
+
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct stage s;
+        unsigned char *dout;
+
+        c.dtype = seed % 2 ? SHUNT_F32 : SHUNT_BF16;
+        c.weights =
+            seed % 3 ? SHUNT_MOE_APPLY_WEIGHTS : SHUNT_MOE_PLAIN_SUM;
+        CHECK_RUN(
+            stage_begin(&s, self, &c, seed, seed / 2 % 2 ? HEAP : WINDOW));
+        dout = s.run.buffer[2];
+        s.run.buffer[2] = s.run.buffer[1];
+        for (int round = 0; round < 5; round++)
+            CHECK_RUN(run_backward(&s.run, true));
+        s.run.buffer[2] = dout;
+        CHECK_RUN(stage_end(&s));
+    }
+    return 0;
+}
+
+/* -- rows that the caller keeps ------------------------------------------------ */
+
+#define KEPT 0x5a
+
+static void keep(const struct run *run, int which)
+{
+    if (run->rows.total)
+        memset(shunt_moe_buffer(run->plan, (enum shunt_moe_buffer)which), KEPT,
+               run->rows.total * run->bytes);
+}
+
+static int check_kept(const struct run *run, int which)
+{
+    const unsigned char *buffer =
+        shunt_moe_buffer(run->plan, (enum shunt_moe_buffer)which);
+
+    for (size_t i = 0; i < run->rows.total * run->bytes; i++)
+        CHECK(buffer[i] == KEPT, "buffer %d, byte %zu is %#x: not ours", which,
+              i, buffer[i]);
+    return 0;
+}
+
+/* Calls with memory of the caller's leave the plan's buffers alone. */
+int buffers_are_the_callers(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(40, SHUNT_BF16, 8, 3);
+
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct stage s;
+
+        c.row_align = seed ? 4 : 0;
+        CHECK_RUN(stage_begin(&s, self, &c, seed, HEAP));
+        for (int which = 0; which < 4; which++)
+            keep(&s.run, which);
+        CHECK_RUN(run_dispatch(&s.run));
+        CHECK_RUN(run_combine(&s.run, true));
+        CHECK_RUN(run_backward(&s.run, true));
+        for (int which = 0; which < 4; which++)
+            CHECK_RUN(check_kept(&s.run, which));
+        CHECK_RUN(stage_end(&s));
+    }
+    return 0;
+}
+
+/* Fewer of its own tokens than rows: they lie in a buffer of the plan. */
+static unsigned char *tokens_in(const struct stage *s, int which)
+{
+    return s->run.rows.tokens <= s->run.rows.total
+               ? shunt_moe_buffer(s->run.plan, (enum shunt_moe_buffer)which)
+               : NULL;
+}
+
+/* Input and results in the plan's buffers, rows elsewhere. */
+int tokens_in_buffers(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(40, SHUNT_F32, 8, 4);
+
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct stage s;
+        unsigned char *x, *y, *bias, *at, *before;
+        size_t bytes;
+
+        CHECK_RUN(stage_begin(&s, self, &c, seed, HEAP));
+        x = s.run.x, y = s.run.y, bias = s.run.bias;
+        bytes = s.run.rows.tokens * s.run.bytes;
+        before = filled(bytes);
+
+        if ((at = tokens_in(&s, SHUNT_MOE_ROWS)))
+            s.run.x = at;
+        CHECK_RUN(run_dispatch(&s.run));
+        run_fill_tokens(&s.run, before, KIND_X);
+        CHECK(!memcmp(before, s.run.x, bytes), "dispatch changed x");
+
+        if ((at = tokens_in(&s, SHUNT_MOE_OUT)))
+            s.run.bias = at;
+        CHECK_RUN(run_combine(&s.run, true));
+        run_fill_tokens(&s.run, before, KIND_BIAS);
+        CHECK(!memcmp(before, s.run.bias, bytes), "combine changed bias");
+        s.run.bias = bias;
+
+        if ((at = tokens_in(&s, SHUNT_MOE_OUT)))
+            s.run.y = at;
+        CHECK_RUN(run_combine(&s.run, true));
+
+        if ((at = tokens_in(&s, SHUNT_MOE_DROWS)))
+            s.run.y = at;
+        if ((at = tokens_in(&s, SHUNT_MOE_DOUT)))
+            s.run.x = at;
+        CHECK_RUN(run_backward(&s.run, true));
+
+        s.run.x = x, s.run.y = y;
+        free(before);
+        CHECK_RUN(stage_end(&s));
+    }
+    return 0;
+}
+
+/* One request reads the plan's buffer while another has memory of its own. */
+int buffers_under_way(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(64, SHUNT_F32, 8, 2);
+
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct shunt_request *q[4];
+        unsigned char *rows, *out, *y, *zeros;
+        struct stage s;
+        struct run *run = &s.run;
+        size_t bytes;
+
+        CHECK_RUN(stage_begin(&s, self, &c, seed, WINDOW));
+        bytes = run->rows.total * run->bytes;
+        rows = filled(bytes);
+        out = filled(bytes);
+        zeros = calloc(run->rows.tokens + 1, run->bytes);
+        y = filled(run->rows.tokens * run->bytes);
+        memset(out, 0, bytes);
+        run_fill_tokens(run, run->x, KIND_X);
+        run_fill_rows(run, run->buffer[1], KIND_OUT);
+        CHECK_OK(self->comm,
+                 shunt_moe_dispatch_start(run->plan, run->x, run->buffer[0],
+                                          run->rows.total, &q[0]));
+        CHECK_OK(self->comm,
+                 shunt_moe_combine_start(run->plan, run->buffer[1], NULL,
+                                         run->y, &q[1]));
+        /* Others, of the same names, of zeros. */
+        CHECK_OK(self->comm, shunt_moe_dispatch_start(run->plan, zeros, rows,
+                                                      run->rows.total, &q[2]));
+        CHECK_OK(self->comm,
+                 shunt_moe_combine_start(run->plan, out, NULL, y, &q[3]));
+        CHECK_OK(self->comm, shunt_wait_all(q, 4));
+        CHECK_RUN(run_check_rows(run));
+        CHECK_RUN(run_check_tokens(run, KIND_OUT, true, false));
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(rows[i] == 0, "byte %zu of rows of zeros is %#x", i, rows[i]);
+        for (size_t i = 0; i < run->rows.tokens * run->bytes; i++)
+            CHECK(y[i] == 0, "byte %zu of a sum of zeros is %#x", i, y[i]);
+        free(rows);
+        free(out);
+        free(y);
+        free(zeros);
+        CHECK_RUN(stage_end(&s));
+    }
+    return 0;
+}
+
+/* -- arguments that overlap ------------------------------------------------------ */
+
+/* Every rank's call is refused, and says which two. */
+#define OVERLAPS(call, a, b)                                            \
+    do {                                                                \
+        CHECK_STATUS(self->comm, (call), SHUNT_ERR_INVALID);            \
+        CHECK(strstr(shunt_last_error(self->comm), a " and " b), "%s", \
+              shunt_last_error(self->comm));                            \
+    } while (0)
+
+int overlapping_arguments(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+    unsigned char *arena, *far;
+    struct shunt_moe_plan *p;
+    size_t row = 64, n;
+
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 1, 8, 8, 0);
+    /* As many rows as tokens go everywhere, and some to each rank. */
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < 16; i++)
+            w.expert[r][i] = (int32_t)(i % 4);
+    c.placement = (const int32_t[]){0, self->size - 1, self->size / 2, 0};
+    w.config.placement = c.placement;
+    world_lay_out(&w);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
+    n = run.rows.total;
+    p = run.plan;
+    arena = calloc(2 * n + 64, row);
+    far = arena + (n + 32) * row;
+    if (n) {
+        OVERLAPS(shunt_moe_dispatch(p, arena + row * (n - 1), arena, n), "rows",
+                 "x");
+        OVERLAPS(shunt_moe_combine(p, arena, NULL, arena + row * (n - 1)),
+                 "out", "y");
+        OVERLAPS(shunt_moe_combine_backward(p, arena, far, arena + row, n,
+                                            NULL),
+                 "dout", "dy");
+            OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, arena + row, n,
+                                                run.dweight),
+                     "out", "dout");
+        OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, far, n,
+                                            (float *)(void *)far),
+                 "dout", "dweight");
+        OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, far, n,
+                                            (float *)(void *)arena),
+                 "out", "dweight");
+        OVERLAPS(shunt_moe_dispatch_backward(p, arena, arena), "drows", "dx");
+    } else {
+        /* Ranks without rows take part, and hear of the others' bad calls. */
+        for (int i = 0; i < 7; i++) {
+            enum shunt_status st =
+                i == 0   ? shunt_moe_dispatch(p, run.x, NULL, 0)
+                : i == 1 ? shunt_moe_combine(p, NULL, NULL, run.y)
+                : i == 6 ? shunt_moe_dispatch_backward(p, NULL, run.y)
+                         : shunt_moe_combine_backward(p, run.x, NULL, NULL, 0,
+                                                      i == 2 ? NULL
+                                                             : run.dweight);
+
+            CHECK(st == SHUNT_ERR_REMOTE, "call %d: %s", i,
+                  rank_why(self->comm, st));
+        }
+    }
+    OVERLAPS(shunt_moe_combine(p, run.buffer[1], arena, arena + row), "bias",
+             "y");
+    OVERLAPS(shunt_moe_combine(p, run.buffer[1], arena + 4, arena), "bias",
+             "y");
+    OVERLAPS(shunt_moe_combine_backward(p, arena, run.buffer[1], run.buffer[2],
+                                        n, (float *)(void *)(arena + row)),
+             "dy", "dweight");
+    free(arena);
+    /* And all goes on; y may be bias. */
+    free(run.bias);
+    run.bias = NULL;
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_end(&run));
+    CHECK_RUN(run_everything(self, moe, &w, HEAP));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* y in the place of bias, and inputs that share memory. */
+int shared_arguments(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(32, SHUNT_BF16, 8, 3);
+
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct stage s;
+        struct run *run = &s.run;
+
+        CHECK_RUN(stage_begin(&s, self, &c, seed, seed ? HEAP : WINDOW));
+        run_fill_rows(run, run->buffer[1], KIND_OUT);
+        run_fill_tokens(run, run->y, KIND_BIAS);
+        CHECK_OK(self->comm, shunt_moe_combine(run->plan, run->buffer[1],
+                                               run->y, run->y));
+        CHECK_RUN(run_check_tokens(run, KIND_OUT, true, true));
+        CHECK_RUN(stage_end(&s));
+    }
+    return 0;
+}
