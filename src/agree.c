@@ -11,6 +11,7 @@ struct agreement {
     int heard;    /* likewise */
     int bad_rank; /* a rank that failed, and its status */
     int bad;
+    uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
 };
 
 static struct agreement *state_of(const struct shunt_request *request)
@@ -39,6 +40,7 @@ static enum shunt_status step(struct shunt_request *request)
         note->way = SHUNTI_WAY_NONE;
         note->bytes = 0;
         note->status = state->mine;
+        note->expects = state->said ? state->said[comm->rank] : 0;
         shunti_note_send(request, peer, note, 0);
         state->posted++;
     }
@@ -48,9 +50,13 @@ static enum shunt_status step(struct shunt_request *request)
 
         if (!note)
             break;
-        if (!shunti_note_bad(request, peer) && note->status && !state->bad) {
-            state->bad = (int)note->status;
-            state->bad_rank = peer;
+        if (!shunti_note_bad(request, peer)) {
+            if (note->status && !state->bad) {
+                state->bad = (int)note->status;
+                state->bad_rank = peer;
+            }
+            if (state->said)
+                state->said[peer] = note->expects;
         }
         state->heard++;
     }
@@ -87,8 +93,8 @@ static const struct shunti_class agree_class = {
     .from_notes = true,
 };
 
-enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
-                               enum shunt_status mine)
+enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
+                                       enum shunt_status mine, uint64_t *said)
 {
     struct shunt_request *request;
     enum shunt_status st;
@@ -99,5 +105,12 @@ enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
     if (st)
         return st;
     state_of(request)->mine = (int)mine;
+    state_of(request)->said = said;
     return shunti_request_launch(request, NULL);
+}
+
+enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine)
+{
+    return shunti_agree_numbers(comm, kind, mine, NULL);
 }

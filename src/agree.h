@@ -21,4 +21,14 @@ struct shunt_comm;
 enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine);
 
+/*
+ * The same, and each rank learns a number of each other.
+ *
+ * said  (nranks), zeroed; said[own rank] is what this rank says. A rank that
+ *       failed or made another call says nothing. The same on all ranks if
+ *       SHUNT_OK is returned.
+ */
+enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
+                                       enum shunt_status mine, uint64_t *said);
+
 #endif

@@ -291,14 +291,8 @@ void shunt_comm_abort(struct shunt_comm *comm)
 
 /* --- end ------------------------------------------------------------------------ */
 
-enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
+void shunti_comm_drain(struct shunt_comm *comm)
 {
-    enum shunt_status st;
-
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "comm_finish: comm is NULL");
-    shunti_comm_enter(comm);
     while (comm->active && !shunti_comm_check(comm)) {
         struct shunti_waiter waiter = {.idle = true};
         uint64_t before = comm->finished_count;
@@ -308,6 +302,17 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
             shunti_progress(comm);
         }
     }
+}
+
+enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
+{
+    enum shunt_status st;
+
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_finish: comm is NULL");
+    shunti_comm_enter(comm);
+    shunti_comm_drain(comm);
     st = shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK);
     comm->finished = true;
     shunti_comm_leave(comm);

@@ -133,8 +133,8 @@ struct shunt_comm {
     } roll;               /* rollcall.h */
     unsigned tests;       /* shunt_test() calls, for looking around */
 
-    struct shunti_window **windows; /* by id; holes are NULL */
-    size_t nwindows;
+    struct shunti_window **windows; /* (nwindows), by ascending id */
+    size_t nwindows, windows_room;
     struct shunti_deferred_put *deferred, **deferred_tail; /* to be retried */
 
     double timeout;       /* of calls */
@@ -195,6 +195,10 @@ void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
 /* The failure that ended `comm` (its text set again), or SHUNT_OK. Looks at
  * the abort word. */
 enum shunt_status shunti_comm_check(struct shunt_comm *comm);
+
+/* Wait until this rank has no operation under way, or the communicator has
+ * failed. */
+void shunti_comm_drain(struct shunt_comm *comm);
 
 /* Around everything that touches a communicator; nothing without a progress
  * thread. */

@@ -22,8 +22,8 @@
 /* What a rank tells a peer about its part; the key follows. */
 struct offer {
     uint64_t bytes;
-    uint32_t id;
-    uint32_t key_len;
+    uint64_t id;
+    uint64_t key_len;
     unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
 };
 
@@ -57,9 +57,39 @@ static void post_key(struct shunt_request *request, int peer)
     note->bytes = sizeof(*offer);
     offer->bytes = state->window->bytes;
     offer->id = state->window->id;
-    offer->key_len = (uint32_t)state->key_len[c];
+    offer->key_len = state->key_len[c];
     memcpy(offer->key, state->keys[c], state->key_len[c]);
     shunti_note_send(request, peer, note, sizeof(*offer));
+}
+
+/* Is it an offer for this window? If not, that is an error of the request. */
+static bool is_sane(struct shunt_request *request, int peer,
+                    const struct shunti_note *note)
+{
+    const struct offer *offer = (const struct offer *)(const void *)(note + 1);
+    const uint64_t id = state_of(request)->window->id;
+
+    if (note->way != SHUNTI_WAY_INLINE || note->bytes != sizeof(*offer))
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "mem_alloc: rank %d sent %llu B (way %d) instead "
+                             "of an offer; do all ranks run the same version?",
+                             peer, (unsigned long long)note->bytes,
+                             (int)note->way);
+    else if (offer->id != id)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "mem_alloc: rank %d makes window %llu, this rank "
+                             "window %llu",
+                             peer, (unsigned long long)offer->id,
+                             (unsigned long long)id);
+    else if (offer->key_len > sizeof(offer->key) || offer->bytes > PTRDIFF_MAX)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "mem_alloc: rank %d offers %llu B by a key of "
+                             "%llu B, which cannot be",
+                             peer, (unsigned long long)offer->bytes,
+                             (unsigned long long)offer->key_len);
+    else
+        return true;
+    return false;
 }
 
 /* Import what a peer offers. IN_PROGRESS: the transport is not ready. */
@@ -73,9 +103,11 @@ static enum shunt_status take_key(struct shunt_request *request, int peer,
     const struct offer *offer = (const struct offer *)(const void *)(note + 1);
     enum shunt_status st;
 
-    if (shunti_note_bad(request, peer) || !offer->bytes)
+    if (shunti_note_bad(request, peer) || !is_sane(request, peer, note) ||
+        !offer->bytes)
         return SHUNT_OK;
-    st = p->transport->import(p->ep, offer->key, offer->key_len, &wp->remote);
+    st = p->transport->import(p->ep, offer->key, (size_t)offer->key_len,
+                              &wp->remote);
     if (st == SHUNT_IN_PROGRESS) {
         p->transport->progress(p->context->ctx);
         return st;
@@ -192,26 +224,56 @@ static enum shunt_status register_part(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* A number that is free; the same on every rank because calls are. */
-static enum shunt_status take_id(struct shunt_comm *comm,
-                                 struct shunti_window *window)
-{
-    struct shunti_window **grown;
-    size_t id = 0;
+/* --- the list of windows -------------------------------------------------- */
 
-    while (id < comm->nwindows && comm->windows[id])
-        id++;
-    if (id == comm->nwindows) {
-        grown = realloc(comm->windows, (id + 1) * sizeof(*grown));
-        if (!grown)
-            return shunti_fail(comm, SHUNT_ERR_MEMORY, "mem_alloc: no memory");
-        comm->windows = grown;
-        comm->windows[id] = NULL;
-        comm->nwindows = id + 1;
-    }
-    window->id = (uint32_t)id;
+/* Room for one more, so that listing it cannot fail. */
+static enum shunt_status make_room(struct shunt_comm *comm)
+{
+    size_t room = comm->windows_room ? 2 * comm->windows_room : 8;
+    struct shunti_window **grown;
+
+    if (comm->nwindows < comm->windows_room)
+        return SHUNT_OK;
+    grown = realloc(comm->windows, room * sizeof(struct shunti_window *));
+    if (!grown)
+        return shunti_fail(comm, SHUNT_ERR_MEMORY, "mem_alloc: no memory");
+    comm->windows = grown;
+    comm->windows_room = room;
     return SHUNT_OK;
 }
+
+/* Where the first window is whose id is not lower. */
+static size_t place_of(const struct shunt_comm *comm, uint64_t id)
+{
+    size_t from = 0, to = comm->nwindows;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (comm->windows[middle]->id < id)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* At the end: ids ascend. */
+static void enlist(struct shunt_comm *comm, struct shunti_window *window)
+{
+    comm->windows[comm->nwindows++] = window;
+}
+
+static void unlist(struct shunt_comm *comm, const struct shunti_window *window)
+{
+    size_t i = place_of(comm, window->id);
+
+    comm->nwindows--;
+    memmove(&comm->windows[i], &comm->windows[i + 1],
+            (comm->nwindows - i) * sizeof(struct shunti_window *));
+}
+
+/* --- making one ----------------------------------------------------------- */
 
 static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
                                  struct shunti_window **out,
@@ -231,7 +293,7 @@ static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
     keys->key_len = calloc(contexts, sizeof(*keys->key_len));
     if (!window->reg || !window->peers || !keys->keys || !keys->key_len)
         return shunti_fail(comm, st, "mem_alloc: no memory");
-    st = take_id(comm, window);
+    st = make_room(comm);
     if (!st)
         st = take_memory(comm, window);
     if (!st)
@@ -254,8 +316,19 @@ static enum shunt_status exchange_keys(struct shunt_comm *comm,
                                sizeof(*keys), &request);
     if (st)
         return st;
+    keys->window->id = request->seq;
     *state_of(request) = *keys;
     return shunti_request_launch(request, NULL);
+}
+
+/* No rank has any memory in it. */
+static bool is_nothing(const struct shunt_comm *comm,
+                       const struct shunti_window *window)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (window->peers[r].bytes)
+            return false;
+    return true;
 }
 
 enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
@@ -277,10 +350,10 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     /* A window that some rank lacks is one for nobody. */
     if (!shunti_comm_check(comm))
         st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
-    if (st) {
+    if (st || is_nothing(comm, window)) {
         window_destroy(comm, window);
     } else {
-        comm->windows[window->id] = window;
+        enlist(comm, window);
         *out = window;
     }
     free(keys.keys);
@@ -288,29 +361,81 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     return st;
 }
 
+/* --- freeing one ---------------------------------------------------------- */
+
+/*
+ * Do all ranks mean one window, and who says none has no part of it? said[]:
+ * the window of each rank, 0: none. The answer is the same on all ranks, since
+ * said[] is. *window: the one that all mean, or NULL.
+ */
+static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
+                               struct shunti_window **window)
+{
+    int named = 0;
+
+    *window = NULL;
+    while (named < comm->nranks && !said[named])
+        named++;
+    if (named == comm->nranks)
+        return SHUNT_OK;
+    for (int r = named + 1; r < comm->nranks; r++)
+        if (said[r] && said[r] != said[named])
+            return shunti_fail(
+                comm, SHUNT_ERR_MISMATCH,
+                "mem_free: rank %d frees the memory of operation "
+                "%llu, rank %d that of operation %llu; nothing "
+                "is freed",
+                named, (unsigned long long)said[named], r,
+                (unsigned long long)said[r]);
+    *window = shunti_window_by_id(comm, said[named]);
+    if (!*window)
+        return shunti_fail(comm, SHUNT_ERR_MISMATCH,
+                           "mem_free: rank %d frees the memory of operation "
+                           "%llu, which this rank does not know",
+                           named, (unsigned long long)said[named]);
+    for (int r = 0; r < comm->nranks; r++)
+        if (!said[r] && (*window)->peers[r].bytes)
+            return shunti_fail(
+                comm, SHUNT_ERR_MISMATCH,
+                "mem_free: rank %d passed NULL, but has %zu B of "
+                "the memory that rank %d frees; nothing is freed",
+                r, (*window)->peers[r].bytes, named);
+    return SHUNT_OK;
+}
+
 enum shunt_status shunti_window_free(struct shunt_comm *comm,
                                      struct shunti_window *window)
 {
-    /* After this nobody uses the memory any more: every rank is here. */
-    enum shunt_status st = shunti_agree(comm, SHUNTI_KIND_MEM_FREE, SHUNT_OK);
+    uint64_t *said = calloc((size_t)comm->nranks, sizeof(*said));
+    enum shunt_status st;
 
-    if (window) {
-        comm->windows[window->id] = NULL;
+    if (!said)
+        return shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
+            SHUNT_ERR_MEMORY, "mem_free: no memory; nothing is freed");
+    said[comm->rank] = window ? window->id : 0;
+    /* After this nobody uses the memory any more: every rank is here. */
+    st = shunti_agree_numbers(comm, SHUNTI_KIND_MEM_FREE, SHUNT_OK, said);
+    if (!st)
+        st = judge(comm, said, &window);
+    if (!st && window) {
+        unlist(comm, window);
         window_destroy(comm, window);
     }
+    free(said);
     return st;
 }
 
 void shunti_windows_destroy(struct shunt_comm *comm)
 {
-    size_t i;
-
-    for (i = 0; i < comm->nwindows; i++)
+    for (size_t i = 0; i < comm->nwindows; i++)
         window_destroy(comm, comm->windows[i]);
     free(comm->windows);
     comm->windows = NULL;
-    comm->nwindows = 0;
+    comm->nwindows = comm->windows_room = 0;
 }
+
+/* --- finding them --------------------------------------------------------- */
 
 struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
                                          const void *ptr, size_t bytes)
@@ -321,7 +446,7 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
     for (i = 0; i < comm->nwindows; i++) {
         struct shunti_window *w = comm->windows[i];
 
-        if (w && from >= w->addr && from < w->addr + w->bytes &&
+        if (from >= w->addr && from < w->addr + w->bytes &&
             bytes <= (size_t)(w->addr + w->bytes - from))
             return w;
     }
@@ -331,7 +456,10 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
 struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
                                           uint64_t id)
 {
-    return id < comm->nwindows ? comm->windows[id] : NULL;
+    size_t i = place_of(comm, id);
+
+    return i < comm->nwindows && comm->windows[i]->id == id ? comm->windows[i]
+                                                            : NULL;
 }
 
 bool shunti_comm_all_mapped(const struct shunt_comm *comm)
@@ -344,7 +472,7 @@ bool shunti_comm_all_mapped(const struct shunt_comm *comm)
 enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
                                   void **ptr)
 {
-    struct shunti_window *window;
+    struct shunti_window *window = NULL;
     enum shunt_status st;
 
     if (!comm)
@@ -359,7 +487,9 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
             st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
     } else {
         st = shunti_window_create(comm, bytes, &window);
-        *ptr = st ? NULL : window->addr;
+        *ptr = window ? window->addr : NULL;
+        if (window)
+            window->lent = true;
     }
     shunti_comm_leave(comm);
     return st;
@@ -373,13 +503,18 @@ enum shunt_status shunt_mem_free(struct shunt_comm *comm, void *ptr)
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "mem_free: comm is NULL");
     shunti_comm_enter(comm);
+    /* Calls under way may use the memory. */
+    shunti_comm_drain(comm);
     if (ptr) {
         window = shunti_window_find(comm, ptr, 1);
-        if (!window || window->addr != ptr) {
+        if (!window || window->addr != ptr || !window->lent) {
             st = shunti_request_refuse(
                 comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
                 SHUNT_ERR_INVALID,
-                "mem_free: %p is no memory of shunt_mem_alloc()", ptr);
+                "mem_free: %p is no memory of shunt_mem_alloc(), or it has "
+                "been "
+                "freed; nothing is freed",
+                ptr);
             shunti_comm_leave(comm);
             return st;
         }

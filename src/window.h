@@ -2,9 +2,12 @@
 /*
  * Windows: memory of every rank that its peers can reach.
  *
- * A window has a number that is the same on all ranks (creation is
- * collective), a size of its own on each, and, for each peer whose transport
- * can map, a pointer to the peer's part.
+ * A window has a number, a size of its own on each rank, and, for each peer
+ * whose transport can map, a pointer to the peer's part.
+ *
+ * The number is that of the operation which made the window: the same on all
+ * ranks, whatever failed before on some of them, and never used again, so that
+ * the name of a window that is gone is an error and not another window.
  */
 #ifndef SHUNTI_WINDOW_H
 #define SHUNTI_WINDOW_H
@@ -21,7 +24,8 @@ struct shunt_transport_reg;
 struct shunt_transport_remote;
 
 struct shunti_window {
-    uint32_t id;
+    uint64_t id;
+    bool lent; /* shunt_mem_alloc() gave it to the caller, who may free it */
     unsigned char *addr; /* our part, NULL if we have none */
     size_t bytes;
     struct shunti_segment *segment;
@@ -33,10 +37,16 @@ struct shunti_window {
     } * peers;              /* (nranks); our own entry maps our own part */
 };
 
-/* Collective and blocking; shunt_mem_alloc() is this. */
+/* Collective and blocking; shunt_mem_alloc() is this. If all ranks ask for 0
+ * bytes, there is no window: NULL. */
 enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
                                        struct shunti_window **window);
-/* Collective and blocking. */
+/*
+ * Collective and blocking. window: NULL on a rank that has 0 bytes of it (it is
+ * the one that the others free), or on all ranks (nothing is freed).
+ *
+ * If any rank refuses, or means another window, no rank frees anything.
+ */
 enum shunt_status shunti_window_free(struct shunt_comm *comm,
                                      struct shunti_window *window);
 

@@ -34,8 +34,17 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
 
 /**
- * Free memory of shunt_mem_alloc(). NULL is allowed (a rank that asked for 0
- * bytes). Collective: it waits until no peer can reach the memory any more.
+ * Free memory of shunt_mem_alloc().
+ *
+ * ptr  what the one call of shunt_mem_alloc() gave, on every rank: NULL on a
+ *      rank that asked for 0 bytes there. NULL on all ranks frees nothing.
+ *
+ * Collective: it waits until this rank's calls under way have ended, and until
+ * no peer can reach the memory any more.
+ * Errors: SHUNT_ERR_INVALID on a rank whose ptr is no such memory,
+ * SHUNT_ERR_REMOTE on the others; SHUNT_ERR_MISMATCH on every rank if ranks
+ * mean memory of different calls, or one has forgotten its own (NULL). No rank
+ * frees anything then, and all of it can be used as before.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_free(struct shunt_comm *comm, void *ptr);

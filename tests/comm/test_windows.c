@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Windows that ranks free in different ways; rank_windows.c is what they do. */
+#include <criterion/criterion.h>
+
+#include "harness.h"
+
+TestSuite(windows, .timeout = 120);
+
+static void at_sizes(const char *name)
+{
+    harness_case("rank_windows", name, 2);
+    harness_case("rank_windows", name, 4);
+    /* Nobody maps anybody: other ways, the same agreement. */
+    harness_check(&(struct harness_job){
+        .program = "rank_windows",
+        .args = {name},
+        .ranks = 3,
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"},
+    });
+}
+
+Test(windows, freed_by_ranks_without)
+{
+    at_sizes("freed_by_ranks_without");
+}
+
+Test(windows, refused_by_one)
+{
+    at_sizes("refused_by_one");
+}
+
+Test(windows, freed_in_another_order)
+{
+    at_sizes("freed_in_another_order");
+}
+
+Test(windows, forgotten)
+{
+    at_sizes("forgotten");
+}
+
+Test(windows, not_had_by_one)
+{
+    at_sizes("not_had_by_one");
+}
+
+Test(windows, freed_while_in_use)
+{
+    at_sizes("freed_while_in_use");
+}
