@@ -310,8 +310,8 @@ static void cleanup(struct shunt_request *request)
 
     free(pull->terms);
     if (pull->across) {
-        if (pull->plan->rails.sums_busy == request->seq)
-            pull->plan->rails.sums_busy = 0;
+        shunti_rail_leave_line(&pull->plan->rails.sums_line,
+                               &pull->across->turn);
         shunti_rail_sums_finish(pull->across);
         free(pull->across);
     }
@@ -406,6 +406,8 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
             .answered = true,
             .rows = what->src,
         };
+        if (pull->across)
+            shunti_rail_line_up(&plan->rails.sums_line, &pull->across->turn);
         shunti_plan_use(plan, begin.borrowed);
         /* What others read of ours. */
         comm->stats.bytes_mapped += plan->rows_lent * moe->row_bytes;

@@ -418,8 +418,8 @@ static void cleanup(struct shunt_request *request)
 
     free(push->scratch);
     if (push->across) {
-        if (push->plan->rails.rows_busy == request->seq)
-            push->plan->rails.rows_busy = 0;
+        shunti_rail_leave_line(&push->plan->rails.rows_line,
+                               &push->across->turn);
         shunti_rail_rows_finish(push->across);
         free(push->across);
     }
@@ -565,8 +565,10 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                 peer->told = peer->heard = peer->served = true;
             peer->answered = !peer->direct && !shunti_rail_sends(plan, r);
         }
-        if (push->across)
+        if (push->across) {
             push->across->stream = push->stream;
+            shunti_rail_line_up(&plan->rails.rows_line, &push->across->turn);
+        }
         push->peers[moe->rank] = (struct peer){
             .direct = true,
             .told = true,

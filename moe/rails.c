@@ -362,7 +362,6 @@ enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
     struct shunt_moe *moe = plan->moe;
     enum shunt_status st;
 
-    plan->rails.rows_busy = plan->rails.sums_busy = 0;
     st = fit_window(plan);
     if (st)
         return st;
@@ -384,6 +383,25 @@ void shunti_rails_finish(struct shunti_rails *rails)
     free(rails->from);
     free(rails->memory);
     free(rails->received);
+}
+
+/* --- whose turn it is -------------------------------------------------------------- */
+
+void shunti_rail_line_up(struct shunti_rail_turn **line,
+                         struct shunti_rail_turn *turn)
+{
+    while (*line)
+        line = &(*line)->next;
+    turn->next = NULL;
+    *line = turn;
+}
+
+void shunti_rail_leave_line(struct shunti_rail_turn **line,
+                            const struct shunti_rail_turn *turn)
+{
+    while (*line != turn)
+        line = &(*line)->next;
+    *line = turn->next;
 }
 
 /* --- rows and signals ------------------------------------------------------------ */

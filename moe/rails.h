@@ -60,6 +60,17 @@ struct shunti_rail_from {
     size_t sums, dots;                     /* in the source's */
 };
 
+/*
+ * A request's place in the line for the landings: one for rows and products,
+ * one for sums. Requests line up when they are numbered, so in the same order
+ * on all ranks, and not when they have something to send: two ranks that each
+ * gave their landings to the request that the other serves last would wait for
+ * each other for ever.
+ */
+struct shunti_rail_turn {
+    struct shunti_rail_turn *next;
+};
+
 struct shunti_rails {
     struct shunti_rail_to *to; /* (nodes) */
     struct shunti_rail_from *from;
@@ -67,8 +78,8 @@ struct shunti_rails {
     uint32_t *memory;        /* of the lists in `to` and `from` */
     unsigned char *received; /* of the entries */
     size_t memory_max, received_max;
-    uint64_t rows_busy, sums_busy; /* operations (seq) that use the landings; 0:
-                                      none */
+    struct shunti_rail_turn *rows_line, *sums_line; /* the first of a line has
+                                                       the landings */
 };
 
 /* Collective, after plan->network is known. total: (nranks) rows of each rank's
@@ -76,6 +87,12 @@ struct shunti_rails {
 enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
                                         const size_t *total);
 void shunti_rails_finish(struct shunti_rails *rails);
+
+void shunti_rail_line_up(struct shunti_rail_turn **line,
+                         struct shunti_rail_turn *turn);
+/* It need not have come to the front. */
+void shunti_rail_leave_line(struct shunti_rail_turn **line,
+                            const struct shunti_rail_turn *turn);
 
 /* Bytes of a row as combine sends it. */
 size_t shunti_sum_bytes(const struct shunt_moe *moe);

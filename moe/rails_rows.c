@@ -89,10 +89,9 @@ bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq)
     const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
     bool any = false;
 
-    /* The landings are free once nobody uses them here: rails.h. */
-    if (plan->rails.rows_busy && plan->rails.rows_busy != seq)
+    /* The landings are free once the calls before are over: rails.h. */
+    if (plan->rails.rows_line != &rows->turn)
         return false;
-    plan->rails.rows_busy = seq;
     for (int i = 1; i < nodes; i++)
         any = send_chunk(rows, (node + i) % nodes, seq) || any;
     return any;

@@ -21,6 +21,7 @@ struct shunti_rail_rows {
     bool stream;              /* they are placed past the caches */
     float *dweight;           /* (tokens, topk), or NULL: not wanted */
 
+    struct shunti_rail_turn turn;
     size_t wire;            /* bytes of a row */
     size_t chunk;           /* rows */
     bool broken;            /* a rank of this node is missing, or a proxy */

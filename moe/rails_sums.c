@@ -120,9 +120,8 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
     int begin = 0;
     bool any = false;
 
-    if (plan->rails.sums_busy && plan->rails.sums_busy != seq)
+    if (plan->rails.sums_line != &sums->turn)
         return false;
-    plan->rails.sums_busy = seq;
     /* From the rank after ours on, as all do: so no source gets all at once. */
     while (begin < nfrom && plan->rails.from[begin].source < plan->moe->rank)
         begin++;

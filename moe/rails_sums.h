@@ -17,6 +17,7 @@ struct shunti_rail_sums {
     struct shunti_plan *plan;
     bool weighted;
 
+    struct shunti_rail_turn turn;
     size_t bytes;                   /* of a sum */
     size_t chunk;                   /* sums */
     bool broken;                    /* some sums will not come */
