@@ -19,4 +19,8 @@ int buffers_under_way(const struct rank *self);
 int overlapping_arguments(const struct rank *self);
 int shared_arguments(const struct rank *self);
 
+/* cases_interleaved.c */
+int one_plan_overlaps(const struct rank *self);
+int interleavings(const struct rank *self);
+
 #endif

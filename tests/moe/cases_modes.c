@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cases.h"
 #include "exchange.h"
@@ -93,19 +92,6 @@ static void world_route(struct world *w, enum routing routing)
     world_lay_out(w);
 }
 
-/* Rank 0's: SHUNT_TEST_SEED, or another one each time. */
-static int agree_on_seed(const struct rank *self, uint64_t *seed)
-{
-    const char *given = getenv("SHUNT_TEST_SEED");
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    *seed = given ? strtoull(given, NULL, 0)
-                  : mix((uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, 0, 0);
-    CHECK_OK(self->comm, shunt_broadcast(self->comm, seed, 1, SHUNT_U64, 0));
-    return 0;
-}
-
 static struct shunt_moe_config config_from(uint64_t seed, int kind)
 {
     struct shunt_moe_config c = config_of(1 + mix(seed, 40, 0, 0) % 180,
@@ -122,7 +108,7 @@ int fresh_routings(const struct rank *self)
 {
     uint64_t seed;
 
-    CHECK_RUN(agree_on_seed(self, &seed));
+    CHECK_RUN(test_seed(self, &seed));
     if (self->rank == 0)
         rank_say("# SHUNT_TEST_SEED=%llu", (unsigned long long)seed);
     for (int kind = 0; kind < 3; kind++)
@@ -320,7 +306,7 @@ int rounded_partials(const struct rank *self)
     bool differs = false;
     uint64_t seed;
 
-    CHECK_RUN(agree_on_seed(self, &seed));
+    CHECK_RUN(test_seed(self, &seed));
     for (int turn = 0; turn < 6; turn++) {
         struct shunt_moe_config c =
             config_of(100, turn < 4 ? SHUNT_BF16 : SHUNT_F32, 16, 8);

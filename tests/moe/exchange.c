@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void *filled(size_t bytes)
 {
@@ -424,6 +425,19 @@ int run_everything(const struct rank *self, struct shunt_moe *moe,
     CHECK_RUN(run_backward(&run, false));
     CHECK_RUN(run_dispatch(&run));
     return run_end(&run);
+}
+
+/* Rank 0's: SHUNT_TEST_SEED, or another one each time. */
+int test_seed(const struct rank *self, uint64_t *seed)
+{
+    const char *given = getenv("SHUNT_TEST_SEED");
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    *seed = given ? strtoull(given, NULL, 0)
+                  : mix((uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, 0, 0);
+    CHECK_OK(self->comm, shunt_broadcast(self->comm, seed, 1, SHUNT_U64, 0));
+    return 0;
 }
 
 const int *world_nodes(const struct rank *self)

@@ -35,6 +35,10 @@ struct run {
 /* Memory, poisoned; one byte more than asked for. */
 void *filled(size_t bytes);
 
+/* The same on all ranks: rank 0's SHUNT_TEST_SEED, or a new one each time.
+ * Collective. */
+int test_seed(const struct rank *self, uint64_t *seed);
+
 /* The node of each rank. Until the next call of this thread. */
 const int *world_nodes(const struct rank *self);
 

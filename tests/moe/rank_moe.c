@@ -1127,6 +1127,8 @@ static const struct rank_case cases[] = {
     {"buffers_under_way", buffers_under_way, .max_ranks = 0},
     {"overlapping_arguments", overlapping_arguments, .max_ranks = 0},
     {"shared_arguments", shared_arguments, .max_ranks = 0},
+    {"one_plan_overlaps", one_plan_overlaps, .max_ranks = 0},
+    {"interleavings", interleavings, .max_ranks = 0},
     {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
     {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
     {"s01_none", s01_none, .max_ranks = 0},

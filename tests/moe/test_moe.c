@@ -65,6 +65,8 @@ static const char *const cases[] = {
     "buffers_under_way",
     "overlapping_arguments",
     "shared_arguments",
+    "one_plan_overlaps",
+    "interleavings",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
