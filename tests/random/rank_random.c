@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random legal programs. Every rank runs the same program, which a seed decides:
+// communicators (the world's, a copy, a split), exchanges on them, plans of
+// those, and on these in any legal order collectives and all four calls of a
+// plan, blocking and started, several under way at once. What the interface
+// leaves to a rank, each decides by itself: when and how it waits, in which
+// order it starts operations of different communicators, where its buffers are,
+// how late it is. Every output is compared to the bit with what the headers say
+// (routing_model.c for the calls of a plan), every input and the memory around
+// all buffers must stay as they were.
+//
+//     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
+//
+// COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
+// to begin with for ranks of other nodes and of this one. groups: the most
+// communicators that a program has (3). `programs` beside this file runs it in
+// worlds of every kind.
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "world.h"
+
+/* --- programs --- */
+
+static int carry_out(struct world *w, const struct event *e)
+{
+    struct group *g = &w->groups[e->group];
+
+    if (!g->comm)
+        return 0;
+    if (e->kind < COLLECTIVES)
+        return do_collective(w, g, e);
+    return do_moe(w, &g->exchanges[e->exchange].plans[e->plan], e);
+}
+
+/* A handful of calls. Started ones of different communicators may change places
+ * on a rank, those of one communicator keep their order; a blocking call stays
+ * where it is on every rank. */
+static int carry_out_all(struct world *w, const struct event *events, int n)
+{
+    bool done[MAX_PENDING] = {false};
+    int from = 0;
+
+    while (from < n) {
+        int to = from, left;
+
+        while (to < n && events[to].start)
+            to++;
+        for (left = to - from; left > 0; left--) {
+            int group, i = from;
+
+            do {
+                i = from + below(&w->local, to - from);
+            } while (done[i]);
+            group = events[i].group;
+            for (i = from; done[i] || events[i].group != group; i++)
+                ;
+            done[i] = true;
+            CHECK_RUN(whim(w));
+            CHECK_RUN(carry_out(w, &events[i]));
+        }
+        if (to < n) {
+            CHECK_RUN(whim(w));
+            CHECK_RUN(carry_out(w, &events[to]));
+        }
+        from = to + 1;
+    }
+    return 0;
+}
+
+/* Which plan slots are taken is the same on every rank of a group; a rank that
+ * is in no group of this number makes the same draws and does nothing. */
+struct sketch {
+    int exchanges[MAX_GROUPS];
+    bool plan[MAX_GROUPS][MAX_EXCHANGES][MAX_PLANS];
+};
+
+static int change_plans(struct world *w, struct sketch *s, struct chance *c)
+{
+    const int g = below(c, w->ngroups), x = below(c, s->exchanges[g]);
+    const int p = below(c, MAX_PLANS);
+    const uint64_t seed = draw(c);
+    const bool placement = one_in(c, 4);
+    struct group *group = &w->groups[g];
+    struct exchange *exchange = &group->exchanges[x];
+    bool none = true;
+
+    if (s->plan[g][x][p]) {
+        s->plan[g][x][p] = false;
+        if (!group->comm)
+            return 0;
+        shunt_moe_plan_destroy(exchange->plans[p].plan);
+        plan_forget(&exchange->plans[p]);
+    } else {
+        s->plan[g][x][p] = true;
+        if (group->comm)
+            CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
+    }
+    for (int i = 0; i < MAX_PLANS; i++)
+        none &= !s->plan[g][x][i];
+    if (none && placement && group->comm && !exchange->config.tree_ranks &&
+        !exchange->config.pad_to_capacity) {
+        struct chance own = {seed};
+
+        draw_placement(exchange, &own);
+        snprintf(w->doing, sizeof(w->doing), "set_placement");
+        CHECK_OK(group->comm,
+                 shunt_moe_set_placement(
+                     exchange->moe, exchange->config.placement,
+                     exchange->config.replicas, exchange->config.nreplicas));
+    }
+    return 0;
+}
+
+static int some_events(const struct world *w, const struct sketch *s,
+                       struct chance *c, struct event *events)
+{
+    const int n = 1 + below(c, MAX_PENDING / 2);
+
+    for (int i = 0; i < n; i++) {
+        struct event *e = &events[i];
+        int plans[MAX_PLANS], found = 0;
+
+        *e = (struct event){.group = below(c, w->ngroups)};
+        e->exchange = below(c, s->exchanges[e->group]);
+        e->start = !one_in(c, 4);
+        e->seed = draw(c);
+        for (int p = 0; p < MAX_PLANS; p++)
+            if (s->plan[e->group][e->exchange][p])
+                plans[found++] = p;
+        e->kind = below(c, COLLECTIVES);
+        if (found && !one_in(c, 3)) {
+            e->plan = plans[below(c, found)];
+            e->kind = DISPATCH + below(c, 4);
+        }
+    }
+    return n;
+}
+
+static int run_program(struct world *w, struct sketch *s, struct chance *c)
+{
+    const int rounds = 4 + below(c, 8);
+    struct event events[MAX_PENDING];
+
+    for (int i = 0; i < rounds; i++) {
+        int n, batches = 1 + below(c, 2);
+
+        if (i < 2 || one_in(c, 2))
+            CHECK_RUN(change_plans(w, s, c));
+        while (batches-- > 0) {
+            n = some_events(w, s, c, events);
+            CHECK_RUN(carry_out_all(w, events, n));
+        }
+        CHECK_RUN(drain(w));
+    }
+    return 0;
+}
+
+/* --- communicators --- */
+
+static int know_group(struct group *g, struct shunt_comm *comm)
+{
+    uint8_t mapped = 1, all = 0;
+    void *arena;
+
+    *g = (struct group){.comm = comm};
+    if (!comm)
+        return 0;
+    g->rank = shunt_comm_rank(comm);
+    g->size = shunt_comm_size(comm);
+    g->nodes = shunt_comm_nodes(comm);
+    for (int r = 0; r < g->size; r++) {
+        g->node[r] = shunt_comm_node(comm, r);
+        if (r != g->rank && !strstr(shunt_comm_transport(comm, r), "map"))
+            mapped = 0;
+    }
+    CHECK_OK(comm,
+             shunt_allreduce(comm, &mapped, &all, 1, SHUNT_U8, SHUNT_MIN));
+    g->mapped = all;
+    CHECK_OK(comm, shunt_mem_alloc(comm, ARENA, &arena));
+    g->arena = arena;
+    return 0;
+}
+
+static int make_groups(struct world *w, struct chance *c)
+{
+    struct shunt_comm *comm = w->self->comm, *made;
+    const int more = below(c, w->most_groups);
+
+    w->ngroups = 1;
+    CHECK_RUN(know_group(&w->groups[0], comm));
+    w->groups[0].world = true;
+    for (int i = 0; i < more; i++) {
+        const uint64_t seed = draw(c);
+        const int way = below(c, 3);
+
+        snprintf(w->doing, sizeof(w->doing), "split");
+        if (way == 0) {
+            CHECK_OK(comm, shunt_comm_dup(comm, &made));
+        } else {
+            int colour = (int)(hash(seed, (uint64_t)w->self->rank, 0) % 3) - 1;
+            int key = (int)(hash(seed, (uint64_t)w->self->rank, 1) % 3);
+
+            if (way == 1)
+                colour = shunt_comm_local_rank(comm);
+            CHECK_OK(comm, shunt_comm_split(comm, colour, key, &made));
+        }
+        CHECK_RUN(know_group(&w->groups[w->ngroups++], made));
+    }
+    return 0;
+}
+
+static int end_groups(struct world *w)
+{
+    for (int i = w->ngroups; i-- > 0;) {
+        struct group *g = &w->groups[i];
+
+        for (int x = g->nexchanges; x-- > 0;) {
+            struct exchange *e = &g->exchanges[x];
+
+            for (int p = 0; p < MAX_PLANS; p++) {
+                if (!e->plans[p].plan)
+                    continue;
+                shunt_moe_plan_destroy(e->plans[p].plan);
+                plan_forget(&e->plans[p]);
+            }
+            shunt_moe_destroy(e->moe);
+            free(e->placement);
+            free(e->replicas);
+        }
+        if (!g->comm)
+            continue;
+        CHECK_OK(g->comm, shunt_mem_free(g->comm, g->arena));
+        if (g->world)
+            continue;
+        snprintf(w->doing, sizeof(w->doing), "finish");
+        CHECK_OK(g->comm, shunt_comm_finish(g->comm));
+        shunt_comm_destroy(g->comm);
+    }
+    return 0;
+}
+
+static int configuration(struct world *w)
+{
+    struct chance c = {mix(w->seed)};
+    struct sketch sketch = {0};
+
+    w->local.state = hash(w->seed, 1000 + (uint64_t)w->self->rank, 0);
+    CHECK_RUN(make_groups(w, &c));
+    for (int g = 0; g < w->ngroups; g++) {
+        sketch.exchanges[g] = 1 + below(&c, MAX_EXCHANGES);
+        for (int x = 0; x < sketch.exchanges[g]; x++) {
+            const uint64_t seed = draw(&c);
+
+            if (w->groups[g].comm)
+                CHECK_RUN(make_exchange(w, &w->groups[g], seed));
+        }
+    }
+    CHECK_RUN(run_program(w, &sketch, &c));
+    return end_groups(w);
+}
+
+/* --- which way it went --- */
+
+static const char *option(const struct rank *self, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (int i = 2; i < self->argc; i++)
+        if (!strncmp(self->argv[i], name, n) && self->argv[i][n] == '=')
+            return self->argv[i] + n + 1;
+    return NULL;
+}
+
+/* Ranks are reached as the caller of this program meant them to be, and bytes
+ * went to other nodes if there are any. */
+static int path_right(const struct rank *self)
+{
+    struct shunt_comm *comm = self->comm;
+    const int here = shunt_comm_node(comm, self->rank);
+    struct shunt_comm_stats stats;
+
+    for (int r = 0; r < self->size; r++) {
+        const bool near = shunt_comm_node(comm, r) == here;
+        const char *want = option(self, near ? "near" : "far");
+        const char *by = shunt_comm_transport(comm, r);
+
+        CHECK(r == self->rank || !want || !strncmp(by, want, strlen(want)),
+              "rank %d is reached by %s, not by %s", r, by, want);
+    }
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    CHECK(shunt_comm_nodes(comm) == 1 || stats.bytes_remote > 0,
+          "nothing went to another node");
+    return 0;
+}
+
+static int programs(const struct rank *self)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    uint64_t seed;
+    int count, bad = 0;
+
+    if (!w)
+        abort();
+    seed = self->argc > 0 ? strtoull(self->argv[0], NULL, 0) : 1;
+    count = self->argc > 1 ? atoi(self->argv[1]) : 20;
+    CHECK(self->size <= MAX_RANKS, "at most %d ranks", MAX_RANKS);
+    w->self = self;
+    w->most_groups =
+        option(self, "groups") ? atoi(option(self, "groups")) : MAX_GROUPS;
+    for (int i = 0; i < count && !bad; i++) {
+        w->seed = seed + (uint64_t)i;
+        bad = configuration(w);
+        if (bad)
+            rank_say("rank %d: seed %" PRIu64 " failed in: %s", self->rank,
+                     w->seed, w->doing);
+    }
+    if (!bad && count)
+        bad = path_right(self);
+    if (!bad && self->rank == 0)
+        rank_say("%d configurations, %" PRIu64 " operations on rank 0, all "
+                 "right",
+                 count, w->operations);
+    free(w);
+    return bad;
+}
+
+static const struct rank_case cases[] = {
+    {"programs", programs, .timeout_s = 280},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

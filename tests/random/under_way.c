@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that are under way: their buffers, how a rank waits for them, and whether
+// what they left is right; see world.h.
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "world.h"
+
+__extension__ typedef _Float16 half;
+
+void *need(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+
+    if (!memory)
+        abort();
+    return memory;
+}
+
+void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
+                int64_t whole)
+{
+    const size_t size = shunt_dtype_size(t);
+    float f = (float)value;
+    uint32_t bits;
+
+    switch (t) {
+    case SHUNT_F64:
+        memcpy(at + i * size, &value, size);
+        break;
+    case SHUNT_F32:
+        memcpy(at + i * size, &f, size);
+        break;
+    case SHUNT_BF16:
+        f = model_round(SHUNT_BF16, f);
+        memcpy(&bits, &f, sizeof(bits));
+        at[i * 2] = (unsigned char)(bits >> 16);
+        at[i * 2 + 1] = (unsigned char)(bits >> 24);
+        break;
+    case SHUNT_F16: {
+        half h = (half)f;
+
+        memcpy(at + i * size, &h, size);
+        break;
+    }
+    default: /* integers wrap around */
+        memcpy(at + i * size, &whole, size);
+    }
+}
+
+/* --- buffers --- */
+
+struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
+                    struct group *g)
+{
+    struct buffer *b = &op->buffers[op->nbuffers++];
+    size_t room = bytes + 2 * GUARD + 64;
+    size_t shift = (size_t)below(&w->local, 64) / align * align;
+
+    *b = (struct buffer){.bytes = bytes};
+    if (g && g->arena_used + room <= ARENA) {
+        b->base = g->arena + g->arena_used;
+        g->arena_used += (room + 127) / 128 * 128;
+    } else {
+        b->base = need(room);
+        b->owned = true;
+    }
+    memset(b->base, 0xa5, room);
+    b->at = b->base + GUARD + shift % 64;
+    return b;
+}
+
+struct buffer *take_any(struct world *w, struct op *op, size_t bytes,
+                        size_t align)
+{
+    struct group *g = &w->groups[below(&w->local, w->ngroups)];
+
+    if (one_in(&w->local, 2))
+        g = op->group;
+    if (!g->comm || one_in(&w->local, 3))
+        g = NULL;
+    return take(w, op, bytes, align, g);
+}
+
+void keeps(struct buffer *b)
+{
+    b->want = need(b->bytes);
+    b->want_bytes = b->bytes;
+    if (b->bytes)
+        memcpy(b->want, b->at, b->bytes);
+}
+
+void *expects(struct buffer *b, size_t bytes)
+{
+    free(b->want);
+    b->want = need(bytes);
+    b->want_bytes = bytes;
+    return b->want;
+}
+
+static int guards_whole(const struct buffer *b)
+{
+    const unsigned char *end = b->base + b->bytes + 2 * GUARD + 64;
+
+    for (const unsigned char *p = b->base; p < b->at; p++)
+        CHECK(*p == 0xa5, "%td bytes in front of a buffer of %zu was written",
+              b->at - p, b->bytes);
+    for (const unsigned char *p = b->at + b->bytes; p < end; p++)
+        CHECK(*p == 0xa5, "byte %td behind a buffer of %zu was written",
+              p - b->at - (ptrdiff_t)b->bytes, b->bytes);
+    return 0;
+}
+
+static int buffer_right(const struct buffer *b, int number)
+{
+    size_t i = 0;
+
+    if (b->base)
+        CHECK_RUN(guards_whole(b));
+    if (!b->want || !b->want_bytes || !memcmp(b->at, b->want, b->want_bytes))
+        return 0;
+    while (b->at[i] == b->want[i])
+        i++;
+    CHECK(false, "buffer %d: byte %zu of %zu is %02x, not %02x", number, i,
+          b->want_bytes, b->at[i], b->want[i]);
+}
+
+static int op_right(const struct op *op)
+{
+    for (int i = 0; i < op->nbuffers; i++)
+        CHECK_RUN(buffer_right(&op->buffers[i], i));
+    for (size_t i = 0; i < op->near_count; i++)
+        CHECK(fabsf(op->near_got[i] - op->near_want[i]) <=
+                  1e-5f * op->near_size[i],
+              "gradient %zu is %g, not %g", i, (double)op->near_got[i],
+              (double)op->near_want[i]);
+    return 0;
+}
+
+static void op_free(struct op *op)
+{
+    for (int i = 0; i < op->nbuffers; i++) {
+        if (op->buffers[i].owned)
+            free(op->buffers[i].base);
+        free(op->buffers[i].want);
+    }
+    free(op->near_want);
+    free(op->near_size);
+    free(op);
+}
+
+/* --- starting and ending --- */
+
+static int ended(struct world *w, struct op *op, enum shunt_status st)
+{
+    int bad = 0;
+
+    snprintf(w->doing, sizeof(w->doing), "%s", op->label);
+    w->operations++;
+    if (st)
+        bad = rank_fail(__FILE__, __LINE__, op->label, "%s",
+                        rank_why(op->group->comm, st));
+    else if (op_right(op))
+        bad = rank_fail(__FILE__, __LINE__, op->label, "wrong result");
+    op_free(op);
+    return bad;
+}
+
+static int forget(struct world *w, int i, enum shunt_status st)
+{
+    struct op *op = w->pending[i];
+
+    w->pending[i] = w->pending[--w->npending];
+    return ended(w, op, st);
+}
+
+static int test_one(struct world *w, int i)
+{
+    enum shunt_status st = shunt_test(&w->pending[i]->request);
+
+    return st == SHUNT_IN_PROGRESS ? 0 : forget(w, i, st);
+}
+
+static void loiter(struct world *w, int most_us)
+{
+    struct timespec t = {0, 1000L * (1 + below(&w->local, most_us))};
+
+    nanosleep(&t, NULL);
+}
+
+int whim(struct world *w)
+{
+    const int mood = below(&w->local, 12);
+
+    if (mood == 0)
+        loiter(w, 1500);
+    if (!w->npending)
+        return 0;
+    if (mood <= 3)
+        return test_one(w, below(&w->local, w->npending));
+    if (mood == 4) {
+        int i = below(&w->local, w->npending);
+
+        return forget(w, i, shunt_wait(&w->pending[i]->request));
+    }
+    return 0;
+}
+
+static void shuffle(struct world *w)
+{
+    for (int i = w->npending - 1; i > 0; i--) {
+        int j = below(&w->local, i + 1);
+        struct op *op = w->pending[i];
+
+        w->pending[i] = w->pending[j];
+        w->pending[j] = op;
+    }
+}
+
+static int wait_all_at_once(struct world *w)
+{
+    struct shunt_request *requests[MAX_PENDING];
+    const int n = w->npending;
+    enum shunt_status st;
+
+    for (int i = 0; i < n; i++)
+        requests[i] = w->pending[i]->request;
+    snprintf(w->doing, sizeof(w->doing), "wait_all of %d", n);
+    st = shunt_wait_all(requests, (size_t)n);
+    for (int i = 0; i < n && st; i++)
+        rank_fail(__FILE__, __LINE__, w->pending[i]->label, "among them: %s",
+                  rank_why(w->pending[i]->group->comm, st));
+    if (st)
+        return 1;
+    while (w->npending)
+        CHECK_RUN(forget(w, w->npending - 1, SHUNT_OK));
+    return 0;
+}
+
+static void free_buffers(struct plan *p)
+{
+    memset(p->used, 0, sizeof(p->used));
+    memset(p->staged, 0, sizeof(p->staged));
+}
+
+int drain(struct world *w)
+{
+    shuffle(w);
+    if (w->npending && one_in(&w->local, 3))
+        CHECK_RUN(wait_all_at_once(w));
+    if (one_in(&w->local, 3)) {
+        double until = 20 + (double)time(NULL);
+
+        while (w->npending && (double)time(NULL) < until)
+            for (int i = w->npending; i-- > 0;)
+                CHECK_RUN(test_one(w, i));
+    }
+    while (w->npending)
+        CHECK_RUN(forget(w, w->npending - 1,
+                         shunt_wait(&w->pending[w->npending - 1]->request)));
+    for (int g = 0; g < w->ngroups; g++)
+        for (int e = 0; e < w->groups[g].nexchanges; e++)
+            for (int p = 0; p < MAX_PLANS; p++)
+                free_buffers(&w->groups[g].exchanges[e].plans[p]);
+    for (int g = 0; g < w->ngroups; g++)
+        w->groups[g].arena_used = 0;
+    return 0;
+}
+
+int begun(struct world *w, struct op *op, enum shunt_status st)
+{
+    if (!st && op->request) {
+        w->pending[w->npending++] = op;
+        return 0;
+    }
+    return ended(w, op, st);
+}
+
+struct op *new_op(struct world *w, struct group *g, const char *format, ...)
+{
+    struct op *op = calloc(1, sizeof(*op));
+    va_list args;
+
+    if (!op)
+        abort();
+    op->group = g;
+    op->plan = -1;
+    va_start(args, format);
+    vsnprintf(op->label, sizeof(op->label), format, args);
+    va_end(args);
+    snprintf(w->doing, sizeof(w->doing), "start of %s", op->label);
+    return op;
+}
