@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Birth of a communicator, in five rounds of the bootstrap's all-gather:
+ * Birth of a communicator, in rounds of the bootstrap's all-gather:
  *
  *   1  who and where: place, node name, transports; rank 0's tunables hold
- *   2  the addresses of every transport; then each pair connects by the first
+ *   2  the addresses of transports; then each pair connects by the first
  *      transport (in rank 0's order) that both have and that really reaches
  *   3  who reached whom and how: from it follow the nodes
  *   4  the keys of the control windows; then each imports its peers'
  *   5  all is well
+ *
+ * Rounds 2 and 3 are made with the transports that stay on a host first. Only
+ * if they leave a pair apart they are repeated with the next one, as what
+ * reaches other hosts opens ports and brings big libraries. A transport that
+ * reached nobody is closed again.
  *
  * and, for the first time, a barrier of its own.
  *
@@ -36,7 +41,7 @@
 #include "trace.h"
 #include "wait.h"
 
-#define PROTOCOL 1
+#define PROTOCOL 2
 #define PAGE 4096u
 /* Between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2
@@ -50,16 +55,19 @@ struct birth {
     struct shunt_comm *comm;
     struct shunti_bootstrap *bootstrap; /* NULL with one rank */
     const struct shunt_comm_config *config;
-    struct shunti_candidates candidates; /* ours; context i is item i */
+    struct shunti_candidates candidates; /* ours */
     struct shunti_place *places;         /* (nranks) */
     struct shunti_blobs introductions;   /* (nranks) struct introduction */
+    struct courtship *courtships;        /* (nranks) */
+    bool one_host;                       /* all share a loopback device */
     double timeout;
+    char lacking[400]; /* what keeps a transport from being used, and whom */
 };
 
 /* Head of every blob. */
 struct blob_head {
     int32_t status;
-    char text[252];
+    char text[508];
 };
 
 /* --- rounds ------------------------------------------------------------------- */
@@ -74,7 +82,7 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
 
     mine->status = status;
     if (status)
-        snprintf(mine->text, sizeof(mine->text), "%.250s",
+        snprintf(mine->text, sizeof(mine->text), "%.500s",
                  shunt_last_error(NULL));
     if (status && shunti_bootstrap_failed(b->bootstrap))
         return status; /* that is why, and its text says so already */
@@ -90,7 +98,7 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
             return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                                "rank %d speaks another protocol", r);
         if (theirs->status)
-            return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %.250s", r,
+            return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %.500s", r,
                                theirs->text);
     }
     return SHUNT_OK;
@@ -106,6 +114,7 @@ struct introduction {
     struct shunti_tunables tune;
     char node[64];
     char transport[SHUNTI_TRANSPORTS_MAX][32]; /* names, in order */
+    unsigned char far[SHUNTI_TRANSPORTS_MAX];
 };
 
 static size_t size_or(const char *name, size_t fallback)
@@ -182,9 +191,11 @@ static enum shunt_status introduce(struct birth *b)
         st = shunti_transport_candidates(spec, &b->candidates);
     mine->protocol = PROTOCOL;
     mine->candidates = (uint32_t)b->candidates.count;
-    for (i = 0; i < b->candidates.count; i++)
+    for (i = 0; i < b->candidates.count; i++) {
         snprintf(mine->transport[i], sizeof(mine->transport[i]), "%.31s",
-                 b->candidates.item[i].transport->name);
+                 b->candidates.item[i].name);
+        mine->far[i] = b->candidates.item[i].far;
+    }
     shunti_place_here(&mine->place);
     choose_tunables(&mine->tune, (size_t)comm->nranks);
     snprintf(mine->node, sizeof(mine->node), "%.63s", node ? node : "");
@@ -198,7 +209,8 @@ static enum shunt_status introduce(struct birth *b)
     for (r = 0; !st && r < comm->nranks; r++) {
         const struct introduction *theirs = all.data[r];
 
-        if (all.len[r] != sizeof(*theirs) || theirs->protocol != PROTOCOL)
+        if (all.len[r] != sizeof(*theirs) || theirs->protocol != PROTOCOL ||
+            theirs->candidates > SHUNTI_TRANSPORTS_MAX)
             st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                              "rank %d has another version of the library", r);
         else
@@ -221,42 +233,20 @@ static const struct introduction *introduction_of(const struct birth *b, int r)
 
 /* --- round 2: addresses, connections ---------------------------------------------- */
 
+/* Of a transport; or why the sender does not have it. */
 struct address {
     char transport[32];
-    uint64_t len;
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+    uint64_t len; /* 0: not to be had */
+    union {
+        unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+        char why[SHUNT_TRANSPORT_ADDRESS_MAX];
+    };
 };
 
-static enum shunt_status open_contexts(struct birth *b)
-{
-    struct shunt_comm *comm = b->comm;
-    struct shunt_transport_params params = {
-        .host = shunti_transport_host(),
-        .rank = comm->rank,
-        .nranks = comm->nranks,
-    };
-    char why[256];
-    size_t i;
-
-    memcpy(params.secret, comm->secret, sizeof(params.secret));
-    comm->contexts = calloc(b->candidates.count + 1, sizeof(*comm->contexts));
-    if (!comm->contexts)
-        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    for (i = 0; i < b->candidates.count; i++) {
-        struct shunti_context *context = &comm->contexts[i];
-        enum shunt_status st;
-
-        context->transport = b->candidates.item[i].transport;
-        params.options = b->candidates.item[i].options;
-        why[0] = 0;
-        st = context->transport->open(&params, &context->ctx, why, sizeof(why));
-        if (st)
-            return shunti_fail(NULL, st, "open transport %s: %s",
-                               context->transport->name, why);
-        comm->ncontexts = i + 1;
-    }
-    return SHUNT_OK;
-}
+/* Some transports in a row of rank 0's list, which are tried together. */
+struct stage {
+    uint32_t begin, end;
+};
 
 /* Our context of the transport `name`, or -1. */
 static int context_by_name(const struct shunt_comm *comm, const char *name)
@@ -269,15 +259,15 @@ static int context_by_name(const struct shunt_comm *comm, const char *name)
     return -1;
 }
 
-static bool rank_has(const struct birth *b, int rank, const char *name)
+static struct shunti_candidate *candidate_by_name(struct birth *b,
+                                                  const char *name)
 {
-    const struct introduction *intro = introduction_of(b, rank);
-    uint32_t i;
+    size_t i;
 
-    for (i = 0; i < intro->candidates && i < SHUNTI_TRANSPORTS_MAX; i++)
-        if (!strcmp(intro->transport[i], name))
-            return true;
-    return false;
+    for (i = 0; i < b->candidates.count; i++)
+        if (!strcmp(b->candidates.item[i].name, name))
+            return &b->candidates.item[i];
+    return NULL;
 }
 
 /* One peer's way through the candidates. */
@@ -285,6 +275,63 @@ struct courtship {
     uint32_t next; /* in rank 0's list */
     bool done;
 };
+
+static int unreached(const struct birth *b)
+{
+    int r, n = 0;
+
+    for (r = 0; r < b->comm->nranks; r++)
+        n += r != b->comm->rank && !b->courtships[r].done;
+    return n;
+}
+
+/*
+ * Open a transport and find its address, if we have it. One that is far and
+ * that nobody asked for may fail: `a` says why.
+ */
+static enum shunt_status open_context(struct birth *b, const char *name,
+                                      struct address *a)
+{
+    struct shunt_comm *comm = b->comm;
+    struct shunti_candidate *candidate = candidate_by_name(b, name);
+    struct shunti_context *c = &comm->contexts[comm->ncontexts];
+    struct shunt_transport_params params = {
+        .host = shunti_transport_host(),
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .unreached = unreached(b),
+        .one_host = b->one_host,
+    };
+    size_t len = sizeof(a->blob);
+    enum shunt_status st;
+
+    snprintf(a->transport, sizeof(a->transport), "%.31s", name);
+    if (!candidate) {
+        snprintf(a->why, sizeof(a->why), "it is not there, or not to be used");
+        return SHUNT_OK;
+    }
+    memcpy(params.secret, comm->secret, sizeof(params.secret));
+    params.options = candidate->options;
+    st = shunti_candidate_load(candidate, a->why, sizeof(a->why));
+    if (!st) {
+        c->transport = candidate->transport;
+        st = c->transport->open(&params, &c->ctx, a->why, sizeof(a->why));
+    }
+    explicit_bzero(&params, sizeof(params));
+    if (st && candidate->far && !candidate->wanted) {
+        shunti_info("comm", "transport %s: %s", name, a->why);
+        return SHUNT_OK;
+    }
+    if (st)
+        return shunti_fail(NULL, st, "open transport %s: %.450s", name, a->why);
+    comm->ncontexts++;
+    st = c->transport->address(c->ctx, a->blob, &len);
+    if (st)
+        return shunti_fail(NULL, st, "address of %s: %s", name,
+                           c->transport->error(c->ctx));
+    a->len = len;
+    return SHUNT_OK;
+}
 
 static const struct address *find_address(const struct shunti_blobs *all,
                                           int rank, const char *name)
@@ -310,8 +357,18 @@ static void describe_link(struct shunti_peer *p)
              p->caps & SHUNT_TRANSPORT_GET ? ", read" : "");
 }
 
-/* Try a little further to reach `peer`. */
-static enum shunt_status court(struct birth *b, int peer,
+/* Why a pair cannot use a transport, for when no other reaches either. */
+static void note_lack(struct birth *b, const char *name, int rank,
+                      const struct address *a)
+{
+    if (a && !a->len)
+        snprintf(b->lacking, sizeof(b->lacking),
+                 "; %s does not work on rank %d: %.300s", name, rank, a->why);
+}
+
+/* Try a little further to reach `peer`: SHUNT_ERR_UNSUPPORTED, not by a
+ * transport of this stage. */
+static enum shunt_status court(struct birth *b, int peer, struct stage stage,
                                const struct shunti_blobs *addresses,
                                struct courtship *c)
 {
@@ -319,17 +376,18 @@ static enum shunt_status court(struct birth *b, int peer,
     struct shunti_peer *p = &comm->peers[peer];
     const struct introduction *first = introduction_of(b, 0);
 
-    while (c->next < first->candidates) {
+    while (c->next < stage.end) {
         const char *name = first->transport[c->next];
-        int i = context_by_name(comm, name);
-        const struct address *a = find_address(addresses, peer, name);
+        const struct address *ours = find_address(addresses, comm->rank, name);
+        const struct address *theirs = find_address(addresses, peer, name);
         enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+        int i = context_by_name(comm, name);
 
-        if (i >= 0 && a && rank_has(b, peer, name)) {
+        if (i >= 0 && theirs && theirs->len) {
             struct shunti_context *context = &comm->contexts[i];
 
-            st = context->transport->connect(context->ctx, peer, a->blob,
-                                             (size_t)a->len, &p->ep);
+            st = context->transport->connect(context->ctx, peer, theirs->blob,
+                                             (size_t)theirs->len, &p->ep);
             if (st == SHUNT_IN_PROGRESS)
                 return st;
             if (!st) {
@@ -345,93 +403,207 @@ static enum shunt_status court(struct birth *b, int peer,
             if (st != SHUNT_ERR_UNSUPPORTED)
                 return shunti_fail(NULL, st, "%s to rank %d: %s", name, peer,
                                    context->transport->error(context->ctx));
+        } else {
+            note_lack(b, name, peer, theirs);
+            note_lack(b, name, comm->rank, ours);
         }
         p->ep = NULL;
         c->next++;
     }
-    return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
-                       "no transport reaches rank %d (%s) from rank %d (%s): "
-                       "SHUNT_LOG=debug tells what was tried",
-                       peer, b->places[peer].host, comm->rank,
-                       b->places[comm->rank].host);
+    return SHUNT_ERR_UNSUPPORTED;
 }
 
-static enum shunt_status connect_all(struct birth *b,
-                                     const struct shunti_blobs *addresses)
+/* Reach whom this stage reaches. */
+static enum shunt_status connect_stage(struct birth *b, struct stage stage,
+                                       const struct shunti_blobs *addresses)
 {
     struct shunt_comm *comm = b->comm;
-    struct courtship *c = calloc((size_t)comm->nranks, sizeof(*c));
     uint64_t deadline = shunti_now_ns() + (uint64_t)(b->timeout * 1e9);
-    enum shunt_status st = SHUNT_OK;
-    int left = comm->nranks - 1, r;
 
-    if (!c)
-        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    while (left) {
-        int waiting = -1;
+    for (;;) {
+        int waiting = -1, r;
 
         for (r = 0; r < comm->nranks; r++) {
-            if (r == comm->rank || c[r].done)
+            struct courtship *c = &b->courtships[r];
+            enum shunt_status st;
+
+            if (r == comm->rank || c->done || c->next >= stage.end)
                 continue;
-            st = court(b, r, addresses, &c[r]);
-            if (st == SHUNT_OK)
-                left--;
-            else if (st == SHUNT_IN_PROGRESS)
+            st = court(b, r, stage, addresses, c);
+            if (st == SHUNT_IN_PROGRESS)
                 waiting = r;
-            else
-                goto out;
+            else if (st && st != SHUNT_ERR_UNSUPPORTED)
+                return st;
         }
-        if (left && shunti_now_ns() > deadline) {
-            st = shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                             "rank %d did not connect in %g s", waiting,
-                             b->timeout);
-            goto out;
-        }
-        if (left)
-            shunti_transports_nap(comm, CONNECT_NAP_MS);
+        if (waiting < 0)
+            return SHUNT_OK;
+        if (shunti_now_ns() > deadline)
+            return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                               "rank %d did not connect in %g s", waiting,
+                               b->timeout);
+        shunti_transports_nap(comm, CONNECT_NAP_MS);
     }
-    st = SHUNT_OK;
-out:
-    free(c);
-    return st;
 }
 
-static enum shunt_status reach_peers(struct birth *b)
+/* After the last stage: all are reached, or who is not. */
+static enum shunt_status check_reached(struct birth *b)
 {
-    struct shunt_comm *comm = b->comm;
-    size_t count = b->candidates.count, i, len;
+    const struct shunt_comm *comm = b->comm;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && !b->courtships[r].done)
+            return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                               "no transport reaches rank %d (%s) from rank %d "
+                               "(%s)%s: SHUNT_LOG=debug tells what was tried",
+                               r, b->places[r].host, comm->rank,
+                               b->places[comm->rank].host, b->lacking);
+    return SHUNT_OK;
+}
+
+/* Rank 0's transports from `begin` on: the near ones up to the next that is
+ * far, or that one alone. */
+static struct stage stage_at(const struct birth *b, uint32_t begin)
+{
+    const struct introduction *first = introduction_of(b, 0);
+    struct stage stage = {begin, begin};
+
+    while (stage.end < first->candidates && !first->far[stage.end])
+        stage.end++;
+    stage.end += stage.end == begin && begin < first->candidates;
+    return stage;
+}
+
+static enum shunt_status try_stage(struct birth *b, struct stage stage)
+{
+    const struct introduction *first = introduction_of(b, 0);
+    size_t count = stage.end - stage.begin, i;
     struct shunti_blobs all = {0};
+    enum shunt_status st = SHUNT_OK;
     struct blob_head *mine;
     struct address *a;
-    enum shunt_status st;
+    size_t len = sizeof(*mine) + count * sizeof(*a);
 
-    len = sizeof(*mine) + count * sizeof(*a);
     mine = calloc(1, len);
     if (!mine)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     a = (struct address *)(void *)(mine + 1);
-    st = open_contexts(b);
-    for (i = 0; !st && i < count; i++) {
-        struct shunti_context *c = &comm->contexts[i];
-        size_t blob_len = sizeof(a[i].blob);
-
-        snprintf(a[i].transport, sizeof(a[i].transport), "%.31s",
-                 c->transport->name);
-        st = c->transport->address(c->ctx, a[i].blob, &blob_len);
-        a[i].len = blob_len;
-        if (st)
-            shunti_fail(NULL, st, "address of %s: %s", c->transport->name,
-                        c->transport->error(c->ctx));
-    }
+    for (i = 0; !st && i < count; i++)
+        st = open_context(b, first->transport[stage.begin + i], &a[i]);
     st = round_trip(b, mine, len, st, &all);
     if (!st)
-        st = connect_all(b, &all);
+        st = connect_stage(b, stage, &all);
+    if (!st && stage.end == first->candidates)
+        st = check_reached(b);
     shunti_blobs_finish(&all);
     free(mine);
     return st;
 }
 
-/* --- round 3: nodes ------------------------------------------------------------------ */
+/* --- round 3: who reached whom --------------------------------------------------- */
+
+#define NOT_REACHED 0xff
+
+static const unsigned char *reach_of(const struct shunti_blobs *reach, int rank)
+{
+    return (const unsigned char *)reach->data[rank] + sizeof(struct blob_head);
+}
+
+/* The caps of every pair, NOT_REACHED where a stage left them apart. */
+static enum shunt_status compare_reach(struct birth *b,
+                                       enum shunt_status status,
+                                       struct shunti_blobs *reach)
+{
+    struct shunt_comm *comm = b->comm;
+    size_t n = (size_t)comm->nranks, len = sizeof(struct blob_head) + n;
+    struct blob_head *mine = calloc(1, len);
+    enum shunt_status st;
+    unsigned char *caps;
+    int r;
+
+    if (!mine)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    caps = (unsigned char *)(mine + 1);
+    for (r = 0; r < comm->nranks; r++)
+        caps[r] = r == comm->rank || b->courtships[r].done
+                      ? (unsigned char)comm->peers[r].caps
+                      : NOT_REACHED;
+    st = round_trip(b, mine, len, status, reach);
+    free(mine);
+    for (r = 0; !st && r < comm->nranks; r++)
+        if (reach->len[r] != len)
+            st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
+                             "rank %d has another version of the library", r);
+    return st;
+}
+
+static bool all_reached(const struct shunt_comm *comm,
+                        const struct shunti_blobs *reach)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++)
+        if (memchr(reach_of(reach, r), NOT_REACHED, (size_t)comm->nranks))
+            return false;
+    return true;
+}
+
+/* Transports that reached nobody are of no use, and cost time in every wait;
+ * nor need they be there for others to find. */
+static void close_idle_contexts(struct shunt_comm *comm)
+{
+    size_t i, kept = 0;
+    int r;
+
+    for (i = 0; i < comm->ncontexts; i++) {
+        struct shunti_context *from = &comm->contexts[i];
+        struct shunti_context *to = &comm->contexts[kept];
+        bool used = false;
+
+        for (r = 0; r < comm->nranks; r++)
+            used |= comm->peers[r].context == from;
+        if (!used) {
+            from->transport->close(from->ctx);
+            continue;
+        }
+        for (r = 0; to != from && r < comm->nranks; r++)
+            if (comm->peers[r].context == from)
+                comm->peers[r].context = to;
+        *to = *from;
+        kept++;
+    }
+    comm->ncontexts = kept;
+}
+
+/* *reach: the caps of every pair. */
+static enum shunt_status reach_peers(struct birth *b,
+                                     struct shunti_blobs *reach)
+{
+    struct shunt_comm *comm = b->comm;
+    const struct introduction *first = introduction_of(b, 0);
+    struct stage stage = {0, 0};
+    enum shunt_status st;
+    int r;
+
+    b->one_host = true;
+    for (r = 0; r < comm->nranks; r++)
+        b->one_host &= shunti_place_same_loopback(&b->places[0], &b->places[r]);
+    b->courtships = calloc((size_t)comm->nranks, sizeof(*b->courtships));
+    comm->contexts = calloc(SHUNTI_TRANSPORTS_MAX, sizeof(*comm->contexts));
+    if (!b->courtships || !comm->contexts)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    do {
+        shunti_blobs_finish(reach);
+        stage = stage_at(b, stage.end);
+        st = try_stage(b, stage);
+        st = compare_reach(b, st, reach);
+    } while (!st && !all_reached(comm, reach) && stage.end < first->candidates);
+    if (!st)
+        close_idle_contexts(comm);
+    return st;
+}
+
+/* --- nodes ------------------------------------------------------------------ */
 
 static int root_of(const int *parent, int r)
 {
@@ -446,8 +618,7 @@ static bool node_mates(const struct birth *b, const struct shunti_blobs *reach,
 {
     const struct introduction *a = introduction_of(b, i);
     const struct introduction *c = introduction_of(b, j);
-    const unsigned char *caps =
-        (const unsigned char *)reach->data[i] + sizeof(struct blob_head);
+    const unsigned char *caps = reach_of(reach, i);
 
     if (strcmp(a->node, c->node))
         return false;
@@ -508,32 +679,21 @@ static void find_oversubscription(struct birth *b)
     free(here);
 }
 
-static enum shunt_status find_nodes(struct birth *b, enum shunt_status status)
+static enum shunt_status find_nodes(struct birth *b,
+                                    const struct shunti_blobs *reach)
 {
     struct shunt_comm *comm = b->comm;
-    size_t n = (size_t)comm->nranks;
-    struct blob_head *mine = calloc(1, sizeof(*mine) + n);
-    int *parent = calloc(n, sizeof(*parent));
-    struct shunti_blobs all = {0};
-    enum shunt_status st = SHUNT_ERR_MEMORY;
-    unsigned char *caps;
+    int *parent = calloc((size_t)comm->nranks, sizeof(*parent));
     int i, j;
 
-    if (!mine || !parent) {
-        shunti_fail(NULL, st, "no memory");
-        goto out;
-    }
-    caps = (unsigned char *)(mine + 1);
-    for (i = 0; i < comm->nranks; i++)
-        caps[i] = (unsigned char)comm->peers[i].caps;
-    st = round_trip(b, mine, sizeof(*mine) + n, status, &all);
-    if (st)
-        goto out;
+    if (!parent)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     comm->all_mapped = true;
     for (i = 0; i < comm->nranks; i++)
         parent[i] = i;
     for (i = 0; i < comm->nranks; i++) {
-        caps = (unsigned char *)all.data[i] + sizeof(*mine);
+        const unsigned char *caps = reach_of(reach, i);
+
         for (j = 0; j < comm->nranks; j++) {
             int a = root_of(parent, i), c = root_of(parent, j);
 
@@ -541,29 +701,22 @@ static enum shunt_status find_nodes(struct birth *b, enum shunt_status status)
                 continue;
             if (!(caps[j] & SHUNT_TRANSPORT_MAP))
                 comm->all_mapped = false;
-            if (a != c && node_mates(b, &all, i, j))
+            if (a != c && node_mates(b, reach, i, j))
                 parent[a < c ? c : a] = a < c ? a : c;
         }
     }
     number_nodes(b, parent);
+    free(parent);
     comm->nodes_mapped = true;
     for (i = 0; i < comm->nranks; i++)
-        for (j = 0; j < comm->nranks; j++) {
-            caps = (unsigned char *)all.data[i] + sizeof(*mine);
+        for (j = 0; j < comm->nranks; j++)
             if (i != j && comm->peers[i].node == comm->peers[j].node &&
-                !(caps[j] & SHUNT_TRANSPORT_MAP))
+                !(reach_of(reach, i)[j] & SHUNT_TRANSPORT_MAP))
                 comm->nodes_mapped = false;
-        }
-    if (!shunti_nodes_init(comm)) {
-        st = shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-        goto out;
-    }
+    if (!shunti_nodes_init(comm))
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     find_oversubscription(b);
-out:
-    shunti_blobs_finish(&all);
-    free(parent);
-    free(mine);
-    return st;
+    return SHUNT_OK;
 }
 
 /* --- round 4: control windows ----------------------------------------------------------- */
@@ -757,8 +910,10 @@ static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
                    ? make_control(comm)
                    : shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     }
-    st = reach_peers(b);
-    st = find_nodes(b, st);
+    st = reach_peers(b, &all);
+    if (!st)
+        st = find_nodes(b, &all);
+    shunti_blobs_finish(&all);
     if (!st)
         st = share_control(b);
     else
@@ -914,6 +1069,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
 out:
     shunti_bootstrap_leave(b.bootstrap);
     shunti_blobs_finish(&b.introductions);
+    free(b.courtships);
     free(b.places);
     if (st) {
         shunt_comm_destroy(b.comm);

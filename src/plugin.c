@@ -11,12 +11,15 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "env.h"
@@ -27,6 +30,7 @@
 #define PREFIX "shunt_"
 #define SUFFIX ".so"
 #define FOLDERS_MAX 16
+#define FILE_MAX (PATH_MAX + SHUNTI_TRANSPORT_NAME_MAX + 16)
 
 struct loaded {
     struct loaded *next;
@@ -251,40 +255,38 @@ static const struct shunt_transport *load(const char *name, const char *path,
     return t;
 }
 
-/* The first folder that has it. */
-static const struct shunt_transport *search(const char *name, char *why,
-                                            size_t why_len)
+/* The file of `name` in the first folder that has one; false: `why` says where
+ * it was looked for. */
+static bool locate(const char *name, char *path, size_t len, char *why,
+                   size_t why_len)
 {
     struct folders *f = find_folders();
-    const struct shunt_transport *t = NULL;
-    char path[PATH_MAX + SHUNTI_TRANSPORT_NAME_MAX + 16];
+    bool found = false;
     size_t used;
 
     if (!f) {
         snprintf(why, why_len, "no memory to look for transports");
-        return NULL;
+        return false;
     }
-    for (size_t i = 0; i < f->count; i++) {
-        snprintf(path, sizeof(path), "%s/" PREFIX "%s" SUFFIX, f->path[i],
-                 name);
-        if (access(path, F_OK))
-            continue;
-        t = load(name, path, why, why_len);
-        goto out;
+    for (size_t i = 0; i < f->count && !found; i++) {
+        snprintf(path, len, "%s/" PREFIX "%s" SUFFIX, f->path[i], name);
+        found = !access(path, F_OK);
     }
-    used = (size_t)snprintf(why, why_len, "no " PREFIX "%s" SUFFIX " in", name);
-    for (size_t i = 0; i < f->count && used < why_len; i++)
+    if (!found)
+        used = (size_t)snprintf(why, why_len, "no " PREFIX "%s" SUFFIX " in",
+                                name);
+    for (size_t i = 0; !found && i < f->count && used < why_len; i++)
         used += (size_t)snprintf(why + used, why_len - used, "%s %s",
                                  i ? "," : "", f->path[i]);
-out:
     free(f);
-    return t;
+    return found;
 }
 
 const struct shunt_transport *shunti_transport_find(const char *name, char *why,
                                                     size_t why_len)
 {
-    const struct shunt_transport *t;
+    const struct shunt_transport *t = NULL;
+    char path[FILE_MAX];
     struct loaded *l;
 
     if (why_len)
@@ -295,9 +297,36 @@ const struct shunt_transport *shunti_transport_find(const char *name, char *why,
     }
     pthread_mutex_lock(&lock);
     l = find_loaded(name);
-    t = l ? l->transport : search(name, why, why_len);
+    if (l)
+        t = l->transport;
+    else if (locate(name, path, sizeof(path), why, why_len))
+        t = load(name, path, why, why_len);
     pthread_mutex_unlock(&lock);
     return t;
+}
+
+/* -- what is known of a file -------------------------------------------------- */
+
+/* Does the file hold SHUNT_TRANSPORT_FAR_MARK? One that cannot be read is left
+ * to the loader, which says why. */
+static bool file_is_far(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    void *bytes = MAP_FAILED;
+    bool far = false;
+
+    if (fd < 0)
+        return false;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0)
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (bytes != MAP_FAILED) {
+        far = memmem(bytes, (size_t)st.st_size, SHUNT_TRANSPORT_FAR_MARK,
+                     strlen(SHUNT_TRANSPORT_FAR_MARK)) != NULL;
+        munmap(bytes, (size_t)st.st_size);
+    }
+    return far;
 }
 
 /* -- listing ------------------------------------------------------------------ */
@@ -361,6 +390,8 @@ static int by_score(const void *a, const void *b)
     int sx = x->transport ? x->transport->score : INT_MIN;
     int sy = y->transport ? y->transport->score : INT_MIN;
 
+    if (x->far != y->far)
+        return x->far ? 1 : -1;
     if (sx != sy)
         return sx < sy ? 1 : -1;
     return strcmp(x->name, y->name);
@@ -381,12 +412,19 @@ static bool probe(const struct shunt_transport *t,
     return !st;
 }
 
-struct shunti_transport_entry *shunti_transport_list(size_t *count)
+static void load_entry(struct shunti_transport_entry *e)
+{
+    e->transport = shunti_transport_find(e->name, e->why, sizeof(e->why));
+    if (e->transport)
+        e->usable = probe(e->transport, &e->estimate, e->why, sizeof(e->why));
+}
+
+/* Every plugin file; those that are far are loaded only if `far`. */
+static struct list list_plugins(bool far)
 {
     struct folders *f = find_folders();
     struct list list = {0};
 
-    *count = 0;
     for (size_t i = 0; f && i < f->count; i++)
         if (!list_folder(&list, f->path[i]))
             break; /* no memory: what we have is listed */
@@ -394,13 +432,19 @@ struct shunti_transport_entry *shunti_transport_list(size_t *count)
     for (size_t i = 0; i < list.count; i++) {
         struct shunti_transport_entry *e = &list.item[i];
 
-        e->transport = shunti_transport_find(e->name, e->why, sizeof(e->why));
-        if (e->transport)
-            e->usable =
-                probe(e->transport, &e->estimate, e->why, sizeof(e->why));
+        e->far = file_is_far(e->path);
+        if (far || !e->far)
+            load_entry(e);
     }
     if (list.count)
         qsort(list.item, list.count, sizeof(*list.item), by_score);
+    return list;
+}
+
+struct shunti_transport_entry *shunti_transport_list(size_t *count)
+{
+    struct list list = list_plugins(true);
+
     *count = list.count;
     return list.item;
 }
@@ -418,63 +462,98 @@ void shunti_transport_list_destroy(struct shunti_transport_entry *list,
 /* "shm, inproc and fault exist" for messages. */
 static void list_names(char *text, size_t len)
 {
-    size_t count, used = 0;
-    struct shunti_transport_entry *list = shunti_transport_list(&count);
+    struct list list = list_plugins(false);
+    size_t used = 0;
 
     snprintf(text, len, "none was found (see shunt-info)");
-    for (size_t i = 0; i < count && used < len; i++)
+    for (size_t i = 0; i < list.count && used < len; i++)
         used += (size_t)snprintf(text + used, len - used, "%s%s", i ? ", " : "",
-                                 list[i].name);
-    shunti_transport_list_destroy(list, count);
+                                 list.item[i].name);
+    shunti_transport_list_destroy(list.item, list.count);
 }
 
-static enum shunt_status add_candidate(struct shunti_candidates *out,
-                                       const struct shunt_transport *t,
-                                       const char *options,
-                                       const struct shunt_transport_estimate *e)
+/* Room for one more; NULL: an error. */
+static struct shunti_candidate *add_candidate(struct shunti_candidates *out,
+                                              const char *name,
+                                              const char *options)
 {
     struct shunti_candidate *c = &out->item[out->count];
 
-    if (out->count == SHUNTI_TRANSPORTS_MAX)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "more than %d transports",
-                           SHUNTI_TRANSPORTS_MAX);
-    if (strlen(options) >= sizeof(c->options))
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "the options '%s' of transport %s are too long",
-                           options, t->name);
-    c->transport = t;
-    c->estimate = *e;
+    if (out->count == SHUNTI_TRANSPORTS_MAX) {
+        shunti_fail(NULL, SHUNT_ERR_INVALID, "more than %d transports",
+                    SHUNTI_TRANSPORTS_MAX);
+        return NULL;
+    }
+    if (strlen(options) >= sizeof(c->options)) {
+        shunti_fail(NULL, SHUNT_ERR_INVALID,
+                    "the options '%s' of transport %s are too long", options,
+                    name);
+        return NULL;
+    }
+    strcpy(c->name, name);
     strcpy(c->options, options);
     out->count++;
-    return SHUNT_OK;
+    return c;
+}
+
+static bool is_far(const char *name)
+{
+    char path[FILE_MAX], why[64];
+
+    return valid_name(name) &&
+           locate(name, path, sizeof(path), why, sizeof(why)) &&
+           file_is_far(path);
 }
 
 /* A word "name" or "name+options" of the user's list. */
 static enum shunt_status add_wanted(struct shunti_candidates *out,
                                     const char *word)
 {
-    struct shunt_transport_estimate estimate;
-    char name[SHUNTI_TRANSPORT_NAME_MAX], why[512], known[256];
+    char name[SHUNTI_TRANSPORT_NAME_MAX] = "", why[512], known[256];
     size_t len = strcspn(word, "+");
     const char *options = word[len] ? word + len + 1 : "";
     const struct shunt_transport *t = NULL;
+    struct shunti_candidate *c;
+    bool far = false;
 
     snprintf(why, sizeof(why), "no transport has such a name");
     if (len && len < sizeof(name)) {
         memcpy(name, word, len);
-        name[len] = '\0';
-        t = shunti_transport_find(name, why, sizeof(why));
+        far = is_far(name);
+        if (!far)
+            t = shunti_transport_find(name, why, sizeof(why));
     }
-    if (!t) {
+    if (!t && !far) {
         list_names(known, sizeof(known));
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "transport '%s': %s; there are: %s", word, why,
                            known);
     }
-    if (!probe(t, &estimate, why, sizeof(why)))
+    c = add_candidate(out, name, options);
+    if (!c)
+        return SHUNT_ERR_INVALID;
+    c->transport = t;
+    c->far = far;
+    c->wanted = true;
+    if (t && !probe(t, &c->estimate, why, sizeof(why)))
         return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                            "transport %s does not work here: %s", name, why);
-    return add_candidate(out, t, options, &estimate);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_candidate_load(struct shunti_candidate *c, char *why,
+                                        size_t why_len)
+{
+    if (c->transport)
+        return SHUNT_OK;
+    c->transport = shunti_transport_find(c->name, why, why_len);
+    if (!c->transport)
+        return SHUNT_ERR_UNSUPPORTED;
+    if (c->transport->score > 0 || c->wanted)
+        return SHUNT_OK;
+    snprintf(why, why_len, "it must be asked for in SHUNT_TRANSPORTS");
+    c->transport = NULL;
+    return SHUNT_ERR_UNSUPPORTED;
 }
 
 static bool is_listed(char *const *words, size_t count, const char *name)
@@ -512,23 +591,30 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
                                      char *const *words, size_t nwords)
 {
     char why[512] = "no plugin was found; is SHUNT_PLUGIN_PATH right?";
-    size_t count;
-    struct shunti_transport_entry *list = shunti_transport_list(&count);
-    enum shunt_status st = check_excluded(words, nwords, list, count);
+    struct list list = list_plugins(false);
+    enum shunt_status st = check_excluded(words, nwords, list.item, list.count);
 
-    for (size_t i = 0; !st && i < count; i++) {
-        struct shunti_transport_entry *e = &list[i];
+    for (size_t i = 0; !st && i < list.count; i++) {
+        struct shunti_transport_entry *e = &list.item[i];
+        struct shunti_candidate *c;
 
         if (is_listed(words, nwords, e->name))
             continue;
-        if (!e->transport || !e->usable) {
+        if (!e->far && (!e->transport || !e->usable)) {
             snprintf(why, sizeof(why), "%s: %.400s", e->name, e->why);
             shunti_info("plugin", "transport %s", why);
-        } else if (e->transport->score > 0) {
-            st = add_candidate(out, e->transport, "", &e->estimate);
+        } else if (e->far || e->transport->score > 0) {
+            c = add_candidate(out, e->name, "");
+            if (!c) {
+                st = SHUNT_ERR_INVALID;
+                break;
+            }
+            c->transport = e->transport;
+            c->estimate = e->estimate;
+            c->far = e->far;
         }
     }
-    shunti_transport_list_destroy(list, count);
+    shunti_transport_list_destroy(list.item, list.count);
     if (!st && !out->count)
         st = shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                          "no transport works here (%s); shunt-info lists them",

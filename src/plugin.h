@@ -32,9 +32,12 @@ const struct shunt_transport *shunti_transport_find(const char *name, char *why,
 
 /* One to try, best first. */
 struct shunti_candidate {
-    const struct shunt_transport *transport;
-    char options[128]; /* "fault+shm": "shm" */
-    struct shunt_transport_estimate estimate;
+    char name[SHUNTI_TRANSPORT_NAME_MAX];
+    const struct shunt_transport *transport; /* NULL: far, and not loaded yet */
+    char options[128];                       /* "fault+shm": "shm" */
+    struct shunt_transport_estimate estimate; /* of one that is loaded */
+    bool far;                                 /* see SHUNT_TRANSPORT_IS_FAR */
+    bool wanted;                              /* by name */
 };
 
 struct shunti_candidates {
@@ -51,6 +54,9 @@ struct shunti_candidates {
  *     "fault+shm"  fault, with the options "shm"
  *     "^rdma,ucx"  all but these
  *
+ * Those that are far are not loaded, and whether they work is found out when
+ * they are opened. Unless the order is given they come last.
+ *
  * SHUNT_ERR_INVALID: an unknown name (the text lists what exists) or a
  * malformed list; SHUNT_ERR_UNSUPPORTED: none works, or not one asked for;
  * the text says why, in shunt_last_error(NULL).
@@ -58,12 +64,17 @@ struct shunti_candidates {
 enum shunt_status shunti_transport_candidates(const char *spec,
                                               struct shunti_candidates *out);
 
+/* Load one that is far. SHUNT_ERR_UNSUPPORTED, and `why`. */
+enum shunt_status shunti_candidate_load(struct shunti_candidate *candidate,
+                                        char *why, size_t why_len);
+
 /* For shunt-info: every plugin file there is, loadable or not. */
 struct shunti_transport_entry {
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     char *path;
     const struct shunt_transport *transport; /* NULL: could not be loaded */
     bool usable;                             /* probe() said so */
+    bool far;                                /* SHUNT_TRANSPORT_IS_FAR */
     struct shunt_transport_estimate estimate;
     char why[1024]; /* why not, or what probe() found; may have lines */
 };

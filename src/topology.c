@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -172,9 +173,12 @@ void shunti_place_here(struct shunti_place *place)
 {
     size_t bytes = CPU_ALLOC_SIZE(SHUNTI_CPUS_MAX);
     cpu_set_t *set = CPU_ALLOC(SHUNTI_CPUS_MAX);
+    struct stat network;
 
     pthread_once(&once, look);
     *place = machine;
+    if (!stat("/proc/self/ns/net", &network))
+        place->network = network.st_ino;
     place->pid = (int32_t)getpid();
     place->numa = place->cache = place->first_cpu = -1;
     if (set && !sched_getaffinity(0, bytes, set)) {
@@ -196,6 +200,13 @@ bool shunti_place_same_host(const struct shunti_place *a,
     if (a->boot && b->boot)
         return a->boot == b->boot;
     return !strncmp(a->host, b->host, sizeof(a->host));
+}
+
+bool shunti_place_same_loopback(const struct shunti_place *a,
+                                const struct shunti_place *b)
+{
+    return a->boot && a->boot == b->boot && a->network &&
+           a->network == b->network;
 }
 
 int shunti_place_compare(const struct shunti_place *a,

@@ -17,8 +17,9 @@
 #define SHUNTI_CPUS_MAX 1024
 
 struct shunti_place {
-    char host[64]; /* name, for messages */
-    uint64_t boot; /* hash of the kernel's boot id: same kernel */
+    char host[64];    /* name, for messages */
+    uint64_t boot;    /* hash of the kernel's boot id: same kernel */
+    uint64_t network; /* number of the network namespace; 0: unknown */
     int32_t pid;
     int32_t numa;      /* logical index, -1: spans several, or unknown */
     int32_t cache;     /* last-level cache, likewise */
@@ -42,6 +43,9 @@ void shunti_place_here(struct shunti_place *place);
 
 bool shunti_place_same_host(const struct shunti_place *a,
                             const struct shunti_place *b);
+/* The same host, and the same loopback device. */
+bool shunti_place_same_loopback(const struct shunti_place *a,
+                                const struct shunti_place *b);
 /* <0, 0, >0: order by NUMA node, cache, CPU. The caller breaks ties by rank. */
 int shunti_place_compare(const struct shunti_place *a,
                          const struct shunti_place *b);

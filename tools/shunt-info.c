@@ -40,6 +40,28 @@ struct facts {
     char chosen_error[1024]; /* why SHUNT_TRANSPORTS cannot be */
 };
 
+/* Far transports are only tried when they are needed: but we know already which
+ * of them do not work. */
+static void check_far(struct facts *f)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < f->chosen.count; i++) {
+        const struct shunti_candidate *c = &f->chosen.item[i];
+        size_t t = 0;
+
+        while (t < f->ntransports && strcmp(f->transports[t].name, c->name))
+            t++;
+        if (!c->far || t == f->ntransports || f->transports[t].usable)
+            f->chosen.item[kept++] = *c;
+        else if (c->wanted)
+            snprintf(f->chosen_error, sizeof(f->chosen_error),
+                     "transport %s does not work here: %.900s", c->name,
+                     f->transports[t].why);
+    }
+    f->chosen.count = kept;
+}
+
 static void find(struct facts *f)
 {
     memset(f, 0, sizeof(*f));
@@ -52,6 +74,8 @@ static void find(struct facts *f)
                                     &f->chosen))
         snprintf(f->chosen_error, sizeof(f->chosen_error), "%s",
                  shunt_last_error(NULL));
+    else
+        check_far(f);
 }
 
 /* "0-3,8": the CPUs of a place. */
@@ -201,7 +225,7 @@ static void print_transports(const struct facts *f)
         return;
     }
     for (size_t i = 0; i < f->chosen.count; i++)
-        printf("%s%s%s%s", i ? ", " : "", f->chosen.item[i].transport->name,
+        printf("%s%s%s%s", i ? ", " : "", f->chosen.item[i].name,
                f->chosen.item[i].options[0] ? "+" : "",
                f->chosen.item[i].options);
     printf(" (SHUNT_TRANSPORTS=%s)\n",
@@ -324,7 +348,7 @@ static void json_transports(const struct facts *f)
     }
     printf("],\n\"chosen\":[");
     for (size_t i = 0; i < f->chosen.count; i++) {
-        json_field(i ? ",{" : "{", "name", f->chosen.item[i].transport->name);
+        json_field(i ? ",{" : "{", "name", f->chosen.item[i].name);
         json_field(",", "options", f->chosen.item[i].options);
         printf("}");
     }

@@ -48,6 +48,18 @@
 #define SHUNT_TRANSPORT_ABI 1u
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1"
 
+/*
+ * A plugin that reaches other hosts says SHUNT_TRANSPORT_IS_FAR; once, in any
+ * of its sources. The core finds the mark in its file, and loads and opens such
+ * a plugin only if the nearer ones leave a rank unreached: loading it may bring
+ * big libraries, and opening it opens ports.
+ */
+#define SHUNT_TRANSPORT_FAR_MARK "shunt transport v1: far"
+#define SHUNT_TRANSPORT_IS_FAR                   \
+    extern const char shunt_transport_far[];     \
+    __attribute__((used, visibility("default"))) \
+    const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK
+
 /* The largest blobs that address() and reg() may write. */
 #define SHUNT_TRANSPORT_ADDRESS_MAX 1024
 #define SHUNT_TRANSPORT_KEY_MAX 256
@@ -100,6 +112,11 @@ struct shunt_transport_params {
     const char *options;
     int rank;
     int nranks;
+    /* How many ranks no transport that was opened before reaches. */
+    int unreached;
+    /* All ranks share this host's loopback device: nobody has to be able to
+     * connect from outside. */
+    bool one_host;
     /* Of this communicator, the same on its ranks and known to nobody else:
      * peers prove it to one another on any socket they open. */
     unsigned char secret[32];

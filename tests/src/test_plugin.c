@@ -85,7 +85,7 @@ static const char *chosen(const char *spec)
     cr_assert_eq(st, SHUNT_OK, "%s: %s", spec, shunt_last_error(NULL));
     for (size_t i = 0; i < c.count; i++) {
         strcat(text, i ? " " : "");
-        strcat(text, c.item[i].transport->name);
+        strcat(text, c.item[i].name);
         strcat(text, c.item[i].options[0] ? "+" : "");
         strcat(text, c.item[i].options);
     }

@@ -61,32 +61,36 @@ static const struct setting {
     const char *variable; /* in the environment; where it, or */
     const char *unless;   /* this one is set, it is left alone */
     bool tcp;             /* only where there is nothing but TCP */
+    bool one_host;        /* only where all ranks are on this host */
     unsigned before;      /* minor version of UCX 1; 0: any */
 } settings[] = {
+    /* UCP believes whoever connects: nobody else needs to. */
+    {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, false, true, 0},
     /* Shared memory is another transport's, and that of UCX leaves files
      * behind when a process is killed. */
-    {"TLS", "^sm", "UCX_TLS", NULL, false, 0},
+    {"TLS", "^sm", "UCX_TLS", NULL, false, false, 0},
     /* Shorter addresses: a third less for each network device. */
-    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, false, 0},
+    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, false, false, 0},
     /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
      * that wants a cache has one of its own besides. */
-    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, false, 14},
+    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, false, false, 14},
 
     /* A connect() that waits for a host which is down would block us. */
-    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, true, 0},
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, true, false, 0},
     /* Of 8 KiB, each a system call and a packet of its own through the kernel:
      * at 1 Gbit/s and two CPUs for eight ranks that alone kept the link from
      * being full. Not more than RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", true,
-     0},
-    {"ZCOPY_THRESH", ZCOPY_MIN_TEXT, "UCX_ZCOPY_THRESH", NULL, true, 16},
+     false, 0},
+    {"ZCOPY_THRESH", ZCOPY_MIN_TEXT, "UCX_ZCOPY_THRESH", NULL, true, false, 16},
     /* The kernel looks after a connection that is quiet: 10 s after a cut it is
      * broken. Messages of UCP's for the same end would keep it from that, as
      * they wait, unanswered, for retransmissions that go on for 15 minutes. */
-    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, true, 0},
-    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, true, 0},
-    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, true, 0},
-    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, true, 0},
+    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, true, false,
+     0},
+    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, true, false, 0},
+    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, true, false, 0},
+    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, true, false, 0},
 };
 
 static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
@@ -109,7 +113,7 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
         const struct setting *s = &settings[i];
 
         if (getenv(s->variable) || (s->unless && getenv(s->unless)) ||
-            (s->tcp && !tcp) ||
+            (s->tcp && !tcp) || (s->one_host && !ctx->one_host) ||
             (s->before && (major != 1 || minor >= s->before)))
             continue;
         st = ucp_config_modify(config, s->name, s->value);
@@ -287,6 +291,7 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
     ctx->host = params->host;
     ctx->rank = params->rank;
     ctx->nranks = params->nranks;
+    ctx->one_host = params->one_host;
     memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
     status = start_ucx(ctx, why, why_len);
     if (!status) {
@@ -555,6 +560,8 @@ static bool ucx_busy(const struct shunt_transport_ctx *ctx)
             return true;
     return false;
 }
+
+SHUNT_TRANSPORT_IS_FAR;
 
 extern const struct shunt_transport shunt_transport_v1;
 

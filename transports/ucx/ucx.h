@@ -147,6 +147,7 @@ struct shunt_transport_ep {
 struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     int rank, nranks;
+    bool one_host; /* nobody has to reach us from outside */
     unsigned char secret[32];
     unsigned char nonce[16];
     ucp_context_h ucp;

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What birth leaves behind in a process: listening sockets, signal handlers,
+ * libraries. test_birth.c runs it.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+/* --- listening sockets --------------------------------------------------------- */
+
+/* Is the socket of this inode one of this process's descriptors? */
+static bool is_mine(unsigned long inode)
+{
+    char want[64], path[64], target[64];
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *d;
+    bool found = false;
+
+    snprintf(want, sizeof(want), "socket:[%lu]", inode);
+    while (dir && !found && (d = readdir(dir))) {
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%.20s", d->d_name);
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n < 0)
+            continue;
+        target[n] = 0;
+        found = !strcmp(target, want);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* An address as the kernel prints it: 127/8, or ::1, in words of host order. */
+static bool is_loopback(const char *hex)
+{
+    if (strlen(hex) == 8)
+        return !strcmp(hex + 6, "7F");
+    return !strcmp(hex, "00000000000000000000000001000000");
+}
+
+/* This process's listening sockets; prints each that is reached from outside. */
+static void count_ports(const char *table, int *loopback, int *outside)
+{
+    char line[512], address[64];
+    unsigned port, state;
+    unsigned long inode;
+    FILE *f = fopen(table, "re");
+
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, " %*d: %63[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s "
+                         "%*d %*d %lu",
+                   address, &port, &state, &inode) != 4 ||
+            state != 0x0a || !is_mine(inode))
+            continue;
+        if (is_loopback(address)) {
+            ++*loopback;
+        } else {
+            ++*outside;
+            fprintf(stderr, "%s: %s port %u listens\n", table, address, port);
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+/* args: what may listen, "nothing" or "loopback" */
+static int ports(const struct rank *self)
+{
+    bool nothing = !strcmp(self->argv[0], "nothing");
+    int loopback = 0, outside = 0;
+
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    count_ports("/proc/net/tcp", &loopback, &outside);
+    count_ports("/proc/net/tcp6", &loopback, &outside);
+    CHECK(outside == 0, "%d ports are open to the outside", outside);
+    CHECK(nothing ? loopback == 0 : loopback > 0, "%d ports of loopback",
+          loopback);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
+/* --- libraries ------------------------------------------------------------------ */
+
+/* args: a part of a library's name that must not be loaded */
+static int not_loaded(const struct rank *self)
+{
+    char line[512];
+    FILE *f = fopen("/proc/self/maps", "re");
+    bool found = false;
+
+    while (f && fgets(line, sizeof(line), f))
+        found |= strstr(line, self->argv[0]) != NULL;
+    CHECK(f != NULL, "maps");
+    fclose(f);
+    CHECK(!found, "%s is loaded", self->argv[0]);
+    return 0;
+}
+
+/* --- signal handlers ------------------------------------------------------------ */
+
+/* Those of a program; the C library adds one of its own. */
+#define FLAGS (SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_ONSTACK)
+
+static void ours(int number)
+{
+    (void)number;
+}
+
+/* Whatever the program has set stays: a handler of ours for all, and for some
+ * signals what they were. args: what shunt_comm_transport() must say of the
+ * other rank. */
+static int handlers(const struct rank *self)
+{
+    struct sigaction before[NSIG], after, mine = {.sa_flags = SA_RESTART};
+    struct shunt_comm *comm;
+
+    memset(before, 0, sizeof(before));
+    mine.sa_handler = ours;
+    for (int s = 1; s < NSIG; s++) {
+        if (s % 2)
+            (void)sigaction(s, &mine, NULL); /* some cannot be set */
+        (void)sigaction(s, NULL, &before[s]);
+    }
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
+    CHECK(!strncmp(shunt_comm_transport(comm, 1 - self->rank), self->argv[0],
+                   strlen(self->argv[0])),
+          "the other is reached by %s",
+          shunt_comm_transport(comm, 1 - self->rank));
+    for (int s = 1; s < NSIG; s++) {
+        memset(&after, 0, sizeof(after));
+        if (sigaction(s, NULL, &after))
+            continue;
+        CHECK(after.sa_handler == before[s].sa_handler &&
+                  (after.sa_flags & FLAGS) == (before[s].sa_flags & FLAGS),
+              "signal %d (%s) has another handler", s, strsignal(s));
+    }
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    for (int s = 1; s < NSIG; s++) {
+        memset(&after, 0, sizeof(after));
+        if (sigaction(s, NULL, &after))
+            continue;
+        CHECK(after.sa_handler == before[s].sa_handler,
+              "signal %d (%s) has another handler at the end", s, strsignal(s));
+    }
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"ports", ports, .min_ranks = 2},
+    {"not_loaded", not_loaded, .min_ranks = 2},
+    {"handlers", handlers, .min_ranks = 2, .no_comm = true},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
