@@ -9,7 +9,9 @@
  * cache of registrations asks for it, upon which UCX does it anyhow.
  *
  * It catches SIGSEGV and its like to print a backtrace; the program's own way
- * to crash (a core file, a sanitizer's report) is better.
+ * to crash (a core file, a sanitizer's report) is better. It takes SIGHUP to
+ * stop for a debugger; a program that reloads its settings on SIGHUP would stop
+ * instead. Whatever handlers were there before are put back.
  *
  * It prints what goes wrong on a connection, which is for us to report: while a
  * thread is inside our calls, its messages go to the library's log.
@@ -127,13 +129,16 @@ static bool caught_by_ucx(int number)
 /* At once when we, and so perhaps UCX, are loaded. */
 __attribute__((constructor)) static void give_signals_back(void)
 {
-    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+    bool errors = getenv("UCX_HANDLE_ERRORS") || getenv("UCX_ERROR_SIGNALS");
+    bool debug = getenv("UCX_DEBUG_SIGNO");
 
-    if (getenv("UCX_HANDLE_ERRORS") || getenv("UCX_ERROR_SIGNALS"))
-        return;
-    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-        if (caught_by_ucx(signals[i]))
-            ucs_debug_disable_signal(signals[i]);
+    for (int s = 1; s < NSIG; s++) {
+        bool is_error =
+            s == SIGILL || s == SIGSEGV || s == SIGBUS || s == SIGFPE;
+
+        if (!(is_error ? errors : debug) && caught_by_ucx(s))
+            ucs_debug_disable_signal(s);
+    }
 }
 
 #else
