@@ -32,6 +32,7 @@
 #include "env.h"
 #include "error.h"
 #include "launch.h"
+#include "live.h"
 #include "log.h"
 #include "nodes.h"
 #include "note.h"
@@ -966,7 +967,7 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
     comm->lost = calloc((size_t)nranks, sizeof(*comm->lost));
     if (comm->wake_fd < 0 || !comm->peers || !comm->lost) {
-        shunt_comm_destroy(comm);
+        shunti_comm_free(comm);
         return NULL;
     }
     return comm;
@@ -1064,6 +1065,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
     if (!st) {
         shunti_trace_begin(rank, nranks);
         report(b.comm);
+        shunti_live_add(b.comm);
         *out = b.comm;
     }
 out:
@@ -1072,7 +1074,7 @@ out:
     free(b.courtships);
     free(b.places);
     if (st) {
-        shunt_comm_destroy(b.comm);
+        shunti_comm_free(b.comm);
         shunti_bootstrap_settle(SETTLE_SECONDS);
     }
     return st;

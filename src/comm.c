@@ -12,6 +12,7 @@
 #include "bootstrap.h"
 #include "error.h"
 #include "launch.h"
+#include "live.h"
 #include "log.h"
 #include "nodes.h"
 #include "note.h"
@@ -281,7 +282,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 {
     uint64_t word;
 
-    if (!comm)
+    if (!comm || !comm->control)
         return;
     word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
     set_abort(comm, comm->control, word);
@@ -357,26 +358,6 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
     }
 }
 
-/* Also those that finished, and for which nobody has waited. */
-static void drop_requests(struct shunt_comm *comm)
-{
-    struct shunt_request *request;
-
-    while ((request = comm->active)) {
-        comm->active = request->next;
-        if (request->class->cleanup)
-            request->class->cleanup(request);
-    }
-    while ((request = comm->newest)) {
-        comm->newest = request->older;
-        free(request);
-    }
-    while ((request = comm->spare)) {
-        comm->spare = request->next;
-        free(request);
-    }
-}
-
 static void close_contexts(struct shunt_comm *comm)
 {
     size_t i;
@@ -401,16 +382,17 @@ static void close_contexts(struct shunt_comm *comm)
     free(comm->contexts);
 }
 
-void shunt_comm_destroy(struct shunt_comm *comm)
+/* All but the structure and the requests that nobody has collected. */
+static void tear_down(struct shunt_comm *comm)
 {
-    if (!comm)
-        return;
     shunti_progress_thread_stop(comm);
     shunti_trace_flush(comm->rank);
     flush_failure(comm, 0.25);
     shunti_say_completed(comm);
     flush_puts(comm, 1.0);
-    drop_requests(comm);
+    shunti_requests_drop(comm);
+    if (comm->above.free)
+        comm->above.free(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
     close_contexts(comm);
@@ -421,5 +403,27 @@ void shunt_comm_destroy(struct shunt_comm *comm)
     free(comm->peers);
     shunti_nodes_finish(comm);
     explicit_bzero(comm->secret, sizeof(comm->secret));
+}
+
+void shunti_comm_free(struct shunt_comm *comm)
+{
+    if (!comm)
+        return;
+    tear_down(comm);
+    shunti_requests_free(comm);
     free(comm);
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+    if (!comm)
+        return;
+    if (!shunti_live_remove(comm)) {
+        (void)shunti_fail(NULL, SHUNT_ERR_INVALID,
+                          "comm_destroy: the communicator has been destroyed "
+                          "already, or is none");
+        return;
+    }
+    tear_down(comm);
+    shunti_live_keep_ruin(comm);
 }

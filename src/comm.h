@@ -156,6 +156,14 @@ struct shunt_comm {
     _Atomic int callers; /* threads inside the library */
     bool stop;
 
+    struct shunt_comm *next_live; /* live.h */
+
+    /* What a layer above keeps with us, and who frees it (moe/exchanges.h). */
+    struct {
+        void *state;
+        void (*free)(struct shunt_comm *comm);
+    } above;
+
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];
@@ -164,6 +172,9 @@ struct shunt_comm {
     char failure_text[400]; /* of `failure` */
     char error[512];        /* of the last call */
 };
+
+/* Free one that nobody has been given yet. */
+void shunti_comm_free(struct shunt_comm *comm);
 
 /* --- birth (birth.c) --- */
 

@@ -382,6 +382,34 @@ enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
     return shunti_fail(comm, status, "%s", text);
 }
 
+/* --- the end ---------------------------------------------------------------- */
+
+void shunti_requests_drop(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+
+    while ((request = comm->active)) {
+        comm->active = request->next;
+        if (request->class->cleanup)
+            request->class->cleanup(request);
+    }
+    while ((request = comm->spare)) {
+        comm->spare = request->next;
+        free(request);
+    }
+}
+
+void shunti_requests_free(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+
+    shunti_requests_drop(comm);
+    while ((request = comm->newest)) {
+        comm->newest = request->older;
+        free(request);
+    }
+}
+
 /* --- public ----------------------------------------------------------------- */
 
 enum shunt_status shunt_test(struct shunt_request **request)

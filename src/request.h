@@ -141,6 +141,12 @@ shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,
                       enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* End all active operations of `comm`, which goes: nobody is told. Requests
+ * that nobody has collected stay. */
+void shunti_requests_drop(struct shunt_comm *comm);
+/* Free all of them. */
+void shunti_requests_free(struct shunt_comm *comm);
+
 /* Advance all active operations of `comm` once. */
 void shunti_progress(struct shunt_comm *comm);
 

@@ -172,6 +172,8 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
         return shunti_fail(comm, SHUNT_ERR_INVALID, "comm_shrink: %s is NULL",
                            comm ? "out" : "comm");
     *out = NULL;
+    if (!comm->control) /* it has been destroyed */
+        return shunti_comm_check(comm);
     if (!shunti_comm_check(comm))
         return shunti_fail(
             comm, SHUNT_ERR_INVALID,

@@ -146,7 +146,11 @@ shunt_comm_finish(struct shunt_comm *comm);
 
 /**
  * Free everything of `comm` on this rank; NULL is allowed. Local; never hangs.
- * Memory of shunt_mem_alloc() and unfinished requests of it are gone after.
+ * Memory of shunt_mem_alloc(), exchanges and plans of it are gone after;
+ * unfinished requests of it have failed, and can still be tested or waited for.
+ *
+ * To destroy it again does nothing, and calls on it are SHUNT_ERR_INVALID: as
+ * long as this process has not destroyed 64 others since.
  */
 SHUNT_API void shunt_comm_destroy(struct shunt_comm *comm);
 

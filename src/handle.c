@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Handles; see handle.h. */
+#include "handle.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/*
+ * A handle's bits: 1 (odd), the entry, the count. Entries lie in chunks, which
+ * stay where they are: a look-up takes no lock.
+ *
+ * A stale handle may lead a thread to an entry that another thread's
+ * communicator has by now. So every word is atomic. What is read there does no
+ * harm: `valid` is another handle, and `since` is beyond this one's count,
+ * which this thread set itself when it gave the entry back.
+ */
+#define ENTRY_BITS 20
+#define COUNT_SHIFT (1 + ENTRY_BITS)
+#define CHUNK 1024
+#define CHUNKS ((1 << ENTRY_BITS) / CHUNK)
+
+_Static_assert(sizeof(uintptr_t) == 8, "a handle has 61 bits");
+
+struct entry {
+    uintptr_t valid; /* the valid handle, or 0 */
+    void *object;    /* its object */
+    uint64_t count;  /* handles issued */
+    uint64_t since;  /* `count` when the entry was taken */
+    void *owner;
+    unsigned kind;
+    uint32_t next; /* free ones: the next, or 0 */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *chunks[CHUNKS];
+static uint32_t used = 1; /* entries that exist; number 0 is none */
+static uint32_t spare;    /* the first free one, or 0 */
+
+#define LOAD(at) __atomic_load_n(&(at), __ATOMIC_ACQUIRE)
+#define STORE(at, value) __atomic_store_n(&(at), value, __ATOMIC_RELEASE)
+
+static struct entry *entry_at(uint32_t number)
+{
+    struct entry *chunk = LOAD(chunks[number / CHUNK]);
+
+    return chunk ? &chunk[number % CHUNK] : NULL;
+}
+
+/* With the lock held. */
+static uint32_t find_free(void)
+{
+    uint32_t number = spare;
+    struct entry *chunk;
+
+    if (number) {
+        spare = entry_at(number)->next;
+        return number;
+    }
+    if (used == 1u << ENTRY_BITS)
+        return 0;
+    if (!chunks[used / CHUNK]) {
+        chunk = calloc(CHUNK, sizeof(*chunk));
+        if (!chunk)
+            return 0;
+        STORE(chunks[used / CHUNK], chunk);
+    }
+    return used++;
+}
+
+uint32_t shunti_handle_take(enum shunti_handle_kind kind, void *owner)
+{
+    struct entry *e;
+    uint32_t number;
+
+    pthread_mutex_lock(&lock);
+    number = find_free();
+    pthread_mutex_unlock(&lock);
+    if (!number)
+        return 0;
+    e = entry_at(number);
+    STORE(e->kind, (unsigned)kind);
+    STORE(e->owner, owner);
+    return number;
+}
+
+void shunti_handle_give_back(uint32_t number)
+{
+    struct entry *e;
+
+    if (!number)
+        return;
+    e = entry_at(number);
+    STORE(e->valid, 0);
+    STORE(e->since, e->count + 1);
+    STORE(e->owner, NULL);
+    pthread_mutex_lock(&lock);
+    e->next = spare;
+    spare = number;
+    pthread_mutex_unlock(&lock);
+}
+
+void *shunti_handle_issue(uint32_t number, void *object)
+{
+    struct entry *e = entry_at(number);
+    uint64_t count = e->count + 1;
+    uintptr_t handle = 1 | (uintptr_t)number << 1 | count << COUNT_SHIFT;
+
+    STORE(e->count, count);
+    STORE(e->object, object);
+    STORE(e->valid, handle);
+    return (void *)handle;
+}
+
+void shunti_handle_revoke(uint32_t number)
+{
+    STORE(entry_at(number)->valid, 0);
+}
+
+/* The entry that a handle names, if it can be one of this kind at all. */
+static struct entry *entry_of(enum shunti_handle_kind kind, const void *handle)
+{
+    uintptr_t bits = (uintptr_t)handle;
+    struct entry *e;
+
+    if (!(bits & 1))
+        return NULL;
+    e = entry_at((uint32_t)(bits >> 1) & ((1u << ENTRY_BITS) - 1));
+    return e && LOAD(e->kind) == (unsigned)kind ? e : NULL;
+}
+
+void *shunti_handle_object(enum shunti_handle_kind kind, const void *handle)
+{
+    struct entry *e = entry_of(kind, handle);
+
+    return e && LOAD(e->valid) == (uintptr_t)handle ? LOAD(e->object) : NULL;
+}
+
+void *shunti_handle_owner(enum shunti_handle_kind kind, const void *handle)
+{
+    struct entry *e = entry_of(kind, handle);
+    uint64_t count = (uintptr_t)handle >> COUNT_SHIFT;
+
+    return e && count >= LOAD(e->since) && count <= LOAD(e->count)
+               ? LOAD(e->owner)
+               : NULL;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Communicators that exist, and ruins; see live.h. */
+#include "live.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm.h"
+#include "request.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_comm *live; /* linked by next_live */
+static struct shunt_comm *ruins[SHUNTI_LIVE_RUINS];
+static unsigned next_ruin;
+
+void shunti_live_add(struct shunt_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    comm->next_live = live;
+    live = comm;
+    pthread_mutex_unlock(&lock);
+}
+
+bool shunti_live_remove(struct shunt_comm *comm)
+{
+    struct shunt_comm **at = &live;
+    bool found;
+
+    pthread_mutex_lock(&lock);
+    while (*at && *at != comm)
+        at = &(*at)->next_live;
+    found = *at != NULL;
+    if (found)
+        *at = comm->next_live;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Calls find a failure before they look at anything else; what they do look at
+ * is a communicator of one rank. */
+static void make_ruin(struct shunt_comm *comm)
+{
+    struct shunt_request *requests = comm->newest;
+
+    *comm = (struct shunt_comm){
+        .nranks = 1,
+        .nodes = 1,
+        .local_size = 1,
+        .nodes_mapped = true,
+        .all_mapped = true,
+        .newest = requests,
+        .wake_fd = -1,
+        .failure = (int)SHUNT_ERR_INVALID,
+    };
+    comm->active_tail = &comm->active;
+    comm->deferred_tail = &comm->deferred;
+    comm->peers = calloc(1, sizeof(*comm->peers));
+    snprintf(comm->failure_text, sizeof(comm->failure_text),
+             "the communicator has been destroyed");
+    for (struct shunt_request *r = requests; r; r = r->older)
+        if (r->status == SHUNT_IN_PROGRESS)
+            r->status = SHUNT_ERR_INVALID;
+}
+
+static void free_ruin(struct shunt_comm *comm)
+{
+    shunti_requests_free(comm);
+    free(comm->peers);
+    free(comm);
+}
+
+void shunti_live_keep_ruin(struct shunt_comm *comm)
+{
+    struct shunt_comm *oldest;
+
+    make_ruin(comm);
+    pthread_mutex_lock(&lock);
+    oldest = ruins[next_ruin];
+    ruins[next_ruin] = comm;
+    next_ruin = (next_ruin + 1) % SHUNTI_LIVE_RUINS;
+    pthread_mutex_unlock(&lock);
+    if (oldest)
+        free_ruin(oldest);
+}
