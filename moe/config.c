@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "comm.h"
 #include "dtype.h"
 #include "env.h"
 #include "error.h"
+#include "exchanges.h"
+#include "handle.h"
 #include "nodes.h"
 #include "plan.h"
 #include "rows.h"
@@ -63,6 +64,8 @@ struct terms {
     int64_t status;
     char why[192];
     uint64_t field[FIELDS];
+    /* Slots that are free here; after agree(): on every rank. */
+    uint64_t free[SHUNTI_EXCHANGES_WORDS];
 };
 
 /* FNV-1a. */
@@ -166,6 +169,9 @@ static enum shunt_status agree(struct shunt_comm *comm, const char *call,
                              "%s: rank %d has %s %s, this rank %s", call, r,
                              field_names[f], theirs, ours);
         }
+    for (int r = 0; r < nranks; r++)
+        for (int w = 0; w < SHUNTI_EXCHANGES_WORDS; w++)
+            mine->free[w] &= all[r].free[w];
     free(all);
     return st;
 }
@@ -340,8 +346,10 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
 
 /* --- create, destroy ----------------------------------------------------------- */
 
-static void free_moe(struct shunt_moe *moe)
+void shunti_moe_free(struct shunt_moe *moe)
 {
+    if (moe->slot)
+        shunti_slot_leave(moe);
     for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
         shunti_plan_finish(&moe->plans[i]);
     if (moe->spare)
@@ -363,7 +371,7 @@ void shunti_moe_unuse(struct shunt_moe *moe)
 {
     moe->users--;
     if (moe->destroyed && moe->users == 0)
-        free_moe(moe);
+        shunti_moe_free(moe);
 }
 
 /* All of it but the placement. */
@@ -400,14 +408,11 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     for (size_t r = 0; r < nranks; r++)
         moe->node[r] = shunt_comm_node(comm, (int)r);
     moe->spare->moe = moe;
-    for (int i = 0; i < c->plans_in_flight; i++) {
+    for (int i = 0; i < c->plans_in_flight; i++)
         moe->plans[i].moe = moe;
-        if (shunti_handles_init(&moe->plans[i]))
-            goto fail;
-    }
     return moe;
 fail:
-    free_moe(moe);
+    shunti_moe_free(moe);
     return NULL;
 }
 
@@ -418,6 +423,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     struct terms terms = {0};
     struct shunt_moe_config c;
     struct shunt_moe *moe = NULL;
+    struct shunti_slot *slot = NULL;
     enum shunt_status st;
 
     if (out)
@@ -433,7 +439,8 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     }
     if (!st) {
         moe = allocate(comm, &c);
-        st = moe ? SHUNT_OK : SHUNT_ERR_MEMORY;
+        slot = shunti_slot_new(comm, (size_t)c.plans_in_flight);
+        st = moe && slot ? SHUNT_OK : SHUNT_ERR_MEMORY;
         if (st)
             snprintf(terms.why, sizeof(terms.why),
                      "no memory for %d plans of %zu tokens", c.plans_in_flight,
@@ -453,56 +460,85 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
      * for each exchange. */
     if (moe)
         moe->serial = comm->next_seq;
+    shunti_comm_enter(comm);
+    shunti_slots_free_here(comm, terms.free);
+    shunti_comm_leave(comm);
     st = agree(comm, "moe_create", &terms);
+    shunti_comm_enter(comm);
+    if (!st && !shunti_slot_take(moe, slot, terms.free))
+        st = shunti_fail(comm, SHUNT_ERR_BUSY,
+                         "moe_create: %d exchanges exist already, counting "
+                         "those that some rank has not destroyed yet",
+                         SHUNTI_EXCHANGES_MAX);
     if (st) {
+        shunti_slot_free(slot);
         if (moe)
-            free_moe(moe);
-        return st;
+            shunti_moe_free(moe);
+    } else {
+        *out = shunti_handle_issue(moe->slot->handle, moe);
     }
-    *out = moe;
-    return SHUNT_OK;
+    shunti_comm_leave(comm);
+    return st;
 }
 
-void shunt_moe_destroy(struct shunt_moe *moe)
+struct shunt_moe *shunti_moe_of(struct shunt_moe *handle, const char *name,
+                                enum shunt_status *status)
 {
+    struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);
+    const struct shunti_slot *slot;
+
+    if (moe)
+        return moe;
+    slot = shunti_handle_owner(SHUNTI_HANDLE_MOE, handle);
+    if (slot) {
+        shunti_comm_enter(slot->comm);
+        *status = shunti_request_refuse(
+            slot->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            SHUNT_ERR_INVALID, "%s: the exchange has been destroyed", name);
+        shunti_comm_leave(slot->comm);
+    } else {
+        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: moe is %s", name,
+                              handle ? "no exchange, or its communicator has "
+                                       "been destroyed"
+                                     : "NULL");
+    }
+    return NULL;
+}
+
+void shunt_moe_destroy(struct shunt_moe *handle)
+{
+    struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);
     struct shunt_comm *comm;
 
     if (!moe)
         return;
     comm = moe->comm;
     shunti_comm_enter(comm);
+    shunti_handle_revoke(moe->slot->handle);
     moe->destroyed = true;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_plan *plan = &moe->plans[i];
-
-        plan->handle = NULL;
-        /* The window belongs to all ranks and stays until the communicator
-         * goes; its pages need not. */
-        if (plan->at.window && plan->at.window->addr && !plan->at.users)
-            (void)madvise(plan->at.window->addr, plan->at.window->bytes,
-                          MADV_REMOVE);
-        if (plan->at.rail_window && !plan->at.users)
-            (void)madvise(plan->at.rail_window->addr,
-                          plan->at.rail_window->bytes, MADV_REMOVE);
+        shunti_handle_revoke(moe->plans[i].at.entry);
+        moe->plans[i].handle = NULL;
     }
     if (!moe->users)
-        free_moe(moe);
+        shunti_moe_free(moe);
     shunti_comm_leave(comm);
 }
 
 enum shunt_status
-shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
+shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
                         const struct shunt_moe_replica *replicas,
                         size_t nreplicas)
 {
     struct terms terms = {0};
     struct shunti_placement fresh;
     enum shunti_path path = SHUNTI_PATH_PACKED;
+    struct shunt_moe *moe;
     enum shunt_status st;
 
+    moe = shunti_moe_of(handle, "moe_set_placement", &st);
     if (!moe)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "moe_set_placement: moe is NULL");
+        return st;
     st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
                                placement, replicas, nreplicas, moe->node,
                                terms.why, sizeof(terms.why));
@@ -526,6 +562,6 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
     }
     shunti_placement_finish(&moe->placement);
     moe->placement = fresh;
-    moe->path = path;
+    moe->path = moe->slot->path = path;
     return SHUNT_OK;
 }

@@ -5,7 +5,8 @@
 
 #include "comm.h"
 #include "error.h"
-#include "plan.h"
+#include "exchanges.h"
+#include "handle.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
@@ -14,47 +15,58 @@ uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                             plan->serial);
 }
 
+/* As many operations as the others make of it. */
+static enum shunt_status refuse(const struct shunti_moe_call *call,
+                                struct shunt_comm *comm, enum shunti_path path,
+                                uint32_t signature, enum shunt_status status,
+                                const char *text)
+{
+    shunti_comm_enter(comm);
+    for (int i = 0; i < call->packs && path == SHUNTI_PATH_PACKED; i++)
+        (void)shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
+            status, "%s: %s", call->name, text);
+    status = shunti_request_refuse(comm, signature, status, "%s: %s",
+                                   call->name, text);
+    shunti_comm_leave(comm);
+    return status;
+}
+
 enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          struct shunti_plan *plan,
                                          enum shunt_status status,
                                          const char *format, ...)
 {
-    struct shunt_comm *comm = plan->moe->comm;
     char text[320];
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    shunti_comm_enter(comm);
-    /* As many operations as the others make of it. */
-    for (int i = 0; i < call->packs && plan->moe->path == SHUNTI_PATH_PACKED;
-         i++)
-        (void)shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
-            status, "%s: %s", call->name, text);
-    status = shunti_request_refuse(comm, shunti_moe_call_signature(call, plan),
-                                   status, "%s: %s", call->name, text);
-    shunti_comm_leave(comm);
-    return status;
+    return refuse(call, plan->moe->comm, plan->moe->path,
+                  shunti_moe_call_signature(call, plan), status, text);
 }
 
 struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
                                          const struct shunt_moe_plan *handle,
                                          enum shunt_status *status)
 {
-    struct shunti_plan *plan;
+    struct shunti_plan *plan = shunti_plan_of(handle);
+    const struct shunti_slot *slot;
 
-    if (!handle) {
-        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is NULL",
-                              call->name);
-        return NULL;
-    }
-    plan = shunti_handle_place(handle);
-    if (plan->handle == handle)
+    if (plan)
         return plan;
-    *status = shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
-                                     "the plan has been destroyed");
+    slot = shunti_handle_owner(SHUNTI_HANDLE_PLAN, handle);
+    if (slot)
+        *status = refuse(
+            call, slot->comm, slot->path, SHUNTI_SIGNATURE(call->kind, 0, 0, 0),
+            SHUNT_ERR_INVALID, "the plan has been destroyed, or its exchange");
+    else
+        *status =
+            shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", call->name,
+                        handle ? "no plan, or its communicator has been "
+                                 "destroyed"
+                               : "NULL");
     return NULL;
 }
 

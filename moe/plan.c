@@ -15,6 +15,7 @@
 #include "error.h"
 #include "fp8.h"
 #include "grow.h"
+#include "handle.h"
 #include "nodes.h"
 #include "packed.h"
 #include "plan.h"
@@ -92,7 +93,6 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
 
 void shunti_plan_finish(struct shunti_plan *plan)
 {
-    shunti_handles_finish(plan);
     free(plan->terms);
     free(plan->first);
     free(plan->count);
@@ -534,20 +534,21 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
+enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
                                         const int32_t *topk_idx,
                                         const float *topk_weight, size_t tokens,
                                         struct shunt_moe_plan **out)
 {
+    struct shunt_moe *moe;
     struct shunti_plan *plan;
     enum shunt_status st;
     char why[128] = "";
 
     if (out)
         *out = NULL;
+    moe = shunti_moe_of(handle, "moe_plan_create", &st);
     if (!moe)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "moe_plan_create: moe is NULL");
+        return st;
     moe->plans_made++;
     st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
                     sizeof(why));
@@ -565,7 +566,7 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
     if (st)
         return st;
     plan->serial = moe->plans_made;
-    *out = (struct shunt_moe_plan *)(uintptr_t)shunti_handle_next(plan);
+    plan->handle = *out = shunti_handle_issue(plan->at.entry, plan);
     return SHUNT_OK;
 }
 
@@ -613,28 +614,29 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
     }
 }
 
+struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle)
+{
+    return shunti_handle_object(SHUNTI_HANDLE_PLAN, handle);
+}
+
 void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
 {
-    struct shunti_plan *plan;
+    struct shunti_plan *plan = shunti_plan_of(handle);
 
-    if (!handle)
+    if (!plan)
         return;
-    plan = shunti_handle_place(handle);
     shunti_comm_enter(plan->moe->comm);
-    if (plan->handle == handle)
-        plan->handle = NULL;
+    shunti_handle_revoke(plan->at.entry);
+    plan->handle = NULL;
     shunti_comm_leave(plan->moe->comm);
 }
 
 struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
 {
-    const struct shunti_plan *plan;
+    const struct shunti_plan *plan = shunti_plan_of(handle);
     struct shunt_moe_rows rows = {0};
 
-    if (!handle)
-        return rows;
-    plan = shunti_handle_place(handle);
-    if (plan->handle != handle)
+    if (!plan)
         return rows;
     rows.local_experts =
         shunti_placement_count(&plan->moe->placement, plan->moe->rank);
@@ -660,12 +662,10 @@ struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
 void *shunt_moe_buffer(const struct shunt_moe_plan *handle,
                        enum shunt_moe_buffer which)
 {
-    const struct shunti_plan *plan;
+    const struct shunti_plan *plan = shunti_plan_of(handle);
 
-    if (!handle || (int)which < SHUNT_MOE_ROWS || which > SHUNT_MOE_DROWS)
-        return NULL;
-    plan = shunti_handle_place(handle);
-    return plan->handle == handle && plan->total
+    return plan && (int)which >= SHUNT_MOE_ROWS && which <= SHUNT_MOE_DROWS &&
+                   plan->total
                ? shunti_plan_buffer(plan, which)
                : NULL;
 }

@@ -21,6 +21,7 @@ struct shunt_comm;
 struct shunti_pack_entry;
 struct shunti_plan;
 struct shunti_rows;
+struct shunti_slot;
 
 /* How an exchange's rows travel: fixed by its configuration and the ranks'
  * memory, and so the same on all of them. */
@@ -34,8 +35,10 @@ enum shunti_path {
 /* Places in an exchange, a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
 
+/* The caller has a handle (handle.h) of it, and so of a plan. */
 struct shunt_moe {
     struct shunt_comm *comm;
+    struct shunti_slot *slot; /* of its communicator's: exchanges.h */
     int rank, nranks;
     struct shunt_moe_config config; /* without the arrays */
     size_t element;                 /* bytes of one */
@@ -76,15 +79,10 @@ struct shunti_packs {
 
 /*
  * A place for a plan. Places are taken by all ranks alike, and keep their
- * windows; plans come and go in them.
- *
- * A handle is no address of memory, but one of the many in a range reserved
- * for the place: each plan gets the next. So one that has been released is
- * known from its successors, until all (16 million) are used up.
+ * windows; plans come and go in them, and exchanges, too (exchanges.h).
  */
 struct shunti_place {
-    unsigned char *range; /* of handles */
-    uint32_t generation;
+    uint32_t entry;               /* of handles */
     size_t users;                 /* unfinished requests */
     unsigned borrowed;            /* scratch (1 << which) in use by a request */
     struct shunti_window *window; /* the four buffers, and scratch for each */
@@ -133,20 +131,19 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
 /* --- config.c ---------------------------------------------------------------- */
 
-/* `moe` is released, except for what its unfinished requests still need. */
+/* The exchange of a handle, or NULL: then *status is what to return, and the
+ * other ranks know. `kind` of call, which is `name`. */
+struct shunt_moe *shunti_moe_of(struct shunt_moe *handle, const char *name,
+                                enum shunt_status *status);
+/* A request of it is over; the last frees it if it has been destroyed. */
 void shunti_moe_unuse(struct shunt_moe *moe);
-
-/* --- handle.c ---------------------------------------------------------------- */
-
-enum shunt_status shunti_handles_init(struct shunti_plan *plan);
-void shunti_handles_finish(struct shunti_plan *plan);
-/* The next handle of this place; it becomes the valid one. */
-const struct shunt_moe_plan *shunti_handle_next(struct shunti_plan *plan);
-/* The place that a handle is or was of; it is valid if plan->handle == it. */
-struct shunti_plan *shunti_handle_place(const struct shunt_moe_plan *handle);
+/* Its memory, and out of its slot; no request of it is under way. */
+void shunti_moe_free(struct shunt_moe *moe);
 
 /* --- plan.c ------------------------------------------------------------------ */
 
+/* The plan of a valid handle, or NULL. */
+struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle);
 void shunti_plan_finish(struct shunti_plan *plan);
 
 #define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */

@@ -35,6 +35,13 @@
  * name. Inputs are never written, but for those that are given as the output,
  * too. Between a _start call and the end of its request, inputs must not
  * change, and outputs must be given to no other call.
+ *
+ * Ends. A plan belongs to its exchange, and that to its communicator: whoever
+ * is destroyed takes with it what belongs to it. They may be destroyed in any
+ * order, and again: that does nothing. A call with a plan or an exchange that
+ * is gone, or never was one, is SHUNT_ERR_INVALID and touches no memory; as
+ * long as the communicator exists, the other ranks get SHUNT_ERR_REMOTE, and do
+ * not wait.
  */
 #ifndef SHUNT_MOE_H
 #define SHUNT_MOE_H
@@ -157,19 +164,25 @@ struct shunt_moe_config {
  * same.
  *
  * config  copied, with the arrays it points to.
- * moe     out; destroy with shunt_moe_destroy(), before `comm`.
+ * moe     out; destroy with shunt_moe_destroy().
  *
- * Collective. Errors: SHUNT_ERR_INVALID naming the field;
- * SHUNT_ERR_MISMATCH naming rank and field; SHUNT_ERR_UNSUPPORTED, a mode that
- * these ranks' memory does not permit.
+ * Collective. The windows of exchanges that every rank has destroyed are used
+ * again: a communicator has as many descriptors and mappings as its exchanges
+ * needed when most of them existed at once.
+ *
+ * Errors: SHUNT_ERR_INVALID naming the field; SHUNT_ERR_MISMATCH naming rank
+ * and field; SHUNT_ERR_UNSUPPORTED, a mode that these ranks' memory does not
+ * permit; SHUNT_ERR_BUSY, 1024 exchanges of `comm` exist already (one that any
+ * rank has not destroyed yet exists).
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
                  struct shunt_moe **moe);
 
 /** Free an exchange; NULL is allowed. Local; its plans are gone too, but
- * unfinished requests end well. The memory of its buffers is given back now,
- * their address space with the communicator. */
+ * unfinished requests end well. The memory of its buffers is given back now, or
+ * when the last of these is over; their address space and descriptors are kept
+ * for the next exchange of the communicator. */
 SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
@@ -205,8 +218,7 @@ shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
 /**
  * Release a plan; NULL is allowed. Local. Unfinished requests of it go on and
  * end well. Its buffers go back to the exchange when they are over. A later
- * use of the handle is answered with SHUNT_ERR_INVALID as long as the exchange
- * exists.
+ * use of the handle is answered with SHUNT_ERR_INVALID.
  */
 SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 

@@ -23,4 +23,13 @@ int shared_arguments(const struct rank *self);
 int one_plan_overlaps(const struct rank *self);
 int interleavings(const struct rank *self);
 
+/* cases_lifetime.c */
+int exchanges_come_and_go(const struct rank *self);
+int exchanges_overlap(const struct rank *self);
+int handles_in_any_order(const struct rank *self);
+int calls_on_a_dead_comm(const struct rank *self);
+int requests_of_a_dead_comm(const struct rank *self);
+int foreign_handles(const struct rank *self);
+int destroyed_on_one_rank(const struct rank *self);
+
 #endif

@@ -45,8 +45,7 @@ int dout_is_out(const struct rank *self)
         unsigned char *dout;
 
         c.dtype = seed % 2 ? SHUNT_F32 : SHUNT_BF16;
-        c.weights =
-            seed % 3 ? SHUNT_MOE_APPLY_WEIGHTS : SHUNT_MOE_PLAIN_SUM;
+        c.weights = seed % 3 ? SHUNT_MOE_APPLY_WEIGHTS : SHUNT_MOE_PLAIN_SUM;
         CHECK_RUN(
             stage_begin(&s, self, &c, seed, seed / 2 % 2 ? HEAP : WINDOW));
         dout = s.run.buffer[2];
@@ -180,9 +179,8 @@ int buffers_under_way(const struct rank *self)
         CHECK_OK(self->comm,
                  shunt_moe_dispatch_start(run->plan, run->x, run->buffer[0],
                                           run->rows.total, &q[0]));
-        CHECK_OK(self->comm,
-                 shunt_moe_combine_start(run->plan, run->buffer[1], NULL,
-                                         run->y, &q[1]));
+        CHECK_OK(self->comm, shunt_moe_combine_start(run->plan, run->buffer[1],
+                                                     NULL, run->y, &q[1]));
         /* Others, of the same names, of zeros. */
         CHECK_OK(self->comm, shunt_moe_dispatch_start(run->plan, zeros, rows,
                                                       run->rows.total, &q[2]));
@@ -207,11 +205,11 @@ int buffers_under_way(const struct rank *self)
 /* -- arguments that overlap ------------------------------------------------------ */
 
 /* Every rank's call is refused, and says which two. */
-#define OVERLAPS(call, a, b)                                            \
-    do {                                                                \
-        CHECK_STATUS(self->comm, (call), SHUNT_ERR_INVALID);            \
+#define OVERLAPS(call, a, b)                                           \
+    do {                                                               \
+        CHECK_STATUS(self->comm, (call), SHUNT_ERR_INVALID);           \
         CHECK(strstr(shunt_last_error(self->comm), a " and " b), "%s", \
-              shunt_last_error(self->comm));                            \
+              shunt_last_error(self->comm));                           \
     } while (0)
 
 int overlapping_arguments(const struct rank *self)
@@ -243,12 +241,12 @@ int overlapping_arguments(const struct rank *self)
                  "x");
         OVERLAPS(shunt_moe_combine(p, arena, NULL, arena + row * (n - 1)),
                  "out", "y");
-        OVERLAPS(shunt_moe_combine_backward(p, arena, far, arena + row, n,
-                                            NULL),
-                 "dout", "dy");
-            OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, arena + row, n,
-                                                run.dweight),
-                     "out", "dout");
+        OVERLAPS(
+            shunt_moe_combine_backward(p, arena, far, arena + row, n, NULL),
+            "dout", "dy");
+        OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, arena + row, n,
+                                            run.dweight),
+                 "out", "dout");
         OVERLAPS(shunt_moe_combine_backward(p, run.x, arena, far, n,
                                             (float *)(void *)far),
                  "dout", "dweight");
@@ -262,10 +260,10 @@ int overlapping_arguments(const struct rank *self)
             enum shunt_status st =
                 i == 0   ? shunt_moe_dispatch(p, run.x, NULL, 0)
                 : i == 1 ? shunt_moe_combine(p, NULL, NULL, run.y)
-                : i == 6 ? shunt_moe_dispatch_backward(p, NULL, run.y)
-                         : shunt_moe_combine_backward(p, run.x, NULL, NULL, 0,
-                                                      i == 2 ? NULL
-                                                             : run.dweight);
+                : i == 6
+                    ? shunt_moe_dispatch_backward(p, NULL, run.y)
+                    : shunt_moe_combine_backward(p, run.x, NULL, NULL, 0,
+                                                 i == 2 ? NULL : run.dweight);
 
             CHECK(st == SHUNT_ERR_REMOTE, "call %d: %s", i,
                   rank_why(self->comm, st));
@@ -302,8 +300,8 @@ int shared_arguments(const struct rank *self)
         CHECK_RUN(stage_begin(&s, self, &c, seed, seed ? HEAP : WINDOW));
         run_fill_rows(run, run->buffer[1], KIND_OUT);
         run_fill_tokens(run, run->y, KIND_BIAS);
-        CHECK_OK(self->comm, shunt_moe_combine(run->plan, run->buffer[1],
-                                               run->y, run->y));
+        CHECK_OK(self->comm,
+                 shunt_moe_combine(run->plan, run->buffer[1], run->y, run->y));
         CHECK_RUN(run_check_tokens(run, KIND_OUT, true, true));
         CHECK_RUN(stage_end(&s));
     }

@@ -67,6 +67,13 @@ static const char *const cases[] = {
     "shared_arguments",
     "one_plan_overlaps",
     "interleavings",
+    "exchanges_come_and_go",
+    "exchanges_overlap",
+    "handles_in_any_order",
+    "calls_on_a_dead_comm",
+    "requests_of_a_dead_comm",
+    "foreign_handles",
+    "destroyed_on_one_rank",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
@@ -134,5 +141,18 @@ Test(moe, a_rank_is_killed)
         cr_assert_eq(harness_rank(h, r)->exit_code, 0, "%s", harness_story(h));
         cr_assert_lt(harness_rank(h, r)->ended_s - killed, 5);
     }
+    harness_finish(h);
+}
+
+/* A descriptor each would be too many. */
+Test(moe, ten_thousand_exchanges)
+{
+    struct harness *h = harness_start(
+        &(struct harness_job){.program = "rank_moe",
+                              .args = {"exchanges_come_and_go", "10000"},
+                              .ranks = 2,
+                              .timeout_s = 60});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
     harness_finish(h);
 }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Slots of exchanges; see exchanges.h. */
+#include "exchanges.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm.h"
+#include "handle.h"
+
+struct exchanges {
+    struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */
+};
+
+struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans)
+{
+    struct shunti_slot *slot = calloc(1, sizeof(*slot));
+    bool good;
+
+    if (!slot)
+        return NULL;
+    slot->comm = comm;
+    slot->handle = shunti_handle_take(SHUNTI_HANDLE_MOE, slot);
+    slot->places = calloc(plans, sizeof(*slot->places));
+    slot->nplaces = slot->places ? plans : 0;
+    good = slot->handle && slot->places;
+    for (size_t i = 0; i < plans && good; i++) {
+        slot->places[i].entry = shunti_handle_take(SHUNTI_HANDLE_PLAN, slot);
+        good = slot->places[i].entry != 0;
+    }
+    if (good)
+        return slot;
+    shunti_slot_free(slot);
+    return NULL;
+}
+
+void shunti_slot_free(struct shunti_slot *slot)
+{
+    if (!slot)
+        return;
+    shunti_handle_give_back(slot->handle);
+    for (size_t i = 0; i < slot->nplaces; i++)
+        shunti_handle_give_back(slot->places[i].entry);
+    free(slot->places);
+    free(slot);
+}
+
+/* --- the communicator's table -------------------------------------------------- */
+
+static void exchanges_free(struct shunt_comm *comm)
+{
+    struct exchanges *all = comm->above.state;
+
+    for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++) {
+        struct shunti_slot *slot = all->slot[i];
+
+        if (slot && slot->moe)
+            shunti_moe_free(slot->moe);
+        shunti_slot_free(slot);
+    }
+    free(all);
+}
+
+static struct exchanges *exchanges_of(struct shunt_comm *comm)
+{
+    if (!comm->above.state) {
+        comm->above.state = calloc(1, sizeof(struct exchanges));
+        comm->above.free = exchanges_free;
+    }
+    return comm->above.state;
+}
+
+void shunti_slots_free_here(const struct shunt_comm *comm,
+                            uint64_t free[SHUNTI_EXCHANGES_WORDS])
+{
+    const struct exchanges *all = comm->above.state;
+
+    memset(free, 0xff, SHUNTI_EXCHANGES_WORDS * sizeof(*free));
+    for (int i = 0; all && i < SHUNTI_EXCHANGES_MAX; i++)
+        if (all->slot[i] && all->slot[i]->moe)
+            free[i / 64] &= ~((uint64_t)1 << i % 64);
+}
+
+/* Places of `slot` and, if it has too few, further ones of `fresh`. */
+static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
+{
+    if (fresh->nplaces > slot->nplaces) {
+        struct shunti_place *places = fresh->places;
+        size_t nplaces = fresh->nplaces;
+
+        for (size_t i = 0; i < slot->nplaces; i++) {
+            struct shunti_place swap = places[i];
+
+            places[i] = slot->places[i];
+            slot->places[i] = swap;
+        }
+        fresh->places = slot->places;
+        fresh->nplaces = slot->nplaces;
+        slot->places = places;
+        slot->nplaces = nplaces;
+    }
+    shunti_slot_free(fresh);
+}
+
+bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
+                      const uint64_t free[SHUNTI_EXCHANGES_WORDS])
+{
+    struct exchanges *all = exchanges_of(moe->comm);
+    struct shunti_slot *slot;
+    int index = 0;
+
+    while (index < SHUNTI_EXCHANGES_MAX &&
+           !(free[index / 64] >> index % 64 & 1))
+        index++;
+    if (index == SHUNTI_EXCHANGES_MAX)
+        return false;
+    if (all->slot[index])
+        join(all->slot[index], fresh);
+    else
+        all->slot[index] = fresh;
+    slot = all->slot[index];
+    slot->moe = moe;
+    slot->path = moe->path;
+    moe->slot = slot;
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        struct shunti_place *at = &moe->plans[i].at;
+
+        *at = slot->places[i];
+        at->buffer_rows = at->buffer_stride / moe->row_bytes;
+    }
+    return true;
+}
+
+/* The pages of a window of ours; its addresses and descriptor stay. */
+static void give_back_pages(const struct shunti_window *window)
+{
+    if (window && window->addr)
+        (void)madvise(window->addr, window->bytes, MADV_REMOVE);
+}
+
+void shunti_slot_leave(struct shunt_moe *moe)
+{
+    struct shunti_slot *slot = moe->slot;
+
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        slot->places[i] = moe->plans[i].at;
+        give_back_pages(slot->places[i].window);
+        give_back_pages(slot->places[i].rail_window);
+    }
+    slot->moe = NULL;
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ends of communicators, exchanges, plans and requests: in any order, more
+ * than once, and ten thousand times.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cases.h"
+#include "exchange.h"
+
+/* -- what an exchange leaves behind ------------------------------------------- */
+
+/* Descriptors of this process. */
+static size_t descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* Mappings of windows. (Others come and go with the heap.) */
+static size_t windows(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    size_t n = 0;
+
+    while (maps && fgets(line, sizeof(line), maps))
+        n += strstr(line, "shunt-window") != NULL;
+    if (maps)
+        fclose(maps);
+    return n;
+}
+
+/* Exchanges of several kinds, one after another. */
+static struct shunt_moe_config kind_of_exchange(uint64_t number)
+{
+    struct shunt_moe_config c =
+        config_of(8 + 8 * (number % 3), number % 2 ? SHUNT_F32 : SHUNT_BF16,
+                  3 + (int)(number % 4), 2);
+
+    c.max_tokens = 16;
+    c.plans_in_flight = 2 + (int)(number % 5);
+    return c;
+}
+
+/* One with `plans` plans; all of its results are checked. */
+static int use_exchange(const struct rank *self, struct shunt_moe *moe,
+                        const struct shunt_moe_config *c, uint64_t number,
+                        int plans)
+{
+    struct world w;
+
+    world_init(&w, c, self->size, world_nodes(self), REALS, number, 0, 16, 10);
+    for (int i = 0; i < plans; i++) {
+        struct run run;
+
+        CHECK_RUN(run_begin(&run, self, moe, &w, i ? HEAP : WINDOW));
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_combine(&run, false));
+        CHECK_RUN(run_end(&run));
+    }
+    world_finish(&w);
+    return 0;
+}
+
+/* argv[0]: how many. With few descriptors, whatever came before. */
+int exchanges_come_and_go(const struct rank *self)
+{
+    const uint64_t cycles =
+        self->argc > 0 ? strtoull(self->argv[0], NULL, 10) : 300;
+    struct rlimit limit;
+    size_t before = 0, mapped = 0;
+
+    if (!self->threads) {
+        CHECK(!getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+        limit.rlim_cur = 256;
+        CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+    }
+    for (uint64_t i = 0; i < cycles; i++) {
+        struct shunt_moe_config c = kind_of_exchange(i % 60);
+        struct shunt_moe_plan *plan;
+        struct shunt_moe *moe;
+
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+        if (i % 20 == 0) {
+            CHECK_RUN(use_exchange(self, moe, &c, i, 2));
+        } else {
+            int32_t expert[2] = {0, (int32_t)i % 3};
+
+            CHECK_OK(self->comm,
+                     shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+            if (i % 2) /* else it goes with its exchange */
+                shunt_moe_plan_destroy(plan);
+        }
+        shunt_moe_destroy(moe);
+        if (i == 60) {
+            before = descriptors();
+            mapped = windows();
+        }
+    }
+    if (self->threads)
+        return 0; /* the other ranks are at something else */
+    CHECK(descriptors() <= before, "%zu descriptors, %zu before", descriptors(),
+          before);
+    CHECK(windows() <= mapped, "%zu windows, %zu before", windows(), mapped);
+    return 0;
+}
+
+/* Several at once, and each rank destroys them when it likes: the windows of
+ * one that another rank still uses are given to nobody. */
+int exchanges_overlap(const struct rank *self)
+{
+    enum { ALIVE = 4, CYCLES = 40 };
+    struct shunt_moe *moe[CYCLES + ALIVE] = {NULL};
+
+    for (uint64_t i = 0; i < CYCLES; i++) {
+        struct shunt_moe_config c = kind_of_exchange(i);
+        uint64_t late = mix(5, i, (uint64_t)self->rank, 0) % ALIVE,
+                 first = i - i % ALIVE;
+
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
+        CHECK_RUN(use_exchange(self, moe[i], &c, i, 1));
+        /* One of the last, another one on each rank; it may have gone. */
+        shunt_moe_destroy(moe[first + late]);
+        if (i >= ALIVE)
+            shunt_moe_destroy(moe[i - ALIVE]);
+    }
+    for (uint64_t i = 0; i < CYCLES; i++)
+        shunt_moe_destroy(moe[i]);
+    return 0;
+}
+
+/* -- handles that lead nowhere any more ------------------------------------------ */
+
+/* What each of them may be given. */
+static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
+{
+    struct shunt_moe_plan *none;
+    struct shunt_request *q;
+    int32_t expert[2] = {0, 1};
+    float x[16] = {0}, rows[256] = {0};
+
+    CHECK_STATUS(NULL, shunt_moe_plan_create(moe, expert, NULL, 1, &none),
+                 SHUNT_ERR_INVALID);
+    CHECK(!none, "a plan all the same");
+    CHECK(strstr(shunt_last_error(NULL), "destroyed"), "%s",
+          shunt_last_error(NULL));
+    CHECK_STATUS(NULL, shunt_moe_set_placement(moe, NULL, NULL, 0),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL, shunt_moe_dispatch(plan, x, rows, 32),
+                 SHUNT_ERR_INVALID);
+    CHECK(strstr(shunt_last_error(NULL), "destroyed"), "%s",
+          shunt_last_error(NULL));
+    CHECK_STATUS(NULL, shunt_moe_combine_start(plan, rows, NULL, x, &q),
+                 SHUNT_ERR_INVALID);
+    CHECK(!q, "a request all the same");
+    CHECK_STATUS(NULL,
+                 shunt_moe_combine_backward(plan, x, NULL, rows, 32, NULL),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL, shunt_moe_dispatch_backward(plan, rows, x),
+                 SHUNT_ERR_INVALID);
+    CHECK(shunt_moe_plan_rows(plan).total == 0, "sizes");
+    CHECK(shunt_moe_buffer(plan, SHUNT_MOE_ROWS) == NULL, "a buffer");
+    return 0;
+}
+
+/* Communicator, exchange and plan are destroyed in every order, each twice. */
+int handles_in_any_order(const struct rank *self)
+{
+    static const char orders[6][4] = {"cmp", "cpm", "mcp", "mpc", "pcm", "pmc"};
+
+    for (int i = 0; i < 6; i++) {
+        struct shunt_moe_config c = kind_of_exchange((uint64_t)i);
+        int32_t expert[2] = {0, 1};
+        struct shunt_moe_plan *plan;
+        struct shunt_moe *moe;
+        struct shunt_comm *comm;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+        CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+        CHECK_OK(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+        CHECK_OK(comm, shunt_barrier(comm));
+        for (const char *order = orders[i]; *order; order++)
+            for (int twice = 0; twice < 2; twice++) {
+                if (*order == 'c')
+                    shunt_comm_destroy(comm);
+                else if (*order == 'm')
+                    shunt_moe_destroy(moe);
+                else
+                    shunt_moe_plan_destroy(plan);
+            }
+        CHECK_RUN(check_dead(moe, plan));
+        shunt_comm_destroy(comm);
+        shunt_moe_destroy(moe);
+        shunt_moe_plan_destroy(plan);
+    }
+    return 0;
+}
+
+/* What is left of a communicator fails every call. */
+int calls_on_a_dead_comm(const struct rank *self)
+{
+    struct shunt_comm *comm, *other;
+    struct shunt_moe_config c = kind_of_exchange(1);
+    struct shunt_moe *moe;
+    struct shunt_comm_stats stats;
+    const int *lost;
+    size_t nlost;
+    int64_t one = 1, sum[64];
+    void *memory;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+    shunt_comm_destroy(comm);
+    CHECK_STATUS(comm, shunt_barrier(comm), SHUNT_ERR_INVALID);
+    CHECK(strstr(shunt_last_error(comm), "destroyed"), "%s",
+          shunt_last_error(comm));
+    CHECK_STATUS(comm, shunt_allgather(comm, &one, sum, 1, SHUNT_I64),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm,
+                 shunt_allreduce(comm, &one, sum, 1, SHUNT_I64, SHUNT_SUM),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_broadcast(comm, &one, 1, SHUNT_I64, 0),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_mem_alloc(comm, 4096, &memory), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_mem_free(comm, NULL), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_moe_create(comm, &c, &moe), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_comm_dup(comm, &other), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_comm_shrink(comm, &other), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_comm_finish(comm), SHUNT_ERR_INVALID);
+    CHECK(shunt_comm_async_status(comm) == SHUNT_ERR_INVALID, "it lives");
+    CHECK_OK(comm, shunt_comm_lost(comm, &lost, &nlost));
+    CHECK(nlost == 0, "%zu lost", nlost);
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    shunt_comm_abort(comm);
+    shunt_comm_destroy(comm);
+    CHECK(strstr(shunt_last_error(NULL), "already"), "%s",
+          shunt_last_error(NULL));
+    return 0;
+}
+
+/* Requests that outlive their communicator: done, unfinished, dispatch's. */
+int requests_of_a_dead_comm(const struct rank *self)
+{
+    struct shunt_moe_config c = kind_of_exchange(1);
+    struct shunt_request *q[3];
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct shunt_comm *comm;
+    int32_t expert[2] = {0, 1};
+    float x[64] = {0}, rows[4096] = {0};
+    int64_t one = 1, sum = 0;
+    enum shunt_status st;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+    CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+    CHECK_OK(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+    CHECK_OK(comm, shunt_moe_dispatch_start(plan, x, rows, 128, &q[0]));
+    CHECK_OK(comm, shunt_allreduce_start(comm, &one, &sum, 1, SHUNT_I64,
+                                         SHUNT_SUM, &q[1]));
+    /* All that everybody needs of us is done; the last one nobody else makes. */
+    CHECK_OK(comm, shunt_barrier(comm));
+    CHECK_OK(comm, shunt_barrier_start(comm, &q[2]));
+    shunt_comm_destroy(comm);
+    for (int i = 0; i < 3; i++) {
+        st = i == 1 ? shunt_test(&q[i]) : shunt_wait(&q[i]);
+        /* Done before, or not: but never still under way. */
+        CHECK(st == SHUNT_ERR_INVALID || (st == SHUNT_OK && i < 3),
+              "request %d: %s", i, rank_why(comm, st));
+        CHECK(!q[i], "request %d is still there", i);
+    }
+    shunt_moe_plan_destroy(plan);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Handles that never were any. */
+int foreign_handles(const struct rank *self)
+{
+    struct shunt_moe_config c = kind_of_exchange(2);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    int32_t expert[2] = {0, 1};
+    float x[64] = {0}, rows[4096] = {0};
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+    CHECK_STATUS(NULL,
+                 shunt_moe_dispatch((struct shunt_moe_plan *)moe, x, rows, 128),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL,
+                 shunt_moe_dispatch((struct shunt_moe_plan *)x, x, rows, 128),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(
+        NULL, shunt_moe_set_placement((struct shunt_moe *)plan, NULL, NULL, 0),
+        SHUNT_ERR_INVALID);
+    shunt_moe_destroy((struct shunt_moe *)plan);
+    shunt_moe_plan_destroy((struct shunt_moe_plan *)moe);
+    shunt_moe_plan_destroy((struct shunt_moe_plan *)UINTPTR_MAX);
+    shunt_moe_destroy((struct shunt_moe *)(UINTPTR_MAX - 2));
+    CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, 128));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* An exchange that only rank 0 has destroyed: the others learn who. */
+int destroyed_on_one_rank(const struct rank *self)
+{
+    struct shunt_moe_config c = kind_of_exchange(3);
+    struct shunt_moe_plan *plan, *none;
+    struct shunt_moe *moe;
+    int32_t expert[2] = {0, 1};
+    float x[64] = {0}, rows[4096] = {0};
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+    if (self->rank == 0)
+        shunt_moe_destroy(moe);
+    for (int i = 0; i < 4; i++) {
+        enum shunt_status st =
+            i == 0 ? shunt_moe_dispatch(plan, x, rows, 128)
+            : i == 1
+                ? shunt_moe_combine_backward(plan, x, NULL, rows, 128, NULL)
+            : i == 2 ? shunt_moe_plan_create(moe, expert, NULL, 1, &none)
+                     : shunt_moe_set_placement(moe, NULL, NULL, 0);
+        const char *why = shunt_last_error(self->comm);
+
+        CHECK(st == (self->rank ? SHUNT_ERR_REMOTE : SHUNT_ERR_INVALID),
+              "call %d: %s", i, rank_why(self->comm, st));
+        CHECK(strstr(why, self->rank ? "rank 0" : "destroyed"), "call %d: %s",
+              i, why);
+    }
+    shunt_moe_destroy(moe);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_RUN(use_exchange(self, moe, &c, 3, 2));
+    /* The old handle leads to the same slot, and not to this exchange. */
+    CHECK_STATUS(self->comm, shunt_moe_dispatch(plan, x, rows, 128),
+                 SHUNT_ERR_INVALID);
+    shunt_moe_plan_destroy(plan);
+    CHECK_RUN(use_exchange(self, moe, &c, 4, 1));
+    shunt_moe_destroy(moe);
+    return 0;
+}
