@@ -21,6 +21,7 @@
 
 #include "comm.h"
 #include "env.h"
+#include "launch.h"
 #include "log.h"
 #include "nodes.h"
 #include "whole.h"
@@ -195,26 +196,35 @@ static bool is_a_name(const char *entry, size_t len)
     return false;
 }
 
+const char *shunti_select_unknown(const char *text, size_t *len)
+{
+    for (; *text; text += *text == ',') {
+        *len = strcspn(text, ",");
+        if (*len && !is_a_name(text, *len))
+            return text;
+        text += *len;
+    }
+    return NULL;
+}
+
 /* A slip of the pen would be measured as what it was meant to be: say so, once
- * in a process. */
+ * in a job. */
 SHUNTI_APART static void mind_names(const struct shunt_comm *comm)
 {
     static atomic_flag minded = ATOMIC_FLAG_INIT;
     const char *text = comm->tune.algorithm;
 
-    if (comm->rank != 0 || !*text ||
+    size_t n;
+
+    if (!*text || !shunti_launch_speaks(comm->rank) ||
         atomic_flag_test_and_set_explicit(&minded, memory_order_relaxed))
         return;
-    while (*text) {
-        int n = (int)strcspn(text, ",");
-
-        if (n && !is_a_name(text, (size_t)n))
-            shunti_warn("select",
-                        "SHUNT_ALGORITHM: '%.*s' is ignored, no algorithm has "
-                        "this name; shunt-info --algorithms has them all",
-                        n, text);
+    while ((text = shunti_select_unknown(text, &n))) {
+        shunti_warn("select",
+                    "SHUNT_ALGORITHM: '%.*s' is ignored, no algorithm has this "
+                    "name; shunt-info --algorithms has them all",
+                    (int)n, text);
         text += n;
-        text += *text == ',';
     }
 }
 

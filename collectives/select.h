@@ -45,6 +45,10 @@ size_t shunti_select_carry(const struct shunt_comm *comm);
 /* Print the table for this communicator: tools and logs. */
 void shunti_select_table(const struct shunt_comm *comm, FILE *out);
 
+/* The first entry of a SHUNT_ALGORITHM that names none, and its length; NULL:
+ * all do. */
+const char *shunti_select_unknown(const char *text, size_t *len);
+
 /* The algorithms that SHUNT_ALGORITHM can name, and of which collectives. */
 void shunti_select_names(FILE *out);
 

@@ -196,7 +196,7 @@ static enum shunt_moe_mode mode_of_environment(void)
     const char *name = shunti_env_choice("SHUNT_MOE_MODE");
     int mode = 0;
 
-    while (strcmp(names[mode], name))
+    while (strcasecmp(names[mode], name))
         mode++;
     return (enum shunt_moe_mode)mode;
 }

@@ -10,7 +10,6 @@
  * communicator, or none of them does.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,19 +72,6 @@ static bool files_to_spare(void)
            (rlim_t)next < limit.rlim_cur / 2;
 }
 
-static void warn_of_mode(const char *unknown)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-    int rank = 0;
-
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (unknown && rank == 0 && !atomic_flag_test_and_set(&warned))
-        fprintf(stderr,
-                "shunt-mpi: SHUNT_MPI='%s' is ignored: it takes off, on or "
-                "force; using on\n",
-                unknown);
-}
-
 static int compare_hashes(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -114,18 +100,16 @@ static bool count_hosts(MPI_Comm comm, const struct shunti_mpi_comm *state,
 bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
 {
     uint64_t mine[SAYS], least[SAYS] = {0};
-    const char *unknown;
     bool one_host;
     int same = MPI_UNEQUAL, hosts = 1;
 
     mine[SAY_WELL] = state != NULL;
     mine[SAY_FILES] = files_to_spare();
-    mine[SAY_MODE] = shunti_mpi_mode(&unknown);
+    mine[SAY_MODE] = shunti_mpi_mode();
     mine[SAY_NO_STATS] = !shunti_mpi_stats_wanted();
     mine[SAY_ANY_WAY] = !getenv("SHUNT_TRANSPORTS");
     mine[SAY_HOST] = hash_host();
     mine[SAY_NOT_HOST] = ~mine[SAY_HOST];
-    warn_of_mode(unknown);
     if (PMPI_Allreduce(mine, least, SAYS, MPI_UINT64_T, MPI_MIN, comm) !=
         MPI_SUCCESS)
         return false;

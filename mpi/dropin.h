@@ -109,8 +109,9 @@ enum shunti_mpi_mode {
     SHUNTI_MPI_MODE_FORCE /* wherever Shunt can */
 };
 
-/* This rank's SHUNT_MPI. *unknown: the text that is none, or NULL. */
-enum shunti_mpi_mode shunti_mpi_mode(const char **unknown);
+/* This rank's SHUNT_MPI. Of what it cannot be the library warns, with the first
+ * communicator. */
+enum shunti_mpi_mode shunti_mpi_mode(void);
 
 /* Messages served: from <= bytes <= upto; none if from > upto. */
 struct shunti_mpi_range {

@@ -53,18 +53,14 @@ static const struct {
     [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},
 };
 
-enum shunti_mpi_mode shunti_mpi_mode(const char **unknown)
+enum shunti_mpi_mode shunti_mpi_mode(void)
 {
     const char *text = secure_getenv("SHUNT_MPI");
 
-    *unknown = NULL;
-    if (!text || !*text || !strcasecmp(text, "on"))
-        return SHUNTI_MPI_MODE_ON;
-    if (!strcasecmp(text, "off"))
+    if (text && !strcasecmp(text, "off"))
         return SHUNTI_MPI_MODE_OFF;
-    if (!strcasecmp(text, "force"))
+    if (text && !strcasecmp(text, "force"))
         return SHUNTI_MPI_MODE_FORCE;
-    *unknown = text;
     return SHUNTI_MPI_MODE_ON;
 }
 

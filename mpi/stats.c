@@ -53,8 +53,8 @@ bool shunti_mpi_stats_wanted(void)
 {
     const char *text = secure_getenv("SHUNT_MPI_STATS");
 
-    return text && *text && strcmp(text, "0") && strcasecmp(text, "no") &&
-           strcasecmp(text, "off") && strcasecmp(text, "false");
+    return text && (!strcmp(text, "1") || !strcasecmp(text, "yes") ||
+                    !strcasecmp(text, "on") || !strcasecmp(text, "true"));
 }
 
 void shunti_mpi_stats_passed(enum shunti_mpi_call call,

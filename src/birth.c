@@ -977,7 +977,7 @@ static bool wants_thread(const struct shunt_comm_config *config)
 {
     if (config->progress_thread)
         return config->progress_thread > 0;
-    return !strcmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
+    return !strcasecmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
 }
 
 /* This rank's arguments are wrong: the others must not wait for it. */
@@ -1024,6 +1024,8 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         memcpy(&config, given, given->size);
     }
     shunti_log_set_rank(rank);
+    if (shunti_launch_speaks(rank))
+        shunti_env_report();
     b.config = &config;
     b.timeout = config.timeout > 0 ? config.timeout
                                    : shunti_env_number("SHUNT_TIMEOUT");

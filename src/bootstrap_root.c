@@ -576,7 +576,7 @@ static void on_proof(struct root *root, struct conn *c)
     /* Perhaps a rank of ours with a wrong SHUNT_SECRET: say so, and no more. */
     struct reply *refused = reply_new(SHUNTI_WIRE_REFUSED, 0, 0);
 
-    shunti_warn("bootstrap",
+    shunti_info("bootstrap",
                 "refused a connection from %s, which calls itself rank %d of "
                 "%d: it does not know the secret of this communicator",
                 c->from, c->talk.rank, c->talk.nranks);

@@ -230,7 +230,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
         shunti_comm_add_lost(comm, lost);
     comm->failure = (int)status;
-    shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     set_abort(comm, comm->control, word);
     tell_mapped(comm, word);
     tell_others(comm, word);
@@ -259,7 +259,7 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
                  "rank %d is lost, as rank %d noticed: %s", lost, reporter,
                  shunt_strerror(status));
     comm->failure = (int)status;
-    shunti_error("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     /* Whoever told us may not have told all yet, and we may leave before it
      * does: a rank that saw us go would name us. */
     tell_mapped(comm, word);

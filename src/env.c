@@ -16,7 +16,7 @@
 /* Keep it in the order in which a user would look for things. */
 static const struct shunti_env_row rows[] = {
     /* What to see. */
-    {"SHUNT_LOG", SHUNTI_ENV_STRING, "off", NULL,
+    {"SHUNT_LOG", SHUNTI_ENV_LEVELS, "warn", NULL,
      "Level of messages: off, error, warn, info or debug; other levels for "
      "some subsystems after commas: 'info,shm=debug'.",
      false},
@@ -57,7 +57,7 @@ static const struct shunti_env_row rows[] = {
      "Folders to look for transports in, before those of the installation; "
      "separated by colons.",
      false},
-    {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off",
+    {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off|no|0",
      "Read memory that is no window straight out of the other process "
      "(process_vm_readv), where the kernel allows it.",
      false},
@@ -118,6 +118,11 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_MPI_STATS", SHUNTI_ENV_BOOL, "no", NULL,
      "libshunt-mpi: print at MPI_Finalize() what was served and what was "
      "passed on to MPI, and why.",
+     false},
+    /* Of shunt-train (moe/train). */
+    {"SHUNT_TRAIN_KERNELS", SHUNTI_ENV_CHOICE, NULL, "baseline|avx2|avx512",
+     "shunt-train: the instruction set of its kernels. Unset: the best that "
+     "this machine has.",
      false},
 };
 
@@ -225,7 +230,7 @@ static bool among(const char *choices, const char *text)
     while (*choices) {
         size_t len = strcspn(choices, "|");
 
-        if (len == n && !memcmp(choices, text, n))
+        if (len == n && !strncasecmp(choices, text, n))
             return true;
         choices += len;
         choices += *choices == '|';
@@ -252,11 +257,13 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
         return !strcmp(text, "auto") || parse_number(text, &number);
     case SHUNTI_ENV_SECONDS:
         return parse_number(text, &number) && number > 0;
+    case SHUNTI_ENV_LEVELS:
+        return shunti_log_understood(text);
     }
     return false;
 }
 
-static const char *what_it_is(const struct shunti_env_row *row)
+const char *shunti_env_takes(const struct shunti_env_row *row)
 {
     switch (row->type) {
     case SHUNTI_ENV_STRING:
@@ -271,6 +278,9 @@ static const char *what_it_is(const struct shunti_env_row *row)
         return "a number, not negative, or auto";
     case SHUNTI_ENV_SECONDS:
         return "a number of seconds, more than 0";
+    case SHUNTI_ENV_LEVELS:
+        return "a level (off, error, warn, info, debug) or subsystem=level, "
+               "separated by commas";
     }
     return "";
 }
@@ -290,10 +300,7 @@ static const char *value_of(const char *name, enum shunti_env_type type)
         return row->fallback;
     if (shunti_env_valid(row, text))
         return text;
-    shunti_warn("env", "%s='%s' is ignored: it takes %s; using %s", name,
-                row->secret ? "..." : text, what_it_is(row),
-                row->fallback ? row->fallback : "none");
-    return row->fallback;
+    return row->fallback; /* shunti_env_report() says so */
 }
 
 const char *shunti_env_string(const char *name)

@@ -5,8 +5,9 @@
  * read.
  *
  * Variables are read when they are needed, not once: a program may setenv()
- * before it makes a communicator. A value that makes no sense counts as unset,
- * with a warning in the log. Setuid programs see none.
+ * before it makes a communicator. A value that makes no sense counts as unset;
+ * one rank of a job warns of it, and of names that are not in the table, when
+ * it makes its first communicator. Setuid programs see none.
  */
 #ifndef SHUNTI_ENV_H
 #define SHUNTI_ENV_H
@@ -17,11 +18,12 @@
 
 enum shunti_env_type {
     SHUNTI_ENV_STRING,
-    SHUNTI_ENV_CHOICE,  /* one of the words in `choices` */
+    SHUNTI_ENV_CHOICE,  /* one of the words in `choices`, of either case */
     SHUNTI_ENV_BOOL,    /* 1/0, yes/no, on/off, true/false */
     SHUNTI_ENV_SIZE,    /* bytes, with k, m, g (powers of 1024), or "auto" */
     SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
     SHUNTI_ENV_SECONDS, /* a number > 0 */
+    SHUNTI_ENV_LEVELS,  /* of messages: log.h */
 };
 
 struct shunti_env_row {
@@ -44,7 +46,7 @@ const struct shunti_env_row *shunti_env_rows(size_t *count);
  * environment's own. */
 const char *shunti_env_string(const char *name);
 /* One of the words of the table (the table's pointer is not given out: use
- * strcmp). */
+ * strcasecmp). */
 const char *shunti_env_choice(const char *name);
 bool shunti_env_bool(const char *name);
 /* Bytes; SHUNTI_ENV_AUTO for "auto". */
@@ -60,6 +62,24 @@ const char *shunti_env_raw(const char *name);
 
 /* Does `text` make sense for this row? Without side effects. */
 bool shunti_env_valid(const struct shunti_env_row *row, const char *text);
+/* What does: "yes or no". */
+const char *shunti_env_takes(const struct shunti_env_row *row);
+
+/* A variable that is set and should not be, or not to this. */
+struct shunti_env_mistake {
+    const char *name;
+    const char *value;                /* "..." if it is secret */
+    const struct shunti_env_row *row; /* NULL: it is not in the table */
+    const char *nearest;              /* the most similar name that is */
+};
+typedef void shunti_env_take(void *arg, const struct shunti_env_mistake *m);
+
+/* Calls `take` for each mistake in the environment; returns how many. */
+size_t shunti_env_mistakes(shunti_env_take *take, void *arg);
+/* Warns of each; only the first call in a process does. Whoever speaks for the
+ * job calls it (shunti_launch_speaks()). */
+void shunti_env_report(void);
+
 /* "64k" -> 65536; false: no size. */
 bool shunti_parse_size(const char *text, size_t *bytes);
 

@@ -137,6 +137,14 @@ enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how)
     return l ? read_rank(l, rank, nranks) : check_halves();
 }
 
+bool shunti_launch_speaks(int rank)
+{
+    const struct launcher *l = detect();
+    const char *launched = l ? get(l->rank) : NULL;
+
+    return rank == 0 && (!launched || strtol(launched, NULL, 10) == 0);
+}
+
 /* -- the secret --------------------------------------------------------------- */
 
 /*

@@ -24,6 +24,8 @@
 #ifndef SHUNTI_LAUNCH_H
 #define SHUNTI_LAUNCH_H
 
+#include <stdbool.h>
+
 #include <shunt/comm.h>
 #include <shunt/status.h>
 
@@ -47,5 +49,9 @@ enum shunt_status shunti_launch_find(struct shunti_launch *launch);
 
 /* The rank and size alone; counts no call and needs no address. */
 enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how);
+
+/* Does rank `rank` of a communicator speak for the job, in what is said once a
+ * job? Rank 0 does, if a launcher does not call it another. */
+bool shunti_launch_speaks(int rank);
 
 #endif

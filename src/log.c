@@ -55,45 +55,57 @@ static int level_of(const char *word, size_t len)
 }
 
 /* One "level" or "subsystem=level"; false: neither. */
-static bool parse_word(const char *word, size_t len)
+static bool parse_word(const char *word, size_t len, struct rule *rule)
 {
     const char *equals = memchr(word, '=', len);
-    int level;
+    size_t name = equals ? (size_t)(equals - word) : 0;
+    const char *level = equals ? equals + 1 : word;
 
-    if (!equals) {
-        level = level_of(word, len);
-        if (level < 0)
-            return false;
-        base_level = level;
-        return true;
-    }
-
-    size_t name = (size_t)(equals - word);
-
-    level = level_of(equals + 1, len - name - 1);
-    if (level < 0 || !name || name >= sizeof(rules[0].subsystem) ||
-        nrules == RULES_MAX)
+    rule->level = level_of(level, len - (size_t)(level - word));
+    if (rule->level < 0 || (equals && !name) || name >= sizeof(rule->subsystem))
         return false;
-    memcpy(rules[nrules].subsystem, word, name);
-    rules[nrules].subsystem[name] = '\0';
-    rules[nrules++].level = level;
+    memcpy(rule->subsystem, word, name);
+    rule->subsystem[name] = '\0'; /* "": of all that have no rule */
     return true;
 }
 
-/* Fills the rules from SHUNT_LOG; the part that was not understood, or NULL. */
-static const char *read_rules(void)
+bool shunti_log_understood(const char *text)
+{
+    struct rule rule;
+    size_t n = 0;
+
+    while (*text) {
+        size_t len = strcspn(text, ",");
+
+        if (!parse_word(text, len, &rule) ||
+            (*rule.subsystem && ++n > RULES_MAX))
+            return false;
+        text += len;
+        text += *text == ',';
+    }
+    return true;
+}
+
+/* Fills the rules from SHUNT_LOG. What is not understood of it is left out:
+ * shunti_env_report() tells. */
+static void read_rules(void)
 {
     const char *text = shunti_env_raw("SHUNT_LOG");
-    const char *bad = NULL;
+    bool bad = false;
     int threshold;
 
-    base_level = SHUNTI_LOG_OFF;
+    base_level = SHUNTI_LOG_WARN;
     nrules = 0;
     while (text && *text) {
         size_t len = strcspn(text, ",");
+        struct rule rule;
 
-        if (!parse_word(text, len) && !bad)
-            bad = text;
+        if (!parse_word(text, len, &rule))
+            bad = true;
+        else if (!*rule.subsystem)
+            base_level = rule.level;
+        else if (nrules < RULES_MAX)
+            rules[nrules++] = rule;
         text += len;
         text += *text == ',';
     }
@@ -107,7 +119,6 @@ static const char *read_rules(void)
             threshold = rules[i].level;
     atomic_store_explicit(&shunti_log_threshold, threshold,
                           memory_order_relaxed);
-    return bad;
 }
 
 static int level_for(const char *subsystem)
@@ -216,30 +227,11 @@ static void write_line(int level, const char *subsystem, const char *format,
         return;
 }
 
-__attribute__((format(printf, 3, 4))) static void
-write_direct(int level, const char *subsystem, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    write_line(level, subsystem, format, args);
-    va_end(args);
-}
-
 static void ensure_read(void)
 {
-    const char *bad;
-
-    if (atomic_load_explicit(&shunti_log_threshold, memory_order_relaxed) !=
+    if (atomic_load_explicit(&shunti_log_threshold, memory_order_relaxed) ==
         UNREAD)
-        return;
-    bad = read_rules();
-    if (bad)
-        write_direct(SHUNTI_LOG_WARN, "log",
-                     "SHUNT_LOG: '%.*s' is not understood; it is a level (off, "
-                     "error, warn, info, debug) or subsystem=level, separated "
-                     "by commas",
-                     (int)strcspn(bad, ","), bad);
+        read_rules();
 }
 
 bool shunti_log_wanted(enum shunti_log_level level, const char *subsystem)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Logging, off unless SHUNT_LOG asks for it.
+ * Logging: warnings, unless SHUNT_LOG asks for more or less.
  *
  * SHUNT_LOG is a level (off, error, warn, info, debug), and may set others for
  * some subsystems: "info,shm=debug,bootstrap=off". Lines go to stderr, or to
@@ -8,10 +8,11 @@
  * is one write(2), so that lines of several ranks do not mix. errno is
  * preserved. A message that is not wanted costs one load and a branch.
  *
- * Levels: error, the caller gets an error too and may drop it; warn, the
- * library goes on, but not as was asked for; info, what was decided and by
- * whom (a few lines in a communicator's life, and each refused stranger);
- * debug, for us.
+ * Levels: error, something failed and no caller is told; warn, the library goes
+ * on, but not as was asked for (what concerns the job, one rank says:
+ * shunti_launch_speaks()); info, what was decided and by whom (a few lines in a
+ * communicator's life), each refused stranger, and what callers get as an error
+ * as well, and may drop; debug, for us.
  */
 #ifndef SHUNTI_LOG_H
 #define SHUNTI_LOG_H
@@ -76,5 +77,8 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
 
 /* For tests: read SHUNT_LOG and SHUNT_LOG_FILE again. Not thread safe. */
 void shunti_log_reset(void);
+
+/* Is this a SHUNT_LOG? */
+bool shunti_log_understood(const char *text);
 
 #endif

@@ -18,6 +18,7 @@
 #include "info_topology.h"
 #include "launch.h"
 #include "plugin.h"
+#include "select.h"
 #include "shunt-build.h"
 #include "topology.h"
 
@@ -38,6 +39,7 @@ struct facts {
     size_t ntransports;
     struct shunti_candidates chosen;
     char chosen_error[1024]; /* why SHUNT_TRANSPORTS cannot be */
+    size_t mistakes;         /* in SHUNT_ variables */
 };
 
 /* Far transports are only tried when they are needed: but we know already which
@@ -62,6 +64,20 @@ static void check_far(struct facts *f)
     f->chosen.count = kept;
 }
 
+static void count(void *arg, const struct shunti_env_mistake *m)
+{
+    (void)m;
+    ++*(size_t *)arg;
+}
+
+/* An entry of SHUNT_ALGORITHM that names no algorithm, and its length. */
+static const char *unknown_algorithm(size_t *len)
+{
+    const char *text = shunti_env_string("SHUNT_ALGORITHM");
+
+    return text ? shunti_select_unknown(text, len) : NULL;
+}
+
 static void find(struct facts *f)
 {
     memset(f, 0, sizeof(*f));
@@ -76,6 +92,9 @@ static void find(struct facts *f)
                  shunt_last_error(NULL));
     else
         check_far(f);
+    size_t len;
+    shunti_env_mistakes(count, &f->mistakes);
+    f->mistakes += unknown_algorithm(&len) != NULL;
 }
 
 /* "0-3,8": the CPUs of a place. */
@@ -105,6 +124,7 @@ static const char *type_name(enum shunti_env_type type)
         [SHUNTI_ENV_STRING] = "text",   [SHUNTI_ENV_CHOICE] = "choice",
         [SHUNTI_ENV_BOOL] = "yes/no",   [SHUNTI_ENV_SIZE] = "bytes",
         [SHUNTI_ENV_NUMBER] = "number", [SHUNTI_ENV_SECONDS] = "seconds",
+        [SHUNTI_ENV_LEVELS] = "levels",
     };
 
     return names[type];
@@ -267,6 +287,32 @@ static void print_environment(bool all)
                set ? "" : "  none is set\n", count);
 }
 
+static void print_mistake(void *arg, const struct shunti_env_mistake *m)
+{
+    (void)arg;
+    if (m->row)
+        printf("  %s='%s' makes no sense: it takes %s\n", m->name, m->value,
+               shunti_env_takes(m->row));
+    else
+        printf("  %s: there is no such variable; the nearest name is %s\n",
+               m->name, m->nearest);
+}
+
+static void print_mistakes(const struct facts *f)
+{
+    size_t len;
+    const char *algorithm = unknown_algorithm(&len);
+
+    if (!f->mistakes)
+        return;
+    printf("\nMistakes in variables\n");
+    shunti_env_mistakes(print_mistake, NULL);
+    if (algorithm)
+        printf("  SHUNT_ALGORITHM: '%.*s' names no algorithm (shunt-info "
+               "--algorithms)\n",
+               (int)len, algorithm);
+}
+
 static void print(const struct facts *f, unsigned parts)
 {
     if (parts & VERSION)
@@ -277,6 +323,7 @@ static void print(const struct facts *f, unsigned parts)
         print_transports(f);
     if (parts & ENVIRONMENT || parts & VERSION)
         print_environment(parts & ENVIRONMENT);
+    print_mistakes(f);
 }
 
 /* -- for machines ------------------------------------------------------------- */
@@ -356,6 +403,32 @@ static void json_transports(const struct facts *f)
                f->chosen_error[0] ? f->chosen_error : NULL);
 }
 
+static void json_mistake(void *arg, const struct shunti_env_mistake *m)
+{
+    bool *first = arg;
+
+    json_field(*first ? "\n {" : ",\n {", "name", m->name);
+    json_field(",", "value", m->row ? m->value : NULL);
+    json_field(",", "takes", m->row ? shunti_env_takes(m->row) : NULL);
+    json_field(",", "nearest", m->nearest);
+    printf("}");
+    *first = false;
+}
+
+static void json_mistakes(void)
+{
+    bool first = true;
+    size_t len;
+    const char *algorithm = unknown_algorithm(&len);
+
+    printf(",\n\"mistakes\":[");
+    shunti_env_mistakes(json_mistake, &first);
+    if (algorithm)
+        json_mistake(&first,
+                     &(struct shunti_env_mistake){.name = "SHUNT_ALGORITHM"});
+    printf("]");
+}
+
 static void json_environment(void)
 {
     size_t count;
@@ -386,6 +459,7 @@ static void print_json(const struct facts *f)
     json_machine(f);
     json_transports(f);
     json_environment();
+    json_mistakes();
     printf("}\n");
 }
 
@@ -415,9 +489,10 @@ static void usage(FILE *out)
         "  -h, --help        this text\n"
         "\n"
         "The exit status is 0 when a communicator could be made with these\n"
-        "settings, 1 when not (no transport, or a launcher's variable makes "
-        "no\n"
-        "sense), 2 for a wrong option.\n"
+        "settings and all of them are understood, 1 when not (no transport; "
+        "a\n"
+        "launcher's variable or one of Shunt's makes no sense; Shunt has no\n"
+        "variable of that name), 2 for a wrong option.\n"
         "\n"
         "Examples:\n"
         "  shunt-info                              an overview\n"
@@ -496,7 +571,7 @@ int main(int argc, char **argv)
         print_json(&facts);
     else
         print(&facts, parts ? parts : VERSION | MACHINE | TRANSPORTS);
-    bad = facts.chosen_error[0] || facts.launcher_error[0];
+    bad = facts.chosen_error[0] || facts.launcher_error[0] || facts.mistakes;
     shunti_transport_list_destroy(facts.transports, facts.ntransports);
     return fflush(stdout) || bad;
 }

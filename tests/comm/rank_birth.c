@@ -58,8 +58,9 @@ static void count_ports(const char *table, int *loopback, int *outside)
     FILE *f = fopen(table, "re");
 
     while (f && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, " %*d: %63[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s "
-                         "%*d %*d %lu",
+        if (sscanf(line,
+                   " %*d: %63[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s "
+                   "%*d %*d %lu",
                    address, &port, &state, &inode) != 4 ||
             state != 0x0a || !is_mine(inode))
             continue;

@@ -67,8 +67,8 @@ static int two_more(const struct rank *self)
     void *window[2];
 
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(self->comm, shunt_mem_alloc(self->comm, window_bytes(self),
-                                             &window[i]));
+        CHECK_OK(self->comm,
+                 shunt_mem_alloc(self->comm, window_bytes(self), &window[i]));
         fill(self, window[i], 50 + i);
     }
     for (int i = 0; i < 2; i++)
@@ -120,8 +120,7 @@ static int refused_by_one(const struct rank *self)
         fill(self, window, one);
         st = shunt_mem_free(self->comm,
                             self->rank == one ? (void *)&nothing : window);
-        CHECK(st ==
-                  (self->rank == one ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE),
+        CHECK(st == (self->rank == one ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE),
               "%s", rank_why(self->comm, st));
         CHECK(self->rank == one || names(self, one), "%s",
               shunt_last_error(self->comm));
@@ -141,8 +140,8 @@ static int freed_in_another_order(const struct rank *self)
     void *window[2];
 
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(self->comm, shunt_mem_alloc(self->comm, window_bytes(self),
-                                             &window[i]));
+        CHECK_OK(self->comm,
+                 shunt_mem_alloc(self->comm, window_bytes(self), &window[i]));
         fill(self, window[i], i);
     }
     for (int i = 0; i < 2; i++) {
@@ -150,8 +149,7 @@ static int freed_in_another_order(const struct rank *self)
             self->comm, window[self->rank == self->size - 1 ? 1 - i : i]);
 
         CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
-        CHECK(names(self, self->size - 1), "%s",
-              shunt_last_error(self->comm));
+        CHECK(names(self, self->size - 1), "%s", shunt_last_error(self->comm));
     }
     for (int i = 0; i < 2; i++)
         CHECK_RUN(exchange(self, window[i], i));

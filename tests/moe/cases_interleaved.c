@@ -84,11 +84,11 @@ struct route {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
-    size_t bytes;            /* of a row */
-    unsigned char *window;   /* 2 * SAMPLES + SLOTS buffers of experts' rows */
-    size_t stride;           /* of these */
-    bool taken[SLOTS];       /* by calls */
-    bool borrowed[4];        /* the plan's buffers, by memory that is no window */
+    size_t bytes;          /* of a row */
+    unsigned char *window; /* 2 * SAMPLES + SLOTS buffers of experts' rows */
+    size_t stride;         /* of these */
+    bool taken[SLOTS];     /* by calls */
+    bool borrowed[4];      /* the plan's buffers, by memory that is no window */
     struct sample sample[SAMPLES];
 };
 
@@ -143,9 +143,9 @@ static size_t tokens_bytes(const struct route *route)
 /* --- what has to come out --- */
 
 static unsigned char *tokens_of(const struct world *w, int rank, size_t bytes,
-                                int kind, float (*value)(const struct world *w,
-                                                         int kind, int rank,
-                                                         size_t t, size_t i))
+                                int kind,
+                                float (*value)(const struct world *w, int kind,
+                                               int rank, size_t t, size_t i))
 {
     unsigned char *to = filled(w->tokens[rank] * bytes);
 
@@ -248,9 +248,8 @@ static int route_begin(struct mixture *m, struct route *route,
                seed, 0, 10, 10);
     route->bytes = config->hidden * shunt_dtype_size(config->dtype);
     CHECK_OK(self->comm,
-             shunt_moe_plan_create(route->moe, w->expert[rank],
-                                   w->weight[rank], w->tokens[rank],
-                                   &route->plan));
+             shunt_moe_plan_create(route->moe, w->expert[rank], w->weight[rank],
+                                   w->tokens[rank], &route->plan));
     route->rows = shunt_moe_plan_rows(route->plan);
     CHECK(route->rows.total == w->rows[rank].total, "%zu rows, not %zu",
           route->rows.total, w->rows[rank].total);
@@ -355,9 +354,9 @@ static enum shunt_status start(struct mixture *m, struct call *call)
         find_rows(m, call, SHUNT_MOE_DOUT);
         in = call->dweight ? input(m, call, s->out, SHUNT_MOE_OUT) : NULL;
         call->products = call->dweight ? filled(slots) : NULL;
-        return shunt_moe_combine_backward_start(
-            route->plan, s->dy, in, call->rows, route->rows.total,
-            call->products, &call->request);
+        return shunt_moe_combine_backward_start(route->plan, s->dy, in,
+                                                call->rows, route->rows.total,
+                                                call->products, &call->request);
     default:
         in = input(m, call, s->drows, SHUNT_MOE_DROWS);
         call->tokens = filled(tokens_bytes(route));
@@ -366,9 +365,8 @@ static enum shunt_status start(struct mixture *m, struct call *call)
     }
 }
 
-static const char *const kind_names[] = {"dispatch", "combine",
-                                         "combine_backward",
-                                         "dispatch_backward"};
+static const char *const kind_names[] = {
+    "dispatch", "combine", "combine_backward", "dispatch_backward"};
 
 static int compare(const struct call *call, const char *what, const void *got,
                    const void *want, size_t bytes)
@@ -378,8 +376,8 @@ static int compare(const struct call *call, const char *what, const void *got,
 
     while (i < bytes && a[i] == b[i])
         i++;
-    CHECK(i == bytes, "%s of %s differs from byte %zu of %zu on",
-          what, kind_names[call->kind], i, bytes);
+    CHECK(i == bytes, "%s of %s differs from byte %zu of %zu on", what,
+          kind_names[call->kind], i, bytes);
     return 0;
 }
 
@@ -578,9 +576,8 @@ static int begin(struct mixture *m)
     const struct rank *self = m->self;
 
     for (int e = 0; e < EXCHANGES; e++) {
-        struct shunt_moe_config c =
-            config_of(e ? 150 : 37, e ? SHUNT_BF16 : SHUNT_F32, e ? 16 : 7,
-                      e ? 5 : 3);
+        struct shunt_moe_config c = config_of(
+            e ? 150 : 37, e ? SHUNT_BF16 : SHUNT_F32, e ? 16 : 7, e ? 5 : 3);
 
         c.row_align = e ? 4 : 1;
         c.wire = e ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;

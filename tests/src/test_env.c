@@ -15,6 +15,7 @@
 
 #include "env.h"
 #include "error.h"
+#include "harness.h"
 #include "log.h"
 
 TestSuite(env, .timeout = 30);
@@ -90,7 +91,7 @@ Test(env, getters_take_values_and_defaults)
     cr_assert(!shunti_env_is_set("SHUNT_NODE"));
 }
 
-Test(env, nonsense_is_a_warning_and_the_default)
+Test(env, nonsense_counts_as_the_default)
 {
     log_to_file("warn");
     setenv("SHUNT_EAGER", "lots", 1);
@@ -103,10 +104,106 @@ Test(env, nonsense_is_a_warning_and_the_default)
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     setenv("SHUNT_TIMEOUT", "auto", 1);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
+    cr_assert_str_empty(logged()); // the report is for that
+}
+
+// As long as SHUNT_LOG does not say otherwise.
+static void log_by_default(void)
+{
+    log_to_file("off");
+    unsetenv("SHUNT_LOG");
+    shunti_log_reset();
+}
+
+static size_t lines_of(const char *all)
+{
+    size_t n = 0;
+
+    for (; *all; all++)
+        n += *all == '\n';
+    return n;
+}
+
+Test(env, mistakes_are_reported_once)
+{
+    log_by_default();
+    setenv("SHUNT_EAGER", "lots", 1);
+    setenv("SHUNT_PROGRESS", "threads", 1);
+    setenv("SHUNT_TIMOEUT", "3", 1);
+    setenv("SHUNT_SECRT", "swordfish", 1);
+    setenv("SHUNT_CHUNKS", "", 1);            // empty is unset
+    setenv("SHUNT_MOE_MODE", "Two-Level", 1); // either case
+    setenv("SHUNT_TEST_ANYTHING", "1", 1);    // the tests' own
+    shunti_env_report();
+    shunti_env_report();
     logged();
-    cr_assert(strstr(text, "SHUNT_EAGER='lots'"), "%s", text);
-    cr_assert(strstr(text, "SHUNT_TIMEOUT='-3'"), "%s", text);
-    cr_assert(strstr(text, "caller|thread"), "%s", text);
+    cr_assert_eq(lines_of(text), 4, "%s", text);
+    cr_assert(strstr(text, "SHUNT_EAGER='lots' makes no sense: it takes bytes"),
+              "%s", text);
+    cr_assert(strstr(text, "caller|thread; using caller"), "%s", text);
+    cr_assert(strstr(text, "SHUNT_TIMOEUT is set, but"), "%s", text);
+    cr_assert(strstr(text, "nearest name is SHUNT_TIMEOUT "), "%s", text);
+    cr_assert(strstr(text, "nearest name is SHUNT_SECRET "), "%s", text);
+    cr_assert(!strstr(text, "swordfish"), "%s", text);
+}
+
+// Four ranks, several communicators: one line, by rank 0.
+static void expect_one_line(int ranks, int threads)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_comm",
+        .args = {"split_by_parity"},
+        .env = {"SHUNT_SPINN=3", "SHUNT_LOG", "SHUNT_LOG_FILE"},
+        .ranks = ranks,
+        .threads = threads,
+    });
+    int lines = 0;
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int r = 0; r < ranks; r++)
+        for (const char *at = harness_rank(h, r)->err;
+             (at = strstr(at, "SHUNT_SPINN")); at++) {
+            cr_assert_eq(r, 0);
+            lines++;
+        }
+    cr_assert_eq(lines, 1, "%d lines", lines);
+    cr_assert(strstr(harness_rank(h, 0)->err, "SHUNT_SPIN "), "%s",
+              harness_rank(h, 0)->err);
+    harness_finish(h);
+}
+
+Test(env, one_rank_of_a_job_reports)
+{
+    expect_one_line(4, 0);
+    expect_one_line(1, 4);
+}
+
+static void expect_nearest(void *arg, const struct shunti_env_mistake *m)
+{
+    const char *const *names = arg;
+
+    if (!strcmp(m->name, names[0]))
+        cr_assert_str_eq(m->nearest, names[1]);
+}
+
+Test(env, nearest_names)
+{
+    static const char *const names[][2] = {
+        {"SHUNT_TRANSPORT", "SHUNT_TRANSPORTS"},
+        {"SHUNT_LOGFILE", "SHUNT_LOG_FILE"},
+        {"SHUNT_EAGRE", "SHUNT_EAGER"},
+        {"SHUNT_LOG_LEVEL", "SHUNT_LOG_FILE"},
+        {"SHUNT_ALLREDUCE_DIRCT", "SHUNT_ALLREDUCE_DIRECT"},
+        {"SHUNT_Timeout", "SHUNT_TIMEOUT"},
+        {"SHUNT_PROT", "SHUNT_PORT"},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        setenv(names[i][0], "1", 1);
+        cr_assert_eq(shunti_env_mistakes(expect_nearest, (void *)names[i]), 1);
+        unsetenv(names[i][0]);
+    }
+    cr_assert_eq(shunti_env_mistakes(expect_nearest, (void *)names[0]), 0);
 }
 
 Test(env, every_row_is_whole)
@@ -162,11 +259,18 @@ Test(log, levels_by_subsystem)
     cr_assert(!strstr(text, "plugin-error"));
 }
 
-Test(log, silent_unless_asked)
+Test(log, warnings_unless_told_otherwise)
+{
+    log_by_default();
+    one_of_each("core");
+    logged();
+    cr_assert(strstr(text, "core-error") && strstr(text, "core-warn"));
+    cr_assert(!strstr(text, "core-info"));
+}
+
+Test(log, off_is_silent)
 {
     log_to_file("off");
-    unsetenv("SHUNT_LOG");
-    shunti_log_reset();
     one_of_each("core");
     cr_assert_str_empty(logged());
     cr_assert(!shunti_log_wanted(SHUNTI_LOG_ERROR, "core"));
@@ -175,9 +279,10 @@ Test(log, silent_unless_asked)
 Test(log, a_misspelt_level_is_told)
 {
     log_to_file("inof");
+    shunti_env_report();
     one_of_each("core");
     logged();
-    cr_assert(strstr(text, "'inof' is not understood"), "%s", text);
+    cr_assert(strstr(text, "SHUNT_LOG='inof' makes no sense"), "%s", text);
     cr_assert(strstr(text, "core-warn") && !strstr(text, "core-info"));
 }
 

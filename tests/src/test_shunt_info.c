@@ -42,7 +42,35 @@ Test(shunt_info, overview)
 Test(shunt_info, variables)
 {
     expect(run("--env", NULL, 0), "SHUNT_TIMEOUT\n");
-    expect(run("--env", "SHUNT_TIMEOUT=soon", 0), "makes no sense");
+    expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "makes no sense");
+}
+
+// Whatever is asked for, and never the values of what may be a secret.
+Test(shunt_info, mistakes_are_listed)
+{
+    static const char *const parts[] = {NULL, "--env", "-t", "-m"};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        expect(run(parts[i], "SHUNT_SPIN=fast", 1),
+               "SHUNT_SPIN='fast' makes no sense: it takes a number");
+        struct harness *h = run(parts[i], "SHUNT_SECRTE=swordfish", 1);
+        cr_assert(!strstr(harness_rank(h, 0)->out, "swordfish"));
+        expect(h, "SHUNT_SECRTE: there is no such variable; the nearest name "
+                  "is SHUNT_SECRET\n");
+        expect(run(parts[i], "SHUNT_ALGORITHM=flat,allgather=tow_level", 1),
+               "'allgather=tow_level' names no algorithm");
+        expect(run(parts[i], "SHUNT_LOG=inof", 1), "SHUNT_LOG='inof'");
+    }
+    struct harness *h = run("--json", "SHUNT_TIMOUT=3", 1);
+    cJSON *json = cJSON_Parse(harness_rank(h, 0)->out);
+    const cJSON *m =
+        cJSON_GetArrayItem(cJSON_GetObjectItem(json, "mistakes"), 0);
+    cr_assert_str_eq(cJSON_GetObjectItem(m, "name")->valuestring,
+                     "SHUNT_TIMOUT");
+    cr_assert_str_eq(cJSON_GetObjectItem(m, "nearest")->valuestring,
+                     "SHUNT_TIMEOUT");
+    cJSON_Delete(json);
+    harness_finish(h);
 }
 
 Test(shunt_info, secrets_stay_secret)

@@ -23,8 +23,8 @@ bool shm_cma_allowed(const struct shunt_transport_host *host)
 {
     const char *value = host->env ? host->env("SHUNT_CMA") : NULL;
 
-    return !value ||
-           (strcmp(value, "off") && strcmp(value, "0") && strcmp(value, "no"));
+    return !value || (strcasecmp(value, "off") && strcmp(value, "0") &&
+                      strcasecmp(value, "no"));
 }
 
 void shm_cma_consent(void)

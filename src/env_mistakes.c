@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is wrong with the SHUNT_ variables that are set: names that are not in
+ * the table, and values that make no sense.
+ */
+#include "env.h"
+
+#include <ctype.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "log.h"
+
+#define PREFIX "SHUNT_"
+#define NAME_MAX_LEN 64 /* a longer one is like none of ours */
+
+/* Variables of our own scripts and tests, which the library does not read. */
+static const char *const others[] = {
+    "SHUNT_HOSTS", "SHUNT_PERF",    "SHUNT_PERF_RANKS",
+    "SHUNT_RUN",   "SHUNT_SCALING",
+};
+
+#define TESTS "SHUNT_TEST_" /* and theirs all begin like this */
+
+static bool is_other(const char *name)
+{
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (!strcmp(others[i], name))
+            return true;
+    return !strncmp(name, TESTS, strlen(TESTS));
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+static bool same(char a, char b)
+{
+    return toupper((unsigned char)a) == toupper((unsigned char)b);
+}
+
+/* How many letters must be changed, added, left out, or swapped with their
+ * neighbour to make one name of the other (optimal string alignment). */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned rows[3][NAME_MAX_LEN + 1]; /* of three prefixes of a */
+    size_t la = strlen(a), lb = strlen(b);
+
+    if (la > NAME_MAX_LEN || lb > NAME_MAX_LEN)
+        return NAME_MAX_LEN;
+    for (size_t j = 0; j <= lb; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= la; i++) {
+        unsigned *now = rows[i % 3];
+        const unsigned *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= lb; j++) {
+            now[j] = least(last[j - 1] + !same(a[i - 1], b[j - 1]),
+                           least(last[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) &&
+                same(a[i - 2], b[j - 1]))
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+    }
+    return rows[la % 3][lb];
+}
+
+static const char *nearest(const char *name)
+{
+    const char *best = NULL;
+    unsigned least_far = NAME_MAX_LEN + 1;
+    size_t count;
+    const struct shunti_env_row *rows = shunti_env_rows(&count);
+
+    for (size_t i = 0; i < count; i++) {
+        unsigned far = distance(name, rows[i].name);
+
+        if (far < least_far) {
+            least_far = far;
+            best = rows[i].name;
+        }
+    }
+    return best;
+}
+
+static const struct shunti_env_row *row_of(const char *name)
+{
+    size_t count;
+    const struct shunti_env_row *rows = shunti_env_rows(&count);
+
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(rows[i].name, name))
+            return &rows[i];
+    return NULL;
+}
+
+size_t shunti_env_mistakes(shunti_env_take *take, void *arg)
+{
+    size_t count = 0;
+
+    if (getauxval(AT_SECURE)) /* setuid: we see none of them */
+        return 0;
+    for (char **e = environ; e && *e; e++) {
+        struct shunti_env_mistake m = {0};
+        char name[256];
+        size_t length = strcspn(*e, "=");
+
+        if (strncmp(*e, PREFIX, strlen(PREFIX)) || length >= sizeof(name))
+            continue;
+        memcpy(name, *e, length);
+        name[length] = '\0';
+        m.name = name;
+        m.value = (*e)[length] ? *e + length + 1 : "";
+        m.row = row_of(name);
+        if (m.row ? !*m.value || shunti_env_valid(m.row, m.value)
+                  : is_other(name))
+            continue;
+        if (m.row && m.row->secret)
+            m.value = "...";
+        if (!m.row)
+            m.nearest = nearest(name);
+        take(arg, &m);
+        count++;
+    }
+    return count;
+}
+
+static void warn(void *arg, const struct shunti_env_mistake *m)
+{
+    (void)arg;
+    if (m->row)
+        shunti_warn("env", "%s='%s' makes no sense: it takes %s; using %s",
+                    m->name, m->value, shunti_env_takes(m->row),
+                    m->row->fallback ? m->row->fallback : "none");
+    else
+        shunti_warn("env",
+                    "%s is set, but Shunt has no such variable; the nearest "
+                    "name is %s (shunt-info --env explains them all)",
+                    m->name, m->nearest);
+}
+
+void shunti_env_report(void)
+{
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set_explicit(&reported, memory_order_relaxed))
+        shunti_env_mistakes(warn, NULL);
+}
