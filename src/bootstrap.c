@@ -29,40 +29,75 @@
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
+#define NO_TYPE 0         /* of no message */
 #define GRACE_SECONDS 1.0 /* for the root's own verdict to arrive */
 #define BIND_SECONDS 15.0 /* an earlier root may still be telling latecomers */
+
+/* Between two looks at whether a birth is doomed. */
+#define LOOK_SECONDS 0.02
 
 struct shunti_bootstrap {
     int fd;
     int rank;
     int nranks;
+    struct shunti_parent *parent; /* or NULL */
+    int name;                     /* of this rank, in errors */
     double timeout;
     bool failed;
     char where[64]; /* the root's address */
     unsigned char key[SHUNTI_KEY_BYTES];
 };
 
+/* -- what a birth has from its parent -------------------------------------------- */
+
+bool shunti_parent_gives_up(struct shunti_parent *parent)
+{
+    return parent && parent->doomed &&
+           parent->doomed(parent->arg, parent->why, sizeof(parent->why));
+}
+
+void shunti_parent_blame(struct shunti_parent *parent, int name)
+{
+    int *blamed;
+
+    if (!parent)
+        return;
+    blamed = realloc(parent->blamed, (parent->nblamed + 1) * sizeof(*blamed));
+    if (!blamed)
+        return;
+    blamed[parent->nblamed++] = name;
+    parent->blamed = blamed;
+}
+
 /* -- sockets with deadlines ---------------------------------------------------- */
 
-enum io { IO_OK, IO_TIMEOUT, IO_CLOSED };
+enum io { IO_OK, IO_TIMEOUT, IO_CLOSED, IO_DOOMED };
 
 /* IO_OK: ready, or broken, which the call after will find out. */
-static enum io wait_ready(int fd, short events, double deadline)
+static enum io wait_ready(int fd, short events, double deadline,
+                          struct shunti_parent *parent)
 {
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
-        int n = poll(&p, 1, shunti_wire_poll_ms(deadline));
+        double until = shunti_wire_now() + LOOK_SECONDS;
+        int n;
 
+        if (!parent || !parent->doomed || until > deadline)
+            until = deadline;
+        n = poll(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
             return IO_OK;
         if (n == 0 && shunti_wire_now() >= deadline)
             return IO_TIMEOUT;
+        if (n == 0 && shunti_parent_gives_up(parent))
+            return IO_DOOMED;
         if (n < 0 && errno != EINTR)
             return IO_CLOSED;
     }
 }
 
-static enum io send_all(int fd, const void *data, size_t len, double deadline)
+static enum io send_all(int fd, const void *data, size_t len, double deadline,
+                        struct shunti_parent *parent)
 {
     const unsigned char *p = data;
 
@@ -79,14 +114,15 @@ static enum io send_all(int fd, const void *data, size_t len, double deadline)
             continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK)
             return IO_CLOSED;
-        io = wait_ready(fd, POLLOUT, deadline);
+        io = wait_ready(fd, POLLOUT, deadline, parent);
         if (io)
             return io;
     }
     return IO_OK;
 }
 
-static enum io recv_all(int fd, void *data, size_t len, double deadline)
+static enum io recv_all(int fd, void *data, size_t len, double deadline,
+                        struct shunti_parent *parent)
 {
     unsigned char *p = data;
 
@@ -103,7 +139,7 @@ static enum io recv_all(int fd, void *data, size_t len, double deadline)
             continue;
         if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
             return IO_CLOSED;
-        io = wait_ready(fd, POLLIN, deadline);
+        io = wait_ready(fd, POLLIN, deadline, parent);
         if (io)
             return io;
     }
@@ -133,7 +169,8 @@ static bool is_self_connected(int fd)
 }
 
 /* A connected socket, or -1 and errno. */
-static int connect_once(const struct shunti_id_parts *parts, double deadline)
+static int connect_once(const struct shunti_id_parts *parts, double deadline,
+                        struct shunti_parent *parent)
 {
     struct sockaddr_storage addr;
     socklen_t len, error_len = sizeof(int);
@@ -148,7 +185,7 @@ static int connect_once(const struct shunti_id_parts *parts, double deadline)
     if (connect(fd, (struct sockaddr *)&addr, len)) {
         if (errno != EINPROGRESS && errno != EINTR) {
             error = errno;
-        } else if (wait_ready(fd, POLLOUT, deadline)) {
+        } else if (wait_ready(fd, POLLOUT, deadline, parent)) {
             error = ETIMEDOUT;
         } else {
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len);
@@ -178,7 +215,8 @@ enum knock {
  */
 static enum knock knock(const struct shunti_id_parts *parts,
                         struct shunti_auth_talk *talk, double deadline,
-                        int *fd_out, char *why, size_t why_len)
+                        struct shunti_parent *parent, int *fd_out, char *why,
+                        size_t why_len)
 {
     unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES];
     unsigned char proof[SHUNTI_KEY_BYTES];
@@ -190,7 +228,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
 
     if (until > deadline)
         until = deadline;
-    fd = connect_once(parts, until);
+    fd = connect_once(parts, until, parent);
     if (fd < 0) {
         snprintf(why, why_len, "%s", strerror(errno));
         return errno == ECONNREFUSED ? NOBODY : AGAIN;
@@ -202,9 +240,9 @@ static enum knock knock(const struct shunti_id_parts *parts,
         return AGAIN;
     }
     shunti_wire_put_hello(bytes, talk);
-    io = send_all(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until);
+    io = send_all(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
     if (!io)
-        io = recv_all(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES, until);
+        io = recv_all(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES, until, parent);
     if (io)
         goto broken;
     if (memcmp(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES)) {
@@ -215,9 +253,9 @@ static enum knock knock(const struct shunti_id_parts *parts,
     memcpy(talk->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
            SHUNTI_NONCE_BYTES);
     shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, talk, proof);
-    io = send_all(fd, proof, sizeof(proof), until);
+    io = send_all(fd, proof, sizeof(proof), until, parent);
     if (!io)
-        io = recv_all(fd, bytes, SHUNTI_WIRE_HEADER_BYTES, until);
+        io = recv_all(fd, bytes, SHUNTI_WIRE_HEADER_BYTES, until, parent);
     if (io)
         goto broken;
     header = shunti_wire_get_header(bytes);
@@ -231,7 +269,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
     io = IO_CLOSED;
     if (header.type == SHUNTI_WIRE_WELCOME &&
         header.bytes == SHUNTI_WIRE_PROOF_BYTES)
-        io = recv_all(fd, bytes, SHUNTI_WIRE_PROOF_BYTES, until);
+        io = recv_all(fd, bytes, SHUNTI_WIRE_PROOF_BYTES, until, parent);
     if (io)
         goto broken;
     shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, talk, proof);
@@ -257,6 +295,12 @@ static uint32_t milliseconds(double seconds)
     return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
 }
 
+/* Somebody will not come. */
+static enum shunt_status doomed(const struct shunti_bootstrap *bs)
+{
+    return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", bs->parent->why);
+}
+
 /* Knock until we are in or the time is over. */
 static enum shunt_status get_in(const struct shunti_id_parts *parts,
                                 struct shunti_bootstrap *bs, double start,
@@ -276,9 +320,12 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
             .waited_ms = milliseconds(now - start),
         };
 
-        k = knock(parts, &talk, deadline, &bs->fd, why, sizeof(why));
+        k = knock(parts, &talk, deadline, bs->parent, &bs->fd, why,
+                  sizeof(why));
         if (k == IN)
             return SHUNT_OK;
+        if (shunti_parent_gives_up(bs->parent))
+            return doomed(bs);
         shunti_debug("bootstrap", "root %s: %s", bs->where, why);
         if (k != AGAIN && !patient)
             break;
@@ -295,13 +342,15 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
                            "made the id has ended, or the id is used up (it "
                            "serves one communicator, and waits SHUNT_TIMEOUT "
                            "for its first rank)",
-                           bs->rank, bs->where);
+                           bs->name, bs->where);
     if (!patient && k == HOPELESS)
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
-                           bs->rank, bs->where, why);
+                           bs->name, bs->where, why);
+    if (bs->parent)
+        shunti_parent_blame(bs->parent, bs->parent->root);
     return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                        "rank %d of %d could not join at %s within %g s: %s%s",
-                       bs->rank, bs->nranks, bs->where, bs->timeout, why,
+                       bs->name, bs->nranks, bs->where, bs->timeout, why,
                        !patient   ? ""
                        : bs->rank ? "; is rank 0 running, and at this address?"
                                   : "; is this an address of rank 0's host?");
@@ -309,19 +358,34 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
 
 /* -- frames ------------------------------------------------------------------- */
 
+/* The process that runs the root is stuck, or cannot be reached. */
+static enum shunt_status root_is_silent(struct shunti_bootstrap *bs,
+                                        const char *doing)
+{
+    char whose[48] = "";
+
+    if (bs->parent) {
+        shunti_parent_blame(bs->parent, bs->parent->root);
+        snprintf(whose, sizeof(whose), " (in rank %d)", bs->parent->root);
+    }
+    return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
+                       "rank %d: the root at %s%s did not answer within %g s "
+                       "while %s",
+                       bs->name, bs->where, whose, bs->timeout, doing);
+}
+
 static enum shunt_status io_failed(struct shunti_bootstrap *bs, enum io io,
                                    const char *doing)
 {
+    if (io == IO_DOOMED) /* which the root is to hear from us */
+        return doomed(bs);
     bs->failed = true;
     if (io == IO_TIMEOUT)
-        return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                           "rank %d: the root at %s did not answer within %g s "
-                           "while %s",
-                           bs->rank, bs->where, bs->timeout, doing);
+        return root_is_silent(bs, doing);
     return shunti_fail(NULL, SHUNT_ERR_PEER,
                        "rank %d: the root at %s is gone (the process that made "
                        "the id, or rank 0, has ended) while %s",
-                       bs->rank, bs->where, doing);
+                       bs->name, bs->where, doing);
 }
 
 static bool is_error(int32_t status)
@@ -340,7 +404,7 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
     unsigned char raw[SHUNTI_WIRE_HEADER_BYTES];
     char text[SHUNTI_WIRE_TEXT_MAX + 1];
     struct shunti_wire_header header;
-    enum io io = recv_all(bs->fd, raw, sizeof(raw), deadline);
+    enum io io = recv_all(bs->fd, raw, sizeof(raw), deadline, bs->parent);
 
     if (io)
         return io_failed(bs, io, doing);
@@ -355,12 +419,26 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                            "rank %d: the root at %s sent an unknown message "
                            "(%u): different releases of the library?",
-                           bs->rank, bs->where, (unsigned)header.type);
-    io = recv_all(bs->fd, text, (size_t)header.bytes, deadline);
+                           bs->name, bs->where, (unsigned)header.type);
+    io = recv_all(bs->fd, text, (size_t)header.bytes, deadline, bs->parent);
     if (io)
         return io_failed(bs, io, doing);
     text[header.bytes] = '\0';
+    for (size_t at = strlen(text) + 1; at + 4 <= header.bytes; at += 4)
+        shunti_parent_blame(bs->parent, (int32_t)shunti_wire_get32(
+                                            (const unsigned char *)text + at));
     return shunti_fail(NULL, (enum shunt_status)header.status, "%s", text);
+}
+
+enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs)
+{
+    struct pollfd p = {.fd = bs->fd, .events = POLLIN};
+    uint64_t bytes;
+
+    if (bs->failed || poll(&p, 1, 0) <= 0)
+        return SHUNT_OK;
+    return expect(bs, NO_TYPE, shunti_wire_now() + GRACE_SECONDS,
+                  "ranks were connecting", &bytes);
 }
 
 static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
@@ -376,8 +454,9 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
 
     if (st)
         return st;
-    io = bytes == sizeof(salt) ? recv_all(bs->fd, salt, sizeof(salt), deadline)
-                               : IO_CLOSED;
+    io = bytes == sizeof(salt)
+             ? recv_all(bs->fd, salt, sizeof(salt), deadline, bs->parent)
+             : IO_CLOSED;
     if (io)
         return io_failed(bs, io, doing);
     shunti_auth_derive(secret, "shunt transports", salt, sizeof(salt), bs->key);
@@ -387,6 +466,15 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
                                         struct shunti_bootstrap **out)
+{
+    return shunti_bootstrap_join_from(NULL, id, nranks, rank, timeout, out);
+}
+
+enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
+                                             const struct shunt_id *id,
+                                             int nranks, int rank,
+                                             double timeout,
+                                             struct shunti_bootstrap **out)
 {
     bool sane =
         nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
@@ -402,7 +490,9 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
     if (!bs)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory to join");
     bs->fd = -1;
+    bs->parent = parent;
     bs->rank = rank;
+    bs->name = sane ? shunti_rank_name(parent, rank) : rank;
     bs->nranks = nranks;
     bs->timeout = timeout;
     /* Ranks that make no sense join too, so that the others hear of it; but
@@ -482,18 +572,18 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     if (bs->failed)
         return shunti_fail(NULL, SHUNT_ERR_PEER,
                            "rank %d: the bootstrap has failed before",
-                           bs->rank);
+                           bs->name);
     if (len > SHUNTI_BLOB_MAX)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "a blob of %zu bytes; at most %zu", len,
                            SHUNTI_BLOB_MAX);
 
     shunti_wire_put_header(header, SHUNTI_WIRE_GATHER, 0, len);
-    io = send_all(bs->fd, header, sizeof(header), deadline);
+    io = send_all(bs->fd, header, sizeof(header), deadline, bs->parent);
     if (!io)
-        io = send_all(bs->fd, mine, len, deadline);
+        io = send_all(bs->fd, mine, len, deadline, bs->parent);
     /* A root that is done with us may have said why: look before giving up. */
-    if (io == IO_TIMEOUT)
+    if (io == IO_TIMEOUT || io == IO_DOOMED)
         return io_failed(bs, io, doing);
     st = expect(bs, SHUNTI_WIRE_ALL, deadline, doing, &bytes);
     if (st)
@@ -510,7 +600,7 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
                     (unsigned long long)bytes);
         goto failed;
     }
-    io = recv_all(bs->fd, all->storage, (size_t)bytes, deadline);
+    io = recv_all(bs->fd, all->storage, (size_t)bytes, deadline, bs->parent);
     if (io) {
         st = io_failed(bs, io, doing);
         goto failed;
@@ -520,7 +610,7 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                      "rank %d: the root at %s sent nonsense: different "
                      "releases of the library?",
-                     bs->rank, bs->where);
+                     bs->name, bs->where);
 failed:
     bs->failed = true;
     shunti_blobs_finish(all);
@@ -543,8 +633,8 @@ void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text)
     if (len > SHUNTI_WIRE_TEXT_MAX / 2)
         len = SHUNTI_WIRE_TEXT_MAX / 2;
     shunti_wire_put_header(header, SHUNTI_WIRE_ABORT, 0, len);
-    if (!send_all(bs->fd, header, sizeof(header), deadline))
-        (void)send_all(bs->fd, text, len, deadline);
+    if (!send_all(bs->fd, header, sizeof(header), deadline, NULL))
+        (void)send_all(bs->fd, text, len, deadline, NULL);
     bs->failed = true;
 }
 
@@ -556,7 +646,7 @@ void shunti_bootstrap_leave(struct shunti_bootstrap *bs)
         return;
     if (!bs->failed) {
         shunti_wire_put_header(header, SHUNTI_WIRE_BYE, 0, 0);
-        (void)send_all(bs->fd, header, sizeof(header), shunti_wire_now());
+        (void)send_all(bs->fd, header, sizeof(header), shunti_wire_now(), NULL);
     }
     if (bs->fd >= 0)
         close(bs->fd);
@@ -610,7 +700,8 @@ failed:
     return -1;
 }
 
-static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
+static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
+                               const int *names, int nranks)
 {
     char where[64];
     int fd = listen_at(parts, shunti_wire_now() + patience);
@@ -623,7 +714,8 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience)
                            error == EADDRINUSE
                                ? "; set SHUNT_PORT to a free port, on all ranks"
                                : "; set SHUNT_HOST to an address of this host");
-    rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"));
+    rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
+                           nranks);
     if (rc) {
         close(fd);
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
@@ -641,12 +733,19 @@ enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
     enum shunt_status st = shunti_id_unpack(id, &parts);
 
     if (!st)
-        st = serve(&parts, timeout < BIND_SECONDS ? timeout : BIND_SECONDS);
+        st = serve(&parts, timeout < BIND_SECONDS ? timeout : BIND_SECONDS,
+                   NULL, 0);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }
 
 enum shunt_status shunt_id_create(struct shunt_id *id)
+{
+    return shunti_id_create_named(NULL, 0, id);
+}
+
+enum shunt_status shunti_id_create_named(const int *names, int nranks,
+                                         struct shunt_id *id)
 {
     struct shunti_id_parts parts = {0};
     enum shunt_status st;
@@ -662,7 +761,7 @@ enum shunt_status shunt_id_create(struct shunt_id *id)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "the kernel gives no random numbers: %s",
                            strerror(errno));
-    st = serve(&parts, 0);
+    st = serve(&parts, 0, names, nranks);
     if (!st)
         shunti_id_pack(&parts, id);
     explicit_bzero(&parts, sizeof(parts));

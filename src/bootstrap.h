@@ -22,10 +22,43 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <stdint.h>
+
 #include <shunt/comm.h>
 #include <shunt/status.h>
 
 struct shunti_bootstrap;
+
+/*
+ * What the birth of a communicator has from the one that it is made from
+ * (split, dup, shrink): through which it is noticed that a rank will not come,
+ * and by whose numbers ranks are named in errors.
+ */
+struct shunti_parent {
+    /* (nranks) What the new ranks are called; NULL: as they are. Borrowed. */
+    const int *names;
+    int root; /* likewise, the one whose process runs the root */
+    /* Called now and then by whoever waits: true ends the birth, `why` says
+     * who will not come. NULL: none. */
+    bool (*doomed)(void *arg, char *why, size_t size);
+    void *arg;
+    char why[256]; /* what it said */
+    /* out: ranks that did not come in time, as they are called; to be freed. */
+    int *blamed;
+    size_t nblamed;
+};
+
+/* Names of ranks; what `parent` (or NULL) calls `rank`. */
+static inline int shunti_rank_name(const struct shunti_parent *parent, int rank)
+{
+    return parent && parent->names ? parent->names[rank] : rank;
+}
+
+/* Is this birth doomed? `parent->why` then says why. */
+bool shunti_parent_gives_up(struct shunti_parent *parent);
+
+/* One more that did not come. */
+void shunti_parent_blame(struct shunti_parent *parent, int name);
 
 /* The largest blob of one rank, and the largest communicator. */
 #define SHUNTI_BLOB_MAX ((size_t)1 << 20)
@@ -64,6 +97,22 @@ enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id);
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
                                         struct shunti_bootstrap **bs);
+
+/* As shunti_bootstrap_join(), for a communicator made from another; `parent`
+ * stays until leave(). */
+enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
+                                             const struct shunt_id *id,
+                                             int nranks, int rank,
+                                             double timeout,
+                                             struct shunti_bootstrap **bs);
+
+/* As shunt_id_create(), for an id of `nranks` ranks that are called `names`. */
+enum shunt_status shunti_id_create_named(const int *names, int nranks,
+                                         struct shunt_id *id);
+
+/* Has the root anything to say while no call is under way? That is never good:
+ * then its error, and later calls fail, too. */
+enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs);
 
 /*
  * Everyone's blob to everyone; a barrier, too. Collective.

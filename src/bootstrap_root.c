@@ -92,6 +92,8 @@ struct root {
     size_t nconns, room;
     struct pollfd *polls; /* room + 1 */
 
+    int *names; /* (nnames) what ranks are called in errors */
+    int nnames;
     int nranks;            /* 0: nobody has said yet */
     struct conn **members; /* (nranks) by rank */
     int joined;            /* how many have come */
@@ -207,6 +209,11 @@ static void conn_leave(struct conn *c)
 
 /* -- failure ------------------------------------------------------------------ */
 
+static int name_of(const struct root *root, int rank)
+{
+    return rank >= 0 && rank < root->nnames ? root->names[rank] : rank;
+}
+
 /* Tell one connection of the failure. */
 static void tell(struct root *root, struct conn *c)
 {
@@ -220,10 +227,43 @@ static void tell(struct root *root, struct conn *c)
     conn_leave(c);
 }
 
-__attribute__((format(printf, 3, 4))) static void
-root_fail(struct root *root, enum shunt_status status, const char *format, ...)
+/* Most ranks that are named as those that did not come. */
+#define BLAMED_MAX 100
+
+/* The frame that tells of the failure, and of the ranks for which `is`. */
+static struct reply *make_bad_news(const struct root *root,
+                                   bool (*is)(const struct root *, int))
 {
-    size_t len;
+    size_t len = strlen(root->text), blamed = 0;
+    struct reply *news;
+    unsigned char *at;
+
+    for (int r = 0; is && r < root->nranks && blamed < BLAMED_MAX; r++)
+        blamed += is(root, r);
+    news = reply_new(SHUNTI_WIRE_ERROR, root->failure,
+                     len + (blamed ? 1 + 4 * blamed : 0));
+    if (!news)
+        return NULL;
+    at = news->bytes + SHUNTI_WIRE_HEADER_BYTES;
+    memcpy(at, root->text, len);
+    at += len;
+    if (blamed)
+        *at++ = 0;
+    for (int r = 0; blamed && r < root->nranks; r++) {
+        if (!is(root, r))
+            continue;
+        shunti_wire_put32(at, (uint32_t)name_of(root, r));
+        at += 4;
+        blamed--;
+    }
+    return news;
+}
+
+/* `is`: for the ranks that did not come; NULL: that is not what is wrong. */
+__attribute__((format(printf, 4, 5))) static void
+root_fail_for(struct root *root, enum shunt_status status,
+              bool (*is)(const struct root *, int), const char *format, ...)
+{
     va_list args;
 
     if (root->failure)
@@ -233,12 +273,7 @@ root_fail(struct root *root, enum shunt_status status, const char *format, ...)
     va_end(args);
     root->failure = status;
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
-
-    len = strlen(root->text);
-    root->bad_news = reply_new(SHUNTI_WIRE_ERROR, status, len);
-    if (root->bad_news)
-        memcpy(root->bad_news->bytes + SHUNTI_WIRE_HEADER_BYTES, root->text,
-               len);
+    root->bad_news = make_bad_news(root, is);
     for (int r = 0; r < root->nranks; r++)
         if (root->members[r] && root->members[r]->stage == MEMBER)
             tell(root, root->members[r]);
@@ -246,6 +281,9 @@ root_fail(struct root *root, enum shunt_status status, const char *format, ...)
         shunti_wire_now() +
         (root->timeout < LINGER_SECONDS ? root->timeout : LINGER_SECONDS);
 }
+
+#define root_fail(root, status, ...) \
+    root_fail_for(root, status, NULL, __VA_ARGS__)
 
 /* "2, 5 and 7 more": ranks for which `is` says so. */
 static void list_ranks(const struct root *root,
@@ -261,7 +299,7 @@ static void list_ranks(const struct root *root,
             continue;
         if (shown < 8) {
             used += (size_t)snprintf(text + used, len - used, "%s%d",
-                                     shown ? ", " : "", r);
+                                     shown ? ", " : "", name_of(root, r));
             shown++;
         } else {
             more++;
@@ -291,18 +329,18 @@ static void on_deadline(struct root *root)
         root->failure = SHUNT_ERR_TIMEOUT;
     } else if (root->joined < root->nranks) {
         list_ranks(root, is_missing, ranks, sizeof(ranks));
-        root_fail(
-            root, SHUNT_ERR_TIMEOUT,
+        root_fail_for(
+            root, SHUNT_ERR_TIMEOUT, is_missing,
             "%s %s did not come within %g s (%d of %d did); started? with "
             "the same id? (SHUNT_TIMEOUT sets the time)",
             root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
             root->patience, root->joined, root->nranks);
     } else if (root->gathered) {
         list_ranks(root, is_silent, ranks, sizeof(ranks));
-        root_fail(root, SHUNT_ERR_TIMEOUT,
-                  "%s %s joined, but then did not send for %g s; stuck?",
-                  root->nranks - root->gathered > 1 ? "ranks" : "rank", ranks,
-                  root->patience);
+        root_fail_for(root, SHUNT_ERR_TIMEOUT, is_silent,
+                      "%s %s joined, but then did not send for %g s; stuck?",
+                      root->nranks - root->gathered > 1 ? "ranks" : "rank",
+                      ranks, root->patience);
     } else {
         root_fail(root, SHUNT_ERR_TIMEOUT,
                   "nothing was heard from any rank for %g s",
@@ -337,7 +375,7 @@ static bool judge(struct root *root, const struct shunti_auth_talk *talk)
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d (of %d) came twice: each process needs a rank of "
                   "its own",
-                  talk->rank, talk->nranks);
+                  name_of(root, talk->rank), talk->nranks);
     } else {
         return true;
     }
@@ -455,7 +493,8 @@ static void answer_gather(struct root *root)
 
         if (c->fd >= 0 && c->stage == MEMBER && !conn_send(c, all))
             root_fail(root, SHUNT_ERR_PEER,
-                      "rank %d does not read what the root sends", r);
+                      "rank %d does not read what the root sends",
+                      name_of(root, r));
     }
     reply_release(all);
 }
@@ -471,7 +510,7 @@ static void on_frame(struct root *root, struct conn *c)
             root_fail(root, SHUNT_ERR_MISMATCH,
                       "rank %d sent out of turn: different releases of the "
                       "library?",
-                      c->rank);
+                      name_of(root, c->rank));
             return;
         }
         b->here = true;
@@ -485,7 +524,8 @@ static void on_frame(struct root *root, struct conn *c)
         return;
     case SHUNTI_WIRE_ABORT:
         c->stage = LEAVING; /* it knows, and is not told */
-        root_fail(root, SHUNT_ERR_REMOTE, "rank %d: %.*s", c->rank, (int)bytes,
+        root_fail(root, SHUNT_ERR_REMOTE, "rank %d: %.*s",
+                  name_of(root, c->rank), (int)bytes,
                   c->body ? (const char *)c->body : "");
         conn_leave(c);
         return;
@@ -497,7 +537,7 @@ static void on_frame(struct root *root, struct conn *c)
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d sent an unknown message (%u): different releases of "
                   "the library?",
-                  c->rank, (unsigned)c->header.type);
+                  name_of(root, c->rank), (unsigned)c->header.type);
     }
 }
 
@@ -509,7 +549,8 @@ static void check_left(struct root *root)
     for (int r = 0; r < root->nranks; r++) {
         if (root->members[r]->stage == LEAVING && !root->blobs[r].here) {
             root_fail(root, SHUNT_ERR_PEER,
-                      "rank %d left while the communicator was being made", r);
+                      "rank %d left while the communicator was being made",
+                      name_of(root, r));
             return;
         }
     }
@@ -620,7 +661,7 @@ static void read_stranger(struct root *root, struct conn *c)
 
 static void member_lost(struct root *root, struct conn *c)
 {
-    int rank = c->rank;
+    int rank = name_of(root, c->rank);
 
     conn_close(c);
     root_fail(root, SHUNT_ERR_PEER,
@@ -672,7 +713,7 @@ static void read_member(struct root *root, struct conn *c)
                           "rank %d sent a message of type %u with %llu bytes, "
                           "more than the root takes: different releases of "
                           "the library?",
-                          c->rank, (unsigned)c->header.type,
+                          name_of(root, c->rank), (unsigned)c->header.type,
                           (unsigned long long)c->header.bytes);
                 return;
             }
@@ -944,6 +985,7 @@ static void root_destroy(struct root *root)
         free(root->blobs[r].data);
     reply_release(root->bad_news);
     explicit_bzero(&root->parts, sizeof(root->parts));
+    free(root->names);
     free(root->blobs);
     free(root->members);
     free(root->conns);
@@ -1017,7 +1059,7 @@ static void *root_main(void *arg)
 }
 
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
-                      double timeout)
+                      double timeout, const int *names, int nranks)
 {
     struct root *root = calloc(1, sizeof(*root));
     sigset_t all, before;
@@ -1025,11 +1067,17 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_t thread;
     int rc;
 
-    if (!root || !make_room(root)) {
+    if (root && nranks > 0)
+        root->names = calloc((size_t)nranks, sizeof(*names));
+    if (!root || (nranks > 0 && !root->names) || !make_room(root)) {
         free(root ? root->conns : NULL);
+        free(root ? root->names : NULL);
         free(root);
         return ENOMEM;
     }
+    if (nranks > 0)
+        memcpy(root->names, names, (size_t)nranks * sizeof(*names));
+    root->nnames = nranks;
     root->listen_fd = listen_fd;
     root->parts = *parts;
     root->timeout = timeout;

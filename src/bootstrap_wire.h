@@ -14,7 +14,8 @@
  *     rank -> root   GATHER (blob)
  *     root -> rank   ALL (lengths, blobs)
  *
- * and BYE. ERROR (status, text) may come instead of anything from the root
+ * and BYE. ERROR (status, text, and perhaps a zero byte and the names of those
+ * who did not come, 4 bytes each) may come instead of anything from the root
  * after WELCOME, ABORT (text) instead of anything from a rank. What is in
  * capitals are frames: a header of 16 bytes and `bytes` more. Numbers are
  * little endian.
@@ -134,8 +135,9 @@ double shunti_wire_now(void);
 int shunti_wire_poll_ms(double deadline);
 
 /* bootstrap_root.c: run the root behind a listening socket, which it takes
- * over; the parts are copied. */
+ * over; the parts are copied, and the names of the `nranks` ranks. 0: they are
+ * called by their numbers. */
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
-                      double timeout);
+                      double timeout, const int *names, int nranks);
 
 #endif
