@@ -34,6 +34,7 @@
 #include "launch.h"
 #include "live.h"
 #include "log.h"
+#include "loss.h"
 #include "nodes.h"
 #include "note.h"
 #include "plugin.h"
@@ -61,6 +62,7 @@ struct birth {
     struct shunti_blobs introductions;   /* (nranks) struct introduction */
     struct courtship *courtships;        /* (nranks) */
     bool one_host;                       /* all share a loopback device */
+    struct shunti_parent *parent;        /* or NULL */
     double timeout;
     char lacking[400]; /* what keeps a transport from being used, and whom */
 };
@@ -72,6 +74,12 @@ struct blob_head {
 };
 
 /* --- rounds ------------------------------------------------------------------- */
+
+/* What `rank` is called in errors. */
+static int name_of(const struct birth *b, int rank)
+{
+    return shunti_rank_name(b->parent, rank);
+}
 
 /* Gather a blob that begins with a blob_head; any rank's failure fails all. */
 static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
@@ -97,12 +105,23 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
 
         if (all->len[r] < sizeof(*theirs))
             return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                               "rank %d speaks another protocol", r);
+                               "rank %d speaks another protocol",
+                               name_of(b, r));
         if (theirs->status)
-            return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %.500s", r,
-                               theirs->text);
+            return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %.500s",
+                               name_of(b, r), theirs->text);
     }
     return SHUNT_OK;
+}
+
+/* Wait a little for the others; an error if it is for nothing, as another rank
+ * has failed, or will not come. */
+static enum shunt_status pause_birth(struct birth *b)
+{
+    if (shunti_parent_gives_up(b->parent))
+        return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", b->parent->why);
+    shunti_transports_nap(b->comm, CONNECT_NAP_MS);
+    return shunti_bootstrap_check(b->bootstrap);
 }
 
 /* --- round 1: who and where ------------------------------------------------------ */
@@ -213,7 +232,8 @@ static enum shunt_status introduce(struct birth *b)
         if (all.len[r] != sizeof(*theirs) || theirs->protocol != PROTOCOL ||
             theirs->candidates > SHUNTI_TRANSPORTS_MAX)
             st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                             "rank %d has another version of the library", r);
+                             "rank %d has another version of the library",
+                             name_of(b, r));
         else
             b->places[r] = theirs->place;
     }
@@ -364,7 +384,8 @@ static void note_lack(struct birth *b, const char *name, int rank,
 {
     if (a && !a->len)
         snprintf(b->lacking, sizeof(b->lacking),
-                 "; %s does not work on rank %d: %.300s", name, rank, a->why);
+                 "; %s does not work on rank %d: %.300s", name,
+                 name_of(b, rank), a->why);
 }
 
 /* Try a little further to reach `peer`: SHUNT_ERR_UNSUPPORTED, not by a
@@ -402,7 +423,8 @@ static enum shunt_status court(struct birth *b, int peer, struct stage stage,
             shunti_debug("comm", "%s does not reach rank %d: %s", name, peer,
                          context->transport->error(context->ctx));
             if (st != SHUNT_ERR_UNSUPPORTED)
-                return shunti_fail(NULL, st, "%s to rank %d: %s", name, peer,
+                return shunti_fail(NULL, st, "%s to rank %d: %s", name,
+                                   name_of(b, peer),
                                    context->transport->error(context->ctx));
         } else {
             note_lack(b, name, peer, theirs);
@@ -423,10 +445,10 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
 
     for (;;) {
         int waiting = -1, r;
+        enum shunt_status st;
 
         for (r = 0; r < comm->nranks; r++) {
             struct courtship *c = &b->courtships[r];
-            enum shunt_status st;
 
             if (r == comm->rank || c->done || c->next >= stage.end)
                 continue;
@@ -438,11 +460,15 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
         }
         if (waiting < 0)
             return SHUNT_OK;
-        if (shunti_now_ns() > deadline)
+        if (shunti_now_ns() > deadline) {
+            shunti_parent_blame(b->parent, name_of(b, waiting));
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                               "rank %d did not connect in %g s", waiting,
-                               b->timeout);
-        shunti_transports_nap(comm, CONNECT_NAP_MS);
+                               "rank %d did not connect in %g s",
+                               name_of(b, waiting), b->timeout);
+        }
+        st = pause_birth(b);
+        if (st)
+            return st;
     }
 }
 
@@ -457,7 +483,8 @@ static enum shunt_status check_reached(struct birth *b)
             return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                                "no transport reaches rank %d (%s) from rank %d "
                                "(%s)%s: SHUNT_LOG=debug tells what was tried",
-                               r, b->places[r].host, comm->rank,
+                               name_of(b, r), b->places[r].host,
+                               name_of(b, comm->rank),
                                b->places[comm->rank].host, b->lacking);
     return SHUNT_OK;
 }
@@ -534,7 +561,8 @@ static enum shunt_status compare_reach(struct birth *b,
     for (r = 0; !st && r < comm->nranks; r++)
         if (reach->len[r] != len)
             st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                             "rank %d has another version of the library", r);
+                             "rank %d has another version of the library",
+                             name_of(b, r));
     return st;
 }
 
@@ -745,15 +773,16 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
     l->completed = 0;
     l->abort = 64;
     l->bell = 128;
-    l->shrink = 192;
-    l->inbox = round_up(l->shrink + SHUNTI_SHRINK_BYTES, PAGE);
+    l->inbox = PAGE;
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
     l->inbox_stride = SHUNTI_DEPTH * l->slot_bytes;
     l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
     l->ack_stride = round_up(SHUNTI_DEPTH * 8, 64);
     l->words = round_up(l->acks + n * l->ack_stride, PAGE);
     l->word_stride = SHUNTI_WORDS * 64;
-    l->ring = round_up(l->words + n * l->word_stride, PAGE);
+    l->loss = round_up(l->words + n * l->word_stride, PAGE);
+    l->loss_stride = shunti_loss_bytes(nranks);
+    l->ring = round_up(l->loss + n * l->loss_stride, PAGE);
     l->ring_stride = l->chunk * l->chunks;
     l->bytes = round_up(l->ring + n * l->ring_stride, PAGE);
 }
@@ -800,7 +829,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
 
     if (!k)
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                           "rank %d sent no key for %s", peer,
+                           "rank %d sent no key for %s", name_of(b, peer),
                            p->transport->name);
     for (;;) {
         st = p->transport->import(p->ep, k->key, (size_t)k->len,
@@ -809,11 +838,15 @@ static enum shunt_status import_control(struct birth *b, int peer,
             break;
         if (shunti_now_ns() > deadline)
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                               "rank %d's control window did not come", peer);
-        shunti_transports_nap(comm, CONNECT_NAP_MS);
+                               "rank %d's control window did not come",
+                               name_of(b, peer));
+        st = pause_birth(b);
+        if (st)
+            return st;
     }
     if (st)
-        return shunti_fail(NULL, st, "control window of rank %d: %s", peer,
+        return shunti_fail(NULL, st, "control window of rank %d: %s",
+                           name_of(b, peer),
                            p->transport->error(p->context->ctx));
     if (p->caps & SHUNT_TRANSPORT_MAP) {
         p->control = p->transport->map(p->ep, p->control_remote);
@@ -895,8 +928,8 @@ static enum shunt_status meet(struct birth *b, const struct shunt_id *id)
     enum shunt_status st;
 
     if (comm->nranks > 1 || id) {
-        st = shunti_bootstrap_join(id, comm->nranks, comm->rank, b->timeout,
-                                   &b->bootstrap);
+        st = shunti_bootstrap_join_from(b->parent, id, comm->nranks, comm->rank,
+                                        b->timeout, &b->bootstrap);
         if (st)
             return st;
         shunti_bootstrap_secret(b->bootstrap, comm->secret);
@@ -1001,9 +1034,36 @@ static enum shunt_status refuse_birth(const struct shunt_id *id, int nranks,
     return shunti_fail(NULL, status, "%s", text);
 }
 
+/* The last round, which is the new communicator's own, has failed. Those that
+ * are silent in it are so in the parent, too. */
+static void tell_disagreement(struct birth *b, enum shunt_status status)
+{
+    const struct shunt_comm *comm = b->comm;
+    char names[128] = "";
+    size_t len = 0;
+
+    if (!b->parent || !comm->nlost) {
+        shunti_fail(NULL, status, "%s", shunt_last_error(comm));
+        return;
+    }
+    for (size_t i = 0; i < comm->nlost; i++) {
+        int name = name_of(b, comm->lost[i]);
+
+        if (status == SHUNT_ERR_TIMEOUT && comm->lost[i] != comm->rank)
+            shunti_parent_blame(b->parent, name);
+        if (len + 16 < sizeof(names))
+            len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%d",
+                                    i ? ", " : "", name);
+    }
+    shunti_fail(NULL, status, "%s %s %s while the communicator was being made",
+                comm->nlost > 1 ? "ranks" : "rank", names,
+                status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
+}
+
 enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                                     int rank,
                                     const struct shunt_comm_config *given,
+                                    struct shunti_parent *parent,
                                     struct shunt_comm **out)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -1027,6 +1087,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
     if (shunti_launch_speaks(rank))
         shunti_env_report();
     b.config = &config;
+    b.parent = parent;
     b.timeout = config.timeout > 0 ? config.timeout
                                    : shunti_env_number("SHUNT_TIMEOUT");
     b.comm = comm_new(nranks, rank);
@@ -1055,7 +1116,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
          * before everybody has had the last round. */
         st = shunti_agree(b.comm, SHUNTI_KIND_BIRTH, SHUNT_OK);
         if (st)
-            shunti_fail(NULL, st, "%s", shunt_last_error(b.comm));
+            tell_disagreement(&b, st);
     }
     if (!st && config.call_timeout)
         b.comm->timeout =

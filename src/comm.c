@@ -14,6 +14,7 @@
 #include "launch.h"
 #include "live.h"
 #include "log.h"
+#include "loss.h"
 #include "nodes.h"
 #include "note.h"
 #include "request.h"
@@ -42,7 +43,7 @@ enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
     *comm = NULL;
     if (!id)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_create: id is NULL");
-    return shunti_comm_birth(id, nranks, rank, config, comm);
+    return shunti_comm_birth(id, nranks, rank, config, NULL, comm);
 }
 
 enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
@@ -59,14 +60,27 @@ enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
     if (st)
         return st;
     if (launch.nranks == 1)
-        return shunti_comm_birth(NULL, 1, 0, config, comm);
+        return shunti_comm_birth(NULL, 1, 0, config, NULL, comm);
     if (launch.rank == 0) {
         st = shunti_bootstrap_serve(&launch.id);
         if (st)
             return st;
     }
     return shunti_comm_birth(&launch.id, launch.nranks, launch.rank, config,
-                             comm);
+                             NULL, comm);
+}
+
+void shunti_comm_inherit(const struct shunt_comm *comm,
+                         struct shunt_comm_config *config)
+{
+    config->timeout = comm->birth_timeout;
+    config->call_timeout = comm->call_timeout;
+    config->idle = comm->idle_call;
+    config->idle_arg = comm->idle_arg;
+    config->name = comm->name;
+    config->progress_thread = comm->threaded ? 1 : -1;
+    config->transports = comm->transports[0] ? comm->transports : NULL;
+    config->node = comm->node_name[0] ? comm->node_name : NULL;
 }
 
 /* --- queries ----------------------------------------------------------------- */
@@ -203,16 +217,18 @@ static void tell_others(struct shunt_comm *comm, uint64_t word)
     }
 }
 
+static bool is_lost(const struct shunt_comm *comm, int rank)
+{
+    for (size_t i = 0; i < comm->nlost; i++)
+        if (comm->lost[i] == rank)
+            return true;
+    return false;
+}
+
 void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
 {
-    size_t i;
-
-    if (rank < 0 || rank >= comm->nranks)
-        return;
-    for (i = 0; i < comm->nlost; i++)
-        if (comm->lost[i] == rank)
-            return;
-    comm->lost[comm->nlost++] = rank;
+    if (rank >= 0 && rank < comm->nranks && !is_lost(comm, rank))
+        comm->lost[comm->nlost++] = rank;
 }
 
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
@@ -232,6 +248,9 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     comm->failure = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     set_abort(comm, comm->control, word);
+    /* First who is lost, of which the word names but one. */
+    if (comm->nlost)
+        shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
     return shunti_fail(comm, status, "%s", comm->failure_text);
@@ -244,24 +263,32 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
     enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
     int lost = (int)(word >> 8 & 0xffffff) - 1;
     int reporter = (int)(word >> 32 & 0xffffff) - 1;
+    char names[128], nodes[64];
 
-    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
         shunti_comm_add_lost(comm, lost);
+        shunti_loss_believe(comm);
+    }
+    shunti_loss_names(comm, names, sizeof(names));
+    shunti_loss_nodes(comm, nodes, sizeof(nodes));
     if (status == SHUNT_ERR_ABORTED)
         snprintf(comm->failure_text, sizeof(comm->failure_text),
                  "rank %d called shunt_comm_abort()", reporter);
-    else if (lost == comm->rank)
+    else if (is_lost(comm, comm->rank))
         snprintf(comm->failure_text, sizeof(comm->failure_text),
                  "rank %d gave this rank up: %s", reporter,
                  shunt_strerror(status));
     else
         snprintf(comm->failure_text, sizeof(comm->failure_text),
-                 "rank %d is lost, as rank %d noticed: %s", lost, reporter,
+                 "%s %s lost%s, as rank %d noticed: %s", names,
+                 comm->nlost > 1 ? "are" : "is", nodes, reporter,
                  shunt_strerror(status));
     comm->failure = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     /* Whoever told us may not have told all yet, and we may leave before it
      * does: a rank that saw us go would name us. */
+    if (comm->nlost)
+        shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
     return shunti_fail(comm, status, "%s", comm->failure_text);
@@ -379,6 +406,7 @@ static void close_contexts(struct shunt_comm *comm)
     /* What a failure left on its way was being sent from there. */
     for (r = 0; comm->peers && r < comm->nranks; r++)
         free(comm->peers[r].outbox);
+    shunti_loss_finish(comm);
     free(comm->contexts);
 }
 

@@ -20,6 +20,8 @@
 #include "transport.h"
 
 struct shunti_deferred_put;
+struct shunti_loss;
+struct shunti_loss_image;
 struct shunti_segment;
 struct shunti_window;
 struct shunt_request;
@@ -29,18 +31,16 @@ struct shunti_layout {
     size_t completed; /* word: operations finished by the owner */
     size_t abort;     /* word: why the communicator ended, 0 while it lives */
     size_t bell;      /* word: changes with each question: rollcall.h */
-    size_t shrink;    /* record for shunt_comm_shrink() */
     size_t inbox, slot_bytes, inbox_stride;
     size_t acks, ack_stride;
     size_t words, word_stride; /* per src: a line for each SHUNTI_WORD_... */
+    size_t loss, loss_stride;  /* per src: its record: loss.h */
     size_t ring, ring_stride;
     size_t bytes;
     size_t eager;    /* room behind a note's header: shunti_eager() */
     size_t chunk;    /* bytes of a stream chunk */
     unsigned chunks; /* in a ring */
 };
-
-#define SHUNTI_SHRINK_BYTES 1024
 
 /* Lines of layout.words. */
 enum {
@@ -147,7 +147,9 @@ struct shunt_comm {
     _Atomic int failure; /* enum shunt_status that ended us, else 0 */
     int *lost;           /* (nlost) */
     size_t nlost;
-    bool finished; /* shunt_comm_finish() was called */
+    struct shunti_loss *loss; /* what we say of it, once we do: loss.h */
+    struct shunti_loss_image *loss_images; /* as it was said */
+    bool finished;                         /* shunt_comm_finish() was called */
 
     bool threaded;        /* a progress thread exists */
     pthread_mutex_t lock; /* held by whoever touches this, if threaded */
@@ -178,15 +180,23 @@ void shunti_comm_free(struct shunt_comm *comm);
 
 /* --- birth (birth.c) --- */
 
-/* A communicator of one rank, or of the ranks that meet at `id`. */
+struct shunti_parent; /* bootstrap.h */
+
+/* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
+ * that is made from another, else NULL. */
 enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                                     int rank,
                                     const struct shunt_comm_config *config,
+                                    struct shunti_parent *parent,
                                     struct shunt_comm **comm);
 
 /* The control window's layout for so many ranks. */
 void shunti_layout_compute(struct shunti_layout *layout, int nranks,
                            bool all_mapped, const struct shunti_tunables *tune);
+
+/* The options of a communicator that is made from `comm`. */
+void shunti_comm_inherit(const struct shunt_comm *comm,
+                         struct shunt_comm_config *config);
 
 /* --- progress thread (progress.c) --- */
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "loss.h"
 #include "note.h"
 #include "request.h"
 #include "rollcall.h"
@@ -169,16 +170,17 @@ static int name_missing(const struct shunt_request *request, char *text,
 
 static void fail_by_timeout(struct shunt_comm *comm)
 {
-    char missing[128];
+    char missing[128], nodes[64];
     int first;
 
     first = name_missing(comm->active, missing, sizeof(missing));
+    shunti_loss_nodes(comm, nodes, sizeof(nodes));
     shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
-                     "%s (operation %llu): nothing from rank %s for %.3g s; "
+                     "%s (operation %llu): nothing from rank %s%s for %.3g s; "
                      "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
                      comm->active->class->name,
                      (unsigned long long)comm->active->seq,
-                     first < 0 ? "?" : missing, comm->timeout);
+                     first < 0 ? "?" : missing, nodes, comm->timeout);
 }
 
 /* The time to answer, from now on. */
@@ -254,11 +256,12 @@ static void fail_by_loss(struct shunt_comm *comm,
         p->transport->left(p->ep)
             ? "%s (operation %llu): rank %d has left: it destroyed "
               "its communicator, or exited, before this was done"
-        : p->node == comm->node
+        : p->control
             ? "%s (operation %llu): rank %d is lost: its process "
               "was killed, or crashed"
-            : "%s (operation %llu): rank %d is lost: its process "
-              "was killed, or crashed, or its host cannot be reached",
+            : "%s (operation %llu): rank %d is lost: the connection to it "
+              "broke (its process ended, its host cannot be reached, or "
+              "something between reset it)",
         request->class->name, (unsigned long long)request->seq, rank);
 }
 

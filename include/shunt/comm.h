@@ -125,8 +125,29 @@ shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
 /**
  * After a loss: a smaller communicator of the survivors, in their old order.
  *
+ * out  the new communicator; NULL after an error.
+ *
  * Called by every survivor on its (dead) communicator, which is left for
- * shunt_comm_destroy(). Who does not call within SHUNT_TIMEOUT counts as lost.
+ * shunt_comm_destroy(); shunt_comm_lost() then names everyone who is not in the
+ * new one, the same ranks on each survivor. A rank that does not call within
+ * SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the others
+ * go on without them; after an error the call may be made again. Blocks a few
+ * times SHUNT_TIMEOUT at most.
+ *
+ * There are never two communicators of survivors. A rank that was given up
+ * although it lives (it was stopped, its link was cut) gets an error when the
+ * others went on. On one host any survivors go on: nobody else can, as dead
+ * ranks are known to be dead, and stopped ones find out before they get
+ * anywhere. A rank on another host may be unreachable and alive; so survivors
+ * go on only if they are more than half of the ranks that may still be alive,
+ * or half with the lowest of those among them. (Known to be dead: a rank that
+ * destroyed its communicator, or a killed one of which a rank on the same host
+ * survives.)
+ *
+ * Errors: SHUNT_ERR_INVALID, no rank is lost, or the communicator has been
+ * shrunk already; SHUNT_ERR_TIMEOUT, the others went on without this rank, or
+ * did not come; SHUNT_ERR_PEER, too few are left to know that the others do not
+ * go on, too.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_shrink(struct shunt_comm *comm, struct shunt_comm **out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What ranks do in test_comm.c: communicators' lives, and their ends. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,6 +386,72 @@ static int silent(const struct rank *self)
     return 0;
 }
 
+/* Is `rank` one of those that the arguments name? */
+static bool is_named(const struct rank *self, int rank)
+{
+    for (int i = 0; i < self->argc; i++)
+        if (atoi(self->argv[i]) == rank)
+            return true;
+    return false;
+}
+
+/* This rank was stopped for longer than the timeout, and comes back. */
+static int come_back(struct shunt_comm *comm)
+{
+    struct shunt_comm *made = NULL;
+    enum shunt_status st;
+
+    st = shunt_barrier(comm);
+    CHECK(st == SHUNT_ERR_TIMEOUT || st == SHUNT_ERR_PEER, "%s: %s",
+          shunt_strerror(st), shunt_last_error(comm));
+    for (int i = 0; i < 2; i++) {
+        st = shunt_comm_shrink(comm, &made);
+        CHECK(st < 0 && !made, "a communicator of its own, of %d ranks: %s",
+              shunt_comm_size(made), shunt_strerror(st));
+        CHECK(strstr(shunt_last_error(comm), "on without"), "%s",
+              shunt_last_error(comm));
+    }
+    st = shunt_comm_dup(comm, &made);
+    CHECK(st < 0 && !made, "dup: %s", shunt_strerror(st));
+    return 0;
+}
+
+/* The ranks named are stopped; the others give them up and go on. Then these
+ * come back, and must not go on by themselves. */
+static int stopped_and_back(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm, *smaller;
+    enum shunt_status st;
+    const int *lost;
+    size_t count;
+
+    config.timeout = 2;
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    CHECK_OK(comm, shunt_barrier(comm));
+    if (is_named(self, self->rank)) {
+        rank_say("stopping");
+        raise(SIGSTOP);
+        CHECK_RUN(come_back(comm));
+    } else {
+        st = shunt_barrier(comm);
+        CHECK(st == SHUNT_ERR_TIMEOUT, "%s: %s", shunt_strerror(st),
+              shunt_last_error(comm));
+        CHECK_OK(comm, shunt_comm_shrink(comm, &smaller));
+        CHECK(shunt_comm_size(smaller) == self->size - self->argc, "size %d",
+              shunt_comm_size(smaller));
+        CHECK_OK(comm, shunt_comm_lost(comm, &lost, &count));
+        CHECK(count == (size_t)self->argc, "%zu lost", count);
+        for (size_t i = 0; i < count; i++)
+            CHECK(is_named(self, lost[i]), "rank %d is lost", lost[i]);
+        CHECK_RUN(check_sum(self, smaller, 1, self->size - self->argc));
+        CHECK_OK(smaller, shunt_comm_finish(smaller));
+        shunt_comm_destroy(smaller);
+    }
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* Testing instead of waiting notices a loss, too. */
 static int killed_while_testing(const struct rank *self)
 {
@@ -477,6 +544,7 @@ static const struct rank_case cases[] = {
     {"killed_while_testing", killed_while_testing, .breaks_comm = true,
      .no_threads = true},
     {"silent", silent, .no_comm = true, .no_threads = true},
+    {"stopped_and_back", stopped_and_back, .no_comm = true, .no_threads = true},
     {"thread_progresses", thread_progresses, .wants_id = true, .no_comm = true,
      .min_ranks = 2},
     {.name = NULL},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Communicators from birth to death; rank_comm.c is what the ranks do. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <criterion/criterion.h>
 
@@ -155,4 +157,36 @@ Test(comm, silent_rank_times_out)
     harness_signal(h, 1, SIGKILL);
     harness_wait(h);
     harness_finish(h);
+}
+
+/* Two ranks are stopped until the others have gone on without them, and left. */
+static void stop_and_continue(int ranks, const char *first, const char *second)
+{
+    const char *victims[] = {first, second};
+    struct harness *h = harness_start(
+        &(struct harness_job){.program = PROGRAM,
+                              .args = {"stopped_and_back", first, second},
+                              .ranks = ranks});
+    bool stopped[8] = {false};
+
+    for (int i = 0; i < 2 && victims[i]; i++) {
+        stopped[atoi(victims[i])] = true;
+        cr_assert(harness_await(h, atoi(victims[i]), "stopping"), "%s",
+                  harness_story(h));
+    }
+    for (int r = 0; r < ranks; r++)
+        if (!stopped[r])
+            cr_assert(harness_await_end(h, r), "%s", harness_story(h));
+    for (int r = 0; r < ranks; r++)
+        if (stopped[r])
+            harness_signal(h, r, SIGCONT);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    harness_finish(h);
+}
+
+Test(comm, stopped_ranks_do_not_go_on_alone)
+{
+    stop_and_continue(2, "1", NULL);
+    stop_and_continue(3, "0", NULL);
+    stop_and_continue(5, "0", "3");
 }
