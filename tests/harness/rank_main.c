@@ -63,13 +63,56 @@ const char *rank_why(const struct shunt_comm *comm, enum shunt_status status)
     return text;
 }
 
+/* -- virtual nodes ----------------------------------------------------------- */
+
+enum { NODE_NAME = 32 };
+
+/* What SHUNT_TEST_NODES says of a rank: "node1". False: nothing. */
+static bool node_of(int rank, char *name)
+{
+    const char *at = getenv("SHUNT_TEST_NODES");
+
+    for (int r = 0; at && r < rank; r++) {
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+    if (!at || !*at)
+        return false;
+    snprintf(name, NODE_NAME, "node%.*s", (int)strcspn(at, ","), at);
+    return true;
+}
+
+/* Is each rank reached as SHUNT_TEST_WITHIN and SHUNT_TEST_ACROSS say? A test
+ * of several nodes that has only one is no test, either. */
+static int check_links(const struct shunt_comm *comm)
+{
+    const char *want[2] = {getenv("SHUNT_TEST_WITHIN"),
+                           getenv("SHUNT_TEST_ACROSS")};
+    int here = shunt_comm_node(comm, shunt_comm_rank(comm));
+
+    CHECK(!want[1] || shunt_comm_nodes(comm) > 1, "there is only one node");
+    for (int r = 0; r < shunt_comm_size(comm); r++) {
+        const char *link = shunt_comm_transport(comm, r);
+        const char *wanted = want[shunt_comm_node(comm, r) != here];
+
+        CHECK(!wanted || r == shunt_comm_rank(comm) ||
+                  !strncmp(link, wanted, strlen(wanted)),
+              "rank %d is reached by %s, not by %s", r, link, wanted);
+    }
+    return 0;
+}
+
+/* -- one case ---------------------------------------------------------------- */
+
 /* Run a case on a communicator that stands, and end that in good order. */
 static int run_with(const struct rank_case *c, struct rank *self)
 {
     int failed;
 
     this_rank = self->rank;
-    failed = c->run(self);
+    failed = self->comm ? check_links(self->comm) : 0;
+    if (!failed)
+        failed = c->run(self);
     if (self->comm && failed) {
         /* The others must not wait for us until their time is out. */
         shunt_comm_abort(self->comm);
@@ -103,7 +146,11 @@ static int run_process(const struct rank_case *c, int argc, char **argv)
         .argv = argv,
     };
 
+    char node[NODE_NAME];
+
     this_rank = self.rank;
+    if (node_of(self.rank, node))
+        setenv("SHUNT_NODE", node, 1);
     if (!c->no_comm) {
         enum shunt_status st = shunt_comm_create_env(NULL, &self.comm);
 
@@ -124,12 +171,13 @@ struct rank_group {
     int running;
     const struct rank_case *what;
     struct shunt_id id;
-    struct shunt_comm_config config;
 };
 
 struct member {
     pthread_t thread;
     struct rank self;
+    struct shunt_comm_config config;
+    char node[NODE_NAME];
     int failed;
 };
 
@@ -142,7 +190,7 @@ static void *run_member(void *arg)
     this_rank = m->self.rank;
     m->failed = 1;
     if (!g->what->no_comm)
-        st = shunt_comm_create(&g->id, m->self.size, m->self.rank, &g->config,
+        st = shunt_comm_create(&g->id, m->self.size, m->self.rank, &m->config,
                                &m->self.comm);
     if (st == SHUNT_OK)
         m->failed = run_with(g->what, &m->self);
@@ -188,10 +236,7 @@ static void watch(struct rank_group *g, double timeout_s)
 
 static int run_threads(const struct rank_case *c, int n, int argc, char **argv)
 {
-    struct rank_group g = {
-        .what = c,
-        .config = SHUNT_COMM_CONFIG_INIT,
-    };
+    struct rank_group g = {.what = c};
     struct member *members = calloc((size_t)n, sizeof(*members));
     pthread_condattr_t attributes;
     enum shunt_status st = SHUNT_OK;
@@ -201,7 +246,6 @@ static int run_threads(const struct rank_case *c, int n, int argc, char **argv)
 
     if (!members)
         abort();
-    g.config.transports = "inproc";
     if (id)
         st = shunt_id_create(&g.id);
     if (st != SHUNT_OK) {
@@ -217,18 +261,23 @@ static int run_threads(const struct rank_case *c, int n, int argc, char **argv)
 
     g.running = n;
     for (int i = 0; i < n; i++) {
-        members[i].self = (struct rank){
+        struct member *m = &members[i];
+
+        m->config = (struct shunt_comm_config)SHUNT_COMM_CONFIG_INIT;
+        m->config.transports = "inproc";
+        if (node_of(i, m->node))
+            m->config.node = m->node;
+        m->self = (struct rank){
             .rank = i,
             .size = n,
             .threads = true,
             .argc = argc,
             .argv = argv,
             .id = id ? &g.id : NULL,
-            .config = &g.config,
+            .config = &m->config,
             .group = &g,
         };
-        if (pthread_create(&members[i].thread, NULL, run_member, &members[i]) !=
-            0)
+        if (pthread_create(&m->thread, NULL, run_member, m) != 0)
             abort();
         started++;
     }
