@@ -295,6 +295,9 @@ static struct shunti_candidate *candidate_by_name(struct birth *b,
 struct courtship {
     uint32_t next; /* in rank 0's list */
     bool done;
+    /* The first that maps a peer on another node, for want of a better one. */
+    struct shunti_context *last_resort;
+    struct shunt_transport_ep *last_ep;
 };
 
 static int unreached(const struct birth *b)
@@ -388,8 +391,30 @@ static void note_lack(struct birth *b, const char *name, int rank,
                  name_of(b, rank), a->why);
 }
 
-/* Try a little further to reach `peer`: SHUNT_ERR_UNSUPPORTED, not by a
- * transport of this stage. */
+static void take_link(struct shunti_peer *p, struct shunti_context *context,
+                      struct shunt_transport_ep *ep, unsigned caps)
+{
+    p->transport = context->transport;
+    p->context = context;
+    p->ep = ep;
+    p->caps = caps;
+    describe_link(p);
+}
+
+/* Are these two on different nodes because they say so? */
+static bool named_apart(const struct birth *b, int i, int j)
+{
+    return strcmp(introduction_of(b, i)->node, introduction_of(b, j)->node);
+}
+
+/*
+ * Try a little further to reach `peer`: SHUNT_ERR_UNSUPPORTED, not by a
+ * transport of this stage.
+ *
+ * Nodes do not share memory, also those that are on one host because their
+ * ranks were given different names: a transport that maps such a peer is only
+ * used if no other one reaches it, and then only puts.
+ */
 static enum shunt_status court(struct birth *b, int peer, struct stage stage,
                                const struct shunti_blobs *addresses,
                                struct courtship *c)
@@ -413,12 +438,21 @@ static enum shunt_status court(struct birth *b, int peer, struct stage stage,
             if (st == SHUNT_IN_PROGRESS)
                 return st;
             if (!st) {
-                p->transport = context->transport;
-                p->context = context;
-                p->caps = context->transport->caps(p->ep);
-                describe_link(p);
-                c->done = true;
-                return SHUNT_OK;
+                unsigned caps = context->transport->caps(p->ep);
+
+                if (!(caps & SHUNT_TRANSPORT_MAP) ||
+                    !named_apart(b, peer, comm->rank)) {
+                    take_link(p, context, p->ep, caps);
+                    c->done = true;
+                    return SHUNT_OK;
+                }
+                if (!c->last_resort) {
+                    c->last_resort = context;
+                    c->last_ep = p->ep;
+                }
+                p->ep = NULL;
+                c->next++;
+                continue;
             }
             shunti_debug("comm", "%s does not reach rank %d: %s", name, peer,
                          context->transport->error(context->ctx));
@@ -472,6 +506,21 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
     }
 }
 
+/* After the last stage. */
+static void take_last_resorts(struct birth *b)
+{
+    int r;
+
+    for (r = 0; r < b->comm->nranks; r++) {
+        struct courtship *c = &b->courtships[r];
+
+        if (c->done || !c->last_resort)
+            continue;
+        take_link(&b->comm->peers[r], c->last_resort, c->last_ep, 0);
+        c->done = true;
+    }
+}
+
 /* After the last stage: all are reached, or who is not. */
 static enum shunt_status check_reached(struct birth *b)
 {
@@ -521,8 +570,10 @@ static enum shunt_status try_stage(struct birth *b, struct stage stage)
     st = round_trip(b, mine, len, st, &all);
     if (!st)
         st = connect_stage(b, stage, &all);
-    if (!st && stage.end == first->candidates)
+    if (!st && stage.end == first->candidates) {
+        take_last_resorts(b);
         st = check_reached(b);
+    }
     shunti_blobs_finish(&all);
     free(mine);
     return st;
@@ -646,10 +697,9 @@ static bool node_mates(const struct birth *b, const struct shunti_blobs *reach,
                        int i, int j)
 {
     const struct introduction *a = introduction_of(b, i);
-    const struct introduction *c = introduction_of(b, j);
     const unsigned char *caps = reach_of(reach, i);
 
-    if (strcmp(a->node, c->node))
+    if (named_apart(b, i, j))
         return false;
     return a->node[0] || caps[j] & SHUNT_TRANSPORT_MAP;
 }

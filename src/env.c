@@ -44,9 +44,9 @@ static const struct shunti_env_row rows[] = {
      "others may guess.",
      true},
     {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
-     "Name of the node this rank is on; ranks with different names do not "
-     "share "
-     "memory, also on one host.",
+     "Name of the node this rank is on. Ranks with different names share no "
+     "memory, also on one host: what passes between them is sent, by a "
+     "transport for several hosts where there is one.",
      false},
     /* Transports. */
     {"SHUNT_TRANSPORTS", SHUNTI_ENV_STRING, NULL, NULL,

@@ -41,7 +41,8 @@ struct shunt_comm_config {
     const char *
         transports; /* "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
     const char *
-        node; /* name of the node this rank is on; NULL: SHUNT_NODE, else found */
+        node; /* name of the node this rank is on; NULL: SHUNT_NODE, else found.
+                 Ranks with different names share no memory, also on one host */
     double timeout; /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT */
     int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
     const char *name;    /* for logs and traces; NULL: none */

@@ -6,6 +6,7 @@
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
@@ -27,29 +28,28 @@ static void run(const char *const *env, int ranks, const char *name,
     harness_check(&job);
 }
 
-// Nodes that are none: "0,0,1" is three ranks, of which the last is on a node
-// of its own. Memory could be mapped, so this is about algorithms alone.
-static void run_on(const char *nodes, const char *const *env, const char *name,
-                   const char *arg1, const char *arg2, const char *arg3)
+// Virtual nodes: "0,0,1" is three ranks, of which the last is on a node of its
+// own. across: what reaches it (rank_main.h).
+static void run_on(const char *nodes, const char *across,
+                   const char *const *env, const char *name, const char *arg1,
+                   const char *arg2, const char *arg3)
 {
-    char variable[64];
+    char variable[2][64];
     struct harness_job job = {
-        .program = "/bin/sh",
-        .args = {"-c",
-                 "SHUNT_NODE=n$(echo $TEST_NODES | cut -d, -f$((RANK+1))) "
-                 "exec $SHUNT_TEST_BIN/rank_collectives \"$@\"",
-                 "sh", name, arg1, arg2, arg3},
+        .program = "rank_collectives",
+        .args = {name, arg1, arg2, arg3},
+        .env = {variable[0], variable[1]},
         .ranks = 1,
         .timeout_s = 90,
     };
-    int i = 0;
+    int n = 2;
 
     for (const char *c = nodes; *c; c++)
         job.ranks += *c == ',';
-    for (; env && env[i]; i++)
-        job.env[i] = env[i];
-    snprintf(variable, sizeof(variable), "TEST_NODES=%s", nodes);
-    job.env[i] = variable;
+    for (int i = 0; env && env[i]; i++)
+        job.env[n++] = env[i];
+    snprintf(variable[0], sizeof(variable[0]), "SHUNT_TEST_NODES=%s", nodes);
+    snprintf(variable[1], sizeof(variable[1]), "SHUNT_TEST_ACROSS=%s", across);
     harness_check(&job);
 }
 
@@ -262,79 +262,97 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof(layouts) / sizeof(*layouts) };
 
-static void on_nodes(const char *const *env, const char *rounds)
+static void on_layouts(const char *across, const char *const *env,
+                       const char *rounds)
 {
     for (int i = 0; i < LAYOUTS; i++) {
-        run_on(layouts[i], env, "random", "all", "31", rounds);
-        run_on(layouts[i], env, "in_flight", "32", "5", NULL);
-        run_on(layouts[i], env, "same_bits", NULL, NULL, NULL);
-        run_on(layouts[i], env, "nothing_at_all", NULL, NULL, NULL);
-        run_on(layouts[i], env, "mismatch", NULL, NULL, NULL);
-        run_on(layouts[i], env, "mismatch_figures", NULL, NULL, NULL);
-        run_on(layouts[i], env, "refusals", NULL, NULL, NULL);
-        run_on(layouts[i], env, "refused_by_all", NULL, NULL, NULL);
+        const char *at = layouts[i];
+
+        run_on(at, across, env, "random", "all", "31", rounds);
+        run_on(at, across, env, "in_flight", "32", "5", NULL);
+        run_on(at, across, env, "same_bits", NULL, NULL, NULL);
+        run_on(at, across, env, "nothing_at_all", NULL, NULL, NULL);
+        run_on(at, across, env, "mismatch", NULL, NULL, NULL);
+        run_on(at, across, env, "mismatch_figures", NULL, NULL, NULL);
+        run_on(at, across, env, "refusals", NULL, NULL, NULL);
+        run_on(at, across, env, "refused_by_all", NULL, NULL, NULL);
     }
 }
 
+// Where this is about algorithms, nodes put through shared memory: UCX would
+// take longer.
+#define BY_SHM(...)                               \
+    "shm (put)", (const char *const[])            \
+    {                                             \
+        "SHUNT_TRANSPORTS=shm", __VA_ARGS__, NULL \
+    }
+
 Test(collectives, nodes_chosen)
 {
-    on_nodes(NULL, "120");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM="), "120");
 }
 
 Test(collectives, nodes_flat)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=flat", NULL}, "120");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=flat"), "120");
 }
 
 Test(collectives, nodes_two_level)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level", NULL}, "200");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level"), "200");
 }
 
 // Every block straight, or none.
 Test(collectives, nodes_nothing_carried)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=0",
-                                   NULL},
-             "40");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=0"), "40");
 }
 
 Test(collectives, nodes_all_carried)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
-                                   "SHUNT_CARRY=1g", NULL},
-             "40");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=1g"), "40");
 }
 
 Test(collectives, nodes_tiny_ring)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
-                                   "SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
-                                   "SHUNT_CHUNKS=2", "SHUNT_CMA=off", NULL},
-             "40");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_EAGER=512",
+                      "SHUNT_CHUNK=1024", "SHUNT_CHUNKS=2", "SHUNT_CMA=off"),
+               "40");
 }
 
 Test(collectives, nodes_raw_reads)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
-                                   "SHUNT_READ_MIN=1", NULL},
-             "40");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_READ_MIN=1"), "40");
 }
 
+// Nor are ranks of one node mapped.
 Test(collectives, nodes_put_only)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
-                                   "SHUNT_TRANSPORTS=fault+shm",
-                                   "SHUNT_FAULT=nomap,noget,delay=10,reorder",
-                                   NULL},
-             "40");
+    on_layouts("fault (put)",
+               (const char *const[]){
+                   "SHUNT_ALGORITHM=two_level", "SHUNT_TRANSPORTS=fault+shm",
+                   "SHUNT_FAULT=nomap,noget,delay=10,reorder", NULL},
+               "40");
 }
 
 Test(collectives, nodes_progress_thread)
 {
-    on_nodes((const char *const[]){"SHUNT_ALGORITHM=two_level",
-                                   "SHUNT_PROGRESS=thread", NULL},
-             "40");
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_PROGRESS=thread"),
+               "40");
+}
+
+Test(collectives, nodes_ucx)
+{
+    static const char *const flat[] = {"SHUNT_ALGORITHM=flat", NULL};
+    static const char *const late[] = {"SHUNT_TRANSPORTS=shm,fault+ucx",
+                                       "SHUNT_FAULT=delay=10,reorder",
+                                       "SHUNT_ALGORITHM=two_level", NULL};
+
+    if (!getenv("SHUNT_TEST_UCX"))
+        cr_skip_test("built without UCX");
+    on_layouts("ucx (put)", NULL, "60");
+    run_on("0,0,1,1", "ucx (put)", flat, "random", "all", "33", "60");
+    run_on("0,1,1,2,2,2", "fault (put)", late, "random", "all", "34", "60");
 }
 
 // -- the choice --------------------------------------------------------------

@@ -161,6 +161,60 @@ static int windows_come_and_go(const struct rank *self)
     return 0;
 }
 
+/* An alltoall out of a window: blocks for ranks of our node are mapped, those
+ * for others are sent, whatever transport could map them. */
+static int check_traffic(struct shunt_comm *comm)
+{
+    enum { BLOCK = 100000 };
+    const size_t n = (size_t)shunt_comm_size(comm);
+    const size_t mates = (size_t)shunt_comm_local_size(comm) - 1;
+    struct shunt_comm_stats before, after;
+    unsigned char *recv = malloc(n * BLOCK);
+    void *send;
+
+    CHECK(recv, "memory");
+    CHECK_OK(comm, shunt_mem_alloc(comm, n * BLOCK, &send));
+    memset(send, 1 + shunt_comm_rank(comm), n * BLOCK);
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &before, sizeof(before)));
+    CHECK_OK(comm, shunt_alltoall(comm, send, recv, BLOCK, SHUNT_U8));
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &after, sizeof(after)));
+    for (size_t i = 0; i < n * BLOCK; i++)
+        CHECK(recv[i] == 1 + i / BLOCK, "byte %zu is %d", i, recv[i]);
+    CHECK(after.bytes_mapped - before.bytes_mapped == mates * BLOCK,
+          "%zu B were mapped",
+          (size_t)(after.bytes_mapped - before.bytes_mapped));
+    CHECK(after.bytes_read == before.bytes_read, "%zu B were read",
+          (size_t)(after.bytes_read - before.bytes_read));
+    CHECK(after.bytes_remote - before.bytes_remote == (n - 1 - mates) * BLOCK,
+          "%zu B were sent",
+          (size_t)(after.bytes_remote - before.bytes_remote));
+    CHECK_OK(comm, shunt_mem_free(comm, send));
+    free(recv);
+    return 0;
+}
+
+/* rank_main.c has checked the links of self->comm. */
+static int nodes_share_no_memory(const struct rank *self)
+{
+    struct shunt_comm *part;
+
+    CHECK_RUN(check_traffic(self->comm));
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank % 2, 0, &part));
+    for (int r = 0; r < shunt_comm_size(part); r++) {
+        int old = 2 * r + self->rank % 2;
+
+        CHECK(!strcmp(shunt_comm_transport(part, r),
+                      shunt_comm_transport(self->comm, old)),
+              "rank %d: %s, before %s", old, shunt_comm_transport(part, r),
+              shunt_comm_transport(self->comm, old));
+    }
+    CHECK_RUN(check_traffic(part));
+    CHECK_OK(part, shunt_comm_finish(part));
+    shunt_comm_destroy(part);
+    return 0;
+}
+
 static int bad_window_calls(const struct rank *self)
 {
     enum shunt_status st;
@@ -535,6 +589,7 @@ static const struct rank_case cases[] = {
      .no_threads = true, .min_ranks = 2},
     {"unknown_transport", unknown_transport, .no_comm = true,
      .no_threads = true, .min_ranks = 2},
+    {"nodes_share_no_memory", nodes_share_no_memory, .min_ranks = 2},
     {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},
     {"early_destroy_is_a_loss", early_destroy_is_a_loss, .min_ranks = 2},
     {"done_and_gone", done_and_gone, .min_ranks = 3},

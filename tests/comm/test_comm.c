@@ -49,6 +49,35 @@ Test(comm, windows_come_and_go)
     at_sizes("windows_come_and_go", (int[]){1, 2, 8, 0});
 }
 
+/* Ranks with other names of nodes are other nodes, also where memory could be
+ * mapped. What carries bytes between them is the best transport that maps
+ * none, or else puts of one that does. */
+Test(comm, nodes_share_no_memory)
+{
+    static const struct {
+        const char *transports, *within, *across;
+    } ways[] = {
+        {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_WITHIN=shm (map",
+         "SHUNT_TEST_ACROSS=shm (put)"},
+        {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_WITHIN=fault (map",
+         "SHUNT_TEST_ACROSS=fault (put)"},
+        {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_TEST_WITHIN=shm (map",
+         "SHUNT_TEST_ACROSS=ucx (put)"},
+        {"SHUNT_TRANSPORTS=", "SHUNT_TEST_WITHIN=shm (map",
+         "SHUNT_TEST_ACROSS=ucx (put)"},
+    };
+    size_t n = getenv("SHUNT_TEST_UCX") ? 4 : 2;
+
+    for (size_t i = 0; i < n; i++)
+        harness_check(&(struct harness_job){
+            .program = PROGRAM,
+            .args = {"nodes_share_no_memory"},
+            .ranks = 5,
+            .env = {ways[i].transports, ways[i].within, ways[i].across,
+                    "SHUNT_TEST_NODES=0,1,0,1,1", "SHUNT_ALGORITHM=flat"},
+        });
+}
+
 Test(comm, bad_window_calls)
 {
     at_sizes("bad_window_calls", (int[]){3, 0});

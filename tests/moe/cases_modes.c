@@ -204,13 +204,19 @@ static int hash_results(const struct rank *self, struct shunt_moe *moe,
 /*
  * All modes next to each other, without asking the reference. Says which they
  * were and what all ranks together got: who runs this over several transports,
- * chunks, or hosts, compares the lines.
+ * chunks, or hosts, compares the lines. argv[0]: ranks of one node route and
+ * add up as if they were on so many.
  */
 int same_bits(const struct rank *self)
 {
     static const size_t hidden[] = {37, 200, 300};
+    const int as_nodes = self->argc ? atoi(self->argv[0]) : 0;
     uint64_t all = 0;
     bool tried[MODES] = {false};
+    int as_if[64];
+
+    for (int r = 0; r < self->size && as_nodes; r++)
+        as_if[r] = r / (self->size / as_nodes);
 
     for (int kind = 0; kind < 3; kind++)
         for (int routing = 0; routing < ROUTINGS; routing++) {
@@ -221,9 +227,12 @@ int same_bits(const struct rank *self)
 
             c.wire = kind == 2 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
             c.row_align = 4;
-            world_init(&w, &c, self->size, world_nodes(self), REALS,
-                       (uint64_t)(100 + 10 * kind + routing), 1, 20, 5);
+            c.tree_nodes = as_nodes;
+            c.tree_ranks = as_nodes ? self->size : 0;
+            world_init(&w, &c, self->size, as_nodes ? as_if : world_nodes(self),
+                       REALS, (uint64_t)(100 + 10 * kind + routing), 1, 20, 5);
             world_route(&w, (enum routing)routing);
+            w.node = world_nodes(self);
             for (size_t m = 0; m < MODES; m++) {
                 struct shunt_moe *moe;
 

@@ -41,29 +41,27 @@ bool setting_fits(const struct setting *s, const char *name)
 }
 
 struct harness *setting_start(const struct setting *s, const char *name,
-                              const char *more)
+                              const char *arg, const char *more)
 {
     struct harness_job job = {
         .program = "rank_moe",
-        .args = {name},
+        .args = {name, arg},
         .env = {s->env[0], s->env[1], s->env[2]},
         .ranks = s->ranks,
         .timeout_s = 60,
     };
-    char script[160];
+    char nodes[64], across[64];
     int n = 0;
 
     while (job.env[n])
         n++;
-    job.env[n] = more;
+    if (more)
+        job.env[n++] = more;
     if (s->node) {
-        snprintf(script, sizeof(script),
-                 "set -- %s; shift $RANK; SHUNT_NODE=node$1 "
-                 "exec \"$SHUNT_TEST_BIN/rank_moe\" %s",
-                 s->node, name);
-        job.program = "/bin/sh";
-        job.args[0] = "-c";
-        job.args[1] = script;
+        snprintf(nodes, sizeof(nodes), "SHUNT_TEST_NODES=%s", s->node);
+        snprintf(across, sizeof(across), "SHUNT_TEST_ACROSS=%s", s->across);
+        job.env[n++] = nodes;
+        job.env[n++] = across;
     }
     return harness_start(&job);
 }
@@ -71,7 +69,8 @@ struct harness *setting_start(const struct setting *s, const char *name,
 void setting_check(const struct setting *s, const char *name)
 {
     bool slow = strcmp(name, "s15_timeout_names") == 0;
-    struct harness *h = setting_start(s, name, slow ? "SHUNT_TIMEOUT=1" : NULL);
+    struct harness *h =
+        setting_start(s, name, NULL, slow ? "SHUNT_TIMEOUT=1" : NULL);
 
     cr_assert(harness_wait(h), "%s, %s: %s", name, s->name, harness_story(h));
     harness_finish(h);

@@ -10,16 +10,18 @@ struct harness;
 struct setting {
     const char *name;
     int ranks;
-    const char *node; /* of each rank, "0 0 1 1"; NULL: one, as it is */
+    const char *node;   /* of each rank, "0,0,1,1"; NULL: one, as it is */
+    const char *across; /* what reaches other nodes: "ucx (put)" */
     const char *env[3];
 };
 
 /* Some cases want certain numbers of ranks, or other circumstances. */
 bool setting_fits(const struct setting *setting, const char *name);
 
-/* Start a case; `more` is one more of the environment, or NULL. */
+/* Start a case with an argument; `more` is one more of the environment. Both may
+ * be NULL. */
 struct harness *setting_start(const struct setting *setting, const char *name,
-                              const char *more);
+                              const char *arg, const char *more);
 
 /* Run it, and fail the test unless every rank succeeds. */
 void setting_check(const struct setting *setting, const char *name);

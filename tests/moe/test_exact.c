@@ -29,31 +29,45 @@ static const char *const cases[] = {
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
-#define N22 4, "0 0 1 1"
-#define N4222 8, "0 0 1 1 2 2 3 3"
-#define N123 6, "0 1 1 2 2 2"
+#define N22 4, "0,0,1,1"
+#define N4222 8, "0,0,1,1,2,2,3,3"
+#define N123 6, "0,1,1,2,2,2"
+#define BY_UCX "ucx (put)"
+#define BY_SHM "shm (put)"
+#define BY_FAULT "fault (put)"
 
 static const struct setting settings[] = {
-    {"2x2, UCX between nodes", N22, {"SHUNT_TRANSPORTS=shm,ucx"}},
+    {"2x2, UCX between nodes", N22, BY_UCX, {"SHUNT_TRANSPORTS=shm,ucx"}},
     {"4x2, UCX between nodes, a row at a time",
      N4222,
+     BY_UCX,
      {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}},
     {"1, 2 and 3, UCX between nodes",
      N123,
+     BY_UCX,
      {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=two-level"}},
     {"1, 2 and 3, all-gather, a row at a time",
      N123,
+     BY_UCX,
      {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=allgather",
       "SHUNT_MOE_CHUNK=1"}},
     {"1, 2 and 3, late and out of order",
      N123,
+     BY_FAULT,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=5"}},
     {"2x2, UCX between nodes, late and out of order",
      N22,
+     BY_FAULT,
      {"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=20,reorder,seed=6"}},
-    {"2x2, flat", N22, {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=flat"}},
-    {"2x2, direct", N22, {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=direct"}},
-    {"3x1, UCX alone", 3, "0 1 2", {"SHUNT_TRANSPORTS=ucx"}},
+    {"2x2, flat",
+     N22,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=flat"}},
+    {"2x2, two levels, SHM puts",
+     N22,
+     BY_SHM,
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
+    {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
@@ -88,7 +102,11 @@ static const struct {
     const char *name;
     int ranks;
     const char *node;
-} layouts[] = {{"2x2", N22}, {"4x2", N4222}, {"1, 2 and 3", N123}};
+    /* Where the nodes are equal, their number: ranks of one node can add up
+     * as if they were on so many. */
+    const char *as_nodes;
+} layouts[] = {
+    {"2x2", N22, "2"}, {"4x2", N4222, "4"}, {"1, 2 and 3", N123, NULL}};
 
 /* Modes, chunks and transports: all the same bits. */
 ParameterizedTestParameters(exact, same_bits)
@@ -102,17 +120,20 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
 {
     static const struct {
         const char *env[3];
-        bool mapped; /* within nodes: all modes are tried */
+        const char *across; /* NULL: all on one node */
+        bool mapped;        /* within nodes: all modes are tried */
     } ways[] = {
-        {{"SHUNT_TRANSPORTS=shm"}, true},
-        {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_CHUNK=1"}, true},
-        {{"SHUNT_TRANSPORTS=shm,ucx"}, true},
-        {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}, true},
-        {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1000"}, true},
+        {{"SHUNT_TRANSPORTS=shm"}, BY_SHM, true},
+        {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_CHUNK=1"}, BY_SHM, true},
+        {{"SHUNT_TRANSPORTS=shm"}, NULL, true},
+        {{"SHUNT_TRANSPORTS=shm,ucx"}, BY_UCX, true},
+        {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}, BY_UCX, true},
+        {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1000"}, BY_UCX, true},
         {{"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=30,reorder"},
+         BY_FAULT,
          true},
-        {{"SHUNT_TRANSPORTS=ucx"}, false},
-        {{"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}, false},
+        {{"SHUNT_TRANSPORTS=ucx"}, BY_UCX, false},
+        {{"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}, BY_FAULT, false},
     };
     char first[64] = "";
 
@@ -120,18 +141,23 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
         const struct setting s = {
             layouts[*index].name,
             layouts[*index].ranks,
-            layouts[*index].node,
+            ways[w].across ? layouts[*index].node : NULL,
+            ways[w].across,
             {ways[w].env[0], ways[w].env[1], ways[w].env[2]},
         };
         struct harness *h;
         char bits[64];
 
-        if (!setting_fits(&s, "same_bits"))
+        if (!setting_fits(&s, "same_bits") ||
+            (!s.node && !layouts[*index].as_nodes))
             continue;
-        h = setting_start(&s, "same_bits", NULL);
+        h = setting_start(&s, "same_bits",
+                          s.node ? NULL : layouts[*index].as_nodes, NULL);
         cr_assert(harness_wait(h), "%s, %s: %s", s.name, s.env[0],
                   harness_story(h));
-        if (ways[w].mapped) {
+        if (!s.node) {
+            line_of(h, "mode direct", bits, sizeof(bits));
+        } else if (ways[w].mapped) {
             line_of(h, "mode two-level", bits, sizeof(bits));
             line_of(h, "mode allgather", bits, sizeof(bits));
         }

@@ -4,7 +4,7 @@
 // other nodes, and what it counts while it does so, must be what the schedule
 // of the same routing sends, for every rank, to the byte.
 //
-// Nodes are virtual: they are what SHUNT_NODE says (test_library.c).
+// Nodes are virtual (test_library.c).
 
 #include <stdlib.h>
 #include <string.h>

@@ -24,11 +24,8 @@ static void run_on(const char *nodes, const char *name, const char *how,
 {
     char variable[64];
     struct harness_job job = {
-        .program = "/bin/sh",
-        .args = {"-c",
-                 "SHUNT_NODE=n$(echo $TEST_NODES | cut -d, -f$((RANK+1))) "
-                 "exec $SHUNT_TEST_BIN/rank_scaling \"$@\"",
-                 "sh", name, how},
+        .program = "rank_scaling",
+        .args = {name, how},
         .env = {variable, algorithm, carry},
         .ranks = 1,
         .timeout_s = 60,
@@ -36,7 +33,7 @@ static void run_on(const char *nodes, const char *name, const char *how,
 
     for (const char *c = nodes; *c; c++)
         job.ranks += *c == ',';
-    snprintf(variable, sizeof(variable), "TEST_NODES=%s", nodes);
+    snprintf(variable, sizeof(variable), "SHUNT_TEST_NODES=%s", nodes);
     harness_check(&job);
 }
 

@@ -5,7 +5,6 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
-#include <stdio.h>
 
 #define CASE(name, ...)                                               \
     Test(train_ranks, name, .timeout = 240)                           \
@@ -59,13 +58,9 @@ Test(train_ranks, two_nodes, .timeout = 240)
     static const char *const names[] = {
         "f32_as_one", "bf16_as_one", "shares_in_order", "checkpoint_goes_on"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char script[160];
-        snprintf(script, sizeof(script),
-                 "SHUNT_NODE=node$((RANK / 2)) exec "
-                 "\"$SHUNT_TEST_BIN/rank_train\" %s",
-                 names[i]);
-        harness_check(&(struct harness_job){
-            .program = "/bin/sh", .args = {"-c", script}, .ranks = 4});
-    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        harness_check(&(struct harness_job){.program = "rank_train",
+                                            .args = {names[i]},
+                                            .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                            .ranks = 4});
 }

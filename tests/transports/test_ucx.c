@@ -165,12 +165,9 @@ Test(ucx, experts_on_two_nodes)
 {
     for (size_t i = 0; i < MOE_CASES; i++)
         harness_check(&(struct harness_job){
-            .program = "/bin/sh",
-            .args = {"-c",
-                     "SHUNT_NODE=node$((RANK / 2)) exec "
-                     "\"$SHUNT_TEST_BIN/rank_moe\" \"$1\"",
-                     "sh", moe_cases[i]},
-            .env = {"SHUNT_TRANSPORTS=ucx"},
+            .program = "rank_moe",
+            .args = {moe_cases[i]},
+            .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_TEST_NODES=0,0,1,1"},
             .ranks = 4,
             .timeout_s = 60,
         });
