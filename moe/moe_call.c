@@ -11,8 +11,48 @@
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
 {
-    return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0,
-                            plan->serial);
+    return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0, 0);
+}
+
+/* The same on all ranks, and another one for every plan of a communicator. */
+static uint64_t plan_name(const struct shunti_plan *plan)
+{
+    return SHUNTI_PLAN_NAME(plan->moe->serial, plan->serial);
+}
+
+struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
+                                         int peer,
+                                         const struct shunti_plan *plan)
+{
+    struct shunti_note *note = shunti_note_compose(request, peer);
+
+    note->way = SHUNTI_WAY_NONE;
+    note->bytes = 0;
+    note->expects = plan_name(plan);
+    return note;
+}
+
+bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
+                            const struct shunti_plan *plan,
+                            const struct shunti_note *note,
+                            struct shunti_blame *blame)
+{
+    if (shunti_note_bad(request, peer)) {
+        *blame = shunti_note_blame(request, peer);
+        return false;
+    }
+    if (note->expects == plan_name(plan))
+        return true;
+    *blame = (struct shunti_blame){
+        .rank = peer,
+        .accuser = request->comm->rank,
+        .status = SHUNT_ERR_MISMATCH,
+        .signature = request->signature,
+        .argument = note->expects,
+        .expected = plan_name(plan),
+    };
+    shunti_blame_argument(request, blame);
+    return false;
 }
 
 /* As many operations as the others make of it. */
@@ -176,12 +216,11 @@ bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
 }
 
 unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
-                               const struct shunti_spot *spot)
+                               const struct shunti_spot *spot, size_t bytes)
 {
-    const struct shunti_window *window =
-        shunti_window_by_id(comm, spot->window);
-    unsigned char *map = window ? window->peers[peer].map : NULL;
+    const uint64_t where[2] = {spot->window, spot->offset};
 
-    return map && spot->offset < window->peers[peer].bytes ? map + spot->offset
-                                                           : NULL;
+    if (spot->window == SHUNTI_NOWHERE)
+        return NULL;
+    return (unsigned char *)(uintptr_t)shunti_mapped(comm, peer, where, bytes);
 }

@@ -349,20 +349,22 @@ static bool tell_and_hear(struct shunt_request *request)
 
     for (int r = 0; r < packed->plan->moe->nranks; r++) {
         struct peer *peer = &packed->peers[r];
+        const struct shunti_note *note;
+        struct shunti_blame blame;
 
         if (r == rank)
             continue;
         if (!peer->told && shunti_note_room(request, r)) {
-            struct shunti_note *note = shunti_note_compose(request, r);
-
-            note->way = SHUNTI_WAY_NONE;
-            note->bytes = 0;
-            shunti_note_send(request, r, note, 0);
+            shunti_note_send(request, r,
+                             shunti_moe_call_note(request, r, packed->plan), 0);
             peer->told = true;
         }
-        if (!peer->heard && shunti_note_arrived(request, r)) {
+        note = peer->heard ? NULL : shunti_note_arrived(request, r);
+        if (note) {
             peer->heard = true;
-            if (shunti_note_bad(request, r) && !packed->why[0])
+            if (!shunti_moe_call_agrees(request, r, packed->plan, note,
+                                        &blame) &&
+                !packed->why[0])
                 snprintf(packed->why, sizeof(packed->why), "%s",
                          shunt_last_error(request->comm));
         }

@@ -87,8 +87,10 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
         plan->source_tokens = calloc(nranks, sizeof(size_t));
     if (!plan->padded)
         plan->padded = calloc(nranks, sizeof(size_t));
+    if (!plan->rank_total)
+        plan->rank_total = calloc(nranks, sizeof(size_t));
     return plan->count && plan->offset && plan->source_count &&
-           plan->source_tokens && plan->padded;
+           plan->source_tokens && plan->padded && plan->rank_total;
 }
 
 void shunti_plan_finish(struct shunti_plan *plan)
@@ -100,6 +102,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->source_count);
     free(plan->source_tokens);
     free(plan->padded);
+    free(plan->rank_total);
     shunti_packs_finish(&plan->packs);
     shunti_rails_finish(&plan->rails);
 }
@@ -455,13 +458,13 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
                                      moe->config.tree_nodes};
     const uint32_t **rows = malloc(nranks * sizeof(*rows));
-    size_t *total = malloc(nranks * sizeof(*total));
+    size_t *total = plan->rank_total;
     size_t *base = calloc((size_t)moe->config.experts, sizeof(*base));
     struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
     enum shunt_status st = SHUNT_OK;
 
-    if (!rows || !total || !base) {
+    if (!rows || !base) {
         /* Too late for a record: the others would be left alone. */
         shunti_comm_enter(moe->comm);
         st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
@@ -506,7 +509,6 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
         st = shunti_rails_exchange(plan, total);
 out:
     free(rows);
-    free(total);
     free(base);
     return st;
 }

@@ -12,6 +12,7 @@
 #include <shunt/moe.h>
 
 #include "layout.h"
+#include "note.h"
 #include "placement.h"
 #include "rails.h"
 #include "request.h"
@@ -108,6 +109,7 @@ struct shunti_plan {
     size_t *padded;   /* (nranks) rows of each (source, expert), if
                                      config.pad_to_capacity */
     size_t local_max; /* experts that count.. have room for */
+    size_t *rank_total; /* (nranks) rows of each rank's buffers */
     size_t total, kept, dropped, bytes_sent;
     enum shunt_moe_mode mode; /* how its rows travel */
     struct {
@@ -233,8 +235,24 @@ enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
                            const struct shunt_moe_plan *handle);
 
+/* What notes and refusals of a call carry to be told from other calls: kind
+ * and dtype; the plan is in the notes. */
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan);
+
+/* A note of a call: composed, with its plan's name. */
+struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
+                                         int peer,
+                                         const struct shunti_plan *plan);
+/*
+ * Is the note of `peer`, which is here, of the same call on the same plan of
+ * the same exchange? If not, an error is recorded, nothing can be expected of
+ * that peer, not even an answer, and *blame says whose fault it is.
+ */
+bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
+                            const struct shunti_plan *plan,
+                            const struct shunti_note *note,
+                            struct shunti_blame *blame);
 
 /* Memory of ours as the others name it: a window and an offset in it. */
 struct shunti_spot {
@@ -248,8 +266,9 @@ struct shunti_spot {
 bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
                     size_t bytes, struct shunti_spot *spot);
 
-/* A peer's spot as a pointer; NULL: there is no such memory. */
+/* A peer's spot as a pointer to so many bytes; NULL: there is no such
+ * memory. */
 unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
-                               const struct shunti_spot *spot);
+                               const struct shunti_spot *spot, size_t bytes);
 
 #endif

@@ -64,9 +64,7 @@ static void tell(struct shunt_request *request, int r)
         pull->peers[r].told = true;
         return;
     }
-    note = shunti_note_compose(request, r);
-    note->way = SHUNTI_WAY_NONE;
-    note->bytes = 0;
+    note = shunti_moe_call_note(request, r, pull->plan);
     note->word[0] = pull->rows.window;
     note->word[1] = pull->rows.offset;
     shunti_note_send(request, r, note, 0);
@@ -79,6 +77,8 @@ static void hear(struct shunt_request *request, int r)
     struct peer *peer = &pull->peers[r];
     const struct shunti_note *note;
     struct shunti_spot rows;
+    struct shunti_blame blame;
+    size_t bytes = pull->plan->rank_total[r] * pull->plan->moe->row_bytes;
 
     if (peer->heard)
         return;
@@ -86,24 +86,26 @@ static void hear(struct shunt_request *request, int r)
     if (!note)
         return;
     peer->heard = true;
-    peer->bad = shunti_note_bad(request, r);
+    peer->bad = !shunti_moe_call_agrees(request, r, pull->plan, note, &blame);
     if (peer->bad) {
         pull->broken = true;
+        peer->answered = true;
         if (pull->across && !peer->direct)
             shunti_rail_sums_give_up(pull->across, r);
         if (pull->across && peer->direct && !pull->alarmed) {
             pull->alarmed = true;
-            pull->blame = shunti_note_blame(request, r);
+            pull->blame = blame;
         }
         return;
     }
     if (!peer->direct)
         return;
     rows = (struct shunti_spot){note->word[0], note->word[1]};
-    peer->rows = shunti_spot_map(request->comm, r, &rows);
-    if (!peer->rows && rows.window != SHUNTI_NOWHERE) {
+    peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
+    if (!peer->rows && bytes) {
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d named memory that is no window",
+                             "%s: rank %d named memory that is no window, or "
+                             "too little of one",
                              pull->call->name, r);
         pull->broken = true;
     }

@@ -79,9 +79,7 @@ static void tell(struct shunt_request *request, int r)
         push->peers[r].told = true;
         return;
     }
-    note = shunti_note_compose(request, r);
-    note->way = SHUNTI_WAY_NONE;
-    note->bytes = 0;
+    note = shunti_moe_call_note(request, r, push->plan);
     note->word[0] = push->rows.window;
     note->word[1] = push->rows.offset;
     note->word[2] = push->out.window;
@@ -90,23 +88,14 @@ static void tell(struct shunt_request *request, int r)
     push->peers[r].told = true;
 }
 
-/* Does `peer` have any row for us to write? */
-static bool has_rows(const struct push *push, int r)
-{
-    const struct shunti_plan *plan = push->plan;
-
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        if (plan->terms[i].rank == r)
-            return true;
-    return false;
-}
-
 static void hear(struct shunt_request *request, int r)
 {
     struct push *push = state_of(request);
     struct peer *peer = &push->peers[r];
     const struct shunti_note *note;
     struct shunti_spot rows, out;
+    struct shunti_blame blame;
+    size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
     bool wants;
 
     if (peer->heard)
@@ -115,22 +104,23 @@ static void hear(struct shunt_request *request, int r)
     if (!note)
         return;
     peer->heard = true;
-    if (shunti_note_bad(request, r)) {
+    if (!shunti_moe_call_agrees(request, r, push->plan, note, &blame)) {
         push->broken = true;
-        peer->served = true;
+        peer->served = peer->answered = true;
         if (push->across && !peer->direct)
             shunti_rail_rows_give_up(push->across, r);
         if (push->across && peer->direct && !push->alarmed) {
             push->alarmed = true;
-            push->blame = shunti_note_blame(request, r);
+            push->blame = blame;
         }
         return;
     }
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     out = (struct shunti_spot){note->word[2], note->word[3]};
-    peer->rows = shunti_spot_map(request->comm, r, &rows);
-    peer->out = shunti_spot_map(request->comm, r, &out);
+    peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
     wants = out.window != UNWANTED;
+    if (wants)
+        peer->out = shunti_spot_map(request->comm, r, &out, bytes);
     if (wants != (push->what.dweight != NULL)) {
         shunti_request_error(
             request, SHUNT_ERR_MISMATCH, "%s: rank %d %s dweight, this rank %s",
@@ -140,11 +130,12 @@ static void hear(struct shunt_request *request, int r)
         if (!peer->direct)
             shunti_rail_rows_no_dots(push->across, r);
     }
-    if (peer->direct && (!peer->rows || (push->what.dweight && !peer->out)) &&
-        has_rows(push, r)) {
+    if (peer->direct && bytes &&
+        (!peer->rows || (push->what.dweight && !peer->out))) {
         if (!push->broken)
             shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                                 "%s: rank %d named memory that is no window",
+                                 "%s: rank %d named memory that is no window, "
+                                 "or too little of one",
                                  push->call->name, r);
         push->broken = true;
         peer->cursor = push->plan->tokens;

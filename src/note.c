@@ -302,7 +302,7 @@ SHUNTI_APART static void record_blame(struct shunt_request *request,
                          ours);
 }
 
-/* What differs is a number of bytes, or a digest of counts. */
+/* What differs is a number of bytes, a digest of counts, or a plan. */
 static bool has_counts(uint32_t signature)
 {
     unsigned kind = signature >> 24;
@@ -311,10 +311,44 @@ static bool has_counts(uint32_t signature)
            kind == SHUNTI_KIND_REDUCE_SCATTERV;
 }
 
+static bool has_plan(uint32_t signature)
+{
+    unsigned kind = signature >> 24;
+
+    return kind >= SHUNTI_KIND_MOE_DISPATCH &&
+           kind <= SHUNTI_KIND_MOE_DISPATCH_BACKWARD;
+}
+
+static void blame_plan(struct shunt_request *request,
+                       const struct shunti_blame *blame)
+{
+    const unsigned theirs = (unsigned)(blame->argument >> 32);
+    const unsigned plan = (unsigned)(blame->argument & UINT32_MAX);
+    const unsigned expected = (unsigned)(blame->expected & UINT32_MAX);
+
+    if (theirs == blame->expected >> 32)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d called with the plan of "
+                             "moe_plan_create() number %u of this exchange, "
+                             "rank %d with that of number %u",
+                             request->class->name, blame->rank, plan,
+                             blame->accuser, expected);
+    else
+        shunti_request_error(
+            request, SHUNT_ERR_MISMATCH,
+            "%s: rank %d called with a plan of another exchange (made by "
+            "operation %u) than rank %d (by operation %u): do all ranks make "
+            "the calls of their layers in the same order?",
+            request->class->name, blame->rank, theirs, blame->accuser,
+            (unsigned)(blame->expected >> 32));
+}
+
 void shunti_blame_argument(struct shunt_request *request,
                            const struct shunti_blame *blame)
 {
-    if (has_counts(blame->signature))
+    if (has_plan(blame->signature))
+        blame_plan(request, blame);
+    else if (has_counts(blame->signature))
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d and rank %d called with different "
                              "counts",

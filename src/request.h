@@ -98,6 +98,11 @@ enum shunti_kind {
     SHUNTI_KINDS,
 };
 
+/* What the argument (note.h) of the MOE kinds is: the number of an exchange, and
+ * of a plan of it. */
+#define SHUNTI_PLAN_NAME(exchange, plan) \
+    ((uint64_t)(exchange) << 32 | ((uint64_t)(plan)&UINT32_MAX))
+
 /* "alltoallv" and so on; total. */
 const char *shunti_kind_name(unsigned kind);
 

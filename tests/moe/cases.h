@@ -20,6 +20,7 @@ int overlapping_arguments(const struct rank *self);
 int shared_arguments(const struct rank *self);
 
 /* cases_interleaved.c */
+int exchanges_swapped(const struct rank *self);
 int one_plan_overlaps(const struct rank *self);
 int interleavings(const struct rank *self);
 

@@ -59,6 +59,80 @@ int one_plan_overlaps(const struct rank *self)
     return 0;
 }
 
+/* -- not the same calls in the same order ----------------------------------------- */
+
+enum { FIRST, SECOND };
+
+/* The call `kind` of one of two exchanges. */
+static enum shunt_status call_of(struct run *run, int kind)
+{
+    switch (kind) {
+    case 0:
+        return shunt_moe_dispatch(run->plan, run->x, run->buffer[0],
+                                  run->rows.total);
+    case 1:
+        return shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y);
+    case 2:
+        return shunt_moe_combine_backward(run->plan, run->x, run->buffer[1],
+                                          run->buffer[2], run->rows.total,
+                                          run->dweight);
+    default:
+        return shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y);
+    }
+}
+
+/*
+ * Layers that make their calls in different order on one rank: nothing but
+ * the exchange tells the calls apart, and every rank hears of it. `hidden` of
+ * the second: the same, so that rows would fit; or more, so that they would
+ * not.
+ */
+static int swap_exchanges(const struct rank *self, size_t hidden)
+{
+    struct shunt_moe_config c = config_of(24, SHUNT_F32, 8, 3);
+    const bool swaps = self->rank == self->size - 1;
+    struct shunt_moe *moe[2];
+    struct world w[2];
+    struct run run[2];
+
+    for (int i = FIRST; i <= SECOND; i++) {
+        c.hidden = i == FIRST ? 24 : hidden;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
+        world_init(&w[i], &c, self->size, world_nodes(self), REALS, 4, 8, 20,
+                   5);
+        CHECK_RUN(run_begin(&run[i], self, moe[i], &w[i], WINDOW));
+        run_fill_tokens(&run[i], run[i].x, KIND_X);
+        run_fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
+        run_fill_rows(&run[i], run[i].buffer[3], KIND_DROWS);
+    }
+    for (int kind = 0; kind < 4; kind++)
+        for (int i = FIRST; i <= SECOND; i++) {
+            enum shunt_status st = call_of(&run[swaps ? !i : i], kind);
+
+            CHECK(st == SHUNT_ERR_MISMATCH, "call %d: %s", kind,
+                  rank_why(self->comm, st));
+            CHECK(strstr(shunt_last_error(self->comm), "exchange"), "%s",
+                  shunt_last_error(self->comm));
+        }
+    for (int i = FIRST; i <= SECOND; i++) {
+        CHECK_RUN(run_dispatch(&run[i]));
+        CHECK_RUN(run_combine(&run[i], false));
+        CHECK_RUN(run_backward(&run[i], true));
+    }
+    for (int i = FIRST; i <= SECOND; i++) {
+        CHECK_RUN(run_end(&run[i]));
+        world_finish(&w[i]);
+        shunt_moe_destroy(moe[i]);
+    }
+    return 0;
+}
+
+int exchanges_swapped(const struct rank *self)
+{
+    CHECK_RUN(swap_exchanges(self, 24));
+    return swap_exchanges(self, 3000);
+}
+
 /* -- any calls in any order -------------------------------------------------------- */
 
 enum {

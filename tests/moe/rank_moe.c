@@ -1128,6 +1128,7 @@ static const struct rank_case cases[] = {
     {"overlapping_arguments", overlapping_arguments, .max_ranks = 0},
     {"shared_arguments", shared_arguments, .max_ranks = 0},
     {"one_plan_overlaps", one_plan_overlaps, .max_ranks = 0},
+    {"exchanges_swapped", exchanges_swapped, .min_ranks = 2},
     {"interleavings", interleavings, .max_ranks = 0},
     {"exchanges_come_and_go", exchanges_come_and_go, .max_ranks = 0},
     {"exchanges_overlap", exchanges_overlap, .max_ranks = 0},

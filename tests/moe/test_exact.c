@@ -25,7 +25,8 @@ static const char *const cases[] = {
     "s10_repeats",     "s11_two_plans",      "s11_stale_on_one_rank",
     "s12_overflow",    "s13_buffers_again",  "s15_timeout_names",
     "s18_call_order",  "fresh_routings",     "rounded_partials",
-    "network_sums",    "one_plan_overlaps",  "interleavings",
+    "network_sums",    "exchanges_swapped",  "one_plan_overlaps",
+    "interleavings",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 

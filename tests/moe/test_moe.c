@@ -66,6 +66,7 @@ static const char *const cases[] = {
     "overlapping_arguments",
     "shared_arguments",
     "one_plan_overlaps",
+    "exchanges_swapped",
     "interleavings",
     "exchanges_come_and_go",
     "exchanges_overlap",
