@@ -58,6 +58,7 @@ struct shunt_transport_ctx {
     struct fault_program program;
     uint64_t random;
     uint64_t puts;    /* so far */
+    uint64_t gets;    /* the same */
     size_t waiting;   /* puts in all queues */
     bool silent;      /* by `silence` */
     bool armed;       /* the timer is set */
@@ -356,6 +357,11 @@ static enum shunt_status fault_get(struct shunt_transport_ep *ep,
     if (ep->dead)
         return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
                     ep->peer);
+    if (ctx->program.badget && ++ctx->gets % ctx->program.badget == 0)
+        return fail(ctx, SHUNT_ERR_SYSTEM,
+                    "read %llu of plain memory, of rank %d, fails "
+                    "(SHUNT_FAULT)",
+                    (unsigned long long)ctx->gets, ep->peer);
     return passed(ctx, ctx->t->get(ep->inner, address, local, bytes));
 }
 

@@ -13,6 +13,7 @@
 enum word {
     NOMAP,
     NOGET,
+    BADGET,
     DELAY,
     REORDER,
     SEED,
@@ -31,6 +32,9 @@ static const struct {
     [NOMAP] = {"nomap", NULL,
                "peers' memory is neither mapped nor read: all goes by put"},
     [NOGET] = {"noget", NULL, "peers' plain memory cannot be read"},
+    [BADGET] = {"badget", "N",
+                "each N-th read of peers' plain memory fails "
+                "(SHUNT_ERR_SYSTEM)"},
     [DELAY] = {"delay", "USEC",
                "a put takes effect at a random time up to USEC later; puts to "
                "one peer stay in order"},
@@ -97,6 +101,9 @@ static void set(struct fault_program *program, enum word word, uint64_t value)
         break;
     case NOGET:
         program->noget = true;
+        break;
+    case BADGET:
+        program->badget = value;
         break;
     case DELAY:
         program->delay = value * 1000;

@@ -10,7 +10,8 @@
 struct fault_program {
     bool nomap;
     bool noget;
-    uint64_t delay; /* nanoseconds; 0: none */
+    uint64_t badget; /* each so-manieth read fails; 0: none */
+    uint64_t delay;  /* nanoseconds; 0: none */
     bool reorder;
     uint64_t seed;
     uint64_t fail, die, silence; /* numbers of a put, from 1; 0: never */
