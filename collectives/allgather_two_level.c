@@ -33,7 +33,7 @@ static bool brings(const struct shunt_comm *comm, int c, int r)
     return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
 }
 
-static void arrived(struct shunt_request *request, struct shunti_two_level *x,
+static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
     const struct shunt_comm *comm = request->comm;
@@ -41,7 +41,7 @@ static void arrived(struct shunt_request *request, struct shunti_two_level *x,
     const struct state *s = x->own;
 
     if (comm->peers[peer].node != comm->node)
-        return; /* it is in its place */
+        return true; /* it is in its place */
     if (s->blocks[peer].bytes)
         shunti_copy(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
@@ -52,6 +52,19 @@ static void arrived(struct shunt_request *request, struct shunti_two_level *x,
             shunti_copy(s->blocks[r].recv, at, s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
+    return true;
+}
+
+/* Bytes of the package that `c` has for its mates. */
+static size_t package_bytes(const struct shunt_comm *comm,
+                            const struct state *s, int c)
+{
+    size_t bytes = s->blocks[c].bytes;
+
+    for (int r = 0; r < comm->nranks; r++)
+        if (brings(comm, c, r))
+            bytes += s->blocks[r].bytes;
+    return bytes;
 }
 
 /* For our mates: one package. */
@@ -59,12 +72,10 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     const struct state *s = x->own;
-    size_t bytes = s->blocks[comm->rank].bytes, at = bytes;
+    const size_t bytes = package_bytes(comm, s, comm->rank);
+    size_t at = s->blocks[comm->rank].bytes;
     unsigned char *package;
 
-    for (int r = 0; r < comm->nranks; r++)
-        if (brings(comm, comm->rank, r))
-            bytes += s->blocks[r].bytes;
     package = x->owned = malloc(bytes + 1);
     if (!package) {
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
@@ -139,8 +150,10 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
         int peer = x->order[i];
         struct shunti_leg *leg = &x->legs[peer];
 
-        if (leg->phase != SHUNTI_PHASE_FIRST)
+        if (leg->phase != SHUNTI_PHASE_FIRST) {
+            leg->in[SHUNTI_PACKAGE].bytes = package_bytes(comm, s, peer);
             continue;
+        }
         if (brings(comm, peer, comm->rank)) {
             leg->out[SHUNTI_PACKAGE].data = s->send;
             leg->out[SHUNTI_PACKAGE].bytes = s->blocks[comm->rank].bytes;

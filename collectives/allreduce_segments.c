@@ -17,7 +17,8 @@
  *
  * If a rank disagrees there are no results, and every rank knows it, because
  * everybody hears from everybody. They go through the motions nevertheless,
- * so that nobody waits in vain.
+ * so that nobody waits in vain. A rank that cannot read another's input says so
+ * to all, instead of giving them its segment.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,9 @@
 #include "stream.h"
 #include "whole.h"
 
-/* Stages of the ack, as bits. */
-enum { READY = 1, TAKEN = 2 };
+/* Stages of the ack, as bits. Bad news: a raw read failed, so that the sender
+ * has no result for its segment; or could not take that of the reader. */
+enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64
@@ -139,12 +141,11 @@ static bool open_sources(struct shunt_request *request, struct segments *s,
     struct segment_peer *p = &s->peers[peer];
     size_t at;
 
-    return shunti_source_open(request, peer, (enum shunti_way)note->way,
-                              &note->word[0], note->body,
-                              segment(s, comm->nranks, comm->rank, &at),
-                              &p->input) &&
+    return shunti_source_open(
+               request, peer, (enum shunti_way)note->way, &note->word[0], NULL,
+               0, segment(s, comm->nranks, comm->rank, &at), &p->input) &&
            shunti_source_open(request, peer, (enum shunti_way)note->second_way,
-                              &note->word[2], note->body,
+                              &note->word[2], NULL, 0,
                               segment(s, comm->nranks, peer, &at), &p->result);
 }
 
@@ -207,6 +208,23 @@ static void say(struct shunt_request *request, struct segments *s, int peer,
     shunti_ack_stage(request, peer, p->said);
 }
 
+static void tell_failure(struct shunt_request *request, struct segments *s)
+{
+    for (int r = 0; r < request->comm->nranks; r++)
+        if (r != request->comm->rank && !s->peers[r].bad)
+            say(request, s, r, FAILED);
+}
+
+/* The error of a rank whose own reads were well. */
+static void hear_failure(struct shunt_request *request, int peer,
+                         const char *what)
+{
+    shunti_request_error(request, SHUNT_ERR_REMOTE,
+                         "%s: rank %d could not read %s memory (its "
+                         "shunt_last_error says why)",
+                         request->class->name, peer, what);
+}
+
 static bool is_pulled(uint8_t way)
 {
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
@@ -218,11 +236,13 @@ static bool reduce(struct shunt_request *request, struct segments *s)
     const struct shunt_comm *comm = request->comm;
     bool moved = false, ready;
 
-    if (s->any_bad) {
-        ready = discard(request, s, &moved);
-    } else {
+    if (!s->any_bad && !s->reduction.failed) {
         moved = shunti_reduction_run(request, &s->reduction);
         ready = s->reduction.done == s->reduction.bytes;
+        if (s->reduction.failed)
+            tell_failure(request, s);
+    } else {
+        ready = discard(request, s, &moved);
     }
     if (!ready)
         return moved;
@@ -248,6 +268,8 @@ static bool send_result(struct shunt_request *request, struct segments *s,
     const size_t whole = s->reduction.done / chunk * chunk;
     size_t at;
 
+    if (s->reduction.failed)
+        return shunti_stream_skip(request, peer, tx);
     /* Only whole chunks before the end. */
     tx->bytes = s->ready || bytes < whole ? bytes : whole;
     (void)segment(s, request->comm->nranks, request->comm->rank, &at);
@@ -255,6 +277,15 @@ static bool send_result(struct shunt_request *request, struct segments *s,
         (void)shunti_stream_send(request, peer, tx, s->recv + at);
     tx->bytes = bytes;
     return tx->done == bytes;
+}
+
+static bool result_taken(struct shunt_request *request, int peer)
+{
+    const unsigned stages = shunti_acked_stage(request, peer);
+
+    if (stages & UNREAD)
+        hear_failure(request, peer, "this rank's");
+    return stages & TAKEN;
 }
 
 static bool send(struct shunt_request *request, struct segments *s, int peer)
@@ -271,8 +302,7 @@ static bool send(struct shunt_request *request, struct segments *s, int peer)
     (void)segment(s, request->comm->nranks, peer, &at);
     if (shunti_stream_send(request, peer, &p->input_tx, s->send + at) &&
         send_result(request, s, peer) && s->ready)
-        p->out_done = !is_pulled(p->result_way) ||
-                      shunti_acked_stage(request, peer) & TAKEN;
+        p->out_done = !is_pulled(p->result_way) || result_taken(request, peer);
     moved = p->input_tx.done + p->result_tx.done != before;
     return moved || p->out_done;
 }
@@ -280,20 +310,24 @@ static bool send(struct shunt_request *request, struct segments *s, int peer)
 static bool receive(struct shunt_request *request, struct segments *s, int peer)
 {
     struct segment_peer *p = &s->peers[peer];
+    const unsigned stages = shunti_acked_stage(request, peer);
     size_t before = p->result.done, at;
 
     /* In the ring, its result comes behind its input. */
     if (p->input.done < p->input.bytes)
         return false;
-    if (is_pulled(p->result.way) &&
-        !(shunti_acked_stage(request, peer) & READY))
+    if (is_pulled(p->result.way) && !(stages & (READY | FAILED)))
         return false;
-    (void)segment(s, request->comm->nranks, peer, &at);
-    if (!shunti_source_pull(request, peer, &p->result, s->recv + at))
-        return p->result.done != before;
+    if (stages & FAILED) {
+        hear_failure(request, peer, "another rank's");
+    } else {
+        (void)segment(s, request->comm->nranks, peer, &at);
+        if (!shunti_source_pull(request, peer, &p->result, s->recv + at))
+            return p->result.done != before;
+    }
     p->in_done = true;
     if (is_pulled(p->result.way))
-        say(request, s, peer, TAKEN);
+        say(request, s, peer, p->result.failed ? TAKEN | UNREAD : TAKEN);
     return true;
 }
 

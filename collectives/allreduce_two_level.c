@@ -69,12 +69,19 @@ static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
            comm->peers[peer].local < s->lanes;
 }
 
+/* Of our segment. */
+static size_t partial_bytes(const struct state *s)
+{
+    return s->bytes / shunt_dtype_size(s->call.dtype) *
+           shunti_partial_size(s->call.dtype);
+}
+
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
     struct state *s = x->own;
     const size_t count = s->bytes / shunt_dtype_size(s->call.dtype);
-    const size_t bytes = count * shunti_partial_size(s->call.dtype);
+    const size_t bytes = partial_bytes(s);
     int n = 0;
 
     s->partial = malloc(bytes + 1);
@@ -179,6 +186,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
             continue;
         leg->out[SHUNTI_PACKAGE].data = s->call.send + at;
         leg->out[SHUNTI_PACKAGE].bytes = bytes;
+        leg->in[SHUNTI_PACKAGE].bytes = s->bytes;
         if (s->whole)
             continue;
         leg->out[SHUNTI_BLOCK].data = s->call.recv + s->at;
@@ -186,6 +194,10 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
         leg->in[SHUNTI_BLOCK].to = s->call.recv + at;
         leg->in[SHUNTI_BLOCK].bytes = bytes;
     }
+    for (int node = 0; node < comm->nodes && s->bytes; node++)
+        if (node != comm->node)
+            x->legs[bringer(comm, s, node)].in[SHUNTI_PACKAGE].bytes =
+                partial_bytes(s);
 }
 
 SHUNTI_APART enum shunt_status

@@ -22,6 +22,7 @@
  * expects of it in turn: so both ends of a pair notice if they disagree, and
  * only they.
  */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,17 +225,48 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
     return e.bytes;
 }
 
+/* Is the package as long as its entries say? The first one may be of our own
+ * node. */
+static bool is_whole(const struct state *s, const struct shunti_incoming *in,
+                     size_t entries, bool from_mate)
+{
+    size_t left = in->bytes;
+
+    if (left < entries * sizeof(struct entry))
+        return false;
+    left -= entries * sizeof(struct entry);
+    for (size_t i = 0; i < entries; i++) {
+        struct entry e;
+
+        memcpy(&e, in->at + i * sizeof(e), sizeof(e));
+        if (e.bytes > (from_mate && i == 0 ? SHUNTI_WINDOW_MIN : s->limit))
+            continue; /* it goes straight */
+        if (e.bytes > left)
+            return false;
+        left -= e.bytes;
+    }
+    return !left;
+}
+
+/* Ranks for which we carry, and ourselves. */
+static size_t entries_for_us(const struct shunt_comm *comm)
+{
+    struct place place = {0};
+    size_t entries = 0;
+
+    while (next_dest(comm, comm->rank, &place) >= 0)
+        entries++;
+    return entries;
+}
+
 static void arrived_from_mate(struct shunt_request *request, int mate,
                               const unsigned char *at)
 {
     const struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
-    struct place place = {0};
-    size_t entries = 0;
+    const size_t entries = entries_for_us(comm);
     struct entry e;
 
-    while (next_dest(comm, comm->rank, &place) >= 0)
-        entries++;
     memcpy(&e, at, sizeof(e));
     s->entry[mate] = at + sizeof(e);
     at += entries * sizeof(e);
@@ -258,16 +290,23 @@ static void arrived_from_partner(struct shunt_request *request, int partner,
     }
 }
 
-static void arrived(struct shunt_request *request, struct shunti_two_level *x,
+static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
     const struct shunt_comm *comm = request->comm;
-    const unsigned char *at = x->legs[peer].in[SHUNTI_PACKAGE].at;
+    const int node = comm->peers[peer].node;
+    const struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
 
-    if (comm->peers[peer].node == comm->node)
-        arrived_from_mate(request, peer, at);
-    else if (carrier(comm, comm->rank, comm->peers[peer].node) == peer)
-        arrived_from_partner(request, peer, at);
+    if (node == comm->node) {
+        if (!is_whole(x->own, in, entries_for_us(comm), true))
+            return false;
+        arrived_from_mate(request, peer, in->at);
+    } else if (carrier(comm, comm->rank, node) == peer) {
+        if (!is_whole(x->own, in, (size_t)shunti_node_size(comm, node), false))
+            return false;
+        arrived_from_partner(request, peer, in->at);
+    }
+    return true;
 }
 
 /* --- the two phases ------------------------------------------------------- */
@@ -287,6 +326,37 @@ static unsigned char *make_room(struct shunt_request *request, void **owned,
                          "%s: no memory for %zu bytes", request->class->name,
                          bytes);
     return *owned;
+}
+
+/* Bytes of a package of so many entries at most. */
+static size_t most_bytes(size_t entries, size_t limit)
+{
+    size_t bytes;
+
+    return __builtin_mul_overflow(entries, limit + sizeof(struct entry),
+                                  &bytes) ||
+                   bytes > PTRDIFF_MAX
+               ? PTRDIFF_MAX
+               : bytes;
+}
+
+static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
+{
+    const struct state *s = x->own;
+    const size_t limit =
+        s->limit > SHUNTI_WINDOW_MIN ? s->limit : SHUNTI_WINDOW_MIN;
+    const size_t from_mate = most_bytes(entries_for_us(comm), limit);
+
+    x->varies = true;
+    for (int i = 0; i < x->nlegs; i++) {
+        const int peer = x->order[i], node = comm->peers[peer].node;
+        struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+
+        if (node == comm->node)
+            in->bytes = from_mate;
+        else if (carrier(comm, comm->rank, node) == peer)
+            in->bytes = most_bytes((size_t)shunti_node_size(comm, node), limit);
+    }
 }
 
 /* The first phase: to our mates. */
@@ -471,6 +541,7 @@ shunti_alltoall_two_level(struct shunt_comm *comm, uint32_t signature,
     s->cursor = s->entry + n;
     s->input = a->owned;
     fill_pairs(s, comm->nranks, a);
+    expect(x, comm);
     add_large(*request, x);
     pack_first(*request, x);
     return SHUNT_OK;

@@ -224,9 +224,9 @@ bool shunti_exchange_meet(struct shunt_request *request,
         in_done(x, peer);
     } else if (!shunti_source_open(request, peer, (enum shunti_way)note->way,
                                    note->word, shunti_note_inline(note),
-                                   p->recv_bytes, &p->source)) {
+                                   request->comm->layout.eager, p->recv_bytes,
+                                   &p->source)) {
         p->bad = true;
-        shunti_ack(request, peer, SHUNT_ERR_REMOTE);
         in_done(x, peer);
     }
     return true;
@@ -235,10 +235,10 @@ bool shunti_exchange_meet(struct shunt_request *request,
 void shunti_exchange_taken(struct shunt_request *request,
                            struct shunti_exchange *x, int peer)
 {
-    uint8_t way = x->peers[peer].source.way;
+    const struct shunti_source *source = &x->peers[peer].source;
 
-    if (way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ)
-        shunti_ack(request, peer, SHUNT_OK);
+    if (source->way == SHUNTI_WAY_WINDOW || source->way == SHUNTI_WAY_READ)
+        shunti_ack(request, peer, source->failed ? SHUNT_ERR_REMOTE : SHUNT_OK);
     in_done(x, peer);
 }
 

@@ -168,6 +168,23 @@ static const struct shunti_class reduce_scatterv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
+/* What comes: our mates' packages for us, and our partners' partials. */
+static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
+{
+    const struct state *s = x->own;
+    const size_t whole = offset_for(comm, s, comm->nranks);
+
+    for (int i = 0; i < x->nlegs; i++) {
+        const int peer = x->order[i];
+        struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+
+        if (comm->peers[peer].node == comm->node)
+            in->bytes = whole;
+        else if (shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer)
+            in->bytes = partial_bytes(s, comm->rank);
+    }
+}
+
 /* The packages for our mates. */
 static void pack(struct shunt_request *request, struct shunti_two_level *x)
 {
@@ -232,6 +249,7 @@ shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
     for (int r = 0; r < comm->nranks; r++)
         shunti_block_at(&a->blocks, r, &s->blocks[r].at, &s->blocks[r].bytes,
                         &packed);
+    expect(x, comm);
     pack(*request, x);
     return SHUNT_OK;
 }

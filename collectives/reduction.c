@@ -69,6 +69,7 @@ static bool point(struct shunt_request *request, struct shunti_reduction *r,
             continue;
         r->operands[i] =
             shunti_source_peek(request, i, r->sources[i], len, scratch);
+        r->failed |= r->sources[i]->failed;
         if (r->sources[i]->way == SHUNTI_WAY_READ)
             scratch += r->piece;
     }
@@ -81,7 +82,7 @@ bool shunti_reduction_run(struct shunt_request *request,
     const struct shunt_comm *comm = request->comm;
     const size_t before = r->done;
 
-    if (r->done == r->bytes || (!r->piece && !begin(request, r)))
+    if (r->failed || r->done == r->bytes || (!r->piece && !begin(request, r)))
         return false;
     while (r->done < r->bytes) {
         size_t rest = r->bytes - r->done;
@@ -89,6 +90,8 @@ bool shunti_reduction_run(struct shunt_request *request,
 
         if (!point(request, r, len))
             break;
+        if (r->failed)
+            return true;
         shunti_tree(comm, r->dst + r->done, r->operands,
                     r->operands + comm->nranks,
                     len / shunt_dtype_size(r->dtype), r->dtype, r->op);
@@ -178,7 +181,7 @@ static bool reduce(struct shunt_request *request,
     struct shunti_reduction *r = &s->reduction;
     bool moved;
 
-    if (request->error && any_bad(request, s->x))
+    if (r->failed || (request->error && any_bad(request, s->x)))
         return discard(request, s->x);
     moved = shunti_reduction_run(request, r);
     if (r->done == r->bytes) {

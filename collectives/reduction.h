@@ -32,10 +32,11 @@ struct shunti_reduction {
     const void **operands;          /* (2 * nranks): and scratch of tree.h */
     size_t piece;                   /* bytes at a time; 0: not begun */
     unsigned char *scratch;         /* for raw reads; NULL: none */
+    bool failed;                    /* one of them did: there is no sum */
 };
 
-/* Do what can be done now; true if that was anything. Ready at done == bytes.
- * All sources are open. */
+/* Do what can be done now; true if that was anything. Ready at done == bytes, or
+ * `failed`: then the sources are as far as they came. All sources are open. */
 bool shunti_reduction_run(struct shunt_request *request,
                           struct shunti_reduction *reduction);
 

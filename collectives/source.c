@@ -12,16 +12,21 @@
 
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
-                        const void *inside, size_t bytes,
+                        const void *inside, size_t room, size_t bytes,
                         struct shunti_source *source)
 {
+    const struct shunti_peer *p = &request->comm->peers[peer];
+
     source->way = (uint8_t)way;
     source->bytes = bytes;
     source->done = 0;
+    source->failed = false;
     switch (way) {
     case SHUNTI_WAY_INLINE:
         source->at = inside;
-        return true;
+        if (bytes <= room)
+            return true;
+        break;
     case SHUNTI_WAY_WINDOW:
         source->at = shunti_mapped(request->comm, peer, where, bytes);
         if (source->at)
@@ -29,18 +34,23 @@ bool shunti_source_open(struct shunt_request *request, int peer,
         break;
     case SHUNTI_WAY_READ:
         source->address = where[0];
-        return true;
+        if (p->caps & SHUNT_TRANSPORT_GET)
+            return true;
+        break;
     case SHUNTI_WAY_STREAM:
         source->stream =
             (struct shunti_stream){.start = where[0], .bytes = bytes};
-        return true;
+        /* Chunks before that are taken already. */
+        if (where[0] >= p->rx_tail)
+            return true;
+        break;
     default:
         break;
     }
-    shunti_request_error(request, SHUNT_ERR_REMOTE,
-                         "%s: rank %d offers %zu B where it has none (way %d); "
-                         "do all ranks run the same version?",
-                         request->class->name, peer, bytes, (int)way);
+    shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                     "%s: rank %d offers %zu B where it has none (way %d); do "
+                     "all ranks run the same version?",
+                     request->class->name, peer, bytes, (int)way);
     return false;
 }
 
@@ -60,28 +70,27 @@ static void read_failed(struct shunt_request *request, int peer,
                              request->class->name, peer, why);
 }
 
-/* Read `bytes` of a READ source from where it is; false: an error. */
-static bool read_raw(struct shunt_request *request, int peer,
-                     const struct shunti_source *source, void *dst,
-                     size_t bytes)
+/* Read `bytes` of a READ source from where it is; after a failure nothing. */
+static void read_raw(struct shunt_request *request, int peer,
+                     struct shunti_source *source, void *dst, size_t bytes)
 {
     struct shunti_peer *p = &request->comm->peers[peer];
     size_t done = 0;
 
-    while (done < bytes) {
+    while (done < bytes && !source->failed) {
         size_t piece = bytes - done < READ_PIECE ? bytes - done : READ_PIECE;
         enum shunt_status st =
             p->transport->get(p->ep, source->address + source->done + done,
                               (unsigned char *)dst + done, piece);
 
         if (st) {
+            source->failed = true;
             read_failed(request, peer, st);
-            return false;
+            return;
         }
         done += piece;
     }
-    request->comm->stats.bytes_read += bytes;
-    return true;
+    request->comm->stats.bytes_read += done;
 }
 
 static void pull_stream(struct shunt_request *request, int peer,
@@ -112,7 +121,7 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
 
         dst = (unsigned char *)dst + source->done;
         if (source->way == SHUNTI_WAY_READ) {
-            (void)read_raw(request, peer, source, dst, rest);
+            read_raw(request, peer, source, dst, rest);
         } else {
             shunti_copy(dst, source->at + source->done, rest);
             if (source->way == SHUNTI_WAY_WINDOW)
@@ -133,9 +142,7 @@ const void *shunti_source_peek(struct shunt_request *request, int peer,
     case SHUNTI_WAY_STREAM:
         return shunti_stream_peek(request, peer, &source->stream, &there);
     case SHUNTI_WAY_READ:
-        /* After a failure the result is unspecified; the operation goes on,
-         * because the others wait for us. */
-        (void)read_raw(request, peer, source, scratch, bytes);
+        read_raw(request, peer, source, scratch, bytes);
         return scratch;
     default:
         return source->at + source->done;

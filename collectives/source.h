@@ -20,27 +20,31 @@ struct shunti_source {
     struct shunti_stream stream;
     size_t bytes;
     size_t done; /* taken so far */
+    bool failed; /* a raw read did: what was taken is not to be used */
 };
 
 /*
  * The payload of `bytes` in `way` at `where` (of shunti_locate()), or, if it is
- * INLINE, at `inside`. What a broken peer cannot have is an error of the
- * request, and false.
+ * INLINE, at `inside`, where there are `room` bytes. False: the peer cannot have
+ * that. The communicator is failed then: the peer's memory is damaged, or its
+ * library another one, and what it says next is worth no more.
  */
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
-                        const void *inside, size_t bytes,
+                        const void *inside, size_t room, size_t bytes,
                         struct shunti_source *source);
 
 /* Copy what is there to its place in dst (NULL: throw it away). True when all
- * has been taken. */
+ * has been taken. A raw read that fails is an error of the request and sets
+ * `failed`; the source counts as taken. */
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst);
 
 /*
  * For those who read in place: the next `bytes` as a pointer, or NULL: not
  * there yet. `scratch` has room for them, and is used if they cannot be pointed to. A
- * stream gives whole chunks only: bytes is layout.chunk, or what is left.
+ * stream gives whole chunks only: bytes is layout.chunk, or what is left. A raw
+ * read that fails sets `failed`; there is nothing at the pointer then.
  */
 const void *shunti_source_peek(struct shunt_request *request, int peer,
                                struct shunti_source *source, size_t bytes,

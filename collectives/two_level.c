@@ -23,8 +23,9 @@ bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer)
 }
 
 /* Stages of answers (note.h), as bits: we have all that we want of the peer;
- * our late block for it is ready. */
-enum { TAKEN = 1, READY = 2 };
+ * our late block for it is ready. Bad news: what we want of it cannot be read;
+ * there is an alarm, but our note for it is out already. */
+enum { TAKEN = 0x01, READY = 0x02, UNREAD = 0x10, ALARM = 0x20 };
 
 static bool is_pulled(uint8_t way)
 {
@@ -176,14 +177,17 @@ static void close_leg(struct shunti_leg *leg)
     leg->taken = true;
 }
 
-/* Somebody made another call: there will be no late blocks, neither ours nor
- * those of others, who all hear of it. */
+/* There is an alarm: we take no late blocks any more, and make none. Ours that
+ * are ready may be just what another rank needs, which is well and is to be so:
+ * they stay until it has answered. */
 static void forget_late(struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++) {
         struct shunti_leg *leg = &x->legs[x->order[i]];
 
-        drop(&leg->out[SHUNTI_BLOCK]);
+        if (!x->is_ready)
+            drop(&leg->out[SHUNTI_BLOCK]);
+        leg->unwanted |= !leg->in[SHUNTI_BLOCK].done;
         leg->in[SHUNTI_BLOCK].done = true;
     }
 }
@@ -197,6 +201,56 @@ static void raise_alarm(struct shunti_two_level *x,
     x->alarmed = true;
     if (x->late)
         forget_late(x);
+}
+
+/* Reads that fail are known to the reader alone: they are what blame names the
+ * same rank for twice. */
+static bool is_own_failure(const struct shunti_blame *blame)
+{
+    return blame->rank == blame->accuser;
+}
+
+static void raise_own_alarm(struct shunt_request *request,
+                            struct shunti_two_level *x, int rank)
+{
+    struct shunti_blame blame = {.rank = rank,
+                                 .accuser = rank,
+                                 .status = SHUNT_ERR_REMOTE,
+                                 .signature = request->signature};
+
+    raise_alarm(x, &blame);
+}
+
+/* To those whom no note of ours can tell any more. */
+static void say_alarm(struct shunt_request *request, struct shunti_two_level *x)
+{
+    x->said_so = true;
+    for (int i = 0; i < x->nlegs && is_own_failure(&x->blame); i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (leg->told)
+            say(request, leg, x->order[i], ALARM);
+    }
+}
+
+/* Has anybody said so to us? */
+static bool hear_alarm(struct shunt_request *request,
+                       struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++) {
+        const int peer = x->order[i];
+
+        if (!x->legs[peer].told || !(shunti_acked_stage(request, peer) & ALARM))
+            continue;
+        shunti_request_error(request, SHUNT_ERR_REMOTE,
+                             "%s: rank %d could not read what it needed, or "
+                             "has heard so (its shunt_last_error says more)",
+                             request->class->name, peer);
+        request->hearsay = true;
+        raise_own_alarm(request, x, peer);
+        return true;
+    }
+    return false;
 }
 
 /* --- notes out ------------------------------------------------------------ */
@@ -334,9 +388,16 @@ static bool post(struct shunt_request *request, struct shunti_two_level *x)
 }
 
 /* Has the peer all that it wants of us? Its answer comes after the package. */
-static bool answered(const struct shunt_request *request, int peer)
+static bool answered(struct shunt_request *request, int peer)
 {
-    return shunti_acked_stage(request, peer) & TAKEN;
+    const unsigned stages = shunti_acked_stage(request, peer);
+
+    if (stages & UNREAD)
+        shunti_request_error(request, SHUNT_ERR_REMOTE,
+                             "%s: rank %d could not read this rank's memory "
+                             "(its shunt_last_error says why)",
+                             request->class->name, peer);
+    return stages & TAKEN;
 }
 
 static bool send_payload(struct shunt_request *request, int peer,
@@ -401,6 +462,26 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
     return false;
 }
 
+/* What it should be, since both ranks know the call. If not, the peer's memory
+ * is damaged, or its library another one. */
+static bool is_package(struct shunt_request *request,
+                       const struct shunti_two_level *x, int peer,
+                       uint64_t bytes)
+{
+    const size_t expected = x->legs[peer].in[SHUNTI_PACKAGE].bytes;
+
+    if (x->legs[peer].phase == SHUNTI_PHASE_DIRECT
+            ? !bytes
+            : bytes == expected || (x->varies && bytes < expected))
+        return true;
+    shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                     "%s: rank %d sends a package of %llu B, this rank expects "
+                     "%s%zu B; do all ranks run the same version?",
+                     request->class->name, peer, (unsigned long long)bytes,
+                     x->varies ? "at most " : "", expected);
+    return false;
+}
+
 /* Where the payloads are that its note offers. */
 static void open_payloads(struct shunt_request *request,
                           struct shunti_two_level *x, int peer,
@@ -411,33 +492,29 @@ static void open_payloads(struct shunt_request *request,
     struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
     const unsigned char *behind = (const unsigned char *)(note + 1);
     const size_t block_bytes = x->agreed ? block->bytes : note->expects;
-    bool well = true;
+    size_t room = request->comm->layout.eager;
+    bool well;
 
-    if (package->to && note->bytes != package->bytes)
-        package->to = NULL; /* of counts whose digest agrees, and they do not */
-    package->bytes = note->bytes;
-    well = shunti_source_open(request, peer, (enum shunti_way)note->way,
-                              &note->word[0], behind, package->bytes,
-                              &package->source);
-    if (note->way == SHUNTI_WAY_INLINE)
+    well = is_package(request, x, peer, note->bytes);
+    if (well) {
+        package->bytes = note->bytes;
+        well = shunti_source_open(request, peer, (enum shunti_way)note->way,
+                                  &note->word[0], behind, room, package->bytes,
+                                  &package->source);
+    }
+    if (well && note->way == SHUNTI_WAY_INLINE) {
         behind += package->bytes;
+        room -= package->bytes;
+    }
     if (block_bytes != block->bytes) {
         block->done = leg->unwanted = true;
     } else if (well) {
         well = shunti_source_open(
             request, peer, (enum shunti_way)note->second_way, &note->word[2],
-            behind, block->bytes, &block->source);
+            behind, room, block->bytes, &block->source);
     }
-    if (!well) {
-        struct shunti_blame blame = {.rank = peer,
-                                     .accuser = request->comm->rank,
-                                     .status = SHUNT_ERR_REMOTE,
-                                     .signature = request->signature};
-
-        say(request, leg, peer, TAKEN);
-        raise_alarm(x, &blame);
+    if (!well) /* the communicator has failed */
         close_leg(leg);
-    }
 }
 
 static bool meet(struct shunt_request *request, struct shunti_two_level *x,
@@ -496,10 +573,22 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
 
     if (!package->done && take_package(request, x, peer)) {
         package->done = moved = true;
-        if (leg->phase != SHUNTI_PHASE_DIRECT) {
+        if (package->source.failed) {
+            raise_own_alarm(request, x, request->comm->rank);
+            block->done = leg->taken = true; /* but not what it takes of us */
+            say(request, leg, peer, TAKEN | UNREAD);
+            return true;
+        }
+        if (leg->phase != SHUNTI_PHASE_DIRECT)
             x->left[leg->phase]--;
-            if (x->hooks->arrived)
-                x->hooks->arrived(request, x, peer);
+        if (leg->phase != SHUNTI_PHASE_DIRECT && x->hooks->arrived &&
+            !x->hooks->arrived(request, x, peer)) {
+            shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                             "%s: rank %d sends a package of %zu B whose parts "
+                             "are not as long; do all ranks run the same "
+                             "version?",
+                             request->class->name, peer, package->bytes);
+            return true;
         }
     }
     /* In the ring a block comes behind its package. */
@@ -512,7 +601,8 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         leg->taken = true;
         if (is_pulled(package->source.way) || is_pulled(block->source.way) ||
             leg->unwanted)
-            say(request, leg, peer, TAKEN);
+            say(request, leg, peer,
+                block->source.failed ? TAKEN | UNREAD : TAKEN);
         moved = true;
     }
     return moved || package->source.done + block->source.done != before;
@@ -582,15 +672,21 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
     do {
         if (!x->alarmed)
             advance(request, x);
+        if (request->comm->failure) /* no memory for packages */
+            return SHUNT_IN_PROGRESS;
         moved = post(request, x);
         moved |= send(request, x);
         moved |= receive(request, x);
+        if (x->alarmed && !x->said_so)
+            say_alarm(request, x);
         if (all_done(request, x)) {
             if (!x->alarmed && x->hooks->finish)
                 x->hooks->finish(request, x);
             return SHUNT_OK;
         }
-    } while (moved);
+        if (!moved && !x->alarmed)
+            moved = hear_alarm(request, x);
+    } while (moved && !request->comm->failure);
     return SHUNT_IN_PROGRESS;
 }
 

@@ -26,6 +26,10 @@
  * everyone whom it has not told anything yet, by an *alarm* (note.h), in the
  * place of its packages: so every rank hears of it, also one that waits
  * for notes of all ranks. An alarm ends both directions between two ranks.
+ *
+ * A rank that cannot read what another offers (a raw read fails) cannot make its
+ * packages and late blocks: it raises an alarm, too, and says so by an ack to
+ * those that it has told something already; they do the same.
  */
 #ifndef SHUNTI_TWO_LEVEL_H
 #define SHUNTI_TWO_LEVEL_H
@@ -62,7 +66,7 @@ struct shunti_outgoing {
 
 struct shunti_incoming {
     void *to;                /* where to; NULL: wherever, and `at` says so */
-    size_t bytes;            /* expected; of a package: as it came */
+    size_t bytes;            /* expected; of a package: at most, if x->varies */
     const unsigned char *at; /* a package that has come */
     void *owned;             /* memory for it, if there had to be some */
     bool done;
@@ -87,8 +91,9 @@ struct shunti_leg {
 
 /* What a collective does with packages. */
 struct shunti_two_level_hooks {
-    /* The package of `peer` has come: in[SHUNTI_PACKAGE].at. Or NULL. */
-    void (*arrived)(struct shunt_request *request, struct shunti_two_level *x,
+    /* The package of `peer` has come: in[SHUNTI_PACKAGE].at. False: it is not
+     * in order. Or NULL. */
+    bool (*arrived)(struct shunt_request *request, struct shunti_two_level *x,
                     int peer);
     /* All of the first phase have: fill in those of the second. Or NULL. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
@@ -106,10 +111,12 @@ struct shunti_two_level {
      * `agreed`, the word is the bytes of the block instead. */
     bool agreed;
     uint64_t argument;
+    bool varies;     /* receivers do not know how large packages are */
     bool late;       /* blocks are; of sizes that all know */
     bool turned;     /* the second phase may go out */
     bool is_ready;   /* late blocks may */
     bool alarmed;    /* somebody made another or a bad call */
+    bool said_so;    /* to those that we had told something, if need be */
     bool passed_all; /* our turn is over at all ranks, with a leg or without */
     struct shunti_blame blame;
     int left[SHUNTI_PHASE_DIRECT]; /* packages of a phase that have not come */

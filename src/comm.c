@@ -278,11 +278,16 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
         snprintf(comm->failure_text, sizeof(comm->failure_text),
                  "rank %d gave this rank up: %s", reporter,
                  shunt_strerror(status));
-    else
+    else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
         snprintf(comm->failure_text, sizeof(comm->failure_text),
                  "%s %s lost%s, as rank %d noticed: %s", names,
                  comm->nlost > 1 ? "are" : "is", nodes, reporter,
                  shunt_strerror(status));
+    else
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d ended the communicator because of rank %d: %s (its "
+                 "shunt_last_error says more)",
+                 reporter, lost, shunt_strerror(status));
     comm->failure = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     /* Whoever told us may not have told all yet, and we may leave before it

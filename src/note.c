@@ -497,7 +497,7 @@ void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage)
 
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
 {
-    int answer = get_ack(request, peer, 0xff); /* all stages, as bits */
+    int answer = get_ack(request, peer, 0x0f);
 
     return answer < 0 ? 0 : (unsigned)answer;
 }
@@ -512,8 +512,8 @@ bool shunti_acked(struct shunt_request *request, int peer)
             shunti_request_error(
                 request, SHUNT_ERR_MISMATCH,
                 "%s: rank %d refused what this rank sent: it expected another "
-                "size, or could not pass it on (its shunt_last_error says "
-                "which)",
+                "size, could not read it, or could not pass it on (its "
+                "shunt_last_error says which)",
                 request->class->name, peer);
             request->hearsay = true;
         }

@@ -150,13 +150,14 @@ void shunti_ack(struct shunt_request *request, int peer,
 bool shunti_acked(struct shunt_request *request, int peer);
 
 /*
- * Acks of an operation that has several: stages 1, 3, ... Each replaces the one
- * before. Not together with shunti_ack() in one operation.
+ * Acks of an operation that has several stages, as bits of a byte; each ack has
+ * those before, which it replaces. The upper four bits are for bad news. Not
+ * together with shunti_ack() in one operation.
  */
 void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
 
-/* The last stage that came from `peer`; 0: none yet. Stages are bits of a byte,
- * each ack with those before: 0xff if the peer is long past this operation. */
+/* The stages that came from `peer`; 0: none yet. All but the bad news if the peer
+ * is long past this operation. */
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer);
 
 /*

@@ -706,6 +706,77 @@ static int still_usable(const struct rank *self)
     return 0;
 }
 
+// Some reads of one rank fail (SHUNT_FAULT=badget). Every rank that gets SHUNT_OK
+// has the right data; the reader does not get it, nor does the rank that it read.
+//
+//     failed_reads KIND|all [SEED [ROUNDS]]
+static int failed_reads(const struct rank *self)
+{
+    struct random shared = {seed_of(self, 1)},
+                  local = {seed_of(self, 1) + (uint64_t)self->rank};
+    struct pool none = {NULL, 0, 0}; // windows are not read
+    int failed = 0, kind = KINDS;
+
+    for (int k = 0; k < KINDS; k++)
+        if (!strcmp(self->argv[0], kind_names[k]))
+            kind = k;
+    for (int i = 0; i < rounds_of(self, 2, 60); i++) {
+        enum shunt_status st, of[MAX_RANKS] = {0};
+        int bad = 0;
+        struct call c;
+
+        draw(&c, &shared, self->comm, kind);
+        prepare(&c, &local, &none, self->rank, self->size);
+        st = blocking(&c, self->comm, self->size);
+        CHECK(!st || shunt_last_error(self->comm)[0], "no text");
+        if (!st && verify(&c, self->rank))
+            return rank_fail(__FILE__, __LINE__, "verify", "round %d", i);
+        forget(&c);
+        CHECK_OK(self->comm,
+                 shunt_allgather(self->comm, &st, of, 1, SHUNT_I32));
+        for (int r = 0; r < self->size; r++)
+            bad += of[r] != 0;
+        CHECK(bad == 0 || bad >= 2, "round %d, %s: %d are bad", i,
+              kind_names[c.kind], bad);
+        failed += bad != 0;
+    }
+    CHECK(failed, "none failed");
+    return 0;
+}
+
+// The last rank cannot read its segment of rank 0's input (SHUNT_READ_MIN=1,
+// SHUNT_ALLREDUCE_DIRECT=0): nobody has a sum.
+static int unreadable_input(const struct rank *self)
+{
+    enum { SEGMENT = 1 << 16 };
+    const size_t bytes = (size_t)self->size * SEGMENT;
+    const int last = self->size - 1;
+    unsigned char *in = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *out = malloc(bytes);
+    char name[32];
+
+    CHECK(in != MAP_FAILED && out, "memory");
+    memset(in, 1, bytes);
+    if (self->rank == 0)
+        CHECK(!mprotect(in + (size_t)last * SEGMENT, SEGMENT, PROT_NONE),
+              "mprotect");
+    for (int i = 0; i < 3; i++) {
+        enum shunt_status st =
+            shunt_allreduce(self->comm, in, out, bytes, SHUNT_U8, SHUNT_SUM);
+
+        CHECK(st == (self->rank == last ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE),
+              "%s", rank_why(self->comm, st));
+        snprintf(name, sizeof(name), "rank %d", self->rank == last ? 0 : last);
+        CHECK(strstr(shunt_last_error(self->comm), name), "%s",
+              shunt_last_error(self->comm));
+    }
+    munmap(in, bytes);
+    free(out);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
 enum { BIG = 300000 }; // bytes: more than a ring holds
 
 struct scene {
@@ -1145,6 +1216,14 @@ static const struct rank_case cases[] = {
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
     {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},
+    {.name = "failed_reads",
+     .run = failed_reads,
+     .no_threads = true,
+     .min_ranks = 2},
+    {.name = "unreadable_input",
+     .run = unreadable_input,
+     .no_threads = true,
+     .min_ranks = 3},
     {.name = "no_communicator", .run = no_communicator, .no_comm = true},
     {.name = "nothing_at_all", .run = nothing_at_all},
     {.name = "huge_count", .run = huge_count, .no_threads = true},

@@ -255,6 +255,59 @@ Test(collectives, late_and_in_pieces)
                                 "SHUNT_CHUNKS=2", NULL});
 }
 
+// -- reads that fail ---------------------------------------------------------
+
+static const char *const bad_reads[] = {
+    "SHUNT_TRANSPORTS=fault+shm",
+    "SHUNT_FAULT=badget=20,rank=1",
+    "SHUNT_READ_MIN=1",
+    "SHUNT_EAGER=512",
+    NULL,
+};
+
+Test(collectives, failed_reads)
+{
+    run(bad_reads, 2, "failed_reads", "all", "41", "120");
+    run(bad_reads, 4, "failed_reads", "all", "42", "120");
+}
+
+Test(collectives, failed_reads_in_segments)
+{
+    const char *const env[] = {bad_reads[0],
+                               bad_reads[1],
+                               bad_reads[2],
+                               bad_reads[3],
+                               "SHUNT_ALLREDUCE_DIRECT=0",
+                               NULL};
+
+    run(env, 3, "failed_reads", "allreduce", "43", "60");
+    run(env, 4, "failed_reads", "allreduce", "44", "60");
+}
+
+// Some of the reads of rank 1 are of streams: other chunks.
+Test(collectives, failed_reads_and_streams)
+{
+    const char *const env[] = {bad_reads[0],
+                               bad_reads[1],
+                               "SHUNT_READ_MIN=16k",
+                               bad_reads[3],
+                               "SHUNT_CHUNK=1024",
+                               "SHUNT_CHUNKS=2",
+                               "SHUNT_ALLREDUCE_DIRECT=0",
+                               NULL};
+
+    run(env, 4, "failed_reads", "all", "45", "120");
+}
+
+Test(collectives, unreadable_input)
+{
+    const char *const env[] = {"SHUNT_READ_MIN=1", "SHUNT_ALLREDUCE_DIRECT=0",
+                               NULL};
+
+    run(env, 3, "unreadable_input", NULL, NULL, NULL);
+    run(env, 5, "unreadable_input", NULL, NULL, NULL);
+}
+
 // -- several nodes -----------------------------------------------------------
 
 static const char *const layouts[] = {
@@ -323,6 +376,22 @@ Test(collectives, nodes_tiny_ring)
 Test(collectives, nodes_raw_reads)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_READ_MIN=1"), "40");
+}
+
+Test(collectives, nodes_failed_reads)
+{
+    const char *const env[] = {bad_reads[0],
+                               bad_reads[1],
+                               bad_reads[2],
+                               bad_reads[3],
+                               "SHUNT_ALGORITHM=two_level",
+                               NULL};
+    const char *across = "fault (put)";
+
+    run_on(layouts[0], across, env, "failed_reads", "all", "46", "80");
+    run_on(layouts[3], across, env, "failed_reads", "all", "47", "80");
+    run_on(layouts[0], across, env, "failed_reads", "allreduce", "48", "40");
+    run_on(layouts[1], across, env, "failed_reads", "allreduce", "49", "40");
 }
 
 // Nor are ranks of one node mapped.
