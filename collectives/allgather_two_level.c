@@ -121,6 +121,7 @@ static const struct shunti_class allgather_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,
 };
 
@@ -129,6 +130,7 @@ static const struct shunti_class allgatherv_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,
 };
 

@@ -423,7 +423,7 @@ shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
     s->send = a->send;
     s->recv = a->recv;
     s->bytes = a->bytes;
-    s->ticket = shunti_ticket(comm);
+    s->ticket = shunti_ticket(*request);
     s->unmet = s->open = comm->nranks - 1;
     r = &s->reduction;
     r->bytes = segment(s, comm->nranks, comm->rank, &at);

@@ -455,6 +455,7 @@ static const struct shunti_class alltoall_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = cleanup,
 };
 
@@ -463,6 +464,7 @@ static const struct shunti_class alltoallv_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = cleanup,
 };
 

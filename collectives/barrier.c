@@ -22,6 +22,7 @@ static const struct shunti_class two_level_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,
 };
 

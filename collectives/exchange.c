@@ -34,9 +34,10 @@ size_t shunti_exchange_bytes(int nranks)
            (size_t)nranks * sizeof(struct shunti_exchange_peer);
 }
 
-uint64_t shunti_ticket(struct shunt_comm *comm)
+uint64_t shunti_ticket(struct shunt_request *request)
 {
-    return comm->tickets++;
+    request->in_turn = true;
+    return request->comm->tickets++;
 }
 
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket)
@@ -50,10 +51,11 @@ void shunti_turn_over(struct shunt_request *request, int peer)
     request->comm->peers[peer].turn++;
 }
 
-void shunti_exchange_init(struct shunti_exchange *x, struct shunt_comm *comm)
+void shunti_exchange_init(struct shunti_exchange *x,
+                          struct shunt_request *request)
 {
-    x->ticket = shunti_ticket(comm);
-    x->out_open = x->in_open = x->in_unmet = comm->nranks - 1;
+    x->ticket = shunti_ticket(request);
+    x->out_open = x->in_open = x->in_unmet = request->comm->nranks - 1;
 }
 
 enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
@@ -68,7 +70,7 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
     if (st)
         return st;
     *exchange = exchange_of(*request);
-    shunti_exchange_init(*exchange, comm);
+    shunti_exchange_init(*exchange, *request);
     return SHUNT_OK;
 }
 

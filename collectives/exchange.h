@@ -87,7 +87,7 @@ void shunti_exchange_cleanup(struct shunt_request *request);
  * and the next one's.) An operation takes a ticket when it is created, and
  * sends its note to a peer when it is its turn there.
  */
-uint64_t shunti_ticket(struct shunt_comm *comm);
+uint64_t shunti_ticket(struct shunt_request *request);
 /* Its turn, and the note has room. */
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket);
 /* The note has been sent. */
@@ -97,7 +97,8 @@ void shunti_turn_over(struct shunt_request *request, int peer);
  * The parts, for classes that do something else with what they receive. Each
  * does what it can now, and says whether it did anything.
  */
-void shunti_exchange_init(struct shunti_exchange *x, struct shunt_comm *comm);
+void shunti_exchange_init(struct shunti_exchange *x,
+                          struct shunt_request *request);
 /* Tell peers of their blocks. */
 bool shunti_exchange_post(struct shunt_request *request,
                           struct shunti_exchange *x);

@@ -155,6 +155,7 @@ static const struct shunti_class reduce_scatter_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = cleanup,
 };
 
@@ -163,6 +164,7 @@ static const struct shunti_class reduce_scatterv_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
     .cleanup = cleanup,
 };
 

@@ -131,7 +131,7 @@ enum shunt_status shunti_reduce_exchange_create(
     s = *out = state_of(*request);
     r = &s->reduction;
     s->x = (struct shunti_exchange *)(void *)(s + 1);
-    shunti_exchange_init(s->x, comm);
+    shunti_exchange_init(s->x, *request);
     r->sources = (struct shunti_source **)(void *)(s->x->peers + n);
     r->operands = (const void **)(void *)(r->sources + n);
     r->bytes = bytes;

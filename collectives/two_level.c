@@ -101,7 +101,7 @@ enum shunt_status shunti_two_level_create(
         return st;
     x = *out = shunti_two_level_of(*request);
     x->hooks = hooks;
-    x->ticket = shunti_ticket(comm);
+    x->ticket = shunti_ticket(*request);
     x->order = (int *)(void *)(x->legs + n);
     x->own = (*request)->state + own_aligned;
     if (mates_first) {
@@ -701,6 +701,23 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
 
     return leg->met || !leg->hears;
+}
+
+/* Nobody can tell anything of the second phase, nor of later calls, before it
+ * has all packages of the first. */
+bool shunti_two_level_owes(const struct shunt_request *request)
+{
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+
+    for (int i = 0; i < x->nlegs; i++) {
+        const struct shunti_leg *leg = &x->legs[x->order[i]];
+        const struct shunti_outgoing *package = &leg->out[SHUNTI_PACKAGE];
+
+        if (leg->phase == SHUNTI_PHASE_FIRST && !is_pulled(package->way) &&
+            !package->done)
+            return true;
+    }
+    return false;
 }
 
 void shunti_two_level_cleanup(struct shunt_request *request)

@@ -551,6 +551,7 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
             &request);
         if (!st) {
             memcpy(request->state, &begin, sizeof(begin));
+            request->in_turn = true; /* as what it is made of */
             shunti_plan_use(plan, 0);
             st = shunti_request_launch(request, out);
             shunti_comm_leave(comm);

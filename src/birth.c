@@ -1045,6 +1045,7 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->next_seq = 1;
     comm->active_tail = &comm->active;
     comm->deferred_tail = &comm->deferred;
+    comm->aside.held = 1;
     comm->spare_state = 1024 + 96 * (size_t)nranks;
     comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));

@@ -26,6 +26,7 @@
 #include "env.h"
 #include "error.h"
 #include "log.h"
+#include "wait.h"
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
@@ -84,7 +85,7 @@ static enum io wait_ready(int fd, short events, double deadline,
 
         if (!parent || !parent->doomed || until > deadline)
             until = deadline;
-        n = poll(&p, 1, shunti_wire_poll_ms(until));
+        n = shunti_poll(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
             return IO_OK;
         if (n == 0 && shunti_wire_now() >= deadline)
@@ -148,10 +149,7 @@ static enum io recv_all(int fd, void *data, size_t len, double deadline,
 
 static void nap(double seconds)
 {
-    struct timespec ts = {.tv_sec = (time_t)seconds};
-
-    ts.tv_nsec = (long)((seconds - (double)ts.tv_sec) * 1e9);
-    nanosleep(&ts, NULL); /* woken early: we only try again sooner */
+    shunti_poll(NULL, 0, (int)(seconds * 1e3)); /* ended early: no harm */
 }
 
 /* A TCP port of the range that the kernel gives to clients can connect to

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agree.h"
+#include "aside.h"
 #include "bootstrap.h"
 #include "error.h"
 #include "launch.h"
@@ -418,6 +419,7 @@ static void close_contexts(struct shunt_comm *comm)
 /* All but the structure and the requests that nobody has collected. */
 static void tear_down(struct shunt_comm *comm)
 {
+    shunti_aside_forget(comm);
     shunti_progress_thread_stop(comm);
     shunti_trace_flush(comm->rank);
     flush_failure(comm, 0.25);

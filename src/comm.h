@@ -19,12 +19,14 @@
 #include "link.h"
 #include "transport.h"
 
+struct pollfd;
 struct shunti_deferred_put;
 struct shunti_loss;
 struct shunti_loss_image;
 struct shunti_segment;
 struct shunti_window;
 struct shunt_request;
+struct timespec;
 
 /* Offsets in a control window; (src) is the rank that writes there. */
 struct shunti_layout {
@@ -121,6 +123,7 @@ struct shunt_comm {
     bool progressing;             /* inside shunti_progress() */
     uint64_t finished_count;      /* operations finished: progress happened */
     uint64_t events, events_seen; /* of transports */
+    uint64_t looks;               /* at transports */
     uint64_t last_event_ns;       /* when one came from a peer, for timeouts */
     struct {
         uint64_t number;  /* of our last question; 0: none */
@@ -151,11 +154,13 @@ struct shunt_comm {
     struct shunti_loss_image *loss_images; /* as it was said */
     bool finished;                         /* shunt_comm_finish() was called */
 
-    bool threaded;        /* a progress thread exists */
+    bool threaded;        /* a progress thread exists: progress.c */
     pthread_mutex_t lock; /* held by whoever touches this, if threaded */
     pthread_cond_t idle;
+    pthread_cond_t awake;
     pthread_t thread;
     _Atomic int callers; /* threads inside the library */
+    bool asleep;         /* the thread is, and `lock` free */
     bool stop;
 
     struct shunt_comm *next_live; /* live.h */
@@ -165,6 +170,15 @@ struct shunt_comm {
         void *state;
         void (*free)(struct shunt_comm *comm);
     } above;
+    struct {
+        bool put;                /* for its own calls: it is aside */
+        bool unsent;             /* what was put still needs us: wait.h */
+        _Atomic int held;        /* by whom does not matter */
+        _Atomic int wanted;      /* by a call, of its holder */
+        const void *owner;       /* the mark of its thread; NULL: on no shelf */
+        struct shunt_comm *next; /* on the shelf */
+        struct shunt_comm *next_held; /* for the holder */
+    } aside;                          /* aside.h */
 
     struct shunt_comm_stats stats;
     unsigned char secret[32];
@@ -202,6 +216,12 @@ void shunti_comm_inherit(const struct shunt_comm *comm,
 
 enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm);
 void shunti_progress_thread_stop(struct shunt_comm *comm);
+/* Before a transport is armed: nobody else is asleep on it. */
+void shunti_progress_alone(struct shunt_comm *comm);
+/* ppoll(), in which the communicator is the progress thread's or the caller's,
+ * if threaded. */
+int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
+                         unsigned long n, const struct timespec *timeout);
 
 /* The communicator is over: `lost` a rank or -1. Tells every peer. Keeps the
  * first failure. Returns the failure's status. */
@@ -222,7 +242,7 @@ enum shunt_status shunti_comm_check(struct shunt_comm *comm);
 void shunti_comm_drain(struct shunt_comm *comm);
 
 /* Around everything that touches a communicator; nothing without a progress
- * thread. */
+ * thread and without operations under way. */
 void shunti_comm_enter(struct shunt_comm *comm);
 void shunti_comm_leave(struct shunt_comm *comm);
 

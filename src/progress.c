@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The progress thread: advances operations while the caller computes.
+ * Whose turn it is on a communicator.
  *
- * It and the caller take turns by a lock. While a caller is inside the library
- * the thread stands aside; a caller who comes while it sleeps in poll() wakes
- * it. With no operation under way it sleeps until one is begun.
+ * The progress thread advances operations while the caller computes. It and the
+ * caller take turns by a lock. While a caller is inside the library the thread
+ * waits on a condition; with no operation under way, too.
+ *
+ * Only one of them sleeps on the transports' descriptors. These are
+ * edge-triggered, and one flag tells peers whether to wake us: two sleepers
+ * would take each other's wake-ups. So a caller who is about to sleep first
+ * wakes the thread, if that sleeps there, and waits until it is out; and a
+ * caller who returns while the thread still sleeps there wakes it, for he may
+ * have taken its wake-up.
+ *
+ * A communicator without a thread is the caller's alone. What calls leave
+ * under way there is put aside (aside.h).
  */
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "aside.h"
 #include "comm.h"
 #include "error.h"
 #include "log.h"
@@ -18,6 +30,8 @@
 
 void shunti_comm_enter(struct shunt_comm *comm)
 {
+    if (comm->aside.put)
+        shunti_aside_take(comm);
     if (!comm->threaded)
         return;
     atomic_fetch_add_explicit(&comm->callers, 1, memory_order_acq_rel);
@@ -29,11 +43,49 @@ void shunti_comm_enter(struct shunt_comm *comm)
 
 void shunti_comm_leave(struct shunt_comm *comm)
 {
-    if (!comm->threaded)
+    if (!comm->threaded) {
+        if (comm->active || comm->aside.unsent)
+            shunti_aside_put(comm);
         return;
+    }
     atomic_fetch_sub_explicit(&comm->callers, 1, memory_order_acq_rel);
+    if (comm->asleep && comm->active)
+        shunti_wake_self(comm);
     pthread_cond_signal(&comm->idle);
     pthread_mutex_unlock(&comm->lock);
+}
+
+static bool is_the_thread(const struct shunt_comm *comm)
+{
+    return pthread_equal(pthread_self(), comm->thread);
+}
+
+void shunti_progress_alone(struct shunt_comm *comm)
+{
+    if (!comm->threaded || is_the_thread(comm))
+        return;
+    while (comm->asleep) {
+        shunti_wake_self(comm);
+        pthread_cond_wait(&comm->awake, &comm->lock);
+    }
+}
+
+int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
+                         unsigned long n, const struct timespec *timeout)
+{
+    int ready;
+
+    if (!comm->threaded)
+        return ppoll(fds, n, timeout, NULL);
+    comm->asleep = is_the_thread(comm);
+    pthread_mutex_unlock(&comm->lock);
+    ready = ppoll(fds, n, timeout, NULL);
+    pthread_mutex_lock(&comm->lock);
+    if (comm->asleep && is_the_thread(comm)) {
+        comm->asleep = false;
+        pthread_cond_signal(&comm->awake);
+    }
+    return ready;
 }
 
 static bool may_drive(const struct shunt_comm *comm)
@@ -72,11 +124,13 @@ enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm)
 
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->idle, NULL);
+    pthread_cond_init(&comm->awake, NULL);
     comm->threaded = true;
     error = pthread_create(&comm->thread, NULL, drive, comm);
     if (!error)
         return SHUNT_OK;
     comm->threaded = false;
+    pthread_cond_destroy(&comm->awake);
     pthread_cond_destroy(&comm->idle);
     pthread_mutex_destroy(&comm->lock);
     return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "progress thread: %s",
@@ -93,6 +147,7 @@ void shunti_progress_thread_stop(struct shunt_comm *comm)
     shunti_wake_self(comm);
     pthread_join(comm->thread, NULL);
     comm->threaded = false;
+    pthread_cond_destroy(&comm->awake);
     pthread_cond_destroy(&comm->idle);
     pthread_mutex_destroy(&comm->lock);
 }

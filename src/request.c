@@ -119,6 +119,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->hearsay = false;
     request->detached = false;
     request->stepping = false;
+    request->in_turn = false;
     request->begun_ns = 0;
     request->next = NULL;
     memset(request->state, 0, state_bytes);
@@ -249,17 +250,36 @@ void shunti_request_begin(struct shunt_request *request)
 }
 
 /*
+ * Others may still be in this call, with notes that wait for their turn: theirs
+ * of an older operation must go first, and these for what we send in it. Who
+ * waits for it is here, and takes it.
+ */
+static bool holds_up(const struct shunt_comm *comm,
+                     const struct shunt_request *request)
+{
+    const struct shunt_request *older = comm->active;
+
+    if (!request->in_turn || comm->progressing)
+        return false;
+    for (; older && older->seq < request->seq; older = older->next)
+        if (older->class->owes && older->class->owes(older))
+            return true;
+    return false;
+}
+
+/*
  * What others still need of us goes out before a call returns: the caller may
  * compute for long before it comes back. But not for long: what keeps it from
  * going is noticed by the next call, whose own time begins only then.
  */
-SHUNTI_APART static bool sees_off(const struct shunt_comm *comm,
-                                  uint64_t since_ns)
+SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
     double limit = comm->timeout / 8 < 1 ? comm->timeout / 8 : 1;
 
-    return !comm->progressing && !shunt_comm_async_status(comm) &&
-           !shunti_all_sent(comm) &&
+    if (comm->progressing)
+        return false;
+    comm->aside.unsent = !shunti_all_sent(comm);
+    return comm->aside.unsent && !shunt_comm_async_status(comm) &&
            (double)(shunti_now_ns() - since_ns) < limit * 1e9;
 }
 
@@ -270,6 +290,10 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     enum shunt_status st;
 
     while (request->status == SHUNT_IN_PROGRESS) {
+        shunti_waiter_pause(comm, &waiter);
+        shunti_progress(comm);
+    }
+    while (comm->active && holds_up(comm, request)) {
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
@@ -433,10 +457,16 @@ enum shunt_status shunt_test(struct shunt_request **request)
             shunti_look_around(comm);
         else
             shunti_progress(comm);
+        shunti_step_others();
     }
     st = r->status;
     if (!r->begun_ns)
         r->begun_ns = shunti_now_ns();
+    if (st != SHUNT_IN_PROGRESS && holds_up(comm, r)) {
+        shunti_look_around(comm);
+        if (holds_up(comm, r))
+            st = SHUNT_IN_PROGRESS;
+    }
     if (st != SHUNT_IN_PROGRESS && !comm->all_mapped &&
         sees_off(comm, r->begun_ns)) {
         shunti_look_around(comm);

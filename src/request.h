@@ -44,6 +44,9 @@ struct shunti_class {
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
+    /* Do later calls of others wait for what this one still has to send? NULL:
+     * never. See `in_turn`. */
+    bool (*owes)(const struct shunt_request *request);
     /* All that it takes from others is in notes, so in our own window: what has
      * come stays true even if its sender has given up since. */
     bool from_notes;
@@ -60,6 +63,8 @@ struct shunt_request {
                                  what it came from is told in its place */
     bool detached;            /* nobody waits for it: freed when finished */
     bool stepping;            /* guards against steps within steps */
+    bool in_turn;             /* its notes go out after those of the calls
+                                 before it: collectives/exchange.h */
     uint64_t begun_ns;
     size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */

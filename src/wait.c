@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "comm.h"
 #include "loss.h"
 #include "note.h"
@@ -24,8 +25,11 @@
 /* Yields before sleeping, when ranks share CPUs. Each lets every other
  * runnable rank of this CPU have its turn. */
 #define YIELDS 64
-/* Descriptors to sleep on: one for each transport, and our own. */
-#define MAX_FDS 17
+/* Descriptors that one poll() has room for; a communicator has one for each
+ * transport, and its own. */
+#define MAX_FDS 256
+/* Longest sleep when something has to be tried again. */
+#define RETRY_NAP_MS 1
 /* At most this long before the time is out does the roll call begin. */
 #define NOTICE_NS 1000000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
@@ -53,6 +57,7 @@ void shunti_transports_progress(struct shunt_comm *comm)
 {
     size_t i;
 
+    comm->looks++;
     for (i = 0; i < comm->ncontexts; i++) {
         struct shunti_context *c = &comm->contexts[i];
 
@@ -104,14 +109,6 @@ bool shunti_all_sent(const struct shunt_comm *comm)
             return false;
     }
     return !comm->deferred;
-}
-
-static void disarm(struct shunt_comm *comm, size_t count)
-{
-    size_t i;
-
-    for (i = 0; i < count; i++)
-        comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
 }
 
 /* How much `peer` is to blame for a wait, if it is awaited: those that do not
@@ -303,6 +300,28 @@ static void look_for_losses(struct shunt_comm *comm)
         fail_if_needed(comm, true);
 }
 
+/* The communicators of `held` get on, and answer who asks them. */
+static void step_held(struct shunt_comm *held)
+{
+    struct shunt_comm *comm;
+
+    for (comm = held; comm; comm = comm->aside.next_held) {
+        shunti_transports_progress(comm);
+        note_events(comm);
+        shunti_progress(comm);
+        if (comm->aside.unsent)
+            comm->aside.unsent = !shunti_all_sent(comm);
+    }
+}
+
+void shunti_step_others(void)
+{
+    struct shunt_comm *held = shunti_aside_hold();
+
+    step_held(held);
+    shunti_aside_release(held);
+}
+
 void shunti_look_around(struct shunt_comm *comm)
 {
     uint64_t now = shunti_now_ns();
@@ -362,55 +381,101 @@ static uint64_t nap_ns(const struct shunt_comm *comm,
     return nap;
 }
 
-static void sleep_a_little(struct shunt_comm *comm,
-                           struct shunti_waiter *waiter, uint64_t deadline_ns)
-{
-    struct pollfd fds[MAX_FDS];
-    const struct shunt_request *oldest = comm->active;
-    uint64_t nap, handled = comm->finished_count;
-    struct timespec timeout;
-    size_t n = 0, i;
-    bool go = true;
+/* --- sleeping ------------------------------------------------------------- */
 
-    for (i = 0; i < comm->ncontexts && go; i++) {
-        go =
-            comm->contexts[i].transport->arm(comm->contexts[i].ctx) == SHUNT_OK;
-        fds[n].fd = comm->contexts[i].transport->wait_fd(comm->contexts[i].ctx);
-        fds[n++].events = POLLIN;
-    }
-    fds[n].fd = comm->wake_fd;
-    fds[n++].events = POLLIN;
-    if (!go) {
-        disarm(comm, i);
-        shunti_transports_progress(comm);
+/* What a poll() waits for. */
+struct watch {
+    struct pollfd fds[MAX_FDS];
+    nfds_t n;
+    bool soon; /* not for long: there was no room for all, or a transport has
+                  no room for what is to be put */
+};
+
+static void watch_fd(struct watch *watch, int fd)
+{
+    if (watch->n == MAX_FDS) {
+        watch->soon = true;
         return;
     }
-    /* What came before we were armed sends no wake-up: look once more, for
-     * losses, too, which an earlier progress may have noticed. */
+    watch->fds[watch->n].fd = fd;
+    watch->fds[watch->n].revents = 0;
+    watch->fds[watch->n++].events = POLLIN;
+}
+
+/* Arm its transports. False: something has come already. */
+static bool watch_comm(struct watch *watch, struct shunt_comm *comm)
+{
+    for (size_t i = 0; i < comm->ncontexts; i++) {
+        const struct shunti_context *c = &comm->contexts[i];
+
+        if (c->transport->arm(c->ctx))
+            return false;
+        watch_fd(watch, c->transport->wait_fd(c->ctx));
+    }
+    watch_fd(watch, comm->wake_fd);
+    return true;
+}
+
+static bool is_readable(const struct watch *watch, int fd)
+{
+    for (nfds_t i = 0; i < watch->n; i++)
+        if (watch->fds[i].fd == fd)
+            return watch->fds[i].revents & POLLIN;
+    return false;
+}
+
+static void disarm(struct shunt_comm *comm)
+{
+    for (size_t i = 0; i < comm->ncontexts; i++)
+        comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
+}
+
+/* What came before it was armed sends no wake-up: look once more, for losses,
+ * too, which an earlier progress may have noticed. A step that looked at
+ * transports may have taken the wake-up of an operation that was stepped before
+ * it. True: nothing is left to be done. */
+static bool is_idle(struct shunt_comm *comm)
+{
+    const struct shunt_request *oldest = comm->active;
+    const uint64_t finished = comm->finished_count;
+    const uint64_t looks = comm->looks, events = comm->events;
+
     note_events(comm);
     shunti_progress(comm);
     if (!comm->all_mapped)
         shunti_give_credits(comm, true);
     look_for_losses(comm);
-    if (comm->finished_count != handled || comm->active != oldest ||
-        comm->deferred || shunti_comm_check(comm)) {
-        disarm(comm, comm->ncontexts);
-        shunti_transports_progress(comm);
-        return;
+    return comm->finished_count == finished && comm->active == oldest &&
+           comm->looks == looks && comm->events == events;
+}
+
+/* Those that are held, too: nothing is left to be done. */
+static bool are_idle(struct watch *watch, struct shunt_comm *held)
+{
+    for (; held; held = held->aside.next_held) {
+        if (!is_idle(held))
+            return false;
+        watch->soon = watch->soon || held->deferred;
     }
-    nap = nap_ns(comm, waiter, deadline_ns);
-    timeout.tv_sec = (time_t)(nap / 1000000000);
-    timeout.tv_nsec = (long)(nap % 1000000000);
-    comm->stats.sleeps++;
-    if (comm->threaded)
-        pthread_mutex_unlock(&comm->lock);
-    ppoll(fds, (nfds_t)n, &timeout, NULL);
-    if (comm->threaded)
-        pthread_mutex_lock(&comm->lock);
-    disarm(comm, comm->ncontexts);
-    if (fds[n - 1].revents & POLLIN) {
-        uint64_t drained;
-        ssize_t got = read(comm->wake_fd, &drained, sizeof(drained));
+    return true;
+}
+
+static bool watch_held(struct watch *watch, struct shunt_comm *held)
+{
+    for (; held; held = held->aside.next_held)
+        if (!watch_comm(watch, held))
+            return false;
+    return true;
+}
+
+/* After a sleep, or in the place of one. */
+static void get_up(const struct watch *watch, struct shunt_comm *comm)
+{
+    disarm(comm);
+    if (is_readable(watch, comm->wake_fd)) {
+        uint64_t token;
+        ssize_t got = read(comm->wake_fd, &token, sizeof(token));
+
         (void)got;
     }
     shunti_transports_progress(comm);
@@ -419,24 +484,120 @@ static void sleep_a_little(struct shunt_comm *comm,
     look_for_losses(comm);
 }
 
+/* Those that are held have heard of a peer: it may be busy there instead of
+ * coming here. */
+static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
+{
+    for (; held; held = held->aside.next_held) {
+        if (held->last_event_ns <= comm->last_event_ns)
+            continue;
+        comm->last_event_ns = held->last_event_ns;
+        comm->roll.open = comm->roll.excused = false;
+    }
+}
+
+static uint64_t all_finished(const struct shunt_comm *comm,
+                             const struct shunt_comm *held)
+{
+    uint64_t count = comm->finished_count;
+
+    for (; held; held = held->aside.next_held)
+        count += held->finished_count;
+    return count;
+}
+
+static void sleep_a_little(struct shunt_comm *comm,
+                           struct shunti_waiter *waiter, uint64_t deadline_ns)
+{
+    struct shunt_comm *held, *c;
+    struct watch watch;
+    uint64_t finished;
+    int woken = 1;
+    bool idle;
+
+    shunti_progress_alone(comm);
+    held = shunti_aside_hold();
+    watch.n = 0;
+    watch.soon = false;
+    idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
+           is_idle(comm) && !comm->deferred && !shunti_comm_check(comm) &&
+           are_idle(&watch, held);
+    finished = all_finished(comm, held);
+    if (idle) {
+        uint64_t nap = nap_ns(comm, waiter, deadline_ns);
+        struct timespec timeout;
+
+        if (watch.soon && nap > RETRY_NAP_MS * 1000000u)
+            nap = RETRY_NAP_MS * 1000000u;
+        timeout.tv_sec = (time_t)(nap / 1000000000);
+        timeout.tv_nsec = (long)(nap % 1000000000);
+        comm->stats.sleeps++;
+        woken = shunti_progress_poll(comm, watch.fds, watch.n, &timeout);
+    }
+    get_up(&watch, comm);
+    for (c = held; c; c = c->aside.next_held)
+        get_up(&watch, c);
+    if (!woken && !watch.soon && all_finished(comm, held) != finished)
+        comm->stats.sleeps_missed++;
+    share_news(comm, held);
+    shunti_aside_release(held);
+}
+
+/* poll() on `fds`, at most `ms`, while those that are held get on. */
+static int poll_with(struct shunt_comm *held, struct pollfd *fds,
+                     unsigned long n, int ms)
+{
+    struct watch watch = {.soon = false};
+    int ready;
+
+    step_held(held);
+    for (unsigned long i = 0; i < n; i++) {
+        watch_fd(&watch, fds[i].fd);
+        watch.fds[i].events = fds[i].events;
+    }
+    if (!watch_held(&watch, held) || !are_idle(&watch, held))
+        ms = 0;
+    else if (watch.soon && ms > RETRY_NAP_MS)
+        ms = RETRY_NAP_MS;
+    ready = poll(watch.fds, watch.n, ms);
+    for (; held; held = held->aside.next_held)
+        get_up(&watch, held);
+    if (ready < 0)
+        return ready;
+    ready = 0;
+    for (unsigned long i = 0; i < n; i++) {
+        fds[i].revents = watch.fds[i].revents;
+        ready += fds[i].revents != 0;
+    }
+    return ready;
+}
+
+int shunti_poll(struct pollfd *fds, unsigned long n, int ms)
+{
+    const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
+    int ready;
+
+    for (;;) {
+        struct shunt_comm *held = shunti_aside_hold();
+        uint64_t now = shunti_now_ns();
+        int left = now < end ? (int)((end - now + 999999) / 1000000) : 0;
+
+        if (!held)
+            return poll(fds, n, left);
+        ready = poll_with(held, fds, n, left < NAP_MS ? left : NAP_MS);
+        shunti_aside_release(held);
+        if (ready || shunti_now_ns() >= end)
+            return ready;
+    }
+}
+
 void shunti_transports_nap(struct shunt_comm *comm, int ms)
 {
-    struct pollfd fds[MAX_FDS];
-    nfds_t n = 0;
-    size_t i;
-    bool go = true;
+    struct watch watch = {.n = 0};
 
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
-
-        if (c->transport->arm(c->ctx))
-            go = false;
-        fds[n].fd = c->transport->wait_fd(c->ctx);
-        fds[n++].events = POLLIN;
-    }
-    if (go)
-        poll(fds, n, ms);
-    disarm(comm, comm->ncontexts);
+    if (watch_comm(&watch, comm))
+        shunti_poll(watch.fds, watch.n, ms);
+    disarm(comm);
     shunti_transports_progress(comm);
 }
 
@@ -463,6 +624,7 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
                 relax();
             return;
         }
+        shunti_step_others();
         now = shunti_now_ns();
         busy = call_idle(comm, waiter);
         if (now - waiter->began_ns < comm->spin_ns)
@@ -472,6 +634,7 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
             return;
         }
     } else {
+        shunti_step_others();
         if (waiter->rounds >= YIELDS || waiter->rounds % YIELDS_PER_IDLE == 0)
             busy = call_idle(comm, waiter);
         if (busy || waiter->rounds < YIELDS) {

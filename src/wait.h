@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct pollfd;
 struct shunt_comm;
 struct shunt_request;
 
@@ -41,6 +42,14 @@ void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
 /* For those who test without ever waiting: progress the transports and look
  * for lost peers and timeouts, now and then. */
 void shunti_look_around(struct shunt_comm *comm);
+
+/* Step this thread's other communicators that have operations under way. */
+void shunti_step_others(void);
+
+/* poll(), at most `ms` >= 0, during which this thread's communicators with
+ * operations under way get on: for waits that are in no call on one of them, as
+ * in a birth. */
+int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
 /* Sleep until some transport has something, at most `ms`, and let all
  * transports progress. Nothing else: for births and shrinking. */

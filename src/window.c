@@ -109,7 +109,7 @@ static enum shunt_status take_key(struct shunt_request *request, int peer,
     st = p->transport->import(p->ep, offer->key, (size_t)offer->key_len,
                               &wp->remote);
     if (st == SHUNT_IN_PROGRESS) {
-        p->transport->progress(p->context->ctx);
+        comm->events += (unsigned)p->transport->progress(p->context->ctx);
         return st;
     }
     if (st) {

@@ -5,8 +5,11 @@
  *
  * A rank is a process, or a thread of one (each with its own communicator).
  * Threads: one thread at a time per communicator; any number of communicators
- * at once, independent of one another. shunt_comm_abort() alone may be called
- * from any thread at any time.
+ * at once, independent of one another: `_start` calls on different ones, and the
+ * waits for their requests, may come in another order on each rank. (A call that
+ * blocks returns when its own communicator's ranks have come to it, in whatever
+ * order the thread's operations on others end.) shunt_comm_abort() alone may be
+ * called from any thread at any time.
  * Collective calls of one communicator are made in the same order on every
  * rank; several may be under way.
  */
@@ -213,6 +216,9 @@ struct shunt_comm_stats {
     uint64_t bytes_remote;  /* payload sent to another node */
     uint64_t sleeps;        /* times this rank went to sleep in a wait */
     double seconds_waiting; /* time spent waiting for peers */
+    uint64_t
+        sleeps_missed; /* of the sleeps: ended by their time, with something
+                               to do that should have woken us; 0 */
 };
 
 /**

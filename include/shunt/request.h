@@ -4,9 +4,14 @@
  * Requests: what a `_start` call returns, and how to finish it.
  *
  * Operations advance inside test and wait, of any request of the communicator,
- * and on its progress thread if it has one (SHUNT_PROGRESS=thread). Buffers
- * given to `_start` are borrowed until the request is done; arrays of counts
- * and displacements are copied.
+ * in blocking calls on it, and on its progress thread if it has one
+ * (SHUNT_PROGRESS=thread). A thread that tests, or waits in any call that
+ * blocks, also advances the operations that it left under way on other
+ * communicators (those on which it made the latest call). So requests of several
+ * communicators may be waited for and tested in any order, another one on each
+ * rank. What fails meanwhile is told by that operation's own test or wait.
+ * Buffers given to `_start` are borrowed until the request is done; arrays of
+ * counts and displacements are copied.
  */
 #ifndef SHUNT_REQUEST_H
 #define SHUNT_REQUEST_H
@@ -23,7 +28,8 @@ extern "C" {
 struct shunt_request;
 
 /**
- * Advance, and say whether `*request` is done.
+ * Advance, and say whether `*request` is done. Other communicators of this
+ * thread advance, too.
  *
  * request  in/out; set to NULL when it is done (it is then freed).
  *          A NULL request is done.
@@ -42,7 +48,8 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_wait(struct shunt_request **request);
 
 /**
- * Wait for `count` requests, in any order (NULL entries are done).
+ * Wait for `count` requests, of any communicators and in any order (NULL entries
+ * are done).
  * All are finished also when one fails; returns the first failure by index.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status

@@ -1,0 +1,736 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do in test_waiting.c and on_hosts: waits with operations under way
+ * on other communicators, and with a progress thread.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void sleep_s(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds};
+
+    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}
+
+/* An argument of the case, or a default. */
+static long argument(const struct rank *self, int i, long otherwise)
+{
+    return i < self->argc ? atol(self->argv[i]) : otherwise;
+}
+
+/* --- an all-to-all whose result is checked --------------------------------- */
+
+struct swap {
+    size_t bytes; /* of a block */
+    unsigned char *send, *recv;
+    struct shunt_request *request;
+};
+
+static unsigned char pattern(int from, int to, size_t i, int round)
+{
+    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
+}
+
+static int swap_init(struct swap *swap, const struct rank *self, size_t bytes)
+{
+    swap->bytes = bytes;
+    swap->request = NULL;
+    swap->send = malloc(bytes * (size_t)self->size);
+    swap->recv = malloc(bytes * (size_t)self->size);
+    CHECK(swap->send && swap->recv, "no memory");
+    return 0;
+}
+
+static void swap_fill(struct swap *swap, const struct rank *self, int round)
+{
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < swap->bytes; i++)
+            swap->send[(size_t)r * swap->bytes + i] =
+                pattern(self->rank, r, i, round);
+    memset(swap->recv, 0, swap->bytes * (size_t)self->size);
+}
+
+static int swap_start(struct swap *swap, const struct rank *self,
+                      struct shunt_comm *comm, int round)
+{
+    swap_fill(swap, self, round);
+    CHECK_OK(comm, shunt_alltoall_start(comm, swap->send, swap->recv,
+                                        swap->bytes, SHUNT_U8, &swap->request));
+    return 0;
+}
+
+static int swap_block(struct swap *swap, const struct rank *self,
+                      struct shunt_comm *comm, int round)
+{
+    swap_fill(swap, self, round);
+    CHECK_OK(comm, shunt_alltoall(comm, swap->send, swap->recv, swap->bytes,
+                                  SHUNT_U8));
+    return 0;
+}
+
+static int swap_check(const struct swap *swap, const struct rank *self,
+                      int round)
+{
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < swap->bytes; i++)
+            CHECK(swap->recv[(size_t)r * swap->bytes + i] ==
+                      pattern(r, self->rank, i, round),
+                  "round %d: byte %zu of rank %d's block", round, i, r);
+    return 0;
+}
+
+static void swap_finish(struct swap *swap)
+{
+    free(swap->send);
+    free(swap->recv);
+}
+
+/* --- two communicators ------------------------------------------------------ */
+
+struct pair {
+    struct shunt_comm *a, *b;
+    struct swap x, y; /* on `a` and on `b` */
+};
+
+static int pair_init(struct pair *pair, const struct rank *self, size_t bytes)
+{
+    pair->a = self->comm;
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &pair->b));
+    CHECK_RUN(swap_init(&pair->x, self, bytes));
+    return swap_init(&pair->y, self, bytes);
+}
+
+static int pair_finish(struct pair *pair)
+{
+    CHECK_OK(pair->b, shunt_comm_finish(pair->b));
+    shunt_comm_destroy(pair->b);
+    swap_finish(&pair->x);
+    swap_finish(&pair->y);
+    return 0;
+}
+
+static int pair_check(const struct pair *pair, const struct rank *self,
+                      int round)
+{
+    CHECK_RUN(swap_check(&pair->x, self, round));
+    return swap_check(&pair->y, self, round);
+}
+
+static bool is_even(const struct rank *self, int round)
+{
+    return (self->rank + round) % 2 == 0;
+}
+
+#define ROUNDS 6
+#define BLOCK ((size_t)300 << 10)
+
+/* Some wait for {A, B}, others for {B, A}. */
+static int wait_all_in_other_order(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
+    for (int k = 0; k < ROUNDS; k++) {
+        struct shunt_request *requests[2];
+        bool even = is_even(self, k);
+
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, k));
+        CHECK_RUN(swap_start(&pair.y, self, pair.b, k));
+        requests[even] = pair.x.request;
+        requests[!even] = pair.y.request;
+        CHECK_OK(pair.a, shunt_wait_all(requests, 2));
+        CHECK(!requests[0] && !requests[1], "requests are NULL");
+        CHECK_RUN(pair_check(&pair, self, k));
+    }
+    return pair_finish(&pair);
+}
+
+/* Some begin on B, call on A and come back to B; others call on B first. */
+static int start_here_call_there(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
+    for (int k = 0; k < ROUNDS; k++) {
+        if (is_even(self, k)) {
+            CHECK_RUN(swap_start(&pair.y, self, pair.b, k));
+            CHECK_RUN(swap_block(&pair.x, self, pair.a, k));
+            CHECK_OK(pair.b, shunt_wait(&pair.y.request));
+        } else {
+            CHECK_RUN(swap_block(&pair.y, self, pair.b, k));
+            CHECK_RUN(swap_block(&pair.x, self, pair.a, k));
+        }
+        CHECK_RUN(pair_check(&pair, self, k));
+    }
+    return pair_finish(&pair);
+}
+
+static int test_until_done(struct shunt_comm *comm,
+                           struct shunt_request **request)
+{
+    const double start = now_s();
+    enum shunt_status st;
+
+    while ((st = shunt_test(request)) == SHUNT_IN_PROGRESS)
+        CHECK(now_s() - start < 20, "tested for 20 s");
+    CHECK_OK(comm, st);
+    return 0;
+}
+
+/* Who only tests one of them steps the other, too. */
+static int test_in_other_order(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
+    for (int k = 0; k < 4; k++) {
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, k));
+        CHECK_RUN(swap_start(&pair.y, self, pair.b, k));
+        if (is_even(self, k)) {
+            CHECK_RUN(test_until_done(pair.a, &pair.x.request));
+            CHECK_OK(pair.b, shunt_wait(&pair.y.request));
+        } else {
+            CHECK_RUN(test_until_done(pair.b, &pair.y.request));
+            CHECK_OK(pair.a, shunt_wait(&pair.x.request));
+        }
+        CHECK_RUN(pair_check(&pair, self, k));
+    }
+    return pair_finish(&pair);
+}
+
+/* Some make a communicator, of the same one or of another, before they wait;
+ * others wait first. */
+static int dup_meanwhile(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
+    for (int k = 0; k < 6; k++) {
+        struct shunt_comm *from = k % 4 < 2 ? pair.a : pair.b, *twin;
+        const bool even = is_even(self, k);
+
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, k));
+        if (!even)
+            CHECK_OK(pair.a, shunt_wait(&pair.x.request));
+        CHECK_OK(from, shunt_comm_dup(from, &twin));
+        if (even)
+            CHECK_OK(pair.a, shunt_wait(&pair.x.request));
+        CHECK_RUN(swap_check(&pair.x, self, k));
+        CHECK_OK(twin, shunt_comm_finish(twin));
+        shunt_comm_destroy(twin);
+    }
+    return pair_finish(&pair);
+}
+
+/* Several at once, begun and awaited in an order of each rank's own. */
+static int many_communicators(const struct rank *self)
+{
+    enum { COMMS = 20 };
+    struct shunt_request *requests[COMMS];
+    struct shunt_comm *comms[COMMS];
+    struct swap swaps[COMMS];
+    unsigned random = 77u + (unsigned)self->rank;
+    int order[COMMS];
+
+    for (int i = 0; i < COMMS; i++) {
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comms[i]));
+        CHECK_RUN(swap_init(&swaps[i], self, 20000));
+        order[i] = i;
+    }
+    for (int k = 0; k < 5; k++) {
+        for (int i = COMMS - 1; i > 0; i--) {
+            int j =
+                (int)((random = random * 1103515245u + 12345u) >> 16) % (i + 1);
+            int swapped = order[i];
+
+            order[i] = order[j];
+            order[j] = swapped;
+        }
+        for (int i = 0; i < COMMS; i++)
+            CHECK_RUN(swap_start(&swaps[order[i]], self, comms[order[i]], k));
+        for (int i = 0; i < COMMS; i++)
+            requests[i] = swaps[order[COMMS - 1 - i]].request;
+        CHECK_OK(comms[0], shunt_wait_all(requests, COMMS));
+        for (int i = 0; i < COMMS; i++)
+            CHECK_RUN(swap_check(&swaps[i], self, k));
+    }
+    for (int i = 0; i < COMMS; i++) {
+        CHECK_OK(comms[i], shunt_comm_finish(comms[i]));
+        shunt_comm_destroy(comms[i]);
+        swap_finish(&swaps[i]);
+    }
+    return 0;
+}
+
+/* --- several threads of a rank --------------------------------------------- */
+
+struct helper {
+    const struct rank *self;
+    struct pair *pair;
+    int round;
+    int failed;
+};
+
+static int wait_and_block(struct helper *helper)
+{
+    struct pair *pair = helper->pair;
+
+    CHECK_OK(pair->a, shunt_wait(&pair->x.request));
+    CHECK_RUN(swap_check(&pair->x, helper->self, helper->round));
+    return swap_block(&pair->x, helper->self, pair->a, helper->round);
+}
+
+static void *help(void *arg)
+{
+    struct helper *helper = arg;
+
+    helper->failed = wait_and_block(helper);
+    return NULL;
+}
+
+/* One thread begins an operation, another waits for it, while the first one
+ * waits on another communicator. */
+static int handed_to_a_thread(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, (size_t)100 << 10));
+    for (int k = 0; k < 30; k++) {
+        struct helper helper = {self, &pair, k, 0};
+        pthread_t thread;
+
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, k));
+        CHECK(!pthread_create(&thread, NULL, help, &helper), "thread");
+        for (int i = 0; i < 3; i++)
+            CHECK_RUN(swap_block(&pair.y, self, pair.b, k));
+        pthread_join(thread, NULL);
+        CHECK_RUN(helper.failed);
+        CHECK_RUN(pair_check(&pair, self, k));
+    }
+    return pair_finish(&pair);
+}
+
+static void *destroy(void *arg)
+{
+    shunt_comm_destroy(arg);
+    return NULL;
+}
+
+/* A communicator with an operation under way is destroyed by another thread,
+ * while we wait elsewhere. */
+static int destroyed_by_a_thread(const struct rank *self)
+{
+    struct pair pair;
+
+    CHECK_RUN(pair_init(&pair, self, (size_t)100 << 10));
+    for (int k = 0; k < 10; k++) {
+        struct shunt_comm *twin;
+        pthread_t thread;
+
+        CHECK_OK(pair.a, shunt_comm_dup(pair.a, &twin));
+        CHECK_RUN(swap_start(&pair.x, self, twin, k));
+        CHECK(!pthread_create(&thread, NULL, destroy, twin), "thread");
+        for (int i = 0; i < 3; i++)
+            CHECK_RUN(swap_block(&pair.y, self, pair.b, k));
+        CHECK_RUN(swap_check(&pair.y, self, k));
+        pthread_join(thread, NULL);
+    }
+    return pair_finish(&pair);
+}
+
+/* --- failures --------------------------------------------------------------- */
+
+/* The last rank leaves A, while the others wait on B: their operation on A has
+ * its error when they wait for it, and B is well. */
+static int lost_elsewhere(const struct rank *self)
+{
+    const int last = self->size - 1;
+    enum shunt_status st;
+    struct shunt_comm *a;
+    struct pair pair;
+    char name[32];
+
+    CHECK_RUN(pair_init(&pair, self, 1000));
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &a));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == last) {
+        shunt_comm_destroy(a);
+        sleep_s(0.3); /* so that they wait */
+        CHECK_RUN(swap_block(&pair.y, self, pair.b, 0));
+        return pair_finish(&pair);
+    }
+    st = shunt_alltoall_start(a, pair.x.send, pair.x.recv, pair.x.bytes,
+                              SHUNT_U8, &pair.x.request);
+    CHECK_RUN(swap_block(&pair.y, self, pair.b, 0));
+    CHECK_RUN(swap_check(&pair.y, self, 0));
+    if (!st)
+        st = shunt_wait(&pair.x.request);
+    snprintf(name, sizeof(name), "rank %d", last);
+    CHECK(st == SHUNT_ERR_PEER, "%s: %s", shunt_strerror(st),
+          shunt_last_error(a));
+    CHECK(strstr(shunt_last_error(a), name), "names %s: %s", name,
+          shunt_last_error(a));
+    shunt_comm_destroy(a);
+    return pair_finish(&pair);
+}
+
+/* An operation may be begun here long before a peer comes to it, as long as
+ * nobody waits for it: the timeout counts waits. */
+static int begun_long_before(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct rank twins = *self;
+    struct pair pair;
+
+    if (self->config)
+        config = *self->config;
+    config.timeout = 1;
+    if (self->id)
+        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
+                                         &config, &twins.comm));
+    else
+        CHECK_OK(NULL, shunt_comm_create_env(&config, &twins.comm));
+    CHECK_RUN(pair_init(&pair, &twins, 1000));
+    if (self->rank == 0)
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, 0));
+    for (int i = 0; i < 4; i++) {
+        if (self->rank == 1)
+            sleep_s(0.4);
+        CHECK_RUN(swap_block(&pair.y, self, pair.b, i));
+    }
+    if (self->rank != 0)
+        CHECK_RUN(swap_start(&pair.x, self, pair.a, 0));
+    CHECK_OK(pair.a, shunt_wait(&pair.x.request));
+    CHECK_RUN(swap_check(&pair.x, self, 0));
+    CHECK_RUN(pair_finish(&pair));
+    CHECK_OK(twins.comm, shunt_comm_finish(twins.comm));
+    shunt_comm_destroy(twins.comm);
+    return 0;
+}
+
+/* --- between nodes ----------------------------------------------------------- */
+
+enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
+
+/* i32, `count` of them in a rank's block. */
+struct large {
+    int kind, root;
+    size_t count;
+    int32_t *send, *recv;
+    struct shunt_request *request;
+};
+
+static int32_t value(int rank, size_t i, int round)
+{
+    return (int32_t)((unsigned)rank * 1000003u + (unsigned)i * 17u +
+                     (unsigned)round);
+}
+
+static int large_start(struct large *large, const struct rank *self,
+                       struct shunt_comm *comm, int round)
+{
+    const size_t n = large->count, all = n * (size_t)self->size;
+    enum shunt_status st = SHUNT_OK;
+
+    memset(large->recv, 0, all * sizeof(*large->recv));
+    for (size_t i = 0; i < all; i++)
+        large->send[i] = value(self->rank, i, round);
+    switch (large->kind) {
+    case BROADCAST:
+        if (self->rank == large->root)
+            memcpy(large->recv, large->send, n * sizeof(*large->recv));
+        st = shunt_broadcast_start(comm, large->recv, n, SHUNT_I32, large->root,
+                                   &large->request);
+        break;
+    case ALLREDUCE:
+        st = shunt_allreduce_start(comm, large->send, large->recv, n, SHUNT_I32,
+                                   SHUNT_MAX, &large->request);
+        break;
+    case ALLGATHER:
+        st = shunt_allgather_start(comm, large->send, large->recv, n, SHUNT_I32,
+                                   &large->request);
+        break;
+    case REDUCE_SCATTER:
+        st = shunt_reduce_scatter_start(comm, large->send, large->recv, n,
+                                        SHUNT_I32, SHUNT_MAX, &large->request);
+        break;
+    default:
+        st = shunt_alltoall_start(comm, large->send, large->recv, n, SHUNT_I32,
+                                  &large->request);
+        break;
+    }
+    CHECK_OK(comm, st);
+    return 0;
+}
+
+static int32_t max_of(const struct rank *self, size_t i, int round)
+{
+    int32_t most = value(0, i, round);
+
+    for (int r = 1; r < self->size; r++)
+        if (value(r, i, round) > most)
+            most = value(r, i, round);
+    return most;
+}
+
+static int32_t wanted(const struct large *large, const struct rank *self,
+                      size_t i, int round)
+{
+    const size_t n = large->count, mine = (size_t)self->rank * n;
+
+    switch (large->kind) {
+    case BROADCAST:
+        return value(large->root, i, round);
+    case ALLREDUCE:
+        return max_of(self, i, round);
+    case ALLGATHER:
+        return value((int)(i / n), i % n, round);
+    case REDUCE_SCATTER:
+        return max_of(self, mine + i, round);
+    default:
+        return value((int)(i / n), mine + i % n, round);
+    }
+}
+
+static int large_check(const struct large *large, const struct rank *self,
+                       int round)
+{
+    const bool all = large->kind == ALLGATHER || large->kind == ALLTOALL;
+    const size_t n = large->count * (all ? (size_t)self->size : 1);
+
+    for (size_t i = 0; i < n; i++)
+        CHECK(large->recv[i] == wanted(large, self, i, round),
+              "kind %d, round %d: element %zu", large->kind, round, i);
+    return 0;
+}
+
+static int large_init(struct large *large, const struct rank *self, int kind,
+                      size_t bytes)
+{
+    const bool one = kind == BROADCAST || kind == ALLREDUCE;
+    size_t all;
+
+    large->kind = kind;
+    large->count = bytes / sizeof(int32_t) / (one ? 1 : (size_t)self->size) + 1;
+    all = large->count * (size_t)self->size * sizeof(int32_t);
+    large->send = malloc(all);
+    large->recv = malloc(all);
+    CHECK(large->send && large->recv, "no memory");
+    return 0;
+}
+
+static void large_finish(struct large *large)
+{
+    free(large->send);
+    free(large->recv);
+}
+
+/* A pause of each rank's own. */
+static void stagger(const struct rank *self, int round)
+{
+    unsigned random = (unsigned)(round * 64 + self->rank + 1) * 2654435761u;
+
+    if (random >> 30 == 0)
+        sleep_s((double)(random >> 16 & 0xff) * 20e-6);
+}
+
+/* The communicator for cases between nodes: on real hosts that of the
+ * environment; with "virtual" as the third argument two ranks are a node. */
+static int nodes_init(const struct rank *self, struct rank *twin)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    bool fake =
+        self->threads || (self->argc > 2 && !strcmp(self->argv[2], "virtual"));
+    char name[32];
+
+    *twin = *self;
+    snprintf(name, sizeof(name), "node%d", self->rank / 2);
+    if (fake)
+        config.node = name;
+    if (self->id) {
+        config.transports = "fault+inproc";
+        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
+                                         &config, &twin->comm));
+    } else {
+        CHECK_OK(NULL, shunt_comm_create_env(&config, &twin->comm));
+    }
+    return 0;
+}
+
+static int nodes_finish(struct rank *twin)
+{
+    CHECK_OK(twin->comm, shunt_comm_finish(twin->comm));
+    shunt_comm_destroy(twin->comm);
+    return 0;
+}
+
+static int small_call(struct shunt_comm *comm, const struct rank *self)
+{
+    int32_t one = self->rank, sum = -1;
+
+    CHECK_OK(comm, shunt_allreduce(comm, &one, &sum, 1, SHUNT_I32, SHUNT_SUM));
+    CHECK(sum == self->size * (self->size - 1) / 2, "sum %d", sum);
+    return 0;
+}
+
+/* A large operation on A, a small call there, a call on B, then the large one's
+ * end: the same order on all ranks. Arguments: bytes, rounds of each kind. */
+static int same_order(const struct rank *self)
+{
+    const size_t bytes = (size_t)argument(self, 0, 1 << 20);
+    const int rounds = (int)argument(self, 1, 2);
+    struct shunt_comm *b;
+    struct rank twin;
+
+    CHECK_RUN(nodes_init(self, &twin));
+    CHECK_OK(twin.comm, shunt_comm_dup(twin.comm, &b));
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct large x = {.kind = kind};
+
+        CHECK_RUN(large_init(&x, &twin, kind, bytes));
+        for (int k = 0; k < rounds; k++) {
+            x.root = k % twin.size;
+            CHECK_RUN(large_start(&x, &twin, twin.comm, k));
+            stagger(&twin, k);
+            CHECK_RUN(small_call(twin.comm, &twin));
+            CHECK_RUN(small_call(b, &twin));
+            CHECK_OK(twin.comm, shunt_wait(&x.request));
+            CHECK_RUN(large_check(&x, &twin, k));
+        }
+        large_finish(&x);
+        if (self->rank == 0 && self->argc)
+            rank_say("kind %d: %d rounds", kind, rounds);
+    }
+    CHECK_OK(b, shunt_comm_finish(b));
+    shunt_comm_destroy(b);
+    return nodes_finish(&twin);
+}
+
+/* Who has come back from a small call is needed by nobody in it: it waits here
+ * for the others without the library. Threads only, for they can count. */
+static int out_of_the_call(const struct rank *self)
+{
+    static atomic_int out; /* ranks that are, in all rounds */
+    struct rank twin;
+    int round = 0;
+
+    CHECK_RUN(nodes_init(self, &twin));
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct large x = {.kind = kind};
+
+        CHECK_RUN(large_init(&x, &twin, kind, 3 << 20));
+        for (int k = 0; k < twin.size; k++) {
+            double start;
+
+            x.root = k % twin.size;
+            CHECK_RUN(large_start(&x, &twin, twin.comm, k));
+            stagger(&twin, k);
+            CHECK_RUN(small_call(twin.comm, &twin));
+            round++;
+            atomic_fetch_add(&out, 1);
+            for (start = now_s(); atomic_load(&out) < round * twin.size;) {
+                CHECK(now_s() - start < 20, "kind %d: %d of %d are out", kind,
+                      atomic_load(&out) - (round - 1) * twin.size, twin.size);
+                sleep_s(1e-4);
+            }
+            CHECK_OK(twin.comm, shunt_wait(&x.request));
+            CHECK_RUN(large_check(&x, &twin, k));
+        }
+        large_finish(&x);
+    }
+    return nodes_finish(&twin);
+}
+
+/* --- the progress thread ------------------------------------------------------ */
+
+/* No sleep of a rank with a progress thread ends by its time: something woke
+ * it. */
+static int thread_is_woken(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    const size_t sizes[] = {(size_t)16 << 10, (size_t)1 << 20};
+    struct shunt_comm_stats stats;
+    struct rank twin = *self;
+
+    config.progress_thread = 1;
+    if (self->id) {
+        config.transports = "inproc";
+        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
+                                         &config, &twin.comm));
+    } else {
+        CHECK_OK(NULL, shunt_comm_create_env(&config, &twin.comm));
+    }
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
+        struct swap swap;
+
+        CHECK_RUN(swap_init(&swap, &twin, sizes[s] / (size_t)self->size));
+        for (int k = 0; k < 60; k++) {
+            CHECK_RUN(swap_start(&swap, &twin, twin.comm, k));
+            /* Now the thread is in its sleep when we come, now not. */
+            sleep_s((k * 7 + self->rank * 3) % 5 * 0.4e-3);
+            CHECK_OK(twin.comm, shunt_wait(&swap.request));
+            CHECK_RUN(swap_check(&swap, &twin, k));
+            CHECK_OK(twin.comm,
+                     shunt_comm_get_stats(twin.comm, &stats, sizeof(stats)));
+            CHECK(!stats.sleeps_missed,
+                  "round %d of %zu B: %d of %d sleeps were not woken", k,
+                  sizes[s], (int)stats.sleeps_missed, (int)stats.sleeps);
+        }
+        swap_finish(&swap);
+    }
+    CHECK_OK(twin.comm, shunt_comm_finish(twin.comm));
+    shunt_comm_destroy(twin.comm);
+    return 0;
+}
+
+/* --- all of them --------------------------------------------------------------- */
+
+static const struct rank_case cases[] = {
+    {"wait_all_in_other_order", wait_all_in_other_order, .min_ranks = 1},
+    {"start_here_call_there", start_here_call_there, .min_ranks = 1},
+    {"test_in_other_order", test_in_other_order, .min_ranks = 1},
+    {"dup_meanwhile", dup_meanwhile, .min_ranks = 1},
+    {"many_communicators", many_communicators, .min_ranks = 1},
+    {"handed_to_a_thread", handed_to_a_thread, .min_ranks = 1},
+    {"destroyed_by_a_thread", destroyed_by_a_thread, .min_ranks = 1},
+    {"lost_elsewhere", lost_elsewhere, .min_ranks = 2},
+    {"begun_long_before", begun_long_before, .no_comm = true, .wants_id = true,
+     .min_ranks = 2},
+    {"same_order", same_order, .no_comm = true, .no_threads = true},
+    {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,
+     .min_ranks = 2},
+    {"thread_is_woken", thread_is_woken, .no_comm = true, .wants_id = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    /* Rings smaller than blocks, so that these need both sides' steps. In
+     * processes it is their test that says so. */
+    if (argc > 1 && !strcmp(argv[1], "--threads")) {
+        setenv("SHUNT_CHUNK", "16k", 1);
+        setenv("SHUNT_CHUNKS", "4", 1);
+        setenv("SHUNT_READ_MIN", "1g", 1);
+        setenv("SHUNT_FAULT", "nomap", 1);
+    }
+    return rank_main(argc, argv, cases);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Waits with more under way than what is waited for; rank_waiting.c is what the
+ * ranks do. */
+#include <criterion/criterion.h>
+
+#include "harness.h"
+
+TestSuite(waiting, .timeout = 120);
+
+/* Blocks do not fit into rings: both sides have to step. */
+static void in_small_rings(const char *name, int ranks)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting",
+        .args = {name},
+        .ranks = ranks,
+        .env = {"SHUNT_CMA=off", "SHUNT_CHUNK=16k", "SHUNT_CHUNKS=4",
+                "SHUNT_TIMEOUT=10"},
+    });
+}
+
+Test(waiting, wait_all_in_other_order)
+{
+    in_small_rings("wait_all_in_other_order", 2);
+    in_small_rings("wait_all_in_other_order", 3);
+}
+
+Test(waiting, start_here_call_there)
+{
+    in_small_rings("start_here_call_there", 2);
+    in_small_rings("start_here_call_there", 4);
+}
+
+Test(waiting, test_in_other_order)
+{
+    in_small_rings("test_in_other_order", 2);
+}
+
+Test(waiting, dup_meanwhile)
+{
+    in_small_rings("dup_meanwhile", 2);
+    in_small_rings("dup_meanwhile", 3);
+}
+
+Test(waiting, many_communicators)
+{
+    in_small_rings("many_communicators", 3);
+}
+
+Test(waiting, threads_take_over)
+{
+    in_small_rings("handed_to_a_thread", 2);
+    in_small_rings("destroyed_by_a_thread", 2);
+}
+
+Test(waiting, lost_elsewhere)
+{
+    in_small_rings("lost_elsewhere", 3);
+}
+
+Test(waiting, begun_long_before)
+{
+    in_small_rings("begun_long_before", 2);
+}
+
+/* Two nodes of two ranks, which put to each other. */
+Test(waiting, same_order_between_nodes)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting",
+        .args = {"same_order", "1000000", "2", "virtual"},
+        .ranks = 4,
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
+                "SHUNT_CHUNK=16k", "SHUNT_CHUNKS=4", "SHUNT_TIMEOUT=20"},
+    });
+}
+
+Test(waiting, thread_is_woken)
+{
+    harness_case("rank_waiting", "thread_is_woken", 2);
+    harness_case("rank_waiting", "thread_is_woken", 3);
+}
