@@ -202,3 +202,36 @@ void case_fault_reorder(struct rank *r)
     CHECK(r, r->rank == 0 || n > 0, "no overtaking");
     window_destroy(r, &w);
 }
+
+/* Rank 0's puts to rank 2 are late by 100 ms, all of it; those to rank 1 are
+ * not, also behind them. */
+void case_fault_peer(struct rank *r)
+{
+    bool met = false;
+    struct window w;
+
+    open_with(r, "nomap,delay=100000,fixed,rank=0,peer=2");
+    window_create(r, &w, 64);
+    /* Again if this rank was held up for so long. */
+    for (uint64_t k = 1; k <= 10 && r->rank == 0 && !met; k++) {
+        double began = world_now();
+
+        EXPECT(r, SHUNT_OK, put_word(r, &w, 2, 0, k, 0));
+        EXPECT(r, SHUNT_OK, put_word(r, &w, 1, 0, k, 0));
+        UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        met = r->t->flush(r->eps[2]) == SHUNT_IN_PROGRESS;
+        UNTIL(r, r->t->flush(r->eps[2]) == SHUNT_OK);
+        CHECK(r, world_now() - began >= 0.1, "%g s", world_now() - began);
+    }
+    CHECK(r, r->rank || met, "puts to rank 1 wait for those to rank 2");
+    /* Others' puts go at once. */
+    if (r->rank == 1) {
+        EXPECT(r, SHUNT_OK, put_word(r, &w, 2, 8, 1, 0));
+        UNTIL(r, r->t->flush(r->eps[2]) == SHUNT_OK);
+    }
+    UNTIL(r, r->rank != 2 || word_load(window_word(&w, 8)) == 1);
+    world_barrier(r);
+    CHECK(r, r->rank == 0 || word_load(window_word(&w, 0)) > 0, "nothing");
+    world_barrier(r);
+    window_destroy(r, &w);
+}

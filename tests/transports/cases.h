@@ -46,5 +46,6 @@ void case_fault_fail(struct rank *r);
 void case_fault_die(struct rank *r);
 void case_fault_silence(struct rank *r);
 void case_fault_reorder(struct rank *r);
+void case_fault_peer(struct rank *r);
 
 #endif

@@ -108,5 +108,11 @@ const struct test_case transport_cases[] = {
      .bare = true,
      .processes = true,
      .only = "fault"},
+    {.name = "fault_peer",
+     .run = case_fault_peer,
+     .nranks = {3},
+     .bare = true,
+     .processes = true,
+     .only = "fault"},
     {.name = NULL},
 };

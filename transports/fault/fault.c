@@ -420,7 +420,9 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     later->put.reg = NULL; /* the copy is not registered */
     if (put->bytes > 0)
         memcpy(later->payload, put->local, put->bytes);
-    later->due = now() + random_below(ctx, program->delay + 1);
+    later->due =
+        now() + (program->fixed ? program->delay
+                                : random_below(ctx, program->delay + 1));
     if (later->due < q->newest)
         later->due = q->newest;
     q->newest = later->due;
@@ -441,13 +443,21 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
     return passed(ep->ctx, status);
 }
 
+/* Is the program about puts to this peer? */
+static bool concerns(const struct shunt_transport_ep *ep)
+{
+    const struct fault_program *program = &ep->ctx->program;
+
+    return program->peer < 0 || program->peer == ep->peer;
+}
+
 /* Does the program strike this put? SHUNT_OK: it goes on its way. */
 static enum shunt_status strike(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     const struct fault_program *program = &ctx->program;
 
-    if (program->peer >= 0 && program->peer != ep->peer)
+    if (!concerns(ep))
         return SHUNT_OK;
     ctx->puts++;
     if (ctx->puts == program->fail)
@@ -475,9 +485,9 @@ static enum shunt_status fault_put(struct shunt_transport_ep *ep,
     if (ep->dead)
         return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
                     ep->peer);
-    if (ctx->silent && (ctx->program.peer < 0 || ctx->program.peer == ep->peer))
+    if (ctx->silent && concerns(ep))
         return SHUNT_OK; /* into the void */
-    if (ctx->program.delay == 0)
+    if (ctx->program.delay == 0 || !concerns(ep))
         return passed(ctx, ctx->t->put(ep->inner, put));
     if (!ctx->t->alive(ep->inner))
         return passed(ctx, ctx->t->put(ep->inner, put)); /* says so */
@@ -541,7 +551,7 @@ static void fault_wake(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
 
-    if (ctx->silent && (ctx->program.peer < 0 || ctx->program.peer == ep->peer))
+    if (ctx->silent && concerns(ep))
         return;
     ctx->t->wake(ep->inner);
 }

@@ -15,6 +15,7 @@ enum word {
     NOGET,
     BADGET,
     DELAY,
+    FIXED,
     REORDER,
     SEED,
     FAIL,
@@ -38,6 +39,7 @@ static const struct {
     [DELAY] = {"delay", "USEC",
                "a put takes effect at a random time up to USEC later; puts to "
                "one peer stay in order"},
+    [FIXED] = {"fixed", NULL, "the delay is always USEC"},
     [REORDER] = {"reorder", NULL,
                  "puts on different channels overtake each other (with delay, "
                  "or within 100 us)"},
@@ -48,7 +50,8 @@ static const struct {
                  "from the N-th put on, nothing is delivered any more, and no "
                  "peer is woken; implies nomap"},
     [RANK] = {"rank", "R", "all of this on rank R only"},
-    [PEER] = {"peer", "R", "puts to rank R only (counted too)"},
+    [PEER] = {"peer", "R",
+              "puts to rank R only, which are delayed, counted and struck"},
 };
 
 #define NWORDS (sizeof(words) / sizeof(words[0]))
@@ -107,6 +110,9 @@ static void set(struct fault_program *program, enum word word, uint64_t value)
         break;
     case DELAY:
         program->delay = value * 1000;
+        break;
+    case FIXED:
+        program->fixed = true;
         break;
     case REORDER:
         program->reorder = true;

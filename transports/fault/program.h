@@ -12,6 +12,7 @@ struct fault_program {
     bool noget;
     uint64_t badget; /* each so-manieth read fails; 0: none */
     uint64_t delay;  /* nanoseconds; 0: none */
+    bool fixed;      /* it is always that, not at random up to that */
     bool reorder;
     uint64_t seed;
     uint64_t fail, die, silence; /* numbers of a put, from 1; 0: never */
