@@ -106,9 +106,9 @@ struct shunti_plan {
     size_t first_max;
 
     size_t *count, *offset, *source_count, *source_tokens; /* as published */
-    size_t *padded;   /* (nranks) rows of each (source, expert), if
+    size_t *padded;     /* (nranks) rows of each (source, expert), if
                                      config.pad_to_capacity */
-    size_t local_max; /* experts that count.. have room for */
+    size_t local_max;   /* experts that count.. have room for */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
     size_t total, kept, dropped, bytes_sent;
     enum shunt_moe_mode mode; /* how its rows travel */

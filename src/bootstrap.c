@@ -26,13 +26,18 @@
 #include "env.h"
 #include "error.h"
 #include "log.h"
+#include "peer_user.h"
 #include "wait.h"
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
 #define NO_TYPE 0         /* of no message */
 #define GRACE_SECONDS 1.0 /* for the root's own verdict to arrive */
-#define BIND_SECONDS 15.0 /* an earlier root may still be telling latecomers */
+/* A port in use: for long if an earlier root of this process may have it, which
+ * is still telling latecomers; else only for what is just ending. */
+#define BIND_SECONDS 1.0
+#define BIND_BEHIND_SECONDS 15.0
+#define NOT_SHUNT_SECONDS 1.0 /* no root of ours will come to that port */
 
 /* Between two looks at whether a birth is doomed. */
 #define LOOK_SECONDS 0.02
@@ -204,9 +209,19 @@ static int connect_once(const struct shunti_id_parts *parts, double deadline,
 enum knock {
     IN,       /* welcome */
     AGAIN,    /* may be better later */
-    HOPELESS, /* except for a patient id */
+    HOPELESS, /* at once */
+    ALIEN,    /* listens: hopeless if it stays, or the id is not patient */
+    OTHERS,   /* meet there: hopeless if the id is not patient */
     NOBODY,   /* listens; likewise */
 };
+
+static const char *refusal(int32_t reason)
+{
+    return reason == SHUNTI_WIRE_WRONG_USER
+               ? "it refused us: it runs as another user"
+               : "it refused us: the secret is not the same (another job's "
+                 "id, or another SHUNT_SECRET?)";
+}
 
 /*
  * One attempt at being let in; `why` says what stood against it.
@@ -239,13 +254,36 @@ static enum knock knock(const struct shunti_id_parts *parts,
     }
     shunti_wire_put_hello(bytes, talk);
     io = send_all(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
+    /* What is not Shunt may say less than a challenge, and wait or hang up. */
+    for (size_t i = 0; !io && i < SHUNTI_WIRE_MAGIC_BYTES; i++) {
+        io = recv_all(fd, bytes + i, 1, until, parent);
+        if (io || bytes[i] == (unsigned char)SHUNTI_WIRE_MAGIC[i])
+            continue;
+        snprintf(why, why_len,
+                 "what listens there is not Shunt, or another release of it: "
+                 "is the port in use (SHUNT_PORT sets another)?");
+        result = ALIEN;
+        goto out;
+    }
     if (!io)
-        io = recv_all(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES, until, parent);
+        io = recv_all(fd, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+                      SHUNTI_WIRE_CHALLENGE_BYTES - SHUNTI_WIRE_MAGIC_BYTES,
+                      until, parent);
     if (io)
         goto broken;
-    if (memcmp(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES)) {
-        snprintf(why, why_len, "what listens there is not Shunt");
+    if (shunti_peer_user(fd, parts->flags & SHUNTI_ID_PUBLIC) ==
+        SHUNTI_USER_OTHER) {
+        snprintf(why, why_len,
+                 "what listens there runs as another user: run all ranks as "
+                 "one");
         result = HOPELESS;
+        goto out;
+    }
+    if (memcmp(bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES, parts->tag,
+               SHUNTI_TAG_BYTES)) {
+        snprintf(why, why_len,
+                 "the ranks of another job, or of another "
+                 "communicator of this one, meet there");
         goto out;
     }
     memcpy(talk->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
@@ -258,9 +296,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
         goto broken;
     header = shunti_wire_get_header(bytes);
     if (header.type == SHUNTI_WIRE_REFUSED) {
-        snprintf(why, why_len,
-                 "it refused us: the secret is not the same (another job's "
-                 "id, or another SHUNT_SECRET?)");
+        snprintf(why, why_len, "%s", refusal(header.status));
         result = HOPELESS;
         goto out;
     }
@@ -299,13 +335,26 @@ static enum shunt_status doomed(const struct shunti_bootstrap *bs)
     return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", bs->parent->why);
 }
 
+/* The other place to look at, if there is one. */
+static bool other_place(const struct shunti_id_parts *parts,
+                        struct shunti_id_parts *other)
+{
+    if (!parts->other)
+        return false;
+    *other = *parts;
+    other->kind = parts->other;
+    return true;
+}
+
 /* Knock until we are in or the time is over. */
 static enum shunt_status get_in(const struct shunti_id_parts *parts,
                                 struct shunti_bootstrap *bs, double start,
                                 double deadline)
 {
     bool patient = parts->flags & SHUNTI_ID_PATIENT;
-    double backoff = BACKOFF_MIN;
+    struct shunti_id_parts other = {0};
+    bool elsewhere = other_place(parts, &other);
+    double backoff = BACKOFF_MIN, alien_since = start;
     char why[192] = "";
     enum knock k;
 
@@ -325,10 +374,19 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
         if (shunti_parent_gives_up(bs->parent))
             return doomed(bs);
         shunti_debug("bootstrap", "root %s: %s", bs->where, why);
-        if (k != AGAIN && !patient)
+        if (k == HOPELESS || (k != AGAIN && !patient))
             break;
+        if (elsewhere) {
+            char ignored[192];
+
+            if (knock(&other, &talk, deadline, bs->parent, &bs->fd, ignored,
+                      sizeof(ignored)) == IN)
+                return SHUNT_OK;
+        }
         now = shunti_wire_now();
-        if (now >= deadline)
+        if (k != ALIEN)
+            alien_since = now;
+        if (now >= deadline || now - alien_since > NOT_SHUNT_SECONDS)
             break;
         nap(deadline - now < backoff ? deadline - now : backoff);
         backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
@@ -341,7 +399,7 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
                            "serves one communicator, and waits SHUNT_TIMEOUT "
                            "for its first rank)",
                            bs->name, bs->where);
-    if (!patient && k == HOPELESS)
+    if (k == HOPELESS || k == ALIEN || (!patient && k == OTHERS))
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
                            bs->name, bs->where, why);
     if (bs->parent)
@@ -701,6 +759,9 @@ failed:
 static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
                                const int *names, int nranks)
 {
+    static const char in_use[] =
+        "; the port is in use, by another program or another job: set "
+        "SHUNT_PORT to a free one, on all ranks";
     char where[64];
     int fd = listen_at(parts, shunti_wire_now() + patience);
     int rc, error = errno;
@@ -709,9 +770,11 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
     if (fd < 0)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
                            where, strerror(error),
-                           error == EADDRINUSE
-                               ? "; set SHUNT_PORT to a free port, on all ranks"
-                               : "; set SHUNT_HOST to an address of this host");
+                           error != EADDRINUSE
+                               ? "; set SHUNT_HOST to an address of this host"
+                           : parts->kind == SHUNTI_ID_LOCAL
+                               ? "; another process is rank 0 of this job"
+                               : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
                            nranks);
     if (rc) {
@@ -727,12 +790,13 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
 enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
 {
     double timeout = shunti_env_number("SHUNT_TIMEOUT");
+    double patience =
+        shunti_roots_linger() ? BIND_BEHIND_SECONDS : BIND_SECONDS;
     struct shunti_id_parts parts;
     enum shunt_status st = shunti_id_unpack(id, &parts);
 
     if (!st)
-        st = serve(&parts, timeout < BIND_SECONDS ? timeout : BIND_SECONDS,
-                   NULL, 0);
+        st = serve(&parts, timeout < patience ? timeout : patience, NULL, 0);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }
@@ -755,7 +819,8 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
     st = shunti_id_choose_address(&parts);
     if (st)
         return st;
-    if (!shunti_auth_random(parts.secret, sizeof(parts.secret)))
+    if (!shunti_auth_random(parts.secret, sizeof(parts.secret)) ||
+        !shunti_auth_random(parts.tag, sizeof(parts.tag)))
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "the kernel gives no random numbers: %s",
                            strerror(errno));

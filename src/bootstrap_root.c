@@ -32,10 +32,12 @@
 
 #include "bootstrap_wire.h"
 #include "log.h"
+#include "peer_user.h"
 
 #define STRANGERS_MAX 256
 #define ACCEPTS_PER_ROUND 64
 #define LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
+#define LATE_SECONDS 1.5    /* the process stays so long for that; see settle */
 #define PAUSE_SECONDS 0.1   /* without descriptors: before accepting again */
 #define OUTBOX 4            /* READY, ALL, ERROR and one to spare */
 
@@ -104,9 +106,11 @@ struct root {
     double deadline; /* of what is under way */
 
     enum shunt_status failure;
+    double failed_at;
     char text[512];
     struct reply *bad_news; /* the failure, as a frame */
     int told;               /* how many were sent it */
+    int expected;           /* how many may come: the most that anybody said */
     size_t counted;         /* connections in the census */
 };
 
@@ -207,6 +211,25 @@ static void conn_leave(struct conn *c)
         conn_close(c);
 }
 
+/* -- the census --------------------------------------------------------------- */
+
+/* Connections of members, of all roots of this process; see settle. */
+static pthread_mutex_t census_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t census_changed = PTHREAD_COND_INITIALIZER;
+static size_t census;
+static size_t roots; /* threads */
+
+static void count_members(struct root *root, size_t now)
+{
+    if (now == root->counted)
+        return;
+    pthread_mutex_lock(&census_lock);
+    census += now - root->counted;
+    pthread_cond_broadcast(&census_changed);
+    pthread_mutex_unlock(&census_lock);
+    root->counted = now;
+}
+
 /* -- failure ------------------------------------------------------------------ */
 
 static int name_of(const struct root *root, int rank)
@@ -272,6 +295,9 @@ root_fail_for(struct root *root, enum shunt_status status,
     vsnprintf(root->text, sizeof(root->text), format, args);
     va_end(args);
     root->failure = status;
+    root->failed_at = shunti_wire_now();
+    count_members(root, root->counted + 1); /* until it is counted anew: who is
+                                               told first must not end us */
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
     root->bad_news = make_bad_news(root, is);
     for (int r = 0; r < root->nranks; r++)
@@ -428,6 +454,8 @@ static void admit(struct root *root, struct conn *c)
     conn_send(c, welcome);
     reply_release(welcome);
 
+    if (c->talk.nranks > root->expected && c->talk.nranks <= SHUNTI_RANKS_MAX)
+        root->expected = c->talk.nranks;
     if (root->failure || !judge(root, &c->talk)) {
         tell(root, c);
         return;
@@ -580,7 +608,7 @@ static void refuse(struct conn *c, const char *why)
     conn_close(c);
 }
 
-static void on_hello(struct conn *c)
+static void on_hello(const struct root *root, struct conn *c)
 {
     struct reply *challenge;
 
@@ -598,34 +626,69 @@ static void on_hello(struct conn *c)
     memcpy(challenge->bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
     memcpy(challenge->bytes + SHUNTI_WIRE_MAGIC_BYTES, c->talk.root_nonce,
            SHUNTI_NONCE_BYTES);
+    memcpy(challenge->bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES,
+           root->parts.tag, SHUNTI_TAG_BYTES);
     conn_send(c, challenge);
     reply_release(challenge);
     c->stage = PROOF;
     c->in_used = 0;
 }
 
-static void on_proof(struct root *root, struct conn *c)
+/* Tell it why, and no more. */
+static void refuse_politely(struct conn *c, enum shunti_wire_refusal why)
 {
-    unsigned char expected[SHUNTI_KEY_BYTES];
+    struct reply *refused = reply_new(SHUNTI_WIRE_REFUSED, why, 0);
 
-    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->talk, expected);
-    c->in_used = 0;
-    if (shunti_auth_equal(expected, c->in, sizeof(expected))) {
-        admit(root, c);
-        return;
-    }
-    /* Perhaps a rank of ours with a wrong SHUNT_SECRET: say so, and no more. */
-    struct reply *refused = reply_new(SHUNTI_WIRE_REFUSED, 0, 0);
-
-    shunti_info("bootstrap",
-                "refused a connection from %s, which calls itself rank %d of "
-                "%d: it does not know the secret of this communicator",
-                c->from, c->talk.rank, c->talk.nranks);
     if (!conn_send(c, refused))
         conn_close(c);
     else
         conn_leave(c);
     reply_release(refused);
+}
+
+/*
+ * A rank of ours with another SHUNT_SECRET, or a stranger? What it says of
+ * itself proves nothing, unless the kernel says that it is a process of our
+ * user, to whom it could do worse. Ids that were handed on hold their secret.
+ */
+static void on_wrong_proof(struct root *root, struct conn *c,
+                           enum shunti_peer_user user)
+{
+    shunti_info("bootstrap",
+                "refused a connection from %s, which calls itself rank %d of "
+                "%d: it does not know the secret of this communicator",
+                c->from, c->talk.rank, c->talk.nranks);
+    refuse_politely(c, SHUNTI_WIRE_WRONG_SECRET);
+    if (user == SHUNTI_USER_OURS && root->parts.flags & SHUNTI_ID_PATIENT)
+        root_fail(root, SHUNT_ERR_MISMATCH,
+                  "rank %d was given another SHUNT_SECRET than rank 0: it must "
+                  "be the same on all ranks",
+                  c->talk.rank);
+}
+
+static void on_proof(struct root *root, struct conn *c)
+{
+    bool public = root->parts.flags & SHUNTI_ID_PUBLIC;
+    unsigned char expected[SHUNTI_KEY_BYTES];
+    enum shunti_peer_user user;
+    bool proven;
+
+    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->talk, expected);
+    c->in_used = 0;
+    proven = shunti_auth_equal(expected, c->in, sizeof(expected));
+    user = shunti_peer_user(c->fd, public || !proven);
+    if (user == SHUNTI_USER_OTHER &&
+        (public || root->parts.kind == SHUNTI_ID_LOCAL)) {
+        shunti_info("bootstrap",
+                    "refused a connection from %s, which calls itself rank %d "
+                    "of %d: it runs as another user",
+                    c->from, c->talk.rank, c->talk.nranks);
+        refuse_politely(c, SHUNTI_WIRE_WRONG_USER);
+    } else if (proven) {
+        admit(root, c);
+    } else {
+        on_wrong_proof(root, c, user);
+    }
 }
 
 /* A stranger's bytes. */
@@ -653,7 +716,7 @@ static void read_stranger(struct root *root, struct conn *c)
         if (c->in_used < want)
             return;
         if (c->stage == HELLO)
-            on_hello(c);
+            on_hello(root, c);
         else
             on_proof(root, c);
     }
@@ -916,16 +979,28 @@ static bool is_over(const struct root *root, double now)
     if (root->failure) {
         /* Late ranks are told as long as we listen. */
         bool more = root->listen_fd >= 0 && now < root->deadline &&
-                    (!root->nranks || root->told < root->nranks);
+                    (!root->expected || root->told < root->expected);
 
         return !more && (!open_conns(root) || now >= root->deadline);
     }
     return root->nranks && root->joined == root->nranks && !open_conns(root);
 }
 
+/* Until when the process should not end, because ranks that are about to come
+ * would look for us in vain; 0: it may. Those that did not come in time are not
+ * waited for. */
+static double late_until(const struct root *root)
+{
+    return root->failure && root->failure != SHUNT_ERR_TIMEOUT &&
+                   root->listen_fd >= 0 && root->told < root->expected
+               ? root->failed_at + LATE_SECONDS
+               : 0;
+}
+
 static int wait_for_something(struct root *root, double now)
 {
-    double until = root->deadline;
+    double late = late_until(root);
+    double until = late > now && late < root->deadline ? late : root->deadline;
     bool listening = root->listen_fd >= 0 && now >= root->pause;
     struct pollfd *p = root->polls;
 
@@ -993,22 +1068,6 @@ static void root_destroy(struct root *root)
     free(root);
 }
 
-/* Connections of members, of all roots of this process; see settle. */
-static pthread_mutex_t census_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t census_changed = PTHREAD_COND_INITIALIZER;
-static size_t census;
-
-static void count_members(struct root *root, size_t now)
-{
-    if (now == root->counted)
-        return;
-    pthread_mutex_lock(&census_lock);
-    census += now - root->counted;
-    pthread_cond_broadcast(&census_changed);
-    pthread_mutex_unlock(&census_lock);
-    root->counted = now;
-}
-
 void shunti_bootstrap_settle(double seconds)
 {
     struct timespec until;
@@ -1025,6 +1084,23 @@ void shunti_bootstrap_settle(double seconds)
            !pthread_cond_timedwait(&census_changed, &census_lock, &until))
         ;
     pthread_mutex_unlock(&census_lock);
+}
+
+static void count_root(int by)
+{
+    pthread_mutex_lock(&census_lock);
+    roots += (size_t)by;
+    pthread_mutex_unlock(&census_lock);
+}
+
+bool shunti_roots_linger(void)
+{
+    bool any;
+
+    pthread_mutex_lock(&census_lock);
+    any = roots > 0;
+    pthread_mutex_unlock(&census_lock);
+    return any;
 }
 
 static void *root_main(void *arg)
@@ -1050,11 +1126,13 @@ static void *root_main(void *arg)
             accept_some(root);
         flush_all(root);
         forget_closed(root);
-        count_members(root, open_conns(root));
+        count_members(root, open_conns(root) +
+                                (late_until(root) > shunti_wire_now()));
     }
     count_members(root, 0);
     shunti_debug("bootstrap", "root %s: done", root->where);
     root_destroy(root);
+    count_root(-1);
     return NULL;
 }
 
@@ -1089,10 +1167,12 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    count_root(1);
     rc = pthread_create(&thread, &attr, root_main, root);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     if (rc) {
+        count_root(-1);
         root->listen_fd = -1; /* stays the caller's */
         root_destroy(root);
     }

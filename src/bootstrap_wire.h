@@ -4,9 +4,9 @@
  *
  *     rank -> root   hello      magic, nonce, rank, nranks, timeout, and how
  *                               long it has been trying (milliseconds)
- *     root -> rank   challenge  magic, nonce
+ *     root -> rank   challenge  magic, nonce, the id's tag
  *     rank -> root   proof
- *     root -> rank   WELCOME (proof), or REFUSED
+ *     root -> rank   WELCOME (proof), or REFUSED (as status, why)
  *     root -> rank   READY (salt): all have come
  *
  * then, any number of times,
@@ -24,6 +24,7 @@
 #define SHUNTI_BOOTSTRAP_WIRE_H
 
 #include <endian.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -31,10 +32,10 @@
 #include "auth.h"
 #include "id.h"
 
-#define SHUNTI_WIRE_MAGIC "shuntbs1" /* 8 bytes */
+#define SHUNTI_WIRE_MAGIC "shuntbs2" /* 8 bytes */
 #define SHUNTI_WIRE_MAGIC_BYTES ((size_t)8)
 #define SHUNTI_WIRE_HELLO_BYTES ((size_t)56)
-#define SHUNTI_WIRE_CHALLENGE_BYTES ((size_t)40)
+#define SHUNTI_WIRE_CHALLENGE_BYTES ((size_t)56)
 #define SHUNTI_WIRE_PROOF_BYTES ((size_t)SHUNTI_KEY_BYTES)
 #define SHUNTI_WIRE_HEADER_BYTES ((size_t)16)
 #define SHUNTI_WIRE_TEXT_MAX ((size_t)1024)
@@ -54,9 +55,14 @@ enum shunti_wire_type {
     SHUNTI_WIRE_BYE,
 };
 
+enum shunti_wire_refusal {
+    SHUNTI_WIRE_WRONG_SECRET,
+    SHUNTI_WIRE_WRONG_USER,
+};
+
 struct shunti_wire_header {
     uint32_t type;
-    int32_t status; /* of ERROR */
+    int32_t status; /* of ERROR and REFUSED */
     uint64_t bytes; /* that follow */
 };
 
@@ -139,5 +145,8 @@ int shunti_wire_poll_ms(double deadline);
  * called by their numbers. */
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
                       double timeout, const int *names, int nranks);
+
+/* Do roots of this process live that may still listen? */
+bool shunti_roots_linger(void);
 
 #endif

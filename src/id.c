@@ -26,12 +26,16 @@ enum {
     AT_VERSION = 8,
     AT_KIND = 9,
     AT_FLAGS = 10,
+    AT_OTHER = 11,
     AT_PORT = 12,
     AT_ADDRESS = 16,
     AT_SCOPE = 32,
     AT_SECRET = 48,
+    AT_TAG = 80,
     AT_DIGEST = 112,
 };
+
+#define LAYOUT 2
 
 static const char magic[8] = "shuntid";
 
@@ -46,13 +50,15 @@ void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id)
 
     memset(b, 0, sizeof(id->bytes));
     memcpy(b + AT_MAGIC, magic, sizeof(magic));
-    b[AT_VERSION] = 1;
+    b[AT_VERSION] = LAYOUT;
     b[AT_KIND] = (unsigned char)parts->kind;
+    b[AT_OTHER] = (unsigned char)parts->other;
     b[AT_FLAGS] = (unsigned char)parts->flags;
     memcpy(b + AT_PORT, &port, sizeof(port));
     memcpy(b + AT_ADDRESS, parts->address, sizeof(parts->address));
     memcpy(b + AT_SCOPE, &scope, sizeof(scope));
     memcpy(b + AT_SECRET, parts->secret, SHUNTI_SECRET_BYTES);
+    memcpy(b + AT_TAG, parts->tag, SHUNTI_TAG_BYTES);
     shunti_auth_digest(b, AT_DIGEST, digest);
     memcpy(b + AT_DIGEST, digest, sizeof(id->bytes) - AT_DIGEST);
 }
@@ -73,11 +79,11 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
                            "not an id: make it with shunt_id_create() and hand "
                            "on all %d bytes",
                            SHUNT_ID_BYTES);
-    if (b[AT_VERSION] != 1)
+    if (b[AT_VERSION] != LAYOUT)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "the id has layout version %d, this library knows "
-                           "version 1: use the same release everywhere",
-                           b[AT_VERSION]);
+                           "version %d: use the same release everywhere",
+                           b[AT_VERSION], LAYOUT);
     shunti_auth_digest(b, AT_DIGEST, digest);
     if (memcmp(b + AT_DIGEST, digest, sizeof(id->bytes) - AT_DIGEST))
         return shunti_fail(
@@ -88,6 +94,7 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
 
     memset(parts, 0, sizeof(*parts));
     parts->kind = (enum shunti_id_kind)b[AT_KIND];
+    parts->other = (enum shunti_id_kind)b[AT_OTHER];
     parts->flags = b[AT_FLAGS];
     memcpy(&port, b + AT_PORT, sizeof(port));
     parts->port = ntohs(port);
@@ -95,6 +102,7 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     memcpy(&scope, b + AT_SCOPE, sizeof(scope));
     parts->scope = ntohl(scope);
     memcpy(parts->secret, b + AT_SECRET, SHUNTI_SECRET_BYTES);
+    memcpy(parts->tag, b + AT_TAG, SHUNTI_TAG_BYTES);
     if (parts->kind != SHUNTI_ID_IPV4 && parts->kind != SHUNTI_ID_IPV6 &&
         parts->kind != SHUNTI_ID_LOCAL)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
@@ -108,13 +116,10 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
 /* The name of the unix socket, without the leading zero. */
 static void local_name(const struct shunti_id_parts *parts, char name[32])
 {
-    unsigned char hash[SHUNTI_KEY_BYTES];
-    int n;
+    int n = snprintf(name, 32, "shunt-");
 
-    shunti_auth_derive(parts->secret, "shunt local name", NULL, 0, hash);
-    n = snprintf(name, 32, "shunt-");
     for (int i = 0; i < 12; i++)
-        n += snprintf(name + n, 32 - (size_t)n, "%02x", hash[i]);
+        n += snprintf(name + n, 32 - (size_t)n, "%02x", parts->tag[i]);
 }
 
 void shunti_id_sockaddr(const struct shunti_id_parts *parts, bool listening,

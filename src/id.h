@@ -4,18 +4,22 @@
  *
  *     offset  bytes
  *          0      8  "shuntid" and a zero
- *          8      1  layout version, 1
+ *          8      1  layout version, 2
  *          9      1  kind: enum shunti_id_kind
  *         10      1  flags: enum shunti_id_flag
- *         11      1  0
+ *         11      1  other kind: where else to look, or 0
  *         12      2  port, big endian (TCP)
  *         14      2  0
  *         16     16  address, network order (IPv4: the first 4)
  *         32      4  IPv6 scope, big endian
  *         36     12  0
  *         48     32  secret
- *         80     32  0
+ *         80     16  tag
+ *         96     16  0
  *        112     16  the first half of the SHA-256 of all before
+ *
+ * The tag says which birth it is, and is no secret: a rank recognizes by it that
+ * another birth's ranks meet where it came to. A unix socket is named after it.
  *
  * The digest is there to recognise a truncated or mistyped id, not to
  * authenticate it.
@@ -33,7 +37,7 @@
 enum shunti_id_kind {
     SHUNTI_ID_IPV4 = 4,
     SHUNTI_ID_IPV6 = 6,
-    /* An abstract unix socket, named by a hash of the secret: one host. */
+    /* An abstract unix socket, named by the tag: one host, one user. */
     SHUNTI_ID_LOCAL = 1,
 };
 
@@ -44,17 +48,25 @@ enum shunti_id_flag {
     /* The root listens on all addresses: names may resolve differently from
      * host to host. */
     SHUNTI_ID_ANY = 1u << 1,
+    /* The secret is made of what anybody on this host can read: the kernel's
+     * word that a process is of our user counts as well, where it has one. */
+    SHUNTI_ID_PUBLIC = 1u << 2,
 };
 
 #define SHUNTI_SECRET_BYTES 32
+#define SHUNTI_TAG_BYTES 16
 
 struct shunti_id_parts {
     enum shunti_id_kind kind;
+    /* Where ranks meet that know less or more of the job: 0, or another kind;
+     * one of the two is SHUNTI_ID_LOCAL. Never listened at. */
+    enum shunti_id_kind other;
     unsigned flags;
     uint16_t port;
     unsigned char address[16];
     uint32_t scope;
     unsigned char secret[SHUNTI_SECRET_BYTES];
+    unsigned char tag[SHUNTI_TAG_BYTES];
 };
 
 void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id);

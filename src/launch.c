@@ -170,13 +170,12 @@ static long session_parent(void)
     return parent;
 }
 
-/* Text that all ranks of the job find alike. */
-static void identify(const struct launcher *l, int nranks, char *text,
-                     size_t len)
+/* Text that all ranks of the job find alike; also those that are mistaken about
+ * how many there are, so that they meet the others, and are told. */
+static void identify(const struct launcher *l, char *text, size_t len)
 {
     bool named = false;
-    size_t used = (size_t)snprintf(text, len, "%s|%d|%ld", l->how, nranks,
-                                   (long)getuid());
+    size_t used = (size_t)snprintf(text, len, "%s|%ld", l->how, (long)getuid());
 
     for (size_t i = 0; i < sizeof(l->job) / sizeof(l->job[0]); i++) {
         const char *value = get(l->job[i]);
@@ -191,23 +190,45 @@ static void identify(const struct launcher *l, int nranks, char *text,
         snprintf(text + used, len - used, "|parent=%ld", session_parent());
 }
 
-static void derive_secret(const struct launcher *l, int nranks,
-                          unsigned long call, unsigned char *secret)
+static void derive_secret(const struct launcher *l, unsigned long call,
+                          struct shunti_id_parts *parts)
 {
     const char *given = shunti_env_string("SHUNT_SECRET");
-    unsigned char key[SHUNTI_KEY_BYTES];
+    unsigned char key[SHUNTI_KEY_BYTES], tag[SHUNTI_KEY_BYTES];
     char job[1024], salt[1100];
 
     /* With a secret of the user's the job's identity still tells jobs apart. */
     shunti_auth_digest(given ? given : "", given ? strlen(given) : 0, key);
-    identify(l, nranks, job, sizeof(job));
+    identify(l, job, sizeof(job));
     snprintf(salt, sizeof(salt), "%s|call=%lu", job, call);
-    shunti_auth_derive(key, "shunt launch", salt, strlen(salt), secret);
+    shunti_auth_derive(key, "shunt launch", salt, strlen(salt), parts->secret);
     explicit_bzero(key, sizeof(key));
-    shunti_debug("launch", "job identity: %s", salt);
+    /* Without the user's secret: ranks that were given different ones are to
+     * meet, and hear of it. */
+    shunti_auth_derive(key, "shunt launch tag", salt, strlen(salt), tag);
+    memcpy(parts->tag, tag, sizeof(parts->tag));
     if (!given)
-        shunti_debug("launch", "SHUNT_SECRET is not set: the secret is made "
-                               "of the job's identity, which others may guess");
+        parts->flags |= SHUNTI_ID_PUBLIC;
+    shunti_debug("launch", "job identity: %s", salt);
+}
+
+/* What anybody can read is no secret where anybody can connect. */
+static void warn_of_public_secret(const struct shunti_launch *launch,
+                                  const struct shunti_id_parts *parts)
+{
+    static atomic_bool warned;
+    char where[64];
+
+    if (launch->rank != 0 || !(parts->flags & SHUNTI_ID_PUBLIC) ||
+        parts->kind == SHUNTI_ID_LOCAL ||
+        atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+        return;
+    shunti_id_describe(parts, where, sizeof(where));
+    shunti_warn("launch",
+                "SHUNT_SECRET is not set: whoever reaches %s and guesses what "
+                "%s calls this job can join it; set SHUNT_SECRET to a text "
+                "that only its ranks know (docs/security.md)",
+                where, launch->how);
 }
 
 /* -- where to meet ------------------------------------------------------------ */
@@ -238,16 +259,16 @@ static bool on_one_host(const struct launcher *l, int nranks)
     int n;
 
     if (get(l->local_size))
-        return !number(l->local_size, 1, INT_MAX, &n) && n == nranks;
+        return !number(l->local_size, 1, INT_MAX, &n) && n >= nranks;
     if (get(l->nodes))
         return !number(l->nodes, 1, INT_MAX, &n) && n == 1;
     return false;
 }
 
 /* A port that is the job's own, below those the kernel gives to clients. */
-static uint16_t derived_port(const unsigned char *secret)
+static uint16_t derived_port(const unsigned char *tag)
 {
-    return (uint16_t)(10000 + (secret[0] | secret[1] << 8) % 20000);
+    return (uint16_t)(10000 + (tag[0] | tag[1] << 8) % 20000);
 }
 
 /* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: nobody says. */
@@ -265,7 +286,7 @@ static const char *meeting_host(const struct launcher *l, char *buffer,
 }
 
 static enum shunt_status meeting_port(const struct launcher *l, bool master,
-                                      const unsigned char *secret, int *port)
+                                      const unsigned char *tag, int *port)
 {
     double wish = shunti_env_number("SHUNT_PORT");
     enum shunt_status st;
@@ -277,7 +298,7 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
         *port = (int)wish;
         return SHUNT_OK;
     }
-    *port = derived_port(secret);
+    *port = derived_port(tag);
     if (l == &launchers[0] && master) {
         st = number("MASTER_PORT", 1, 65534, port);
         if (st)
@@ -285,6 +306,35 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
         (*port)++; /* torchrun's own store listens on MASTER_PORT */
     }
     return SHUNT_OK;
+}
+
+/*
+ * Ranks that were told another number of ranks (a mistake of whoever started
+ * them) take the job for one of several hosts, and look for rank 0 at
+ * MASTER_ADDR. So that both find each other, and are told what is wrong, who
+ * finds nobody looks at the other place, too.
+ */
+static void meet_elsewhere(const struct launcher *l,
+                           struct shunti_id_parts *parts)
+{
+    const char *host = get("MASTER_ADDR");
+    struct shunti_id_parts there;
+    int port;
+
+    if (parts->kind != SHUNTI_ID_LOCAL) {
+        parts->other = SHUNTI_ID_LOCAL;
+        return;
+    }
+    /* No name that somebody has to be asked for. */
+    if (l != &launchers[0] || !host ||
+        (strcmp(host, "localhost") &&
+         strspn(host, "0123456789.") != strlen(host)) ||
+        number("MASTER_PORT", 1, 65534, &port) ||
+        shunti_id_resolve(host, (uint16_t)(port + 1), &there))
+        return;
+    parts->other = there.kind;
+    parts->port = there.port;
+    memcpy(parts->address, there.address, sizeof(parts->address));
 }
 
 static enum shunt_status meet(const struct launcher *l, int nranks,
@@ -297,7 +347,7 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
     enum shunt_status st;
     int port;
 
-    parts->flags = SHUNTI_ID_PATIENT;
+    parts->flags |= SHUNTI_ID_PATIENT;
     if (!asked && on_one_host(l, nranks)) {
         parts->kind = SHUNTI_ID_LOCAL;
         return SHUNT_OK;
@@ -317,8 +367,8 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
                            "SHUNT_HOST and SHUNT_PORT to an address of rank "
                            "0's host and a free port, on all ranks",
                            l->how, nranks);
-    st = meeting_port(l, get("MASTER_PORT") || get("MASTER_ADDR"),
-                      parts->secret, &port);
+    st = meeting_port(l, get("MASTER_PORT") || get("MASTER_ADDR"), parts->tag,
+                      &port);
     if (st)
         return st;
     st = shunti_id_resolve(host, (uint16_t)port, parts);
@@ -338,7 +388,8 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
 static enum shunt_status meet_alone(struct shunti_id_parts *parts)
 {
     parts->kind = SHUNTI_ID_LOCAL;
-    if (!shunti_auth_random(parts->secret, sizeof(parts->secret)))
+    if (!shunti_auth_random(parts->secret, sizeof(parts->secret)) ||
+        !shunti_auth_random(parts->tag, sizeof(parts->tag)))
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "the kernel gives no random numbers");
     return SHUNT_OK;
@@ -360,8 +411,12 @@ enum shunt_status shunti_launch_find(struct shunti_launch *launch)
         return st;
     shunti_log_set_rank(launch->rank);
     if (l && launch->nranks > 1) {
-        derive_secret(l, launch->nranks, call, parts.secret);
+        derive_secret(l, call, &parts);
         st = meet(l, launch->nranks, &parts);
+        if (!st) {
+            meet_elsewhere(l, &parts);
+            warn_of_public_secret(launch, &parts);
+        }
     } else {
         st = meet_alone(&parts);
     }

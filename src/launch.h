@@ -19,7 +19,9 @@
  *
  * The secret comes from SHUNT_SECRET if set. Else it is a digest of the job's
  * identifiers and the user id, which keeps jobs apart, but not an attacker who
- * can guess them: on a network that is not trusted set SHUNT_SECRET.
+ * can guess them: on a network that is not trusted set SHUNT_SECRET. On one
+ * host the kernel says which user a process is of, and others are refused.
+ * Rank 0 warns where neither helps: docs/security.md.
  */
 #ifndef SHUNTI_LAUNCH_H
 #define SHUNTI_LAUNCH_H

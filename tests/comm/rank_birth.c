@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -158,10 +159,70 @@ static int handlers(const struct rank *self)
     return 0;
 }
 
+/* --- mistakes of whoever starts the ranks ------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Become another user, if the environment says so: with the real user id of
+ * before, from which the job's identity is made, as whoever wants to join
+ * somebody else's job would. false: this user cannot run the program. */
+static bool change_user(void)
+{
+    const char *uid = getenv("OTHER_USER"), *folder;
+    char path[512];
+
+    if (!uid)
+        return true;
+    folder = getenv("SHUNT_PLUGIN_PATH");
+    snprintf(path, sizeof(path), "%s/shunt_shm.so", folder ? folder : "");
+    return !seteuid((uid_t)atoi(uid)) && !eaccess(path, R_OK);
+}
+
+/* args: seconds, and what the error's text says on rank 0, 1, ...; the last is
+ * also for those after it. */
+static int fails(const struct rank *self)
+{
+    const char *rank = getenv("RANK");
+    int which = 1 + (rank ? atoi(rank) : 0);
+    const char *want = self->argv[which < self->argc ? which : self->argc - 1];
+    bool can = change_user();
+    double began = now_s(), took;
+    struct shunt_comm *comm;
+    enum shunt_status st = shunt_comm_create_env(NULL, &comm);
+    const char *text = shunt_last_error(NULL);
+
+    took = now_s() - began;
+    CHECK(can, "this user cannot be another, or not read the plugins");
+    CHECK(st, "a communicator was made");
+    CHECK(strstr(text, want), "'%s' does not say '%s' (after %.1f s)", text,
+          want, took);
+    CHECK(took < atof(self->argv[0]), "'%s' took %.1f s", text, took);
+    return 0;
+}
+
+static int joins(const struct rank *self)
+{
+    struct shunt_comm *comm;
+
+    (void)self;
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"ports", ports, .min_ranks = 2},
     {"not_loaded", not_loaded, .min_ranks = 2},
     {"handlers", handlers, .min_ranks = 2, .no_comm = true},
+    {"fails", fails, .no_comm = true},
+    {"joins", joins, .no_comm = true},
     {NULL},
 };
 

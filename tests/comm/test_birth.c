@@ -2,6 +2,7 @@
 /* What birth leaves behind in a process; rank_birth.c looks. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
@@ -55,4 +56,136 @@ Test(birth, signal_handlers_stay)
                                             .args = {"handlers", "ucx"},
                                             .env = {"SHUNT_TRANSPORTS=ucx"},
                                             .ranks = 2});
+}
+
+/* --- mistakes of whoever starts the ranks ------------------------------------- */
+
+/* `what`, a shell's, before each rank's program: it may change what it finds in
+ * the environment. The text is what the program has to see. */
+static void mistake(int ranks, const char *what, const char *const *text)
+{
+    struct harness_job job = {.program = "/bin/sh", .ranks = ranks};
+    static char script[1024];
+    size_t n = 3;
+
+    snprintf(script, sizeof(script), "%s; exec %s/rank_birth fails \"$@\"",
+             what, getenv("SHUNT_TEST_BIN"));
+    job.args[0] = "-c";
+    job.args[1] = script;
+    job.args[2] = "sh";
+    for (; *text; text++)
+        job.args[n++] = *text;
+    harness_check(&job);
+}
+
+#define MISTAKE(ranks, what, ...) \
+    mistake(ranks, what, (const char *const[]){__VA_ARGS__, NULL})
+
+/* On one host, where ranks meet at a unix socket; and as if on several. */
+#define FAR "export SHUNT_HOST=127.0.0.1 SHUNT_PORT=$((MASTER_PORT + 1)); "
+
+Test(birth, another_secret)
+{
+    const char *what = "[ $RANK != 2 ] || export SHUNT_SECRET=haddock";
+
+    MISTAKE(3, what, "2", "rank 2 was given another SHUNT_SECRET",
+            "rank 2 was given another SHUNT_SECRET", "another SHUNT_SECRET?");
+    MISTAKE(3, FAR "[ $RANK != 2 ] || export SHUNT_SECRET=haddock", "2",
+            "rank 2 was given another SHUNT_SECRET",
+            "rank 2 was given another SHUNT_SECRET", "another SHUNT_SECRET?");
+}
+
+/* Fewer, or more: then they look for each other in different places. */
+Test(birth, another_size)
+{
+    MISTAKE(4, "[ $RANK != 0 ] || export WORLD_SIZE=2", "2", "there are");
+    MISTAKE(4, "[ $RANK != 0 ] || export WORLD_SIZE=5", "2", "there are");
+    MISTAKE(4, "[ $RANK != 1 ] || export WORLD_SIZE=5", "2", "there are");
+    MISTAKE(4, FAR "[ $RANK != 1 ] || export WORLD_SIZE=3", "2", "there are");
+}
+
+Test(birth, a_rank_that_ended_before_another_came)
+{
+    /* Rank 1 stops while it joins; rank 2 comes when rank 0 knows already. */
+    MISTAKE(3,
+            "[ $RANK != 1 ] || export WORLD_SIZE=7; [ $RANK != 2 ] || sleep 1",
+            "2", "there are");
+}
+
+/* By a program that greets whoever comes. */
+Test(birth, the_port_is_in_use)
+{
+    MISTAKE(2,
+            FAR "[ $RANK != 0 ] || { f=$(mktemp); python3 -c \"import socket; "
+                "s=socket.create_server(('127.0.0.1', $SHUNT_PORT)); "
+                "print('up', flush=True); "
+                "[s.accept()[0].send(b'hello') for i in range(999)]\" > $f & "
+                "while [ ! -s $f ]; do sleep 0.1; done; rm $f; }",
+            "6", "set SHUNT_PORT to a free", "what listens there is not Shunt");
+}
+
+/* --- other users ---------------------------------------------------------------- */
+
+/* Whose socket is found by the kernel's word, as there is no secret. */
+#define OTHER(rank)                                  \
+    "unset SHUNT_SECRET; [ $RANK != " #rank " ] || " \
+    "export OTHER_USER=65534; export SHUNT_TIMEOUT=2"
+
+Test(birth, another_user_does_not_join)
+{
+    if (geteuid())
+        cr_skip_test("only root can be another user");
+    MISTAKE(2, OTHER(1), "5", "rank 1 did not come", "another user");
+    MISTAKE(2, FAR OTHER(1), "5", "rank 1 did not come", "another user");
+}
+
+Test(birth, another_user_is_not_rank_0)
+{
+    if (geteuid())
+        cr_skip_test("only root can be another user");
+    MISTAKE(2, OTHER(0), "5", "rank 1 did not come", "another user");
+    MISTAKE(2, FAR OTHER(0), "5", "rank 1 did not come", "another user");
+}
+
+/* A user who knows the secret may join, but not by way of the network when
+ * shared memory is refused. */
+Test(birth, another_user_is_not_reached_over_the_network)
+{
+    if (geteuid())
+        cr_skip_test("only root can be another user");
+    MISTAKE(2, FAR "[ $RANK != 1 ] || export OTHER_USER=65534", "5",
+            "another user");
+}
+
+/* Lines of all ranks' stderr that say `text`. */
+static int said(const char *what, const char *text)
+{
+    struct harness_job job = {.program = "/bin/sh", .ranks = 3};
+    char script[512];
+    struct harness *h;
+    int n = 0;
+
+    snprintf(script, sizeof(script), "%s; exec %s/rank_birth joins", what,
+             getenv("SHUNT_TEST_BIN"));
+    job.args[0] = "-c";
+    job.args[1] = script;
+    h = harness_start(&job);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int r = 0; r < job.ranks; r++)
+        for (const char *at = harness_rank(h, r)->err; (at = strstr(at, text));
+             at++)
+            n++;
+    harness_finish(h);
+    return n;
+}
+
+Test(birth, a_public_secret_is_warned_of_once)
+{
+    static const char warning[] = "SHUNT_SECRET is not set";
+
+    cr_expect_eq(said(FAR "unset SHUNT_SECRET", warning), 1);
+    cr_expect_eq(said("unset SHUNT_SECRET", warning), 0, "by unix socket");
+    cr_expect_eq(said(FAR "true", warning), 0, "with a secret");
+    cr_expect_eq(said(FAR "unset SHUNT_SECRET; export SHUNT_LOG=off", warning),
+                 0);
 }

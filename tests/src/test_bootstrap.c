@@ -522,6 +522,7 @@ Test(bootstrap, a_replayed_proof_is_refused)
 struct impostor {
     int listen_fd;
     bool polite; // speaks the protocol, but knows no secret
+    unsigned char tag[SHUNTI_TAG_BYTES];
     pthread_t thread;
 };
 
@@ -537,6 +538,8 @@ static void *impersonate(void *arg)
         (void)!write(fd, greeting, strlen(greeting));
     } else if (hear(fd, bytes, SHUNTI_WIRE_HELLO_BYTES)) {
         memcpy(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
+        memcpy(bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES, im->tag,
+               sizeof(im->tag));
         (void)!write(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES);
         if (hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES)) {
             unsigned char

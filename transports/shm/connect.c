@@ -107,7 +107,7 @@ static void refuse_stranger(struct shm_link *link, const char *why)
     struct shunt_transport_ctx *ctx = link->ctx;
 
     if (ctx->refusals++ < MAX_LOGGED_REFUSALS && ctx->host->log)
-        ctx->host->log(SHUNT_TRANSPORT_WARN, "shm",
+        ctx->host->log(SHUNT_TRANSPORT_INFO, "shm",
                        "refused a connection of pid %ld: %s", (long)link->pid,
                        why);
     shm_link_drop(link);
@@ -580,8 +580,11 @@ static void reach_failed(struct shunt_transport_ep *ep, int error)
 
 static void wrong_user(struct shunt_transport_ep *ep)
 {
-    failed(ep, SHUNT_ERR_UNSUPPORTED,
-           "rank %d runs as another user; run all ranks as one", ep->peer);
+    /* Not over the network instead: it need not be a rank of ours at all. */
+    failed(ep, SHUNT_ERR_MISMATCH,
+           "rank %d runs as another user: run all ranks as one, or allow it by "
+           "SHUNT_TRANSPORTS=^shm",
+           ep->peer);
 }
 
 static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The user at the other end of a socket. */
+#include "peer_user.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TEXT 48
+#define TIME_WAIT 6 /* which has no owner any more */
+
+static enum shunti_peer_user compare(unsigned long uid)
+{
+    return uid == geteuid() ? SHUNTI_USER_OURS : SHUNTI_USER_OTHER;
+}
+
+/* "0100007F:1F90", as in /proc/net/tcp; false: no such family. *v6: it is in
+ * the table of that. */
+static bool print_address(const struct sockaddr_storage *addr, char *text,
+                          bool *v6)
+{
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+    const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+    uint32_t word[4];
+
+    *v6 = false;
+    if (addr->ss_family == AF_INET) {
+        snprintf(text, TEXT, "%08X:%04X", in->sin_addr.s_addr,
+                 ntohs(in->sin_port));
+        return true;
+    }
+    if (addr->ss_family != AF_INET6)
+        return false;
+    memcpy(word, &in6->sin6_addr, sizeof(word));
+    if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+        snprintf(text, TEXT, "%08X:%04X", word[3], ntohs(in6->sin6_port));
+        return true;
+    }
+    *v6 = true;
+    snprintf(text, TEXT, "%08X%08X%08X%08X:%04X", word[0], word[1], word[2],
+             word[3], ntohs(in6->sin6_port));
+    return true;
+}
+
+/* The owner of the socket with these addresses. */
+static enum shunti_peer_user look_up(const char *table, const char *local,
+                                     const char *remote)
+{
+    enum shunti_peer_user user = SHUNTI_USER_UNKNOWN;
+    FILE *f = fopen(table, "re");
+    char line[512];
+
+    while (f && user == SHUNTI_USER_UNKNOWN && fgets(line, sizeof(line), f)) {
+        char a[TEXT], b[TEXT];
+        unsigned long uid;
+        unsigned state;
+
+        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %lu", a, b, &state,
+                   &uid) == 4 &&
+            state != TIME_WAIT && !strcmp(a, local) && !strcmp(b, remote))
+            user = compare(uid);
+    }
+    if (f)
+        fclose(f);
+    return user;
+}
+
+enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
+{
+    struct sockaddr_storage ours = {0}, theirs = {0};
+    socklen_t ours_len = sizeof(ours), theirs_len = sizeof(theirs);
+    struct ucred cred = {0};
+    socklen_t len = sizeof(cred);
+    char local[TEXT], remote[TEXT];
+    bool v6, same;
+
+    if (getsockname(fd, (struct sockaddr *)&ours, &ours_len))
+        return SHUNTI_USER_UNKNOWN;
+    if (ours.ss_family == AF_UNIX)
+        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)
+                   ? SHUNTI_USER_OTHER
+                   : compare(cred.uid);
+    if (!tcp || getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) ||
+        !print_address(&theirs, local, &v6) ||
+        !print_address(&ours, remote, &same) || same != v6)
+        return SHUNTI_USER_UNKNOWN;
+    return look_up(v6 ? "/proc/net/tcp6" : "/proc/net/tcp", local, remote);
+}

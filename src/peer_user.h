@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which user is at the other end of a connected socket, as the kernel knows it.
+ *
+ * Of a unix socket it always does. Of a TCP connection it does if both ends are
+ * on this host (and in this network namespace): /proc/net/tcp has a line for
+ * each of them.
+ */
+#ifndef SHUNTI_PEER_USER_H
+#define SHUNTI_PEER_USER_H
+
+#include <stdbool.h>
+
+enum shunti_peer_user {
+    SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
+    SHUNTI_USER_OURS,    /* the effective user of this process */
+    SHUNTI_USER_OTHER,
+};
+
+/* `tcp`: look at TCP connections, too. */
+enum shunti_peer_user shunti_peer_user(int fd, bool tcp);
+
+#endif
