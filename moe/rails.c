@@ -454,5 +454,7 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
                          p->transport->error(p->context->ctx));
     else if (p->node != comm->node)
         comm->stats.bytes_remote += bytes;
+    p->messages++;
+    p->bytes_put += bytes;
     return true;
 }

@@ -1169,6 +1169,8 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         if (st)
             tell_disagreement(&b, st);
     }
+    for (int r = 0; !st && r < nranks; r++)
+        b.comm->peers[r].messages = b.comm->peers[r].bytes_put = 0;
     if (!st && config.call_timeout)
         b.comm->timeout =
             config.call_timeout < 0 ? NEVER_SECONDS : config.call_timeout;

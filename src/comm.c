@@ -128,13 +128,47 @@ enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
                                        struct shunt_comm_stats *stats,
                                        size_t stats_size)
 {
+    struct shunt_comm_stats all;
+    int r;
+
     if (!comm || !stats)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_stats: %s is NULL",
                            comm ? "stats" : "comm");
-    if (stats_size > sizeof(comm->stats))
-        stats_size = sizeof(comm->stats);
-    memcpy(stats, &comm->stats, stats_size);
+    all = comm->stats;
+    for (r = 0; r < comm->nranks; r++) {
+        const struct shunti_peer *p = &comm->peers[r];
+
+        all.messages_sent += p->messages;
+        if (p->node != comm->node)
+            all.messages_remote += p->messages;
+    }
+    if (stats_size > sizeof(all))
+        stats_size = sizeof(all);
+    memcpy(stats, &all, stats_size);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
+                                            int rank,
+                                            struct shunt_peer_stats *stats,
+                                            size_t stats_size)
+{
+    struct shunt_peer_stats all = {0};
+
+    if (!comm || !stats)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_get_peer_stats: %s is NULL",
+                           comm ? "stats" : "comm");
+    if (rank < 0 || rank >= comm->nranks)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "comm_get_peer_stats: rank is %d; ranks are 0 to %d",
+                           rank, comm->nranks - 1);
+    all.messages = comm->peers[rank].messages;
+    all.bytes_put = comm->peers[rank].bytes_put;
+    if (stats_size > sizeof(all))
+        stats_size = sizeof(all);
+    memcpy(stats, &all, stats_size);
     return SHUNT_OK;
 }
 

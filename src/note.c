@@ -219,6 +219,7 @@ void shunti_note_send(struct shunt_request *request, int peer,
     struct shunti_peer *p = &comm->peers[peer];
 
     note->signature = request->signature;
+    p->messages++;
     if (p->control) {
         store_word((unsigned char *)&note->seq, request->seq);
         p->transport->wake(p->ep);
@@ -456,6 +457,7 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
                 (size_t)comm->rank * comm->layout.ack_stride +
                 slot_of(request) * 8;
 
+    p->messages++;
     if (p->control) {
         store_word(p->control + at, value);
         p->transport->wake(p->ep);

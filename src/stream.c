@@ -33,6 +33,7 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
                 (size_t)comm->rank * comm->layout.word_stride +
                 (size_t)which * 64;
 
+    p->messages++;
     if (p->control) {
         __atomic_store_n((uint64_t *)(void *)(p->control + at), value,
                          __ATOMIC_RELEASE);
@@ -95,6 +96,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
             unsigned char *image =
                 p->outbox + SHUNTI_DEPTH * comm->layout.slot_bytes + slot;
             memcpy(image, from, len);
+            p->messages++;
             shunti_control_put(comm, peer, at, image, len,
                                comm->layout.words +
                                    (size_t)comm->rank *

@@ -219,6 +219,8 @@ struct shunt_comm_stats {
     uint64_t
         sleeps_missed; /* of the sleeps: ended by their time, with something
                                to do that should have woken us; 0 */
+    uint64_t messages_sent;   /* to all ranks; see struct shunt_peer_stats */
+    uint64_t messages_remote; /* those of them to ranks of other nodes */
 };
 
 /**
@@ -230,6 +232,33 @@ struct shunt_comm_stats {
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_get_stats(const struct shunt_comm *comm,
                      struct shunt_comm_stats *stats, size_t stats_size);
+
+/** Counters of what went from this rank to another one. */
+struct shunt_peer_stats {
+    /* What calls sent there, by mapped memory or by put: each announcement,
+     * with or without payload in it; each answer to one; each chunk of a
+     * stream, and each word that says that chunks were taken; each put of
+     * tokens' rows or sums. The same in every run of the same calls. What
+     * depends on timing is not counted: words that say how far this rank is,
+     * questions whether a rank is there, wake-ups. */
+    uint64_t messages;
+    /* What was put there through the transport, headers included; 0 where the
+     * rank's memory is mapped. */
+    uint64_t bytes_put;
+};
+
+/**
+ * Read the counters for one rank, since the communicator was made. Local.
+ *
+ * rank        0 <= rank < size; those for this rank itself are 0.
+ * stats       out.
+ * stats_size  sizeof(struct shunt_peer_stats); only that much is written.
+ *
+ * Errors: SHUNT_ERR_INVALID.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_comm_get_peer_stats(const struct shunt_comm *comm, int rank,
+                          struct shunt_peer_stats *stats, size_t stats_size);
 
 /** One line on how ranks reach each other, e.g. "shm (map, cma)". Owned by
  * `comm`. */

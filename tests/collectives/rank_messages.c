@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks do in test_messages.c: who sends how many messages to whom. Who
+// is whose rail peer is found here again, from the definition: the rank of the
+// other node with the same local index, modulo the ranks of that node.
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+enum { RANKS = 16 };
+
+// How this rank is to another one.
+enum relation { ITSELF, MATE, PARTNER, STRANGER };
+
+struct counts {
+    enum relation relation[RANKS];
+    struct shunt_peer_stats before[RANKS];
+    struct shunt_comm_stats total;
+};
+
+static int find_relations(const struct rank *self, struct counts *c)
+{
+    int32_t local[RANKS], mine = shunt_comm_local_rank(self->comm);
+    int size[RANKS] = {0};
+
+    CHECK(self->size <= RANKS, "%d ranks", self->size);
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, &mine, local, 1, SHUNT_I32));
+    for (int r = 0; r < self->size; r++)
+        size[shunt_comm_node(self->comm, r)]++;
+    for (int r = 0; r < self->size; r++) {
+        int here = shunt_comm_node(self->comm, self->rank);
+        int there = shunt_comm_node(self->comm, r);
+
+        c->relation[r] = r == self->rank                  ? ITSELF
+                         : there == here                  ? MATE
+                         : local[r] == mine % size[there] ? PARTNER
+                         : mine == local[r] % size[here]  ? PARTNER
+                                                          : STRANGER;
+    }
+    return 0;
+}
+
+static int begin(const struct rank *self, struct counts *c)
+{
+    for (int r = 0; r < self->size; r++)
+        CHECK_OK(self->comm,
+                 shunt_comm_get_peer_stats(self->comm, r, &c->before[r],
+                                           sizeof(c->before[r])));
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &c->total, sizeof(c->total)));
+    return 0;
+}
+
+// Messages to `rank` since then, and bytes that were put.
+static int since(const struct rank *self, const struct counts *c, int rank,
+                 struct shunt_peer_stats *now)
+{
+    CHECK_OK(self->comm,
+             shunt_comm_get_peer_stats(self->comm, rank, now, sizeof(*now)));
+    now->messages -= c->before[rank].messages;
+    now->bytes_put -= c->before[rank].bytes_put;
+    return 0;
+}
+
+// To each rank so many messages, by its relation; and the totals fit.
+static int check(const struct rank *self, const struct counts *c,
+                 const char *call, const unsigned *want)
+{
+    struct shunt_comm_stats total;
+    uint64_t all = 0, remote = 0;
+
+    for (int r = 0; r < self->size; r++) {
+        struct shunt_peer_stats now;
+        bool far = c->relation[r] >= PARTNER;
+
+        CHECK_RUN(since(self, c, r, &now));
+        CHECK(now.messages == want[c->relation[r]],
+              "%s: %d messages to rank %d, which is %d, not %u", call,
+              (int)now.messages, r, c->relation[r], want[c->relation[r]]);
+        // What is mapped is not put.
+        CHECK((now.bytes_put > 0) == (far && now.messages > 0),
+              "%s: %d bytes were put to rank %d", call, (int)now.bytes_put, r);
+        all += now.messages;
+        remote += far ? now.messages : 0;
+    }
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &total, sizeof(total)));
+    CHECK(total.messages_sent - c->total.messages_sent == all &&
+              total.messages_remote - c->total.messages_remote == remote,
+          "%s: %d messages, %d remote; not %d and %d", call,
+          (int)(total.messages_sent - c->total.messages_sent),
+          (int)(total.messages_remote - c->total.messages_remote), (int)all,
+          (int)remote);
+    return 0;
+}
+
+#define COUNTED(call)                            \
+    do {                                         \
+        CHECK_RUN(begin(self, &c));              \
+        CHECK_OK(comm, call);                    \
+        CHECK_RUN(check(self, &c, #call, want)); \
+    } while (0)
+
+// Small calls: one message to each rank that is talked to. argv[0]: "flat", to
+// all; "two_level", to mates and rail peers.
+static int collectives(const struct rank *self)
+{
+    const bool flat = self->argc && !strcmp(self->argv[0], "flat");
+    const unsigned want[] = {
+        [ITSELF] = 0, [MATE] = 1, [PARTNER] = 1, [STRANGER] = flat};
+    struct shunt_comm *comm = self->comm;
+    int64_t one[RANKS] = {0}, all[RANKS];
+    size_t ones[RANKS];
+    struct counts c;
+
+    for (int r = 0; r < RANKS; r++)
+        ones[r] = 1;
+    CHECK_RUN(find_relations(self, &c));
+    // Again, as what was called before must make no difference.
+    for (int i = 0; i < 8; i++) {
+        COUNTED(shunt_barrier(comm));
+        COUNTED(shunt_broadcast(comm, one, 1, SHUNT_I64, 1));
+        COUNTED(shunt_allgather(comm, one, all, 1, SHUNT_I64));
+        COUNTED(shunt_allgatherv(comm, one, 1, all, ones, NULL, SHUNT_I64));
+        COUNTED(shunt_reduce_scatter(comm, one, all, 1, SHUNT_I64, SHUNT_SUM));
+        COUNTED(shunt_allreduce(comm, one, all, 1, SHUNT_I64, SHUNT_SUM));
+        COUNTED(shunt_alltoall(comm, one, all, 1, SHUNT_I64));
+        COUNTED(
+            shunt_alltoallv(comm, one, ones, NULL, all, ones, NULL, SHUNT_I64));
+    }
+    return 0;
+}
+
+// With equal nodes, N - 1 messages a rank leave its node in two levels.
+static int one_to_each_node(const struct rank *self)
+{
+    const uint64_t nodes = (uint64_t)shunt_comm_nodes(self->comm);
+    int64_t one[RANKS] = {0}, all[RANKS];
+    struct shunt_comm_stats before, after;
+
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &before, sizeof(before)));
+    CHECK_OK(self->comm, shunt_alltoall(self->comm, one, all, 1, SHUNT_I64));
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &after, sizeof(after)));
+    CHECK(after.messages_remote - before.messages_remote == nodes - 1,
+          "%d messages leave this node for %d others",
+          (int)(after.messages_remote - before.messages_remote),
+          (int)nodes - 1);
+    return 0;
+}
+
+// Dispatch, combine, and back: nothing for a rank that is neither mate nor
+// rail peer, and the same number of messages each time.
+static int exchange(const struct rank *self)
+{
+    enum { HIDDEN = 300, EXPERTS = 16, TOPK = 4, TOKENS = 100, TURNS = 3 };
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    int32_t *idx = calloc(TOKENS * TOPK, sizeof(*idx));
+    float *weight = calloc(TOKENS * TOPK, sizeof(*weight));
+    float *x = calloc(TOKENS * HIDDEN, sizeof(*x));
+    struct shunt_moe_rows rows;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    uint64_t first[RANKS] = {0};
+    void *buffer[4];
+
+    CHECK(idx && weight && x, "memory");
+    for (int i = 0; i < TOKENS * TOPK; i++)
+        idx[i] = (i * 7 + i / 5 + self->rank) % EXPERTS;
+    config.hidden = HIDDEN;
+    config.dtype = SHUNT_F32;
+    config.experts = EXPERTS;
+    config.topk = TOPK;
+    config.max_tokens = TOKENS;
+    config.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    config.mode = SHUNT_MOE_TWO_LEVEL;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &config, &moe));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, idx, weight, TOKENS, &plan));
+    rows = shunt_moe_plan_rows(plan);
+    for (int i = 0; i < 4; i++)
+        buffer[i] = shunt_moe_buffer(plan, (enum shunt_moe_buffer)i);
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct counts c;
+
+        CHECK_RUN(find_relations(self, &c));
+        CHECK_RUN(begin(self, &c));
+        CHECK_OK(self->comm,
+                 shunt_moe_dispatch(plan, x, buffer[0], rows.total));
+        CHECK_OK(self->comm, shunt_moe_combine(plan, buffer[1], NULL, x));
+        CHECK_OK(self->comm,
+                 shunt_moe_combine_backward(plan, x, buffer[1], buffer[2],
+                                            rows.total, weight));
+        CHECK_OK(self->comm, shunt_moe_dispatch_backward(plan, buffer[3], x));
+        for (int r = 0; r < self->size; r++) {
+            struct shunt_peer_stats now;
+
+            CHECK_RUN(since(self, &c, r, &now));
+            CHECK(c.relation[r] != STRANGER || !now.messages,
+                  "%d messages to rank %d", (int)now.messages, r);
+            // Each of the four calls tells it at least where rows go.
+            CHECK(c.relation[r] != PARTNER ||
+                      (now.messages >= 4 && now.bytes_put > 0),
+                  "%d messages to rank %d", (int)now.messages, r);
+            CHECK(turn == 0 || now.messages == first[r],
+                  "%d messages to rank %d, and once %d", (int)now.messages, r,
+                  (int)first[r]);
+            first[r] = now.messages;
+        }
+    }
+    shunt_moe_plan_destroy(plan);
+    shunt_moe_destroy(moe);
+    free(idx);
+    free(weight);
+    free(x);
+    return 0;
+}
+
+static int bad_arguments(const struct rank *self)
+{
+    struct shunt_peer_stats stats = {7, 7};
+
+    CHECK_STATUS(NULL,
+                 shunt_comm_get_peer_stats(NULL, 0, &stats, sizeof(stats)),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL,
+                 shunt_comm_get_peer_stats(self->comm, 0, NULL, sizeof(stats)),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL,
+                 shunt_comm_get_peer_stats(self->comm, self->size, &stats,
+                                           sizeof(stats)),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(
+        NULL, shunt_comm_get_peer_stats(self->comm, -1, &stats, sizeof(stats)),
+        SHUNT_ERR_INVALID);
+    CHECK_OK(NULL, shunt_comm_get_peer_stats(self->comm, self->rank, &stats,
+                                             sizeof(stats.messages)));
+    CHECK(stats.messages == 0 && stats.bytes_put == 7, "%d, %d",
+          (int)stats.messages, (int)stats.bytes_put);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "collectives", .run = collectives, .no_threads = true},
+    {.name = "one_to_each_node", .run = one_to_each_node, .no_threads = true},
+    {.name = "exchange", .run = exchange},
+    {.name = "bad_arguments", .run = bad_arguments},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
