@@ -19,6 +19,9 @@ help:
 	@echo '              thread sanitizers'
 	@echo 'make public-suites'
 	@echo '              run the test suite of MPICH under the drop-in (an hour)'
+	@echo 'make cross-arm64'
+	@echo '              compile for ARM64 and compare bits under qemu-user'
+	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
 	@echo 'make install  install into PREFIX ($(PREFIX))'
@@ -54,6 +57,10 @@ check-sanitize:
 public-suites: build
 	tests/mpi/public-suites $(ARGS)
 
+cross-arm64:
+	scripts/deps
+	scripts/cross-arm64 $(ARGS)
+
 perf: build
 	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
 	build/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
@@ -75,7 +82,8 @@ format-check:
 	scripts/format --check
 
 clean:
-	rm -rf build build-asan build-tsan build-suites
+	rm -rf build build-asan build-tsan build-suites build-arm64
 
-.PHONY: help train build test check check-sanitize public-suites perf docs \
+.PHONY: help train build test check check-sanitize public-suites cross-arm64 \
+        perf docs \
         install format format-check clean

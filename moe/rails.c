@@ -12,7 +12,7 @@
 #include "nodes.h"
 #include "plan.h"
 
-#define LINE ((size_t)64)
+#define LINE ((size_t)SHUNT_TRANSPORT_LINE)
 
 static size_t lines(size_t bytes)
 {

@@ -75,6 +75,8 @@ extern const struct shunti_rows_set shunti_rows_plain;
 #if defined(__x86_64__)
 extern const struct shunti_rows_set shunti_rows_avx2;
 extern const struct shunti_rows_set shunti_rows_avx512;
+#elif defined(__aarch64__)
+extern const struct shunti_rows_set shunti_rows_neon;
 #endif
 
 /* The sets that this processor runs, the best first; NULL past the last.

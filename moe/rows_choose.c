@@ -25,6 +25,8 @@ const struct shunti_rows_set *shunti_rows_set(size_t i)
 #if defined(__x86_64__)
         &shunti_rows_avx512,
         &shunti_rows_avx2,
+#elif defined(__aarch64__)
+        &shunti_rows_neon, /* every one has it */
 #endif
         &shunti_rows_plain,
         &shunti_rows_ref,

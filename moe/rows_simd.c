@@ -14,6 +14,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(SHUNTI_ROWS_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "dtype.h"
@@ -58,6 +60,11 @@ INLINE vu widen(const void *from)
     __m128i h = _mm_loadl_epi64(from);
 
     return (vu)_mm_unpacklo_epi16(_mm_setzero_si128(), h);
+#elif defined(SHUNTI_ROWS_NEON)
+    uint16x4_t h;
+
+    memcpy(&h, from, sizeof(h));
+    return (vu)vshll_n_u16(h, 16);
 #else
     vh h;
 
@@ -80,6 +87,10 @@ INLINE void narrow(void *to, vu v)
     __m128i w = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
 
     _mm_storel_epi64(to, _mm_packs_epi32(w, w));
+#elif defined(SHUNTI_ROWS_NEON)
+    uint16x4_t h = vmovn_u32((uint32x4_t)v);
+
+    memcpy(to, &h, sizeof(h));
 #else
     vh h = __builtin_convertvector(v, vh);
 
@@ -113,7 +124,11 @@ INLINE vf load_part(enum element type, const void *row, size_t i, size_t n)
 
 INLINE vu select_bits(vi mask, vu a, vu b)
 {
+#if defined(SHUNTI_ROWS_NEON)
+    return (vu)vbslq_u32((uint32x4_t)mask, (uint32x4_t)a, (uint32x4_t)b);
+#else
     return ((vu)mask & a) | (~(vu)mask & b);
+#endif
 }
 
 INLINE vf select_float(vi mask, vf a, vf b)

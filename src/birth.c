@@ -821,19 +821,20 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
     l->chunk = tune->chunk;
     l->chunks = (unsigned)tune->chunks;
     l->completed = 0;
-    l->abort = 64;
-    l->bell = 128;
+    l->abort = SHUNT_TRANSPORT_LINE;
+    l->bell = 2 * SHUNT_TRANSPORT_LINE;
     l->inbox = PAGE;
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
-    l->inbox_stride = SHUNTI_DEPTH * l->slot_bytes;
+    l->inbox_stride =
+        round_up(SHUNTI_DEPTH * l->slot_bytes, SHUNT_TRANSPORT_LINE);
     l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
-    l->ack_stride = round_up(SHUNTI_DEPTH * 8, 64);
+    l->ack_stride = round_up(SHUNTI_DEPTH * 8, SHUNT_TRANSPORT_LINE);
     l->words = round_up(l->acks + n * l->ack_stride, PAGE);
-    l->word_stride = SHUNTI_WORDS * 64;
+    l->word_stride = round_up(SHUNTI_WORDS * 64, SHUNT_TRANSPORT_LINE);
     l->loss = round_up(l->words + n * l->word_stride, PAGE);
-    l->loss_stride = shunti_loss_bytes(nranks);
+    l->loss_stride = round_up(shunti_loss_bytes(nranks), SHUNT_TRANSPORT_LINE);
     l->ring = round_up(l->loss + n * l->loss_stride, PAGE);
-    l->ring_stride = l->chunk * l->chunks;
+    l->ring_stride = round_up(l->chunk * l->chunks, SHUNT_TRANSPORT_LINE);
     l->bytes = round_up(l->ring + n * l->ring_stride, PAGE);
 }
 

@@ -28,7 +28,8 @@ struct shunti_window;
 struct shunt_request;
 struct timespec;
 
-/* Offsets in a control window; (src) is the rank that writes there. */
+/* Offsets in a control window; (src) is the rank that writes there. What two
+ * ranks write is a SHUNT_TRANSPORT_LINE apart. */
 struct shunti_layout {
     size_t completed; /* word: operations finished by the owner */
     size_t abort;     /* word: why the communicator ended, 0 while it lives */

@@ -15,6 +15,8 @@ const struct shunti_reduce_table *const shunti_reduce_tables[] = {
 #if defined(__x86_64__)
     &shunti_reduce_avx2,
     &shunti_reduce_avx512,
+#elif defined(__aarch64__)
+    &shunti_reduce_neon,
 #endif
     0,
 };

@@ -13,6 +13,8 @@
 #include <string.h>
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(KERNEL_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "dtype.h"
@@ -126,6 +128,13 @@ static void widen_f16(float *restrict wide, const unsigned char *src,
 
         _mm256_storeu_ps(wide + i, _mm256_cvtph_ps(half));
     }
+#elif defined(KERNEL_NEON)
+    for (; i + 4 <= len; i += 4) {
+        float16x4_t half;
+
+        memcpy(&half, src + 2 * i, 8);
+        vst1q_f32(wide + i, vcvt_f32_f16(half));
+    }
 #endif
     for (; i < len; i++) {
         uint16_t half;
@@ -146,6 +155,12 @@ static void narrow_f16(unsigned char *restrict dst, const float *restrict wide,
                                        _MM_FROUND_TO_NEAREST_INT);
 
         _mm_storeu_si128((void *)(dst + 2 * i), half);
+    }
+#elif defined(KERNEL_NEON)
+    for (; i + 4 <= len; i += 4) {
+        float16x4_t half = vcvt_f16_f32(vld1q_f32(wide + i));
+
+        memcpy(dst + 2 * i, &half, 8);
     }
 #endif
     for (; i < len; i++) {

@@ -10,5 +10,6 @@
 extern const struct shunti_reduce_table shunti_reduce_plain;
 extern const struct shunti_reduce_table shunti_reduce_avx2;
 extern const struct shunti_reduce_table shunti_reduce_avx512;
+extern const struct shunti_reduce_table shunti_reduce_neon;
 
 #endif

@@ -60,6 +60,11 @@
     __attribute__((used, visibility("default"))) \
     const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK
 
+/* Words that two ranks write lie this far apart: the largest cache line of the
+ * processors that we know (64 bytes on x86, which fetches them in pairs; 128 on
+ * some ARM64), and the same everywhere, for hosts of a job may differ. */
+#define SHUNT_TRANSPORT_LINE 128
+
 /* The largest blobs that address() and reg() may write. */
 #define SHUNT_TRANSPORT_ADDRESS_MAX 1024
 #define SHUNT_TRANSPORT_KEY_MAX 256

@@ -53,10 +53,12 @@ struct rank {
     pid_t pid;
     struct shunt_transport_reg *regs; /* under `lock` */
     int event;                        /* what a sleeper waits on */
-    atomic_int armed;                 /* it sleeps, or is about to */
+    pthread_rwlock_t readers;         /* get() reads; close() writes */
+    /* It sleeps, or is about to. In a line that it does not share with what
+     * others read of it, or with another rank's. */
+    _Alignas(SHUNT_TRANSPORT_LINE) atomic_int armed;
     atomic_bool closed;
-    atomic_uint departures;   /* raised when a rank beside us closes */
-    pthread_rwlock_t readers; /* get() reads; close() writes */
+    atomic_uint departures; /* raised when a rank beside us closes */
 };
 
 struct shunt_transport_ctx {
@@ -117,12 +119,13 @@ fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
 static struct rank *rank_create(const struct shunt_transport_params *params,
                                 char *why, size_t why_len)
 {
-    struct rank *rank = calloc(1, sizeof(*rank));
+    struct rank *rank = aligned_alloc(_Alignof(struct rank), sizeof(*rank));
 
     if (!rank) {
         snprintf(why, why_len, "out of memory");
         return NULL;
     }
+    memset(rank, 0, sizeof(*rank));
     rank->refs = 1;
     rank->number = params->rank;
     rank->pid = getpid();
