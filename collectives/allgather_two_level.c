@@ -79,8 +79,8 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     package = x->owned = malloc(bytes + 1);
     if (!package) {
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
-                         "%s: no memory for %zu bytes", request->class->name,
-                         bytes);
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), bytes);
         return;
     }
     if (at)

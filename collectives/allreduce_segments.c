@@ -165,7 +165,7 @@ static bool meet(struct shunt_request *request, struct segments *s, int peer)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d called with %llu B, this rank with "
                              "%zu B",
-                             request->class->name, peer,
+                             shunti_request_name(request), peer,
                              (unsigned long long)note->bytes, s->bytes);
     } else if (!open_sources(request, s, peer, note)) {
         p->bad = true;
@@ -222,7 +222,7 @@ static void hear_failure(struct shunt_request *request, int peer,
     shunti_request_error(request, SHUNT_ERR_REMOTE,
                          "%s: rank %d could not read %s memory (its "
                          "shunt_last_error says why)",
-                         request->class->name, peer, what);
+                         shunti_request_name(request), peer, what);
 }
 
 static bool is_pulled(uint8_t way)

@@ -87,8 +87,8 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     s->partial = malloc(bytes + 1);
     if (!s->partial) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
-                         "%s: no memory for %zu bytes", request->class->name,
-                         bytes);
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), bytes);
         return;
     }
     for (int i = 0; i < comm->nranks; i++)

@@ -194,7 +194,7 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d sent %llu B, this rank expected "
                              "%zu B",
-                             request->class->name, from,
+                             shunti_request_name(request), from,
                              (unsigned long long)e.bytes, p->recv_bytes);
         shunti_two_level_drop_in(x, from);
     }
@@ -202,7 +202,7 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: this rank sent %zu B to rank %d, which "
                              "expected %llu B",
-                             request->class->name, p->send_bytes, from,
+                             shunti_request_name(request), p->send_bytes, from,
                              (unsigned long long)e.expects);
         shunti_two_level_drop_out(x, from);
     }
@@ -323,8 +323,8 @@ static unsigned char *make_room(struct shunt_request *request, void **owned,
     *owned = malloc(bytes + 1);
     if (!*owned)
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
-                         "%s: no memory for %zu bytes", request->class->name,
-                         bytes);
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), bytes);
     return *owned;
 }
 

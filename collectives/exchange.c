@@ -194,7 +194,7 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d sent %llu B, this rank expected "
                              "%zu B",
-                             request->class->name, peer,
+                             shunti_request_name(request), peer,
                              (unsigned long long)note->bytes, p->recv_bytes);
     }
     if (note->expects != p->send_bytes) {
@@ -202,7 +202,7 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: this rank sent %zu B to rank %d, which "
                              "expected %llu B",
-                             request->class->name, p->send_bytes, peer,
+                             shunti_request_name(request), p->send_bytes, peer,
                              (unsigned long long)note->expects);
         drop(x, peer);
     }

@@ -102,8 +102,8 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     s->partials = malloc(total + 1);
     if (!s->partials) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
-                         "%s: no memory for %zu bytes", request->class->name,
-                         total);
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), total);
         return;
     }
     to = s->partials;
@@ -200,8 +200,8 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
     to = x->owned = malloc(total + 1);
     if (!to) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
-                         "%s: no memory for %zu bytes", request->class->name,
-                         total);
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), total);
         return;
     }
     for (int i = 0; i < comm->local_size; i++) {

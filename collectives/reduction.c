@@ -37,7 +37,7 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
         if (!r->scratch) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
                              "%s: no memory for %zu bytes",
-                             request->class->name, reads * r->piece);
+                             shunti_request_name(request), reads * r->piece);
             return false;
         }
     }

@@ -50,7 +50,7 @@ bool shunti_source_open(struct shunt_request *request, int peer,
     shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
                      "%s: rank %d offers %zu B where it has none (way %d); do "
                      "all ranks run the same version?",
-                     request->class->name, peer, bytes, (int)way);
+                     shunti_request_name(request), peer, bytes, (int)way);
     return false;
 }
 
@@ -62,12 +62,12 @@ static void read_failed(struct shunt_request *request, int peer,
 
     if (status == SHUNT_ERR_PEER)
         shunti_comm_fail(request->comm, status, peer, "%s: rank %d: %s",
-                         request->class->name, peer, why);
+                         shunti_request_name(request), peer, why);
     else
         shunti_request_error(request, status,
                              "%s: reading rank %d's memory: %s (SHUNT_CMA=off "
                              "does without)",
-                             request->class->name, peer, why);
+                             shunti_request_name(request), peer, why);
 }
 
 /* Read `bytes` of a READ source from where it is; after a failure nothing. */

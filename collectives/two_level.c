@@ -245,7 +245,7 @@ static bool hear_alarm(struct shunt_request *request,
         shunti_request_error(request, SHUNT_ERR_REMOTE,
                              "%s: rank %d could not read what it needed, or "
                              "has heard so (its shunt_last_error says more)",
-                             request->class->name, peer);
+                             shunti_request_name(request), peer);
         request->hearsay = true;
         raise_own_alarm(request, x, peer);
         return true;
@@ -396,7 +396,7 @@ static bool answered(struct shunt_request *request, int peer)
         shunti_request_error(request, SHUNT_ERR_REMOTE,
                              "%s: rank %d could not read this rank's memory "
                              "(its shunt_last_error says why)",
-                             request->class->name, peer);
+                             shunti_request_name(request), peer);
     return stages & TAKEN;
 }
 
@@ -477,8 +477,9 @@ static bool is_package(struct shunt_request *request,
     shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
                      "%s: rank %d sends a package of %llu B, this rank expects "
                      "%s%zu B; do all ranks run the same version?",
-                     request->class->name, peer, (unsigned long long)bytes,
-                     x->varies ? "at most " : "", expected);
+                     shunti_request_name(request), peer,
+                     (unsigned long long)bytes, x->varies ? "at most " : "",
+                     expected);
     return false;
 }
 
@@ -554,7 +555,7 @@ static bool take_package(struct shunt_request *request,
         if (!in->to) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY,
                              request->comm->rank, "%s: no memory for %zu bytes",
-                             request->class->name, in->bytes);
+                             shunti_request_name(request), in->bytes);
             return false;
         }
     }
@@ -587,7 +588,8 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
                              "%s: rank %d sends a package of %zu B whose parts "
                              "are not as long; do all ranks run the same "
                              "version?",
-                             request->class->name, peer, package->bytes);
+                             shunti_request_name(request), peer,
+                             package->bytes);
             return true;
         }
     }

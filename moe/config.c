@@ -130,9 +130,10 @@ static void print_field(char *text, size_t len, int field, uint64_t value)
 }
 
 /* Exchange, compare, and say what is wrong with whom. */
-static enum shunt_status agree(struct shunt_comm *comm, const char *call,
-                               struct terms *mine)
+static enum shunt_status agree(struct shunt_comm *comm,
+                               enum shunti_purpose purpose, struct terms *mine)
 {
+    const char *call = shunti_purpose_name(purpose);
     int nranks = shunt_comm_size(comm);
     struct terms *all = malloc((size_t)nranks * sizeof(*all));
     enum shunt_status st;
@@ -143,12 +144,14 @@ static enum shunt_status agree(struct shunt_comm *comm, const char *call,
         /* The others are told in place of the all-gather. */
         shunti_comm_enter(comm);
         refused = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
             SHUNT_ERR_MEMORY, "%s: no memory", call);
         shunti_comm_leave(comm);
         return refused;
     }
+    comm->purpose = purpose;
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
+    comm->purpose = SHUNTI_PURPOSE_ITSELF;
     if (!st && mine->status)
         st = shunti_fail(comm, (enum shunt_status)mine->status, "%s: %s", call,
                          mine->why);
@@ -232,9 +235,10 @@ static enum shunt_status choose_path(const struct shunt_moe *moe,
                  "other's memory: say AUTO");
         return SHUNT_ERR_UNSUPPORTED;
     default:
+        /* On one node nothing crosses from one to another. */
         *path =
             mapped && moe->nodes == 1 ? SHUNTI_PATH_DIRECT : SHUNTI_PATH_RAILS;
-        if (rails)
+        if (rails || *path == SHUNTI_PATH_DIRECT)
             return SHUNT_OK;
         snprintf(why, len, "mode is %s, and %s: say AUTO",
                  moe->config.mode == SHUNT_MOE_TWO_LEVEL ? "TWO_LEVEL"
@@ -259,7 +263,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("dtype is %s; rows are f32 or bf16",
                shunti_dtype_name(c->dtype));
     if (c->hidden < 1 || c->hidden > SIZE_MAX / 64)
-        REFUSE("hidden is %zu; it must be at least 1", c->hidden);
+        REFUSE("hidden is %zu; it must be 1 to %zu", c->hidden, SIZE_MAX / 64);
     if (c->experts < 1 || c->experts > EXPERTS_MAX)
         REFUSE("experts is %d; it must be 1 to %d", c->experts, EXPERTS_MAX);
     if (c->topk < 1 || c->topk > TOPK_MAX)
@@ -463,7 +467,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     shunti_comm_enter(comm);
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
-    st = agree(comm, "moe_create", &terms);
+    st = agree(comm, SHUNTI_PURPOSE_MOE_CREATE, &terms);
     shunti_comm_enter(comm);
     if (!st && !shunti_slot_take(moe, slot, terms.free))
         st = shunti_fail(comm, SHUNT_ERR_BUSY,
@@ -481,9 +485,11 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     return st;
 }
 
-struct shunt_moe *shunti_moe_of(struct shunt_moe *handle, const char *name,
+struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
+                                enum shunti_purpose purpose,
                                 enum shunt_status *status)
 {
+    const char *name = shunti_purpose_name(purpose);
     struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);
     const struct shunti_slot *slot;
 
@@ -493,7 +499,8 @@ struct shunt_moe *shunti_moe_of(struct shunt_moe *handle, const char *name,
     if (slot) {
         shunti_comm_enter(slot->comm);
         *status = shunti_request_refuse(
-            slot->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            slot->comm,
+            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
             SHUNT_ERR_INVALID, "%s: the exchange has been destroyed", name);
         shunti_comm_leave(slot->comm);
     } else {
@@ -517,6 +524,7 @@ void shunt_moe_destroy(struct shunt_moe *handle)
     shunti_handle_revoke(moe->slot->handle);
     moe->destroyed = true;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        shunti_moe_call_plan_ends(&moe->plans[i]);
         shunti_handle_revoke(moe->plans[i].at.entry);
         moe->plans[i].handle = NULL;
     }
@@ -536,7 +544,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     struct shunt_moe *moe;
     enum shunt_status st;
 
-    moe = shunti_moe_of(handle, "moe_set_placement", &st);
+    moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &st);
     if (!moe)
         return st;
     st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
@@ -555,7 +563,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     terms.status = st;
     terms.field[FIELD_CALL] =
         moe->serial << 32 | (++moe->placements & 0xffffffff);
-    st = agree(moe->comm, "moe_set_placement", &terms);
+    st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {
         shunti_placement_finish(&fresh);
         return st;

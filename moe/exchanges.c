@@ -11,7 +11,13 @@
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */
+    struct shunti_owed owed;
 };
+
+struct shunti_owed *shunti_owed_of(struct shunt_comm *comm)
+{
+    return &((struct exchanges *)comm->above.state)->owed;
+}
 
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans)
 {

@@ -21,6 +21,18 @@
 
 #include "plan.h"
 
+/* A call that must be made again with a larger buffer (moe_call.c). */
+struct shunti_owed {
+    const struct shunti_moe_call *call;
+    const struct shunt_moe_plan *plan; /* its handle */
+    enum shunti_path path;
+    uint32_t signature;
+};
+
+/* The communicator's, if comm->owed says that there is one. It has an
+ * exchange. */
+struct shunti_owed *shunti_owed_of(struct shunt_comm *comm);
+
 /* Of one communicator at once; a multiple of 64. */
 #define SHUNTI_EXCHANGES_MAX 1024
 #define SHUNTI_EXCHANGES_WORDS (SHUNTI_EXCHANGES_MAX / 64)

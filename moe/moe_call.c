@@ -55,22 +55,95 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
     return false;
 }
 
-/* As many operations as the others make of it. */
+enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call)
+{
+    return SHUNTI_PURPOSE_MOE_DISPATCH +
+           (call->kind - SHUNTI_KIND_MOE_DISPATCH);
+}
+
+/* As many operations as the others make of it. The communicator is ours. */
+static enum shunt_status refuse_here(const struct shunti_moe_call *call,
+                                     struct shunt_comm *comm,
+                                     enum shunti_path path, uint32_t signature,
+                                     enum shunt_status status, const char *text)
+{
+    for (int i = 0; i < call->packs && path == SHUNTI_PATH_PACKED; i++)
+        (void)shunti_request_refuse(
+            comm,
+            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0,
+                             shunti_moe_call_purpose(call)),
+            status, "%s: %s", call->name, text);
+    return shunti_request_refuse(comm, signature, status, "%s: %s", call->name,
+                                 text);
+}
+
 static enum shunt_status refuse(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm, enum shunti_path path,
                                 uint32_t signature, enum shunt_status status,
                                 const char *text)
 {
     shunti_comm_enter(comm);
-    for (int i = 0; i < call->packs && path == SHUNTI_PATH_PACKED; i++)
-        (void)shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
-            status, "%s: %s", call->name, text);
-    status = shunti_request_refuse(comm, signature, status, "%s: %s",
-                                   call->name, text);
+    status = refuse_here(call, comm, path, signature, status, text);
     shunti_comm_leave(comm);
     return status;
 }
+
+/* --- calls that must be made again ---------------------------------------------- */
+
+/*
+ * A buffer that is too small is no news for the others: they wait until the
+ * call is made again. If another one is made first, that one would be taken for
+ * it, and all later ones for others: so it ends here with a refusal.
+ */
+static void end_owed(struct shunt_comm *comm)
+{
+    const struct shunti_owed owed = *shunti_owed_of(comm);
+    const uint32_t purpose = comm->purpose;
+
+    comm->owed = NULL;
+    comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    (void)refuse_here(owed.call, comm, owed.path, owed.signature,
+                      SHUNT_ERR_OVERFLOW,
+                      "it was not made again with a larger buffer");
+    comm->purpose = purpose;
+}
+
+static void owe(const struct shunti_moe_call *call,
+                const struct shunti_plan *plan)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+
+    if (comm->owed) /* that one comes first, and nothing was sent of this */
+        return;
+    shunti_comm_enter(comm);
+    *shunti_owed_of(comm) =
+        (struct shunti_owed){call, plan->handle, plan->moe->path,
+                             shunti_moe_call_signature(call, plan)};
+    comm->owed = end_owed;
+    shunti_comm_leave(comm);
+}
+
+/* If it is this one, it has been made again. */
+static void made(const struct shunti_moe_call *call,
+                 const struct shunti_plan *plan)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+
+    if (comm->owed && shunti_owed_of(comm)->call == call &&
+        shunti_owed_of(comm)->plan == plan->handle)
+        comm->owed = NULL;
+}
+
+void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+
+    if (comm->owed && plan->handle &&
+        shunti_owed_of(comm)->plan == plan->handle)
+        comm->owed(comm);
+}
+
+/* --- refusals ------------------------------------------------------------------- */
 
 enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          struct shunti_plan *plan,
@@ -94,8 +167,10 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     struct shunti_plan *plan = shunti_plan_of(handle);
     const struct shunti_slot *slot;
 
-    if (plan)
+    if (plan) {
+        made(call, plan);
         return plan;
+    }
     slot = shunti_handle_owner(SHUNTI_HANDLE_PLAN, handle);
     if (slot)
         *status = refuse(
@@ -169,11 +244,15 @@ enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              const char *tokens_name,
                                              const void *tokens)
 {
-    if (max_rows < plan->total)
-        return shunti_fail(plan->moe->comm, SHUNT_ERR_OVERFLOW,
-                           "%s: %s holds %zu rows, and %zu come: call again "
-                           "with that many",
-                           call->name, rows_name, max_rows, plan->total);
+    if (max_rows < plan->total) {
+        owe(call, plan);
+        return shunti_fail(
+            plan->moe->comm, SHUNT_ERR_OVERFLOW,
+            "%s: %s holds %zu rows, and %zu come: make this call again with "
+            "that many before any other on this communicator (the other ranks "
+            "wait in it; another call ends it for them with an error)",
+            call->name, rows_name, max_rows, plan->total);
+    }
     return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
 }
 

@@ -336,7 +336,7 @@ static enum shunt_status finish_half(struct shunt_request *request,
     half->inner = NULL;
     st = shunti_request_wait(inner);
     if (st)
-        shunti_request_error(request, st, "%s: %s", request->class->name,
+        shunti_request_error(request, st, "%s",
                              shunt_last_error(request->comm));
     return SHUNT_OK;
 }
@@ -384,8 +384,12 @@ static enum shunt_status step(struct shunt_request *request)
     if (!all_heard || finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
         finish_half(request, &packed->back) == SHUNT_IN_PROGRESS)
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) /* it explains what the inner ones met with */
-        return shunti_fail(request->comm, request->error, "%s", packed->why);
+    if (packed->why[0]) { /* it explains what the inner ones met with */
+        enum shunt_status st = request->error;
+
+        request->error = SHUNT_OK;
+        return shunti_request_error(request, st, "%s", packed->why);
+    }
     if (request->error)
         return SHUNT_OK;
     scratch = malloc(moe->row_bytes + (size_t)moe->config.topk *
@@ -503,6 +507,7 @@ static enum shunt_status start_halves(struct packed *packed)
     struct shunt_comm *comm = plan->moe->comm;
     enum shunt_status st = SHUNT_OK;
 
+    comm->purpose = shunti_moe_call_purpose(packed->call);
     if (packed->out.send)
         st = start_half(comm, &packed->out, packs->send_tokens,
                         plan->source_tokens, wire_bytes(packed));
@@ -515,6 +520,7 @@ static enum shunt_status start_halves(struct packed *packed)
                                !packed->what.dweight
                            ? 0
                            : plan->moe->row_bytes);
+    comm->purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
 }
 

@@ -536,22 +536,15 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
-                                        const int32_t *topk_idx,
-                                        const float *topk_weight, size_t tokens,
-                                        struct shunt_moe_plan **out)
+static enum shunt_status make_plan(struct shunt_moe *moe,
+                                   const int32_t *topk_idx,
+                                   const float *topk_weight, size_t tokens,
+                                   struct shunt_moe_plan **out)
 {
-    struct shunt_moe *moe;
     struct shunti_plan *plan;
     enum shunt_status st;
     char why[128] = "";
 
-    if (out)
-        *out = NULL;
-    moe = shunti_moe_of(handle, "moe_plan_create", &st);
-    if (!moe)
-        return st;
-    moe->plans_made++;
     st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
                     sizeof(why));
     st = gather(moe, st, why);
@@ -572,6 +565,25 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
     return SHUNT_OK;
 }
 
+enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
+                                        const int32_t *topk_idx,
+                                        const float *topk_weight, size_t tokens,
+                                        struct shunt_moe_plan **out)
+{
+    struct shunt_moe *moe;
+    enum shunt_status st;
+
+    if (out)
+        *out = NULL;
+    moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_PLAN_CREATE, &st);
+    if (!moe)
+        return st;
+    moe->plans_made++;
+    moe->comm->purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
+    st = make_plan(moe, topk_idx, topk_weight, tokens, out);
+    moe->comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    return st;
+}
 /* --- the rest of a plan's life ------------------------------------------------------ */
 
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow)
@@ -628,6 +640,7 @@ void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
     if (!plan)
         return;
     shunti_comm_enter(plan->moe->comm);
+    shunti_moe_call_plan_ends(plan);
     shunti_handle_revoke(plan->at.entry);
     plan->handle = NULL;
     shunti_comm_leave(plan->moe->comm);

@@ -134,8 +134,9 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe);
 /* --- config.c ---------------------------------------------------------------- */
 
 /* The exchange of a handle, or NULL: then *status is what to return, and the
- * other ranks know. `kind` of call, which is `name`. */
-struct shunt_moe *shunti_moe_of(struct shunt_moe *handle, const char *name,
+ * other ranks know. purpose: the call that was made. */
+struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
+                                enum shunti_purpose purpose,
                                 enum shunt_status *status);
 /* A request of it is over; the last frees it if it has been destroyed. */
 void shunti_moe_unuse(struct shunt_moe *moe);
@@ -199,8 +200,13 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The plan is going to be destroyed: what it owes the others ends. The
+ * communicator is ours. */
+void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
+
 /* The two kinds of arguments: a rows buffer that is written and tokens that
- * are read, or the other way round. Too few rows are no news for others. */
+ * are read, or the other way round. Too few rows are no news for others, who
+ * wait until the call is made again. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              struct shunti_plan *plan,
                                              const char *rows_name, void *rows,
@@ -234,6 +240,9 @@ enum shunt_status shunti_moe_call_check_apart(
 enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
                            const struct shunt_moe_plan *handle);
+
+/* What its inner exchanges are for. */
+enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 
 /* What notes and refusals of a call carry to be told from other calls: kind
  * and dtype; the plan is in the notes. */

@@ -119,6 +119,11 @@ struct shunt_comm {
     uint64_t next_seq;  /* number of the next operation, from 1 */
     uint64_t completed; /* all up to here are finished */
     uint64_t tickets;   /* collectives created: exchange.h */
+    uint32_t purpose;   /* of operations created now: enum shunti_purpose */
+    /* Not NULL: the others wait in a call that this rank has not made yet, and
+     * must make next. Called when it makes another: sets this to NULL, and
+     * ends that call for the others. */
+    void (*owed)(struct shunt_comm *comm);
     struct shunt_request *active, **active_tail;
     struct shunt_request *newest; /* all that nobody has collected yet */
     struct shunt_request *spare;  /* finished ones to be used again */

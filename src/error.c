@@ -57,28 +57,41 @@ const char *shunt_last_error(const struct shunt_comm *comm)
     return text[0] ? text : "no error";
 }
 
+/* In the communicator, and in the thread, where it is found by who does not
+ * know the communicator. */
+static void keep(struct shunt_comm *comm, const char *text)
+{
+    char *buffer;
+    size_t len;
+
+    snprintf(thread_text, sizeof(thread_text), "%s", text);
+    if (!comm)
+        return;
+    buffer = shunti_comm_error_buffer(comm, &len);
+    snprintf(buffer, len, "%s", text);
+}
+
 enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
                               const char *format, ...)
 {
     int saved = errno;
     char text[sizeof(thread_text)]; /* the arguments may be in the buffer */
-    char *buffer = thread_text;
-    size_t len = sizeof(thread_text);
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
 
-    if (comm)
-        buffer = shunti_comm_error_buffer(comm, &len);
-    if (len > sizeof(text))
-        len = sizeof(text);
-    if (len) {
-        memcpy(buffer, text, len);
-        buffer[len - 1] = '\0';
-    }
+    keep(comm, text);
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     errno = saved;
     return status;
+}
+
+void shunti_fail_again(struct shunt_comm *comm, const char *text)
+{
+    char copy[sizeof(thread_text)]; /* it may be in a buffer */
+
+    snprintf(copy, sizeof(copy), "%s", text);
+    keep(comm, copy);
 }

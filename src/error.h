@@ -2,8 +2,8 @@
 /*
  * Failing with a story: every error is a status and a sentence.
  *
- * The sentence of a communicator's failure lives in the communicator, that of
- * a call without one in the calling thread; shunt_last_error() reads them.
+ * The sentence of a communicator's failure lives in the communicator, and every
+ * sentence in the thread that failed; shunt_last_error() reads them.
  */
 #ifndef SHUNTI_ERROR_H
 #define SHUNTI_ERROR_H
@@ -18,7 +18,7 @@ struct shunt_comm;
  * Keep the sentence, log it at debug level, and return `status`, so that a
  * failure is one line: `return shunti_fail(comm, SHUNT_ERR_..., "...")`.
  *
- * comm    NULL: into the thread's buffer.
+ * comm    NULL: into the thread's buffer alone.
  * format  what happened, which rank and value, what to do. The arguments may
  *         include the former text (shunt_last_error()). Cut at the buffer's
  *         end. errno is preserved.
@@ -26,6 +26,9 @@ struct shunt_comm;
 enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
                               const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* A sentence that was kept before: it is the last again. */
+void shunti_fail_again(struct shunt_comm *comm, const char *text);
 
 /* Where a communicator keeps its sentence; implemented in comm.c. Never called
  * with NULL. */

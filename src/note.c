@@ -262,16 +262,25 @@ static void describe(uint32_t signature, char *text, size_t size)
     static const char *const dtype_names[] = {"",      " i8",  " u8",  " i32",
                                               " u32",  " i64", " u64", " f16",
                                               " bf16", " f32", " f64", " fp8"};
+    const char *purpose = shunti_purpose_name(signature);
+    const unsigned kind = signature >> 24;
     unsigned dtype = signature >> 20 & 15, op = signature >> 16 & 15;
+    char root[32] = "";
 
-    snprintf(text, size, "%s%s%s, root or parameter %u%s",
-             shunti_kind_name(signature >> 24),
+    if (purpose) {
+        snprintf(text, size, "%s (its %s)", purpose, shunti_kind_name(kind));
+        return;
+    }
+    if (kind == SHUNTI_KIND_BROADCAST || kind == SHUNTI_KIND_ALLREDUCE)
+        snprintf(root, sizeof(root), ", %s %u",
+                 kind == SHUNTI_KIND_BROADCAST ? "root" : "algorithm",
+                 signature & 0xffff & ~SHUNTI_TWO_LEVEL);
+    snprintf(text, size, "%s%s%s%s%s", shunti_kind_name(kind),
              dtype < sizeof(dtype_names) / sizeof(*dtype_names)
                  ? dtype_names[dtype]
                  : " ?",
              op < sizeof(op_names) / sizeof(*op_names) ? op_names[op] : " ?",
-             signature & 0xffff & ~SHUNTI_TWO_LEVEL,
-             signature & SHUNTI_TWO_LEVEL ? ", in two levels" : "");
+             root, signature & SHUNTI_TWO_LEVEL ? ", in two levels" : "");
 }
 
 SHUNTI_APART static void record_blame(struct shunt_request *request,
@@ -288,7 +297,8 @@ SHUNTI_APART static void record_blame(struct shunt_request *request,
             request, SHUNT_ERR_REMOTE,
             "%s: rank %d's call failed there: %s (its shunt_last_error says "
             "more)",
-            request->class->name, blame->rank, shunt_strerror(blame->status));
+            shunti_request_name(request), blame->rank,
+            shunt_strerror(blame->status));
         return;
     }
     if (blame->signature == request->signature) {
@@ -332,7 +342,7 @@ static void blame_plan(struct shunt_request *request,
                              "%s: rank %d called with the plan of "
                              "moe_plan_create() number %u of this exchange, "
                              "rank %d with that of number %u",
-                             request->class->name, blame->rank, plan,
+                             shunti_request_name(request), blame->rank, plan,
                              blame->accuser, expected);
     else
         shunti_request_error(
@@ -340,7 +350,7 @@ static void blame_plan(struct shunt_request *request,
             "%s: rank %d called with a plan of another exchange (made by "
             "operation %u) than rank %d (by operation %u): do all ranks make "
             "the calls of their layers in the same order?",
-            request->class->name, blame->rank, theirs, blame->accuser,
+            shunti_request_name(request), blame->rank, theirs, blame->accuser,
             (unsigned)(blame->expected >> 32));
 }
 
@@ -353,12 +363,13 @@ void shunti_blame_argument(struct shunt_request *request,
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d and rank %d called with different "
                              "counts",
-                             request->class->name, blame->rank, blame->accuser);
+                             shunti_request_name(request), blame->rank,
+                             blame->accuser);
     else
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d called with %llu B, rank %d with "
                              "%llu B",
-                             request->class->name, blame->rank,
+                             shunti_request_name(request), blame->rank,
                              (unsigned long long)blame->argument,
                              blame->accuser,
                              (unsigned long long)blame->expected);
@@ -516,7 +527,7 @@ bool shunti_acked(struct shunt_request *request, int peer)
                 "%s: rank %d refused what this rank sent: it expected another "
                 "size, could not read it, or could not pass it on (its "
                 "shunt_last_error says which)",
-                request->class->name, peer);
+                shunti_request_name(request), peer);
             request->hearsay = true;
         }
         return true;

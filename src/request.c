@@ -42,6 +42,34 @@ const char *shunti_kind_name(unsigned kind)
     return kind < SHUNTI_KINDS && names[kind] ? names[kind] : "something else";
 }
 
+const char *shunti_purpose_name(uint32_t signature)
+{
+    static const char *const names[SHUNTI_PURPOSES] = {
+        [SHUNTI_PURPOSE_MOE_CREATE] = "moe_create",
+        [SHUNTI_PURPOSE_MOE_SET_PLACEMENT] = "moe_set_placement",
+        [SHUNTI_PURPOSE_MOE_PLAN_CREATE] = "moe_plan_create",
+        [SHUNTI_PURPOSE_MOE_DISPATCH] = "moe_dispatch",
+        [SHUNTI_PURPOSE_MOE_COMBINE] = "moe_combine",
+        [SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD] = "moe_combine_backward",
+        [SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD] = "moe_dispatch_backward",
+    };
+    unsigned kind = signature >> 24;
+    unsigned purpose = signature & 0xffff & ~SHUNTI_TWO_LEVEL;
+
+    /* Of these it is a root, an algorithm, a plan. */
+    if (kind == SHUNTI_KIND_BROADCAST || kind == SHUNTI_KIND_ALLREDUCE ||
+        kind >= SHUNTI_KIND_MOE_DISPATCH)
+        return NULL;
+    return purpose < SHUNTI_PURPOSES ? names[purpose] : NULL;
+}
+
+const char *shunti_request_name(const struct shunt_request *request)
+{
+    const char *name = shunti_purpose_name(request->signature);
+
+    return name ? name : request->class->name;
+}
+
 static struct shunt_request *take_spare(struct shunt_comm *comm,
                                         size_t state_bytes)
 {
@@ -82,6 +110,7 @@ static void give_back(struct shunt_request *request)
         comm->newest = request->older;
     if (request->older)
         request->older->newer = request->newer;
+    free(request->story);
     if (request->capacity != comm->spare_state) {
         free(request);
         return;
@@ -105,6 +134,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
         return shunti_fail(comm, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
                            class->name);
+    if (comm->owed)
+        comm->owed(comm);
     request = take_spare(comm, state_bytes);
     if (!request)
         return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
@@ -113,13 +144,14 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->class = class;
     request->comm = comm;
     request->seq = comm->next_seq++;
-    request->signature = signature;
+    request->signature = signature | comm->purpose;
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
     request->hearsay = false;
     request->detached = false;
     request->stepping = false;
     request->in_turn = false;
+    request->story = NULL;
     request->begun_ns = 0;
     request->next = NULL;
     memset(request->state, 0, state_bytes);
@@ -180,11 +212,28 @@ SHUNTI_APART static void trace(const struct shunt_request *request)
                       request->begun_ns, shunti_now_ns(), args);
 }
 
+/* Other operations may fail before somebody asks about this one. */
+SHUNTI_APART static void keep_story(struct shunt_request *request)
+{
+    if (!request->story && !request->detached)
+        request->story = strdup(shunt_last_error(request->comm));
+}
+
+/* It is collected now. */
+SHUNTI_APART static void tell_story(struct shunt_request *request)
+{
+    shunti_fail_again(request->comm, request->story
+                                         ? request->story
+                                         : request->comm->failure_text);
+}
+
 static void finish(struct shunt_request *request, enum shunt_status status)
 {
     struct shunt_comm *comm = request->comm;
 
     request->status = request->error ? request->error : status;
+    if (request->status)
+        keep_story(request);
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
@@ -307,6 +356,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     }
     shunti_waiter_end(comm, &waiter);
     st = request->status;
+    if (st)
+        tell_story(request);
     give_back(request);
     return st;
 }
@@ -334,6 +385,8 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     request->error = status;
+    free(request->story);
+    request->story = strdup(text);
     return shunti_fail(request->comm, status, "%s", text);
 }
 
@@ -430,6 +483,7 @@ void shunti_requests_free(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     while ((request = comm->newest)) {
         comm->newest = request->older;
+        free(request->story);
         free(request);
     }
 }
@@ -474,6 +528,8 @@ enum shunt_status shunt_test(struct shunt_request **request)
             st = SHUNT_IN_PROGRESS;
     }
     if (st != SHUNT_IN_PROGRESS) {
+        if (st)
+            tell_story(r);
         give_back(r);
         *request = NULL;
     }
@@ -504,15 +560,27 @@ enum shunt_status shunt_wait(struct shunt_request **request)
 enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
 {
     enum shunt_status first = SHUNT_OK, st;
+    struct shunt_comm *failed = NULL;
+    char story[512];
     size_t i;
 
     if (count && !requests)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "shunt_wait_all: requests is NULL");
     for (i = 0; i < count; i++) {
+        struct shunt_comm *comm = requests[i] ? requests[i]->comm : NULL;
+
         st = shunt_wait(&requests[i]);
-        if (st && !first)
+        if (st && !first) {
             first = st;
+            failed = comm;
+            snprintf(story, sizeof(story), "%s", shunt_last_error(NULL));
+        }
+    }
+    if (first) {
+        shunti_comm_enter(failed);
+        shunti_fail_again(failed, story);
+        shunti_comm_leave(failed);
     }
     return first;
 }

@@ -65,6 +65,8 @@ struct shunt_request {
     bool stepping;            /* guards against steps within steps */
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */
+    char *story; /* of its failure: shunt_last_error() when it is collected;
+                        NULL: none, or no memory for it */
     uint64_t begun_ns;
     size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
@@ -110,6 +112,29 @@ enum shunti_kind {
 
 /* "alltoallv" and so on; total. */
 const char *shunti_kind_name(unsigned kind);
+
+/*
+ * What a caller called that makes operations of other kinds: all that are
+ * created while comm->purpose is set carry it, in the place of a root, so that
+ * a disagreement or a timeout names that call.
+ */
+enum shunti_purpose {
+    SHUNTI_PURPOSE_ITSELF,
+    SHUNTI_PURPOSE_MOE_CREATE,
+    SHUNTI_PURPOSE_MOE_SET_PLACEMENT,
+    SHUNTI_PURPOSE_MOE_PLAN_CREATE,
+    SHUNTI_PURPOSE_MOE_DISPATCH,
+    SHUNTI_PURPOSE_MOE_COMBINE,
+    SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD,
+    SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD,
+    SHUNTI_PURPOSES,
+};
+
+/* "moe_plan_create" and so on, of a signature; NULL: the call is itself. */
+const char *shunti_purpose_name(uint32_t signature);
+
+/* What the caller called: the purpose's name, or that of the class. */
+const char *shunti_request_name(const struct shunt_request *request);
 
 /*
  * A new operation, numbered and not yet active; its state is zeroed.

@@ -177,7 +177,7 @@ static void fail_by_timeout(struct shunt_comm *comm)
     shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
                      "%s (operation %llu): nothing from rank %s%s for %.3g s; "
                      "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
-                     comm->active->class->name,
+                     shunti_request_name(comm->active),
                      (unsigned long long)comm->active->seq,
                      first < 0 ? "?" : missing, nodes, comm->timeout);
 }
@@ -261,7 +261,7 @@ static void fail_by_loss(struct shunt_comm *comm,
             : "%s (operation %llu): rank %d is lost: the connection to it "
               "broke (its process ended, its host cannot be reached, or "
               "something between reset it)",
-        request->class->name, (unsigned long long)request->seq, rank);
+        shunti_request_name(request), (unsigned long long)request->seq, rank);
 }
 
 /* Fail for a rank that is gone and needed, of those that left in order or of

@@ -85,7 +85,9 @@ enum shunt_moe_partials {
                                      node's sum */
 };
 
-/** How rows travel. All give the same bits (with PARTIALS_F32). */
+/** How rows travel. All give the same bits (with PARTIALS_F32). A plan tells how
+ * its rows do (struct shunt_moe_rows): on one node TWO_LEVEL and ALLGATHER are
+ * DIRECT. */
 enum shunt_moe_mode {
     SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
                              several, else FLAT */
@@ -282,7 +284,9 @@ SHUNT_API void *shunt_moe_buffer(const struct shunt_moe_plan *plan,
  *           alignment gaps are zeroed. Must not overlap x.
  * max_rows  rows that `rows` can hold. Fewer than total: SHUNT_ERR_OVERFLOW
  *           here, naming the need; nothing was written, and the call can be
- *           made again with a larger buffer (the others wait for it).
+ *           made again with a larger buffer, before any other on this
+ *           communicator: the other ranks wait in it. Another call, or the end
+ *           of the plan, ends it for them with SHUNT_ERR_REMOTE.
  *
  * Collective. Bit-identical to a gather of the rows (with WIRE_FP8: of the
  * rows rounded through e4m3).

@@ -59,9 +59,13 @@ SHUNT_API const char *shunt_strerror(enum shunt_status status);
 /**
  * The story of the last failed call: what, which rank, what to do.
  *
- * comm    that communicator's last failure; NULL: the last failure on this
- *         thread of a call that had no communicator (create, bad handle).
+ * comm    that communicator's last failure, also of a call with an exchange, a
+ *         plan or a request of it; NULL: the last failure on this thread,
+ *         whatever it was of: where to look with several communicators, and
+ *         for calls that had none (create, bad handle).
  *
+ * A request that failed tells its story when it is tested or waited for, also
+ * if another one failed since; shunt_wait_all() that of the status it returns.
  * The text lives until the next call on `comm` (or on this thread); never NULL.
  * With a progress thread, copy it before the next call.
  */

@@ -879,7 +879,7 @@ static const struct {
     {"allreduce, slightly", wrong_allreduce_slightly, "rank 1", true},
     {"dtype", wrong_dtype, "i32", true},
     {"op", wrong_op, "min", true},
-    {"root", wrong_root, "root or parameter 1", true},
+    {"root", wrong_root, "root 1", true},
     {"kind", wrong_kind, "barrier", true},
 };
 

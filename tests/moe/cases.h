@@ -33,4 +33,12 @@ int requests_of_a_dead_comm(const struct rank *self);
 int foreign_handles(const struct rank *self);
 int destroyed_on_one_rank(const struct rank *self);
 
+/* cases_texts.c */
+int texts_name_calls(const struct rank *self);
+int texts_name_plans(const struct rank *self);
+int texts_of_configurations(const struct rank *self);
+int overflow_not_retried(const struct rank *self);
+int texts_of_two_comms(const struct rank *self);
+int texts_of_requests(const struct rank *self);
+
 #endif

@@ -35,7 +35,11 @@ bool setting_fits(const struct setting *s, const char *name)
         return s->ranks >= 2 && !has(s, "delay");
     if (strcmp(name, "s11_stale_on_one_rank") == 0 ||
         strcmp(name, "destroyed_on_one_rank") == 0 ||
-        strcmp(name, "exchanges_swapped") == 0 || strncmp(name, "s18_", 4) == 0)
+        strcmp(name, "exchanges_swapped") == 0 ||
+        strcmp(name, "overflow_not_retried") == 0 ||
+        strcmp(name, "texts_name_calls") == 0 ||
+        strcmp(name, "texts_name_plans") == 0 ||
+        strcmp(name, "texts_of_requests") == 0 || strncmp(name, "s18_", 4) == 0)
         return s->ranks >= 2;
     return true;
 }

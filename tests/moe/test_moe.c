@@ -75,6 +75,12 @@ static const char *const cases[] = {
     "requests_of_a_dead_comm",
     "foreign_handles",
     "destroyed_on_one_rank",
+    "texts_name_calls",
+    "texts_name_plans",
+    "texts_of_configurations",
+    "overflow_not_retried",
+    "texts_of_two_comms",
+    "texts_of_requests",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
