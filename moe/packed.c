@@ -102,6 +102,27 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
+/* The lists of others make sense: a first row for each token that comes, and
+ * each in our buffer. */
+static bool lists_are_good(const struct shunti_plan *plan)
+{
+    const struct shunti_packs *packs = &plan->packs;
+    const struct shunti_pack_entry *entry = packs->place;
+
+    for (int r = 0; r < plan->moe->nranks; r++) {
+        size_t tokens = 0;
+
+        for (size_t i = 0; i < packs->recv_rows[r]; i++, entry++) {
+            tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
+            if (!tokens || (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
+                return false;
+        }
+        if (tokens != plan->source_tokens[r])
+            return false;
+    }
+    return true;
+}
+
 enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
                                         const struct shunti_counts *counts,
                                         const size_t *base)
@@ -149,6 +170,8 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
     }
     st = shunt_alltoallv(moe->comm, entries, send, NULL, packs->place, recv,
                          NULL, SHUNT_U8);
+    if (!st && !lists_are_good(plan))
+        st = shunti_plan_bad_list(plan);
 out:
     free(entries);
     free(next);

@@ -212,6 +212,30 @@ static enum shunt_status contribute(struct shunt_moe *moe,
 
 /* --- everybody's ----------------------------------------------------------------- */
 
+/* Do the numbers of a record, which all that follows counts on, agree with each
+ * other? */
+static bool is_possible(const struct shunt_moe *moe, const struct record *r)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    const uint32_t *distinct = r->count + c->experts;
+    size_t kept = 0, padded = 0;
+
+    if (r->tokens > c->max_tokens)
+        return false;
+    if (c->pad_to_capacity)
+        padded =
+            shunti_capacity(c->capacity_factor, r->tokens, c->topk, c->experts);
+    for (int e = 0; e < c->experts; e++) {
+        kept += r->count[e];
+        if (padded && r->count[e] > padded)
+            return false;
+    }
+    for (int i = 0; i < moe->nranks + moe->nodes; i++)
+        if (distinct[i] > r->tokens)
+            return false;
+    return kept <= r->tokens * (size_t)c->topk && r->padded == padded;
+}
+
 static enum shunt_status compare(struct shunt_moe *moe,
                                  const struct record *mine)
 {
@@ -244,6 +268,11 @@ static enum shunt_status compare(struct shunt_moe *moe,
             return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: rank %d has another "
                                "placement than this rank",
+                               r);
+        if (!is_possible(moe, theirs))
+            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: the counts of rank %d "
+                               "contradict each other",
                                r);
     }
     return SHUNT_OK;
@@ -281,6 +310,19 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     if (status)
         return shunti_fail(moe->comm, status, "moe_plan_create: %s", why);
     return st ? st : compare(moe, mine);
+}
+
+enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+    enum shunt_status st;
+
+    shunti_comm_enter(comm);
+    st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
+                          "moe_plan_create: a rank's list of rows contradicts "
+                          "its counts");
+    shunti_comm_leave(comm);
+    return st;
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */

@@ -176,6 +176,10 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
 void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);
 
+/* A rank's list of rows for us contradicts its counts. The other ranks have the
+ * plan, and would wait for us in it: the communicator fails. */
+enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan);
+
 /* Zero the rows of `rows` (total) that no token comes to. */
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
 
