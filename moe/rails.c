@@ -11,6 +11,7 @@
 #include "grow.h"
 #include "nodes.h"
 #include "plan.h"
+#include "rows.h"
 
 #define LINE ((size_t)SHUNT_TRANSPORT_LINE)
 
@@ -295,12 +296,15 @@ static bool read_lists(struct shunti_plan *plan, const size_t *total)
         from->entry = (const struct shunti_rail_entry
                            *)(const void *)(at + list_bytes(from->rows, 0));
         from->first[0] = 0;
-        for (size_t k = 0; k < from->rows; k++)
+        for (size_t k = 0; k < from->rows; k++) {
             from->first[k + 1] = from->first[k] + count[k];
+            good = good && count[k] <= plan->moe->config.topk;
+        }
         good = good && from->first[from->rows] == from->terms;
         for (size_t k = 0; k < from->terms && good; k++)
             good = from->entry[k].local < comm->local_size &&
-                   from->entry[k].row < total[mates[from->entry[k].local]];
+                   from->entry[k].row < total[mates[from->entry[k].local]] &&
+                   from->entry[k].op <= SHUNTI_ROWS_NODE;
         at += list_bytes(from->rows, from->terms);
     }
     return good;
@@ -346,9 +350,7 @@ static enum shunt_status exchange_lists(struct shunti_plan *plan,
     st = shunt_alltoallv(moe->comm, out, counts, displs, rails->received,
                          counts + n, NULL, SHUNT_U8);
     if (!st && !read_lists(plan, total))
-        st = shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
-                         "moe_plan_create: a rank's list disagrees with its "
-                         "counts");
+        st = shunti_plan_bad_list(plan);
 done:
     free(counts);
     free(displs);
@@ -415,13 +417,18 @@ static uint64_t signal_of(uint64_t seq, uint32_t rows)
 
 uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
                              enum shunti_rail_signal which, int index,
-                             uint64_t seq)
+                             uint64_t seq, size_t most)
 {
     const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
         plan, shunti_rail_signal_at(plan->moe, which, index));
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    uint32_t rows = (uint32_t)value;
 
-    return value >> 32 == (seq & UINT32_MAX) ? (uint32_t)value : 0;
+    if (value >> 32 != (seq & UINT32_MAX))
+        return 0;
+    if (rows == SHUNTI_RAIL_BROKEN && which != SHUNTI_RAIL_ROWS)
+        return rows;
+    return rows < most ? rows : (uint32_t)most;
 }
 
 bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,

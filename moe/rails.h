@@ -111,10 +111,11 @@ enum shunti_rail_signal {
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              enum shunti_rail_signal which, int index);
 
-/* How many rows of operation `seq` are there. */
+/* How many rows of operation `seq` are there, of `most`; or BROKEN, of sums and
+ * dots. 0 also if the peer has begun a later one. */
 uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
                              enum shunti_rail_signal which, int index,
-                             uint64_t seq);
+                             uint64_t seq, size_t most);
 
 /*
  * Put `bytes` of our rail window at `staging` into `peer`'s at `landing`, and

@@ -152,9 +152,14 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
 
     if (passed->done)
         return false;
-    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, seq);
-    if (here == passed->rows && here < from->rows)
+    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, seq,
+                               from->rows);
+    /* None, or fewer than before: the source has given up this call, as it
+     * tells us in a note, and what comes is of its next one. */
+    if (here <= passed->rows && passed->rows < from->rows)
         return false;
+    if (here < passed->rows)
+        here = passed->rows;
     end = here - passed->rows > rows->chunk
               ? passed->rows + (uint32_t)rows->chunk
               : here;
@@ -211,7 +216,7 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq)
 
         if (sent->dots)
             continue;
-        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, seq);
+        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, seq, 1);
         if (!word)
             continue;
         sent->dots = true;

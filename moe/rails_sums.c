@@ -143,12 +143,15 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq)
         if (plan->rails.to[n].proxy < 0 ||
             taken->here == plan->rails.to[n].rows)
             continue;
-        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, seq);
+        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, seq,
+                                   plan->rails.to[n].rows);
         if (here == SHUNTI_RAIL_BROKEN) {
             sums->broken = true;
             here = (uint32_t)plan->rails.to[n].rows;
         }
-        taken->here = here;
+        /* Fewer than before: as in rails_rows.c. */
+        if (here > taken->here)
+            taken->here = here;
     }
 }
 

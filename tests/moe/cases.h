@@ -21,6 +21,7 @@ int shared_arguments(const struct rank *self);
 
 /* cases_interleaved.c */
 int exchanges_swapped(const struct rank *self);
+int refused_and_on(const struct rank *self);
 int one_plan_overlaps(const struct rank *self);
 int interleavings(const struct rank *self);
 

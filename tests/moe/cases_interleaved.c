@@ -133,6 +133,97 @@ int exchanges_swapped(const struct rank *self)
     return swap_exchanges(self, 3000);
 }
 
+/* -- on, after a call that one rank refused ---------------------------------------- */
+
+/* wrong: without tokens, which this rank has. */
+static enum shunt_status start_of(struct run *run, int kind, bool wrong,
+                                  struct shunt_request **q)
+{
+    unsigned char *x = wrong ? NULL : run->x, *y = wrong ? NULL : run->y;
+
+    switch (kind) {
+    case 0:
+        return shunt_moe_dispatch_start(run->plan, x, run->buffer[0],
+                                        run->rows.total, q);
+    case 1:
+        return shunt_moe_combine_start(run->plan, run->buffer[1], NULL, y, q);
+    case 2:
+        return shunt_moe_combine_backward_start(run->plan, x, run->buffer[1],
+                                                run->buffer[2], run->rows.total,
+                                                run->dweight, q);
+    default:
+        return shunt_moe_dispatch_backward_start(run->plan, run->buffer[3], y,
+                                                 q);
+    }
+}
+
+/* A call that one rank refuses, and two right behind it; `spare` has results
+ * of its own. */
+static int refuse_and_go_on(struct run *run, struct run *spare, int kind,
+                            bool refuses, int last)
+{
+    struct shunt_comm *comm = run->self->comm;
+    struct shunt_request *q[3];
+
+    memset(run->y, POISON, run->rows.tokens * run->bytes);
+    CHECK_STATUS(comm, start_of(spare, kind, refuses, &q[0]),
+                 refuses ? SHUNT_ERR_INVALID : SHUNT_OK);
+    CHECK_OK(comm, start_of(run, 0, false, &q[1]));
+    CHECK_OK(comm, start_of(run, 1, false, &q[2]));
+    for (int i = 0; i < 3; i++) {
+        const int n = (i + last) % 3;
+
+        CHECK_STATUS(comm, shunt_wait(&q[n]),
+                     n || refuses ? SHUNT_OK : SHUNT_ERR_REMOTE);
+    }
+    CHECK_RUN(run_check_rows(run));
+    return run_check_tokens(run, KIND_OUT, true, false);
+}
+
+/*
+ * The mates of a rank that refuses a call are through with it at once, and make
+ * the next ones, in the same memory between nodes, while ranks of other nodes
+ * are still in the first.
+ */
+int refused_and_on(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(64, SHUNT_F32, 8, 3);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run, spare;
+    void *window[2];
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 5, 20, 40, 5);
+    CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
+    run_fill_rows(&run, run.buffer[1], KIND_OUT);
+    run_fill_rows(&run, run.buffer[3], KIND_DROWS);
+    spare = run;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(self->comm,
+                 shunt_mem_alloc(self->comm, (run.rows.total + 1) * run.bytes,
+                                 &window[i]));
+        spare.buffer[2 * i] = window[i];
+    }
+    spare.y = filled(run.rows.tokens * run.bytes);
+    for (uint64_t round = 0; round < 60; round++) {
+        const uint64_t seed = mix(round, 65, 0, 0);
+
+        CHECK_RUN(
+            refuse_and_go_on(&run, &spare, (int)(round % 4),
+                             (int)(seed % (uint64_t)self->size) == self->rank,
+                             (int)(seed >> 40) % 3));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(self->comm, shunt_mem_free(self->comm, window[i]));
+    free(spare.y);
+    CHECK_RUN(run_end(&run));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* -- any calls in any order -------------------------------------------------------- */
 
 enum {

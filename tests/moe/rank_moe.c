@@ -1129,6 +1129,7 @@ static const struct rank_case cases[] = {
     {"shared_arguments", shared_arguments, .max_ranks = 0},
     {"one_plan_overlaps", one_plan_overlaps, .max_ranks = 0},
     {"exchanges_swapped", exchanges_swapped, .min_ranks = 2},
+    {"refused_and_on", refused_and_on, .min_ranks = 2},
     {"interleavings", interleavings, .max_ranks = 0},
     {"exchanges_come_and_go", exchanges_come_and_go, .max_ranks = 0},
     {"exchanges_overlap", exchanges_overlap, .max_ranks = 0},

@@ -89,6 +89,21 @@ ParameterizedTest(size_t *index, exact, on_nodes)
     setting_check(&settings[*index / CASES], cases[*index % CASES]);
 }
 
+/* Puts are so late, and their order among channels so uncertain, that rows of
+ * the next call come before the news that the call before was given up. */
+Test(exact, next_call_overtakes)
+{
+    const struct setting s = {"2x2, very late and out of order",
+                              N22,
+                              BY_FAULT,
+                              {"SHUNT_TRANSPORTS=shm,fault+ucx",
+                               "SHUNT_FAULT=delay=2000,reorder,seed=6",
+                               "SHUNT_MOE_CHUNK=700"}};
+
+    if (setting_fits(&s, "refused_and_on"))
+        setting_check(&s, "refused_and_on");
+}
+
 /* The line of rank 0 that begins with `word`, without its end. */
 static void line_of(struct harness *h, const char *word, char *line,
                     size_t size)

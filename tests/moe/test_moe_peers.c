@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What peers say is held against what is known here: numbers of rows that have
+ * come between nodes, and where a peer's memory is. A peer that is ahead of
+ * this rank is made by hand, so that it is ahead at the right moment.
+ */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "plan.h"
+#include "rails_rows.h"
+#include "rails_sums.h"
+
+TestSuite(moe_peers, .timeout = 60);
+
+/* Two nodes of one rank; we are rank 1, and pass on what rank 0 sends. */
+enum { HIDDEN = 4, ROWS = 5, ROOM = 4096, SEQ = 7 };
+
+struct proxy {
+    struct shunt_comm comm;
+    struct shunt_moe moe;
+    struct shunti_plan plan;
+    struct shunti_window window;
+    struct shunti_rail_to to[2];
+    struct shunti_rail_from from;
+    struct shunti_rail_entry entry[ROWS];
+    uint32_t first[ROWS + 1], token[ROWS];
+    int node[2];
+    _Alignas(64) unsigned char memory[ROOM];
+    float placed[2 * ROWS][HIDDEN];
+};
+
+static struct proxy *proxy_create(void)
+{
+    struct proxy *p = calloc(1, sizeof(*p));
+
+    cr_assert(p);
+    p->node[1] = 1;
+    p->comm.rank = p->comm.local_size = 1;
+    p->comm.nranks = p->comm.nodes = 2;
+    p->moe = (struct shunt_moe){.comm = &p->comm,
+                                .rank = 1,
+                                .nranks = 2,
+                                .nodes = 2,
+                                .node = p->node,
+                                .row_bytes = HIDDEN * sizeof(float)};
+    p->moe.config.hidden = HIDDEN;
+    p->moe.config.topk = 1;
+    p->comm.tune.moe_chunk = 2 * p->moe.row_bytes;
+    p->window.addr = p->memory;
+    p->plan.moe = &p->moe;
+    p->plan.at.rail_window = &p->window;
+    p->plan.rails.to = p->to;
+    p->plan.rails.from = &p->from;
+    p->plan.rails.nfrom = 1;
+    p->to[0] = (struct shunti_rail_to){
+        .proxy = 0, .rows = ROWS, .token = p->token, .sums = 1024};
+    p->to[1].proxy = -1;
+    p->from = (struct shunti_rail_from){.source = 0,
+                                        .rows = ROWS,
+                                        .terms = ROWS,
+                                        .first = p->first,
+                                        .entry = p->entry,
+                                        .landing = 2048};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        p->entry[i].row = i;
+        p->first[i + 1] = i + 1;
+        p->token[i] = i;
+    }
+    for (int i = 0; i < ROWS * HIDDEN; i++)
+        ((float *)(void *)(p->memory + p->from.landing))[i] = (float)(1 + i);
+    return p;
+}
+
+/* What the peer says in a signal. */
+static void signal(struct proxy *p, enum shunti_rail_signal which, uint64_t seq,
+                   uint32_t rows)
+{
+    *(uint64_t *)(void *)(p->memory +
+                          shunti_rail_signal_at(&p->moe, which, 0)) =
+        seq << 32 | rows;
+}
+
+static void check_placed(const struct proxy *p, int rows)
+{
+    for (int i = 0; i < 2 * ROWS * HIDDEN; i++) {
+        float got = p->placed[i / HIDDEN][i % HIDDEN];
+        float want = i < rows * HIDDEN ? (float)(1 + i) : 0;
+
+        cr_assert_eq(got, want, "element %d is %g, with %d rows here", i,
+                     (double)got, rows);
+    }
+}
+
+/*
+ * A mate of the source refused a call while its rows were on their way: the
+ * source has begun the next call, and its news is not here yet.
+ */
+Test(moe_peers, source_is_ahead)
+{
+    struct proxy *p = proxy_create();
+    struct shunti_rail_rows rows = {0};
+
+    cr_assert(shunti_rail_rows_init(&rows, &p->plan));
+    rows.places[0] = (unsigned char *)p->placed;
+    signal(p, SHUNTI_RAIL_ROWS, SEQ, 3);
+    cr_assert(shunti_rail_rows_pass_on(&rows, SEQ));
+    check_placed(p, 2);
+    cr_assert(shunti_rail_rows_pass_on(&rows, SEQ));
+    check_placed(p, 3);
+    signal(p, SHUNTI_RAIL_ROWS, SEQ + 1, 1);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_not(shunti_rail_rows_pass_on(&rows, SEQ), "passed on");
+        check_placed(p, 3);
+    }
+    cr_assert_not(shunti_rail_rows_passed(&rows, 0));
+    shunti_rail_rows_give_up(&rows, 0); /* the news */
+    cr_assert(shunti_rail_rows_passed(&rows, 0));
+    shunti_rail_rows_finish(&rows);
+    free(p);
+}
+
+Test(moe_peers, more_rows_than_listed)
+{
+    struct proxy *p = proxy_create();
+    struct shunti_rail_rows rows = {0};
+
+    cr_assert(shunti_rail_rows_init(&rows, &p->plan));
+    rows.places[0] = (unsigned char *)p->placed;
+    signal(p, SHUNTI_RAIL_ROWS, SEQ, UINT32_MAX);
+    while (shunti_rail_rows_pass_on(&rows, SEQ) && rows.from[0].rows < 2 * ROWS)
+        ;
+    check_placed(p, ROWS);
+    cr_assert(shunti_rail_rows_passed(&rows, 0));
+    shunti_rail_rows_finish(&rows);
+    free(p);
+}
+
+/* The same of sums: the proxy is ahead, or says more than there can be. */
+Test(moe_peers, proxy_is_ahead)
+{
+    struct proxy *p = proxy_create();
+    struct shunti_rail_sums sums = {0};
+
+    cr_assert(shunti_rail_sums_init(&sums, &p->plan));
+    signal(p, SHUNTI_RAIL_SUMS, SEQ, 3);
+    shunti_rail_sums_look(&sums, SEQ);
+    for (size_t t = 0; t < 3; t++)
+        cr_assert_eq(shunti_rail_sums_next(&sums, 0, t),
+                     p->memory + p->to[0].sums + t * sums.bytes);
+    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3));
+    signal(p, SHUNTI_RAIL_SUMS, SEQ + 1, ROWS);
+    shunti_rail_sums_look(&sums, SEQ);
+    cr_assert_eq(sums.to[0].here, 3);
+    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3));
+    signal(p, SHUNTI_RAIL_SUMS, SEQ, 1000);
+    shunti_rail_sums_look(&sums, SEQ);
+    cr_assert_eq(sums.to[0].here, ROWS);
+    shunti_rail_sums_finish(&sums);
+    free(p);
+}
+
+/* A peer names a place in a window of its own; all of it has to be there. */
+Test(moe_peers, region_ends_in_its_window)
+{
+    unsigned char memory[100];
+    struct shunti_window_peer peers[2] = {[1] = {.bytes = 100, .map = memory}};
+    struct shunti_window window = {.id = 5, .peers = peers}, *all = &window;
+    const struct shunt_comm comm = {
+        .nranks = 2, .windows = &all, .nwindows = 1};
+    static const struct {
+        struct shunti_spot spot;
+        size_t bytes;
+        bool good;
+    } rows[] = {
+        {{5, 0}, 100, true},
+        {{5, 40}, 60, true},
+        {{5, 40}, 61, false},
+        {{5, 0}, 101, false},
+        {{5, 101}, 0, false},
+        {{5, UINT64_MAX - 10}, 60, false},
+        {{5, 10}, SIZE_MAX, false},
+        {{4, 0}, 10, false},
+        {{SHUNTI_NOWHERE, 0}, 0, false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const unsigned char *at =
+            shunti_spot_map(&comm, 1, &rows[i].spot, rows[i].bytes);
+
+        const unsigned char *want =
+            rows[i].good ? memory + rows[i].spot.offset : NULL;
+
+        cr_assert_eq(at, want, "case %zu", i);
+    }
+}
