@@ -20,6 +20,8 @@
  * error on all, with a text that names it.
  */
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +52,6 @@
 /* For the others to hear of our failure before our process, with the root in
  * it, ends. */
 #define SETTLE_SECONDS 2.0
-/* A timeout that never comes: 30 years, which still are a number of ns. */
-#define NEVER_SECONDS 1e9
 
 struct birth {
     struct shunt_comm *comm;
@@ -475,7 +475,7 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
                                        const struct shunti_blobs *addresses)
 {
     struct shunt_comm *comm = b->comm;
-    uint64_t deadline = shunti_now_ns() + (uint64_t)(b->timeout * 1e9);
+    uint64_t deadline = shunti_now_ns() + shunti_ns(b->timeout);
 
     for (;;) {
         int waiting = -1, r;
@@ -875,7 +875,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
     struct shunt_comm *comm = b->comm;
     struct shunti_peer *p = &comm->peers[peer];
     const struct key *k = find_key(all, peer, p->transport->name);
-    uint64_t deadline = shunti_now_ns() + (uint64_t)(b->timeout * 1e9);
+    uint64_t deadline = shunti_now_ns() + shunti_ns(b->timeout);
     enum shunt_status st;
 
     if (!k)
@@ -1013,7 +1013,7 @@ static void set_waiting(struct shunt_comm *comm)
     double spin_us = shunti_env_number("SHUNT_SPIN");
 
     if (spin_us >= 0) {
-        comm->spin_ns = (unsigned)(spin_us * 1e3);
+        comm->spin_ns = spin_us < 4e6 ? (unsigned)(spin_us * 1e3) : UINT_MAX;
         comm->oversubscribed = spin_us == 0;
     } else {
         comm->spin_ns = 50000;
@@ -1112,6 +1112,12 @@ static void tell_disagreement(struct birth *b, enum shunt_status status)
                 status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
 }
 
+/* Infinity is a figure to reckon with. */
+static double limited(double seconds)
+{
+    return seconds < SHUNTI_NEVER_SECONDS ? seconds : SHUNTI_NEVER_SECONDS;
+}
+
 enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                                     int rank,
                                     const struct shunt_comm_config *given,
@@ -1140,8 +1146,9 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         shunti_env_report();
     b.config = &config;
     b.parent = parent;
-    b.timeout = config.timeout > 0 ? config.timeout
-                                   : shunti_env_number("SHUNT_TIMEOUT");
+    b.timeout =
+        limited(config.timeout > 0 ? config.timeout
+                                   : shunti_env_number("SHUNT_TIMEOUT"));
     b.comm = comm_new(nranks, rank);
     b.places = calloc((size_t)nranks, sizeof(*b.places));
     if (!b.comm || !b.places) {
@@ -1174,7 +1181,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         b.comm->peers[r].messages = b.comm->peers[r].bytes_put = 0;
     if (!st && config.call_timeout)
         b.comm->timeout =
-            config.call_timeout < 0 ? NEVER_SECONDS : config.call_timeout;
+            limited(config.call_timeout < 0 ? INFINITY : config.call_timeout);
     if (!st) {
         if (wants_thread(&config))
             st = shunti_progress_thread_start(b.comm);

@@ -391,7 +391,7 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
  * close: they may need it after we are gone. Bounded; best effort. */
 static void flush_puts(struct shunt_comm *comm, double seconds)
 {
-    uint64_t end = shunti_now_ns() + (uint64_t)(seconds * 1e9);
+    uint64_t end = shunti_now_ns() + shunti_ns(seconds);
     int r;
 
     for (r = 0; comm->peers && r < comm->nranks && !comm->failure; r++) {
@@ -413,7 +413,7 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
  * would name us. For those who are not there any more we do not wait long. */
 static void flush_failure(struct shunt_comm *comm, double seconds)
 {
-    uint64_t end = shunti_now_ns() + (uint64_t)(seconds * 1e9);
+    uint64_t end = shunti_now_ns() + shunti_ns(seconds);
 
     if (!comm->peers || !comm->control || comm->finished)
         return;

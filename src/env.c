@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "trace.h"
 
 /* Keep it in the order in which a user would look for things. */
 static const struct shunti_env_row rows[] = {
@@ -30,7 +31,7 @@ static const struct shunti_env_row rows[] = {
     /* How ranks meet. */
     {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
      "Seconds to wait for a rank that neither arrives nor is known to be gone, "
-     "before a call fails.",
+     "before a call fails; inf: no limit.",
      false},
     {"SHUNT_HOST", SHUNTI_ENV_STRING, NULL, NULL,
      "Where the ranks meet: an address, host name or interface of the process "
@@ -207,6 +208,19 @@ static bool parse_number(const char *text, double *value)
     return digits && isfinite(*value);
 }
 
+/* Or "inf", which is so large that nobody sees its end. */
+static bool parse_seconds(const char *text, double *value)
+{
+    if (!strcasecmp(text, "inf")) {
+        *value = SHUNTI_NEVER_SECONDS;
+        return true;
+    }
+    if (!parse_number(text, value) || *value <= 0)
+        return false;
+    *value = fmin(*value, SHUNTI_NEVER_SECONDS);
+    return true;
+}
+
 static bool parse_bool(const char *text, bool *value)
 {
     static const char *const words[][2] = {
@@ -256,7 +270,7 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
     case SHUNTI_ENV_NUMBER:
         return !strcmp(text, "auto") || parse_number(text, &number);
     case SHUNTI_ENV_SECONDS:
-        return parse_number(text, &number) && number > 0;
+        return parse_seconds(text, &number);
     case SHUNTI_ENV_LEVELS:
         return shunti_log_understood(text);
     }
@@ -277,7 +291,7 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
     case SHUNTI_ENV_NUMBER:
         return "a number, not negative, or auto";
     case SHUNTI_ENV_SECONDS:
-        return "a number of seconds, more than 0";
+        return "a number of seconds, more than 0, or inf";
     case SHUNTI_ENV_LEVELS:
         return "a level (off, error, warn, info, debug) or subsystem=level, "
                "separated by commas";
@@ -341,7 +355,8 @@ double shunti_env_number(const char *name)
         value_of(name, seconds ? SHUNTI_ENV_SECONDS : SHUNTI_ENV_NUMBER);
     double value;
 
-    if (!text || !parse_number(text, &value))
+    if (!text ||
+        !(seconds ? parse_seconds(text, &value) : parse_number(text, &value)))
         return -1;
     return value;
 }

@@ -336,7 +336,7 @@ static enum shunt_status first_rank(struct shunt_comm *comm,
 enum shunt_status shunti_links_measure(struct shunt_comm *comm,
                                        struct shunti_links *links)
 {
-    uint64_t deadline = shunti_now_ns() + (uint64_t)(comm->timeout * 1e9);
+    uint64_t deadline = shunti_now_ns() + shunti_ns(comm->timeout);
     struct pair pair = {comm, 0, 0, 0, deadline};
 
     memset(links, 0, sizeof(*links));

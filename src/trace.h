@@ -43,6 +43,19 @@ static inline uint64_t shunti_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* A time that never comes: 30 years, which still are a number of nanoseconds. */
+#define SHUNTI_NEVER_SECONDS 1e9
+
+/* Seconds that somebody has set, which may be infinite, in nanoseconds. */
+static inline uint64_t shunti_ns(double seconds)
+{
+    if (!(seconds > 0))
+        return 0;
+    return (uint64_t)((seconds < SHUNTI_NEVER_SECONDS ? seconds
+                                                      : SHUNTI_NEVER_SECONDS) *
+                      1e9);
+}
+
 /*
  * Open this rank's file; events before are dropped. Called when a communicator
  * is born; again for the same rank: adds a reference only. Does nothing when

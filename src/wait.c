@@ -69,7 +69,7 @@ void shunti_transports_progress(struct shunt_comm *comm)
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
 {
-    return (uint64_t)(comm->timeout * 1e9);
+    return shunti_ns(comm->timeout);
 }
 
 /* So long before the time is out we ask those that we wait for whether they are

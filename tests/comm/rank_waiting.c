@@ -3,6 +3,7 @@
  * What ranks do in test_waiting.c and on_hosts: waits with operations under way
  * on other communicators, and with a progress thread.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -427,6 +428,24 @@ static int begun_long_before(const struct rank *self)
     return 0;
 }
 
+/* No timeout, of the environment's or, with "configured", the configuration's.
+ */
+static int late_rank(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm;
+
+    if (self->argc && !strcmp(self->argv[0], "configured"))
+        config.timeout = config.call_timeout = INFINITY;
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    if (self->rank == 1)
+        sleep_s(0.6);
+    CHECK_OK(comm, shunt_barrier(comm));
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* --- between nodes ----------------------------------------------------------- */
 
 enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
@@ -715,6 +734,7 @@ static const struct rank_case cases[] = {
     {"lost_elsewhere", lost_elsewhere, .min_ranks = 2},
     {"begun_long_before", begun_long_before, .no_comm = true, .wants_id = true,
      .min_ranks = 2},
+    {"late_rank", late_rank, .no_comm = true, .no_threads = true},
     {"same_order", same_order, .no_comm = true, .no_threads = true},
     {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,
      .min_ranks = 2},

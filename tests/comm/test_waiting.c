@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Waits with more under way than what is waited for; rank_waiting.c is what the
  * ranks do. */
+#include <stdio.h>
+
 #include <criterion/criterion.h>
 
 #include "harness.h"
@@ -73,6 +75,24 @@ Test(waiting, same_order_between_nodes)
         .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
                 "SHUNT_CHUNK=16k", "SHUNT_CHUNKS=4", "SHUNT_TIMEOUT=20"},
     });
+}
+
+/* A rank comes late, and the others wait for it. */
+Test(waiting, timeout_without_end)
+{
+    static const char *const endless[] = {"inf", "20000000000", "configured"};
+
+    for (size_t i = 0; i < sizeof(endless) / sizeof(*endless); i++) {
+        char timeout[64];
+
+        snprintf(timeout, sizeof(timeout), "SHUNT_TIMEOUT=%s", endless[i]);
+        harness_check(&(struct harness_job){
+            .program = "rank_waiting",
+            .args = {"late_rank", endless[i]},
+            .ranks = 2,
+            .env = {i < 2 ? timeout : "SHUNT_TIMEOUT=5"},
+        });
+    }
 }
 
 Test(waiting, thread_is_woken)

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "error.h"
 #include "harness.h"
 #include "log.h"
+#include "trace.h"
 
 TestSuite(env, .timeout = 30);
 TestSuite(log, .timeout = 30);
@@ -105,6 +107,24 @@ Test(env, nonsense_counts_as_the_default)
     setenv("SHUNT_TIMEOUT", "auto", 1);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     cr_assert_str_empty(logged()); // the report is for that
+}
+
+// "inf", and what is as good as that: a figure that can be reckoned with.
+Test(env, seconds_without_end)
+{
+    static const char *const endless[] = {"inf", "INF", "20000000000",
+                                          "99999999999999999999"};
+
+    for (size_t i = 0; i < sizeof(endless) / sizeof(*endless); i++) {
+        setenv("SHUNT_TIMEOUT", endless[i], 1);
+        cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), SHUNTI_NEVER_SECONDS,
+                     "%s", endless[i]);
+    }
+    cr_assert_eq(shunti_ns(INFINITY), 1000000000000000000u);
+    cr_assert_eq(shunti_ns(2e10), 1000000000000000000u);
+    cr_assert_eq(shunti_ns(2.5), 2500000000u);
+    cr_assert_eq(shunti_ns(-1), 0u);
+    cr_assert_eq(shunti_ns(NAN), 0u);
 }
 
 // As long as SHUNT_LOG does not say otherwise.
