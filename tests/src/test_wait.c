@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Falling asleep: with a transport and operations that meet the moment. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "comm.h"
+#include "request.h"
+#include "wait.h"
+
+TestSuite(wait, .timeout = 30);
+
+/* One signal comes, right after the first arm(). */
+struct shunt_transport_ctx {
+    int event;
+    bool armed, sent;
+    bool seen; /* progress() has found it */
+};
+
+static int progress(struct shunt_transport_ctx *ctx)
+{
+    uint64_t count;
+
+    if (read(ctx->event, &count, sizeof(count)) != (ssize_t)sizeof(count))
+        return 0;
+    ctx->seen = true;
+    return 1;
+}
+
+static enum shunt_status arm(struct shunt_transport_ctx *ctx)
+{
+    const uint64_t one = 1;
+
+    ctx->armed = true;
+    if (!ctx->sent)
+        ctx->sent = write(ctx->event, &one, sizeof(one)) > 0;
+    return SHUNT_OK;
+}
+
+static void disarm(struct shunt_transport_ctx *ctx)
+{
+    ctx->armed = false;
+}
+
+static int wait_fd(struct shunt_transport_ctx *ctx)
+{
+    return ctx->event;
+}
+
+static const struct shunt_transport transport = {
+    .name = "signal",
+    .progress = progress,
+    .arm = arm,
+    .disarm = disarm,
+    .wait_fd = wait_fd,
+};
+
+static struct shunt_transport_ctx signals;
+
+/* The older operation waits for the signal. */
+static enum shunt_status await_signal(struct shunt_request *request)
+{
+    (void)request;
+    return signals.seen ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+/* The younger one looks at the transports in the middle of its step, as those
+ * do that send much, and so may take the signal. */
+static enum shunt_status look(struct shunt_request *request)
+{
+    if (signals.armed)
+        shunti_transports_progress(request->comm);
+    return request->comm->active == request ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+static bool awaits(const struct shunt_request *request, int peer)
+{
+    (void)request;
+    (void)peer;
+    return false;
+}
+
+static const struct shunti_class older = {
+    .name = "older", .step = await_signal, .awaits = awaits};
+static const struct shunti_class younger = {
+    .name = "younger", .step = look, .awaits = awaits};
+
+Test(wait, a_step_takes_the_signal_of_another)
+{
+    struct shunti_context context = {.transport = &transport, .ctx = &signals};
+    struct shunt_request *first, *second;
+    struct shunt_comm_stats stats;
+    struct shunt_comm *comm;
+
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    cr_assert_eq(shunt_comm_create_env(NULL, &comm), SHUNT_OK);
+    signals.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    cr_assert(signals.event >= 0 && !comm->ncontexts);
+    comm->contexts = &context;
+    comm->ncontexts = 1;
+
+    cr_assert_eq(shunti_request_create(comm, &older, 0, 0, &first), SHUNT_OK);
+    cr_assert_eq(shunti_request_create(comm, &younger, 0, 0, &second),
+                 SHUNT_OK);
+    shunti_request_begin(first);
+    shunti_request_begin(second);
+    cr_assert_eq(shunti_request_wait(first), SHUNT_OK);
+    cr_assert_eq(shunti_request_wait(second), SHUNT_OK);
+    cr_assert_eq(shunt_comm_get_stats(comm, &stats, sizeof(stats)), SHUNT_OK);
+    cr_expect_eq(stats.sleeps, 0, "%d sleeps, though all was there",
+                 (int)stats.sleeps);
+    cr_expect_eq(stats.sleeps_missed, 0, "%d sleeps were not woken",
+                 (int)stats.sleeps_missed);
+
+    comm->contexts = NULL;
+    comm->ncontexts = 0;
+    shunt_comm_destroy(comm);
+    close(signals.event);
+}
