@@ -186,7 +186,8 @@ void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
     if (!share) {
         if (fd >= 0)
             close(fd);
-        return; /* import() will not find it */
+        ep->unkept = id; /* import() will not find it, and must not wait */
+        return;
     }
     share->id = id;
     share->fd = fd;
@@ -266,6 +267,12 @@ enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *blob,
             shm_link_read(ep->link);
             share = share_take(ep, key.id);
         }
+        /* They come in the order of their numbers. */
+        if (!share && key.id <= ep->unkept)
+            return shm_fail(ep->ctx, SHUNT_ERR_MEMORY,
+                            "no memory to keep the descriptor of rank %d's "
+                            "memory",
+                            ep->peer);
         if (!share && ep->link)
             return SHUNT_IN_PROGRESS;
         if (!share)

@@ -35,11 +35,11 @@
  */
 struct shm_control {
     /* The owner sleeps, or is about to: its event descriptor must be written. */
-    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint armed;
+    _Alignas(64) atomic_uint armed;
     /* Raised by a peer that has sent something over a socket. */
-    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint news;
+    _Alignas(64) atomic_uint news;
     /* The owner has closed in order. */
-    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint left;
+    _Alignas(64) atomic_uint left;
 };
 
 /* -- messages --------------------------------------------------------------- */
@@ -158,6 +158,7 @@ struct shunt_transport_ep {
     enum shunt_status failed; /* connect() is over */
     char reason[SHM_TEXT + 64];
     struct shm_share *shares;
+    uint64_t unkept; /* the last that came and for which there was no memory */
     struct shunt_transport_remote *remotes;
 };
 
