@@ -8,6 +8,7 @@
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.
  */
+#include "bootstrap.h"
 #include "coll_call.h"
 #include "comm.h"
 #include "exchange.h"
@@ -15,6 +16,8 @@
 #include "select.h"
 #include "two_level.h"
 #include "whole.h"
+
+_Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
 
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",

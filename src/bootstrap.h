@@ -60,9 +60,10 @@ bool shunti_parent_gives_up(struct shunti_parent *parent);
 /* One more that did not come. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
 
-/* The largest blob of one rank, and the largest communicator. */
+/* The largest blob of one rank, and the largest communicator: roots have 15 bits
+ * of a signature (request.h). */
 #define SHUNTI_BLOB_MAX ((size_t)1 << 20)
-#define SHUNTI_RANKS_MAX 65536
+#define SHUNTI_RANKS_MAX 32768
 
 /* What every rank gave, in rank order; data[r] is aligned to 8 bytes. */
 struct shunti_blobs {

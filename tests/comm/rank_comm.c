@@ -257,6 +257,9 @@ static int bad_creation(const struct rank *self)
           shunt_last_error(NULL));
     CHECK_STATUS(NULL, shunt_comm_create(&id, 0, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
+    /* Roots from 32768 on would look like another algorithm. */
+    CHECK_STATUS(NULL, shunt_comm_create(&id, 32769, 0, NULL, &comm),
+                 SHUNT_ERR_INVALID);
     CHECK_STATUS(NULL, shunt_comm_create(&id, 1, 0, NULL, NULL),
                  SHUNT_ERR_INVALID);
     config.size = 3;
