@@ -655,6 +655,8 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (x->hooks->turn)
             x->hooks->turn(request, x);
         x->turned = true;
+        if (request->comm->failure) /* no memory for the packages */
+            return;
     }
     if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND]) {
         if (x->hooks->ready)
@@ -674,7 +676,7 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
     do {
         if (!x->alarmed)
             advance(request, x);
-        if (request->comm->failure) /* no memory for packages */
+        if (request->comm->failure)
             return SHUNT_IN_PROGRESS;
         moved = post(request, x);
         moved |= send(request, x);

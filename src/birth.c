@@ -676,6 +676,10 @@ static enum shunt_status reach_peers(struct birth *b,
         shunti_blobs_finish(reach);
         stage = stage_at(b, stage.end);
         st = try_stage(b, stage);
+        /* The others may wait for our connections and not for a message: to
+         * leave tells them. */
+        if (st == SHUNT_ERR_MEMORY)
+            return st;
         st = compare_reach(b, st, reach);
     } while (!st && !all_reached(comm, reach) && stage.end < first->candidates);
     if (!st)

@@ -77,8 +77,8 @@ struct shunti_peer {
     uint64_t tx_reserved, tx_head, rx_tail; /* stream chunk numbers */
     uint64_t rx_told;                       /* rx_tail, as the peer knows it */
     uint64_t tx_consumed;                   /* last seen */
-    uint64_t messages;        /* sent: shunt_peer_stats */
-    uint64_t bytes_put;       /* the same */
+    uint64_t messages;                      /* sent: shunt_peer_stats */
+    uint64_t bytes_put;                     /* the same */
     uint64_t turn;            /* ticket of the collective whose note is next */
     uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
     bool lost;

@@ -18,6 +18,7 @@
 #include "bootstrap.h"
 #include "comm.h"
 #include "error.h"
+#include "request.h"
 #include "trace.h"
 #include "wait.h"
 
@@ -127,7 +128,7 @@ static bool doomed(void *arg, char *why, size_t size)
 }
 
 /* The birth failed with `st`; the old communicator fails, too, if that was for
- * a rank that is lost. Returns the status of the call. */
+ * a rank that is lost, or this rank had no memory. Returns the status of the call. */
 static enum shunt_status fail_group(struct group *group, enum shunt_status st,
                                     const struct shunti_parent *parent)
 {
@@ -151,6 +152,9 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
         shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, parent->blamed[0], "%s",
                          text);
     }
+    /* The others may not have heard of it, and wait for us. */
+    if (!shunti_comm_check(comm) && st == SHUNT_ERR_MEMORY)
+        shunti_comm_fail(comm, st, comm->rank, "%s", text);
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);
     else
@@ -194,8 +198,15 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (out)
         *out = NULL;
     all = calloc((size_t)comm->nranks, sizeof(*all));
-    if (!all)
-        return shunti_fail(comm, SHUNT_ERR_MEMORY, "%s: no memory", call);
+    if (!all) {
+        /* In the place of the first round, after which all give up. */
+        shunti_comm_enter(comm);
+        st = shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "%s: no memory", call);
+        shunti_comm_leave(comm);
+        return st;
+    }
     if (!out)
         mine.status = SHUNT_ERR_INVALID;
     /* First who is with whom, then the ids: only one rank of a group makes

@@ -35,11 +35,11 @@
  */
 struct shm_control {
     /* The owner sleeps, or is about to: its event descriptor must be written. */
-    _Alignas(64) atomic_uint armed;
+    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint armed;
     /* Raised by a peer that has sent something over a socket. */
-    _Alignas(64) atomic_uint news;
+    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint news;
     /* The owner has closed in order. */
-    _Alignas(64) atomic_uint left;
+    _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint left;
 };
 
 /* -- messages --------------------------------------------------------------- */

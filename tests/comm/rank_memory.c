@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do in test_memory.c: the n-th allocation of one rank fails inside
+ * a call, for each n that the call makes. No rank may crash, wait in vain, or
+ * return SHUNT_OK with wrong data; if the call fails on one rank, every rank
+ * gets an error that names it, by this call or the next one.
+ *
+ *     rank_memory CALL VICTIM [STEP]
+ *
+ * Each n has a communicator of its own, since it may be the last call there.
+ * malloc() and its like are this program's own; they pass on to the C library's.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+/* --- the allocator -------------------------------------------------------- */
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+
+static _Thread_local long left; /* allocations that work; 0: not armed */
+static _Thread_local bool failed;
+
+static bool fails(void)
+{
+    if (!left || --left)
+        return false;
+    failed = true;
+    return true;
+}
+
+void *malloc(size_t bytes)
+{
+    return fails() ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    return fails() ? NULL : __libc_calloc(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+    return fails() ? NULL : __libc_realloc(old, bytes);
+}
+
+/* --- calls ---------------------------------------------------------------- */
+
+enum { MAX_RANKS = 16 };
+
+struct scene {
+    struct shunt_comm *comm;
+    int rank, size;
+    size_t count; /* of blocks, in elements */
+    int32_t *send, *recv;
+    bool usable; /* what was made by the call works */
+};
+
+static int32_t value(int from, int to, size_t i)
+{
+    return from * 1000003 + to * 10007 + (int32_t)(i % 1000);
+}
+
+static size_t blocks(const struct scene *s)
+{
+    return s->count * (size_t)s->size;
+}
+
+static void fill(const struct scene *s, int32_t *at)
+{
+    for (int to = 0; to < s->size; to++)
+        for (size_t i = 0; i < s->count; i++)
+            at[(size_t)to * s->count + i] = value(s->rank, to, i);
+}
+
+/* As alltoall leaves it. */
+static bool transposed(const struct scene *s)
+{
+    for (int from = 0; from < s->size; from++)
+        for (size_t i = 0; i < s->count; i++)
+            if (s->recv[(size_t)from * s->count + i] != value(from, s->rank, i))
+                return false;
+    return true;
+}
+
+/* The sum of what all ranks have for `to`. */
+static int32_t sum_of(const struct scene *s, int to, size_t i)
+{
+    int32_t sum = 0;
+
+    for (int from = 0; from < s->size; from++)
+        sum += value(from, to, i);
+    return sum;
+}
+
+static enum shunt_status barrier(struct scene *s)
+{
+    return shunt_barrier(s->comm);
+}
+
+static enum shunt_status alltoall(struct scene *s)
+{
+    enum shunt_status st =
+        shunt_alltoall(s->comm, s->send, s->recv, s->count, SHUNT_I32);
+
+    s->usable = st || transposed(s);
+    return st;
+}
+
+static enum shunt_status alltoall_in_place(struct scene *s)
+{
+    enum shunt_status st =
+        shunt_alltoall(s->comm, SHUNT_IN_PLACE, s->recv, s->count, SHUNT_I32);
+
+    s->usable = st || transposed(s);
+    return st;
+}
+
+static enum shunt_status allgather(struct scene *s)
+{
+    enum shunt_status st =
+        shunt_allgather(s->comm, s->send, s->recv, s->count, SHUNT_I32);
+
+    for (int from = 0; from < s->size && !st; from++)
+        for (size_t i = 0; i < s->count; i++)
+            s->usable &=
+                s->recv[(size_t)from * s->count + i] == value(from, 0, i);
+    return st;
+}
+
+static enum shunt_status broadcast(struct scene *s)
+{
+    const int root = s->size - 1;
+    int32_t *at = s->rank == root ? s->send : s->recv;
+    enum shunt_status st =
+        shunt_broadcast(s->comm, at, s->count, SHUNT_I32, root);
+
+    for (size_t i = 0; i < s->count && !st; i++)
+        s->usable &= at[i] == value(root, 0, i);
+    return st;
+}
+
+static enum shunt_status reduce_scatter(struct scene *s)
+{
+    enum shunt_status st = shunt_reduce_scatter(s->comm, s->send, s->recv,
+                                                s->count, SHUNT_I32, SHUNT_SUM);
+
+    for (size_t i = 0; i < s->count && !st; i++)
+        s->usable &= s->recv[i] == sum_of(s, s->rank, i);
+    return st;
+}
+
+static enum shunt_status allreduce(struct scene *s)
+{
+    enum shunt_status st = shunt_allreduce(s->comm, SHUNT_IN_PLACE, s->recv,
+                                           blocks(s), SHUNT_I32, SHUNT_SUM);
+
+    for (int to = 0; to < s->size && !st; to++)
+        for (size_t i = 0; i < s->count; i++)
+            s->usable &= s->recv[(size_t)to * s->count + i] == sum_of(s, to, i);
+    return st;
+}
+
+static enum shunt_status window(struct scene *s)
+{
+    void *p;
+    enum shunt_status st =
+        shunt_mem_alloc(s->comm, blocks(s) * sizeof(int32_t), &p);
+
+    if (st)
+        return st;
+    fill(s, p);
+    st = shunt_alltoall(s->comm, p, s->recv, s->count, SHUNT_I32);
+    s->usable = st || transposed(s);
+    return st ? st : shunt_mem_free(s->comm, p);
+}
+
+static enum shunt_status split(struct scene *s)
+{
+    struct shunt_comm *half;
+    enum shunt_status st = shunt_comm_split(s->comm, 0, -s->rank, &half);
+
+    if (st)
+        return st;
+    s->usable = shunt_comm_rank(half) == s->size - 1 - s->rank;
+    shunt_comm_destroy(half);
+    return SHUNT_OK;
+}
+
+static const struct {
+    const char *name;
+    enum shunt_status (*make)(struct scene *s);
+} calls[] = {
+    {"barrier", barrier},
+    {"alltoall", alltoall},
+    {"alltoall_in_place", alltoall_in_place},
+    {"allgather", allgather},
+    {"broadcast", broadcast},
+    {"reduce_scatter", reduce_scatter},
+    {"allreduce", allreduce},
+    {"window", window},
+    {"split", split},
+};
+enum { CALLS = sizeof(calls) / sizeof(*calls) };
+
+/* --- the case ------------------------------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Does an error name the victim? On itself no name is needed. */
+static bool names(const struct scene *s, int victim)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "rank %d", victim);
+    return s->rank == victim || strstr(shunt_last_error(s->comm), name);
+}
+
+/* One call whose n-th allocation fails on `victim`. *was: it has so many. */
+static int one(const struct rank *self, int which, int victim, long n,
+               bool *was)
+{
+    enum { KEPT = 4 };
+    struct shunt_request *kept[KEPT];
+    struct scene s = {
+        .rank = self->rank, .size = self->size, .usable = true, .count = 6000};
+    int32_t mine[3], all[MAX_RANKS][3];
+    enum shunt_status st, next = SHUNT_OK;
+    double t0;
+
+    s.send = calloc(blocks(&s), sizeof(int32_t));
+    s.recv = calloc(blocks(&s), sizeof(int32_t));
+    CHECK(s.send && s.recv, "memory");
+    fill(&s, s.send);
+    fill(&s, s.recv);
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
+    /* What nobody has waited for keeps its memory: none is used again. */
+    for (int i = 0; i < KEPT; i++)
+        CHECK_OK(s.comm, shunt_barrier_start(s.comm, &kept[i]));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    t0 = now_s();
+    failed = false;
+    left = self->rank == victim ? n : 0;
+    st = calls[which].make(&s);
+    left = 0;
+    if (getenv("RANK_MEMORY_SAYS"))
+        rank_say("%s %ld%s: %d %s", calls[which].name, n,
+                 failed ? " failed" : "", (int)st,
+                 st ? shunt_last_error(s.comm) : "");
+    CHECK(s.usable, "%s, allocation %ld: SHUNT_OK, and wrong",
+          calls[which].name, n);
+    CHECK(!st || names(&s, victim), "%s, allocation %ld: does not name it: %s",
+          calls[which].name, n, rank_why(s.comm, st));
+    next = shunt_barrier(s.comm);
+    CHECK(!next || names(&s, victim),
+          "after %s, allocation %ld: does not name it: %s", calls[which].name,
+          n, rank_why(s.comm, next));
+    CHECK(now_s() - t0 < 12, "%s, allocation %ld: %.1f s: %s",
+          calls[which].name, n, now_s() - t0, rank_why(s.comm, next));
+    mine[0] = failed;
+    mine[1] = st;
+    mine[2] = next;
+    CHECK_OK(self->comm, shunt_allgather(self->comm, mine, all, 3, SHUNT_I32));
+    *was = all[victim][0];
+    for (int r = 0; r < self->size; r++) {
+        CHECK(all[r][2] == SHUNT_OK || all[0][2] != SHUNT_OK,
+              "%s, allocation %ld: rank 0 could go on, rank %d not: %s",
+              calls[which].name, n, r,
+              shunt_strerror((enum shunt_status)all[r][2]));
+        CHECK(!all[victim][1] || all[r][1] || all[r][2],
+              "%s, allocation %ld: rank %d did not hear of it",
+              calls[which].name, n, r);
+        CHECK(*was || (!all[r][1] && !all[r][2]), "%s: rank %d: %s",
+              calls[which].name, r,
+              shunt_strerror((enum shunt_status)all[r][1]));
+    }
+    shunt_comm_destroy(s.comm);
+    free(s.send);
+    free(s.recv);
+    return 0;
+}
+
+static int run_one_call(const struct rank *self)
+{
+    const int victim = self->argc > 0 ? atoi(self->argv[0]) : 0;
+    const long step = self->argc > 1 ? atol(self->argv[1]) : 1;
+    bool was = true;
+    int which = 0;
+    long n;
+
+    while (which < CALLS && strcmp(self->argv[-1], calls[which].name) != 0)
+        which++;
+    CHECK(which < CALLS && victim < self->size, "arguments");
+    for (n = 1; was; n += step)
+        CHECK_RUN(one(self, which, victim, n, &was));
+    if (self->rank == 0)
+        rank_say("%s: %ld allocations", calls[which].name, n - step - 1);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"barrier", run_one_call, .min_ranks = 2},
+    {"alltoall", run_one_call, .min_ranks = 2},
+    {"alltoall_in_place", run_one_call, .min_ranks = 2},
+    {"allgather", run_one_call, .min_ranks = 2},
+    {"broadcast", run_one_call, .min_ranks = 2},
+    {"reduce_scatter", run_one_call, .min_ranks = 2},
+    {"allreduce", run_one_call, .min_ranks = 2},
+    {"window", run_one_call, .min_ranks = 2},
+    {"split", run_one_call, .min_ranks = 2},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One allocation of one rank fails; rank_memory.c is what the ranks do. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "harness.h"
+
+TestSuite(memory, .timeout = 120);
+
+/* Rank 0 is the first in many an algorithm, the last in none. */
+static void run(const char *call, int ranks, const char *env1, const char *env2,
+                const char *env3)
+{
+    for (int victim = 0; victim < 2; victim++) {
+        char text[8];
+
+        snprintf(text, sizeof(text), "%d", victim);
+        harness_check(&(struct harness_job){
+            .program = "rank_memory",
+            .args = {call, text},
+            .ranks = ranks,
+            .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", env1, env2, env3},
+        });
+    }
+}
+
+Test(memory, collectives)
+{
+    static const char *const calls[] = {"barrier",   "alltoall_in_place",
+                                        "allgather", "broadcast",
+                                        "allreduce", "reduce_scatter"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        run(calls[i], 3, NULL, NULL, NULL);
+    run("allreduce", 3, "SHUNT_ALLREDUCE_DIRECT=1g", NULL, NULL);
+}
+
+Test(memory, raw_reads)
+{
+    run("allreduce", 3, "SHUNT_READ_MIN=1", NULL, NULL);
+    run("reduce_scatter", 3, "SHUNT_READ_MIN=1", NULL, NULL);
+}
+
+Test(memory, two_levels)
+{
+    static const char *const calls[] = {"alltoall", "allgather", "allreduce",
+                                        "reduce_scatter"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        run(calls[i], 4, "SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm",
+            "SHUNT_ALGORITHM=two_level");
+}
+
+Test(memory, windows)
+{
+    run("window", 3, NULL, NULL, NULL);
+}
