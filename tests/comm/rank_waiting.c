@@ -141,8 +141,8 @@ static bool is_even(const struct rank *self, int round)
     return (self->rank + round) % 2 == 0;
 }
 
-#define ROUNDS 6
-#define BLOCK ((size_t)300 << 10)
+#define ROUNDS 4
+#define BLOCK ((size_t)100 << 10) /* more than rings hold */
 
 /* Some wait for {A, B}, others for {B, A}. */
 static int wait_all_in_other_order(const struct rank *self)
@@ -314,8 +314,8 @@ static int handed_to_a_thread(const struct rank *self)
 {
     struct pair pair;
 
-    CHECK_RUN(pair_init(&pair, self, (size_t)100 << 10));
-    for (int k = 0; k < 30; k++) {
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
+    for (int k = 0; k < 6; k++) {
         struct helper helper = {self, &pair, k, 0};
         pthread_t thread;
 
@@ -342,7 +342,7 @@ static int destroyed_by_a_thread(const struct rank *self)
 {
     struct pair pair;
 
-    CHECK_RUN(pair_init(&pair, self, (size_t)100 << 10));
+    CHECK_RUN(pair_init(&pair, self, BLOCK));
     for (int k = 0; k < 10; k++) {
         struct shunt_comm *twin;
         pthread_t thread;
@@ -702,7 +702,7 @@ static int thread_is_woken(const struct rank *self)
         struct swap swap;
 
         CHECK_RUN(swap_init(&swap, &twin, sizes[s] / (size_t)self->size));
-        for (int k = 0; k < 60; k++) {
+        for (int k = 0; k < (self->threads ? 10 : 60); k++) {
             CHECK_RUN(swap_start(&swap, &twin, twin.comm, k));
             /* Now the thread is in its sleep when we come, now not. */
             sleep_s((k * 7 + self->rank * 3) % 5 * 0.4e-3);
