@@ -19,6 +19,9 @@ help:
 	@echo '              thread sanitizers'
 	@echo 'make public-suites'
 	@echo '              run the test suite of MPICH under the drop-in (an hour)'
+	@echo 'make moe-stress'
+	@echo '              10000 calls of dispatch, combine and their gradients in'
+	@echo '              random interleavings between hosts (ARGS=N: N calls)'
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
@@ -57,6 +60,9 @@ check-sanitize:
 public-suites: build
 	tests/mpi/public-suites $(ARGS)
 
+moe-stress: build
+	tests/moe/on_hosts stress $(ARGS)
+
 cross-arm64:
 	scripts/deps
 	scripts/cross-arm64 $(ARGS)
@@ -84,6 +90,6 @@ format-check:
 clean:
 	rm -rf build build-asan build-tsan build-suites build-arm64
 
-.PHONY: help train build test check check-sanitize public-suites cross-arm64 \
-        perf docs \
+.PHONY: help train build test check check-sanitize public-suites moe-stress \
+        cross-arm64 perf docs \
         install format format-check clean

@@ -840,6 +840,9 @@ int interleavings(const struct rank *self)
                  rounds, (unsigned long long)m->remote,
                  (unsigned long long)seed);
     }
+    CHECK(m->remote || shunt_comm_nodes(self->comm) == 1 ||
+              m->routes[0].rows.mode == SHUNT_MOE_FLAT,
+          "nothing was counted between nodes");
     CHECK_RUN(end(m));
     free(m);
     return 0;
