@@ -5,7 +5,9 @@
 // order in which MPI adds does not matter. A plain MPI program, started by
 // mpirun; ends with status 1 at the first difference.
 //
-//     mpi_collectives [SEED [ROUNDS]]
+//     mpi_collectives [SEED [ROUNDS [MIB]]]
+//
+// MIB: then each once, of so many MiB of a rank's in all.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,13 +310,53 @@ static void try_alltoallv(struct shunt_comm *comm, const struct setting *s,
     compare(b, b->bytes, "alltoallv");
 }
 
+static void (*const tries[])(struct shunt_comm *, const struct setting *,
+                             struct buffers *) = {
+    try_broadcast,       try_allgather, try_allgatherv, try_reduce_scatter,
+    try_reduce_scatterv, try_allreduce, try_alltoall,   try_alltoallv,
+};
+enum { TRIES = sizeof(tries) / sizeof(*tries) };
+
+static void make_buffers(struct buffers *b, size_t bytes)
+{
+    b->bytes = bytes;
+    b->send = malloc(bytes);
+    b->ours = malloc(bytes);
+    b->theirs = malloc(bytes);
+    if (!b->send || !b->ours || !b->theirs)
+        fail("no memory");
+}
+
+static void free_buffers(struct buffers *b)
+{
+    free(b->send);
+    free(b->ours);
+    free(b->theirs);
+}
+
+static void try_large(struct shunt_comm *comm, struct random *local, size_t mib)
+{
+    struct setting s = {.dtype = SHUNT_F32,
+                        .mpi_type = MPI_FLOAT,
+                        .op = SHUNT_SUM,
+                        .mpi_op = MPI_SUM,
+                        .bytes = 4};
+    int count = (int)((mib << 20) / 4 / (size_t)size);
+    struct buffers b;
+
+    for (int i = 0; i < size; i++)
+        for (int k = 0; k < size; k++)
+            s.counts[i][k] = count;
+    make_buffers(&b, (size_t)size * ((size_t)count + 64) * 4);
+    for (int i = 0; i < TRIES; i++) {
+        fill(&s, local, &b);
+        tries[i](comm, &s, &b);
+    }
+    free_buffers(&b);
+}
+
 int main(int argc, char **argv)
 {
-    static void (*const tries[])(struct shunt_comm *, const struct setting *,
-                                 struct buffers *) = {
-        try_broadcast,       try_allgather, try_allgatherv, try_reduce_scatter,
-        try_reduce_scatterv, try_allreduce, try_alltoall,   try_alltoallv,
-    };
     int rounds = argc > 2 ? atoi(argv[2]) : 200;
     struct random shared, local;
     struct shunt_comm *comm;
@@ -329,25 +371,19 @@ int main(int argc, char **argv)
     shared.state = seed;
     local.state = seed * 1000 + (uint64_t)rank;
     ok(NULL, shunt_comm_create_mpi(MPI_COMM_WORLD, NULL, &comm), "create");
-    b.bytes = (size_t)size * (MOST + 64) * 8;
-    b.send = malloc(b.bytes);
-    b.ours = malloc(b.bytes);
-    b.theirs = malloc(b.bytes);
-    if (!b.send || !b.ours || !b.theirs)
-        fail("no memory");
+    make_buffers(&b, (size_t)size * (MOST + 64) * 8);
     for (round_number = 0; round_number < rounds; round_number++) {
         struct setting s;
 
         draw(&s, &shared);
         fill(&s, &local, &b);
-        tries[random_below(&shared, sizeof(tries) / sizeof(*tries))](comm, &s,
-                                                                     &b);
+        tries[random_below(&shared, TRIES)](comm, &s, &b);
     }
+    if (argc > 3)
+        try_large(comm, &local, strtoull(argv[3], NULL, 10));
     ok(comm, shunt_comm_finish(comm), "finish");
     shunt_comm_destroy(comm);
-    free(b.send);
-    free(b.ours);
-    free(b.theirs);
+    free_buffers(&b);
     MPI_Finalize();
     return 0;
 }
