@@ -602,6 +602,42 @@ static int thread_progresses(const struct rank *self)
     return 0;
 }
 
+/* How much of an exchange moves after its start, while its caller is not in the
+ * library: all of it with a progress thread, and not much without. */
+static int moves_before_wait(const struct rank *self)
+{
+    const char *who = getenv("SHUNT_PROGRESS");
+    const bool thread = who && !strcmp(who, "thread");
+    const size_t n = (size_t)self->size, block = (size_t)16 << 20;
+    const double least = 0.9 * (double)((n - 1) * block);
+    struct shunt_comm_stats before, now;
+    unsigned char *send = malloc(n * block), *recv = malloc(n * block);
+    struct shunt_request *request;
+    double moved, began;
+
+    CHECK(send && recv, "memory");
+    memset(send, self->rank + 1, n * block);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &before, sizeof(before)));
+    CHECK_OK(self->comm, shunt_alltoall_start(self->comm, send, recv, block,
+                                              SHUNT_U8, &request));
+    began = now_s();
+    do {
+        CHECK_OK(self->comm,
+                 shunt_comm_get_stats(self->comm, &now, sizeof(now)));
+        moved = (double)(now.bytes_staged - before.bytes_staged);
+    } while (thread && moved < least && now_s() - began < 20);
+    CHECK((moved >= least) == thread, "%.1f%% had moved before the wait",
+          90 * moved / least);
+    CHECK_OK(self->comm, shunt_wait(&request));
+    for (size_t i = 0; i < n; i++)
+        CHECK(recv[(i + 1) * block - 1] == i + 1, "block %zu", i);
+    free(send);
+    free(recv);
+    return 0;
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct rank_case cases[] = {
@@ -628,6 +664,8 @@ static const struct rank_case cases[] = {
      .no_threads = true},
     {"silent", silent, .no_comm = true, .no_threads = true},
     {"stopped_and_back", stopped_and_back, .no_comm = true, .no_threads = true},
+    {"moves_before_wait", moves_before_wait, .no_threads = true,
+     .min_ranks = 2},
     {"thread_progresses", thread_progresses, .wants_id = true, .no_comm = true,
      .min_ranks = 2},
     {.name = NULL},
