@@ -139,6 +139,43 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
+// The mean loss of the last steps, when something has been learnt.
+static double late_loss(const char *log, size_t steps)
+{
+    enum { MOST = 256, LAST = 10 };
+    double loss[MOST], val[MOST], sum = 0;
+
+    cr_assert_eq(losses(log, loss, val, MOST), steps);
+    for (size_t i = steps - LAST; i < steps; i++)
+        sum += loss[i];
+    cr_assert_lt(sum / LAST, 0.8 * loss[0], "nothing was learnt");
+    return sum / LAST;
+}
+
+// What loses a little learns as well: within 1 % of a run that loses nothing.
+Test(train_run, capacity_and_fp8_learn_as_well)
+{
+    enum { STEPS = 80 };
+    char *whole = in_folder("whole"), *capacity = in_folder("capacity"),
+         *fp8 = in_folder("fp8");
+    double want, of_capacity, of_fp8;
+
+    run(JOB(2, "--steps=80", "--dtype=bf16", "--log", whole));
+    run(JOB(2, "--steps=80", "--dtype=bf16", "--capacity-factor=2", "--log",
+            capacity));
+    run(JOB(2, "--steps=80", "--dtype=bf16", "--wire=fp8", "--log", fp8));
+    want = late_loss(whole, STEPS);
+    of_capacity = late_loss(capacity, STEPS);
+    of_fp8 = late_loss(fp8, STEPS);
+    cr_assert(fabs(of_capacity - want) < 0.01 * want, "%g, dropless %g",
+              of_capacity, want);
+    cr_assert(fabs(of_fp8 - want) < 0.01 * want, "%g, in bf16 %g", of_fp8,
+              want);
+    // Each is another run.
+    cr_assert_neq(of_capacity, want);
+    cr_assert_neq(of_fp8, want);
+}
+
 // Two nodes, which only the last run has: the same bits.
 Test(train_run, losses_do_not_depend_on_hosts)
 {
