@@ -189,7 +189,8 @@ static void judge_peers(struct shrink *s)
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        if (r == comm->rank || lost(s, r))
+        /* One that went may have left since: it is not lost. */
+        if (r == comm->rank || lost(s, r) || record(s, r)->stage == SHUNTI_WENT)
             continue;
         for (size_t i = 0; i < comm->nlost && p->ep; i++)
             if (comm->lost[i] == r)
