@@ -498,6 +498,56 @@ static int come_back(struct shunt_comm *comm)
     return 0;
 }
 
+/* Rank 2 takes part in a split until each rank has all ids, and then is killed,
+ * stopped, or calls abort(): so that the others wait for it in the making of
+ * their new communicator. There ranks have other numbers: it would be rank 3. */
+static int split_without(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    const bool stop = !strcmp(self->argv[0], "stop");
+    unsigned char ticket[140] = {0}, tickets[4 * sizeof(ticket)];
+    struct shunt_comm *comm, *half;
+    enum shunt_status st, want;
+    const int *lost;
+    size_t count;
+    double t0;
+
+    config.timeout = stop ? 2 : 20;
+    CHECK(self->size == 4, "%d ranks", self->size);
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    CHECK_OK(comm, shunt_barrier(comm));
+    if (self->rank == 2) {
+        for (int i = 0; i < 2; i++) /* what shunt_comm_split() gathers */
+            CHECK_OK(comm, shunt_allgather(comm, ticket, tickets,
+                                           sizeof(ticket), SHUNT_U8));
+        rank_say("in the split");
+        if (!strcmp(self->argv[0], "abort"))
+            shunt_comm_abort(comm);
+        else
+            raise(stop ? SIGSTOP : SIGKILL);
+        shunt_comm_destroy(comm);
+        return 0;
+    }
+    t0 = now_s();
+    st = shunt_comm_split(comm, 0, -self->rank, &half);
+    want = !strcmp(self->argv[0], "abort") ? SHUNT_ERR_ABORTED
+           : stop                          ? SHUNT_ERR_TIMEOUT
+                                           : SHUNT_ERR_PEER;
+    CHECK(st == want && !half, "%s: %s", shunt_strerror(st),
+          shunt_last_error(comm));
+    CHECK(now_s() - t0 < (stop ? 10 : 5), "after %.1f s", now_s() - t0);
+    CHECK(strstr(shunt_last_error(comm), "rank 2"), "%s",
+          shunt_last_error(comm));
+    if (want != SHUNT_ERR_ABORTED) {
+        CHECK_OK(comm, shunt_comm_lost(comm, &lost, &count));
+        CHECK(count == 1 && lost[0] == 2, "%zu lost, rank %d", count,
+              count ? lost[0] : -1);
+    }
+    CHECK_STATUS(comm, shunt_barrier(comm), want);
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* The ranks named are stopped; the others give them up and go on. Then these
  * come back, and must not go on by themselves. */
 static int stopped_and_back(const struct rank *self)
@@ -663,6 +713,7 @@ static const struct rank_case cases[] = {
     {"killed_while_testing", killed_while_testing, .breaks_comm = true,
      .no_threads = true},
     {"silent", silent, .no_comm = true, .no_threads = true},
+    {"split_without", split_without, .no_comm = true, .no_threads = true},
     {"stopped_and_back", stopped_and_back, .no_comm = true, .no_threads = true},
     {"moves_before_wait", moves_before_wait, .no_threads = true,
      .min_ranks = 2},

@@ -226,7 +226,31 @@ static void stop_and_continue(int ranks, const char *first, const char *second)
 
 Test(comm, stopped_ranks_do_not_go_on_alone)
 {
-    stop_and_continue(2, "1", NULL);
     stop_and_continue(3, "0", NULL);
     stop_and_continue(5, "0", "3");
+}
+
+/* One of those that split is gone before the new communicator is made. */
+static void split_and_lose(const char *how)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = PROGRAM, .args = {"split_without", how}, .ranks = 4});
+
+    for (int r = 0; r < 4; r++) {
+        if (r == 2)
+            continue;
+        cr_assert(harness_await_end(h, r), "%s", harness_story(h));
+        cr_expect(harness_rank(h, r)->exit_code == 0, "rank %d: %s", r,
+                  harness_story(h));
+    }
+    harness_signal(h, 2, SIGKILL);
+    harness_wait(h);
+    harness_finish(h);
+}
+
+Test(comm, split_ends_when_a_mate_is_lost)
+{
+    split_and_lose("kill");
+    split_and_lose("abort");
+    split_and_lose("stop");
 }
