@@ -63,6 +63,7 @@ struct birth {
     struct courtship *courtships;        /* (nranks) */
     bool one_host;                       /* all share a loopback device */
     struct shunti_parent *parent;        /* or NULL */
+    uint64_t looked_ns;                  /* at the clock: pause_birth() */
     double timeout;
     char lacking[400]; /* what keeps a transport from being used, and whom */
 };
@@ -114,13 +115,20 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
     return SHUNT_OK;
 }
 
+static uint64_t deadline_of(struct birth *b)
+{
+    b->looked_ns = shunti_now_ns();
+    return b->looked_ns + shunti_ns(b->timeout);
+}
+
 /* Wait a little for the others; an error if it is for nothing, as another rank
- * has failed, or will not come. */
-static enum shunt_status pause_birth(struct birth *b)
+ * has failed, or will not come. Time that this process was stopped does not count. */
+static enum shunt_status pause_birth(struct birth *b, uint64_t *deadline_ns)
 {
     if (shunti_parent_gives_up(b->parent))
         return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", b->parent->why);
     shunti_transports_nap(b->comm, CONNECT_NAP_MS);
+    *deadline_ns += shunti_stopped_ns(&b->looked_ns);
     return shunti_bootstrap_check(b->bootstrap);
 }
 
@@ -475,7 +483,7 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
                                        const struct shunti_blobs *addresses)
 {
     struct shunt_comm *comm = b->comm;
-    uint64_t deadline = shunti_now_ns() + shunti_ns(b->timeout);
+    uint64_t deadline = deadline_of(b);
 
     for (;;) {
         int waiting = -1, r;
@@ -500,7 +508,7 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
                                "rank %d did not connect in %g s",
                                name_of(b, waiting), b->timeout);
         }
-        st = pause_birth(b);
+        st = pause_birth(b, &deadline);
         if (st)
             return st;
     }
@@ -879,7 +887,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
     struct shunt_comm *comm = b->comm;
     struct shunti_peer *p = &comm->peers[peer];
     const struct key *k = find_key(all, peer, p->transport->name);
-    uint64_t deadline = shunti_now_ns() + shunti_ns(b->timeout);
+    uint64_t deadline = deadline_of(b);
     enum shunt_status st;
 
     if (!k)
@@ -895,7 +903,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "rank %d's control window did not come",
                                name_of(b, peer));
-        st = pause_birth(b);
+        st = pause_birth(b, &deadline);
         if (st)
             return st;
     }

@@ -83,9 +83,14 @@ enum io { IO_OK, IO_TIMEOUT, IO_CLOSED, IO_DOOMED };
 static enum io wait_ready(int fd, short events, double deadline,
                           struct shunti_parent *parent)
 {
+    const double soon = shunti_wire_now() + SHUNTI_WIRE_STOPPED_SECONDS;
+
+    /* If this process was stopped, what it waits for may be about to come. */
+    if (deadline < soon)
+        deadline = soon;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
-        double until = shunti_wire_now() + LOOK_SECONDS;
+        double until = shunti_wire_now() + LOOK_SECONDS, late;
         int n;
 
         if (!parent || !parent->doomed || until > deadline)
@@ -93,6 +98,9 @@ static enum io wait_ready(int fd, short events, double deadline,
         n = shunti_poll(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
             return IO_OK;
+        late = shunti_wire_now() - until;
+        if (late > SHUNTI_WIRE_STOPPED_SECONDS)
+            deadline += late;
         if (n == 0 && shunti_wire_now() >= deadline)
             return IO_TIMEOUT;
         if (n == 0 && shunti_parent_gives_up(parent))

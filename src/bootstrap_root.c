@@ -999,8 +999,9 @@ static double late_until(const struct root *root)
 
 static int wait_for_something(struct root *root, double now)
 {
-    double late = late_until(root);
+    double late = late_until(root), stopped;
     double until = late > now && late < root->deadline ? late : root->deadline;
+    int n;
     bool listening = root->listen_fd >= 0 && now >= root->pause;
     struct pollfd *p = root->polls;
 
@@ -1016,7 +1017,11 @@ static int wait_for_something(struct root *root, double now)
         if (c->fd >= 0 && c->stage != MEMBER && c->deadline < until)
             until = c->deadline;
     }
-    return poll(p, root->nconns + 1, shunti_wire_poll_ms(until));
+    n = poll(p, root->nconns + 1, shunti_wire_poll_ms(until));
+    stopped = shunti_wire_now() - until;
+    if (stopped > SHUNTI_WIRE_STOPPED_SECONDS)
+        root->deadline += stopped;
+    return n;
 }
 
 static void serve_conn(struct root *root, struct conn *c)

@@ -44,6 +44,10 @@
 /* A handshake takes no longer on either side, in seconds. */
 #define SHUNTI_WIRE_HANDSHAKE_SECONDS 10.0
 
+/* A poll(2) that takes so much longer than it should was one of a process that
+ * was stopped: that is not held against the others. */
+#define SHUNTI_WIRE_STOPPED_SECONDS 0.25
+
 enum shunti_wire_type {
     SHUNTI_WIRE_WELCOME = 1,
     SHUNTI_WIRE_REFUSED,

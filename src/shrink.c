@@ -12,7 +12,7 @@
  *     WENT(a)   it was returned to the caller
  *
  * The lowest rank that is not lost leads. Once every rank that is not lost is
- * HERE (or late by more than the timeout, and thereby lost), it decides. The
+ * HERE (or late by more than twice the timeout, and thereby lost), it decides. The
  * members are bound, make the communicator as any other is made, and wait
  * until each of them has MADE it. Then they return it.
  *
@@ -76,7 +76,7 @@
 
 #define NAP_MS 20
 /* Attempts end after so many timeouts altogether. */
-#define TIMEOUTS 3
+#define TIMEOUTS 6
 /* Until a loss that others have noticed is noticed here. */
 #define NOTICE_SECONDS 1.0
 
@@ -86,6 +86,7 @@ struct shrink {
     struct shunti_loss **theirs; /* (nranks) as last read; ours is NULL */
     uint64_t began_ns;           /* this call */
     uint64_t attempt_ns;         /* this attempt */
+    uint64_t looked_ns;          /* at the clock */
     enum shunt_status status;    /* why this rank gives up; its text is set */
 };
 
@@ -122,6 +123,17 @@ static void clear(const struct shrink *s, int which)
 static double seconds_since(uint64_t ns)
 {
     return (double)(shunti_now_ns() - ns) * 1e-9;
+}
+
+/* Wait for news. The time that this process was stopped does not count. */
+static void nap(struct shrink *s)
+{
+    uint64_t stopped;
+
+    shunti_transports_nap(s->comm, NAP_MS);
+    stopped = shunti_stopped_ns(&s->looked_ns);
+    s->began_ns += stopped;
+    s->attempt_ns += stopped;
 }
 
 static void __attribute__((format(printf, 3, 4)))
@@ -264,7 +276,7 @@ static void next_attempt(struct shrink *s, uint32_t attempt)
 {
     s->mine->attempt = attempt;
     s->mine->leader = -1;
-    s->attempt_ns = shunti_now_ns();
+    s->attempt_ns = s->looked_ns = shunti_now_ns();
     clear(s, SHUNTI_MEMBERS);
     set_stage(s, SHUNTI_HERE);
 }
@@ -381,7 +393,9 @@ static enum shunt_status make_id(struct shrink *s)
 static bool decide(struct shrink *s)
 {
     struct shunt_comm *comm = s->comm;
-    bool late = seconds_since(s->attempt_ns) > comm->birth_timeout;
+    /* One that is in a call of another communicator may hear of it only when
+     * that has timed out. */
+    bool late = seconds_since(s->attempt_ns) > 2 * comm->birth_timeout;
     enum shunt_status st;
 
     for (int r = 0; r < comm->nranks; r++) {
@@ -414,12 +428,12 @@ static const struct shunti_loss *find_decision(struct shrink *s)
     for (int r = 0; r < s->comm->nranks; r++) {
         const struct shunti_loss *theirs = s->theirs[r];
 
-        if (r == s->comm->rank || lost(s, r) ||
-            theirs->attempt < s->mine->attempt)
+        if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        if (theirs->stage == SHUNTI_REFUSED)
+        if (theirs->stage == SHUNTI_REFUSED) /* and has perhaps left since */
             too_few(s, r);
-        if (theirs->stage >= SHUNTI_BOUND && theirs->leader == r &&
+        if (!lost(s, r) && theirs->stage >= SHUNTI_BOUND &&
+            theirs->leader == r &&
             has(s, theirs, SHUNTI_MEMBERS, s->comm->rank))
             return theirs;
     }
@@ -454,18 +468,18 @@ static bool await_decision(struct shrink *s)
         if (lowest_not_lost(s) == comm->rank) {
             if (decide(s))
                 break;
-        } else if (seconds_since(s->attempt_ns) > 2 * comm->birth_timeout) {
+        } else if (seconds_since(s->attempt_ns) > 4 * comm->birth_timeout) {
             shunti_comm_add_lost(comm, lowest_not_lost(s));
             s->attempt_ns = shunti_now_ns();
         }
         if (s->status)
             return false;
-        if (seconds_since(s->began_ns) > 2 * TIMEOUTS * comm->birth_timeout) {
+        if (seconds_since(s->began_ns) > TIMEOUTS * comm->birth_timeout) {
             give_up(s, SHUNT_ERR_TIMEOUT, "no decision in %g s",
                     seconds_since(s->began_ns));
             return false;
         }
-        shunti_transports_nap(comm, NAP_MS);
+        nap(s);
     }
     set_stage(s, SHUNTI_BOUND);
     return look(s);
@@ -570,9 +584,8 @@ static bool somebody_went(const struct shrink *s)
 /* We have it; may we go? False: on to the next attempt, or give up. */
 static bool await_members(struct shrink *s)
 {
-    uint64_t start = shunti_now_ns();
-
     set_stage(s, SHUNTI_MADE);
+    s->attempt_ns = s->looked_ns = shunti_now_ns();
     for (;;) {
         bool accused = !look(s);
         int missing = missing_member(s);
@@ -586,14 +599,14 @@ static bool await_members(struct shrink *s)
             return false;
         if (members_agree(s))
             return missing < 0;
-        if (seconds_since(start) > s->comm->birth_timeout) {
+        if (seconds_since(s->attempt_ns) > s->comm->birth_timeout) {
             for (int r = 0; r < s->comm->nranks; r++)
                 if (r != s->comm->rank && member(s, r) &&
                     record(s, r)->stage < SHUNTI_MADE)
                     shunti_comm_add_lost(s->comm, r);
             return false;
         }
-        shunti_transports_nap(s->comm, NAP_MS);
+        nap(s);
     }
 }
 
@@ -621,7 +634,7 @@ static bool await_loss(struct shrink *s)
     while (look(s) && missing_member(s) < 0) {
         if (seconds_since(start) > NOTICE_SECONDS)
             return false;
-        shunti_transports_nap(s->comm, NAP_MS);
+        nap(s);
     }
     return true;
 }

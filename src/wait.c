@@ -32,6 +32,8 @@
 #define RETRY_NAP_MS 1
 /* At most this long before the time is out does the roll call begin. */
 #define NOTICE_NS 1000000000u
+/* A loop that naps shortly, and takes so long, was stopped meanwhile. */
+#define STOPPED_NS 250000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
 #define NAP_MS 500
 /* Naps between two calls of the user's idle(): from the first on each is twice
@@ -591,6 +593,14 @@ int shunti_poll(struct pollfd *fds, unsigned long n, int ms)
         if (ready || shunti_now_ns() >= end)
             return ready;
     }
+}
+
+uint64_t shunti_stopped_ns(uint64_t *looked_ns)
+{
+    const uint64_t now = shunti_now_ns(), passed = now - *looked_ns;
+
+    *looked_ns = now;
+    return passed > STOPPED_NS ? passed : 0;
 }
 
 void shunti_transports_nap(struct shunt_comm *comm, int ms)

@@ -55,6 +55,11 @@ int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
  * transports progress. Nothing else: for births and shrinking. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
 
+/* For loops that look at the clock all the time, last at *looked_ns: for how
+ * many ns was this process stopped since, as it seems? That time must not be
+ * held against the others. Sets *looked_ns. */
+uint64_t shunti_stopped_ns(uint64_t *looked_ns);
+
 /* Let all transports progress; for operations that work on between two looks
  * at what has come. */
 void shunti_transports_progress(struct shunt_comm *comm);

@@ -135,7 +135,7 @@ shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
  * Called by every survivor on its (dead) communicator, which is left for
  * shunt_comm_destroy(); shunt_comm_lost() then names everyone who is not in the
  * new one, the same ranks on each survivor. A rank that does not call within
- * SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the others
+ * twice SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the others
  * go on without them; after an error the call may be made again. Blocks a few
  * times SHUNT_TIMEOUT at most.
  *
