@@ -25,6 +25,7 @@ help:
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
+	@echo 'make stress   kill and stop many ranks (half an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
 	@echo 'make install  install into PREFIX ($(PREFIX))'
@@ -67,6 +68,19 @@ cross-arm64:
 	scripts/deps
 	scripts/cross-arm64 $(ARGS)
 
+stress: build
+	SHUNT_TEST_BUILD=build tests/faults/survive --blow kill --blows 500
+	SHUNT_TEST_BUILD=build tests/faults/survive --blow double --blows 100
+	SHUNT_TEST_BUILD=build tests/faults/survive --blow stop --blows 100 \
+	    --timeout 4
+	SHUNT_TEST_BUILD=build tests/faults/survive --hosts --blow kill \
+	    --blows 500 --timeout 10
+	SHUNT_TEST_BUILD=build tests/faults/survive --hosts --blow double \
+	    --blows 100 --timeout 10
+	SHUNT_TEST_BUILD=build tests/faults/survive --hosts --blow stop \
+	    --blows 100 --timeout 4
+	SHUNT_TEST_BUILD=build tests/faults/storm --moments 100
+
 perf: build
 	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
 	build/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
@@ -91,5 +105,5 @@ clean:
 	rm -rf build build-asan build-tsan build-suites build-arm64
 
 .PHONY: help train build test check check-sanitize public-suites moe-stress \
-        cross-arm64 perf docs \
+        cross-arm64 stress perf docs \
         install format format-check clean

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do while tests/faults/survive kills or stops some of them: calls,
+ * and splits and dups, until one fails; then shunt_comm_shrink(), and again on
+ * what that gives. SIGUSR1 to all ends them; SIGUSR2 to all makes them say, once,
+ * that they are all here.
+ *
+ *     rank_survive calls | groups
+ *
+ * Ranks are named by their first numbers in what is said:
+ *
+ *     world N: R R ...               a communicator to go on with; N counts
+ *     failed STATUS, lost R R: TEXT  a call
+ *     shrunk STATUS, lost R R: TEXT  a shrink that failed
+ *     settled N, lost R R            one that did not, N ranks
+ *     left STATUS                    the end
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "rank_main.h"
+
+enum { RANKS_MAX = 64, SHRINKS = 3 };
+
+struct world {
+    struct shunt_comm *comm;
+    int number;
+    int size;
+    int32_t first[RANKS_MAX]; /* (size) the numbers that ranks had at first */
+};
+
+static volatile sig_atomic_t to_end, to_tell;
+
+static void on_signal(int number)
+{
+    if (number == SIGUSR1)
+        to_end = 1;
+    else
+        to_tell = 1;
+}
+
+static const char *names(const struct world *w)
+{
+    static char text[RANKS_MAX * 4];
+    const int *lost;
+    size_t count, len = 0;
+
+    text[0] = 0;
+    if (shunt_comm_lost(w->comm, &lost, &count))
+        return " ?";
+    for (size_t i = 0; i < count && len + 8 < sizeof(text); i++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, " %d",
+                                w->first[lost[i]]);
+    return text;
+}
+
+/* An error's text; what it calls ranks are numbers of w->comm. */
+static void tell(const char *what, enum shunt_status status,
+                 const struct world *w)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text), "%s", shunt_last_error(w->comm));
+    rank_say("%s %d, lost%s: %s", what, (int)status, names(w), text);
+}
+
+/* Who is in it? That takes a call, which is the first to notice that a rank was
+ * lost right after it was made. */
+static enum shunt_status look_round(struct world *w, int32_t me)
+{
+    char text[RANKS_MAX * 4] = "";
+    enum shunt_status st;
+    size_t len = 0;
+
+    st = shunt_allgather(w->comm, &me, w->first, 1, SHUNT_I32);
+    for (int r = 0; !st && r < w->size; r++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, " %d",
+                                w->first[r]);
+    if (!st)
+        rank_say("world %d:%s", w->number, text);
+    return st;
+}
+
+/* A group of some ranks, a call in it, and its end. */
+static enum shunt_status one_group(const struct world *w, int round)
+{
+    const int rank = shunt_comm_rank(w->comm);
+    struct shunt_comm *group = NULL;
+    int64_t one = 1, sum = 0;
+    enum shunt_status st;
+
+    st = round % 2 ? shunt_comm_dup(w->comm, &group)
+                   : shunt_comm_split(w->comm, rank % 2, -rank, &group);
+    if (st || !group)
+        return st;
+    st = shunt_allreduce(group, &one, &sum, 1, SHUNT_I64, SHUNT_SUM);
+    if (!st && sum != shunt_comm_size(group))
+        abort();
+    shunt_comm_destroy(group);
+    return SHUNT_OK; /* a loss in it shows in the next call of the world */
+}
+
+/* Calls until one fails, or all are to end. */
+static enum shunt_status live(const struct world *w, bool groups)
+{
+    enum shunt_status st = SHUNT_OK;
+
+    for (int round = 0; !st; round++) {
+        int64_t mine[3] = {1, to_end, to_tell}, sum[3] = {0, 0, 0};
+
+        if (groups)
+            st = one_group(w, round);
+        if (!st)
+            st = shunt_allreduce(w->comm, mine, sum, 3, SHUNT_I64, SHUNT_SUM);
+        if (!st && sum[0] != w->size)
+            abort(); /* wrong data */
+        if (!st && sum[1])
+            return SHUNT_OK;
+        if (!st && sum[2] == w->size) {
+            to_tell = 0;
+            rank_say("all are here %d", w->number);
+        }
+        if (round == 3)
+            rank_say("in the loop %d", w->number);
+    }
+    return st;
+}
+
+/* Those that are left, in their order. */
+static void forget_lost(struct world *w)
+{
+    const int *lost;
+    int left = 0;
+    size_t count;
+
+    if (shunt_comm_lost(w->comm, &lost, &count))
+        abort();
+    for (int r = 0; r < w->size; r++) {
+        bool gone = false;
+
+        for (size_t i = 0; i < count; i++)
+            gone |= lost[i] == r;
+        if (!gone)
+            w->first[left++] = w->first[r];
+    }
+    w->size = left;
+}
+
+/* The world of the survivors in the place of `w`; false: none. */
+static bool go_on(struct world *w, int32_t me)
+{
+    struct shunt_comm *made = NULL;
+    enum shunt_status st = SHUNT_ERR_PEER;
+
+    rank_say("shrinking %d", w->number);
+    for (int i = 0; st && i < SHRINKS; i++) {
+        st = shunt_comm_shrink(w->comm, &made);
+        if (st)
+            tell("shrunk", st, w);
+    }
+    if (st)
+        return false;
+    rank_say("settled %d, lost%s", shunt_comm_size(made), names(w));
+    forget_lost(w);
+    if (w->first[shunt_comm_rank(made)] != me)
+        abort(); /* another order, or other ranks than it said */
+    shunt_comm_destroy(w->comm);
+    w->comm = made;
+    w->number++;
+    if (w->size != shunt_comm_size(made))
+        abort();
+    return true;
+}
+
+static int survive(const struct rank *self, bool groups)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    const int32_t me = self->rank;
+    struct world w = {.size = self->size};
+    enum shunt_status st;
+
+    CHECK(self->size <= RANKS_MAX, "%d ranks", self->size);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &w.comm));
+    for (int r = 0; r < w.size; r++)
+        w.first[r] = r;
+    for (;;) {
+        st = look_round(&w, me);
+        if (!st)
+            st = live(&w, groups);
+        if (!st)
+            break;
+        tell("failed", st, &w);
+        if (!go_on(&w, me))
+            break;
+    }
+    if (!st)
+        st = shunt_comm_finish(w.comm);
+    shunt_comm_destroy(w.comm);
+    return 0;
+}
+
+static int calls(const struct rank *self)
+{
+    return survive(self, false);
+}
+
+static int groups(const struct rank *self)
+{
+    return survive(self, true);
+}
+
+static const struct rank_case cases[] = {
+    {"calls", calls, .no_comm = true, .no_threads = true},
+    {"groups", groups, .no_comm = true, .no_threads = true},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    int status = rank_main(argc, argv, cases);
+
+    rank_say("left %d", status); /* not crashed on the way */
+    return status;
+}
