@@ -49,7 +49,7 @@ void shunti_comm_leave(struct shunt_comm *comm)
         return;
     }
     atomic_fetch_sub_explicit(&comm->callers, 1, memory_order_acq_rel);
-    if (comm->asleep && comm->active)
+    if (comm->asleep && (comm->active || comm->aside.unsent))
         shunti_wake_self(comm);
     pthread_cond_signal(&comm->idle);
     pthread_mutex_unlock(&comm->lock);
@@ -90,7 +90,7 @@ int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
 
 static bool may_drive(const struct shunt_comm *comm)
 {
-    return comm->active &&
+    return (comm->active || comm->aside.unsent) &&
            !atomic_load_explicit(&comm->callers, memory_order_acquire);
 }
 
@@ -109,9 +109,11 @@ static void *drive(void *arg)
             continue;
         }
         shunti_progress(comm);
+        shunti_note_unsent(comm);
         while (!comm->stop && may_drive(comm)) {
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
+            shunti_note_unsent(comm);
         }
     }
     pthread_mutex_unlock(&comm->lock);

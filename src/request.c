@@ -369,6 +369,8 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     if (!out)
         return shunti_request_wait(request);
     *out = request;
+    /* It may be over for us, and others still need what we sent. */
+    shunti_note_unsent(request->comm);
     return SHUNT_OK;
 }
 

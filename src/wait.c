@@ -115,6 +115,11 @@ bool shunti_all_sent(const struct shunt_comm *comm)
     return !comm->deferred;
 }
 
+void shunti_note_unsent(struct shunt_comm *comm)
+{
+    comm->aside.unsent = !comm->all_mapped && !shunti_all_sent(comm);
+}
+
 /* How much `peer` is to blame for a wait, if it is awaited: those that do not
  * answer the roll call. If all do, which there should not be, ranks of our node
  * that have not been heard of; then such ranks of others, which may be waiting
@@ -313,8 +318,7 @@ static void step_held(struct shunt_comm *held)
         shunti_transports_progress(comm);
         note_events(comm);
         shunti_progress(comm);
-        if (comm->aside.unsent)
-            comm->aside.unsent = !shunti_all_sent(comm);
+        shunti_note_unsent(comm);
     }
 }
 
