@@ -50,6 +50,7 @@ static int carry_out_all(struct world *w, const struct event *events, int n)
 
         while (to < n && events[to].start)
             to++;
+        w->stretch++;
         for (left = to - from; left > 0; left--) {
             int group, i = from;
 
@@ -63,6 +64,7 @@ static int carry_out_all(struct world *w, const struct event *events, int n)
             CHECK_RUN(whim(w));
             CHECK_RUN(carry_out(w, &events[i]));
         }
+        w->stretch++;
         if (to < n) {
             CHECK_RUN(whim(w));
             CHECK_RUN(carry_out(w, &events[to]));

@@ -206,6 +206,8 @@ int whim(struct world *w)
     if (mood == 4) {
         int i = below(&w->local, w->npending);
 
+        if (w->pending[i]->stretch == w->stretch)
+            return 0;
         return forget(w, i, shunt_wait(&w->pending[i]->request));
     }
     return 0;
@@ -274,6 +276,7 @@ int drain(struct world *w)
 
 int begun(struct world *w, struct op *op, enum shunt_status st)
 {
+    op->stretch = w->stretch;
     if (!st && op->request) {
         w->pending[w->npending++] = op;
         return 0;

@@ -57,6 +57,7 @@ struct buffer {
 struct op {
     char label[160];
     struct shunt_request *request;
+    uint64_t stretch; /* in which it was started */
     struct group *group;
     int plan; /* of the plan table, whose buffers it uses; -1 */
     struct buffer buffers[4];
@@ -110,6 +111,11 @@ struct world {
     int ngroups, most_groups;
     struct op *pending[MAX_PENDING];
     int npending;
+    /* Number of the stretch of started calls, whose order between communicators
+     * is each rank's own. To wait within it for one of its calls would be
+     * illegal: another rank may wait for another first, before it starts this
+     * one. */
+    uint64_t stretch;
     char doing[200];
     uint64_t operations; /* in all configurations */
 };
