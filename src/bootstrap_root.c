@@ -38,8 +38,9 @@
 #define ACCEPTS_PER_ROUND 64
 #define LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
 #define LATE_SECONDS 1.5    /* the process stays so long for that; see settle */
-#define PAUSE_SECONDS 0.1   /* without descriptors: before accepting again */
-#define OUTBOX 4            /* READY, ALL, ERROR and one to spare */
+#define GATHER_GRACE_SECONDS 0.5 /* for a rank that knows who is missing */
+#define PAUSE_SECONDS 0.1 /* without descriptors: before accepting again */
+#define OUTBOX 4          /* READY, ALL, ERROR and one to spare */
 
 /* A message on its way to several. */
 struct reply {
@@ -545,8 +546,11 @@ static void on_frame(struct root *root, struct conn *c)
         b->data = c->body;
         b->len = bytes;
         c->body = NULL;
+        /* Later than those who wait for a rank to connect: they are silent,
+         * too, and know whom it is for; but before the ranks' own time is up. */
         if (!root->gathered++)
-            root->deadline = shunti_wire_now() + root->patience;
+            root->deadline =
+                shunti_wire_now() + root->patience + GATHER_GRACE_SECONDS;
         if (root->gathered == root->nranks)
             answer_gather(root);
         return;
