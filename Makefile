@@ -25,7 +25,7 @@ help:
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
-	@echo 'make stress   kill and stop many ranks (half an hour)'
+	@echo 'make stress   random programs, and many ranks killed and stopped (an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
 	@echo 'make install  install into PREFIX ($(PREFIX))'
@@ -62,6 +62,10 @@ public-suites: build
 	tests/mpi/public-suites $(ARGS)
 
 moe-stress: build
+	SHUNT_TEST_BUILD=build tests/random/programs --configurations 5000 \
+	    --worlds shm,threads,fault,virtual
+	SHUNT_TEST_BUILD=build tests/random/programs --configurations 500 \
+	    --worlds hosts
 	tests/moe/on_hosts stress $(ARGS)
 
 cross-arm64:
