@@ -576,8 +576,14 @@ static enum shunt_status try_stage(struct birth *b, struct stage stage)
     for (i = 0; !st && i < count; i++)
         st = open_context(b, first->transport[stage.begin + i], &a[i]);
     st = round_trip(b, mine, len, st, &all);
-    if (!st)
+    if (!st) {
         st = connect_stage(b, stage, &all);
+        /* The next round is far off for those who wait for us: what has to do
+         * with nobody's silence they hear at once. */
+        if (st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY ||
+            st == SHUNT_ERR_MISMATCH)
+            shunti_bootstrap_abort(b->bootstrap, shunt_last_error(NULL));
+    }
     if (!st && stage.end == first->candidates) {
         take_last_resorts(b);
         st = check_reached(b);
@@ -858,8 +864,9 @@ static enum shunt_status make_control(struct shunt_comm *comm)
         shunti_segment_create("shunt-control", comm->layout.bytes);
     if (!comm->control_segment)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY,
-                           "control window of %zu bytes: %s",
-                           comm->layout.bytes, strerror(errno));
+                           "control window of %zu bytes of shared memory: %s%s",
+                           comm->layout.bytes, strerror(errno),
+                           shunti_remedy(errno));
     comm->control = comm->control_segment->addr;
     return SHUNT_OK;
 }
@@ -1064,7 +1071,10 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
     comm->lost = calloc((size_t)nranks, sizeof(*comm->lost));
     if (comm->wake_fd < 0 || !comm->peers || !comm->lost) {
+        int error = errno;
+
         shunti_comm_free(comm);
+        errno = error;
         return NULL;
     }
     return comm;
@@ -1164,9 +1174,14 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
     b.comm = comm_new(nranks, rank);
     b.places = calloc((size_t)nranks, sizeof(*b.places));
     if (!b.comm || !b.places) {
-        st = shunti_fail(NULL, SHUNT_ERR_MEMORY,
-                         "no memory for a communicator of %d ranks", nranks);
-        goto out;
+        st = shunti_fail(NULL,
+                         errno == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
+                         "memory and an event descriptor for a communicator of "
+                         "%d ranks: %s%s",
+                         nranks, strerror(errno), shunti_remedy(errno));
+        shunti_comm_free(b.comm);
+        free(b.places);
+        return refuse_birth(id, nranks, rank, st);
     }
     b.comm->timeout = b.comm->birth_timeout = b.timeout;
     b.comm->call_timeout = config.call_timeout;
@@ -1204,7 +1219,6 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         shunti_live_add(b.comm);
         *out = b.comm;
     }
-out:
     shunti_bootstrap_leave(b.bootstrap);
     shunti_blobs_finish(&b.introductions);
     free(b.courtships);

@@ -251,7 +251,9 @@ static enum knock knock(const struct shunti_id_parts *parts,
         until = deadline;
     fd = connect_once(parts, until, parent);
     if (fd < 0) {
-        snprintf(why, why_len, "%s", strerror(errno));
+        snprintf(why, why_len, "%s%s", strerror(errno), shunti_remedy(errno));
+        if (errno == EMFILE || errno == ENFILE)
+            return HOPELESS;
         return errno == ECONNREFUSED ? NOBODY : AGAIN;
     }
 

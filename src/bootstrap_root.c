@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "bootstrap_wire.h"
+#include "error.h"
 #include "log.h"
 #include "peer_user.h"
 
@@ -39,8 +40,9 @@
 #define LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
 #define LATE_SECONDS 1.5    /* the process stays so long for that; see settle */
 #define GATHER_GRACE_SECONDS 0.5 /* for a rank that knows who is missing */
-#define PAUSE_SECONDS 0.1 /* without descriptors: before accepting again */
-#define OUTBOX 4          /* READY, ALL, ERROR and one to spare */
+#define STUCK_SECONDS 1.0        /* without descriptors: before giving up */
+#define PAUSE_SECONDS 0.1        /* without them: before accepting again */
+#define OUTBOX 4                 /* READY, ALL, ERROR and one to spare */
 
 /* A message on its way to several. */
 struct reply {
@@ -90,6 +92,7 @@ struct root {
     char where[64];
     double timeout; /* of this process's SHUNT_TIMEOUT */
     double pause;   /* do not accept before */
+    double stuck;   /* since when nobody can be accepted; 0: they can */
 
     struct conn **conns;
     size_t nconns, room;
@@ -881,6 +884,28 @@ static void name_peer(struct conn *c, const struct sockaddr_storage *addr)
     }
 }
 
+/* No descriptors or memory: strangers go first, then we wait a little. What the
+ * process does not get back by then it does not get back at all. */
+static void cannot_accept(struct root *root, int error)
+{
+    struct pollfd p = {.fd = root->listen_fd, .events = POLLIN};
+    double now = shunti_wire_now();
+
+    if (poll(&p, 1, 0) <= 0)
+        return; /* without a descriptor to spare it fails for nobody, too */
+    shunti_info("bootstrap", "root %s: accept: %s", root->where,
+                strerror(error));
+    drop_oldest_stranger(root);
+    root->pause = now + PAUSE_SECONDS;
+    if (!root->stuck)
+        root->stuck = now;
+    else if (now - root->stuck > STUCK_SECONDS)
+        root_fail(root, SHUNT_ERR_SYSTEM,
+                  "the process that ranks meet at (that made the id, or rank "
+                  "0) cannot take their connections: %s%s",
+                  strerror(error), shunti_remedy(error));
+}
+
 /* false: there is nobody, or no means to take them in. */
 static bool accept_one(struct root *root)
 {
@@ -894,15 +919,11 @@ static bool accept_one(struct root *root)
     if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)
             return true;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) {
-            /* No descriptors or memory: strangers go first, then we wait. */
-            shunti_warn("bootstrap", "root %s: accept: %s", root->where,
-                        strerror(errno));
-            drop_oldest_stranger(root);
-            root->pause = shunti_wire_now() + PAUSE_SECONDS;
-        }
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            cannot_accept(root, errno);
         return false;
     }
+    root->stuck = 0;
     c = make_room(root) ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {
         close(fd);

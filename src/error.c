@@ -95,3 +95,22 @@ void shunti_fail_again(struct shunt_comm *comm, const char *text)
     snprintf(copy, sizeof(copy), "%s", text);
     keep(comm, copy);
 }
+
+const char *shunti_remedy(int error)
+{
+    switch (error) {
+    case EMFILE:
+        return "; raise `ulimit -n`";
+    case ENFILE:
+        return "; raise fs.file-max";
+    case EFBIG:
+        return "; raise `ulimit -f`, which limits shared memory, too";
+    case ENOMEM:
+        return "; see `ulimit -v` and the memory limit of the container";
+    case ENOSYS:
+    case EPERM:
+        return "; does a seccomp filter (of a container, a sandbox) forbid it?";
+    default:
+        return "";
+    }
+}

@@ -30,6 +30,10 @@ enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
 /* A sentence that was kept before: it is the last again. */
 void shunti_fail_again(struct shunt_comm *comm, const char *text);
 
+/* What to do about an errno of the system's limits, as the end of a sentence:
+ * "; raise `ulimit -n`"; "" if there is nothing to say. */
+const char *shunti_remedy(int error);
+
 /* Where a communicator keeps its sentence; implemented in comm.c. Never called
  * with NULL. */
 char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len);

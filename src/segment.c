@@ -5,13 +5,20 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void *map_new(const char *name, size_t bytes, int *fd)
 {
+    struct rlimit limit;
     void *addr;
     int saved;
 
+    /* A file that is too large is a signal, which ends the process. */
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return NULL;
+    }
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return NULL;

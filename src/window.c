@@ -197,8 +197,9 @@ static enum shunt_status take_memory(struct shunt_comm *comm,
     window->segment = shunti_segment_create("shunt-window", window->bytes);
     if (!window->segment)
         return shunti_fail(comm, SHUNT_ERR_MEMORY,
-                           "mem_alloc: %zu bytes of shared memory: %s",
-                           window->bytes, strerror(errno));
+                           "mem_alloc: %zu bytes of shared memory: %s%s",
+                           window->bytes, strerror(errno),
+                           shunti_remedy(errno));
     window->addr = window->segment->addr;
     return SHUNT_OK;
 }

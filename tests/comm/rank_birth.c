@@ -4,11 +4,17 @@
  * libraries. test_birth.c runs it.
  */
 #include <dirent.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -184,6 +190,29 @@ static bool change_user(void)
     return !seteuid((uid_t)atoi(uid)) && !eaccess(path, R_OK);
 }
 
+/* From here on the system call of this number does not exist. */
+static bool forbid(int number)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = 4, .filter = code};
+
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static bool forbid_what_is_asked(void)
+{
+    const char *name = getenv("NO_SYSTEM_CALL");
+
+    return !name ||
+           forbid(!strcmp(name, "memfd") ? SYS_memfd_create : SYS_eventfd2);
+}
+
 /* args: seconds, and what the error's text says on rank 0, 1, ...; the last is
  * also for those after it. */
 static int fails(const struct rank *self)
@@ -191,14 +220,14 @@ static int fails(const struct rank *self)
     const char *rank = getenv("RANK");
     int which = 1 + (rank ? atoi(rank) : 0);
     const char *want = self->argv[which < self->argc ? which : self->argc - 1];
-    bool can = change_user();
+    bool can = change_user() && forbid_what_is_asked();
     double began = now_s(), took;
     struct shunt_comm *comm;
     enum shunt_status st = shunt_comm_create_env(NULL, &comm);
     const char *text = shunt_last_error(NULL);
 
     took = now_s() - began;
-    CHECK(can, "this user cannot be another, or not read the plugins");
+    CHECK(can, "this user cannot be another, read the plugins, or filter");
     CHECK(st, "a communicator was made");
     CHECK(strstr(text, want), "'%s' does not say '%s' (after %.1f s)", text,
           want, took);

@@ -129,7 +129,7 @@ Test(birth, the_port_is_in_use)
 /* Whose socket is found by the kernel's word, as there is no secret. */
 #define OTHER(rank)                                  \
     "unset SHUNT_SECRET; [ $RANK != " #rank " ] || " \
-    "export OTHER_USER=65534; export SHUNT_TIMEOUT=2"
+    "export OTHER_USER=65534; export SHUNT_TIMEOUT=1"
 
 Test(birth, another_user_does_not_join)
 {
@@ -188,4 +188,25 @@ Test(birth, a_public_secret_is_warned_of_once)
     cr_expect_eq(said(FAR "true", warning), 0, "with a secret");
     cr_expect_eq(said(FAR "unset SHUNT_SECRET; export SHUNT_LOG=off", warning),
                  0);
+}
+
+/* --- what the system does not give ----------------------------------------------- */
+
+Test(birth, limits_are_named)
+{
+    MISTAKE(2, "ulimit -f 0", "5", "raise `ulimit -f`");
+    MISTAKE(2, "ulimit -n 10", "5", "raise `ulimit -n`");
+    MISTAKE(2, "ulimit -n 12", "5", "raise `ulimit -n`");
+    MISTAKE(2, "ulimit -n 14", "5", "raise `ulimit -n`");
+    MISTAKE(2, "export NO_SYSTEM_CALL=memfd", "5", "seccomp");
+    MISTAKE(2, "export NO_SYSTEM_CALL=eventfd", "5", "seccomp");
+    if (have_ucx())
+        MISTAKE(8, "export SHUNT_TRANSPORTS=ucx; ulimit -n 40", "5",
+                "raise `ulimit -n` to");
+}
+
+Test(birth, few_things_are_enough)
+{
+    cr_expect_eq(said("ulimit -n 24", "rank"), 0);
+    cr_expect_eq(said("ulimit -s 64", "rank"), 0);
 }

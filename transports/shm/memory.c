@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,9 +34,16 @@ static bool cannot_shrink(int fd)
 
 void *shm_memory_create(const char *name, size_t bytes, int *fd)
 {
+    struct rlimit limit;
     void *map;
     int error;
 
+    *fd = -1;
+    /* A file that is too large is a signal, which ends the process. */
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return NULL;
+    }
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return NULL;

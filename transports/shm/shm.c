@@ -53,6 +53,10 @@ const char *shm_hint(int error)
         return "; raise `ulimit -n`";
     if (error == ENFILE)
         return "; raise fs.file-max";
+    if (error == EFBIG)
+        return "; raise `ulimit -f`, which limits shared memory, too";
+    if (error == ENOSYS || error == EPERM)
+        return "; does a seccomp filter (of a container, a sandbox) forbid it?";
     return "";
 }
 

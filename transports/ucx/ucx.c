@@ -8,6 +8,7 @@
  * UCP does its work in ucp_worker_progress(), so in ours. A peer's payload
  * comes in while we progress; the core does so whenever it waits.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +32,8 @@
 /* What UCP sends from where it lies: see pushed(). */
 #define ZCOPY_MIN 256
 #define ZCOPY_MIN_TEXT "256"
+/* That it has for itself. */
+#define UCX_DESCRIPTORS 16
 /* How long close() waits for peers to hear our bye. */
 #define BYE_MS 250
 
@@ -194,9 +198,46 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
+/* Descriptors of this process; -1: unknown. */
+static int count_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = -3; /* ".", "..", and the descriptor of the folder itself */
+
+    if (!dir)
+        return -1;
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+/*
+ * UCX aborts the process when it runs out of descriptors. It takes some for
+ * itself, and a socket for each peer, two where both connect at once; of a peer
+ * on this host we watch the process, too.
+ */
+static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
+                               char *why, size_t why_len)
+{
+    int need = UCX_DESCRIPTORS + peers * (ctx->one_host ? 3 : 2);
+    int used = count_descriptors();
+    struct rlimit limit;
+
+    if (used < 0 || getrlimit(RLIMIT_NOFILE, &limit) ||
+        limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= (rlim_t)used + (rlim_t)need)
+        return true;
+    snprintf(why, why_len,
+             "UCX needs up to %d file descriptors to reach %d ranks, and %d of "
+             "%lu are in use: raise `ulimit -n` to %d",
+             need, peers, used, (unsigned long)limit.rlim_cur, used + need);
+    return false;
+}
+
 /* Fill in a context whose host, rank and nranks are known, or say why not. */
-static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, char *why,
-                                   size_t why_len)
+static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
+                                   char *why, size_t why_len)
 {
     struct shunt_transport_ctx *outer;
     ucs_status_t st;
@@ -210,6 +251,8 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, char *why,
                  errno == EMFILE ? "; raise `ulimit -n`" : "");
         return SHUNT_ERR_SYSTEM;
     }
+    if (!enough_descriptors(ctx, peers, why, why_len))
+        return SHUNT_ERR_SYSTEM;
     ucx_be_quiet();
     outer = ucx_enter(ctx);
     st = make_context(ctx);
@@ -246,7 +289,7 @@ static enum shunt_status try_ucx(const struct shunt_transport_host *host,
     }
     ctx->host = host;
     ctx->nranks = 1;
-    status = start_ucx(ctx, why, why_len);
+    status = start_ucx(ctx, 0, why, why_len);
     if (!status) {
         status = ucx_address(ctx, address, &len);
         if (status)
@@ -293,7 +336,7 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
     ctx->nranks = params->nranks;
     ctx->one_host = params->one_host;
     memcpy(ctx->secret, params->secret, sizeof(ctx->secret));
-    status = start_ucx(ctx, why, why_len);
+    status = start_ucx(ctx, params->unreached, why, why_len);
     if (!status) {
         status = ucx_set_handlers(ctx);
         if (status)
