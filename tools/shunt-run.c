@@ -473,6 +473,10 @@ static bool start_rank(int rank)
     while (n < 0 && errno == EINTR);
     close(error_fds[0]);
     if (n == sizeof(failure)) {
+        /* It has said why it ends: nothing is left to report. */
+        waitpid(pid, NULL, 0);
+        ranks[rank].running = false;
+        running--;
         run_say("cannot run %s: %s", options.command[0], strerror(failure));
         status = failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH;
         return false;
