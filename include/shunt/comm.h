@@ -46,7 +46,7 @@ struct shunt_comm_config {
     const char *
         node; /* name of the node this rank is on; NULL: SHUNT_NODE, else found.
                  Ranks with different names share no memory, also on one host */
-    double timeout; /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT;
+    double timeout;      /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT;
                        INFINITY: no limit */
     int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
     const char *name;    /* for logs and traces; NULL: none */
