@@ -236,14 +236,14 @@ shunt_comm_get_stats(const struct shunt_comm *comm,
 
 /** Counters of what went from this rank to another one. */
 struct shunt_peer_stats {
-    /* What calls sent there, by mapped memory or by put: each announcement,
+    /** What calls sent there, by mapped memory or by put: each announcement,
      * with or without payload in it; each answer to one; each chunk of a
      * stream, and each word that says that chunks were taken; each put of
      * tokens' rows or sums. The same in every run of the same calls. What
      * depends on timing is not counted: words that say how far this rank is,
      * questions whether a rank is there, wake-ups. */
     uint64_t messages;
-    /* What was put there through the transport, headers included; 0 where the
+    /** What was put there through the transport, headers included; 0 where the
      * rank's memory is mapped. */
     uint64_t bytes_put;
 };

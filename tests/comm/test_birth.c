@@ -112,13 +112,14 @@ Test(birth, a_rank_that_ended_before_another_came)
             "2", "there are");
 }
 
-/* By a program that greets whoever comes. */
+/* By a program that greets whoever comes. It ends with rank 0, which therefore
+ * begins once rank 1 has been greeted. */
 Test(birth, the_port_is_in_use)
 {
     MISTAKE(2,
             FAR "[ $RANK != 0 ] || { f=$(mktemp); python3 -c \"import socket; "
                 "s=socket.create_server(('127.0.0.1', $SHUNT_PORT)); "
-                "print('up', flush=True); "
+                "s.accept()[0].send(b'hello'); print('met', flush=True); "
                 "[s.accept()[0].send(b'hello') for i in range(999)]\" > $f & "
                 "while [ ! -s $f ]; do sleep 0.1; done; rm $f; }",
             "6", "set SHUNT_PORT to a free", "what listens there is not Shunt");
