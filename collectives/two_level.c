@@ -242,11 +242,14 @@ static bool hear_alarm(struct shunt_request *request,
 
         if (!x->legs[peer].told || !(shunti_acked_stage(request, peer) & ALARM))
             continue;
-        shunti_request_error(request, SHUNT_ERR_REMOTE,
-                             "%s: rank %d could not read what it needed, or "
-                             "has heard so (its shunt_last_error says more)",
-                             shunti_request_name(request), peer);
-        request->hearsay = true;
+        if (!request->error) {
+            shunti_request_error(
+                request, SHUNT_ERR_REMOTE,
+                "%s: rank %d could not read what it needed, or has heard so "
+                "(its shunt_last_error says more)",
+                shunti_request_name(request), peer);
+            request->hearsay = true;
+        }
         raise_own_alarm(request, x, peer);
         return true;
     }

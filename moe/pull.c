@@ -204,10 +204,14 @@ static bool move_across(struct shunt_request *request)
     shunti_rail_sums_look(across, request->seq);
     if (across->broken && !pull->broken) {
         pull->broken = true;
-        shunti_request_error(request, SHUNT_ERR_REMOTE,
-                             "%s: the call failed on a rank of another node, "
-                             "and its results are missing",
-                             pull->call->name);
+        /* Why, a note may still say. */
+        if (!request->error) {
+            shunti_request_error(request, SHUNT_ERR_REMOTE,
+                                 "%s: the call failed on a rank of another "
+                                 "node, and its results are missing",
+                                 pull->call->name);
+            request->hearsay = true;
+        }
     }
     return sent;
 }

@@ -290,8 +290,6 @@ SHUNTI_APART static void record_blame(struct shunt_request *request,
 
     if (request->error && !request->hearsay)
         return;
-    request->error = SHUNT_OK;
-    request->hearsay = false;
     if (blame->status != SHUNT_ERR_MISMATCH) {
         shunti_request_error(
             request, SHUNT_ERR_REMOTE,

@@ -381,12 +381,13 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     char text[400];
     va_list args;
 
-    if (request->error)
+    if (request->error && !request->hearsay)
         return request->error;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     request->error = status;
+    request->hearsay = false;
     free(request->story);
     request->story = strdup(text);
     return shunti_fail(request->comm, status, "%s", text);

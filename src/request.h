@@ -59,8 +59,9 @@ struct shunt_request {
     uint32_t signature;       /* must agree across ranks; SHUNTI_SIGNATURE */
     enum shunt_status status; /* SHUNT_IN_PROGRESS until finished */
     enum shunt_status error;  /* first error recorded, else SHUNT_OK */
-    bool hearsay;             /* `error` is no more than a peer's refusal:
-                                 what it came from is told in its place */
+    bool hearsay;             /* `error` is no more than that a peer refuses or
+                                 has failed: what it came from is told in its
+                                 place */
     bool detached;            /* nobody waits for it: freed when finished */
     bool stepping;            /* guards against steps within steps */
     bool in_turn;             /* its notes go out after those of the calls
@@ -159,8 +160,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request);
 enum shunt_status shunti_request_launch(struct shunt_request *request,
                                         struct shunt_request **out);
 
-/* Record an error of this operation; printf-like text. Returns `status`. The
- * first one recorded stays. */
+/* Record an error of this operation; printf-like text. The first one recorded
+ * stays, unless it was hearsay. Returns the one that the operation has now. */
 enum shunt_status shunti_request_error(struct shunt_request *request,
                                        enum shunt_status status,
                                        const char *format, ...)
