@@ -194,14 +194,15 @@ static bool move_across(struct shunt_request *request)
     struct shunti_rail_sums *across = pull->across;
     const struct shunt_comm *comm = request->comm;
     const int *mates = shunti_node_ranks(comm, comm->node);
+    const uint64_t call = shunti_rail_call(request);
     bool sent;
 
     for (int i = 0; i < comm->local_size; i++)
         across->outs[i] = pull->peers[mates[i]].rows;
-    sent = shunti_rail_sums_send(across, request->seq, pull->broken);
+    sent = shunti_rail_sums_send(across, call, pull->broken);
     if (sent)
         shunti_transports_progress(request->comm);
-    shunti_rail_sums_look(across, request->seq);
+    shunti_rail_sums_look(across, call);
     if (across->broken && !pull->broken) {
         pull->broken = true;
         /* Why, a note may still say. */

@@ -107,6 +107,10 @@ static void hear(struct shunt_request *request, int r)
     if (!shunti_moe_call_agrees(request, r, push->plan, note, &blame)) {
         push->broken = true;
         peer->served = peer->answered = true;
+        /* It may have put rows before it knew, and goes on when it knows that
+         * we read them no more. */
+        if (note->way == SHUNTI_WAY_ALARM)
+            shunti_ack(request, r, SHUNT_OK);
         if (push->across && !peer->direct)
             shunti_rail_rows_give_up(push->across, r);
         if (push->across && peer->direct && !push->alarmed) {
@@ -276,7 +280,8 @@ static bool is_served(const struct push *push, int r)
 }
 
 /* The news of a mate's bad call in the place of all that would be exchanged
- * with other nodes. */
+ * with other nodes. A proxy that has rows of ours already may be reading them:
+ * until it has answered, its landing is not for the next call. */
 static void give_up_across(struct push *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
@@ -284,9 +289,21 @@ static void give_up_across(struct push *push)
 
         if (peer->direct)
             continue;
-        peer->heard = peer->served = peer->answered = true;
+        peer->heard = peer->served = true;
+        if (!shunti_rail_rows_put_any(push->across, r))
+            peer->answered = true;
         shunti_rail_rows_give_up(push->across, r);
     }
+}
+
+/* An ack, or a bad call; or a proxy has left a call that we have given up. */
+static bool is_answered(struct shunt_request *request, int r)
+{
+    const struct push *push = state_of(request);
+
+    return shunti_acked(request, r) ||
+           (push->alarmed && !push->peers[r].direct &&
+            shunti_peer_completed(request->comm, r, request->seq));
 }
 
 /* Tell and hear everybody concerned, and answer who has been served. */
@@ -323,7 +340,7 @@ static void look_at_peers(struct shunt_request *request)
             peer->served = true;
         }
         if (peer->told && !peer->answered)
-            peer->answered = shunti_acked(request, r);
+            peer->answered = is_answered(request, r);
     }
 }
 
@@ -334,7 +351,8 @@ static bool move_across(struct shunt_request *request)
     struct shunti_rail_rows *across = push->across;
     const struct shunt_comm *comm = request->comm;
     const int *mates = shunti_node_ranks(comm, comm->node);
-    bool sent = shunti_rail_rows_send(across, request->seq);
+    const uint64_t call = shunti_rail_call(request);
+    bool sent = shunti_rail_rows_send(across, call);
 
     if (!push->mates_heard)
         return sent;
@@ -348,8 +366,8 @@ static bool move_across(struct shunt_request *request)
     }
     across->broken = across->broken || push->broken;
     if (across->dweight)
-        shunti_rail_rows_take_dots(across, request->seq);
-    return shunti_rail_rows_pass_on(across, request->seq) || sent;
+        shunti_rail_rows_take_dots(across, call);
+    return shunti_rail_rows_pass_on(across, call) || sent;
 }
 
 static enum shunt_status step(struct shunt_request *request)

@@ -408,23 +408,31 @@ void shunti_rail_leave_line(struct shunti_rail_turn **line,
 
 /* --- rows and signals ------------------------------------------------------------ */
 
-/* The operation and the rows in one word; sixteen operations are under way at
- * most, so 32 bits tell them apart. */
-static uint64_t signal_of(uint64_t seq, uint32_t rows)
+uint64_t shunti_rail_call(const struct shunt_request *request)
 {
-    return seq << 32 | rows;
+    bool backward =
+        request->signature >> 24 >= SHUNTI_KIND_MOE_COMBINE_BACKWARD;
+
+    return request->seq << 1 | backward;
+}
+
+/* The call and the rows in one word; sixteen operations are under way at most,
+ * so 32 bits tell them apart. */
+static uint64_t signal_of(uint64_t call, uint32_t rows)
+{
+    return call << 32 | rows;
 }
 
 uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
                              enum shunti_rail_signal which, int index,
-                             uint64_t seq, size_t most)
+                             uint64_t call, size_t most)
 {
     const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
         plan, shunti_rail_signal_at(plan->moe, which, index));
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     uint32_t rows = (uint32_t)value;
 
-    if (value >> 32 != (seq & UINT32_MAX))
+    if (value >> 32 != (call & UINT32_MAX))
         return 0;
     if (rows == SHUNTI_RAIL_BROKEN && which != SHUNTI_RAIL_ROWS)
         return rows;
@@ -433,7 +441,7 @@ uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
 
 bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
                      size_t landing, size_t bytes,
-                     enum shunti_rail_signal which, int index, uint64_t seq,
+                     enum shunti_rail_signal which, int index, uint64_t call,
                      uint32_t rows)
 {
     const struct shunti_window *window = plan->at.rail_window;
@@ -447,7 +455,7 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
         .signal_offset = shunti_rail_signal_at(plan->moe, which, index),
-        .signal_value = signal_of(seq, rows),
+        .signal_value = signal_of(call, rows),
         .channel = 1,
     };
     enum shunt_status st = p->transport->put(p->ep, &put);

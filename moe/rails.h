@@ -12,7 +12,9 @@
  * Rows travel by put, in chunks, into a window of the plan's that has room for
  * all of them; the signal of a chunk says how many rows are there. Nobody asks
  * whether the window is free: its last use has been acknowledged before the
- * operation that used it was over.
+ * operation that used it was over. That holds for a call that failed, too: a
+ * source that has put rows and then hears of a mate's bad call tells the proxy
+ * with an alarm, and waits until the proxy, which may be reading them, acks it.
  *
  * Which window bytes are whose follows from the counts that plan_create()
  * gathered. What a proxy does with each row is told once, with the plan.
@@ -27,6 +29,7 @@
 #include <shunt/status.h>
 
 struct shunt_moe;
+struct shunt_request;
 struct shunti_plan;
 
 /* A row's place on a rank of the proxy's node. */
@@ -111,11 +114,15 @@ enum shunti_rail_signal {
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              enum shunti_rail_signal which, int index);
 
-/* How many rows of operation `seq` are there, of `most`; or BROKEN, of sums and
- * dots. 0 also if the peer has begun a later one. */
+/* An operation, as signals name it: by its number and by which of the two calls
+ * that use the same landing it is. Who is in the other call takes nothing. */
+uint64_t shunti_rail_call(const struct shunt_request *request);
+
+/* How many rows of `call` are there, of `most`; or BROKEN, of sums and dots. 0
+ * also if the peer has begun a later one. */
 uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
                              enum shunti_rail_signal which, int index,
-                             uint64_t seq, size_t most);
+                             uint64_t call, size_t most);
 
 /*
  * Put `bytes` of our rail window at `staging` into `peer`'s at `landing`, and
@@ -123,7 +130,7 @@ uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
  */
 bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
                      size_t landing, size_t bytes,
-                     enum shunti_rail_signal which, int index, uint64_t seq,
+                     enum shunti_rail_signal which, int index, uint64_t call,
                      uint32_t rows);
 
 /* Our rail window at an offset. */

@@ -50,7 +50,7 @@ void shunti_rail_rows_finish(struct shunti_rail_rows *rows)
 
 /* --- out ---------------------------------------------------------------------- */
 
-static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t seq)
+static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
 {
     struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
@@ -77,13 +77,13 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t seq)
     if (!shunti_rail_put(plan, to->proxy, to->staging + begin * rows->wire,
                          to->landing + begin * rows->wire,
                          (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
-                         moe->rank, seq, (uint32_t)end))
+                         moe->rank, call, (uint32_t)end))
         return false;
     sent->rows = end;
     return true;
 }
 
-bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq)
+bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call)
 {
     struct shunti_plan *plan = rows->plan;
     const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
@@ -93,7 +93,7 @@ bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq)
     if (plan->rails.rows_line != &rows->turn)
         return false;
     for (int i = 1; i < nodes; i++)
-        any = send_chunk(rows, (node + i) % nodes, seq) || any;
+        any = send_chunk(rows, (node + i) % nodes, call) || any;
     return any;
 }
 
@@ -141,7 +141,7 @@ static void pass_row(const struct shunti_rail_rows *rows,
 }
 
 /* A chunk's worth of what has come from a source. */
-static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
+static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
     struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
@@ -152,7 +152,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
 
     if (passed->done)
         return false;
-    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, seq,
+    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, call,
                                from->rows);
     /* None, or fewer than before: the source has given up this call, as it
      * tells us in a note, and what comes is of its next one. */
@@ -175,17 +175,17 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t seq)
             !dots || !from->terms ||
             shunti_rail_put(plan, from->source, from->dots_staging, from->dots,
                             from->terms * sizeof(float), SHUNTI_RAIL_DOTS,
-                            moe->node[moe->rank], seq,
+                            moe->node[moe->rank], call,
                             rows->broken ? SHUNTI_RAIL_BROKEN : 1);
     return passed->rows != begin || passed->done;
 }
 
-bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t seq)
+bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
 {
     bool any = false;
 
     for (int i = 0; i < rows->plan->rails.nfrom; i++)
-        any = pass_chunk(rows, i, seq) || any;
+        any = pass_chunk(rows, i, call) || any;
     return any;
 }
 
@@ -208,7 +208,7 @@ static void scatter_dots(const struct shunti_rail_rows *rows, int node)
     }
 }
 
-void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq)
+void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
 {
     for (int n = 0; n < rows->plan->moe->nodes; n++) {
         struct shunti_rail_sent *sent = &rows->to[n];
@@ -216,7 +216,7 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq)
 
         if (sent->dots)
             continue;
-        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, seq, 1);
+        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, call, 1);
         if (!word)
             continue;
         sent->dots = true;
@@ -235,6 +235,14 @@ bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source)
         if (rows->plan->rails.from[i].source == source)
             return rows->from[i].done;
     return true;
+}
+
+bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank)
+{
+    const struct shunti_plan *plan = rows->plan;
+    int node = plan->moe->node[rank];
+
+    return plan->rails.to[node].proxy == rank && rows->to[node].rows;
 }
 
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)

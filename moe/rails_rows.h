@@ -45,17 +45,19 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
 void shunti_rail_rows_finish(struct shunti_rail_rows *rows);
 
 /* A chunk to each node that has room. True if anything was sent. */
-bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t seq);
+bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call);
 /* The chunks that are here, to their places. True if there was any. */
-bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t seq);
+bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call);
 /* Take the products that have come. */
-void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t seq);
+void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call);
 
 /* Does `rank` still have to take rows, or to send us products? */
 bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank);
 
 /* Has everything that `source` sends been placed? */
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
+/* Is anything of ours in the landing of `rank`? Not after give_up(). */
+bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
 /* Nothing will come of `rank` as a source, or as a proxy. */
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
 /* It will send no products, though they are wanted here. */

@@ -83,7 +83,7 @@ static void add_up(struct shunti_rail_sums *sums,
     }
 }
 
-static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t seq,
+static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
                        bool broken)
 {
     struct shunti_plan *plan = sums->plan;
@@ -106,13 +106,13 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t seq,
     if (!shunti_rail_put(
             plan, from->source, from->sums_staging + done->sent * sums->bytes,
             from->sums + done->sent * sums->bytes, bytes, SHUNTI_RAIL_SUMS,
-            node, seq, broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
+            node, call, broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
         return false;
     done->sent = end;
     return true;
 }
 
-bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
+bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken)
 {
     struct shunti_plan *plan = sums->plan;
@@ -126,13 +126,13 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
     while (begin < nfrom && plan->rails.from[begin].source < plan->moe->rank)
         begin++;
     for (int i = 0; i < nfrom; i++)
-        any = send_chunk(sums, (begin + i) % nfrom, seq, broken) || any;
+        any = send_chunk(sums, (begin + i) % nfrom, call, broken) || any;
     return any;
 }
 
 /* --- in ------------------------------------------------------------------------- */
 
-void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq)
+void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
 {
     const struct shunti_plan *plan = sums->plan;
 
@@ -143,7 +143,7 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq)
         if (plan->rails.to[n].proxy < 0 ||
             taken->here == plan->rails.to[n].rows)
             continue;
-        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, seq,
+        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, call,
                                    plan->rails.to[n].rows);
         if (here == SHUNTI_RAIL_BROKEN) {
             sums->broken = true;

@@ -40,10 +40,10 @@ void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
 /* A chunk of sums to each source that has room. `broken`: the rows of a rank
  * of this node are missing, and the sources are told so. True if anything was
  * done. */
-bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t seq,
+bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);
 /* See what has come. */
-void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t seq);
+void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call);
 /* The sum of token t on `node`, which comes before those of later tokens:
  * NULL, not here yet. */
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
