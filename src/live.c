@@ -66,6 +66,7 @@ static void make_ruin(struct shunt_comm *comm)
 static void free_ruin(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
+    free(comm->windows); /* room for one, by a mem_alloc() that came too late */
     free(comm->peers);
     free(comm);
 }
