@@ -61,6 +61,17 @@ void case_sleep_race(struct rank *r)
     window_destroy(r, &w);
 }
 
+/* Out of the transport, until the other rank has come so far. */
+static void await_flag(struct rank *r, int flag, int value)
+{
+    for (double end = world_now() + world_patience;
+         atomic_load(&r->board->flags[flag]) < value;) {
+        if (world_now() > end)
+            FAIL(r, "what was not busy needs us all the same");
+        sched_yield();
+    }
+}
+
 /* What is not busy() any more arrives without us: rank 0 puts much, sees it
  * off, and is not in the transport again until rank 1 has it all. */
 void case_busy(struct rank *r)
@@ -92,12 +103,7 @@ void case_busy(struct rank *r)
                 world_put(r, 1, &put);
             }
             UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
-            for (double end = world_now() + world_patience;
-                 atomic_load(&r->board->flags[0]) < k;) {
-                if (world_now() > end)
-                    FAIL(r, "what was not busy needs us all the same");
-                sched_yield();
-            }
+            await_flag(r, 0, k);
         } else {
             /* Only now and then, so that what is sent piles up. */
             for (double end = world_now() + world_patience;
@@ -113,6 +119,59 @@ void case_busy(struct rank *r)
     world_barrier(r);
     window_destroy(r, &w);
     free(source);
+}
+
+/* The same where what is large has filled the way, and something small comes
+ * after it: rank 0 puts both in turn until one is kept, while rank 1 takes
+ * nothing; then rank 1 finds all that was not busy any more. */
+void case_busy_when_full(struct rank *r)
+{
+    enum { ROUNDS = 12, LARGE = 1000, PUTS = 20000, TRIES = 200 };
+    unsigned char source[LARGE];
+    uint64_t sent = 0;
+    struct window w;
+
+    memset(source, r->rank + 1, sizeof(source));
+    window_create(r, &w, LARGE + 8);
+    for (int k = 1; k <= ROUNDS; k++) {
+        atomic_int *seen_off = &r->board->flags[0];
+        uint64_t *word = window_word(&w, LARGE);
+        int looks = 2 * PUTS; /* where each put is kept for a while, too */
+
+        for (bool kept = false; r->rank == 0 && !kept; sent++) {
+            struct shunt_transport_put put = {
+                .local = source,
+                .remote = w.remote[1],
+                .bytes = sent % 2 ? LARGE - (size_t)k * 50 : 0,
+                .signal = w.remote[1],
+                .signal_offset = LARGE,
+                .signal_value = sent + 1,
+            };
+            int tries = 0;
+
+            world_put(r, 1, &put);
+            while (tries < TRIES && r->t->busy && r->t->busy(r->ctx)) {
+                r->t->progress(r->ctx);
+                tries++;
+            }
+            looks -= tries;
+            kept = tries == TRIES || looks < 0 || sent > (uint64_t)k * PUTS;
+            if (!kept)
+                atomic_store(seen_off, (int)sent + 1);
+        }
+        if (r->rank == 0) {
+            atomic_store(&r->board->flags[1], k);
+            await_flag(r, 2, k);
+            UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
+        } else {
+            await_flag(r, 1, k);
+            UNTIL(r, word_load(word) >= (uint64_t)atomic_load(seen_off));
+            atomic_store(&r->board->flags[2], k);
+        }
+        world_barrier(r);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
 }
 
 /* -- loss ------------------------------------------------------------------- */

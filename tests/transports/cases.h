@@ -26,6 +26,7 @@ void case_errors(struct rank *r);
 void case_sleep(struct rank *r);
 void case_sleep_race(struct rank *r);
 void case_busy(struct rank *r);
+void case_busy_when_full(struct rank *r);
 void case_leave(struct rank *r);
 void case_leave_sleeping(struct rank *r);
 void case_leave_connecting(struct rank *r);

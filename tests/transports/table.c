@@ -21,6 +21,7 @@ const struct test_case transport_cases[] = {
     {.name = "sleep", .run = case_sleep, .nranks = {2, 3, 5}},
     {.name = "sleep_race", .run = case_sleep_race, .nranks = {2}},
     {.name = "busy", .run = case_busy, .nranks = {2}},
+    {.name = "busy_when_full", .run = case_busy_when_full, .nranks = {2}},
     {.name = "leave", .run = case_leave, .nranks = {2, 3}},
     {.name = "leave_sleeping", .run = case_leave_sleeping, .nranks = {2, 3}},
     {.name = "leave_connecting",

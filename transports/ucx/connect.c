@@ -213,10 +213,9 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
 {
     struct ucx_sender sender;
     struct shunt_transport_ep *ep =
-        ucx_sender_of(arg, header, header_bytes, sizeof(sender));
+        ucx_sender_of(arg, header, header_bytes, sizeof(sender), bytes);
 
     (void)data;
-    (void)bytes;
     (void)param;
     if (!ep)
         return UCS_OK;

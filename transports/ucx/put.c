@@ -31,6 +31,8 @@ static void give_send(struct ucx_send *send)
     struct shunt_transport_ctx *ctx = send->ep->ctx;
 
     ucx_reg_drop(send->reg);
+    /* Of what is not copied the kernel has all, and so what went before. */
+    send->ep->copied = !send->from_there;
     send->ep->sends--;
     send->next = ctx->spare;
     ctx->spare = send;
@@ -77,9 +79,10 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
     sender = (struct ucx_sender *)(void *)send->header;
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
     sender->rank = ctx->rank;
+    sender->heard = ep->heard_bytes;
+    send->from_there = bytes >= ctx->zcopy_min;
     ep->sends++;
-    if (bytes < ctx->zcopy_min)
-        ep->unproven += header_bytes + bytes;
+    ep->said_bytes += header_bytes + bytes;
     param.user_data = send;
     if (bytes <= ep->eager_max) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;

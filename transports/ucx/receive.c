@@ -15,7 +15,8 @@
 
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,
-                                         size_t header_bytes, size_t expected)
+                                         size_t header_bytes, size_t expected,
+                                         size_t bytes)
 {
     struct shunt_transport_ep *ep;
     struct ucx_sender sender;
@@ -29,6 +30,9 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
     if (!ep || memcmp(sender.token, ep->token_in, sizeof(sender.token)))
         return NULL;
     ctx->events++;
+    ep->heard_bytes += header_bytes + bytes;
+    if (sender.heard > ep->said_heard && sender.heard <= ep->said_bytes)
+        ep->said_heard = sender.heard;
     return ep;
 }
 
@@ -270,7 +274,7 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
     struct ucx_arrival a = {.bytes = bytes};
     struct ucx_channel *channel;
 
-    a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put));
+    a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put), bytes);
     if (!a.ep)
         return UCS_OK; /* which drops it */
     memcpy(&a.put, header, sizeof(a.put));
@@ -303,10 +307,9 @@ static ucs_status_t on_flush(void *arg, const void *header, size_t header_bytes,
                              const ucp_am_recv_param_t *param)
 {
     struct shunt_transport_ep *ep =
-        ucx_sender_of(arg, header, header_bytes, sizeof(ep->flush));
+        ucx_sender_of(arg, header, header_bytes, sizeof(ep->flush), bytes);
 
     (void)data;
-    (void)bytes;
     (void)param;
     if (ep) {
         memcpy(&ep->flush, header, sizeof(ep->flush));
@@ -322,10 +325,9 @@ static ucs_status_t on_flushed(void *arg, const void *header,
 {
     struct ucx_flush answer;
     struct shunt_transport_ep *ep =
-        ucx_sender_of(arg, header, header_bytes, sizeof(answer));
+        ucx_sender_of(arg, header, header_bytes, sizeof(answer), bytes);
 
     (void)data;
-    (void)bytes;
     (void)param;
     if (ep) {
         memcpy(&answer, header, sizeof(answer));
@@ -341,9 +343,8 @@ static ucs_status_t on_wake(void *arg, const void *header, size_t header_bytes,
                             const ucp_am_recv_param_t *param)
 {
     (void)data;
-    (void)bytes;
     (void)param;
-    ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender));
+    ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender), bytes);
     return UCS_OK; /* that it came is all */
 }
 
@@ -352,11 +353,10 @@ static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,
                            const ucp_am_recv_param_t *param)
 {
     struct shunt_transport_ctx *ctx = arg;
-    struct shunt_transport_ep *ep =
-        ucx_sender_of(ctx, header, header_bytes, sizeof(struct ucx_sender));
+    struct shunt_transport_ep *ep = ucx_sender_of(
+        ctx, header, header_bytes, sizeof(struct ucx_sender), bytes);
 
     (void)data;
-    (void)bytes;
     (void)param;
     if (ep) {
         ucx_tell(ep, UCX_BYE_HEARD, 0);
@@ -370,11 +370,10 @@ static ucs_status_t on_bye_heard(void *arg, const void *header,
                                  size_t header_bytes, void *data, size_t bytes,
                                  const ucp_am_recv_param_t *param)
 {
-    struct shunt_transport_ep *ep =
-        ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender));
+    struct shunt_transport_ep *ep = ucx_sender_of(
+        arg, header, header_bytes, sizeof(struct ucx_sender), bytes);
 
     (void)data;
-    (void)bytes;
     (void)param;
     if (ep)
         ep->bye_heard = true;

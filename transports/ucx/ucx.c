@@ -27,8 +27,8 @@
 #define BURST 64
 /* How often processes of this host are looked at while we are busy. */
 #define LOOK_MS 10
-/* Bytes that a socket takes however little it is read. */
-#define UNPROVEN 8192
+/* Bytes that any socket has room for. */
+#define SOCKET_BYTES 8192
 /* What UCP sends from where it lies: see pushed(). */
 #define ZCOPY_MIN 256
 #define ZCOPY_MIN_TEXT "256"
@@ -579,8 +579,9 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
  * its own because the socket was full. It takes no other message as long as
  * there is one; so one more, which need not arrive itself, tells. (A flush of
  * UCP's does not: it waits for an answer of the peer, who may be out
- * computing.) As much as UNPROVEN bytes fit into any socket. A message of
- * ZCOPY_MIN bytes or more is not copied, and sent when the kernel has it.
+ * computing.) That is not needed where the socket has room for all that the
+ * peer has not yet had, nor behind a message of ZCOPY_MIN bytes or more, which
+ * is not copied, and sent when the kernel has it.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {
@@ -588,11 +589,12 @@ static bool pushed(struct shunt_transport_ep *ep)
         return true;
     if (ep->sends > 0)
         return false;
-    if (!ep->tcp || ep->unproven <= UNPROVEN)
+    if (!ep->tcp || !ep->copied ||
+        ep->said_bytes - ep->said_heard <= SOCKET_BYTES)
         return true;
     if (ucx_tell(ep, UCX_WAKE, 0))
         return true;
-    ep->unproven = 0;
+    ep->copied = false;
     return ep->sends == 0;
 }
 

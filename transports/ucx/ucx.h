@@ -45,7 +45,8 @@ enum {
 struct ucx_sender {
     unsigned char token[UCX_TOKEN];
     int32_t rank;
-    uint32_t flag; /* HELLO: we have heard you; FLUSHED: what went wrong */
+    uint32_t flag;  /* HELLO: we have heard you; FLUSHED: what went wrong */
+    uint64_t heard; /* bytes of messages that it has had from us */
 };
 
 struct ucx_put {
@@ -85,7 +86,7 @@ struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
     struct shunt_transport_reg *reg; /* of its payload, held; or NULL */
-    size_t header_bytes;
+    bool from_there; /* not copied: sent means that the kernel has it */
     unsigned char header[88];
 };
 
@@ -132,8 +133,10 @@ struct shunt_transport_ep {
     int pidfd;     /* of a peer on this host, or -1 */
 
     struct ucx_channel channels[UCX_CHANNELS];
-    unsigned sends;  /* under way: not locally complete */
-    size_t unproven; /* bytes since, of which UCP may still have some */
+    unsigned sends;                   /* under way: not locally complete */
+    uint64_t said_bytes, heard_bytes; /* of messages */
+    uint64_t said_heard;              /* of ours, as the peer last told */
+    bool copied; /* the last one may be in a buffer of UCP's: see pushed() */
     enum shunt_status failed; /* to be told by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
     uint32_t flush_asked, flush_done;
@@ -236,10 +239,12 @@ enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
 
 /* -- receive.c -------------------------------------------------------------- */
 
-/* Whose message is it? NULL: of nobody we know. */
+/* Whose message is it? NULL: of nobody we know. `expected` bytes of header it
+ * must have; `bytes` came with it. */
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,
-                                         size_t header_bytes, size_t expected);
+                                         size_t header_bytes, size_t expected,
+                                         size_t bytes);
 enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx);
 /* Forget what was arriving; when UCP is gone. */
 void ucx_arrivals_finish(struct shunt_transport_ep *ep);
