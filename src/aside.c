@@ -2,11 +2,16 @@
 /*
  * Communicators aside; see aside.h.
  *
- * They lie on shelves, each with a lock, found by the thread's mark: the
- * address of a variable of its own. When a thread has ended, another one may get
- * its mark, and with it what it left; that does no harm, as anybody may hold
- * what is aside. A communicator stays on its shelf when it is taken, so that to
- * put it there again costs one store.
+ * All communicators lie on shelves, each with a lock, found by the thread that
+ * owns them. When a thread has ended, another one may get its address, and with
+ * it what it left; that does no harm: the next thread that makes a call takes
+ * the communicator over as it would from the first.
+ *
+ * A call by another thread than the owner begins with taking the communicator
+ * over, under the lock of the owner's shelf. So with this lock held, the owner
+ * may touch whatever is on its shelf: nobody else is in a call there, and what
+ * the owner itself is in a call on is in a wait. What is aside it may also hold
+ * for longer, without the lock; then the call waits for the release.
  */
 #include "aside.h"
 
@@ -36,10 +41,15 @@ static struct shelf shelves[] = {
 
 _Static_assert(sizeof(shelves) / sizeof(*shelves) == 16, "see shelf_of()");
 
-/* On all shelves: where there is none, nobody takes a lock. */
-static atomic_uint shelved;
+/* Communicators that were ever aside: where there is none, nobody that waits
+ * for a short time takes a lock. */
+static atomic_uint ever_put;
 
-static _Thread_local char mark;
+/* This thread's visits. */
+static _Thread_local struct {
+    uint64_t next_ns;
+    const struct shunt_comm *alone; /* it owned no other: there is no next */
+} visits;
 
 /* Calls that wait for a holder's release. */
 static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,19 +73,27 @@ static void unshelve(struct shunt_comm *comm)
     *at = comm->aside.next;
     comm->aside.owner = NULL;
     pthread_mutex_unlock(&shelf->lock);
-    atomic_fetch_sub_explicit(&shelved, 1, memory_order_relaxed);
 }
 
-static void shelve(struct shunt_comm *comm)
+void shunti_aside_own(struct shunt_comm *comm)
 {
-    struct shelf *shelf = shelf_of(&mark);
+    const void *self = shunti_this_thread();
+    struct shelf *shelf = shelf_of(self);
 
-    atomic_fetch_add_explicit(&shelved, 1, memory_order_relaxed);
     pthread_mutex_lock(&shelf->lock);
-    comm->aside.owner = &mark;
+    comm->aside.owner = self;
     comm->aside.next = shelf->first;
     shelf->first = comm;
     pthread_mutex_unlock(&shelf->lock);
+    visits.next_ns = 0;
+}
+
+SHUNTI_APART void shunti_aside_take_over(struct shunt_comm *comm)
+{
+    if (!comm->aside.owner)
+        return; /* it has been destroyed */
+    unshelve(comm);
+    shunti_aside_own(comm);
 }
 
 static bool try_hold(struct shunt_comm *comm)
@@ -87,10 +105,9 @@ static bool try_hold(struct shunt_comm *comm)
 
 SHUNTI_APART void shunti_aside_put(struct shunt_comm *comm)
 {
-    if (comm->aside.owner != &mark) {
-        if (comm->aside.owner)
-            unshelve(comm);
-        shelve(comm);
+    if (!comm->aside.ever) {
+        comm->aside.ever = true;
+        atomic_fetch_add_explicit(&ever_put, 1, memory_order_relaxed);
     }
     comm->aside.put = true;
     /* Pairs with try_hold(): who holds it sees what we did. */
@@ -119,10 +136,13 @@ SHUNTI_APART void shunti_aside_take(struct shunt_comm *comm)
 
 void shunti_aside_forget(struct shunt_comm *comm)
 {
-    if (comm->aside.put)
-        shunti_aside_take(comm);
     if (comm->aside.owner)
         unshelve(comm);
+    if (comm->aside.put)
+        shunti_aside_take(comm);
+    if (comm->aside.ever)
+        atomic_fetch_sub_explicit(&ever_put, 1, memory_order_relaxed);
+    comm->aside.ever = false;
 }
 
 static bool needs_steps(const struct shunt_comm *comm)
@@ -145,15 +165,16 @@ static void let_go(struct shunt_comm *comm)
 
 SHUNTI_APART struct shunt_comm *shunti_aside_hold(void)
 {
+    const void *self = shunti_this_thread();
     struct shunt_comm *held = NULL, *comm;
-    struct shelf *shelf = shelf_of(&mark);
+    struct shelf *shelf = shelf_of(self);
 
-    if (!atomic_load_explicit(&shelved, memory_order_relaxed))
+    if (!atomic_load_explicit(&ever_put, memory_order_relaxed))
         return NULL;
     pthread_mutex_lock(&shelf->lock);
     for (comm = shelf->first; comm; comm = comm->aside.next) {
-        if (comm->aside.owner != &mark || atomic_load(&comm->aside.wanted) ||
-            !try_hold(comm))
+        if (comm->aside.owner != self || !comm->aside.put ||
+            atomic_load(&comm->aside.wanted) || !try_hold(comm))
             continue;
         if (needs_steps(comm)) {
             comm->aside.next_held = held;
@@ -174,4 +195,55 @@ void shunti_aside_release(struct shunt_comm *held)
         held = comm->aside.next_held; /* not ours any more after this */
         let_go(comm);
     }
+}
+
+/* Its progress thread does not touch it meanwhile. While that sleeps on it, it
+ * answers by itself. */
+static bool lock_out_thread(struct shunt_comm *comm)
+{
+    if (!comm->threaded)
+        return true;
+    if (pthread_mutex_trylock(&comm->lock))
+        return false;
+    if (!comm->asleep)
+        return true;
+    pthread_mutex_unlock(&comm->lock);
+    return false;
+}
+
+static void let_in_thread(struct shunt_comm *comm)
+{
+    if (!comm->threaded)
+        return;
+    pthread_cond_signal(&comm->idle);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+uint64_t shunti_aside_visit(const struct shunt_comm *but, uint64_t now_ns,
+                            uint64_t (*visit)(struct shunt_comm *comm))
+{
+    const void *self = shunti_this_thread();
+    struct shelf *shelf = shelf_of(self);
+    uint64_t pause = SHUNTI_VISIT_NS;
+    bool alone = but != NULL;
+
+    if (now_ns < visits.next_ns && (!visits.alone || visits.alone == but))
+        return visits.alone ? UINT64_MAX : visits.next_ns;
+    pthread_mutex_lock(&shelf->lock);
+    for (struct shunt_comm *c = shelf->first; c; c = c->aside.next) {
+        uint64_t wanted;
+
+        if (c->aside.owner != self || c == but || c->failure || c->nranks == 1)
+            continue;
+        alone = false;
+        if (!lock_out_thread(c))
+            continue;
+        wanted = visit(c);
+        let_in_thread(c);
+        pause = wanted < pause ? wanted : pause;
+    }
+    pthread_mutex_unlock(&shelf->lock);
+    visits.next_ns = now_ns + pause;
+    visits.alone = alone ? but : NULL;
+    return alone ? UINT64_MAX : visits.next_ns;
 }

@@ -1,25 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators aside: those with operations under way while their thread is
- * outside of them, computing or in a call on another communicator.
+ * What a thread does for its other communicators while it waits on one.
  *
- * A thread that waits on one communicator also steps its other ones: their
- * peers may need that before they come to the call that the thread waits in.
- * "Its" are those in which the thread was the last to make a call.
+ * A thread owns the communicators in which it was the last to make a call, or
+ * that it made. Only one thread may touch a communicator at a time, and which
+ * one the caller may change between two calls: the first call of another thread
+ * takes it over. Other calls only compare the owner.
  *
- * Only one thread may touch a communicator at a time, and which one the caller
- * may change between two calls. So a call that ends with operations under way
- * puts its communicator aside: from then on whoever *holds* it may touch it, its
- * thread while waiting elsewhere, or the next call, which takes it back. A
- * holder that sleeps is woken for that. Communicators without operations are
- * never aside, and cost their calls nothing.
+ * Aside are communicators with operations under way while their thread is
+ * outside of them, computing or in a call on another communicator. A thread
+ * that waits on one communicator steps those that it has aside: their peers may
+ * need that before they come to the call that the thread waits in. A call
+ * that ends with operations under way puts its communicator aside: from then on
+ * whoever *holds* it may touch it, its owner while waiting elsewhere, or the
+ * next call, which takes it back. A holder that sleeps is woken for that.
+ * Communicators without operations are never aside. Those with a progress
+ * thread are not put aside either, for the thread steps them.
  *
- * Those with a progress thread are not put aside, for the thread steps them.
+ * Visits: a thread that waits also looks now and then at all that it owns, for
+ * roll calls (rollcall.h), which need an answer where nothing is under way.
+ * Nothing wakes it for that; it sleeps no longer than until the next visit.
  */
 #ifndef SHUNTI_ASIDE_H
 #define SHUNTI_ASIDE_H
 
+#include <pthread.h>
+#include <stdint.h>
+
 struct shunt_comm;
+
+/* The longest time between two visits. */
+#define SHUNTI_VISIT_NS 250000000u
+
+/* Tells this thread from all others that live. */
+static inline const void *shunti_this_thread(void)
+{
+#if defined(__x86_64__) && defined(__LP64__)
+    const void *self;
+
+    __asm__("mov %%fs:0, %0" : "=r"(self));
+    return self;
+#elif defined(__aarch64__)
+    return __builtin_thread_pointer();
+#else
+    return (const void *)pthread_self();
+#endif
+}
+
+/* This thread owns a communicator that was just made. */
+void shunti_aside_own(struct shunt_comm *comm);
+
+/* At the beginning of a call on one that another thread owns. */
+void shunti_aside_take_over(struct shunt_comm *comm);
 
 /* At the end of a call that leaves operations behind. */
 void shunti_aside_put(struct shunt_comm *comm);
@@ -34,5 +66,11 @@ void shunti_aside_forget(struct shunt_comm *comm);
  * by aside.next_held; NULL: none. They are ours until the release. */
 struct shunt_comm *shunti_aside_hold(void);
 void shunti_aside_release(struct shunt_comm *held);
+
+/* If it is time, visit all communicators that this thread owns but `but` (or
+ * NULL), and those that have failed; visit() says in how many ns to come again.
+ * Returns when the next visit is due; UINT64_MAX: there is nothing to visit. */
+uint64_t shunti_aside_visit(const struct shunt_comm *but, uint64_t now_ns,
+                            uint64_t (*visit)(struct shunt_comm *comm));
 
 #endif

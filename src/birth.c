@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "agree.h"
+#include "aside.h"
 #include "bootstrap.h"
 #include "comm.h"
 #include "env.h"
@@ -1217,6 +1218,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
         shunti_trace_begin(rank, nranks);
         report(b.comm);
         shunti_live_add(b.comm);
+        shunti_aside_own(b.comm);
         *out = b.comm;
     }
     shunti_bootstrap_leave(b.bootstrap);

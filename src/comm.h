@@ -183,7 +183,8 @@ struct shunt_comm {
         bool unsent;             /* what was put still needs us: wait.h */
         _Atomic int held;        /* by whom does not matter */
         _Atomic int wanted;      /* by a call, of its holder */
-        const void *owner;       /* the mark of its thread; NULL: on no shelf */
+        bool ever;               /* it was aside before */
+        const void *owner;       /* the thread; NULL: being made, destroyed */
         struct shunt_comm *next; /* on the shelf */
         struct shunt_comm *next_held; /* for the holder */
     } aside;                          /* aside.h */

@@ -30,15 +30,20 @@
 
 void shunti_comm_enter(struct shunt_comm *comm)
 {
-    if (comm->aside.put)
-        shunti_aside_take(comm);
-    if (!comm->threaded)
+    if (!comm->threaded) {
+        if (comm->aside.owner != shunti_this_thread())
+            shunti_aside_take_over(comm);
+        if (comm->aside.put)
+            shunti_aside_take(comm);
         return;
+    }
     atomic_fetch_add_explicit(&comm->callers, 1, memory_order_acq_rel);
     if (pthread_mutex_trylock(&comm->lock)) {
         shunti_wake_self(comm);
         pthread_mutex_lock(&comm->lock);
     }
+    if (comm->aside.owner != shunti_this_thread())
+        shunti_aside_take_over(comm);
 }
 
 void shunti_comm_leave(struct shunt_comm *comm)

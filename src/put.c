@@ -61,7 +61,8 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     };
     struct shunti_deferred_put *d;
 
-    p->bytes_put += bytes;
+    if (bytes)
+        p->bytes_put += bytes;
     if (!waits_already(comm, peer) && try_put(comm, peer, &put))
         return;
     d = malloc(sizeof(*d));

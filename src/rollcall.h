@@ -5,10 +5,12 @@
  * When nothing comes, the ranks that an operation awaits are not all to blame:
  * one that has crossed into the next operation awaits a mate who still waits
  * for somebody of a host that is cut off. So shortly before its time is out a
- * rank asks those that it waits for, by a word in their control windows. Who is
- * in the library itself, waiting, answers at once. Who does not answer is the
- * one to name: it is cut off, stopped, or somewhere else in its program. If all
- * answer, one of them will know better, and gets the time for it.
+ * rank asks those that it waits for, by a word in their control windows. A rank
+ * that waits in the library itself answers: at once if it waits in this
+ * communicator, with its next visit (aside.h) if in another one. Who does not
+ * answer is the one to name: it is cut off, stopped, or somewhere else in its
+ * program. If all answer, one of them will know better, and gets the time for
+ * it.
  */
 #ifndef SHUNTI_ROLLCALL_H
 #define SHUNTI_ROLLCALL_H

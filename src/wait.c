@@ -330,6 +330,29 @@ void shunti_step_others(void)
     shunti_aside_release(held);
 }
 
+/* Answer roll calls where perhaps nothing is under way. In how many ns again?
+ * Several times within the notice that the others give. */
+static uint64_t answer_there(struct shunt_comm *comm)
+{
+    const uint64_t pause = notice_ns(comm) / 4;
+
+    if (!comm->all_mapped)
+        shunti_transports_progress(comm);
+    note_events(comm);
+    if (comm->all_mapped)
+        return pause;
+    if (comm->deferred)
+        shunti_control_retry(comm);
+    shunti_note_unsent(comm);
+    return comm->aside.unsent ? RETRY_NAP_MS * 1000000u : pause;
+}
+
+/* On all communicators of this thread but `but`. When is the next time? */
+static uint64_t answer_elsewhere(const struct shunt_comm *but, uint64_t now_ns)
+{
+    return shunti_aside_visit(but, now_ns, answer_there);
+}
+
 void shunti_look_around(struct shunt_comm *comm)
 {
     uint64_t now = shunti_now_ns();
@@ -337,6 +360,7 @@ void shunti_look_around(struct shunt_comm *comm)
     shunti_transports_progress(comm);
     shunti_progress(comm);
     note_events(comm);
+    answer_elsewhere(comm, now);
     if (!comm->active || comm->failure)
         return;
     look_for_losses(comm);
@@ -373,8 +397,8 @@ static uint64_t nap_ns(const struct shunt_comm *comm,
     const uint64_t now = shunti_now_ns();
     uint64_t nap = (uint64_t)NAP_MS * 1000000;
 
-    if (deadline_ns > now && deadline_ns - now < nap)
-        nap = deadline_ns - now + 1000000;
+    if (deadline_ns < now + nap)
+        nap = (deadline_ns > now ? deadline_ns - now : 0) + 1000000;
     if (comm->idle_call && waiter->idle) {
         uint64_t idle_nap = LAST_IDLE_NAP_NS;
 
@@ -580,23 +604,38 @@ static int poll_with(struct shunt_comm *held, struct pollfd *fds,
     return ready;
 }
 
-int shunti_poll(struct pollfd *fds, unsigned long n, int ms)
+/* From `now` to `until`, rounded up. */
+static int ms_until(uint64_t now, uint64_t until)
+{
+    return now < until ? (int)((until - now + 999999) / 1000000) : 0;
+}
+
+/* shunti_poll() on descriptors of `armed`, or of no communicator. */
+static int poll_meanwhile(const struct shunt_comm *armed, struct pollfd *fds,
+                          unsigned long n, int ms)
 {
     const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
-    int ready;
 
     for (;;) {
-        struct shunt_comm *held = shunti_aside_hold();
         uint64_t now = shunti_now_ns();
-        int left = now < end ? (int)((end - now + 999999) / 1000000) : 0;
+        uint64_t next = answer_elsewhere(armed, now);
+        int left = ms_until(now, next < end ? next : end), ready;
+        struct shunt_comm *held = shunti_aside_hold();
 
-        if (!held)
-            return poll(fds, n, left);
-        ready = poll_with(held, fds, n, left < NAP_MS ? left : NAP_MS);
-        shunti_aside_release(held);
+        if (held) {
+            ready = poll_with(held, fds, n, left < NAP_MS ? left : NAP_MS);
+            shunti_aside_release(held);
+        } else {
+            ready = poll(fds, n, left);
+        }
         if (ready || shunti_now_ns() >= end)
             return ready;
     }
+}
+
+int shunti_poll(struct pollfd *fds, unsigned long n, int ms)
+{
+    return poll_meanwhile(NULL, fds, n, ms);
 }
 
 uint64_t shunti_stopped_ns(uint64_t *looked_ns)
@@ -611,8 +650,9 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 {
     struct watch watch = {.n = 0};
 
+    answer_elsewhere(NULL, shunti_now_ns());
     if (watch_comm(&watch, comm))
-        shunti_poll(watch.fds, watch.n, ms);
+        poll_meanwhile(comm, watch.fds, watch.n, ms);
     disarm(comm);
     shunti_transports_progress(comm);
 }
@@ -620,7 +660,7 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
 SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
                                       struct shunti_waiter *waiter)
 {
-    uint64_t now, deadline;
+    uint64_t now, deadline, visit;
     bool busy = false;
 
     waiter->rounds++;
@@ -661,9 +701,11 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
     note_events(comm);
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
-    deadline = mind_the_time(comm, shunti_now_ns());
+    now = shunti_now_ns();
+    deadline = mind_the_time(comm, now);
+    visit = answer_elsewhere(comm, now);
     if (!comm->failure)
-        sleep_a_little(comm, waiter, deadline);
+        sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);
 }
 
 SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
@@ -675,6 +717,7 @@ SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
         return;
     now = shunti_now_ns();
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
+    answer_elsewhere(comm, now); /* short waits one after the other */
     if (shunti_trace_enabled())
         shunti_trace_span(comm->rank, "wait", waiter->began_ns, now, NULL);
 }

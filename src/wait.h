@@ -47,8 +47,8 @@ void shunti_look_around(struct shunt_comm *comm);
 void shunti_step_others(void);
 
 /* poll(), at most `ms` >= 0, during which this thread's communicators with
- * operations under way get on: for waits that are in no call on one of them, as
- * in a birth. */
+ * operations under way get on, and all of them answer roll calls: for waits
+ * that are in no call on one of them, as in a birth. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
 /* Sleep until some transport has something, at most `ms`, and let all

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -446,6 +447,84 @@ static int late_rank(const struct rank *self)
     return 0;
 }
 
+/* The last rank makes no call until all others say that they have their errors:
+ * a process is stopped, and test_waiting.c continues it. */
+static int be_absent(const struct rank *self, atomic_int *here)
+{
+    if (!self->threads) {
+        raise(SIGSTOP);
+        return 0;
+    }
+    while (atomic_load(here) < self->size - 1)
+        sleep_s(1e-3);
+    return 0;
+}
+
+/* The call failed because of the last rank, and of nobody else. */
+static int names_the_last(const struct rank *self, struct shunt_comm *comm,
+                          enum shunt_status st)
+{
+    const int *lost;
+    size_t count;
+
+    CHECK_STATUS(comm, st, SHUNT_ERR_TIMEOUT);
+    CHECK_OK(comm, shunt_comm_lost(comm, &lost, &count));
+    CHECK(count == 1 && lost[0] == self->size - 1, "%zu lost: %s", count,
+          shunt_last_error(comm));
+    return 0;
+}
+
+static int with_shared_id(const struct rank *self,
+                          const struct shunt_comm_config *config,
+                          struct shunt_id *id, struct shunt_comm **comm)
+{
+    if (self->rank == 0)
+        CHECK_OK(NULL, shunt_id_create(id));
+    CHECK_OK(self->comm,
+             shunt_broadcast(self->comm, id, sizeof(*id), SHUNT_U8, 0));
+    if (comm)
+        CHECK_OK(NULL,
+                 shunt_comm_create(id, self->size, self->rank, config, comm));
+    return 0;
+}
+
+/* The last rank does not come. Rank 0 waits on A, the others on B or, with
+ * "birth", in the making of a communicator: each of them answers where it has
+ * nothing under way. */
+static int absent_rank(const struct rank *self)
+{
+    static atomic_int here;
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    const bool birth = self->argc && !strcmp(self->argv[0], "birth");
+    struct shunt_comm *a, *b, *c;
+    struct shunt_id id;
+
+    if (self->config)
+        config = *self->config;
+    config.call_timeout = 1;
+    CHECK_RUN(with_shared_id(self, &config, &id, &a));
+    CHECK_OK(a, shunt_comm_dup(a, &b));
+    CHECK_RUN(with_shared_id(self, NULL, &id, NULL));
+    if (self->rank == self->size - 1) {
+        CHECK_RUN(be_absent(self, &here));
+    } else if (self->rank == 0) {
+        CHECK_RUN(names_the_last(self, a, shunt_barrier(a)));
+    } else if (birth) {
+        config.timeout = 2.5;
+        CHECK(shunt_comm_create(&id, self->size, self->rank, &config, &c),
+              "made without rank 0");
+    } else {
+        CHECK_RUN(names_the_last(self, b, shunt_barrier(b)));
+    }
+    atomic_fetch_add(&here, 1);
+    if (!self->threads)
+        rank_say("has its error");
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    shunt_comm_destroy(b);
+    shunt_comm_destroy(a);
+    return 0;
+}
+
 /* --- between nodes ----------------------------------------------------------- */
 
 enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
@@ -734,6 +813,7 @@ static const struct rank_case cases[] = {
     {"lost_elsewhere", lost_elsewhere, .min_ranks = 2},
     {"begun_long_before", begun_long_before, .no_comm = true, .wants_id = true,
      .min_ranks = 2},
+    {"absent_rank", absent_rank, .min_ranks = 3},
     {"late_rank", late_rank, .no_comm = true, .no_threads = true},
     {"same_order", same_order, .no_comm = true, .no_threads = true},
     {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,

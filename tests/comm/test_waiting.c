@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Waits with more under way than what is waited for; rank_waiting.c is what the
  * ranks do. */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <criterion/criterion.h>
 
@@ -93,6 +95,58 @@ Test(waiting, timeout_without_end)
             .env = {i < 2 ? timeout : "SHUNT_TIMEOUT=5"},
         });
     }
+}
+
+/* The last rank is stopped until all others have their errors. */
+static void without_the_last(struct harness_job *job)
+{
+    const int last = job->ranks - 1;
+    struct harness *h;
+
+    job->program = "rank_waiting";
+    job->args[0] = "absent_rank";
+    h = harness_start(job);
+    for (int r = 0; r < last; r++)
+        if (!harness_await(h, r, "has its error"))
+            break;
+    harness_signal(h, last, SIGCONT);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    harness_finish(h);
+}
+
+Test(waiting, absent_rank)
+{
+    without_the_last(&(struct harness_job){.ranks = 3});
+}
+
+Test(waiting, absent_rank_and_progress_threads)
+{
+    without_the_last(&(struct harness_job){
+        .ranks = 3,
+        .env = {"SHUNT_PROGRESS=thread"},
+    });
+}
+
+Test(waiting, absent_rank_of_another_node)
+{
+    without_the_last(&(struct harness_job){
+        .ranks = 3,
+        .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TRANSPORTS=fault+shm",
+                "SHUNT_TEST_ACROSS=fault (put)"},
+    });
+    if (getenv("SHUNT_TEST_UCX"))
+        without_the_last(&(struct harness_job){
+            .ranks = 3,
+            .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TEST_ACROSS=ucx (put)"},
+        });
+}
+
+Test(waiting, absent_rank_and_a_birth)
+{
+    without_the_last(&(struct harness_job){
+        .args = {NULL, "birth"},
+        .ranks = 3,
+    });
 }
 
 Test(waiting, thread_is_woken)
