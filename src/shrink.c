@@ -710,18 +710,9 @@ static bool is_given_up(const struct shunt_comm *comm)
     return false;
 }
 
-enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
-                                    struct shunt_comm **out)
+/* Why this communicator is not to be shrunk here, or SHUNT_OK. */
+static enum shunt_status refuse(struct shunt_comm *comm)
 {
-    struct shrink s = {.comm = comm, .began_ns = shunti_now_ns()};
-    enum shunt_status st;
-
-    if (!comm || !out)
-        return shunti_fail(comm, SHUNT_ERR_INVALID, "comm_shrink: %s is NULL",
-                           comm ? "out" : "comm");
-    *out = NULL;
-    if (!comm->control) /* it has been destroyed */
-        return shunti_comm_check(comm);
     if (!shunti_comm_check(comm))
         return shunti_fail(
             comm, SHUNT_ERR_INVALID,
@@ -734,10 +725,27 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
         return shunti_fail(comm, SHUNT_ERR_INVALID,
                            "comm_shrink: this communicator has been shrunk "
                            "already");
+    return SHUNT_OK;
+}
+
+enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
+                                    struct shunt_comm **out)
+{
+    struct shrink s = {.comm = comm, .began_ns = shunti_now_ns()};
+    enum shunt_status st;
+
+    if (!comm || !out)
+        return shunti_fail(comm, SHUNT_ERR_INVALID, "comm_shrink: %s is NULL",
+                           comm ? "out" : "comm");
+    *out = NULL;
+    if (!comm->control) /* it has been destroyed */
+        return shunti_comm_check(comm);
     shunti_comm_enter(comm);
-    st = make_records(&s)
-             ? shrink(&s, out)
-             : shunti_fail(comm, SHUNT_ERR_MEMORY, "comm_shrink: no memory");
+    st = refuse(comm);
+    if (!st && !make_records(&s))
+        st = shunti_fail(comm, SHUNT_ERR_MEMORY, "comm_shrink: no memory");
+    if (!st)
+        st = shrink(&s, out);
     free_records(&s);
     shunti_comm_leave(comm);
     return st;
