@@ -1109,18 +1109,25 @@ static enum shunt_status refuse_birth(const struct shunt_id *id, int nranks,
     return shunti_fail(NULL, status, "%s", text);
 }
 
-/* The last round, which is the new communicator's own, has failed. Those that
- * are silent in it are so in the parent, too. */
-static void tell_disagreement(struct birth *b, enum shunt_status status)
+/*
+ * The last round, which is the new communicator's own, has failed. Returns the
+ * status of the birth, with a text that names ranks as the parent does. Those
+ * that are silent in it are so in the parent, too.
+ */
+static enum shunt_status tell_disagreement(struct birth *b,
+                                           enum shunt_status status)
 {
     const struct shunt_comm *comm = b->comm;
     char names[128] = "";
     size_t len = 0;
 
-    if (!b->parent || !comm->nlost) {
-        shunti_fail(NULL, status, "%s", shunt_last_error(comm));
-        return;
-    }
+    /* What another rank lacks is not lacking here. */
+    if (comm->failure && !comm->nlost && comm->culprit >= 0 &&
+        comm->culprit != comm->rank)
+        return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
+                           name_of(b, comm->culprit), shunt_strerror(status));
+    if (!b->parent || !comm->nlost)
+        return shunti_fail(NULL, status, "%s", shunt_last_error(comm));
     for (size_t i = 0; i < comm->nlost; i++) {
         int name = name_of(b, comm->lost[i]);
 
@@ -1130,9 +1137,10 @@ static void tell_disagreement(struct birth *b, enum shunt_status status)
             len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%d",
                                     i ? ", " : "", name);
     }
-    shunti_fail(NULL, status, "%s %s %s while the communicator was being made",
-                comm->nlost > 1 ? "ranks" : "rank", names,
-                status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
+    return shunti_fail(
+        NULL, status, "%s %s %s while the communicator was being made",
+        comm->nlost > 1 ? "ranks" : "rank", names,
+        status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
 }
 
 /* Infinity is a figure to reckon with. */
@@ -1203,7 +1211,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
          * before everybody has had the last round. */
         st = shunti_agree(b.comm, SHUNTI_KIND_BIRTH, SHUNT_OK);
         if (st)
-            tell_disagreement(&b, st);
+            st = tell_disagreement(&b, st);
     }
     for (int r = 0; !st && r < nranks; r++)
         b.comm->peers[r].messages = b.comm->peers[r].bytes_put = 0;

@@ -789,9 +789,9 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
                            nranks);
     if (rc) {
         close(fd);
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
-                           "cannot start the bootstrap's thread: %s",
-                           strerror(rc));
+        return shunti_fail(
+            NULL, rc == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
+            "cannot start the bootstrap's thread: %s", strerror(rc));
     }
     shunti_debug("bootstrap", "root %s: waiting for ranks", where);
     return SHUNT_OK;

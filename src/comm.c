@@ -280,6 +280,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     va_end(args);
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
         shunti_comm_add_lost(comm, lost);
+    comm->culprit = lost;
     comm->failure = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     set_abort(comm, comm->control, word);
@@ -323,6 +324,7 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
                  "rank %d ended the communicator because of rank %d: %s (its "
                  "shunt_last_error says more)",
                  reporter, lost, shunt_strerror(status));
+    comm->culprit = lost;
     comm->failure = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
     /* Whoever told us may not have told all yet, and we may leave before it

@@ -156,6 +156,7 @@ struct shunt_comm {
     unsigned spin_ns;
     int wake_fd;         /* eventfd: abort() and the progress thread */
     _Atomic int failure; /* enum shunt_status that ended us, else 0 */
+    int culprit;         /* with it: the rank whose fault it is, or -1 */
     int *lost;           /* (nlost) */
     size_t nlost;
     struct shunti_loss *loss; /* what we say of it, once we do: loss.h */

@@ -334,6 +334,7 @@ static bool file_is_far(const char *path)
 struct list {
     struct shunti_transport_entry *item;
     size_t count;
+    bool cut; /* there was no memory for all */
 };
 
 static bool list_add(struct list *list, const char *folder, const char *name)
@@ -367,7 +368,7 @@ static bool list_folder(struct list *list, const char *folder)
     bool ok = true;
 
     if (!dir)
-        return true;
+        return errno != ENOMEM;
     while (ok && (d = readdir(dir))) {
         size_t len = strlen(d->d_name);
         size_t around = strlen(PREFIX) + strlen(SUFFIX);
@@ -425,9 +426,9 @@ static struct list list_plugins(bool far)
     struct folders *f = find_folders();
     struct list list = {0};
 
-    for (size_t i = 0; f && i < f->count; i++)
-        if (!list_folder(&list, f->path[i]))
-            break; /* no memory: what we have is listed */
+    list.cut = !f;
+    for (size_t i = 0; f && i < f->count && !list.cut; i++)
+        list.cut = !list_folder(&list, f->path[i]);
     free(f);
     for (size_t i = 0; i < list.count; i++) {
         struct shunti_transport_entry *e = &list.item[i];
@@ -592,7 +593,10 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
 {
     char why[512] = "no plugin was found; is SHUNT_PLUGIN_PATH right?";
     struct list list = list_plugins(false);
-    enum shunt_status st = check_excluded(words, nwords, list.item, list.count);
+    enum shunt_status st =
+        list.cut ? shunti_fail(NULL, SHUNT_ERR_MEMORY,
+                               "no memory to list the transports")
+                 : check_excluded(words, nwords, list.item, list.count);
 
     for (size_t i = 0; !st && i < list.count; i++) {
         struct shunti_transport_entry *e = &list.item[i];

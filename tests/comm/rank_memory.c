@@ -10,6 +10,7 @@
  * Each n has a communicator of its own, since it may be the last call there.
  * malloc() and its like are this program's own; they pass on to the C library's.
  */
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ static bool fails(void)
     if (!left || --left)
         return false;
     failed = true;
+    errno = ENOMEM;
     return true;
 }
 
@@ -263,6 +265,9 @@ static int one(const struct rank *self, int which, int victim, long n,
                  st ? shunt_last_error(s.comm) : "");
     CHECK(s.usable, "%s, allocation %ld: SHUNT_OK, and wrong",
           calls[which].name, n);
+    /* The kernel does not say which end of a raw read has no memory. */
+    CHECK(!failed || !st || st == SHUNT_ERR_MEMORY || getenv("SHUNT_READ_MIN"),
+          "%s, allocation %ld: %s", calls[which].name, n, rank_why(s.comm, st));
     CHECK(!st || names(&s, victim), "%s, allocation %ld: does not name it: %s",
           calls[which].name, n, rank_why(s.comm, st));
     next = shunt_barrier(s.comm);

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One allocation of one rank fails; rank_memory.c is what the ranks do. */
 #include <criterion/criterion.h>
-#include <stdio.h>
 
 #include "harness.h"
 
 TestSuite(memory, .timeout = 120);
 
+/* Every `step`th allocation of `victim`. */
+static void run_victim(const char *call, const char *victim, const char *step,
+                       int ranks, const char *env1, const char *env2,
+                       const char *env3)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_memory",
+        .args = {call, victim, step},
+        .ranks = ranks,
+        .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", env1, env2, env3},
+    });
+}
+
 /* Rank 0 is the first in many an algorithm, the last in none. */
 static void run(const char *call, int ranks, const char *env1, const char *env2,
                 const char *env3)
 {
-    for (int victim = 0; victim < 2; victim++) {
-        char text[8];
-
-        snprintf(text, sizeof(text), "%d", victim);
-        harness_check(&(struct harness_job){
-            .program = "rank_memory",
-            .args = {call, text},
-            .ranks = ranks,
-            .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", env1, env2, env3},
-        });
-    }
+    run_victim(call, "0", "1", ranks, env1, env2, env3);
+    run_victim(call, "1", "1", ranks, env1, env2, env3);
 }
 
 Test(memory, collectives)
@@ -54,4 +57,11 @@ Test(memory, two_levels)
 Test(memory, windows)
 {
     run("window", 3, NULL, NULL, NULL);
+}
+
+Test(memory, split)
+{
+    /* Rank 0 makes the id, too. */
+    run_victim("split", "0", "1", 3, NULL, NULL, NULL);
+    run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }

@@ -553,6 +553,11 @@ static int reach(const struct shunt_transport_ep *ep)
     return -1;
 }
 
+static enum shunt_status status_of(int error)
+{
+    return error == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM;
+}
+
 static void reach_failed(struct shunt_transport_ep *ep, int error)
 {
     switch (error) {
@@ -572,7 +577,7 @@ static void reach_failed(struct shunt_transport_ep *ep, int error)
                strerror(error));
         break;
     default:
-        failed(ep, SHUNT_ERR_SYSTEM, "no connection to rank %d: %s%s", ep->peer,
+        failed(ep, status_of(error), "no connection to rank %d: %s%s", ep->peer,
                strerror(error), shm_hint(error));
         break;
     }
@@ -596,7 +601,7 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
     struct shm_link *link = shm_link_create(ep->ctx, fd);
 
     if (!link) {
-        failed(ep, SHUNT_ERR_SYSTEM, "no connection to rank %d: %s", ep->peer,
+        failed(ep, status_of(errno), "no connection to rank %d: %s", ep->peer,
                strerror(errno));
         return;
     }
@@ -626,7 +631,7 @@ static void advance(struct shunt_transport_ep *ep)
     if (listener && shm_now() < ep->next_trial)
         return;
     if (listener && ctx->accept_error) {
-        failed(ep, SHUNT_ERR_SYSTEM,
+        failed(ep, status_of(ctx->accept_error),
                "rank %d's connection cannot be accepted: %s%s", ep->peer,
                strerror(ctx->accept_error), shm_hint(ctx->accept_error));
         return;
