@@ -6,9 +6,9 @@
 #include "push.h"
 
 static const struct shunti_moe_call combine_call = {"moe_combine",
-                                                    SHUNTI_KIND_MOE_COMBINE, 1};
+                                                    SHUNTI_KIND_MOE_COMBINE};
 static const struct shunti_moe_call combine_backward_call = {
-    "moe_combine_backward", SHUNTI_KIND_MOE_COMBINE_BACKWARD, 2};
+    "moe_combine_backward", SHUNTI_KIND_MOE_COMBINE_BACKWARD};
 
 static bool weighted(const struct shunti_plan *plan)
 {

@@ -5,10 +5,10 @@
 #include "pull.h"
 #include "push.h"
 
-static const struct shunti_moe_call dispatch_call = {
-    "moe_dispatch", SHUNTI_KIND_MOE_DISPATCH, 1};
+static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
+                                                     SHUNTI_KIND_MOE_DISPATCH};
 static const struct shunti_moe_call dispatch_backward_call = {
-    "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD, 1};
+    "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD};
 
 static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
                                   void *rows, size_t max_rows,

@@ -67,7 +67,7 @@ static enum shunt_status refuse_here(const struct shunti_moe_call *call,
                                      enum shunti_path path, uint32_t signature,
                                      enum shunt_status status, const char *text)
 {
-    for (int i = 0; i < call->packs && path == SHUNTI_PATH_PACKED; i++)
+    if (path == SHUNTI_PATH_PACKED)
         (void)shunti_request_refuse(
             comm,
             SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0,

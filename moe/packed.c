@@ -181,19 +181,26 @@ out:
 
 /* --- the operation ------------------------------------------------------------- */
 
-/* One way of it: packs that we send and receive. */
-struct half {
-    struct shunt_request *inner;
-    unsigned char *send, *recv;
-};
-
+/*
+ * One alltoallv carries both ways: what goes to a rank is first the tokens for
+ * it, and then the rows that it gets back. Whatever the call, it is two
+ * operations, so that ranks which make different calls are together again
+ * behind them.
+ */
 struct packed {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
     struct shunti_packed what;
-    struct half out, back;
-    char why[200]; /* a peer that called something else; "": none */
-    /* The inner exchanges do not say which call they belong to: this note
+    bool out, back;              /* what the call has */
+    struct shunt_request *inner; /* the alltoallv */
+    unsigned char *send, *recv;
+    size_t *bytes;       /* (2 * nranks) to each rank, and from each */
+    size_t *home;        /* (nranks) in recv: where the rows are from which
+                            plan->packs.home counts */
+    size_t *next;        /* (nranks) scratch */
+    unsigned char *some; /* scratch: a row, or a token's terms */
+    char why[200];       /* a peer that called something else; "": none */
+    /* The inner exchange does not say which plan it belongs to: this note
      * does. */
     struct peer {
         bool told, heard;
@@ -213,16 +220,16 @@ static size_t wire_bytes(const struct packed *packed)
                             : moe->row_bytes;
 }
 
-/* Each token once for each rank, by rank. */
-static void pack_tokens(struct packed *packed, size_t *next)
+/* Each token once for each rank, at the begin of its pack. */
+static void pack_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
-    size_t bytes = wire_bytes(packed), at = 0;
+    size_t bytes = wire_bytes(packed), *next = packed->next, at = 0;
 
     for (int r = 0; r < moe->nranks; r++) {
         next[r] = at;
-        at += plan->packs.send_tokens[r];
+        at += packed->bytes[r];
     }
     for (size_t t = 0; t < plan->tokens; t++) {
         const unsigned char *src =
@@ -237,7 +244,8 @@ static void pack_tokens(struct packed *packed, size_t *next)
                 first = first && plan->terms[k].rank != r;
             if (!first)
                 continue;
-            dst = packed->out.send + next[r]++ * bytes;
+            dst = packed->send + next[r];
+            next[r] += bytes;
             if (packed->what.fp8)
                 moe->rows->pack(dst, src, moe->config.hidden);
             else
@@ -247,45 +255,53 @@ static void pack_tokens(struct packed *packed, size_t *next)
 }
 
 /* From the packs to all rows of each token. */
-static void place_tokens(struct packed *packed, unsigned char *scratch)
+static void place_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_pack_entry *entry = plan->packs.place;
-    size_t n = sum_of(plan->packs.recv_rows, moe->nranks);
-    const unsigned char *from = packed->out.recv, *row = NULL;
+    const unsigned char *pack = packed->recv;
 
-    for (size_t i = 0; i < n; i++, entry++) {
-        unsigned char *dst =
-            (unsigned char *)packed->what.placed +
-            (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
+    for (int r = 0; r < moe->nranks; r++) {
+        const unsigned char *from = pack, *row = NULL;
 
-        if (entry->row & SHUNTI_PACK_NEW) {
-            row = from;
-            from += wire_bytes(packed);
-            if (packed->what.fp8) {
-                moe->rows->unpack(scratch, row, moe->config.hidden);
-                row = scratch;
+        for (size_t i = 0; i < plan->packs.recv_rows[r]; i++, entry++) {
+            unsigned char *dst =
+                (unsigned char *)packed->what.placed +
+                (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
+
+            if (entry->row & SHUNTI_PACK_NEW) {
+                row = from;
+                from += wire_bytes(packed);
+                if (packed->what.fp8) {
+                    moe->rows->unpack(packed->some, row, moe->config.hidden);
+                    row = packed->some;
+                }
             }
+            if (packed->what.weighted)
+                moe->rows->scale(dst, row, entry->weight, moe->config.hidden);
+            else
+                memcpy(dst, row, moe->row_bytes);
         }
-        if (packed->what.weighted)
-            moe->rows->scale(dst, row, entry->weight, moe->config.hidden);
-        else
-            memcpy(dst, row, moe->row_bytes);
+        pack += packed->bytes[moe->nranks + r];
     }
 }
 
-/* Each source's rows, in the order that they lie in. */
-static void pack_rows(struct packed *packed)
+/* Each source's rows, in the order that they lie in, at the end of its pack. */
+static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_placement *p = &moe->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
-    unsigned char *to = packed->back.send;
+    unsigned char *end = packed->send;
 
-    for (int s = 0; s < moe->nranks; s++)
+    for (int s = 0; s < moe->nranks; s++) {
+        unsigned char *to;
+
+        end += packed->bytes[s];
+        to = end - plan->packs.recv_rows[s] * moe->row_bytes;
         for (size_t i = 0; i < local; i++) {
             size_t at = plan->offset[i];
             size_t n = plan->source_count[(size_t)s * local + i];
@@ -303,10 +319,22 @@ static void pack_rows(struct packed *packed)
                    n * moe->row_bytes);
             to += n * moe->row_bytes;
         }
+    }
 }
 
-static void add_rows(struct packed *packed, struct shunti_rows_term *terms)
+/* The row of a term of ours as it was returned. */
+static const unsigned char *returned(const struct packed *packed, size_t term)
 {
+    const struct shunti_plan *plan = packed->plan;
+
+    return packed->recv + packed->home[plan->terms[term].rank] +
+           plan->packs.home[term] * plan->moe->row_bytes;
+}
+
+static void add_rows(const struct packed *packed)
+{
+    struct shunti_rows_term *terms =
+        (struct shunti_rows_term *)(void *)packed->some;
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
 
@@ -316,7 +344,7 @@ static void add_rows(struct packed *packed, struct shunti_rows_term *terms)
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             terms[n++] = (struct shunti_rows_term){
-                packed->back.recv + plan->packs.home[i] * moe->row_bytes,
+                returned(packed, i),
                 packed->what.sum_weighted ? plan->terms[i].weight : 1,
                 plan->terms[i].op,
                 0,
@@ -329,7 +357,7 @@ static void add_rows(struct packed *packed, struct shunti_rows_term *terms)
     }
 }
 
-static void multiply_rows(struct packed *packed)
+static void multiply_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
@@ -339,29 +367,28 @@ static void multiply_rows(struct packed *packed)
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             packed->what.dweight[t * topk + plan->terms[i].slot] =
-                moe->rows->dot(
-                    (const unsigned char *)packed->what.dy + t * moe->row_bytes,
-                    packed->back.recv + plan->packs.home[i] * moe->row_bytes,
-                    NULL, moe->config.hidden);
+                moe->rows->dot((const unsigned char *)packed->what.dy +
+                                   t * moe->row_bytes,
+                               returned(packed, i), NULL, moe->config.hidden);
 }
 
-/* OK once the inner operation is over, with its failure recorded as ours. */
-static enum shunt_status finish_half(struct shunt_request *request,
-                                     struct half *half)
+/* Is the inner operation over? Its failure is ours. */
+static bool inner_is_over(struct shunt_request *request)
 {
-    struct shunt_request *inner = half->inner;
+    struct packed *packed = state_of(request);
+    struct shunt_request *inner = packed->inner;
     enum shunt_status st;
 
     if (!inner)
-        return SHUNT_OK;
+        return true;
     if (inner->status == SHUNT_IN_PROGRESS)
-        return SHUNT_IN_PROGRESS;
-    half->inner = NULL;
+        return false;
+    packed->inner = NULL;
     st = shunti_request_wait(inner);
     if (st)
         shunti_request_error(request, st, "%s",
                              shunt_last_error(request->comm));
-    return SHUNT_OK;
+    return true;
 }
 
 static bool tell_and_hear(struct shunt_request *request)
@@ -399,15 +426,11 @@ static bool tell_and_hear(struct shunt_request *request)
 static enum shunt_status step(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
-    const struct shunt_moe *moe = packed->plan->moe;
     bool all_heard = tell_and_hear(request);
-    unsigned char *scratch;
 
-    /* Both halves end before anything of either is used. */
-    if (!all_heard || finish_half(request, &packed->out) == SHUNT_IN_PROGRESS ||
-        finish_half(request, &packed->back) == SHUNT_IN_PROGRESS)
+    if (!all_heard || !inner_is_over(request))
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) { /* it explains what the inner ones met with */
+    if (packed->why[0]) { /* it explains what the inner one met with */
         enum shunt_status st = request->error;
 
         request->error = SHUNT_OK;
@@ -415,20 +438,14 @@ static enum shunt_status step(struct shunt_request *request)
     }
     if (request->error)
         return SHUNT_OK;
-    scratch = malloc(moe->row_bytes + (size_t)moe->config.topk *
-                                          sizeof(struct shunti_rows_term));
-    if (!scratch)
-        return shunti_request_error(request, SHUNT_ERR_MEMORY, "%s: no memory",
-                                    request->class->name);
-    if (packed->out.recv) {
-        place_tokens(packed, scratch);
+    if (packed->out) {
+        place_tokens(packed);
         shunti_plan_zero_gaps(packed->plan, packed->what.placed);
     }
     if (packed->what.sum)
-        add_rows(packed, (struct shunti_rows_term *)(void *)scratch);
+        add_rows(packed);
     if (packed->what.dweight)
         multiply_rows(packed);
-    free(scratch);
     return SHUNT_OK;
 }
 
@@ -439,22 +456,23 @@ static bool awaits(const struct shunt_request *request, int r)
     return !peer->told || !peer->heard;
 }
 
-static void drop_half(struct half *half)
+static void drop(struct packed *packed)
 {
     /* Unfinished only when the communicator has failed: nothing is read or
      * written any more. */
-    if (half->inner)
-        half->inner->detached = true;
-    free(half->send);
-    free(half->recv);
+    if (packed->inner)
+        packed->inner->detached = true;
+    free(packed->send);
+    free(packed->recv);
+    free(packed->bytes);
+    free(packed->some);
 }
 
 static void cleanup(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
 
-    drop_half(&packed->out);
-    drop_half(&packed->back);
+    drop(packed);
     shunti_plan_unuse(packed->plan, 0);
 }
 
@@ -476,75 +494,80 @@ static const struct shunti_class classes[] = {
 
 /* --- starting --------------------------------------------------------------------- */
 
-/* counts: rows to send to, and to receive from each rank. */
-static enum shunt_status start_half(struct shunt_comm *comm, struct half *half,
-                                    const size_t *send, const size_t *recv,
-                                    size_t bytes)
-{
-    int n = shunt_comm_size(comm);
-    size_t *counts = malloc(2 * (size_t)n * sizeof(*counts));
-    enum shunt_status st;
-
-    if (!counts)
-        return SHUNT_ERR_MEMORY;
-    for (int r = 0; r < n; r++) {
-        counts[r] = send[r] * bytes;
-        counts[n + r] = recv[r] * bytes;
-    }
-    st = shunt_alltoallv_start(comm, half->send, counts, NULL, half->recv,
-                               counts + n, NULL, SHUNT_U8, &half->inner);
-    free(counts);
-    return st;
-}
-
-static bool allocate(struct packed *packed, size_t **next)
+/* Bytes to and from each rank. */
+static void measure(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunti_packs *packs = &plan->packs;
     const int n = plan->moe->nranks;
-    size_t bytes = plan->moe->row_bytes, wire = wire_bytes(packed);
+    const size_t wire = packed->out ? wire_bytes(packed) : 0;
+    const size_t row = packed->back ? plan->moe->row_bytes : 0;
+    size_t *to = packed->bytes, *from = packed->bytes + n, tokens = 0;
 
-    *next = malloc((size_t)n * sizeof(**next));
-    if (packed->call->kind == SHUNTI_KIND_MOE_DISPATCH ||
-        packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD) {
-        packed->out.send = malloc(sum_of(packs->send_tokens, n) * wire + 1);
-        packed->out.recv = malloc(sum_of(plan->source_tokens, n) * wire + 1);
-        if (!packed->out.send || !packed->out.recv)
-            return false;
+    for (int r = 0; r < n; r++) {
+        to[r] = packs->send_tokens[r] * wire + packs->recv_rows[r] * row;
+        from[r] = plan->source_tokens[r] * wire + packs->send_rows[r] * row;
+        tokens += plan->source_tokens[r] * wire;
+        packed->home[r] = tokens;
     }
-    if (packed->call->kind != SHUNTI_KIND_MOE_DISPATCH) {
-        packed->back.send = malloc(sum_of(packs->recv_rows, n) * bytes + 1);
-        packed->back.recv = malloc(sum_of(packs->send_rows, n) * bytes + 1);
-        if (!packed->back.send || !packed->back.recv)
-            return false;
-    }
-    return *next != NULL;
 }
 
-/* The inner exchanges. They come before the operation itself in the order of
- * calls, on every rank alike. */
-static enum shunt_status start_halves(struct packed *packed)
+/* All that the call needs, before anybody hears of it. */
+static bool allocate(struct packed *packed)
 {
-    const struct shunti_plan *plan = packed->plan;
-    const struct shunti_packs *packs = &plan->packs;
-    struct shunt_comm *comm = plan->moe->comm;
-    enum shunt_status st = SHUNT_OK;
+    const struct shunt_moe *moe = packed->plan->moe;
+    const size_t n = (size_t)moe->nranks;
+
+    packed->bytes = malloc(4 * n * sizeof(*packed->bytes));
+    packed->some = malloc(moe->row_bytes + (size_t)moe->config.topk *
+                                               sizeof(struct shunti_rows_term));
+    if (!packed->bytes || !packed->some)
+        return false;
+    packed->home = packed->bytes + 2 * n;
+    packed->next = packed->bytes + 3 * n;
+    measure(packed);
+    packed->send = malloc(sum_of(packed->bytes, moe->nranks) + 1);
+    packed->recv = malloc(sum_of(packed->bytes + n, moe->nranks) + 1);
+    return packed->send && packed->recv;
+}
+
+/* The inner exchange. It comes before the operation itself in the order of
+ * calls, on every rank alike. */
+static enum shunt_status start_inner(struct packed *packed)
+{
+    const int n = packed->plan->moe->nranks;
+    struct shunt_comm *comm = packed->plan->moe->comm;
+    enum shunt_status st;
 
     comm->purpose = shunti_moe_call_purpose(packed->call);
-    if (packed->out.send)
-        st = start_half(comm, &packed->out, packs->send_tokens,
-                        plan->source_tokens, wire_bytes(packed));
-    /* Nothing travels if nobody wants dweight; if some do and some do not, the
-     * counts disagree and all learn of it. */
-    if (!st && packed->back.send)
-        st =
-            start_half(comm, &packed->back, packs->recv_rows, packs->send_rows,
-                       packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
-                               !packed->what.dweight
-                           ? 0
-                           : plan->moe->row_bytes);
+    st = shunt_alltoallv_start(comm, packed->send, packed->bytes, NULL,
+                               packed->recv, packed->bytes + n, NULL, SHUNT_U8,
+                               &packed->inner);
     comm->purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
+}
+
+/* The communicator is ours. */
+static enum shunt_status start_itself(struct packed *begin,
+                                      struct shunt_request **out)
+{
+    const struct shunti_moe_call *call = begin->call;
+    struct shunti_plan *plan = begin->plan;
+    struct shunt_request *request;
+    enum shunt_status st = shunti_request_create(
+        plan->moe->comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
+        shunti_moe_call_signature(call, plan),
+        sizeof(*begin) + (size_t)plan->moe->nranks * sizeof(begin->peers[0]),
+        &request);
+
+    if (st) {
+        drop(begin);
+        return st;
+    }
+    memcpy(request->state, begin, sizeof(*begin));
+    request->in_turn = true; /* as what it is made of */
+    shunti_plan_use(plan, 0);
+    return shunti_request_launch(request, out);
 }
 
 enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
@@ -553,42 +576,36 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
                                       struct shunt_request **out)
 {
     struct shunt_comm *comm = plan->moe->comm;
-    struct packed begin = {.call = call, .plan = plan, .what = *what};
-    struct shunt_request *request;
+    struct packed begin = {
+        .call = call,
+        .plan = plan,
+        .what = *what,
+        .out = call->kind == SHUNTI_KIND_MOE_DISPATCH ||
+               call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD,
+        /* No row comes back if nobody wants dweight; if some do and some do
+         * not, the counts disagree and all learn of it. */
+        .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
+                    ? what->dweight != NULL
+                    : call->kind != SHUNTI_KIND_MOE_DISPATCH,
+    };
     enum shunt_status st;
-    size_t *next;
 
-    if (!allocate(&begin, &next)) {
-        free(next);
-        drop_half(&begin.out);
-        drop_half(&begin.back);
+    if (!allocate(&begin)) {
+        drop(&begin);
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
                                       "no memory for packs");
     }
-    if (begin.out.send)
-        pack_tokens(&begin, next);
-    free(next);
-    if (begin.back.send && begin.what.back && plan->total)
+    if (begin.out)
+        pack_tokens(&begin);
+    if (begin.back && plan->total)
         pack_rows(&begin);
-    st = start_halves(&begin);
-    if (!st) {
-        shunti_comm_enter(comm);
-        st = shunti_request_create(
-            comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
-            shunti_moe_call_signature(call, plan),
-            sizeof(begin) + (size_t)plan->moe->nranks * sizeof(begin.peers[0]),
-            &request);
-        if (!st) {
-            memcpy(request->state, &begin, sizeof(begin));
-            request->in_turn = true; /* as what it is made of */
-            shunti_plan_use(plan, 0);
-            st = shunti_request_launch(request, out);
-            shunti_comm_leave(comm);
-            return st;
-        }
-        shunti_comm_leave(comm);
+    st = start_inner(&begin);
+    if (st) { /* the communicator has failed */
+        drop(&begin);
+        return st;
     }
-    drop_half(&begin.out);
-    drop_half(&begin.back);
+    shunti_comm_enter(comm);
+    st = start_itself(&begin, out);
+    shunti_comm_leave(comm);
     return st;
 }

@@ -74,7 +74,8 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
         !shunti_grow(&plan->first, &plan->first_max, tokens + 1,
                      sizeof(size_t)))
         return false;
-    if (!plan->count || local > plan->local_max) {
+    if (!plan->count || !plan->offset || !plan->source_count ||
+        local > plan->local_max) {
         free(plan->count);
         free(plan->offset);
         free(plan->source_count);

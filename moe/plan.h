@@ -188,7 +188,6 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
 struct shunti_moe_call {
     const char *name;
     enum shunti_kind kind;
-    int packs; /* exchanges that it makes where rows are packed */
 };
 
 /* The plan of a handle, or NULL: then *status is what to return, and the other
