@@ -8,7 +8,7 @@
  *     rank_memory CALL VICTIM [STEP]
  *
  * Each n has a communicator of its own, since it may be the last call there.
- * malloc() and its like are this program's own; they pass on to the C library's.
+ * malloc() and its like are this program's own; they pass on to those behind.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -19,13 +19,21 @@
 
 #include <shunt/shunt.h>
 
+#include "memory_moe.h"
 #include "rank_main.h"
 
 /* --- the allocator -------------------------------------------------------- */
 
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *old, size_t bytes);
+/* What is behind ours: the sanitizer's, or the C library's. */
+#if defined(__SANITIZE_ADDRESS__)
+#define BEHIND(name) __interceptor_##name
+#else
+#define BEHIND(name) __libc_##name
+#endif
+
+void *BEHIND(malloc)(size_t bytes);
+void *BEHIND(calloc)(size_t count, size_t bytes);
+void *BEHIND(realloc)(void *old, size_t bytes);
 
 static _Thread_local long left; /* allocations that work; 0: not armed */
 static _Thread_local bool failed;
@@ -41,17 +49,17 @@ static bool fails(void)
 
 void *malloc(size_t bytes)
 {
-    return fails() ? NULL : __libc_malloc(bytes);
+    return fails() ? NULL : BEHIND(malloc)(bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    return fails() ? NULL : __libc_calloc(count, bytes);
+    return fails() ? NULL : BEHIND(calloc)(count, bytes);
 }
 
 void *realloc(void *old, size_t bytes)
 {
-    return fails() ? NULL : __libc_realloc(old, bytes);
+    return fails() ? NULL : BEHIND(realloc)(old, bytes);
 }
 
 /* --- calls ---------------------------------------------------------------- */
@@ -64,6 +72,7 @@ struct scene {
     size_t count; /* of blocks, in elements */
     int32_t *send, *recv;
     bool usable; /* what was made by the call works */
+    struct memory_moe moe;
 };
 
 static int32_t value(int from, int to, size_t i)
@@ -200,16 +209,23 @@ static enum shunt_status split(struct scene *s)
 static const struct {
     const char *name;
     enum shunt_status (*make)(struct scene *s);
+    enum shunt_status (*make_moe)(struct memory_moe *m); /* in its place */
 } calls[] = {
-    {"barrier", barrier},
-    {"alltoall", alltoall},
-    {"alltoall_in_place", alltoall_in_place},
-    {"allgather", allgather},
-    {"broadcast", broadcast},
-    {"reduce_scatter", reduce_scatter},
-    {"allreduce", allreduce},
-    {"window", window},
-    {"split", split},
+    {"barrier", .make = barrier},
+    {"alltoall", .make = alltoall},
+    {"alltoall_in_place", .make = alltoall_in_place},
+    {"allgather", .make = allgather},
+    {"broadcast", .make = broadcast},
+    {"reduce_scatter", .make = reduce_scatter},
+    {"allreduce", .make = allreduce},
+    {"window", .make = window},
+    {"split", .make = split},
+    {"moe_create", .make_moe = memory_moe_create},
+    {"moe_plan", .make_moe = memory_moe_plan},
+    {"moe_dispatch", .make_moe = memory_moe_dispatch},
+    {"moe_combine", .make_moe = memory_moe_combine},
+    {"moe_combine_backward", .make_moe = memory_moe_combine_backward},
+    {"moe_dispatch_backward", .make_moe = memory_moe_dispatch_backward},
 };
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 
@@ -232,6 +248,27 @@ static bool names(const struct scene *s, int victim)
     return s->rank == victim || strstr(shunt_last_error(s->comm), name);
 }
 
+static enum shunt_status make(struct scene *s, int which)
+{
+    enum shunt_status st;
+
+    if (!calls[which].make_moe)
+        return calls[which].make(s);
+    st = calls[which].make_moe(&s->moe);
+    s->usable = s->usable && s->moe.right;
+    return st;
+}
+
+/* Whoever could go on goes on: with the same call, to the end. */
+static int again(struct scene *s, int which, long n)
+{
+    enum shunt_status st = make(s, which);
+
+    CHECK(!st && s->usable, "%s after its allocation %ld failed: %s",
+          calls[which].name, n, st ? rank_why(s->comm, st) : "wrong data");
+    return 0;
+}
+
 /* One call whose n-th allocation fails on `victim`. *was: it has so many. */
 static int one(const struct rank *self, int which, int victim, long n,
                bool *was)
@@ -250,6 +287,8 @@ static int one(const struct rank *self, int which, int victim, long n,
     fill(&s, s.send);
     fill(&s, s.recv);
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
+    CHECK(!calls[which].make_moe || memory_moe_begin(&s.moe, s.comm),
+          "exchange: %s", shunt_last_error(s.comm));
     /* What nobody has waited for keeps its memory: none is used again. */
     for (int i = 0; i < KEPT; i++)
         CHECK_OK(s.comm, shunt_barrier_start(s.comm, &kept[i]));
@@ -257,7 +296,7 @@ static int one(const struct rank *self, int which, int victim, long n,
     t0 = now_s();
     failed = false;
     left = self->rank == victim ? n : 0;
-    st = calls[which].make(&s);
+    st = make(&s, which);
     left = 0;
     if (getenv("RANK_MEMORY_SAYS"))
         rank_say("%s %ld%s: %d %s", calls[which].name, n,
@@ -293,6 +332,11 @@ static int one(const struct rank *self, int which, int victim, long n,
               calls[which].name, r,
               shunt_strerror((enum shunt_status)all[r][1]));
     }
+    if (calls[which].make_moe) {
+        if (!next)
+            CHECK_RUN(again(&s, which, n));
+        memory_moe_end(&s.moe);
+    }
     shunt_comm_destroy(s.comm);
     free(s.send);
     free(s.recv);
@@ -327,6 +371,12 @@ static const struct rank_case cases[] = {
     {"allreduce", run_one_call, .min_ranks = 2},
     {"window", run_one_call, .min_ranks = 2},
     {"split", run_one_call, .min_ranks = 2},
+    {"moe_create", run_one_call, .min_ranks = 2},
+    {"moe_plan", run_one_call, .min_ranks = 2},
+    {"moe_dispatch", run_one_call, .min_ranks = 2},
+    {"moe_combine", run_one_call, .min_ranks = 2},
+    {"moe_combine_backward", run_one_call, .min_ranks = 2},
+    {"moe_dispatch_backward", run_one_call, .min_ranks = 2},
     {.name = NULL},
 };
 

@@ -65,3 +65,32 @@ Test(memory, split)
     run_victim("split", "0", "1", 3, NULL, NULL, NULL);
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
+
+static void run_moe(const char *plan_step, int ranks, const char *env1,
+                    const char *env2, const char *env3)
+{
+    static const char *const calls[] = {"moe_dispatch", "moe_combine",
+                                        "moe_combine_backward",
+                                        "moe_dispatch_backward"};
+
+    run_victim("moe_plan", "1", plan_step, ranks, env1, env2, env3);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        run_victim(calls[i], i % 2 ? "0" : "1", "1", ranks, env1, env2, env3);
+}
+
+Test(memory, exchanges)
+{
+    run_victim("moe_create", "1", "1", 3, NULL, NULL, NULL);
+    run_moe("1", 3, NULL, NULL, NULL);
+}
+
+Test(memory, packed_exchanges)
+{
+    run_moe("1", 3, "SHUNT_MOE_MODE=flat", NULL, NULL);
+}
+
+Test(memory, exchanges_of_nodes)
+{
+    run_moe("3", 4, "SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm",
+            "SHUNT_MOE_MODE=two-level");
+}

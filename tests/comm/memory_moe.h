@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of an exchange for rank_memory.c, each with a check of what it
+ * says it did. All numbers are small integers: sums of them are exact.
+ */
+#ifndef TEST_MEMORY_MOE_H
+#define TEST_MEMORY_MOE_H
+
+#include <stdbool.h>
+
+#include <shunt/shunt.h>
+
+/* An exchange and a plan on it, and memory for all calls. */
+struct memory_moe {
+    struct shunt_comm *comm;
+    int rank, size;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    int32_t *expert; /* (tokens, topk) */
+    float *weight;   /* likewise */
+    float *x, *y;    /* (tokens, hidden) */
+    float *in, *out; /* (rows, hidden): written, and read */
+    float *dweight;  /* (tokens, topk) */
+    bool right;      /* a call that was OK did what it should */
+};
+
+/* False: it could not be made. Collective. */
+bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm);
+void memory_moe_end(struct memory_moe *m);
+
+enum shunt_status memory_moe_create(struct memory_moe *m);
+enum shunt_status memory_moe_plan(struct memory_moe *m);
+enum shunt_status memory_moe_dispatch(struct memory_moe *m);
+enum shunt_status memory_moe_combine(struct memory_moe *m);
+enum shunt_status memory_moe_combine_backward(struct memory_moe *m);
+enum shunt_status memory_moe_dispatch_backward(struct memory_moe *m);
+
+#endif
