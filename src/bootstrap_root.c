@@ -241,10 +241,13 @@ static int name_of(const struct root *root, int rank)
     return rank >= 0 && rank < root->nnames ? root->names[rank] : rank;
 }
 
-/* Tell one connection of the failure. */
+/* Tell one connection of the failure. That may be a rank of this process, which
+ * then looks into the census and ends: count as if one more were there until
+ * the thread counts anew. */
 static void tell(struct root *root, struct conn *c)
 {
     root->told++;
+    count_members(root, root->counted + 1);
     if (c->fd < 0)
         return;
     if (!conn_send(c, root->bad_news)) {
@@ -300,8 +303,6 @@ root_fail_for(struct root *root, enum shunt_status status,
     va_end(args);
     root->failure = status;
     root->failed_at = shunti_wire_now();
-    count_members(root, root->counted + 1); /* until it is counted anew: who is
-                                               told first must not end us */
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
     root->bad_news = make_bad_news(root, is);
     for (int r = 0; r < root->nranks; r++)
