@@ -2,10 +2,11 @@
 /*
  * Communicators aside; see aside.h.
  *
- * All communicators lie on shelves, each with a lock, found by the thread that
- * owns them. When a thread has ended, another one may get its address, and with
- * it what it left; that does no harm: the next thread that makes a call takes
- * the communicator over as it would from the first.
+ * All communicators lie on shelves, each with a lock, found by the address of
+ * the thread that owns them. When a thread has ended, another one may get its
+ * address, and with it what it left, perhaps another rank's. What is aside there
+ * it may hold, as anybody may. For visits the threads' numbers have to agree,
+ * too, of which none is used twice.
  *
  * A call by another thread than the owner begins with taking the communicator
  * over, under the lock of the owner's shelf. So with this lock held, the owner
@@ -45,8 +46,11 @@ _Static_assert(sizeof(shelves) / sizeof(*shelves) == 16, "see shelf_of()");
  * for a short time takes a lock. */
 static atomic_uint ever_put;
 
+static atomic_uint_fast64_t threads; /* that have a number */
+
 /* This thread's visits. */
 static _Thread_local struct {
+    uint64_t number; /* the thread's; 0: none yet */
     uint64_t next_ns;
     const struct shunt_comm *alone; /* it owned no other: there is no next */
 } visits;
@@ -75,6 +79,13 @@ static void unshelve(struct shunt_comm *comm)
     pthread_mutex_unlock(&shelf->lock);
 }
 
+static uint64_t this_number(void)
+{
+    if (!visits.number)
+        visits.number = atomic_fetch_add(&threads, 1) + 1;
+    return visits.number;
+}
+
 void shunti_aside_own(struct shunt_comm *comm)
 {
     const void *self = shunti_this_thread();
@@ -82,6 +93,7 @@ void shunti_aside_own(struct shunt_comm *comm)
 
     pthread_mutex_lock(&shelf->lock);
     comm->aside.owner = self;
+    comm->aside.number = this_number();
     comm->aside.next = shelf->first;
     shelf->first = comm;
     pthread_mutex_unlock(&shelf->lock);
@@ -219,7 +231,7 @@ static void let_in_thread(struct shunt_comm *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-uint64_t shunti_aside_visit(const struct shunt_comm *but, uint64_t now_ns,
+uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
                             uint64_t (*visit)(struct shunt_comm *comm))
 {
     const void *self = shunti_this_thread();
@@ -230,10 +242,14 @@ uint64_t shunti_aside_visit(const struct shunt_comm *but, uint64_t now_ns,
     if (now_ns < visits.next_ns && (!visits.alone || visits.alone == but))
         return visits.alone ? UINT64_MAX : visits.next_ns;
     pthread_mutex_lock(&shelf->lock);
+    /* We are in a call there, and took it for ours by our address. */
+    if (but && but->aside.owner == self)
+        but->aside.number = this_number();
     for (struct shunt_comm *c = shelf->first; c; c = c->aside.next) {
         uint64_t wanted;
 
-        if (c->aside.owner != self || c == but || c->failure || c->nranks == 1)
+        if (c->aside.number != this_number() || c == but || c->failure ||
+            c->nranks == 1)
             continue;
         alone = false;
         if (!lock_out_thread(c))

@@ -67,10 +67,11 @@ void shunti_aside_forget(struct shunt_comm *comm);
 struct shunt_comm *shunti_aside_hold(void);
 void shunti_aside_release(struct shunt_comm *held);
 
-/* If it is time, visit all communicators that this thread owns but `but` (or
- * NULL), and those that have failed; visit() says in how many ns to come again.
- * Returns when the next visit is due; UINT64_MAX: there is nothing to visit. */
-uint64_t shunti_aside_visit(const struct shunt_comm *but, uint64_t now_ns,
+/* If it is time, visit all communicators that this thread owns, except those
+ * that have failed and `but` (which it is in a call on, or NULL); visit() says
+ * in how many ns to come again. Returns when the next visit is due; UINT64_MAX:
+ * there is nothing to visit. */
+uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
                             uint64_t (*visit)(struct shunt_comm *comm));
 
 #endif

@@ -348,7 +348,7 @@ static uint64_t answer_there(struct shunt_comm *comm)
 }
 
 /* On all communicators of this thread but `but`. When is the next time? */
-static uint64_t answer_elsewhere(const struct shunt_comm *but, uint64_t now_ns)
+static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns)
 {
     return shunti_aside_visit(but, now_ns, answer_there);
 }
@@ -611,7 +611,7 @@ static int ms_until(uint64_t now, uint64_t until)
 }
 
 /* shunti_poll() on descriptors of `armed`, or of no communicator. */
-static int poll_meanwhile(const struct shunt_comm *armed, struct pollfd *fds,
+static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
                           unsigned long n, int ms)
 {
     const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
