@@ -229,12 +229,27 @@ static void judge_peers(struct shrink *s)
         shunti_loss_publish(comm);
 }
 
+/* The others go on without us: the lost are those that `rank` goes on without,
+ * and not members that have gone and left us alone. */
+static void take_names(struct shrink *s, int rank)
+{
+    const struct shunti_loss *theirs = record(s, rank);
+    struct shunt_comm *comm = s->comm;
+
+    comm->nlost = 0;
+    for (int r = 0; r < comm->nranks; r++)
+        if (has(s, theirs, SHUNTI_LOST, r) ||
+            (theirs->stage >= SHUNTI_BOUND &&
+             !has(s, theirs, SHUNTI_MEMBERS, r)))
+            shunti_comm_add_lost(comm, r);
+}
+
 /* A peer calls us lost, and relies on our giving up, or the others have gone. */
 static void look_for_accusers(struct shrink *s)
 {
     const int rank = s->comm->rank;
 
-    for (int r = 0; r < s->comm->nranks; r++) {
+    for (int r = 0; r < s->comm->nranks && !s->status; r++) {
         if (r == rank)
             continue;
         if (has(s, s->theirs[r], SHUNTI_LOST, rank) &&
@@ -248,6 +263,8 @@ static void look_for_accusers(struct shrink *s)
                     "the others went on without this rank: it came too late "
                     "(rank %d is in a communicator of theirs)",
                     r);
+        if (s->status)
+            take_names(s, r);
     }
 }
 
@@ -719,7 +736,8 @@ static enum shunt_status refuse(struct shunt_comm *comm)
             "comm_shrink: no rank is lost; use shunt_comm_split()");
     if (is_given_up(comm))
         return shunti_fail(comm, SHUNT_ERR_TIMEOUT,
-                           "comm_shrink: %s; the others go on without it",
+                           "comm_shrink: the others went on without this "
+                           "rank (%s)",
                            comm->failure_text);
     if (comm->loss && comm->loss->stage == SHUNTI_WENT)
         return shunti_fail(comm, SHUNT_ERR_INVALID,
