@@ -122,8 +122,15 @@ static uint64_t deadline_of(struct birth *b)
     return b->looked_ns + shunti_ns(b->timeout);
 }
 
+/* Is it past the deadline? That this process was stopped does not count. */
+static bool is_late(struct birth *b, uint64_t *deadline_ns)
+{
+    *deadline_ns += shunti_stopped_ns(&b->looked_ns);
+    return b->looked_ns > *deadline_ns;
+}
+
 /* Wait a little for the others; an error if it is for nothing, as another rank
- * has failed, or will not come. Time that this process was stopped does not count. */
+ * has failed, or will not come. Being stopped does not count here either. */
 static enum shunt_status pause_birth(struct birth *b, uint64_t *deadline_ns)
 {
     if (shunti_parent_gives_up(b->parent))
@@ -503,7 +510,7 @@ static enum shunt_status connect_stage(struct birth *b, struct stage stage,
         }
         if (waiting < 0)
             return SHUNT_OK;
-        if (shunti_now_ns() > deadline) {
+        if (is_late(b, &deadline)) {
             shunti_parent_blame(b->parent, name_of(b, waiting));
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "rank %d did not connect in %g s",
@@ -907,7 +914,7 @@ static enum shunt_status import_control(struct birth *b, int peer,
                                   &p->control_remote);
         if (st != SHUNT_IN_PROGRESS)
             break;
-        if (shunti_now_ns() > deadline)
+        if (is_late(b, &deadline))
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "rank %d's control window did not come",
                                name_of(b, peer));

@@ -70,6 +70,7 @@ struct group {
     const char *call;
     int *names; /* (size) old ranks, in their new order */
     int size, place;
+    int root; /* old rank whose process runs the root of its birth */
 };
 
 /* The old ranks of `rank`'s colour by key, then by rank; NULL: no memory. */
@@ -170,6 +171,7 @@ static enum shunt_status make_group(struct group *group,
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     struct shunti_parent parent = {
         .names = group->names,
+        .root = group->root,
         .doomed = doomed,
         .arg = group,
     };
@@ -232,6 +234,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         st = shunti_fail(comm, SHUNT_ERR_REMOTE, "%s: rank %d: %s", call, bad,
                          shunt_strerror((enum shunt_status)all[bad].status));
     } else if (colour >= 0) {
+        group.root = first;
         st = make_group(&group, &all[first].id, &made);
         if (!st)
             *out = made;
