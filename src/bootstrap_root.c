@@ -4,10 +4,10 @@
  * who have not proved anything yet, and the members.
  *
  * Strangers are bounded in number (the oldest is dropped for a new one) and in
- * time, from their first byte to their proof, and they are read a few bytes at
- * a time into a fixed buffer: whatever they send, or do not, costs one entry
- * of the table for ten seconds. A rank that was dropped in such a flood comes
- * again by itself.
+ * time, from when they connect until they are gone, and they are read a few
+ * bytes at a time into a fixed buffer: whatever they send, or do not, costs one
+ * entry of the table for ten seconds. A rank that was dropped in such a flood
+ * comes again by itself.
  *
  * The first failure is final. It is told to every member and, for a while, to
  * ranks that come late; then the thread ends. It ends, too, when every member
@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@
 #include "peer_user.h"
 
 #define STRANGERS_MAX 256
+#define STRANGERS_SHARE 4 /* at most one in so many of our descriptors */
 #define ACCEPTS_PER_ROUND 64
 #define LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
 #define LATE_SECONDS 1.5    /* the process stays so long for that; see settle */
@@ -52,8 +54,8 @@ struct reply {
 };
 
 enum stage {
-    HELLO,   /* a stranger, who has said nothing yet */
-    PROOF,   /* a stranger, who was challenged */
+    HELLO,   /* a stranger that has said nothing yet */
+    PROOF,   /* a stranger that was challenged */
     MEMBER,  /* has proved the secret, and has a rank */
     LEAVING, /* nothing more is expected: send what is left, then read on until
                 the other side closes, so that it can read the end */
@@ -62,6 +64,7 @@ enum stage {
 struct conn {
     int fd; /* -1: to be forgotten */
     enum stage stage;
+    bool proven;     /* it knows the secret: no stranger */
     double deadline; /* of a stranger, or of LEAVING */
     int rank;        /* of a member, else -1 */
     char from[64];   /* its address, for the log */
@@ -90,9 +93,10 @@ struct root {
     int listen_fd; /* -1: all have come */
     struct shunti_id_parts parts;
     char where[64];
-    double timeout; /* of this process's SHUNT_TIMEOUT */
-    double pause;   /* do not accept before */
-    double stuck;   /* since when nobody can be accepted; 0: they can */
+    double timeout;       /* of this process's SHUNT_TIMEOUT */
+    size_t strangers_max; /* as many are kept */
+    double pause;         /* do not accept before */
+    double stuck;         /* since when nobody can be accepted; 0: they can */
 
     struct conn **conns;
     size_t nconns, room;
@@ -450,6 +454,7 @@ static void admit(struct root *root, struct conn *c)
         reply_new(SHUNTI_WIRE_WELCOME, 0, SHUNTI_WIRE_PROOF_BYTES);
 
     c->rank = c->talk.rank;
+    c->proven = true;
     if (!welcome) {
         conn_close(c);
         return;
@@ -642,16 +647,29 @@ static void on_hello(const struct root *root, struct conn *c)
     c->in_used = 0;
 }
 
-/* Tell it why, and no more. */
+/* Tell it why, and no more; it stays a stranger. */
 static void refuse_politely(struct conn *c, enum shunti_wire_refusal why)
 {
     struct reply *refused = reply_new(SHUNTI_WIRE_REFUSED, why, 0);
+    double deadline = c->deadline;
 
     if (!conn_send(c, refused))
         conn_close(c);
     else
         conn_leave(c);
+    c->deadline = deadline;
     reply_release(refused);
+}
+
+/* May this be a rank of ours that was given another SHUNT_SECRET? Not if that
+ * rank has come, or if the id, which was handed on, holds the secret. */
+static bool may_be_ours(const struct root *root,
+                        const struct shunti_auth_talk *talk)
+{
+    return root->parts.flags & SHUNTI_ID_PATIENT && talk->nranks >= 1 &&
+           talk->nranks <= SHUNTI_RANKS_MAX && talk->rank >= 0 &&
+           talk->rank < talk->nranks &&
+           !(talk->rank < root->nranks && root->members[talk->rank]);
 }
 
 /*
@@ -667,7 +685,7 @@ static void on_wrong_proof(struct root *root, struct conn *c,
                 "%d: it does not know the secret of this communicator",
                 c->from, c->talk.rank, c->talk.nranks);
     refuse_politely(c, SHUNTI_WIRE_WRONG_SECRET);
-    if (user == SHUNTI_USER_OURS && root->parts.flags & SHUNTI_ID_PATIENT)
+    if (user == SHUNTI_USER_OURS && may_be_ours(root, &c->talk))
         root_fail(root, SHUNT_ERR_MISMATCH,
                   "rank %d was given another SHUNT_SECRET than rank 0: it must "
                   "be the same on all ranks",
@@ -684,9 +702,13 @@ static void on_proof(struct root *root, struct conn *c)
     shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->talk, expected);
     c->in_used = 0;
     proven = shunti_auth_equal(expected, c->in, sizeof(expected));
-    user = shunti_peer_user(c->fd, public || !proven);
-    if (user == SHUNTI_USER_OTHER &&
-        (public || root->parts.kind == SHUNTI_ID_LOCAL)) {
+    /* To find it out takes milliseconds: not for whoever comes. */
+    user = shunti_peer_user(c->fd,
+                            public || (!proven && may_be_ours(root, &c->talk)));
+    if (user == SHUNTI_USER_GONE) {
+        refuse(c, "it left with its proof");
+    } else if (user == SHUNTI_USER_OTHER &&
+               (public || root->parts.kind == SHUNTI_ID_LOCAL)) {
         shunti_info("bootstrap",
                     "refused a connection from %s, which calls itself rank %d "
                     "of %d: it runs as another user",
@@ -832,7 +854,7 @@ static void read_leaving(struct conn *c)
 
 static bool is_stranger(const struct conn *c)
 {
-    return c->fd >= 0 && (c->stage == HELLO || c->stage == PROOF);
+    return c->fd >= 0 && !c->proven;
 }
 
 static void drop_oldest_stranger(struct root *root)
@@ -845,7 +867,9 @@ static void drop_oldest_stranger(struct root *root)
         if (is_stranger(c) && (!oldest || c->deadline < oldest->deadline))
             oldest = c;
     }
-    if (oldest)
+    if (oldest && oldest->stage == LEAVING)
+        conn_close(oldest); /* it was refused before */
+    else if (oldest)
         refuse(oldest, "too many connections wait; it was the oldest");
 }
 
@@ -951,7 +975,7 @@ static void accept_some(struct root *root)
         ;
     for (size_t i = 0; i < root->nconns; i++)
         strangers += is_stranger(root->conns[i]);
-    for (; strangers > STRANGERS_MAX; strangers--)
+    for (; strangers > root->strangers_max; strangers--)
         drop_oldest_stranger(root);
 }
 
@@ -1134,6 +1158,17 @@ bool shunti_roots_linger(void)
     return any;
 }
 
+/* They leave descriptors to the process, whose transports need them. */
+static size_t strangers_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        limit.rlim_cur / STRANGERS_SHARE > STRANGERS_MAX)
+        return STRANGERS_MAX;
+    return (size_t)limit.rlim_cur / STRANGERS_SHARE + 1;
+}
+
 static void *root_main(void *arg)
 {
     struct root *root = arg;
@@ -1189,6 +1224,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->nnames = nranks;
     root->listen_fd = listen_fd;
     root->parts = *parts;
+    root->strangers_max = strangers_max();
     root->timeout = timeout;
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));

@@ -3,6 +3,7 @@
 #include "peer_user.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -54,17 +55,28 @@ static enum shunti_peer_user look_up(const char *table, const char *local,
 
     while (f && user == SHUNTI_USER_UNKNOWN && fgets(line, sizeof(line), f)) {
         char a[TEXT], b[TEXT];
-        unsigned long uid;
+        unsigned long uid, inode;
         unsigned state;
 
-        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %lu", a, b, &state,
-                   &uid) == 4 &&
+        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %lu %*s %lu", a, b,
+                   &state, &uid, &inode) == 5 &&
             state != TIME_WAIT && !strcmp(a, local) && !strcmp(b, remote))
-            user = compare(uid);
+            user = inode ? compare(uid) : SHUNTI_USER_GONE;
     }
     if (f)
         fclose(f);
     return user;
+}
+
+/* Has the other end closed or reset the connection? Then the table calls it
+ * root's, or has no line of it any more. */
+static bool is_closed(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
+           info.tcpi_state != TCP_ESTABLISHED;
 }
 
 enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
@@ -74,6 +86,7 @@ enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
     struct ucred cred = {0};
     socklen_t len = sizeof(cred);
     char local[TEXT], remote[TEXT];
+    enum shunti_peer_user user;
     bool v6, same;
 
     if (getsockname(fd, (struct sockaddr *)&ours, &ours_len))
@@ -82,9 +95,13 @@ enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
         return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)
                    ? SHUNTI_USER_OTHER
                    : compare(cred.uid);
-    if (!tcp || getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) ||
-        !print_address(&theirs, local, &v6) ||
+    if (!tcp)
+        return SHUNTI_USER_UNKNOWN;
+    if (getpeername(fd, (struct sockaddr *)&theirs, &theirs_len))
+        return SHUNTI_USER_GONE;
+    if (!print_address(&theirs, local, &v6) ||
         !print_address(&ours, remote, &same) || same != v6)
         return SHUNTI_USER_UNKNOWN;
-    return look_up(v6 ? "/proc/net/tcp6" : "/proc/net/tcp", local, remote);
+    user = look_up(v6 ? "/proc/net/tcp6" : "/proc/net/tcp", local, remote);
+    return is_closed(fd) ? SHUNTI_USER_GONE : user; /* in this order */
 }

@@ -15,6 +15,7 @@ enum shunti_peer_user {
     SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
+    SHUNTI_USER_GONE, /* the TCP connection is closed: nobody is there */
 };
 
 /* `tcp`: look at TCP connections, too. */

@@ -11,13 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "birth.h"
 #include "bootstrap_wire.h"
 #include "error.h"
 #include "log.h"
+#include "peer_user.h"
 
 TestSuite(bootstrap, .timeout = 60);
 
@@ -471,6 +474,166 @@ Test(bootstrap, a_stranger_who_dawdles_is_dropped)
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
     close(member);
+}
+
+// A stranger's hello and a wrong proof; false: it was not answered.
+static bool forge(int fd, int rank, int nranks)
+{
+    struct shunti_auth_talk talk = {
+        .rank = rank, .nranks = nranks, .timeout_ms = 9000};
+    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES] = {0};
+
+    shunti_wire_put_hello(bytes, &talk);
+    if (send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, MSG_NOSIGNAL) < 0 ||
+        !hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES))
+        return false;
+    memset(bytes, 9, SHUNTI_WIRE_PROOF_BYTES);
+    return send(fd, bytes, SHUNTI_WIRE_PROOF_BYTES, MSG_NOSIGNAL) > 0 &&
+           hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES) &&
+           shunti_wire_get_header(bytes).type == SHUNTI_WIRE_REFUSED;
+}
+
+static void limit_descriptors(rlim_t most)
+{
+    struct rlimit limit;
+
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = most ? most : limit.rlim_max;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// Strangers of another process, who stay until the pipe is closed.
+static pid_t besiege(const struct shunt_id *id, int count, bool forging,
+                     int *leash)
+{
+    struct timeval patience = {.tv_sec = 3};
+    int ready[2], stay[2];
+    pid_t pid;
+    char byte;
+
+    cr_assert(!pipe(ready) && !pipe(stay));
+    pid = fork();
+    if (!pid) {
+        close(stay[1]);
+        limit_descriptors(0);
+        for (int i = 0; i < count; i++) {
+            int fd = dial(id);
+
+            if (fd < 0)
+                break;
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
+                       sizeof(patience));
+            if (forging && !forge(fd, 0, 2))
+                break;
+        }
+        (void)!write(ready[1], "", 1);
+        (void)!read(stay[0], &byte, 1);
+        _exit(0);
+    }
+    close(ready[1]);
+    close(stay[0]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    *leash = stay[1];
+    return pid;
+}
+
+Test(bootstrap, refused_strangers_who_stay_are_bounded)
+{
+    struct shunt_id id;
+    int leash;
+    pid_t pid;
+
+    setenv("SHUNT_HOST", "127.0.0.1", 1);
+    id = new_id();
+    limit_descriptors(400);
+    pid = besiege(&id, 450, true, &leash);
+    birth_run(ranks, &id, 4, 4, 20);
+    expect_all_ok(4);
+    close(leash);
+    waitpid(pid, NULL, 0);
+}
+
+Test(bootstrap, strangers_leave_descriptors_to_the_process)
+{
+    struct shunt_id id;
+    int leash;
+    pid_t pid;
+
+    limit_descriptors(120);
+    id = new_id();
+    pid = besiege(&id, 200, false, &leash);
+    birth_run(ranks, &id, 8, 8, 20);
+    expect_all_ok(8);
+    close(leash);
+    waitpid(pid, NULL, 0);
+}
+
+// Whoever claims to be a rank that is here already, or one that cannot be, is
+// no rank that was given another SHUNT_SECRET.
+Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
+{
+    static const struct {
+        int rank, nranks;
+    } claims[] = {{0, 3}, {3, 3}, {-1, 3}, {0x61616161, 0x61616161}, {1, -1}};
+    struct shunti_id_parts parts = {.kind = SHUNTI_ID_LOCAL,
+                                    .flags = SHUNTI_ID_PATIENT};
+    struct shunt_id id;
+    int member;
+
+    cr_assert(shunti_auth_random(parts.tag, sizeof(parts.tag)));
+    cr_assert(shunti_auth_random(parts.secret, sizeof(parts.secret)));
+    shunti_id_pack(&parts, &id);
+    cr_assert_eq(shunti_bootstrap_serve(&id), SHUNT_OK);
+    member = join_by_hand(&id, 0, 3, false);
+    for (size_t i = 0; i < sizeof(claims) / sizeof(claims[0]); i++) {
+        int fd = dial(&id);
+
+        cr_expect(forge(fd, claims[i].rank, claims[i].nranks));
+        close(fd);
+    }
+    for (int r = 1; r < 3; r++) {
+        ranks[r] = (struct birth_rank){
+            .id = id, .nranks = 3, .rank = r, .timeout = 20};
+        birth_start(&ranks[r]);
+    }
+    for (int r = 1; r < 3; r++) {
+        birth_join(&ranks[r]);
+        cr_expect_eq(ranks[r].status, SHUNT_OK, "rank %d: %s", r,
+                     ranks[r].text);
+    }
+    close(member);
+}
+
+// The kernel's table gives closed connections to root, on many kernels: a
+// stranger who leaves at once was taken for one of us if we are root.
+Test(bootstrap, who_has_left_is_of_no_user)
+{
+    for (int how = 0; how < 3; how++) {
+        struct linger linger = {.l_onoff = 1};
+        struct sockaddr_in addr = {.sin_family = AF_INET};
+        socklen_t len = sizeof(addr);
+        int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int far = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), near;
+
+        addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        cr_assert(!bind(door, (struct sockaddr *)&addr, len) &&
+                  !listen(door, 1) &&
+                  !getsockname(door, (struct sockaddr *)&addr, &len) &&
+                  !connect(far, (struct sockaddr *)&addr, len));
+        near = accept(door, NULL, NULL);
+        say(far, "proof", 5);
+        if (how == 2)
+            setsockopt(far, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+        if (how)
+            close(far);
+        cr_expect_eq(shunti_peer_user(near, true),
+                     how ? SHUNTI_USER_GONE : SHUNTI_USER_OURS, "how %d", how);
+        if (!how)
+            close(far);
+        close(near);
+        close(door);
+    }
 }
 
 Test(bootstrap, a_wrong_secret_is_refused)
