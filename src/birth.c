@@ -62,7 +62,6 @@ struct birth {
     struct shunti_place *places;         /* (nranks) */
     struct shunti_blobs introductions;   /* (nranks) struct introduction */
     struct courtship *courtships;        /* (nranks) */
-    bool one_host;                       /* all share a loopback device */
     struct shunti_parent *parent;        /* or NULL */
     uint64_t looked_ns;                  /* at the clock: pause_birth() */
     double timeout;
@@ -340,7 +339,7 @@ static enum shunt_status open_context(struct birth *b, const char *name,
         .rank = comm->rank,
         .nranks = comm->nranks,
         .unreached = unreached(b),
-        .one_host = b->one_host,
+        .one_host = comm->one_host,
     };
     size_t len = sizeof(a->blob);
     enum shunt_status st;
@@ -687,9 +686,10 @@ static enum shunt_status reach_peers(struct birth *b,
     enum shunt_status st;
     int r;
 
-    b->one_host = true;
+    comm->one_host = true;
     for (r = 0; r < comm->nranks; r++)
-        b->one_host &= shunti_place_same_loopback(&b->places[0], &b->places[r]);
+        comm->one_host &=
+            shunti_place_same_loopback(&b->places[0], &b->places[r]);
     b->courtships = calloc((size_t)comm->nranks, sizeof(*b->courtships));
     comm->contexts = calloc(SHUNTI_TRANSPORTS_MAX, sizeof(*comm->contexts));
     if (!b->courtships || !comm->contexts)

@@ -813,10 +813,24 @@ enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
 
 enum shunt_status shunt_id_create(struct shunt_id *id)
 {
-    return shunti_id_create_named(NULL, 0, id);
+    return shunti_id_create_named(NULL, 0, SHUNTI_REACH_HOSTS, id);
+}
+
+/* The address of an id, by who is to meet there. */
+static enum shunt_status choose_address(enum shunti_reach reach,
+                                        struct shunti_id_parts *parts)
+{
+    static const unsigned char loopback[4] = {127, 0, 0, 1};
+
+    if (reach == SHUNTI_REACH_HOSTS)
+        return shunti_id_choose_address(parts);
+    parts->kind = reach == SHUNTI_REACH_USER ? SHUNTI_ID_LOCAL : SHUNTI_ID_IPV4;
+    memcpy(parts->address, loopback, sizeof(loopback));
+    return SHUNT_OK;
 }
 
 enum shunt_status shunti_id_create_named(const int *names, int nranks,
+                                         enum shunti_reach reach,
                                          struct shunt_id *id)
 {
     struct shunti_id_parts parts = {0};
@@ -826,7 +840,7 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "shunt_id_create: id is "
                            "NULL");
-    st = shunti_id_choose_address(&parts);
+    st = choose_address(reach, &parts);
     if (st)
         return st;
     if (!shunti_auth_random(parts.secret, sizeof(parts.secret)) ||
@@ -835,6 +849,11 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
                            "the kernel gives no random numbers: %s",
                            strerror(errno));
     st = serve(&parts, 0, names, nranks);
+    if (st && names && parts.port) {
+        /* SHUNT_PORT: other ranks of this host may be making communicators. */
+        parts.port = 0;
+        st = serve(&parts, 0, names, nranks);
+    }
     if (!st)
         shunti_id_pack(&parts, id);
     explicit_bzero(&parts, sizeof(parts));

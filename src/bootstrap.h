@@ -107,8 +107,17 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              double timeout,
                                              struct shunti_bootstrap **bs);
 
-/* As shunt_id_create(), for an id of `nranks` ranks that are called `names`. */
+/* Where ranks that are to meet are, as seen from the one that makes the id. */
+enum shunti_reach {
+    SHUNTI_REACH_HOSTS,    /* anywhere */
+    SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
+    SHUNTI_REACH_USER,     /* likewise, and of the same user */
+};
+
+/* As shunt_id_create(), for an id of `nranks` ranks that are called `names`. No
+ * port is opened that is not needed to reach them. */
 enum shunt_status shunti_id_create_named(const int *names, int nranks,
+                                         enum shunti_reach reach,
                                          struct shunt_id *id);
 
 /* Has the root anything to say while no call is under way? That is never good:

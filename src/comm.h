@@ -109,6 +109,7 @@ struct shunt_comm {
     struct shunti_links links; /* of several nodes: rank 0's on every rank */
     bool nodes_mapped;         /* every rank maps the others of its node */
     bool all_mapped;           /* every rank maps all others */
+    bool one_host;             /* all share a loopback device */
     bool oversubscribed;       /* more ranks here than CPUs */
 
     struct shunti_layout layout;

@@ -18,6 +18,7 @@
 #include "bootstrap.h"
 #include "comm.h"
 #include "error.h"
+#include "nodes.h"
 #include "request.h"
 #include "trace.h"
 #include "wait.h"
@@ -222,8 +223,9 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (!mine.status && !group.names)
         mine.status = shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     if (colour >= 0 && first == comm->rank && !mine.status)
-        mine.status =
-            (int32_t)shunti_id_create_named(group.names, group.size, &mine.id);
+        mine.status = (int32_t)shunti_id_create_named(
+            group.names, group.size,
+            shunti_reach_of(comm, group.names, group.size), &mine.id);
     st = shunt_allgather(comm, &mine, all, sizeof(mine), SHUNT_U8);
     if (st)
         goto out;

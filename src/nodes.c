@@ -50,6 +50,15 @@ int shunti_rail(const struct shunt_comm *comm, int rank, int node)
                              node)[p->local % shunti_node_size(comm, node)];
 }
 
+enum shunti_reach shunti_reach_of(const struct shunt_comm *comm,
+                                  const int *ranks, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ranks[i] != comm->rank && !comm->peers[ranks[i]].control)
+            return comm->one_host ? SHUNTI_REACH_LOOPBACK : SHUNTI_REACH_HOSTS;
+    return SHUNTI_REACH_USER;
+}
+
 bool shunti_nodes_mapped(const struct shunt_comm *comm)
 {
     return comm->nodes_mapped;

@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 
+#include "bootstrap.h"
+
 struct shunt_comm;
 
 /* From peers[].node and peers[].local. False: no memory. */
@@ -29,5 +31,10 @@ int shunti_rail(const struct shunt_comm *comm, int rank, int node);
 
 /* Does each rank map the memory of all others of its node? */
 bool shunti_nodes_mapped(const struct shunt_comm *comm);
+
+/* How far this rank has to reach to meet these `count` ranks. Whoever is mapped
+ * is a process of this host and user. */
+enum shunti_reach shunti_reach_of(const struct shunt_comm *comm,
+                                  const int *ranks, int count);
 
 #endif

@@ -71,6 +71,7 @@
 #include "error.h"
 #include "log.h"
 #include "loss.h"
+#include "nodes.h"
 #include "trace.h"
 #include "wait.h"
 
@@ -401,7 +402,8 @@ static enum shunt_status make_id(struct shrink *s)
     enum shunt_status st = SHUNT_ERR_MEMORY;
 
     if (names)
-        st = shunti_id_create_named(names, size, &s->mine->id);
+        st = shunti_id_create_named(
+            names, size, shunti_reach_of(s->comm, names, size), &s->mine->id);
     free(names);
     return st;
 }

@@ -3,6 +3,7 @@
  * What birth leaves behind in a process: listening sockets, signal handlers,
  * libraries. test_birth.c runs it.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,6 +97,47 @@ static int ports(const struct rank *self)
     CHECK(nothing ? loopback == 0 : loopback > 0, "%d ports of loopback",
           loopback);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
+static int open_outside;
+
+/* In the place of the C library's: each socket that the library listens at,
+ * however short a time it does. */
+int listen(int fd, int backlog)
+{
+    struct sockaddr_storage address = {0};
+    struct sockaddr_in *in = (struct sockaddr_in *)&address;
+    socklen_t len = sizeof(address);
+
+    getsockname(fd, (struct sockaddr *)&address, &len);
+    if (address.ss_family == AF_INET6 ||
+        (address.ss_family == AF_INET &&
+         ntohl(in->sin_addr.s_addr) >> 24 != 127)) {
+        fprintf(stderr, "listens at %s\n",
+                address.ss_family == AF_INET ? inet_ntoa(in->sin_addr)
+                                             : "an IPv6 address");
+        open_outside++;
+    }
+    return (int)syscall(SYS_listen, fd, backlog);
+}
+
+/* Communicators that are made from one of ranks on one host. */
+static int ports_of_later_births(const struct rank *self)
+{
+    struct shunt_comm *comm, *made[3] = {NULL};
+
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
+    CHECK_OK(comm, shunt_comm_dup(comm, &made[0]));
+    CHECK_OK(comm, shunt_comm_split(comm, self->rank % 2, 0, &made[1]));
+    if (self->rank == self->size - 1)
+        _exit(0); /* lost, so that there is something to shrink */
+    CHECK(shunt_barrier(comm), "it was not lost");
+    CHECK_OK(comm, shunt_comm_shrink(comm, &made[2]));
+    CHECK(open_outside == 0, "%d ports were open to the outside", open_outside);
+    for (int i = 0; i < 3; i++)
+        shunt_comm_destroy(made[i]);
+    shunt_comm_destroy(comm);
     return 0;
 }
 
@@ -248,6 +291,8 @@ static int joins(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"ports", ports, .min_ranks = 2},
+    {"ports_of_later_births", ports_of_later_births, .min_ranks = 3,
+     .no_comm = true},
     {"not_loaded", not_loaded, .min_ranks = 2},
     {"handlers", handlers, .min_ranks = 2, .no_comm = true},
     {"fails", fails, .no_comm = true},

@@ -39,6 +39,20 @@ Test(birth, on_one_host_ucx_listens_on_loopback)
                                         .ranks = 3});
 }
 
+/* Neither while the ranks of a split, a dup or a shrink meet; there is another
+ * way where they share no memory. */
+Test(birth, on_one_host_later_births_listen_on_loopback)
+{
+    struct harness_job job = {
+        .program = PROGRAM, .args = {"ports_of_later_births"}, .ranks = 4};
+
+    harness_check(&job);
+    if (!have_ucx())
+        return;
+    job.env[0] = "SHUNT_TEST_NODES=0,0,1,1";
+    harness_check(&job);
+}
+
 Test(birth, on_one_host_ucx_is_not_loaded)
 {
     harness_check(&(struct harness_job){

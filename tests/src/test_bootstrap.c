@@ -399,6 +399,35 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
     cr_assert_eq(errno, ECONNREFUSED, "%s", strerror(errno));
 }
 
+// Two groups of a split may be made by processes of one host at the same time.
+Test(bootstrap, later_communicators_share_shunt_port)
+{
+    static const int names[2][2] = {{0, 2}, {1, 3}};
+    struct shunti_id_parts parts = {.kind = SHUNTI_ID_IPV4,
+                                    .address = {127, 0, 0, 1}};
+    struct shunt_id ids[2];
+    int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage addr;
+    char port[8];
+    socklen_t len;
+
+    shunti_id_sockaddr(&parts, true, &addr, &len);
+    cr_assert(!bind(probe, (struct sockaddr *)&addr, len) &&
+              !getsockname(probe, (struct sockaddr *)&addr, &len));
+    shunti_id_set_sockaddr(&parts, &addr);
+    close(probe);
+    snprintf(port, sizeof(port), "%u", parts.port);
+    setenv("SHUNT_PORT", port, 1);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(
+            shunti_id_create_named(names[i], 2, SHUNTI_REACH_HOSTS, &ids[i]),
+            SHUNT_OK, "%d: %s", i, shunt_last_error(NULL));
+    for (int i = 0; i < 2; i++) {
+        birth_run(ranks, &ids[i], 2, 2, 20);
+        expect_all_ok(2);
+    }
+}
+
 // -- strangers ----------------------------------------------------------------
 
 #define STRANGERS 400 // more than the root keeps, also of the silent ones
