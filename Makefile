@@ -25,7 +25,8 @@ help:
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
-	@echo 'make stress   random programs, and many ranks killed and stopped (an hour)'
+	@echo 'make stress   random programs, and many ranks killed and stopped,'
+	@echo '              strangers at every port (an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
 	@echo 'make install  install into PREFIX ($(PREFIX))'
@@ -84,6 +85,9 @@ stress: build
 	SHUNT_TEST_BUILD=build tests/faults/survive --hosts --blow stop \
 	    --blows 100 --timeout 4
 	SHUNT_TEST_BUILD=build tests/faults/storm --moments 100
+	SHUNT_TEST_BUILD=build tests/faults/strangers --strangers 60
+	SHUNT_TEST_BUILD=build tests/faults/strangers --strangers 60 --hosts 3 \
+	    --jobs hosts
 
 perf: build
 	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
