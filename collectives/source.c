@@ -15,8 +15,6 @@ bool shunti_source_open(struct shunt_request *request, int peer,
                         const void *inside, size_t room, size_t bytes,
                         struct shunti_source *source)
 {
-    const struct shunti_peer *p = &request->comm->peers[peer];
-
     source->way = (uint8_t)way;
     source->bytes = bytes;
     source->done = 0;
@@ -34,14 +32,14 @@ bool shunti_source_open(struct shunt_request *request, int peer,
         break;
     case SHUNTI_WAY_READ:
         source->address = where[0];
-        if (p->caps & SHUNT_TRANSPORT_GET)
+        if (request->comm->peers[peer].caps & SHUNT_TRANSPORT_GET)
             return true;
         break;
     case SHUNTI_WAY_STREAM:
         source->stream =
             (struct shunti_stream){.start = where[0], .bytes = bytes};
         /* Chunks before that are taken already. */
-        if (where[0] >= p->rx_tail)
+        if (where[0] >= request->comm->peers[peer].rx_tail)
             return true;
         break;
     default:

@@ -100,6 +100,7 @@ static void enlist(struct shunt_request *request)
     comm->newest = request;
 }
 
+/* Its story has been told, or it had none. */
 static void give_back(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -110,7 +111,6 @@ static void give_back(struct shunt_request *request)
         comm->newest = request->older;
     if (request->older)
         request->older->newer = request->newer;
-    free(request->story);
     if (request->capacity != comm->spare_state) {
         free(request);
         return;
@@ -212,10 +212,19 @@ SHUNTI_APART static void trace(const struct shunt_request *request)
                       request->begun_ns, shunti_now_ns(), args);
 }
 
-/* Other operations may fail before somebody asks about this one. */
+SHUNTI_APART static void drop_story(struct shunt_request *request)
+{
+    free(request->story);
+    request->story = NULL;
+}
+
+/* Other operations may fail before somebody asks about this one, unless nobody
+ * will. */
 SHUNTI_APART static void keep_story(struct shunt_request *request)
 {
-    if (!request->story && !request->detached)
+    if (request->detached)
+        drop_story(request);
+    else if (!request->story)
         request->story = strdup(shunt_last_error(request->comm));
 }
 
@@ -225,6 +234,7 @@ SHUNTI_APART static void tell_story(struct shunt_request *request)
     shunti_fail_again(request->comm, request->story
                                          ? request->story
                                          : request->comm->failure_text);
+    drop_story(request);
 }
 
 static void finish(struct shunt_request *request, enum shunt_status status)
