@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -102,6 +104,24 @@ static int ports(const struct rank *self)
 
 static int open_outside;
 
+static bool to_be_silent;
+
+/* Its address goes on to take connections, but who looks at the descriptor
+ * looks at another socket, to which nobody connects. */
+static void silence(int fd)
+{
+    int other = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_un nameless = {.sun_family = AF_UNIX};
+
+    to_be_silent = false;
+    if (other < 0 ||
+        bind(other, (struct sockaddr *)&nameless, sizeof(sa_family_t)) ||
+        syscall(SYS_listen, other, 1) || dup(fd) < 0 ||
+        dup3(other, fd, O_CLOEXEC) < 0)
+        abort();
+    close(other);
+}
+
 /* In the place of the C library's: each socket that the library listens at,
  * however short a time it does. */
 int listen(int fd, int backlog)
@@ -109,6 +129,7 @@ int listen(int fd, int backlog)
     struct sockaddr_storage address = {0};
     struct sockaddr_in *in = (struct sockaddr_in *)&address;
     socklen_t len = sizeof(address);
+    int status;
 
     getsockname(fd, (struct sockaddr *)&address, &len);
     if (address.ss_family == AF_INET6 ||
@@ -119,7 +140,10 @@ int listen(int fd, int backlog)
                                              : "an IPv6 address");
         open_outside++;
     }
-    return (int)syscall(SYS_listen, fd, backlog);
+    status = (int)syscall(SYS_listen, fd, backlog);
+    if (!status && to_be_silent)
+        silence(fd);
+    return status;
 }
 
 /* Communicators that are made from one of ranks on one host. */
@@ -289,6 +313,30 @@ static int joins(const struct rank *self)
     return 0;
 }
 
+/* --- a root that is silent ------------------------------------------------------- */
+
+/* Ranks 1 and 2 are a group, whose order is 2, 1, and whose root runs in rank
+ * 1's process: that is to blame, by its number in the old communicator. */
+static int silent_root(const struct rank *self)
+{
+    struct shunt_comm *group = NULL;
+    enum shunt_status st;
+    const int *lost;
+    size_t count;
+
+    to_be_silent = self->rank == 1;
+    st = shunt_comm_split(self->comm, self->rank > 0, -self->rank, &group);
+    CHECK(!to_be_silent, "the library listens in another way");
+    shunt_comm_destroy(group);
+    if (self->rank == 0 && !st)
+        st = shunt_barrier(self->comm);
+    CHECK_STATUS(self->comm, st, SHUNT_ERR_TIMEOUT);
+    CHECK_OK(self->comm, shunt_comm_lost(self->comm, &lost, &count));
+    CHECK(count == 1 && lost[0] == 1, "%zu lost, rank %d: %s", count,
+          count ? lost[0] : -1, shunt_last_error(self->comm));
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"ports", ports, .min_ranks = 2},
     {"ports_of_later_births", ports_of_later_births, .min_ranks = 3,
@@ -297,6 +345,7 @@ static const struct rank_case cases[] = {
     {"handlers", handlers, .min_ranks = 2, .no_comm = true},
     {"fails", fails, .no_comm = true},
     {"joins", joins, .no_comm = true},
+    {"silent_root", silent_root, .breaks_comm = true, .min_ranks = 3},
     {NULL},
 };
 

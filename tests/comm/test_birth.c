@@ -220,6 +220,18 @@ Test(birth, a_public_secret_is_warned_of_once)
                  0);
 }
 
+/* --- a rank that is silent --------------------------------------------------------- */
+
+Test(birth, a_silent_root_is_blamed)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_birth",
+        .args = {"silent_root"},
+        .ranks = 3,
+        .env = {"SHUNT_TIMEOUT=2"},
+    });
+}
+
 /* --- what the system does not give ----------------------------------------------- */
 
 Test(birth, limits_are_named)
