@@ -87,7 +87,7 @@ struct ucx_send {
     struct shunt_transport_ep *ep;
     struct shunt_transport_reg *reg; /* of its payload, held; or NULL */
     bool from_there; /* not copied: sent means that the kernel has it */
-    unsigned char header[88];
+    _Alignas(struct ucx_sender) unsigned char header[88];
 };
 
 /* A put that cannot take effect yet: its payload is still coming, or an
