@@ -263,6 +263,9 @@ SHUNTI_MPI_APART void shunti_mpi_birth(MPI_Comm comm,
 {
     struct excuse excuse = {""};
 
+    /* They may come minutes apart, which MPI does not mind: the time that a
+     * birth has begins when all are here. */
+    PMPI_Barrier(comm);
     if ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
         try_to_make(comm, state, NULL, &excuse)) {
         shunti_mpi_ask_table(state, shunt_comm_nodes(state->shunt));

@@ -8,6 +8,8 @@
 //     ends once        one call, on the world
 //     ends self        only MPI_COMM_SELF
 //     ends late        one rank comes seconds after the others
+//     ends apart       the same when all have met before, in a call that is not
+//                      worth a communicator, and longer than SHUNT_TIMEOUT
 //     ends wait        ranks say who they are, and then call for ever: to be
 //                      killed
 
@@ -45,6 +47,8 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     int level;
 
+    if (strcmp(what, "apart") == 0)
+        setenv("SHUNT_TIMEOUT", "1", 1);
     outside(1);
     if (*what)
         MPI(MPI_Init(&argc, &argv));
@@ -57,6 +61,11 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "late") == 0) {
         if (world_rank == world_size - 1)
             sleep(2);
+        sum_of_ranks();
+    } else if (strcmp(what, "apart") == 0) {
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (world_rank == world_size - 1)
+            sleep(3);
         sum_of_ranks();
     } else if (strcmp(what, "wait") == 0) {
         sum_of_ranks();
