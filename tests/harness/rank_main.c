@@ -26,11 +26,15 @@ int rank_self(void)
     return this_rank;
 }
 
+/* Where cases are told in TAP, what they say is a comment. */
+static const char *say_prefix = "";
+
 void rank_say(const char *format, ...)
 {
     va_list args;
 
     flockfile(stdout);
+    fputs(say_prefix, stdout);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
@@ -318,6 +322,7 @@ static int run_all(const struct rank_case *cases, int n)
     while (cases[count].name)
         count++;
     printf("1..%d\n", count);
+    say_prefix = "# ";
     for (int i = 0; i < count; i++) {
         if (!fits(&cases[i], n)) {
             printf("ok %d - %s # SKIP not for %d threads\n", i + 1,
