@@ -92,11 +92,6 @@ static const struct setting settings[] = {
      "0,0,0,1,1",
      "shm (put)",
      {"SHUNT_TRANSPORTS=shm"}},
-    {"2 ranks, nothing mapped",
-     2,
-     NULL,
-     NULL,
-     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
     {"3 ranks, nothing mapped, late and out of order",
      3,
      NULL,
@@ -108,10 +103,15 @@ static const struct setting settings[] = {
      "0,1,1,2,2,2",
      "ucx (put)",
      {"SHUNT_TRANSPORTS=shm,ucx"}},
-    {"3 ranks, progress threads", 3, NULL, NULL, {"SHUNT_PROGRESS=thread"}},
 
     /* From here on not under sanitizers, for which nothing in them is new. */
     {"2 ranks", 2, NULL, NULL, {NULL}},
+    {"2 ranks, nothing mapped",
+     2,
+     NULL,
+     NULL,
+     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
+    {"3 ranks, progress threads", 3, NULL, NULL, {"SHUNT_PROGRESS=thread"}},
     {"4 ranks", 4, NULL, NULL, {NULL}},
     {"8 ranks", 8, NULL, NULL, {NULL}},
     {"4 ranks on 2 nodes", 4, "0,0,1,1", "shm (put)", {"SHUNT_TRANSPORTS=shm"}},
@@ -122,7 +122,7 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-#define SETTINGS_SANITIZED 7
+#define SETTINGS_SANITIZED 5
 
 ParameterizedTestParameters(moe, on_ranks)
 {
