@@ -16,6 +16,13 @@
 
 #define MAX_SENDS 1024
 
+_Static_assert(sizeof(struct ucx_put) <=
+                   sizeof(((struct ucx_send *)NULL)->header),
+               "see send_from()");
+_Static_assert(sizeof(struct ucx_flush) <=
+                   sizeof(((struct ucx_send *)NULL)->header),
+               "see send_from()");
+
 static struct ucx_send *take_send(struct shunt_transport_ctx *ctx)
 {
     struct ucx_send *send = ctx->spare;
