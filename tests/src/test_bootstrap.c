@@ -567,35 +567,37 @@ static pid_t besiege(const struct shunt_id *id, int count, bool forging,
     return pid;
 }
 
+// A birth of `n` ranks in spite of `count` strangers.
+static void born_besieged(const struct shunt_id *id, int count, bool forging,
+                          int n)
+{
+    int leash;
+    pid_t pid = besiege(id, count, forging, &leash);
+
+    birth_run(ranks, id, n, n, 20);
+    expect_all_ok(n);
+    close(leash);
+    waitpid(pid, NULL, 0);
+}
+
+// The root, which was there before the limit, does not know it.
 Test(bootstrap, refused_strangers_who_stay_are_bounded)
 {
     struct shunt_id id;
-    int leash;
-    pid_t pid;
 
     setenv("SHUNT_HOST", "127.0.0.1", 1);
     id = new_id();
     limit_descriptors(400);
-    pid = besiege(&id, 450, true, &leash);
-    birth_run(ranks, &id, 4, 4, 20);
-    expect_all_ok(4);
-    close(leash);
-    waitpid(pid, NULL, 0);
+    born_besieged(&id, 450, true, 4);
 }
 
 Test(bootstrap, strangers_leave_descriptors_to_the_process)
 {
     struct shunt_id id;
-    int leash;
-    pid_t pid;
 
     limit_descriptors(120);
     id = new_id();
-    pid = besiege(&id, 200, false, &leash);
-    birth_run(ranks, &id, 8, 8, 20);
-    expect_all_ok(8);
-    close(leash);
-    waitpid(pid, NULL, 0);
+    born_besieged(&id, 200, false, 8);
 }
 
 // Whoever claims to be a rank that is here already, or one that cannot be, is
