@@ -187,7 +187,7 @@ struct shunt_comm {
         _Atomic int wanted;      /* by a call, of its holder */
         bool ever;               /* it was aside before */
         const void *owner;       /* the thread; NULL: being made, destroyed */
-        uint64_t number;         /* the same */
+        uint64_t number;         /* of that thread, which no other ever has */
         struct shunt_comm *next; /* on the shelf */
         struct shunt_comm *next_held; /* for the holder */
     } aside;                          /* aside.h */

@@ -61,6 +61,8 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     };
     struct shunti_deferred_put *d;
 
+    /* A visit (aside.h) sends words alone, and may do so while another thread
+     * reads the statistics: it writes none. */
     if (bytes)
         p->bytes_put += bytes;
     if (!waits_already(comm, peer) && try_put(comm, peer, &put))
