@@ -322,7 +322,7 @@ static void on_layouts(const char *across, const char *const *env,
         const char *at = layouts[i];
 
         // Sanitizers learn nothing from equal nodes, or from eight ranks.
-        if (getenv("SHUNT_TEST_SLOWNESS") && i != 2 && i != 3)
+        if (harness_sanitized() && i != 2 && i != 3)
             continue;
         run_on(at, across, env, "random", "all", "31", rounds);
         run_on(at, across, env, "in_flight", "32", "5", NULL);

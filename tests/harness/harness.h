@@ -36,6 +36,9 @@
  * which builds with sanitizers set. */
 #define HARNESS_TIMEOUT 30.0
 
+/* Is this such a build? Where settings exercise the same code, one will do. */
+bool harness_sanitized(void);
+
 struct harness_job {
     const char *program;  /* in the tests' build folder, or a path with / */
     const char *args[24]; /* NULL ends */

@@ -63,24 +63,6 @@ int one_plan_overlaps(const struct rank *self)
 
 enum { FIRST, SECOND };
 
-/* The call `kind` of one of two exchanges. */
-static enum shunt_status call_of(struct run *run, int kind)
-{
-    switch (kind) {
-    case 0:
-        return shunt_moe_dispatch(run->plan, run->x, run->buffer[0],
-                                  run->rows.total);
-    case 1:
-        return shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y);
-    case 2:
-        return shunt_moe_combine_backward(run->plan, run->x, run->buffer[1],
-                                          run->buffer[2], run->rows.total,
-                                          run->dweight);
-    default:
-        return shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y);
-    }
-}
-
 /*
  * Layers that make their calls in different order on one rank: nothing but
  * the exchange tells the calls apart, and every rank hears of it. `hidden` of
@@ -107,7 +89,7 @@ static int swap_exchanges(const struct rank *self, size_t hidden)
     }
     for (int kind = 0; kind < 4; kind++)
         for (int i = FIRST; i <= SECOND; i++) {
-            enum shunt_status st = call_of(&run[swaps ? !i : i], kind);
+            enum shunt_status st = run_call(&run[swaps ? !i : i], kind);
 
             CHECK(st == SHUNT_ERR_MISMATCH, "call %d: %s", kind,
                   rank_why(self->comm, st));

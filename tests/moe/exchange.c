@@ -412,6 +412,27 @@ int run_backward(struct run *run, bool dweight)
     return run_check_tokens(run, KIND_DROWS, false, false);
 }
 
+const char *const run_call_names[RUN_CALLS] = {"moe_dispatch", "moe_combine",
+                                               "moe_combine_backward",
+                                               "moe_dispatch_backward"};
+
+enum shunt_status run_call(struct run *run, int which)
+{
+    switch (which) {
+    case 0:
+        return shunt_moe_dispatch(run->plan, run->x, run->buffer[0],
+                                  run->rows.total);
+    case 1:
+        return shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y);
+    case 2:
+        return shunt_moe_combine_backward(run->plan, run->x, run->buffer[1],
+                                          run->buffer[2], run->rows.total,
+                                          run->dweight);
+    default:
+        return shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y);
+    }
+}
+
 int run_everything(const struct rank *self, struct shunt_moe *moe,
                    const struct world *w, enum memory memory)
 {

@@ -64,6 +64,11 @@ int run_dispatch(struct run *run);
 int run_combine(struct run *run, bool bias);
 int run_backward(struct run *run, bool dweight);
 
+/* One of the four by number, on the plan's buffers, without any of that. */
+enum { RUN_CALLS = 4 };
+extern const char *const run_call_names[RUN_CALLS];
+enum shunt_status run_call(struct run *run, int which);
+
 /* All of them, some of them twice. */
 int run_everything(const struct rank *self, struct shunt_moe *moe,
                    const struct world *world, enum memory memory);

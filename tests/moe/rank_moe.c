@@ -930,34 +930,12 @@ static int s18_config_differs(const struct rank *self)
     return 0;
 }
 
-static const char *const call_names[] = {"moe_dispatch", "moe_combine",
-                                         "moe_combine_backward",
-                                         "moe_dispatch_backward"};
-enum { CALLS = sizeof(call_names) / sizeof(*call_names) };
-
-static enum shunt_status call_of(struct run *run, int which)
-{
-    switch (which) {
-    case 0:
-        return shunt_moe_dispatch(run->plan, run->x, run->buffer[0],
-                                  run->rows.total);
-    case 1:
-        return shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y);
-    case 2:
-        return shunt_moe_combine_backward(run->plan, run->x, run->buffer[1],
-                                          run->buffer[2], run->rows.total,
-                                          run->dweight);
-    default:
-        return shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y);
-    }
-}
-
 /* Rank 0 makes one call, the others another; then all the same. */
 static int two_calls(struct run *run, int first, int others)
 {
     struct shunt_comm *comm = run->self->comm;
-    enum shunt_status st = call_of(run, run->self->rank ? others : first);
-    const char *theirs = call_names[run->self->rank ? first : others];
+    enum shunt_status st = run_call(run, run->self->rank ? others : first);
+    const char *theirs = run_call_names[run->self->rank ? first : others];
 
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(comm, st));
     CHECK(strstr(shunt_last_error(comm), theirs), "\"%s\" does not say %s",
@@ -996,8 +974,8 @@ static int s18_call_order(const struct rank *self)
     run_fill_tokens(&run, run.x, KIND_X);
     run_fill_rows(&run, run.buffer[1], KIND_OUT);
     run_fill_rows(&run, run.buffer[3], KIND_DROWS);
-    for (int first = 0; first < CALLS; first++)
-        for (int others = 0; others < CALLS; others++)
+    for (int first = 0; first < RUN_CALLS; first++)
+        for (int others = 0; others < RUN_CALLS; others++)
             if (first != others)
                 CHECK_RUN(two_calls(&run, first, others));
     CHECK_RUN(run_end(&run));

@@ -17,11 +17,6 @@ static bool has(const struct setting *s, const char *text)
     return false;
 }
 
-bool setting_sanitized(void)
-{
-    return getenv("SHUNT_TEST_SLOWNESS") != NULL;
-}
-
 bool setting_fits(const struct setting *s, const char *name)
 {
     if (has(s, "ucx") && !getenv("SHUNT_TEST_UCX")) /* it was not built */
@@ -33,7 +28,7 @@ bool setting_fits(const struct setting *s, const char *name)
         strcmp(name, "one_plan_overlaps") == 0)
         return s->ranks == 2 || s->node || s->env[0];
     if (strcmp(name, "large") == 0) /* 15 s of a CPU for the reference */
-        return s->ranks == 2 && !setting_sanitized();
+        return s->ranks == 2 && !harness_sanitized();
     /* The rank that does not come is asleep outside the library, where what is
      * late is not delivered either. */
     if (strcmp(name, "s15_timeout_names") == 0)

@@ -15,9 +15,6 @@ struct setting {
     const char *env[3];
 };
 
-/* Is this a build with sanitizers, and several times slower? */
-bool setting_sanitized(void);
-
 /* Some cases want certain numbers of ranks, or other circumstances. */
 bool setting_fits(const struct setting *setting, const char *name);
 

@@ -127,7 +127,7 @@ static const struct setting settings[] = {
 ParameterizedTestParameters(moe, on_ranks)
 {
     static size_t index[CASES * SETTINGS];
-    const size_t used = setting_sanitized() ? SETTINGS_SANITIZED : SETTINGS;
+    const size_t used = harness_sanitized() ? SETTINGS_SANITIZED : SETTINGS;
     size_t n = 0;
 
     for (size_t s = 0; s < used; s++)
