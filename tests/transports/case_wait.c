@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Conformance: sleeping, and the loss of peers. */
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -67,7 +70,7 @@ static void await_flag(struct rank *r, int flag, int value)
     for (double end = world_now() + world_patience;
          atomic_load(&r->board->flags[flag]) < value;) {
         if (world_now() > end)
-            FAIL(r, "what was not busy needs us all the same");
+            FAIL(r, "flag %d does not become %d", flag, value);
         sched_yield();
     }
 }
@@ -360,4 +363,99 @@ void case_leave_connecting(struct rank *r)
           (int)st, r->t->error(r->ctx));
     r->t->close(r->ctx);
     r->ctx = NULL;
+}
+
+/* What is left unread is refused by a reset, not ended by a FIN: as where a
+ * host goes down, or a process with data still to read. */
+static void reset_sockets(void)
+{
+    struct linger none = {.l_onoff = 1, .l_linger = 0};
+
+    for (int fd = 3; fd < 256; fd++)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+/* One call for the peer, then one look at what came. */
+static enum shunt_status connect_step(struct rank *r, int peer)
+{
+    enum shunt_status st = r->t->connect(r->ctx, peer, r->board->slot[peer],
+                                         r->board->len[peer], &r->eps[peer]);
+
+    r->t->progress(r->ctx);
+    return st;
+}
+
+static void open_and_tell(struct rank *r)
+{
+    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+    size_t len = sizeof(blob);
+
+    world_open_only(r);
+    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
+    world_put_slot(r, blob, len);
+}
+
+/* Step by step, each in its turn, and nobody moves in another's. */
+static void end_turn(struct rank *r)
+{
+    atomic_fetch_add(&r->board->flags[0], 1);
+}
+
+/* Rank 1, in a process of its own, which is killed after so many steps. */
+static void be_killed_connecting(struct rank *r, int steps, bool connects)
+{
+    int status, turn = atomic_load(&r->board->flags[0]);
+    pid_t pid = fork();
+
+    CHECK(r, pid >= 0, "%s", strerror(errno));
+    if (pid == 0) {
+        open_and_tell(r);
+        for (int i = 0; i < steps; i++) {
+            await_flag(r, 0, turn + 2 * i + 1);
+            if (connects)
+                connect_step(r, 0);
+            else
+                r->t->progress(r->ctx);
+            end_turn(r);
+        }
+        reset_sockets();
+        raise(SIGKILL);
+    }
+    CHECK(r, waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+    CHECK(r, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%x", status);
+    atomic_fetch_add(&r->board->flags[1], 1);
+}
+
+/* A peer that is killed at any step of connecting is an error for the other, or
+ * a loss, and no more than that. */
+void case_kill_connecting(struct rank *r)
+{
+    enum { STEPS = 12 };
+    int turn = 0;
+
+    for (int k = 0; k < 2 * STEPS; k++) {
+        enum shunt_status st = SHUNT_IN_PROGRESS;
+        const int steps = k / 2;
+
+        world_barrier(r);
+        if (r->rank == 1) {
+            be_killed_connecting(r, steps, k % 2);
+            continue;
+        }
+        open_and_tell(r);
+        for (int i = 0; i < steps; i++, turn += 2) {
+            connect_step(r, 1);
+            end_turn(r);
+            await_flag(r, 0, turn + 2);
+        }
+        await_flag(r, 1, k + 1); /* it is dead */
+        UNTIL(r, (st = connect_step(r, 1)) != SHUNT_IN_PROGRESS);
+        if (st == SHUNT_OK)
+            UNTIL(r, !r->t->alive(r->eps[1]));
+        else
+            CHECK(r, st == SHUNT_ERR_UNSUPPORTED || st == SHUNT_ERR_PEER,
+                  "%d: %s", (int)st, r->t->error(r->ctx));
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+    }
 }

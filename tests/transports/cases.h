@@ -33,6 +33,7 @@ void case_leave_connecting(struct rank *r);
 void case_kill(struct rank *r);
 void case_kill_sleeping(struct rank *r);
 void case_kill_forked(struct rank *r);
+void case_kill_connecting(struct rank *r);
 
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);

@@ -48,6 +48,11 @@ const struct test_case transport_cases[] = {
      .nranks = {2},
      .processes = true,
      .killed = 2},
+    {.name = "kill_connecting",
+     .run = case_kill_connecting,
+     .nranks = {2},
+     .bare = true,
+     .processes = true},
 
     {.name = "connect_64",
      .run = case_connect,

@@ -2,10 +2,16 @@
 /*
  * Finding a peer, and noticing that it is gone.
  *
- * UCP connects on its own when the first message is sent. The greeting makes
- * sure that it did, both ways: each side says HELLO until it knows that it was
- * heard. A HELLO before our connect() is dropped, as we do not know yet whose
- * it is; ours then makes the peer repeat it.
+ * UCP connects on its own. The greeting makes sure that it did, both ways: each
+ * side says HELLO until it knows that it was heard. A HELLO before our connect()
+ * is dropped, as we do not know yet whose it is; ours then makes the peer repeat
+ * it.
+ *
+ * Nothing is said over TCP before its connection stands. What is said earlier
+ * has UCP queue a message of its own, and where the first write to a connection
+ * fails, as that of a peer which was killed meanwhile, UCP aborts our process
+ * for that message (1.13 and all to 1.20: the assertion in
+ * ucp_wireup_ep_pending_purge()).
  *
  * Every message carries a token which both derive from the communicator's
  * secret, for its sender and receiver. It keeps stray ranks of other jobs out,
@@ -181,52 +187,6 @@ static void watch_process(struct shunt_transport_ep *ep,
         stop_watching(ep);
 }
 
-/* -- the greeting ----------------------------------------------------------- */
-
-static void make_token(const struct shunt_transport_ctx *ctx,
-                       const unsigned char *from_nonce, int from,
-                       const unsigned char *to_nonce, int to,
-                       unsigned char *token)
-{
-    static const char label[] = "shunt ucx";
-    const int32_t ranks[2] = {from, to};
-    struct hmac_sha256_ctx hmac;
-
-    hmac_sha256_set_key(&hmac, sizeof(ctx->secret), ctx->secret);
-    hmac_sha256_update(&hmac, sizeof(label), (const uint8_t *)label);
-    hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);
-    hmac_sha256_update(&hmac, sizeof(ctx->nonce), from_nonce);
-    hmac_sha256_update(&hmac, sizeof(ctx->nonce), to_nonce);
-    hmac_sha256_digest(&hmac, UCX_TOKEN, token);
-    explicit_bzero(&hmac, sizeof(hmac));
-}
-
-static void say_hello(struct shunt_transport_ep *ep)
-{
-    if (!ucx_tell(ep, UCX_HELLO, ep->heard))
-        ep->told = ep->heard;
-}
-
-ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
-                          void *data, size_t bytes,
-                          const ucp_am_recv_param_t *param)
-{
-    struct ucx_sender sender;
-    struct shunt_transport_ep *ep =
-        ucx_sender_of(arg, header, header_bytes, sizeof(sender), bytes);
-
-    (void)data;
-    (void)param;
-    if (!ep)
-        return UCS_OK;
-    memcpy(&sender, header, sizeof(sender));
-    ep->heard = true;
-    ep->confirmed |= sender.flag != 0;
-    if (!ep->told || !sender.flag)
-        say_hello(ep);
-    return UCS_OK;
-}
-
 /* -- the way there ---------------------------------------------------------- */
 
 /*
@@ -273,6 +233,103 @@ static void look_at_lanes(struct shunt_transport_ep *ep)
         ep->eager_max = TCP_EAGER_MAX;
 }
 
+/* -- the greeting ----------------------------------------------------------- */
+
+static void make_token(const struct shunt_transport_ctx *ctx,
+                       const unsigned char *from_nonce, int from,
+                       const unsigned char *to_nonce, int to,
+                       unsigned char *token)
+{
+    static const char label[] = "shunt ucx";
+    const int32_t ranks[2] = {from, to};
+    struct hmac_sha256_ctx hmac;
+
+    hmac_sha256_set_key(&hmac, sizeof(ctx->secret), ctx->secret);
+    hmac_sha256_update(&hmac, sizeof(label), (const uint8_t *)label);
+    hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);
+    hmac_sha256_update(&hmac, sizeof(ctx->nonce), from_nonce);
+    hmac_sha256_update(&hmac, sizeof(ctx->nonce), to_nonce);
+    hmac_sha256_digest(&hmac, UCX_TOKEN, token);
+    explicit_bzero(&hmac, sizeof(hmac));
+}
+
+static void say_hello(struct shunt_transport_ep *ep)
+{
+    if (!ep->wired)
+        return; /* ucx_greet() will */
+    ep->greeted = true;
+    if (!ucx_tell(ep, UCX_HELLO, ep->heard))
+        ep->told = ep->heard;
+}
+
+void ucx_greet(struct shunt_transport_ctx *ctx)
+{
+    ctx->wired = false;
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && ctx->eps[p]->wired && !ctx->eps[p]->greeted)
+            say_hello(ctx->eps[p]);
+}
+
+static void wired(struct shunt_transport_ep *ep)
+{
+    ep->wired = true;
+    ep->ctx->wired = true;
+}
+
+static void on_flushed(void *request, ucs_status_t status, void *arg)
+{
+    struct shunt_transport_ep *ep = arg;
+
+    /* In here UCP's queue is being worked off: the hello is said later. */
+    if (status == UCS_OK)
+        wired(ep);
+    else if (status != UCS_ERR_CANCELED)
+        ucx_ep_broken(ep, status);
+    ucp_request_free(request);
+}
+
+/* Learn when the connection stands. A flush before the first message is over
+ * then, and sends nothing. Other networks greet as they connect. */
+static void reach(struct shunt_transport_ep *ep)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_flushed,
+        .user_data = ep,
+    };
+    struct shunt_transport_ctx *outer = ucx_enter(ep->ctx);
+    void *request = ep->tcp ? ucp_ep_flush_nbx(ep->ucp, &param) : NULL;
+
+    ucx_leave(outer);
+    if (!request)
+        wired(ep);
+    else if (UCS_PTR_IS_ERR(request))
+        ucx_ep_broken(ep, UCS_PTR_STATUS(request));
+}
+
+ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
+                          void *data, size_t bytes,
+                          const ucp_am_recv_param_t *param)
+{
+    struct ucx_sender sender;
+    struct shunt_transport_ep *ep =
+        ucx_sender_of(arg, header, header_bytes, sizeof(sender), bytes);
+
+    (void)data;
+    (void)param;
+    if (!ep)
+        return UCS_OK;
+    memcpy(&sender, header, sizeof(sender));
+    ep->heard = true;
+    ep->confirmed |= sender.flag != 0;
+    if (!ep->told || !sender.flag)
+        say_hello(ep);
+    return UCS_OK;
+}
+
+/* -- connecting ------------------------------------------------------------- */
+
 static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
                                 const struct address *a,
                                 const ucp_address_t *ucp)
@@ -307,7 +364,9 @@ static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
     }
     ctx->eps[peer] = ep;
     watch_process(ep, a);
-    say_hello(ep);
+    look_at_lanes(ep);
+    reach(ep);
+    ucx_greet(ctx);
     return SHUNT_OK;
 }
 
@@ -342,8 +401,6 @@ enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
                         ep->left ? "it has left" : ucs_status_string(ep->why));
     if (!ep->heard || !ep->confirmed || !ep->told)
         return SHUNT_IN_PROGRESS;
-    if (!ep->up)
-        look_at_lanes(ep);
     ep->up = true;
     return SHUNT_OK;
 }

@@ -95,6 +95,8 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = UCP_AM_SEND_FLAG_EAGER;
     }
+    if (kind == UCX_HELLO) /* it also makes UCP introduce itself */
+        param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     outer = ucx_enter(ctx);
     request = ucp_am_send_nbx(ep->ucp, kind, send->header, header_bytes, data,
                               bytes, &param);

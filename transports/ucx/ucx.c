@@ -513,6 +513,8 @@ static int ucx_progress(struct shunt_transport_ctx *ctx)
             ;
         note_losses(ctx);
     }
+    if (ctx->wired)
+        ucx_greet(ctx);
     ucx_leave(outer);
     return (int)ctx->events;
 }

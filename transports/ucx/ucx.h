@@ -117,6 +117,8 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct shunt_transport_remote *remotes;
 
+    bool wired;       /* its connection stands: see reach() */
+    bool greeted;     /* it was sent a hello */
     bool heard;       /* its hello has come */
     bool told;        /* we told it so */
     bool confirmed;   /* it told us so */
@@ -165,6 +167,7 @@ struct shunt_transport_ctx {
     struct ucx_send *spare;
     unsigned events; /* since progress() began */
     bool news;       /* somebody left or broke */
+    bool wired;      /* somebody is who was not greeted */
     int watched;     /* pidfds in epoll */
     bool look;       /* at them: we have slept */
     int64_t looked;  /* when we last did, ms */
@@ -199,6 +202,8 @@ void ucx_ep_drop(struct shunt_transport_ep *ep);
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why);
 /* Processes that ended without UCP's noticing. */
 void ucx_look_at_processes(struct shunt_transport_ctx *ctx);
+/* Greet those whose connections stand by now. */
+void ucx_greet(struct shunt_transport_ctx *ctx);
 ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
                           void *data, size_t bytes,
                           const ucp_am_recv_param_t *param);
