@@ -126,7 +126,7 @@ struct shunt_comm {
      * ends that call for the others. */
     void (*owed)(struct shunt_comm *comm);
     struct shunt_request *active, **active_tail;
-    struct shunt_request *newest; /* all that nobody has collected yet */
+    struct shunt_request *newest; /* started, and not collected yet */
     struct shunt_request *spare;  /* finished ones to be used again */
     size_t spare_state;           /* their state bytes */
     bool progressing;             /* inside shunti_progress() */

@@ -89,10 +89,12 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
+/* It may outlive the call that makes it, and the communicator, too. */
 static void enlist(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
+    request->listed = true;
     request->newer = NULL;
     request->older = comm->newest;
     if (comm->newest)
@@ -100,17 +102,23 @@ static void enlist(struct shunt_request *request)
     comm->newest = request;
 }
 
+static void delist(struct shunt_request *request)
+{
+    if (request->newer)
+        request->newer->older = request->older;
+    else
+        request->comm->newest = request->older;
+    if (request->older)
+        request->older->newer = request->newer;
+}
+
 /* Its story has been told, or it had none. */
 static void give_back(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
-    if (request->newer)
-        request->newer->older = request->older;
-    else
-        comm->newest = request->older;
-    if (request->older)
-        request->older->newer = request->newer;
+    if (request->listed)
+        delist(request);
     if (request->capacity != comm->spare_state) {
         free(request);
         return;
@@ -151,13 +159,13 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->detached = false;
     request->stepping = false;
     request->in_turn = false;
+    request->listed = false;
     request->story = NULL;
     request->begun_ns = 0;
     request->next = NULL;
     memset(request->state, 0, state_bytes);
     *comm->active_tail = request;
     comm->active_tail = &request->next;
-    enlist(request);
     *out = request;
     return SHUNT_OK;
 }
@@ -301,11 +309,17 @@ void shunti_progress(struct shunt_comm *comm)
     comm->progressing = false;
 }
 
-void shunti_request_begin(struct shunt_request *request)
+static void begin(struct shunt_request *request)
 {
     if (shunti_trace_enabled())
         request->begun_ns = shunti_now_ns();
     advance(request);
+}
+
+void shunti_request_begin(struct shunt_request *request)
+{
+    enlist(request);
+    begin(request);
 }
 
 /*
@@ -375,9 +389,11 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
 enum shunt_status shunti_request_launch(struct shunt_request *request,
                                         struct shunt_request **out)
 {
-    shunti_request_begin(request);
-    if (!out)
+    if (!out) {
+        begin(request);
         return shunti_request_wait(request);
+    }
+    shunti_request_begin(request);
     *out = request;
     /* It may be over for us, and others still need what we sent. */
     shunti_note_unsent(request->comm);

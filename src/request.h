@@ -66,12 +66,13 @@ struct shunt_request {
     bool stepping;            /* guards against steps within steps */
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */
+    bool listed;              /* among those that outlive their call */
     char *story; /* of its failure: shunt_last_error() when it is collected;
                         NULL: none, or no memory for it */
     uint64_t begun_ns;
     size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
-    struct shunt_request *newer, *older; /* in that of all, by creation */
+    struct shunt_request *newer, *older; /* in that of `listed`, by creation */
     _Alignas(16) unsigned char state[];
 };
 
