@@ -75,7 +75,7 @@ static void unshelve(struct shunt_comm *comm)
     for (at = &shelf->first; *at != comm; at = &(*at)->aside.next)
         ;
     *at = comm->aside.next;
-    comm->aside.owner = NULL;
+    comm->aside.owner = comm->aside.home = NULL;
     pthread_mutex_unlock(&shelf->lock);
 }
 
@@ -122,6 +122,7 @@ SHUNTI_APART void shunti_aside_put(struct shunt_comm *comm)
         atomic_fetch_add_explicit(&ever_put, 1, memory_order_relaxed);
     }
     comm->aside.put = true;
+    comm->aside.home = NULL;
     /* Pairs with try_hold(): who holds it sees what we did. */
     atomic_store_explicit(&comm->aside.held, 0, memory_order_release);
 }

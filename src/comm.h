@@ -181,6 +181,8 @@ struct shunt_comm {
         void (*free)(struct shunt_comm *comm);
     } above;
     struct {
+        const void *home;        /* its owner, who may call without ado; NULL:
+                                    it is aside, or a progress thread has it */
         bool put;                /* for its own calls: it is aside */
         bool unsent;             /* what was put still needs us: wait.h */
         _Atomic int held;        /* by whom does not matter */

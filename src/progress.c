@@ -27,14 +27,16 @@
 #include "request.h"
 #include "trace.h"
 #include "wait.h"
+#include "whole.h"
 
-void shunti_comm_enter(struct shunt_comm *comm)
+SHUNTI_APART static void enter(struct shunt_comm *comm)
 {
     if (!comm->threaded) {
         if (comm->aside.owner != shunti_this_thread())
             shunti_aside_take_over(comm);
         if (comm->aside.put)
             shunti_aside_take(comm);
+        comm->aside.home = comm->aside.owner;
         return;
     }
     atomic_fetch_add_explicit(&comm->callers, 1, memory_order_acq_rel);
@@ -44,6 +46,12 @@ void shunti_comm_enter(struct shunt_comm *comm)
     }
     if (comm->aside.owner != shunti_this_thread())
         shunti_aside_take_over(comm);
+}
+
+void shunti_comm_enter(struct shunt_comm *comm)
+{
+    if (comm->aside.home != shunti_this_thread())
+        enter(comm);
 }
 
 void shunti_comm_leave(struct shunt_comm *comm)
@@ -133,6 +141,7 @@ enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm)
     pthread_cond_init(&comm->idle, NULL);
     pthread_cond_init(&comm->awake, NULL);
     comm->threaded = true;
+    comm->aside.home = NULL;
     error = pthread_create(&comm->thread, NULL, drive, comm);
     if (!error)
         return SHUNT_OK;
