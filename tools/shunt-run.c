@@ -484,6 +484,27 @@ static bool start_rank(int rank)
     return true;
 }
 
+/*
+ * The signals that we handle. One that was ignored when we were started, by
+ * nohup or by a script that has us in its background, stays so, for us and for
+ * the ranks: Linux queues what is blocked although it is ignored, and so the
+ * signalfd would bring it.
+ */
+static void choose_signals(sigset_t *set)
+{
+    static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++) {
+        struct sigaction action;
+
+        if (sigaction(handled[i], NULL, &action) < 0 ||
+            action.sa_handler != SIG_IGN)
+            sigaddset(set, handled[i]);
+    }
+}
+
 static bool start_ranks(void)
 {
     sigset_t set;
@@ -498,13 +519,7 @@ static bool start_ranks(void)
     for (int i = 0; i < 2 * options.ranks; i++)
         streams[i].fd = -1;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGQUIT);
-    sigaddset(&set, SIGTSTP);
+    choose_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -123,6 +123,7 @@ static void become(const char *path, const char **args, const char **env,
                    const int out[2], pid_t parent)
 {
     static const char message[] = "harness: exec failed\n";
+    static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     sigset_t none;
 
     setpgid(0, 0);
@@ -133,6 +134,9 @@ static void become(const char *path, const char **args, const char **env,
     dup2(out[1], STDERR_FILENO);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    /* They end a program also when the tests run under nohup. */
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        signal(ends[i], SIG_DFL);
     execve(path, (char **)args, (char **)env);
     if (write(STDERR_FILENO, message, sizeof(message) - 1) < 0)
         _exit(126);
