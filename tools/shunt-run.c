@@ -522,6 +522,9 @@ static bool start_ranks(void)
     choose_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    /* Ignored from the start, it would have the kernel take the ranks' ends
+     * before we see them. */
+    signal(SIGCHLD, SIG_DFL);
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) {
         run_say("signalfd: %s", strerror(errno));
