@@ -552,7 +552,6 @@ static void run_until_all_ended(void)
     struct pollfd few[OWN_FDS];
     struct pollfd *own = polls ? polls : few; /* no output then, but no hang */
 
-    job_ends = now() + options.timeout;
     while (running > 0 && !(phase == KILLED && now() >= phase_ends)) {
         int wait = phase == KILLED ? 100 : next_deadline();
         size_t taken = polls ? count : 0;
@@ -621,6 +620,8 @@ int main(int argc, char **argv)
     early = run_options_parse(&options, argc, argv);
     if (early >= 0)
         return early;
+    /* Of a start that fails, too: its words may find no reader. */
+    job_ends = now() + options.timeout;
     if (start_ranks())
         run_until_all_ended();
     if (ranks && signal_fd >= 0)
