@@ -67,6 +67,7 @@ static double phase_ends; /* when to go on to the next phase */
 static double job_ends;
 static int signal_fd = -1;
 static bool output_lost;
+static bool leaving; /* who ends now does so by our hand: no word on it */
 static struct ranks_env ranks_env;
 
 static double now(void)
@@ -162,8 +163,9 @@ static void report(int rank, int wstatus)
 /*
  * Take the ranks that have ended. Several can be found at once; the cause is
  * then more likely the one that a signal killed than those that complain of it.
+ * Returns whether we still have children.
  */
-static void reap(void)
+static bool reap(void)
 {
     int cause = -1;
     int cause_status = 0;
@@ -177,6 +179,8 @@ static void reap(void)
             continue;
         ranks[rank].running = false;
         running--;
+        if (leaving)
+            continue;
         if (WIFEXITED(wstatus) && WEXITSTATUS(wstatus) == 0)
             continue;
         if (phase < ASKED)
@@ -187,12 +191,13 @@ static void reap(void)
         }
     }
     if (cause < 0)
-        return;
+        return pid == 0;
     if (status == 0)
         status = WIFSIGNALED(cause_status) ? 128 + WTERMSIG(cause_status)
                                            : WEXITSTATUS(cause_status);
     if (phase == RUNNING && !options.keep_going && running > 0)
         enter(FAILING, options.grace);
+    return pid == 0;
 }
 
 static void handle_signals(void)
@@ -272,15 +277,11 @@ static void kill_leftovers(void)
 {
     double give_up = now() + KILL_AFTER;
 
+    leaving = true;
     signal_ranks(SIGKILL);
-    while (now() < give_up) {
+    while (reap() && kill_children() && now() < give_up) {
         struct pollfd p = {.fd = signal_fd, .events = POLLIN};
-        pid_t pid;
 
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-            continue;
-        if (pid < 0 || !kill_children())
-            return; /* ECHILD: none is left */
         poll(&p, 1, 100);
         handle_signals();
     }

@@ -445,6 +445,29 @@ Test(shunt_run, command_cannot_run)
     harness_finish(h);
 }
 
+/* Only rank 0 has our stdin, a shell here, so only it can be started. That we
+ * kill it then is nothing to be reported. */
+Test(shunt_run, rank_cannot_start)
+{
+    const char *seconds = unique_seconds();
+    char script[256];
+    struct harness *h;
+
+    snprintf(script, sizeof(script),
+             "exec $SHUNT_RUN -n 3 /dev/stdin -c 'exec sleep %s' < /bin/sh",
+             seconds);
+    h = harness_start(&(struct harness_job){
+        .program = "/bin/sh",
+        .args = {"-c", script},
+        .timeout_s = 40,
+    });
+    expect_exit(h, 126);
+    cr_assert_eq(lines(err(h)), 1, "%s", err(h));
+    cr_assert(strstr(err(h), "cannot run /dev/stdin"), "%s", err(h));
+    cr_assert_eq(processes_with(seconds), 0);
+    harness_finish(h);
+}
+
 Test(shunt_run, wrong_usage)
 {
     static const char *const bad[][4] = {
