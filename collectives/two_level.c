@@ -710,8 +710,14 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     return leg->met || !leg->hears;
 }
 
-/* Nobody can tell anything of the second phase, nor of later calls, before it
- * has all packages of the first. */
+/* Nobody can tell its node anything of the second phase, nor of later calls,
+ * before it has all packages of the first. Who is alone on a node has nobody to
+ * tell there: it may have left those calls, and take a package much later. */
+static bool alone_on_node(const struct shunt_comm *comm, int rank)
+{
+    return shunti_node_size(comm, comm->peers[rank].node) == 1;
+}
+
 bool shunti_two_level_owes(const struct shunt_request *request)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);
@@ -721,7 +727,7 @@ bool shunti_two_level_owes(const struct shunt_request *request)
         const struct shunti_outgoing *package = &leg->out[SHUNTI_PACKAGE];
 
         if (leg->phase == SHUNTI_PHASE_FIRST && !is_pulled(package->way) &&
-            !package->done)
+            !package->done && !alone_on_node(request->comm, x->order[i]))
             return true;
     }
     return false;

@@ -79,6 +79,18 @@ Test(waiting, same_order_between_nodes)
     });
 }
 
+/* Two ranks on a node and one on another, as threads: the small call of who is
+ * alone is over before it has taken all of the large one. */
+Test(waiting, out_of_the_call_alone_on_a_node)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting",
+        .args = {"--threads", "3", "out_of_the_call"},
+        .ranks = 1,
+        .env = {"SHUNT_ALGORITHM=two_level"},
+    });
+}
+
 /* A rank comes late, and the others wait for it. */
 Test(waiting, timeout_without_end)
 {
