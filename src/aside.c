@@ -158,10 +158,11 @@ void shunti_aside_forget(struct shunt_comm *comm)
     comm->aside.ever = false;
 }
 
+/* One that has failed, until its news is out. */
 static bool needs_steps(const struct shunt_comm *comm)
 {
-    return !comm->failure &&
-           (comm->active || comm->deferred || comm->aside.unsent);
+    return comm->deferred || comm->aside.unsent ||
+           (comm->active && !comm->failure);
 }
 
 static void let_go(struct shunt_comm *comm)
