@@ -81,7 +81,7 @@ static void store(unsigned char *slot, const struct shunti_loss *loss,
     __atomic_store_n(&to[0], from[0], __ATOMIC_RELEASE);
 }
 
-void shunti_loss_publish(struct shunt_comm *comm)
+bool shunti_loss_publish(struct shunt_comm *comm)
 {
     const size_t bytes = shunti_loss_bytes(comm->nranks);
     const size_t at = slot_at(comm, comm->rank);
@@ -90,7 +90,7 @@ void shunti_loss_publish(struct shunt_comm *comm)
 
     image = comm->loss ? calloc(1, sizeof(*image) + bytes) : NULL;
     if (!image)
-        return;
+        return false;
     comm->loss->version++;
     memcpy(image->record, comm->loss, bytes);
     loss = (struct shunti_loss *)(void *)image->record;
@@ -108,6 +108,7 @@ void shunti_loss_publish(struct shunt_comm *comm)
                                at, loss->version);
         }
     }
+    return true;
 }
 
 void shunti_loss_tell(struct shunt_comm *comm)

@@ -62,9 +62,9 @@ bool shunti_loss_has(const struct shunt_comm *comm,
 void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
                      int which, int rank);
 
-/* Write our record (comm->loss) to every peer; wakes them. Nothing is said
- * without memory for it. */
-void shunti_loss_publish(struct shunt_comm *comm);
+/* Write our record (comm->loss) to every peer; wakes them. False: nothing was
+ * said, without memory for it. */
+bool shunti_loss_publish(struct shunt_comm *comm);
 
 /* The latest record of `rank` into `into`, if it is newer than what is there.
  * True if so. */

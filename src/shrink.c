@@ -215,7 +215,8 @@ static void judge_peers(struct shrink *s)
         news |= lost(s, r);
     }
     if (news) {
-        shunti_loss_publish(comm);
+        if (!shunti_loss_publish(comm))
+            return; /* who has not been told is not out */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         read_records(s);
     }
@@ -285,7 +286,10 @@ static bool look(struct shrink *s)
 static void set_stage(struct shrink *s, enum shunti_stage stage)
 {
     s->mine->stage = stage;
-    shunti_loss_publish(s->comm);
+    /* Nobody goes before all have heard that we are bound, and have made it. */
+    if (!shunti_loss_publish(s->comm) &&
+        (stage == SHUNTI_BOUND || stage == SHUNTI_MADE))
+        give_up(s, SHUNT_ERR_MEMORY, "no memory to tell the others");
     /* Whoever calls us lost from now on has seen this stage. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -489,7 +493,7 @@ static bool await_decision(struct shrink *s)
                 break;
         } else if (seconds_since(s->attempt_ns) > 4 * comm->birth_timeout) {
             shunti_comm_add_lost(comm, lowest_not_lost(s));
-            s->attempt_ns = shunti_now_ns();
+            s->attempt_ns = s->looked_ns = shunti_now_ns();
         }
         if (s->status)
             return false;
