@@ -230,8 +230,9 @@ void shunti_comm_inherit(const struct shunt_comm *comm,
 
 enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm);
 void shunti_progress_thread_stop(struct shunt_comm *comm);
-/* Before a transport is armed: nobody else is asleep on it. */
-void shunti_progress_alone(struct shunt_comm *comm);
+/* Before a transport is armed: nobody else is asleep on it. False: the thread
+ * was, and what is waited for may be done by now. */
+bool shunti_progress_alone(struct shunt_comm *comm);
 /* ppoll(), in which the communicator is the progress thread's or the caller's,
  * if threaded. */
 int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,

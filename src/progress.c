@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "aside.h"
 #include "comm.h"
@@ -28,6 +29,8 @@
 #include "trace.h"
 #include "wait.h"
 #include "whole.h"
+
+#define DOZE_NS 1000000
 
 SHUNTI_APART static void enter(struct shunt_comm *comm)
 {
@@ -73,14 +76,18 @@ static bool is_the_thread(const struct shunt_comm *comm)
     return pthread_equal(pthread_self(), comm->thread);
 }
 
-void shunti_progress_alone(struct shunt_comm *comm)
+bool shunti_progress_alone(struct shunt_comm *comm)
 {
+    bool waited = false;
+
     if (!comm->threaded || is_the_thread(comm))
-        return;
+        return true;
     while (comm->asleep) {
         shunti_wake_self(comm);
         pthread_cond_wait(&comm->awake, &comm->lock);
+        waited = true;
     }
+    return !waited;
 }
 
 int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
@@ -107,6 +114,21 @@ static bool may_drive(const struct shunt_comm *comm)
            !atomic_load_explicit(&comm->callers, memory_order_acquire);
 }
 
+/* After a failure waits do not sleep. What is left to be sent then goes when it
+ * can. */
+static void doze(struct shunt_comm *comm)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += DOZE_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&comm->idle, &comm->lock, &until);
+}
+
 static void *drive(void *arg)
 {
     struct shunt_comm *comm = arg;
@@ -124,6 +146,8 @@ static void *drive(void *arg)
         shunti_progress(comm);
         shunti_note_unsent(comm);
         while (!comm->stop && may_drive(comm)) {
+            if (comm->failure)
+                doze(comm);
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
             shunti_note_unsent(comm);

@@ -500,16 +500,22 @@ static bool watch_held(struct watch *watch, struct shunt_comm *held)
     return true;
 }
 
+static void take_token(const struct watch *watch, const struct shunt_comm *comm)
+{
+    uint64_t token;
+    ssize_t got;
+
+    if (!is_readable(watch, comm->wake_fd))
+        return;
+    got = read(comm->wake_fd, &token, sizeof(token));
+    (void)got;
+}
+
 /* After a sleep, or in the place of one. */
 static void get_up(const struct watch *watch, struct shunt_comm *comm)
 {
     disarm(comm);
-    if (is_readable(watch, comm->wake_fd)) {
-        uint64_t token;
-        ssize_t got = read(comm->wake_fd, &token, sizeof(token));
-
-        (void)got;
-    }
+    take_token(watch, comm);
     shunti_transports_progress(comm);
     note_events(comm);
     shunti_progress(comm);
@@ -541,20 +547,22 @@ static uint64_t all_finished(const struct shunt_comm *comm,
 static void sleep_a_little(struct shunt_comm *comm,
                            struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
+    const uint64_t before = comm->finished_count;
     struct shunt_comm *held, *c;
     struct watch watch;
     uint64_t finished;
     int woken = 1;
     bool idle;
 
-    shunti_progress_alone(comm);
+    if (!shunti_progress_alone(comm))
+        return;
     held = shunti_aside_hold();
     watch.n = 0;
     watch.soon = false;
     idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
            is_idle(comm) && !comm->deferred && !shunti_comm_check(comm) &&
            are_idle(&watch, held);
-    finished = all_finished(comm, held);
+    finished = all_finished(comm, held) - comm->finished_count + before;
     if (idle) {
         uint64_t nap = nap_ns(comm, waiter, deadline_ns);
         struct timespec timeout;
@@ -654,6 +662,7 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
     if (watch_comm(&watch, comm))
         poll_meanwhile(comm, watch.fds, watch.n, ms);
     disarm(comm);
+    take_token(&watch, comm);
     shunti_transports_progress(comm);
 }
 
