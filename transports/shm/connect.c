@@ -44,6 +44,7 @@
 
 #define STRANGER_MS 10000
 #define CROWDED_STRANGER_MS 1000
+#define ACCEPTS 64        /* in one look */
 #define MAX_STRANGERS 128 /* beside one for each rank */
 #define TRIAL_MS 200
 #define MAX_LOGGED_REFUSALS 8
@@ -150,7 +151,8 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
 
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    for (;;) {
+    /* Other users who knock all the time do not keep us here. */
+    for (int n = 0; n < ACCEPTS; n++) {
         struct shm_link *link, **p;
         pid_t pid = 0;
         int fd;
