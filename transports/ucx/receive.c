@@ -117,6 +117,7 @@ static void on_received(void *request, ucs_status_t status, size_t bytes,
         return;
     }
     ep->ctx->events++;
+    ep->heard_bytes += a->bytes;
     a->state = UCX_THERE;
     advance(ep, &ep->channels[a->put.channel]);
 }
@@ -155,6 +156,8 @@ static void start(struct ucx_arrival *a)
     a->descriptor = NULL; /* UCP's again */
     if (request)
         a->state = UCX_COMING;
+    else
+        ep->heard_bytes += a->bytes;
     if (UCS_PTR_IS_ERR(request))
         ucx_ep_broken(ep, UCS_PTR_STATUS(request));
 }
@@ -271,20 +274,22 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
                            const ucp_am_recv_param_t *param)
 {
     struct shunt_transport_ctx *ctx = arg;
-    struct ucx_arrival a = {.bytes = bytes};
+    const bool announced = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    struct ucx_arrival a = {.bytes = bytes, .rendezvous = announced};
     struct ucx_channel *channel;
 
-    a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put), bytes);
+    a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put),
+                         announced ? 0 : bytes);
     if (!a.ep)
         return UCS_OK; /* which drops it */
     memcpy(&a.put, header, sizeof(a.put));
     if (a.put.channel >= UCX_CHANNELS)
         return UCS_OK;
     channel = &a.ep->channels[a.put.channel];
-    a.rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     if (!resolve(ctx, &a.put, bytes, &a.reg, &a.signal_reg)) {
         /* It counts, and does nothing. */
         a.ep->refused++;
+        a.ep->heard_bytes += announced ? bytes : 0;
         a.reg = a.signal_reg = NULL;
         a.bytes = 0;
         a.rendezvous = false;
