@@ -101,6 +101,9 @@ static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
             places[i] = slot->places[i];
             slot->places[i] = swap;
         }
+        /* The further ones outlive `fresh`. */
+        for (size_t i = slot->nplaces; i < nplaces; i++)
+            shunti_handle_pass(places[i].entry, slot);
         fresh->places = slot->places;
         fresh->nplaces = slot->nplaces;
         slot->places = places;

@@ -100,6 +100,11 @@ void shunti_handle_give_back(uint32_t number)
     pthread_mutex_unlock(&lock);
 }
 
+void shunti_handle_pass(uint32_t number, void *owner)
+{
+    STORE(entry_at(number)->owner, owner);
+}
+
 void *shunti_handle_issue(uint32_t number, void *object)
 {
     struct entry *e = entry_at(number);

@@ -28,6 +28,9 @@ uint32_t shunti_handle_take(enum shunti_handle_kind kind, void *owner);
 /* Give it back: no handle of it leads anywhere any more. 0 is allowed. */
 void shunti_handle_give_back(uint32_t entry);
 
+/* It belongs to another owner from now on, and so do all handles of it. */
+void shunti_handle_pass(uint32_t entry, void *owner);
+
 /* A new handle of `object`; the one before becomes invalid. */
 void *shunti_handle_issue(uint32_t entry, void *object);
 /* The last handle issued becomes invalid. */

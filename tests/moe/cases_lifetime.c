@@ -312,6 +312,36 @@ int foreign_handles(const struct rank *self)
     return 0;
 }
 
+/* An exchange with more plans than the one whose slot it takes. */
+int handles_of_a_larger_exchange(const struct rank *self)
+{
+    struct shunt_moe_config c = kind_of_exchange(0);
+    struct shunt_moe_plan *plan[4];
+    struct shunt_moe *moe;
+    struct shunt_comm *comm;
+    int32_t expert[2] = {0, 1};
+    float x[64] = {0}, rows[4096] = {0};
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+    c.plans_in_flight = 2;
+    CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+    shunt_moe_destroy(moe);
+    c.plans_in_flight = 4;
+    CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan[i]));
+    for (int i = 3; i >= 0; i--) {
+        shunt_moe_plan_destroy(plan[i]);
+        CHECK_STATUS(comm, shunt_moe_dispatch(plan[i], x, rows, 128),
+                     SHUNT_ERR_INVALID);
+        CHECK(strstr(shunt_last_error(comm), "destroyed"), "plan %d: %s", i,
+              shunt_last_error(comm));
+    }
+    CHECK_OK(comm, shunt_barrier(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* An exchange that only rank 0 has destroyed: the others learn who. */
 int destroyed_on_one_rank(const struct rank *self)
 {

@@ -1147,6 +1147,8 @@ static const struct rank_case cases[] = {
     {"calls_on_a_dead_comm", calls_on_a_dead_comm, .max_ranks = 0},
     {"requests_of_a_dead_comm", requests_of_a_dead_comm, .max_ranks = 0},
     {"foreign_handles", foreign_handles, .max_ranks = 0},
+    {"handles_of_a_larger_exchange", handles_of_a_larger_exchange,
+     .max_ranks = 0},
     {"destroyed_on_one_rank", destroyed_on_one_rank, .min_ranks = 2},
     {"texts_name_calls", texts_name_calls, .min_ranks = 2},
     {"texts_name_plans", texts_name_plans, .min_ranks = 2},

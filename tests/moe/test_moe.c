@@ -74,6 +74,7 @@ static const char *const cases[] = {
     "calls_on_a_dead_comm",
     "requests_of_a_dead_comm",
     "foreign_handles",
+    "handles_of_a_larger_exchange",
     "destroyed_on_one_rank",
     "texts_name_calls",
     "texts_name_plans",
