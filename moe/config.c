@@ -66,6 +66,9 @@ struct terms {
     uint64_t field[FIELDS];
     /* Slots that are free here; after agree(): on every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
+    /* After agree(): the number of its last operation, alike on all ranks, and
+     * another one each time. */
+    uint64_t number;
 };
 
 /* FNV-1a. */
@@ -176,6 +179,9 @@ static enum shunt_status agree(struct shunt_comm *comm,
         for (int w = 0; w < SHUNTI_EXCHANGES_WORDS; w++)
             mine->free[w] &= all[r].free[w];
     free(all);
+    shunti_comm_enter(comm);
+    mine->number = comm->next_seq - 1;
+    shunti_comm_leave(comm);
     return st;
 }
 
@@ -460,10 +466,6 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
     terms.status = st;
-    /* The number of the all-gather to come: alike on all ranks, and another
-     * for each exchange. */
-    if (moe)
-        moe->serial = comm->next_seq;
     shunti_comm_enter(comm);
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
@@ -479,6 +481,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         if (moe)
             shunti_moe_free(moe);
     } else {
+        moe->serial = terms.number;
         *out = shunti_handle_issue(moe->slot->handle, moe);
     }
     shunti_comm_leave(comm);

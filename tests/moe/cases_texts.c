@@ -128,6 +128,7 @@ enum ender {
     END_COMBINE,
     END_PLAN,
     END_PLAN_CREATE,
+    END_MOE_CREATE,
     END_OVERFLOW,
     END_EXCHANGE,
     ENDERS
@@ -138,6 +139,7 @@ static int end_with(struct run *run, enum ender ender)
 {
     const struct rank *self = run->self;
     struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
     int32_t expert[4] = {0, 1, 2, 3};
 
     switch (ender) {
@@ -150,6 +152,13 @@ static int end_with(struct run *run, enum ender ender)
         CHECK_OK(self->comm,
                  shunt_moe_plan_create(run->moe, expert, NULL, 1, &plan));
         shunt_moe_plan_destroy(plan);
+        return run_combine(run, false);
+    case END_MOE_CREATE:
+        CHECK_OK(self->comm,
+                 shunt_moe_create(self->comm, &run->world->config, &moe));
+        CHECK_OK(self->comm,
+                 shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+        shunt_moe_destroy(moe);
         return run_combine(run, false);
     case END_OVERFLOW:
         if (self->rank == 0)
