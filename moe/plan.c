@@ -463,6 +463,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
         return SHUNT_OK;
     plan->at.window = NULL;
     plan->at.buffer_rows = 0;
+    plan->at.buffer_stride = 0; /* from which the next exchange knows them */
     if (old) {
         shunti_comm_enter(moe->comm);
         st = shunti_window_free(moe->comm, old);

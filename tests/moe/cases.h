@@ -33,6 +33,7 @@ int calls_on_a_dead_comm(const struct rank *self);
 int requests_of_a_dead_comm(const struct rank *self);
 int foreign_handles(const struct rank *self);
 int handles_of_a_larger_exchange(const struct rank *self);
+int buffers_after_a_failure(const struct rank *self);
 int destroyed_on_one_rank(const struct rank *self);
 
 /* cases_texts.c */

@@ -342,6 +342,36 @@ int handles_of_a_larger_exchange(const struct rank *self)
     return 0;
 }
 
+/* Buffers that could not be had: the next exchange there knows it has none. */
+int buffers_after_a_failure(const struct rank *self)
+{
+    struct shunt_moe_config c = kind_of_exchange(0), large = c;
+    int32_t expert[2] = {0, 1};
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    struct shunt_comm *comm;
+    struct rank on = *self;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+    on.comm = comm;
+    CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+    CHECK_RUN(use_exchange(&on, moe, &c, 0, 1));
+    shunt_moe_destroy(moe);
+    /* As large as a configuration may be, and a quarter more is too much. */
+    large.hidden = 1 << 20;
+    large.dtype = SHUNT_F32;
+    large.max_tokens = SIZE_MAX / 16 / (2 * 4 * large.hidden);
+    CHECK_OK(comm, shunt_moe_create(comm, &large, &moe));
+    CHECK_STATUS(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan),
+                 SHUNT_ERR_MEMORY);
+    shunt_moe_destroy(moe);
+    CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
+    CHECK_RUN(use_exchange(&on, moe, &c, 1, 1));
+    CHECK_OK(comm, shunt_barrier(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* An exchange that only rank 0 has destroyed: the others learn who. */
 int destroyed_on_one_rank(const struct rank *self)
 {

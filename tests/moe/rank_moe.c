@@ -1149,6 +1149,7 @@ static const struct rank_case cases[] = {
     {"foreign_handles", foreign_handles, .max_ranks = 0},
     {"handles_of_a_larger_exchange", handles_of_a_larger_exchange,
      .max_ranks = 0},
+    {"buffers_after_a_failure", buffers_after_a_failure, .max_ranks = 0},
     {"destroyed_on_one_rank", destroyed_on_one_rank, .min_ranks = 2},
     {"texts_name_calls", texts_name_calls, .min_ranks = 2},
     {"texts_name_plans", texts_name_plans, .min_ranks = 2},

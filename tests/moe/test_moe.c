@@ -75,6 +75,7 @@ static const char *const cases[] = {
     "requests_of_a_dead_comm",
     "foreign_handles",
     "handles_of_a_larger_exchange",
+    "buffers_after_a_failure",
     "destroyed_on_one_rank",
     "texts_name_calls",
     "texts_name_plans",
