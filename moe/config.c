@@ -465,10 +465,14 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                          sizeof(terms.why));
     if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
-    terms.status = st;
     shunti_comm_enter(comm);
+    if (!st && !shunti_slots_prepare(comm)) {
+        snprintf(terms.why, sizeof(terms.why), "no memory for a first one");
+        st = SHUNT_ERR_MEMORY;
+    }
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
+    terms.status = st;
     st = agree(comm, SHUNTI_PURPOSE_MOE_CREATE, &terms);
     shunti_comm_enter(comm);
     if (!st && !shunti_slot_take(moe, slot, terms.free))

@@ -68,13 +68,17 @@ static void exchanges_free(struct shunt_comm *comm)
     free(all);
 }
 
-static struct exchanges *exchanges_of(struct shunt_comm *comm)
+bool shunti_slots_prepare(struct shunt_comm *comm)
 {
-    if (!comm->above.state) {
-        comm->above.state = calloc(1, sizeof(struct exchanges));
-        comm->above.free = exchanges_free;
-    }
-    return comm->above.state;
+    /* Of one that has failed nobody takes a slot, and nobody would free what
+     * one that has been destroyed gets now. */
+    if (comm->above.state || shunti_comm_check(comm))
+        return true;
+    comm->above.state = calloc(1, sizeof(struct exchanges));
+    if (!comm->above.state)
+        return false;
+    comm->above.free = exchanges_free;
+    return true;
 }
 
 void shunti_slots_free_here(const struct shunt_comm *comm,
@@ -115,7 +119,7 @@ static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
 bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
                       const uint64_t free[SHUNTI_EXCHANGES_WORDS])
 {
-    struct exchanges *all = exchanges_of(moe->comm);
+    struct exchanges *all = moe->comm->above.state;
     struct shunti_slot *slot;
     int index = 0;
 

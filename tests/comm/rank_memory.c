@@ -206,6 +206,14 @@ static enum shunt_status split(struct scene *s)
     return SHUNT_OK;
 }
 
+/* The communicator's first, for which it gets a table of them. */
+static enum shunt_status first_exchange(struct scene *s)
+{
+    s->moe = (struct memory_moe){
+        .comm = s->comm, .rank = s->rank, .size = s->size, .right = true};
+    return memory_moe_create(&s->moe);
+}
+
 static const struct {
     const char *name;
     enum shunt_status (*make)(struct scene *s);
@@ -220,6 +228,7 @@ static const struct {
     {"allreduce", .make = allreduce},
     {"window", .make = window},
     {"split", .make = split},
+    {"moe_first", .make = first_exchange},
     {"moe_create", .make_moe = memory_moe_create},
     {"moe_plan", .make_moe = memory_moe_plan},
     {"moe_dispatch", .make_moe = memory_moe_dispatch},
@@ -371,6 +380,7 @@ static const struct rank_case cases[] = {
     {"allreduce", run_one_call, .min_ranks = 2},
     {"window", run_one_call, .min_ranks = 2},
     {"split", run_one_call, .min_ranks = 2},
+    {"moe_first", run_one_call, .min_ranks = 2},
     {"moe_create", run_one_call, .min_ranks = 2},
     {"moe_plan", run_one_call, .min_ranks = 2},
     {"moe_dispatch", run_one_call, .min_ranks = 2},

@@ -80,6 +80,7 @@ static void run_moe(const char *plan_step, int ranks, const char *env1,
 
 Test(memory, exchanges)
 {
+    run_victim("moe_first", "1", "1", 3, NULL, NULL, NULL);
     run_victim("moe_create", "1", "1", 3, NULL, NULL, NULL);
     run_moe("1", 3, NULL, NULL, NULL);
 }
