@@ -384,7 +384,7 @@ static bool inner_is_over(struct shunt_request *request)
     if (inner->status == SHUNT_IN_PROGRESS)
         return false;
     packed->inner = NULL;
-    st = shunti_request_wait(inner);
+    st = shunti_request_collect(inner); /* a step does not wait */
     if (st)
         shunti_request_error(request, st, "%s",
                              shunt_last_error(request->comm));

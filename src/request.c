@@ -356,11 +356,20 @@ SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
            (double)(shunti_now_ns() - since_ns) < limit * 1e9;
 }
 
+enum shunt_status shunti_request_collect(struct shunt_request *request)
+{
+    enum shunt_status st = request->status;
+
+    if (st)
+        tell_story(request);
+    give_back(request);
+    return st;
+}
+
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_waiter waiter = {.idle = true};
-    enum shunt_status st;
 
     while (request->status == SHUNT_IN_PROGRESS) {
         shunti_waiter_pause(comm, &waiter);
@@ -379,11 +388,7 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         }
     }
     shunti_waiter_end(comm, &waiter);
-    st = request->status;
-    if (st)
-        tell_story(request);
-    give_back(request);
-    return st;
+    return shunti_request_collect(request);
 }
 
 enum shunt_status shunti_request_launch(struct shunt_request *request,
@@ -557,9 +562,7 @@ enum shunt_status shunt_test(struct shunt_request **request)
             st = SHUNT_IN_PROGRESS;
     }
     if (st != SHUNT_IN_PROGRESS) {
-        if (st)
-            tell_story(r);
-        give_back(r);
+        (void)shunti_request_collect(r);
         *request = NULL;
     }
     shunti_comm_leave(comm);

@@ -157,6 +157,11 @@ void shunti_request_begin(struct shunt_request *request);
 /* Wait, free, and return the status; the other half of every blocking call. */
 enum shunt_status shunti_request_wait(struct shunt_request *request);
 
+/* Of a finished one: free it, and return the status, at once. For operations
+ * that are made of others, and look after what both leave behind when they are
+ * waited for themselves. */
+enum shunt_status shunti_request_collect(struct shunt_request *request);
+
 /* begin, and then either hand it to the caller (out != NULL) or wait. */
 enum shunt_status shunti_request_launch(struct shunt_request *request,
                                         struct shunt_request **out);

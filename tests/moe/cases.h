@@ -23,6 +23,7 @@ int shared_arguments(const struct rank *self);
 int exchanges_swapped(const struct rank *self);
 int refused_and_on(const struct rank *self);
 int one_plan_overlaps(const struct rank *self);
+int start_does_not_wait(const struct rank *self);
 int interleavings(const struct rank *self);
 
 /* cases_lifetime.c */

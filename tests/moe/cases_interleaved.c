@@ -59,6 +59,46 @@ int one_plan_overlaps(const struct rank *self)
     return 0;
 }
 
+/* Rank 0 starts a call that all others wait in: it is told all that it needs at
+ * once, and does not stay to see off what it sends. (Where that takes long:
+ * test_moe.c.) */
+int start_does_not_wait(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(16, SHUNT_F32, 8, 2);
+    struct shunt_comm_stats before, after;
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 3, 4, 8, 5);
+    CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
+    if (self->rank == 0) {
+        const struct timespec late = {1, 0};
+        struct shunt_request *q;
+
+        nanosleep(&late, NULL);
+        CHECK_OK(self->comm,
+                 shunt_comm_get_stats(self->comm, &before, sizeof(before)));
+        CHECK_OK(self->comm,
+                 shunt_moe_dispatch_start(run.plan, run.x, run.buffer[0],
+                                          run.rows.total, &q));
+        CHECK_OK(self->comm,
+                 shunt_comm_get_stats(self->comm, &after, sizeof(after)));
+        CHECK(after.sleeps == before.sleeps, "it slept %llu times",
+              (unsigned long long)(after.sleeps - before.sleeps));
+        CHECK_OK(self->comm, shunt_wait(&q));
+        CHECK_RUN(run_check_rows(&run));
+    } else {
+        CHECK_RUN(run_dispatch(&run));
+    }
+    CHECK_RUN(run_end(&run));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* -- not the same calls in the same order ----------------------------------------- */
 
 enum { FIRST, SECOND };

@@ -1140,6 +1140,7 @@ static const struct rank_case cases[] = {
     {"one_plan_overlaps", one_plan_overlaps, .max_ranks = 0},
     {"exchanges_swapped", exchanges_swapped, .min_ranks = 2},
     {"refused_and_on", refused_and_on, .min_ranks = 2},
+    {"start_does_not_wait", start_does_not_wait, .min_ranks = 2},
     {"interleavings", interleavings, .max_ranks = 0},
     {"exchanges_come_and_go", exchanges_come_and_go, .max_ranks = 0},
     {"exchanges_overlap", exchanges_overlap, .max_ranks = 0},

@@ -165,6 +165,23 @@ Test(moe, a_rank_is_killed)
     harness_finish(h);
 }
 
+/* Rank 0's bytes are under way for long: a wait for them would sleep. */
+Test(moe, a_packed_start_does_not_wait)
+{
+    struct harness *h = harness_start(
+        &(struct harness_job){.program = "rank_moe",
+                              .args = {"start_does_not_wait"},
+                              .env = {"SHUNT_TRANSPORTS=fault+shm",
+                                      "SHUNT_FAULT=nomap,delay="
+                                      "200000,fixed",
+                                      "SHUNT_MOE_MODE=flat"},
+                              .ranks = 3,
+                              .timeout_s = 60});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    harness_finish(h);
+}
+
 /* A descriptor each would be too many. */
 Test(moe, ten_thousand_exchanges)
 {
