@@ -134,7 +134,8 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe);
 /* --- config.c ---------------------------------------------------------------- */
 
 /* The exchange of a handle, or NULL: then *status is what to return, and the
- * other ranks know. purpose: the call that was made. */
+ * other ranks know if the handle leads to a communicator. purpose: the call
+ * that was made. */
 struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunti_purpose purpose,
                                 enum shunt_status *status);
@@ -191,7 +192,7 @@ struct shunti_moe_call {
 };
 
 /* The plan of a handle, or NULL: then *status is what to return, and the other
- * ranks know. */
+ * ranks know if the handle leads to a communicator. */
 struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
                                          const struct shunt_moe_plan *handle,
                                          enum shunt_status *status);

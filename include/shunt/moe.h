@@ -39,9 +39,11 @@
  * Ends. A plan belongs to its exchange, and that to its communicator: whoever
  * is destroyed takes with it what belongs to it. They may be destroyed in any
  * order, and again: that does nothing. A call with a plan or an exchange that
- * is gone, or never was one, is SHUNT_ERR_INVALID and touches no memory; as
- * long as the communicator exists, the other ranks get SHUNT_ERR_REMOTE, and do
- * not wait.
+ * is gone, or never was one, is SHUNT_ERR_INVALID and touches no memory. Of one
+ * that is gone, as long as its communicator exists, the other ranks get
+ * SHUNT_ERR_REMOTE, and do not wait. NULL, or what never was one, leads to no
+ * communicator: the other ranks hear nothing of that call, and wait for it
+ * until SHUNT_TIMEOUT.
  */
 #ifndef SHUNT_MOE_H
 #define SHUNT_MOE_H
