@@ -28,7 +28,7 @@
 /* --- what is compared --------------------------------------------------------- */
 
 enum {
-    FIELD_CALL, /* create or set_placement, and how many of the latter */
+    FIELD_EXCHANGE, /* of set_placement */
     FIELD_HIDDEN,
     FIELD_DTYPE,
     FIELD_EXPERTS,
@@ -51,7 +51,7 @@ enum {
 };
 
 static const char *const field_names[FIELDS] = {
-    "call order",      "hidden",    "dtype",
+    "exchange",        "hidden",    "dtype",
     "experts",         "topk",      "max_tokens",
     "weights",         "wire",      "placement (hash)",
     "replicas (hash)", "row_align", "plans_in_flight",
@@ -568,8 +568,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
     terms.status = st;
-    terms.field[FIELD_CALL] =
-        moe->serial << 32 | (++moe->placements & 0xffffffff);
+    terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {
         shunti_placement_finish(&fresh);
@@ -577,6 +576,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     }
     shunti_placement_finish(&moe->placement);
     moe->placement = fresh;
+    moe->placed = terms.number;
     moe->path = moe->slot->path = path;
     return SHUNT_OK;
 }

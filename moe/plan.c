@@ -23,9 +23,9 @@
 /* A rank's contribution. `count` has an entry for each expert, and behind them
  * the distinct tokens for each rank and for each node. */
 struct record {
-    uint64_t exchange; /* these three must agree */
-    uint64_t call;
-    uint64_t placements;
+    uint64_t exchange; /* these two must agree */
+    uint64_t placed;
+    uint64_t plans; /* before this one, as far as this rank knows */
     int64_t status;
     uint64_t tokens;
     uint64_t padded; /* rows that each expert takes of ours, if padded */
@@ -258,14 +258,7 @@ static enum shunt_status compare(struct shunt_moe *moe,
                                "moe_plan_create: rank %d plans for another "
                                "exchange (struct shunt_moe) than this rank",
                                r);
-        if (theirs->call != mine->call)
-            return shunti_fail(
-                moe->comm, SHUNT_ERR_MISMATCH,
-                "moe_plan_create: call order differs: this is rank %d's call "
-                "%llu and this rank's call %llu",
-                r, (unsigned long long)theirs->call,
-                (unsigned long long)mine->call);
-        if (theirs->placements != mine->placements)
+        if (theirs->placed != mine->placed)
             return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: rank %d has another "
                                "placement than this rank",
@@ -300,8 +293,8 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     }
     mine = record_of(moe, moe->rank);
     mine->exchange = moe->serial;
-    mine->call = moe->plans_made;
-    mine->placements = moe->placements;
+    mine->placed = moe->placed;
+    mine->plans = moe->plans_made;
     mine->status = status;
     memset(mine->why, 0, sizeof(mine->why));
     if (status)
@@ -311,6 +304,19 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     if (status)
         return shunti_fail(moe->comm, status, "moe_plan_create: %s", why);
     return st ? st : compare(moe, mine);
+}
+
+/*
+ * The number of a plan that all have agreed on. What each rank counted itself
+ * would differ for ever after a call that only some made for this exchange, or
+ * that failed on some only: so all go on from the highest count.
+ */
+static uint64_t number_plan(struct shunt_moe *moe)
+{
+    for (int r = 0; r < moe->nranks; r++)
+        if (record_of(moe, r)->plans > moe->plans_made)
+            moe->plans_made = record_of(moe, r)->plans;
+    return ++moe->plans_made;
 }
 
 enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan)
@@ -587,6 +593,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
 {
     struct shunti_plan *plan;
     enum shunt_status st;
+    uint64_t number;
     char why[128] = "";
 
     st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
@@ -594,6 +601,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     st = gather(moe, st, why);
     if (st)
         return st;
+    number = number_plan(moe);
     plan = take_place(moe);
     if (!plan)
         return shunti_fail(moe->comm, SHUNT_ERR_BUSY,
@@ -604,7 +612,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     st = lay_out(plan, topk_weight);
     if (st)
         return st;
-    plan->serial = moe->plans_made;
+    plan->serial = number;
     plan->handle = *out = shunti_handle_issue(plan->at.entry, plan);
     return SHUNT_OK;
 }
@@ -622,7 +630,6 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_PLAN_CREATE, &st);
     if (!moe)
         return st;
-    moe->plans_made++;
     moe->comm->purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
     st = make_plan(moe, topk_idx, topk_weight, tokens, out);
     moe->comm->purpose = SHUNTI_PURPOSE_ITSELF;

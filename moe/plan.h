@@ -49,9 +49,9 @@ struct shunt_moe {
     int nodes;
     int *node; /* (nranks) */
     enum shunti_path path;
-    uint64_t serial;     /* names the exchange; the same on every rank */
-    uint64_t placements; /* set_placement() calls; the same on every rank */
-    uint64_t plans_made; /* plan_create() calls; the same on every rank */
+    uint64_t serial;           /* names the exchange; the same on every rank */
+    uint64_t placed;           /* names its placement, likewise */
+    uint64_t plans_made;       /* the same when all have agreed on one more */
     struct shunti_plan *plans; /* (config.plans_in_flight) */
     struct shunti_plan *spare; /* the next plan's memory, before it has a
                                   place */
@@ -97,7 +97,7 @@ struct shunti_plan {
     struct shunt_moe *moe;
     struct shunti_place at;
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
-    uint64_t serial; /* the moe's plans_made; the same on every rank */
+    uint64_t serial; /* among the moe's plans; the same on every rank */
 
     size_t tokens;
     struct shunti_term *terms; /* by token */

@@ -337,9 +337,9 @@ static void blame_plan(struct shunt_request *request,
 
     if (theirs == blame->expected >> 32)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d called with the plan of "
-                             "moe_plan_create() number %u of this exchange, "
-                             "rank %d with that of number %u",
+                             "%s: rank %d called with plan number %u of this "
+                             "exchange, rank %d with number %u (as they were "
+                             "made, from 1)",
                              shunti_request_name(request), blame->rank, plan,
                              blame->accuser, expected);
     else

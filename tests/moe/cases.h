@@ -36,6 +36,7 @@ int foreign_handles(const struct rank *self);
 int handles_of_a_larger_exchange(const struct rank *self);
 int buffers_after_a_failure(const struct rank *self);
 int destroyed_on_one_rank(const struct rank *self);
+int wrong_exchange_on_one_rank(const struct rank *self);
 
 /* cases_texts.c */
 int texts_name_calls(const struct rank *self);

@@ -410,3 +410,41 @@ int destroyed_on_one_rank(const struct rank *self)
     shunt_moe_destroy(moe);
     return 0;
 }
+
+/* Rank 0 plans for another exchange, which it has destroyed or not: the calls
+ * fail, and those that come after them do not. */
+int wrong_exchange_on_one_rank(const struct rank *self)
+{
+    const bool odd = self->rank == 0;
+    struct shunt_moe_config c = kind_of_exchange(4);
+    struct shunt_moe_plan *none;
+    struct shunt_moe *moe[2];
+    int32_t expert[2] = {0, 1};
+
+    for (int gone = 0; gone < 2; gone++) {
+        const enum shunt_status want = !gone ? SHUNT_ERR_MISMATCH
+                                       : odd ? SHUNT_ERR_INVALID
+                                             : SHUNT_ERR_REMOTE;
+
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
+        if (odd && gone)
+            shunt_moe_destroy(moe[1]);
+        for (int i = 0; i < 3; i++) {
+            CHECK_STATUS(
+                self->comm,
+                shunt_moe_plan_create(moe[odd], expert, NULL, 1, &none), want);
+            CHECK_STATUS(self->comm,
+                         shunt_moe_set_placement(moe[odd], NULL, NULL, 0),
+                         want);
+            for (int k = 0; k <= !gone; k++) {
+                CHECK_RUN(use_exchange(self, moe[k], &c, 5, 2));
+                CHECK_OK(self->comm,
+                         shunt_moe_set_placement(moe[k], NULL, NULL, 0));
+            }
+        }
+        for (int i = 0; i < 2; i++)
+            shunt_moe_destroy(moe[i]);
+    }
+    return 0;
+}

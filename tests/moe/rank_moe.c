@@ -1152,6 +1152,7 @@ static const struct rank_case cases[] = {
      .max_ranks = 0},
     {"buffers_after_a_failure", buffers_after_a_failure, .max_ranks = 0},
     {"destroyed_on_one_rank", destroyed_on_one_rank, .min_ranks = 2},
+    {"wrong_exchange_on_one_rank", wrong_exchange_on_one_rank, .min_ranks = 2},
     {"texts_name_calls", texts_name_calls, .min_ranks = 2},
     {"texts_name_plans", texts_name_plans, .min_ranks = 2},
     {"texts_of_configurations", texts_of_configurations, .max_ranks = 0},

@@ -35,6 +35,7 @@ bool setting_fits(const struct setting *s, const char *name)
         return s->ranks >= 2 && !has(s, "delay");
     if (strcmp(name, "s11_stale_on_one_rank") == 0 ||
         strcmp(name, "destroyed_on_one_rank") == 0 ||
+        strcmp(name, "wrong_exchange_on_one_rank") == 0 ||
         strcmp(name, "exchanges_swapped") == 0 ||
         strcmp(name, "overflow_not_retried") == 0 ||
         strcmp(name, "texts_name_calls") == 0 ||

@@ -77,6 +77,7 @@ static const char *const cases[] = {
     "handles_of_a_larger_exchange",
     "buffers_after_a_failure",
     "destroyed_on_one_rank",
+    "wrong_exchange_on_one_rank",
     "texts_name_calls",
     "texts_name_plans",
     "texts_of_configurations",
