@@ -557,12 +557,14 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
                                placement, replicas, nreplicas, moe->node,
                                terms.why, sizeof(terms.why));
+    shunti_comm_enter(moe->comm); /* a progress thread counts users, too */
     for (int i = 0; i < moe->config.plans_in_flight && !st; i++)
         if (moe->plans[i].handle || moe->plans[i].at.users) {
             snprintf(terms.why, sizeof(terms.why),
                      "a plan exists: destroy it first");
             st = SHUNT_ERR_BUSY;
         }
+    shunti_comm_leave(moe->comm);
     if (!st)
         st = choose_path(moe, &fresh, &path, terms.why, sizeof(terms.why));
     if (!st)

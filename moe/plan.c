@@ -637,6 +637,17 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
 }
 /* --- the rest of a plan's life ------------------------------------------------------ */
 
+bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which)
+{
+    bool borrowed;
+
+    /* A progress thread gives it back. */
+    shunti_comm_enter(plan->moe->comm);
+    borrowed = plan->at.borrowed & which;
+    shunti_comm_leave(plan->moe->comm);
+    return borrowed;
+}
+
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow)
 {
     plan->at.users++;

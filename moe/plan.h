@@ -173,6 +173,9 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
     return buffer ? buffer + SHUNTI_BUFFERS * plan->at.buffer_stride : NULL;
 }
 
+/* Does a request under way have one of this scratch (1 << which)? The
+ * communicator need not be ours. */
+bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which);
 /* For a request on `plan`: it stays until shunti_plan_unuse(). */
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
 void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);

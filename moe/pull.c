@@ -360,7 +360,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         unsigned char *staging = shunti_plan_scratch(plan, what->staging);
 
         begin.borrowed = 1u << what->staging;
-        if (plan->at.borrowed & begin.borrowed)
+        if (shunti_plan_borrowed(plan, begin.borrowed))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose rows are no "

@@ -478,7 +478,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     push->land = push->what.dst;
     if (!shunti_spot_of(comm, push->what.dst, bytes, &push->rows)) {
         which = 1u << push->what.landing;
-        if (plan->at.borrowed & which)
+        if (shunti_plan_borrowed(plan, which))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way that also has no "
@@ -493,7 +493,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
         which = 1u << SHUNT_MOE_OUT;
-        if (plan->at.borrowed & which)
+        if (shunti_plan_borrowed(plan, which))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose `out` is no "
