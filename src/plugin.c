@@ -334,7 +334,7 @@ static bool file_is_far(const char *path)
 struct list {
     struct shunti_transport_entry *item;
     size_t count;
-    bool cut; /* there was no memory for all */
+    int cut; /* errno, if it is not all of them; else 0 */
 };
 
 static bool list_add(struct list *list, const char *folder, const char *name)
@@ -359,8 +359,9 @@ static bool list_add(struct list *list, const char *folder, const char *name)
     return true;
 }
 
-/* The plugin files of a folder. */
-static bool list_folder(struct list *list, const char *folder)
+/* The plugin files of a folder. Returns errno of what this process lacks for
+ * that, or 0; a folder that is not there has none. */
+static int list_folder(struct list *list, const char *folder)
 {
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     DIR *dir = opendir(folder);
@@ -368,7 +369,8 @@ static bool list_folder(struct list *list, const char *folder)
     bool ok = true;
 
     if (!dir)
-        return errno != ENOMEM;
+        return errno == ENOMEM || errno == EMFILE || errno == ENFILE ? errno
+                                                                     : 0;
     while (ok && (d = readdir(dir))) {
         size_t len = strlen(d->d_name);
         size_t around = strlen(PREFIX) + strlen(SUFFIX);
@@ -382,7 +384,7 @@ static bool list_folder(struct list *list, const char *folder)
         ok = !valid_name(name) || list_add(list, folder, name);
     }
     closedir(dir);
-    return ok;
+    return ok ? 0 : ENOMEM;
 }
 
 static int by_score(const void *a, const void *b)
@@ -426,9 +428,9 @@ static struct list list_plugins(bool far)
     struct folders *f = find_folders();
     struct list list = {0};
 
-    list.cut = !f;
+    list.cut = f ? 0 : ENOMEM;
     for (size_t i = 0; f && i < f->count && !list.cut; i++)
-        list.cut = !list_folder(&list, f->path[i]);
+        list.cut = list_folder(&list, f->path[i]);
     free(f);
     for (size_t i = 0; i < list.count; i++) {
         struct shunti_transport_entry *e = &list.item[i];
@@ -594,8 +596,11 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
     char why[512] = "no plugin was found; is SHUNT_PLUGIN_PATH right?";
     struct list list = list_plugins(false);
     enum shunt_status st =
-        list.cut ? shunti_fail(NULL, SHUNT_ERR_MEMORY,
-                               "no memory to list the transports")
+        list.cut ? shunti_fail(NULL,
+                               list.cut == ENOMEM ? SHUNT_ERR_MEMORY
+                                                  : SHUNT_ERR_SYSTEM,
+                               "cannot list the transports: %s%s",
+                               strerror(list.cut), shunti_remedy(list.cut))
                  : check_excluded(words, nwords, list.item, list.count);
 
     for (size_t i = 0; !st && i < list.count; i++) {
