@@ -1095,24 +1095,32 @@ static bool wants_thread(const struct shunt_comm_config *config)
     return !strcasecmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
 }
 
-/* This rank's arguments are wrong: the others must not wait for it. */
-static enum shunt_status refuse_birth(const struct shunt_id *id, int nranks,
+/* This rank's arguments are wrong, or it lacks what it needs: the others must
+ * not wait for it. */
+static enum shunt_status refuse_birth(struct shunti_parent *parent,
+                                      const struct shunt_id *id, int nranks,
                                       int rank, enum shunt_status status)
 {
     struct shunti_bootstrap *bootstrap = NULL;
     double timeout = shunti_env_number("SHUNT_TIMEOUT");
+    bool sane =
+        nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
     char text[256];
 
     snprintf(text, sizeof(text), "%.250s", shunt_last_error(NULL));
     if (!id)
         return status;
     /* Ranks out of range are judged, told to the others and described by
-     * this; with good ones it joins, and we can say why we leave. */
-    if (shunti_bootstrap_join(id, nranks, rank, timeout, &bootstrap))
+     * this; with good ones it joins, and we can say why we leave, unless what
+     * we lack is needed for that as well. */
+    if (!shunti_bootstrap_join_from(parent, id, nranks, rank, timeout,
+                                    &bootstrap)) {
+        shunti_bootstrap_abort(bootstrap, text);
+        shunti_bootstrap_leave(bootstrap);
+        shunti_bootstrap_settle(SETTLE_SECONDS);
+    } else if (!sane) {
         return SHUNT_ERR_INVALID;
-    shunti_bootstrap_abort(bootstrap, text);
-    shunti_bootstrap_leave(bootstrap);
-    shunti_bootstrap_settle(SETTLE_SECONDS);
+    }
     return shunti_fail(NULL, status, "%s", text);
 }
 
@@ -1168,14 +1176,14 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
 
     *out = NULL;
     if (nranks < 1 || nranks > SHUNTI_RANKS_MAX || rank < 0 || rank >= nranks)
-        return refuse_birth(id, nranks, rank, SHUNT_ERR_INVALID);
+        return refuse_birth(parent, id, nranks, rank, SHUNT_ERR_INVALID);
     if (given) {
         if (given->size < sizeof(size_t) || given->size > sizeof(config)) {
             shunti_fail(NULL, SHUNT_ERR_INVALID,
                         "config: size is %zu, not %zu; use "
                         "SHUNT_COMM_CONFIG_INIT",
                         given->size, sizeof(config));
-            return refuse_birth(id, nranks, rank, SHUNT_ERR_INVALID);
+            return refuse_birth(parent, id, nranks, rank, SHUNT_ERR_INVALID);
         }
         memcpy(&config, given, given->size);
     }
@@ -1197,7 +1205,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
                          nranks, strerror(errno), shunti_remedy(errno));
         shunti_comm_free(b.comm);
         free(b.places);
-        return refuse_birth(id, nranks, rank, st);
+        return refuse_birth(parent, id, nranks, rank, st);
     }
     b.comm->timeout = b.comm->birth_timeout = b.timeout;
     b.comm->call_timeout = config.call_timeout;

@@ -218,6 +218,7 @@ enum knock {
     IN,       /* welcome */
     AGAIN,    /* may be better later */
     HOPELESS, /* at once */
+    LACKING,  /* of what this process needs to knock; likewise */
     ALIEN,    /* listens: hopeless if it stays, or the id is not patient */
     OTHERS,   /* meet there: hopeless if the id is not patient */
     NOBODY,   /* listens; likewise */
@@ -253,7 +254,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
     if (fd < 0) {
         snprintf(why, why_len, "%s%s", strerror(errno), shunti_remedy(errno));
         if (errno == EMFILE || errno == ENFILE)
-            return HOPELESS;
+            return LACKING;
         return errno == ECONNREFUSED ? NOBODY : AGAIN;
     }
 
@@ -384,7 +385,7 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
         if (shunti_parent_gives_up(bs->parent))
             return doomed(bs);
         shunti_debug("bootstrap", "root %s: %s", bs->where, why);
-        if (k == HOPELESS || (k != AGAIN && !patient))
+        if (k == HOPELESS || k == LACKING || (k != AGAIN && !patient))
             break;
         if (elsewhere) {
             char ignored[192];
@@ -402,6 +403,10 @@ static enum shunt_status get_in(const struct shunti_id_parts *parts,
         backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
     }
 
+    if (k == LACKING)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "rank %d: no connection to %s: %s", bs->name,
+                           bs->where, why);
     if (!patient && k == NOBODY)
         return shunti_fail(NULL, SHUNT_ERR_PEER,
                            "rank %d: nobody listens at %s: the process that "
@@ -567,6 +572,8 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     shunti_id_describe(&parts, bs->where, sizeof(bs->where));
 
     st = get_in(&parts, bs, start, deadline);
+    if (!st && parent)
+        parent->known = true;
     if (!st)
         st = wait_for_all(bs, parts.secret, deadline + GRACE_SECONDS);
     explicit_bzero(&parts, sizeof(parts));
@@ -780,7 +787,9 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
     if (fd < 0)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
                            where, strerror(error),
-                           error != EADDRINUSE
+                           error == EMFILE || error == ENFILE
+                               ? shunti_remedy(error)
+                           : error != EADDRINUSE
                                ? "; set SHUNT_HOST to an address of this host"
                            : parts->kind == SHUNTI_ID_LOCAL
                                ? "; another process is rank 0 of this job"

@@ -43,6 +43,9 @@ struct shunti_parent {
     bool (*doomed)(void *arg, char *why, size_t size);
     void *arg;
     char why[256]; /* what it said */
+    /* out: the root has let this rank in, and will tell the others of its
+     * failure. */
+    bool known;
     /* out: ranks that did not come in time, as they are called; to be freed. */
     int *blamed;
     size_t nblamed;

@@ -97,6 +97,7 @@ struct root {
     size_t strangers_max; /* as many are kept */
     double pause;         /* do not accept before */
     double stuck;         /* since when nobody can be accepted; 0: they can */
+    int spare_fd;         /* nothing: given up to tell them of that; or -1 */
 
     struct conn **conns;
     size_t nconns, room;
@@ -417,6 +418,14 @@ static bool judge(struct root *root, const struct shunti_auth_talk *talk)
     return false;
 }
 
+/* Room for one connection: those who wait are told one after the other. */
+static void give_up_spare(struct root *root)
+{
+    if (root->spare_fd >= 0)
+        close(root->spare_fd);
+    root->spare_fd = -1;
+}
+
 static void all_have_come(struct root *root)
 {
     struct reply *ready =
@@ -424,6 +433,7 @@ static void all_have_come(struct root *root)
 
     close(root->listen_fd); /* an id serves one communicator */
     root->listen_fd = -1;
+    give_up_spare(root);
     root->deadline = shunti_wire_now() + 2 * root->patience;
     if (!ready || !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
                                       SHUNTI_WIRE_SALT_BYTES)) {
@@ -924,11 +934,13 @@ static void cannot_accept(struct root *root, int error)
     root->pause = now + PAUSE_SECONDS;
     if (!root->stuck)
         root->stuck = now;
-    else if (now - root->stuck > STUCK_SECONDS)
+    else if (now - root->stuck > STUCK_SECONDS) {
         root_fail(root, SHUNT_ERR_SYSTEM,
                   "the process that ranks meet at (that made the id, or rank "
                   "0) cannot take their connections: %s%s",
                   strerror(error), shunti_remedy(error));
+        give_up_spare(root);
+    }
 }
 
 /* false: there is nobody, or no means to take them in. */
@@ -1107,6 +1119,7 @@ static void root_destroy(struct root *root)
 {
     if (root->listen_fd >= 0)
         close(root->listen_fd);
+    give_up_spare(root);
     for (size_t i = 0; i < root->nconns; i++) {
         conn_close(root->conns[i]);
         free(root->conns[i]);
@@ -1223,6 +1236,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         memcpy(root->names, names, (size_t)nranks * sizeof(*names));
     root->nnames = nranks;
     root->listen_fd = listen_fd;
+    root->spare_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     root->parts = *parts;
     root->strangers_max = strangers_max();
     root->timeout = timeout;

@@ -130,7 +130,8 @@ static bool doomed(void *arg, char *why, size_t size)
 }
 
 /* The birth failed with `st`; the old communicator fails, too, if that was for
- * a rank that is lost, or this rank had no memory. Returns the status of the call. */
+ * a rank that is lost, or if the others may not hear of it otherwise: this rank
+ * had no memory, or could not join. Returns the status of the call. */
 static enum shunt_status fail_group(struct group *group, enum shunt_status st,
                                     const struct shunti_parent *parent)
 {
@@ -155,7 +156,7 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
                          text);
     }
     /* The others may not have heard of it, and wait for us. */
-    if (!shunti_comm_check(comm) && st == SHUNT_ERR_MEMORY)
+    if (!shunti_comm_check(comm) && (st == SHUNT_ERR_MEMORY || !parent->known))
         shunti_comm_fail(comm, st, comm->rank, "%s", text);
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);

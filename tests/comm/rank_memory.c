@@ -6,15 +6,20 @@
  * gets an error that names it, by this call or the next one.
  *
  *     rank_memory CALL VICTIM [STEP]
+ *     rank_memory descriptors VICTIM
+ *
+ * The latter is a split in which the n-th descriptor is refused.
  *
  * Each n has a communicator of its own, since it may be the last call there.
  * malloc() and its like are this program's own; they pass on to those behind.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <shunt/shunt.h>
@@ -370,6 +375,71 @@ static int run_one_call(const struct rank *self)
     return 0;
 }
 
+/* Leave this process `n` descriptors that are not in use. */
+static void leave_descriptors(int n, struct rlimit limit)
+{
+    rlim_t end = 0;
+
+    for (; n >= 0; end++)
+        n -= fcntl((int)end, F_GETFD) < 0;
+    limit.rlim_cur = end - 1;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* A split in which the victim gets `n` descriptors. *refused: it wants more. */
+static int split_with(const struct rank *self, int victim, int n, bool *refused)
+{
+    struct scene s = {.rank = self->rank, .size = self->size, .usable = true};
+    enum shunt_status st, next = SHUNT_OK;
+    struct rlimit limit;
+    int32_t mine, all[MAX_RANKS];
+    char why[512];
+    double t0;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    t0 = now_s();
+    if (self->rank == victim)
+        leave_descriptors(n, limit);
+    st = split(&s);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    snprintf(why, sizeof(why), "%s", shunt_last_error(s.comm));
+    CHECK(now_s() - t0 < 6, "%d descriptors: %.1f s: %s", n, now_s() - t0,
+          rank_why(s.comm, st));
+    CHECK(s.usable, "%d descriptors: SHUNT_OK, and wrong", n);
+    CHECK(!st || names(&s, victim), "%d descriptors: does not name it: %s", n,
+          rank_why(s.comm, st));
+    next = shunt_barrier(s.comm);
+    CHECK(!next || names(&s, victim), "%d descriptors: does not name it: %s", n,
+          rank_why(s.comm, next));
+    mine = st;
+    CHECK_OK(self->comm, shunt_allgather(self->comm, &mine, all, 1, SHUNT_I32));
+    for (int r = 0; r < self->size; r++)
+        CHECK(!all[victim] == !all[r], "%d descriptors: rank %d: %s", n, r,
+              shunt_strerror((enum shunt_status)all[r]));
+    if (st && self->rank == victim)
+        CHECK((st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY) &&
+                  strstr(why, "raise `ulimit -n`"),
+              "%d descriptors: %s: %s", n, shunt_strerror(st), why);
+    *refused = all[victim];
+    shunt_comm_destroy(s.comm);
+    return 0;
+}
+
+static int run_descriptors(const struct rank *self)
+{
+    const int victim = self->argc > 0 ? atoi(self->argv[0]) : 0;
+    bool refused = true;
+    int n;
+
+    CHECK(victim < self->size, "arguments");
+    for (n = 0; refused; n++)
+        CHECK_RUN(split_with(self, victim, n, &refused));
+    CHECK(n > 3, "no more than %d descriptors", n - 1);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"barrier", run_one_call, .min_ranks = 2},
     {"alltoall", run_one_call, .min_ranks = 2},
@@ -387,6 +457,7 @@ static const struct rank_case cases[] = {
     {"moe_combine", run_one_call, .min_ranks = 2},
     {"moe_combine_backward", run_one_call, .min_ranks = 2},
     {"moe_dispatch_backward", run_one_call, .min_ranks = 2},
+    {"descriptors", run_descriptors, .min_ranks = 2},
     {.name = NULL},
 };
 

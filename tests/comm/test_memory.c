@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One allocation of one rank fails; rank_memory.c is what the ranks do. */
+/* One allocation, or descriptor, of one rank fails; rank_memory.c is what the ranks do. */
 #include <criterion/criterion.h>
 
 #include "harness.h"
@@ -64,6 +64,20 @@ Test(memory, split)
     /* Rank 0 makes the id, too. */
     run_victim("split", "0", "1", 3, NULL, NULL, NULL);
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
+}
+
+/* A rank at its `ulimit -n`: nobody waits SHUNT_TIMEOUT for it. */
+Test(memory, descriptors)
+{
+    static const char *const victims[] = {"0", "1"};
+
+    for (size_t i = 0; i < sizeof(victims) / sizeof(*victims); i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_memory",
+            .args = {"descriptors", victims[i]},
+            .ranks = 3,
+            .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off"},
+        });
 }
 
 static void run_moe(const char *plan_step, int ranks, const char *env1,
