@@ -295,6 +295,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
         snprintf(why, why_len,
                  "the ranks of another job, or of another "
                  "communicator of this one, meet there");
+        result = OTHERS;
         goto out;
     }
     memcpy(talk->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,

@@ -787,6 +787,25 @@ Test(bootstrap, a_root_without_the_secret)
     meet_impostor(true, "does not know the secret");
 }
 
+// Nothing makes room there for whom the id is of.
+Test(bootstrap, another_root_has_the_port)
+{
+    struct shunt_id id = new_id(), old;
+    struct shunti_bootstrap *bs;
+    struct shunti_id_parts parts;
+    double start = shunti_wire_now();
+
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    parts.tag[0] ^= 1;
+    shunti_id_pack(&parts, &old);
+    cr_assert_eq(shunti_bootstrap_join(&old, 2, 1, 20, &bs),
+                 SHUNT_ERR_MISMATCH);
+    expect_text(shunt_last_error(NULL), "the ranks of another job");
+    cr_assert_lt(shunti_wire_now() - start, 5);
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all_ok(2);
+}
+
 // -- addresses ----------------------------------------------------------------
 
 Test(bootstrap, ids_follow_host_and_port)
