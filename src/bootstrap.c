@@ -212,6 +212,23 @@ static int connect_once(const struct shunti_id_parts *parts, double deadline,
     return fd;
 }
 
+/* The name of a job's unix socket is no secret, and whoever is first has it:
+ * somebody who is silent there is not to cost us a handshake's time. True:
+ * another user has it; `why` says who. */
+static bool is_held(int fd, char *why, size_t why_len)
+{
+    uid_t uid;
+
+    if (!shunti_peer_uid(fd, &uid) || uid == geteuid())
+        return false;
+    snprintf(why, why_len,
+             "user %lu holds the meeting place of this job, and we are another "
+             "user: run all ranks as one; if that is no rank, choose another "
+             "MASTER_PORT",
+             (unsigned long)uid);
+    return true;
+}
+
 /* -- joining ------------------------------------------------------------------ */
 
 enum knock {
@@ -256,6 +273,10 @@ static enum knock knock(const struct shunti_id_parts *parts,
         if (errno == EMFILE || errno == ENFILE)
             return LACKING;
         return errno == ECONNREFUSED ? NOBODY : AGAIN;
+    }
+    if (is_held(fd, why, why_len)) {
+        close(fd);
+        return HOPELESS;
     }
 
     if (!shunti_auth_random(talk->rank_nonce, SHUNTI_NONCE_BYTES)) {
@@ -736,13 +757,30 @@ void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
 
 /* -- serving ------------------------------------------------------------------ */
 
+/* Is it another user who listens where the parts say? */
+static bool is_held_at(const struct shunti_id_parts *parts, char *why,
+                       size_t why_len)
+{
+    int fd = parts->kind == SHUNTI_ID_LOCAL
+                 ? connect_once(parts, shunti_wire_now(), NULL)
+                 : -1;
+    bool held = fd >= 0 && is_held(fd, why, why_len);
+
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 /* Listen where the parts say; takes the port that the kernel chose into them.
- * An address in use is tried again until `deadline`. */
-static int listen_at(struct shunti_id_parts *parts, double deadline)
+ * An address in use is tried again until `deadline`, unless another user has
+ * it, which `why` then says. */
+static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
+                     size_t why_len)
 {
     struct sockaddr_storage addr;
     socklen_t len;
     int one = 1, fd, error;
+    bool looked = false;
 
     shunti_id_sockaddr(parts, true, &addr, &len);
     fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -752,8 +790,14 @@ static int listen_at(struct shunti_id_parts *parts, double deadline)
     for (;;) {
         if (!bind(fd, (struct sockaddr *)&addr, len) && !listen(fd, 1024))
             break;
-        if (errno != EADDRINUSE || shunti_wire_now() >= deadline)
+        if (errno != EADDRINUSE)
             goto failed;
+        if ((!looked && is_held_at(parts, why, why_len)) ||
+            shunti_wire_now() >= deadline) {
+            errno = EADDRINUSE;
+            goto failed;
+        }
+        looked = true;
         nap(0.02);
     }
     if (parts->kind != SHUNTI_ID_LOCAL && !parts->port) {
@@ -780,11 +824,14 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
     static const char in_use[] =
         "; the port is in use, by another program or another job: set "
         "SHUNT_PORT to a free one, on all ranks";
-    char where[64];
-    int fd = listen_at(parts, shunti_wire_now() + patience);
+    char where[64], why[192] = "";
+    int fd = listen_at(parts, shunti_wire_now() + patience, why, sizeof(why));
     int rc, error = errno;
 
     shunti_id_describe(parts, where, sizeof(where));
+    if (fd < 0 && why[0])
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s",
+                           where, why);
     if (fd < 0)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
                            where, strerror(error),
@@ -793,7 +840,9 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
                            : error != EADDRINUSE
                                ? "; set SHUNT_HOST to an address of this host"
                            : parts->kind == SHUNTI_ID_LOCAL
-                               ? "; another process is rank 0 of this job"
+                               ? "; another process is rank 0 of this job, or "
+                                 "holds its place: if it is none of yours, "
+                                 "choose another MASTER_PORT"
                                : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
                            nranks);

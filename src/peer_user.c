@@ -79,22 +79,34 @@ static bool is_closed(int fd)
            info.tcpi_state != TCP_ESTABLISHED;
 }
 
+bool shunti_peer_uid(int fd, uid_t *uid)
+{
+    struct ucred cred = {0};
+    socklen_t len = sizeof(cred);
+    int family = 0;
+    socklen_t family_len = sizeof(family);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_len) ||
+        family != AF_UNIX ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+        return false;
+    *uid = cred.uid;
+    return true;
+}
+
 enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
 {
     struct sockaddr_storage ours = {0}, theirs = {0};
     socklen_t ours_len = sizeof(ours), theirs_len = sizeof(theirs);
-    struct ucred cred = {0};
-    socklen_t len = sizeof(cred);
     char local[TEXT], remote[TEXT];
     enum shunti_peer_user user;
     bool v6, same;
+    uid_t uid;
 
     if (getsockname(fd, (struct sockaddr *)&ours, &ours_len))
         return SHUNTI_USER_UNKNOWN;
     if (ours.ss_family == AF_UNIX)
-        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)
-                   ? SHUNTI_USER_OTHER
-                   : compare(cred.uid);
+        return shunti_peer_uid(fd, &uid) ? compare(uid) : SHUNTI_USER_OTHER;
     if (!tcp)
         return SHUNTI_USER_UNKNOWN;
     if (getpeername(fd, (struct sockaddr *)&theirs, &theirs_len))

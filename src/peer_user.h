@@ -11,12 +11,18 @@
 
 #include <stdbool.h>
 
+#include <sys/types.h>
+
 enum shunti_peer_user {
     SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
     SHUNTI_USER_GONE, /* the TCP connection is closed: nobody is there */
 };
+
+/* The effective user at the other end of a unix socket, who called listen() if
+ * we have connected; false: it is none. */
+bool shunti_peer_uid(int fd, uid_t *uid);
 
 /* `tcp`: look at TCP connections, too. */
 enum shunti_peer_user shunti_peer_user(int fd, bool tcp);

@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -804,6 +806,65 @@ Test(bootstrap, another_root_has_the_port)
     cr_assert_lt(shunti_wire_now() - start, 5);
     birth_run(ranks, &id, 2, 2, 20);
     expect_all_ok(2);
+}
+
+// A process of another user that listens where the parts say, and is silent.
+static pid_t squat(const struct shunti_id_parts *parts)
+{
+    int up[2];
+    char byte;
+    pid_t pid;
+
+    cr_assert_eq(pipe(up), 0);
+    pid = fork();
+    if (!pid) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        struct sockaddr_storage addr;
+        socklen_t len;
+
+        shunti_id_sockaddr(parts, true, &addr, &len);
+        if (setresuid(65534, 65534, 65534) ||
+            prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+            bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 16) ||
+            write(up[1], "", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    close(up[1]);
+    cr_assert_eq(read(up[0], &byte, 1), 1, "the squatter");
+    close(up[0]);
+    return pid;
+}
+
+// Of a job with a secret, whose meeting place anybody can know.
+Test(bootstrap, another_user_has_the_meeting_place)
+{
+    static const char who[] = "user 65534 holds the meeting place of this job";
+    struct shunti_id_parts far, near;
+    struct shunti_bootstrap *bs;
+    struct shunt_id id = new_id();
+    double start;
+    pid_t pid;
+
+    if (geteuid())
+        cr_skip_test("only root can be another user");
+    // A root that would take us is at the other place.
+    cr_assert_eq(shunti_id_unpack(&id, &far), SHUNT_OK);
+    near = far;
+    near.flags |= SHUNTI_ID_PATIENT;
+    near.kind = SHUNTI_ID_LOCAL;
+    near.other = far.kind;
+    shunti_id_pack(&near, &id);
+    pid = squat(&near);
+
+    start = shunti_wire_now();
+    cr_expect_eq(shunti_bootstrap_serve(&id), SHUNT_ERR_SYSTEM);
+    expect_text(shunt_last_error(NULL), who);
+    cr_expect_eq(shunti_bootstrap_join(&id, 1, 0, 20, &bs), SHUNT_ERR_MISMATCH);
+    expect_text(shunt_last_error(NULL), who);
+    cr_expect_lt(shunti_wire_now() - start, 0.9);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 // -- addresses ----------------------------------------------------------------
