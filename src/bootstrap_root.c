@@ -712,9 +712,10 @@ static void on_proof(struct root *root, struct conn *c)
     shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->talk, expected);
     c->in_used = 0;
     proven = shunti_auth_equal(expected, c->in, sizeof(expected));
-    /* To find it out takes milliseconds: not for whoever comes. */
-    user = shunti_peer_user(c->fd,
-                            public || (!proven && may_be_ours(root, &c->talk)));
+    /* To find it out takes milliseconds if they are of this host: only if it
+     * matters. */
+    user =
+        shunti_peer_user(c->fd, proven ? public : may_be_ours(root, &c->talk));
     if (user == SHUNTI_USER_GONE) {
         refuse(c, "it left with its proof");
     } else if (user == SHUNTI_USER_OTHER &&

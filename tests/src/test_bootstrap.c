@@ -6,12 +6,14 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -667,6 +669,57 @@ Test(bootstrap, who_has_left_is_of_no_user)
         close(near);
         close(door);
     }
+}
+
+// The loopback device of a network of our own: up, and with this address
+// besides, or (NULL) without it.
+static bool set_second_address(const char *address)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq device = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct ifreq second = {.ifr_name = "lo:0"};
+    struct sockaddr_in *in = (struct sockaddr_in *)&second.ifr_addr;
+    bool set;
+
+    if (address) {
+        in->sin_family = AF_INET;
+        inet_pton(AF_INET, address, &in->sin_addr);
+        set = !ioctl(fd, SIOCSIFFLAGS, &device) &&
+              !ioctl(fd, SIOCSIFADDR, &second);
+    } else {
+        set = !ioctl(fd, SIOCSIFFLAGS, &second); // down: it goes
+    }
+    close(fd);
+    return set;
+}
+
+// To look through the kernel's table takes the root long: not for a peer of
+// another host, of whom it holds nothing. Such a one is here who had an address
+// that this host has no longer.
+Test(bootstrap, who_is_elsewhere_is_not_looked_up)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    socklen_t len = sizeof(addr);
+    int door, far, near;
+
+    if (unshare(CLONE_NEWNET) || !set_second_address("10.9.8.7"))
+        cr_skip_test("no network of our own");
+    door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    far = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    inet_pton(AF_INET, "10.9.8.7", &from.sin_addr);
+    cr_assert(!bind(door, (struct sockaddr *)&addr, len) && !listen(door, 1) &&
+              !getsockname(door, (struct sockaddr *)&addr, &len) &&
+              !bind(far, (struct sockaddr *)&from, len) &&
+              !connect(far, (struct sockaddr *)&addr, len));
+    near = accept(door, NULL, NULL);
+    cr_expect_eq(shunti_peer_user(near, true), SHUNTI_USER_OURS);
+    cr_assert(set_second_address(NULL));
+    cr_expect_eq(shunti_peer_user(near, true), SHUNTI_USER_UNKNOWN);
+    close(near);
+    close(far);
+    close(door);
 }
 
 Test(bootstrap, a_wrong_secret_is_refused)
