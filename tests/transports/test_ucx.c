@@ -127,7 +127,10 @@ Test(ucx, silent_rank_times_out)
 
 Test(ucx, collectives)
 {
-    for (int ranks = 2; ranks <= 4; ranks++) {
+    /* What is slow there shows nothing new with other numbers of ranks. */
+    const int most = harness_sanitized() ? 2 : 4;
+
+    for (int ranks = 2; ranks <= most; ranks++) {
         run("rank_collectives", ranks, "random", "all", "41", "60");
         run("rank_collectives", ranks, "in_flight", "42", "5", NULL);
         run("rank_collectives", ranks, "same_bits", NULL, NULL, NULL);
