@@ -185,6 +185,13 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         return SHUNT_ERR_BUSY;
     }
     capacity = shunti_capacity(c->capacity_factor, tokens, c->topk, c->experts);
+    if (c->pad_to_capacity && capacity > ROWS_MAX) {
+        snprintf(why, len,
+                 "capacity_factor %g pads each expert to more than %u rows of "
+                 "%zu tokens",
+                 c->capacity_factor, (unsigned)ROWS_MAX, tokens);
+        return SHUNT_ERR_INVALID;
+    }
     if (n)
         memcpy(moe->expert, expert, n * sizeof(*expert));
     st = shunti_capacity_apply(moe->expert, weight, n, c->experts, capacity,

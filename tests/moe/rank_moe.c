@@ -930,6 +930,30 @@ static int s18_config_differs(const struct rank *self)
     return 0;
 }
 
+/* Padding that no memory can hold, and whose sums wrap around. */
+static int capacity_without_end(const struct rank *self)
+{
+    static const double factors[] = {1e9, 1e15, 1e300};
+    const int32_t expert[4] = {0, 1, 1, 0};
+
+    for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]); i++) {
+        struct shunt_moe_config c = config_of(30, SHUNT_F32, 2, 1);
+        struct shunt_moe_plan *plan;
+        struct shunt_moe *moe;
+        enum shunt_status st;
+
+        c.row_align = 4;
+        c.capacity_factor = factors[i];
+        c.pad_to_capacity = true;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+        st = shunt_moe_plan_create(moe, expert, NULL, 4, &plan);
+        CHECK(st == SHUNT_ERR_INVALID || st == SHUNT_ERR_REMOTE, "%g: %d, %s",
+              factors[i], (int)st, rank_why(self->comm, st));
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
 /* Rank 0 makes one call, the others another; then all the same. */
 static int two_calls(struct run *run, int first, int others)
 {
@@ -1140,6 +1164,7 @@ static const struct rank_case cases[] = {
     {"one_plan_overlaps", one_plan_overlaps, .max_ranks = 0},
     {"exchanges_swapped", exchanges_swapped, .min_ranks = 2},
     {"refused_and_on", refused_and_on, .min_ranks = 2},
+    {"capacity_without_end", capacity_without_end, .min_ranks = 1},
     {"start_does_not_wait", start_does_not_wait, .min_ranks = 2},
     {"interleavings", interleavings, .max_ranks = 0},
     {"exchanges_come_and_go", exchanges_come_and_go, .max_ranks = 0},
