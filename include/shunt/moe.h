@@ -17,8 +17,14 @@
  * Expert-major: this rank's experts in ascending order; within an expert, rows
  * by source rank, then by source token, then by top-k slot.
  *
+ * dispatch, combine and their gradients come blocking and as `_start`, which
+ * returns a request (request.h). What sets up has no `_start` and blocks:
+ * shunt_moe_create(), shunt_moe_set_placement(), shunt_moe_plan_create(). The
+ * first and the last may be called while requests are under way.
+ *
  * Memory that arguments of one call may share (others: SHUNT_ERR_INVALID here,
- * SHUNT_ERR_REMOTE on the other ranks, and nothing was written):
+ * SHUNT_ERR_REMOTE on the other ranks, and nothing was written). Of rows and
+ * dout only the first `total` rows count:
  *
  *     dispatch           x, rows         apart
  *     combine            out, y          apart
@@ -30,11 +36,16 @@
  *                        dy, out         any way
  *                        dweight         apart from dy, out and dout
  *     dispatch_backward  drows, dx       apart
+ *     plan_create        topk_idx, topk_weight  any way: both are only read
  *
  * Any of them may lie in a buffer of the plan (shunt_moe_buffer()), by whatever
  * name. Inputs are never written, but for those that are given as the output,
  * too. Between a _start call and the end of its request, inputs must not
  * change, and outputs must be given to no other call.
+ *
+ * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
+ * type (topk_idx, topk_weight, dweight, placement, replicas) need that of the
+ * type.
  *
  * Ends. A plan belongs to its exchange, and that to its communicator: whoever
  * is destroyed takes with it what belongs to it. They may be destroyed in any
@@ -75,7 +86,12 @@ enum shunt_moe_wire {
     SHUNT_MOE_WIRE_FP8 = 1,     /* dispatch: e4m3 (x / scale) with an f32 scale
                                    = max(largest |x|, 1e-4) / 448 per 128
                                    elements (the last may be fewer); rows
-                                   arrive expanded to `dtype` */
+                                   arrive expanded to `dtype`. e4m3 and `dtype`
+                                   are rounded to the nearest, ties to even;
+                                   both have subnormals, and a zero keeps its
+                                   sign. A NaN arrives as a NaN, and does not
+                                   count for the scale; an infinity makes all
+                                   elements of its scale NaN */
 };
 
 /** What combine and its like send between nodes: one row for each (token,
@@ -92,7 +108,7 @@ enum shunt_moe_partials {
  * DIRECT. */
 enum shunt_moe_mode {
     SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
-                             several, else FLAT */
+                             several; FLAT where these cannot be */
     SHUNT_MOE_DIRECT = 1, /* every rank writes into every other's memory */
     SHUNT_MOE_FLAT = 2,   /* by alltoallv; a token goes once to each rank, each
                            result home by itself */
@@ -104,9 +120,12 @@ enum shunt_moe_mode {
 
 /** Which assignments go first when an expert's capacity is exceeded. */
 enum shunt_moe_drop {
-    SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens are dropped */
-    SHUNT_MOE_DROP_WEIGHT = 1,   /* the smallest weights are dropped; of equal
-                                    ones the later */
+    SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens are dropped; of one token
+                                    the latest slots */
+    SHUNT_MOE_DROP_WEIGHT = 1,   /* the smallest weights are dropped, -2 before
+                                    -1 before 0; of equal ones the later as
+                                    above. A NaN counts as -infinity, -0 as 0.
+                                    Without topk_weight: POSITION */
 };
 
 /** A further rank that holds `expert`, besides its place in `placement`. */
@@ -132,21 +151,32 @@ struct shunt_moe_config {
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
                                 copy on itself, else one on its node, else any;
-                                of n it takes number (its rank modulo n) */
+                                of n it takes number (its rank modulo n), from
+                                0, in the order of the ranks that hold them:
+                                the place in `placement` is one like the
+                                others */
     size_t nreplicas;                         /* entries of replicas */
     size_t row_align;         /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
     int plans_in_flight;      /* plans that may exist at once; 0: 4; 2 to 256 */
-    double capacity_factor;   /* 0: dropless. c > 0: of each (rank, expert) keep
-                                ceil(c * tokens * topk / experts) */
+    double capacity_factor;   /* 0: dropless. c > 0: of each (source rank,
+                                expert) keep ceil(c * tokens * topk / experts),
+                                of the source's tokens in this plan, computed in
+                                double from left to right. The weights of what
+                                is kept stay as they are */
     enum shunt_moe_drop drop; /* what goes when capacity is exceeded */
     int pad_to_capacity;      /* 1: each (source rank, expert) takes its full
-                                capacity in rows, zero-padded (even shapes) */
+                                capacity in rows (even shapes): the source's,
+                                then zeros, then the next source's. With
+                                replicas on the copy that the source uses, and
+                                no row on others */
     int tree_ranks;           /* combine adds experts in groups, as if placed
                                 contiguously on so many ranks (a multiple of
                                 the real number or equal; each real rank and
-                                its node stand for an equal share of them);
-                                0: real placement */
+                                its node stand for an equal share of them):
+                                expert e in group e * tree_ranks / experts,
+                                wherever it or a replica is. 0: an expert's
+                                group is the rank whose copy the source uses */
     enum shunt_moe_mode mode; /* AUTO: the environment's SHUNT_MOE_MODE, else
                                  as the ranks can reach each other */
     enum shunt_moe_partials partials; /* what combine sends between nodes */
@@ -204,7 +234,8 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  *
  * topk_idx     (tokens, topk) expert ids; -1: none. An id may repeat within a
  *              token: counted twice, sent once, both weights applied. Copied.
- * topk_weight  (tokens, topk) f32, copied; NULL: all 1.
+ * topk_weight  (tokens, topk) f32, copied; NULL: all 1. Any sign; not
+ *              normalised; a NaN or an infinity goes into the results.
  * tokens       0 .. max_tokens; may differ between ranks.
  * plan         out; shunt_moe_plan_destroy().
  *
@@ -263,9 +294,9 @@ enum shunt_moe_buffer {
 };
 
 /**
- * A buffer of the plan's, (total, hidden): a window, so that a row is copied
- * once. What it holds is the caller's: the library writes to it only in a call
- * that is given it as its output.
+ * A buffer of the plan's, (total, hidden), aligned to 4096 bytes: a window, so
+ * that a row is copied once. What it holds is the caller's: the library writes
+ * to it only in a call that is given it as its output.
  *
  * The caller's own memory works too: a window of shunt_mem_alloc() as well as
  * this one; other memory with one more copy, through scratch that the plan has
@@ -305,14 +336,20 @@ shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x, void *rows,
  * Bring the experts' results home and add them.
  *
  * out   (total, hidden) dtype, expert-major. Padding rows are not read.
- * bias  (tokens, hidden) dtype, added first (a residual), or NULL.
+ * bias  (tokens, hidden) dtype, added first (a residual), or NULL. Local: some
+ *       ranks may have one and others not.
  * y     (tokens, hidden) dtype. May be bias; must not overlap it otherwise, nor
  *       out.
  *
  * Sums are in f32, without contraction, in one fixed tree: experts ascending
  * within a rank (equal ids by top-k slot), ranks ascending within a node,
- * nodes ascending, the bias first; rounded to dtype once. A token without
- * experts gives its bias, or zero.
+ * nodes ascending, the bias first; rounded to dtype once, to the nearest, ties
+ * to even. (tree_ranks and tree_nodes of the configuration put other ranks and
+ * nodes in their place.) A term is weight * row, rounded to f32; with PLAIN_SUM
+ * the row. Each sum of the tree begins with its first term, not with +0: so a
+ * row of -0 alone gives -0. A weight of 0 makes no exception: times a NaN or
+ * an infinity it is a NaN. What is dropped is no term. A token without experts
+ * gives its bias, or +0.
  * Collective.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
@@ -335,10 +372,15 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  *           rows are then lost, also if the call fails; must not overlap it
  *           otherwise, nor dy.
  * max_rows  as in dispatch.
- * dweight   (tokens, topk) f32: <dy, out> of each assignment, summed in f32 in
- *           ascending element order by a fixed scheme; 0 where none or dropped;
- *           NULL: not wanted (on every rank alike, or SHUNT_ERR_MISMATCH).
- *           Must not overlap dy, out or dout.
+ * dweight   (tokens, topk) f32: <dy, out> of each assignment, also with
+ *           PLAIN_SUM; +0 where none or dropped; NULL: not wanted (on every
+ *           rank alike, or SHUNT_ERR_MISMATCH). Must not overlap dy, out or
+ *           dout.
+ *
+ * dout is rounded to dtype as in combine. A product for dweight is rounded to
+ * f32 and added in f32: that of element i to sum i mod 64 of 64 sums that begin
+ * with +0, in ascending order; then sum j + 32 to sum j, j + 16 to j, and so on
+ * down to one.
  *
  * Collective.
  */
