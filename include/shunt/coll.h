@@ -9,7 +9,9 @@
  * what disagrees is SHUNT_ERR_MISMATCH on a rank that can tell, naming rank and
  * argument. Counts and displacements are in elements. Any pointer is fine:
  * unaligned, or NULL with a zero count; windows (memory.h) are faster.
- * Send and receive buffers must not overlap, except by SHUNT_IN_PLACE.
+ * Send and receive buffers must not overlap, except by SHUNT_IN_PLACE; nor may
+ * blocks that are received overlap each other. Neither is checked. Blocks that
+ * are sent may overlap each other.
  *
  * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the others
  * SHUNT_ERR_REMOTE with a text that names it; the communicator stays usable.
@@ -18,9 +20,12 @@
  *
  * Reductions add the ranks of each node in their order, and then the nodes in
  * theirs, whatever the sizes and algorithms: results are the same bits on every
- * rank and in every run. f16 and bf16 are accumulated in f32 and rounded once.
- * min and max of a NaN and a number give the NaN. avg divides the sum by the
- * number of ranks (integers: towards zero). Integer overflow wraps around.
+ * rank and in every run. A sum begins with its first term, not with +0: zeros
+ * that are all -0 add up to -0. f16 and bf16 are accumulated in f32 and rounded
+ * once, to the nearest, ties to even. min and max of a NaN and a number give
+ * the NaN, and of -0 and +0 the one that comes first in this order. avg divides
+ * the sum by the number of ranks (integers: towards zero). Integer overflow
+ * wraps around, also in the sum of avg. The bits of a NaN are not promised.
  *
  * Between nodes most of them go in two levels; which algorithm runs when, and
  * how to force one: docs/collectives.md.

@@ -39,8 +39,10 @@ shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
  * ptr  what the one call of shunt_mem_alloc() gave, on every rank: NULL on a
  *      rank that asked for 0 bytes there. NULL on all ranks frees nothing.
  *
- * Collective: it waits until this rank's calls under way have ended, and until
- * no peer can reach the memory any more.
+ * Collective: every rank calls it, in the same order, for memory of the same
+ * call of shunt_mem_alloc(); sizes and addresses may differ. It waits until
+ * this rank's calls under way have ended, and until no peer can reach the
+ * memory any more.
  * Errors: SHUNT_ERR_INVALID on a rank whose ptr is no such memory,
  * SHUNT_ERR_REMOTE on the others; SHUNT_ERR_MISMATCH on every rank if ranks
  * mean memory of different calls, or one has forgotten its own (NULL). No rank
