@@ -876,13 +876,13 @@ enum shunt_status shunt_id_create(struct shunt_id *id)
 }
 
 /* The address of an id, by who is to meet there. */
-static enum shunt_status choose_address(enum shunti_reach reach,
+static enum shunt_status choose_address(enum shunti_reach reach, bool later,
                                         struct shunti_id_parts *parts)
 {
     static const unsigned char loopback[4] = {127, 0, 0, 1};
 
     if (reach == SHUNTI_REACH_HOSTS)
-        return shunti_id_choose_address(parts);
+        return shunti_id_choose_address(parts, later);
     parts->kind = reach == SHUNTI_REACH_USER ? SHUNTI_ID_LOCAL : SHUNTI_ID_IPV4;
     memcpy(parts->address, loopback, sizeof(loopback));
     return SHUNT_OK;
@@ -899,7 +899,7 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "shunt_id_create: id is "
                            "NULL");
-    st = choose_address(reach, &parts);
+    st = choose_address(reach, names != NULL, &parts);
     if (st)
         return st;
     if (!shunti_auth_random(parts.secret, sizeof(parts.secret)) ||

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "auth.h"
 #include "bootstrap.h"
@@ -291,7 +292,27 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts)
+/* Can a socket of ours have this address? */
+static bool is_here(const struct shunti_id_parts *parts)
+{
+    struct shunti_id_parts any_port = *parts;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    bool here;
+    int fd;
+
+    any_port.port = 0;
+    shunti_id_sockaddr(&any_port, true, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    here = fd >= 0 &&
+           (!bind(fd, (struct sockaddr *)&addr, len) || errno != EADDRNOTAVAIL);
+    if (fd >= 0)
+        close(fd);
+    return here;
+}
+
+enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
+                                           bool later)
 {
     const char *host = shunti_env_string("SHUNT_HOST");
     double port = shunti_env_number("SHUNT_PORT");
@@ -305,6 +326,8 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts)
         if (st)
             return shunti_fail(NULL, st, "SHUNT_HOST: %s",
                                shunt_last_error(NULL));
+        if (later && !is_here(parts))
+            host = NULL;
     }
     if (!host && !best_address(NULL, parts)) {
         memset(parts->address, 0, sizeof(parts->address));

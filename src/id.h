@@ -88,8 +88,13 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
  * The address that ids made here advertise: SHUNT_HOST (an address, host name
  * or interface) if set; else the first routable IPv4 address of an interface
  * that is up, else a routable IPv6 one, else 127.0.0.1. Port SHUNT_PORT or 0.
+ *
+ * later  the id is of a communicator that is made from another one: SHUNT_HOST
+ *        may then be rank 0's address, and this another host, where it does not
+ *        count.
  */
-enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts);
+enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
+                                           bool later);
 /* Resolve a host name or address for TCP. */
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                                     struct shunti_id_parts *parts);
