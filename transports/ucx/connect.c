@@ -133,12 +133,13 @@ void ucx_ep_drop(struct shunt_transport_ep *ep)
         .cb.send = on_closed,
         .user_data = ep,
     };
+    ucp_ep_h ucp = ep->ucp;
     void *request;
 
-    if (!ep->ucp)
+    if (!ucp)
         return;
-    request = ucp_ep_close_nbx(ep->ucp, &param);
     ep->ucp = NULL;
+    request = ucp_ep_close_nbx(ucp, &param);
     ep->closing = UCS_PTR_IS_ERR(request) ? NULL : request;
 }
 
@@ -280,8 +281,9 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
 {
     struct shunt_transport_ep *ep = arg;
 
-    /* In here UCP's queue is being worked off: the hello is said later. */
-    if (status == UCS_OK)
+    /* In here UCP's queue is being worked off: the hello is said later. Where
+     * it is not us who cancelled, UCP has another way there. */
+    if (status == UCS_OK || (status == UCS_ERR_CANCELED && ep->ucp))
         wired(ep);
     else if (status != UCS_ERR_CANCELED)
         ucx_ep_broken(ep, status);
