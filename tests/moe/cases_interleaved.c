@@ -253,7 +253,8 @@ enum {
     ROUTES = 3,   /* plans of each that exist at a time */
     SAMPLES = 2,  /* inputs of each */
     SLOTS = 3,    /* results of each in windows */
-    UNDERWAY = 20 /* calls; more than there are slots for notes */
+    UNDERWAY = 20, /* calls; more than there are slots for notes */
+    LAST_CALLS = 20
 };
 
 enum kind { DISPATCH, COMBINE, COMBINE_BACKWARD, DISPATCH_BACKWARD, KINDS };
@@ -820,6 +821,11 @@ static int mingle(struct mixture *m, long rounds)
         }
         CHECK_RUN(next_call(m));
     }
+    /* The dice may have put another plan between any two looks so far, and what
+       a plan sends is not counted. Between these two there is none. */
+    CHECK_RUN(count_remote(m));
+    for (int i = 0; i < LAST_CALLS; i++)
+        CHECK_RUN(next_call(m));
     return count_remote(m);
 }
 
