@@ -250,9 +250,9 @@ int refused_and_on(const struct rank *self)
 
 enum {
     EXCHANGES = 2,
-    ROUTES = 3,   /* plans of each that exist at a time */
-    SAMPLES = 2,  /* inputs of each */
-    SLOTS = 3,    /* results of each in windows */
+    ROUTES = 3,    /* plans of each that exist at a time */
+    SAMPLES = 2,   /* inputs of each */
+    SLOTS = 3,     /* results of each in windows */
     UNDERWAY = 20, /* calls; more than there are slots for notes */
     LAST_CALLS = 20
 };
@@ -331,39 +331,31 @@ static size_t tokens_bytes(const struct route *route)
 /* --- what has to come out --- */
 
 static unsigned char *tokens_of(const struct world *w, int rank, size_t bytes,
-                                int kind,
-                                float (*value)(const struct world *w, int kind,
-                                               int rank, size_t t, size_t i))
+                                int kind)
 {
     unsigned char *to = filled(w->tokens[rank] * bytes);
+    float values[ROW_MOST];
 
-    for (size_t t = 0; t < w->tokens[rank]; t++)
-        for (size_t i = 0; i < w->config.hidden; i++)
-            element_set(w->config.dtype, to + t * bytes, i,
-                        value(w, kind, rank, t, i));
+    for (size_t t = 0; t < w->tokens[rank]; t++) {
+        world_values(w, kind, rank, t, values);
+        row_set(w, to + t * bytes, values);
+    }
     return to;
 }
 
-/* Sums, with the kind of input; KIND_BIAS stands for results with the bias. */
-static float sum_value(const struct world *w, int kind, int rank, size_t t,
-                       size_t i)
+static unsigned char *sums_of(const struct world *w, int rank, size_t bytes,
+                              int kind, bool bias)
 {
-    if (kind == KIND_DROWS)
-        return world_combined(w, rank, t, i, kind, false, false);
-    return world_combined(w, rank, t, i, KIND_OUT,
-                          w->config.weights == SHUNT_MOE_APPLY_WEIGHTS,
-                          kind == KIND_BIAS);
-}
+    const bool weighted =
+        kind == KIND_OUT && w->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+    unsigned char *to = filled(w->tokens[rank] * bytes);
+    float sums[ROW_MOST];
 
-/* dout of a row that comes from `o`. */
-static float gradient(const struct world *w, const struct origin *o, size_t i)
-{
-    float value = world_value(w, KIND_DY, o->source, o->token, i);
-
-    if (w->config.weights == SHUNT_MOE_APPLY_WEIGHTS)
-        value *= w->weight[o->source]
-                          [o->token * (size_t)w->config.topk + (size_t)o->slot];
-    return value;
+    for (size_t t = 0; t < w->tokens[rank]; t++) {
+        world_combined(w, rank, t, kind, weighted, bias, sums);
+        row_set(w, to + t * bytes, sums);
+    }
+    return to;
 }
 
 static void sample_init(struct sample *s, const struct route *route, int index,
@@ -372,37 +364,38 @@ static void sample_init(struct sample *s, const struct route *route, int index,
     struct world w = route->world;
     const struct rows *in = &w.rows[rank];
     const size_t bytes = route->bytes, k = (size_t)w.config.topk;
+    const bool weighted = w.config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+    float values[ROW_MOST];
 
     w.seed = seed;
-    s->x = tokens_of(&w, rank, bytes, KIND_X, world_value);
-    s->bias = tokens_of(&w, rank, bytes, KIND_BIAS, world_value);
-    s->dy = tokens_of(&w, rank, bytes, KIND_DY, world_value);
-    s->y = tokens_of(&w, rank, bytes, KIND_OUT, sum_value);
-    s->y_bias = tokens_of(&w, rank, bytes, KIND_BIAS, sum_value);
-    s->dx = tokens_of(&w, rank, bytes, KIND_DROWS, sum_value);
+    s->x = tokens_of(&w, rank, bytes, KIND_X);
+    s->bias = tokens_of(&w, rank, bytes, KIND_BIAS);
+    s->dy = tokens_of(&w, rank, bytes, KIND_DY);
+    s->y = sums_of(&w, rank, bytes, KIND_OUT, false);
+    s->y_bias = sums_of(&w, rank, bytes, KIND_OUT, true);
+    s->dx = sums_of(&w, rank, bytes, KIND_DROWS, false);
     s->out = route->window + (size_t)(2 * index) * route->stride;
     s->drows = s->out + route->stride;
     s->rows = filled(in->total * bytes);
     s->dout = filled(in->total * bytes);
     memset(s->out, POISON, 2 * route->stride);
-    for (size_t r = 0; r < in->total; r++)
-        for (size_t i = 0; i < w.config.hidden; i++) {
-            const struct origin *o = &in->origin[r];
-            const enum shunt_dtype type = w.config.dtype;
-            const bool none = o->source < 0;
+    for (size_t r = 0; r < in->total; r++) {
+        const struct origin *o = &in->origin[r];
 
-            element_set(type, s->rows + r * bytes, i,
-                        none ? 0
-                             : world_dispatched(&w, o->source, o->token, i));
-            element_set(type, s->dout + r * bytes, i,
-                        none ? 0 : gradient(&w, o, i));
-            if (none)
-                continue;
-            element_set(type, s->out + r * bytes, i,
-                        world_value(&w, KIND_OUT, rank, r, i));
-            element_set(type, s->drows + r * bytes, i,
-                        world_value(&w, KIND_DROWS, rank, r, i));
+        if (o->source < 0) {
+            memset(s->rows + r * bytes, 0, bytes);
+            memset(s->dout + r * bytes, 0, bytes);
+            continue;
         }
+        world_dispatched(&w, o->source, o->token, values);
+        row_set(&w, s->rows + r * bytes, values);
+        world_gradient(&w, o, weighted, values);
+        row_set(&w, s->dout + r * bytes, values);
+        world_values(&w, KIND_OUT, rank, r, values);
+        row_set(&w, s->out + r * bytes, values);
+        world_values(&w, KIND_DROWS, rank, r, values);
+        row_set(&w, s->drows + r * bytes, values);
+    }
     s->dweight = filled(w.tokens[rank] * k * sizeof(float));
     for (size_t t = 0; t < w.tokens[rank]; t++)
         for (size_t j = 0; j < k; j++)

@@ -18,27 +18,29 @@ void *filled(size_t bytes)
 
 void run_fill_tokens(const struct run *run, void *to, int kind)
 {
-    const struct world *w = run->world;
+    float values[ROW_MOST];
 
-    for (size_t t = 0; t < run->rows.tokens; t++)
-        for (size_t i = 0; i < w->config.hidden; i++)
-            element_set(w->config.dtype, (char *)to + t * run->bytes, i,
-                        world_value(w, kind, run->self->rank, t, i));
+    for (size_t t = 0; t < run->rows.tokens; t++) {
+        world_values(run->world, kind, run->self->rank, t, values);
+        row_set(run->world, (char *)to + t * run->bytes, values);
+    }
 }
 
 void run_fill_rows(const struct run *run, void *to, int kind)
 {
     const struct world *w = run->world;
     const struct rows *want = &w->rows[run->self->rank];
+    float values[ROW_MOST];
 
     if (!want->total)
         return;
     memset(to, POISON, run->rows.total * run->bytes);
-    for (size_t r = 0; r < want->total; r++)
-        for (size_t i = 0; i < w->config.hidden && want->origin[r].source >= 0;
-             i++)
-            element_set(w->config.dtype, (char *)to + r * run->bytes, i,
-                        world_value(w, kind, run->self->rank, r, i));
+    for (size_t r = 0; r < want->total; r++) {
+        if (want->origin[r].source < 0)
+            continue;
+        world_values(w, kind, run->self->rank, r, values);
+        row_set(w, (char *)to + r * run->bytes, values);
+    }
 }
 
 static int check_sizes(const struct run *run)
@@ -168,20 +170,22 @@ int run_check_rows(const struct run *run)
 {
     const struct world *w = run->world;
     const struct rows *want = &w->rows[run->self->rank];
+    float expected[ROW_MOST];
 
     for (size_t r = 0; r < want->total; r++) {
         const struct origin *o = &want->origin[r];
 
+        memset(expected, 0, sizeof(expected));
+        if (o->source >= 0)
+            world_dispatched(w, o->source, o->token, expected);
         for (size_t i = 0; i < w->config.hidden; i++) {
             float got = element_get(w->config.dtype,
                                     run->buffer[0] + r * run->bytes, i);
-            float expected =
-                o->source < 0 ? 0 : world_dispatched(w, o->source, o->token, i);
 
-            CHECK(same(got, expected),
+            CHECK(same(got, expected[i]),
                   "row %zu (token %zu of rank %d), element %zu: %.9g, "
                   "expected %.9g",
-                  r, o->token, o->source, i, (double)got, (double)expected);
+                  r, o->token, o->source, i, (double)got, (double)expected[i]);
         }
     }
     return 0;
@@ -190,18 +194,19 @@ int run_check_rows(const struct run *run)
 int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias)
 {
     const struct world *w = run->world;
+    float want[ROW_MOST];
 
-    for (size_t t = 0; t < run->rows.tokens; t++)
+    for (size_t t = 0; t < run->rows.tokens; t++) {
+        world_combined(w, run->self->rank, t, kind, weighted, bias, want);
         for (size_t i = 0; i < w->config.hidden; i++) {
             float got =
                 element_get(w->config.dtype, run->y + t * run->bytes, i);
-            float want =
-                world_combined(w, run->self->rank, t, i, kind, weighted, bias);
 
-            CHECK(same(got, want),
+            CHECK(same(got, want[i]),
                   "token %zu, element %zu: %.9g, expected %.9g", t, i,
-                  (double)got, (double)want);
+                  (double)got, (double)want[i]);
         }
+    }
     return 0;
 }
 
@@ -211,34 +216,30 @@ static int check_gradients(const struct run *run, bool dweight)
     const struct rows *want = &w->rows[run->self->rank];
     size_t k = (size_t)w->config.topk;
     bool weighted = w->config.weights == SHUNT_MOE_APPLY_WEIGHTS;
+    float expected[ROW_MOST];
 
     for (size_t r = 0; r < want->total; r++) {
         const struct origin *o = &want->origin[r];
 
+        memset(expected, 0, sizeof(expected));
+        if (o->source >= 0)
+            world_gradient(w, o, weighted, expected);
         for (size_t i = 0; i < w->config.hidden; i++) {
             float got = element_get(w->config.dtype,
                                     run->buffer[2] + r * run->bytes, i);
-            float expected = 0;
 
-            if (o->source >= 0) {
-                expected = world_value(w, KIND_DY, o->source, o->token, i);
-                if (weighted)
-                    expected *=
-                        w->weight[o->source][o->token * k + (size_t)o->slot];
-                expected = round_to(w->config.dtype, expected);
-            }
-            CHECK(same(got, expected),
+            CHECK(same(got, expected[i]),
                   "dout row %zu, element %zu: %.9g, expected %.9g", r, i,
-                  (double)got, (double)expected);
+                  (double)got, (double)expected[i]);
         }
     }
     for (size_t t = 0; t < run->rows.tokens && dweight; t++)
         for (size_t j = 0; j < k; j++) {
-            float expected = world_dweight(w, run->self->rank, t, (int)j);
+            float want_dweight = world_dweight(w, run->self->rank, t, (int)j);
 
-            CHECK(same(run->dweight[t * k + j], expected),
+            CHECK(same(run->dweight[t * k + j], want_dweight),
                   "dweight of token %zu, slot %zu: %.9g, expected %.9g", t, j,
-                  (double)run->dweight[t * k + j], (double)expected);
+                  (double)run->dweight[t * k + j], (double)want_dweight);
         }
     return 0;
 }

@@ -5,17 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static uint64_t mix_in(uint64_t z, uint64_t in) /* splitmix64 */
+{
+    z += in * 0xd1342543de82ef95 + 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static uint64_t mix_three(uint64_t a, uint64_t b, uint64_t c)
+{
+    return mix_in(mix_in(mix_in(0x9e3779b97f4a7c15, a), b), c);
+}
+
 uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    uint64_t in[4] = {a, b, c, d}, z = 0x9e3779b97f4a7c15;
-
-    for (int i = 0; i < 4; i++) { /* splitmix64 */
-        z += in[i] * 0xd1342543de82ef95 + 0x9e3779b97f4a7c15;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-        z = (z ^ z >> 27) * 0x94d049bb133111eb;
-        z ^= z >> 31;
-    }
-    return z;
+    return mix_in(mix_three(a, b, c), d);
 }
 
 static void *must(void *memory)
@@ -72,28 +77,41 @@ float element_get(enum shunt_dtype dtype, const void *row, size_t i)
     return value;
 }
 
+/* Every number of the format that is not negative, in ascending order, but for
+ * the NaN. The position tells the last bit of the mantissa. */
+enum { E4M3 = 127 };
+
+static const double *e4m3(void)
+{
+    static _Thread_local double numbers[E4M3];
+
+    if (numbers[E4M3 - 1] == 0)
+        for (int i = 0; i < E4M3; i++)
+            numbers[i] = i < 8 ? ldexp(i, -9) : ldexp(8 + i % 8, i / 8 - 10);
+    return numbers;
+}
+
 float nearest_e4m3(float value)
 {
-    double best = 0, x = fabs((double)value);
-    int best_mantissa = 0;
+    const double *numbers = e4m3();
+    const double x = fabs((double)value);
+    int low = 0, high = E4M3 - 1;
 
     if (isnan(value) || isinf(value))
         return NAN;
-    /* Every number of the format, in ascending order. */
-    for (int exponent = 0; exponent < 16; exponent++)
-        for (int mantissa = 0; mantissa < 8; mantissa++) {
-            double y = exponent == 0 ? ldexp(mantissa, -9)
-                                     : ldexp(8 + mantissa, exponent - 10);
+    while (high - low > 1) { /* numbers[low] <= x < numbers[high], or x is more
+                                than all */
+        int middle = (low + high) / 2;
 
-            if (exponent == 15 && mantissa == 7)
-                continue; /* the NaN */
-            if (fabs(y - x) < fabs(best - x) ||
-                (fabs(y - x) == fabs(best - x) && best_mantissa % 2 != 0)) {
-                best = y;
-                best_mantissa = mantissa;
-            }
-        }
-    return copysignf((float)best, value);
+        if (numbers[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (numbers[high] - x < x - numbers[low] ||
+        (numbers[high] - x == x - numbers[low] && low % 2 != 0))
+        low = high;
+    return copysignf((float)numbers[low], value);
 }
 
 /* -- routing ------------------------------------------------------------------ */
@@ -153,6 +171,8 @@ void world_init(struct world *w, const struct shunt_moe_config *config,
 {
     size_t k = (size_t)config->topk;
 
+    if (config->hidden > ROW_MOST)
+        abort();
     memset(w, 0, sizeof(*w));
     w->config = *config;
     w->nranks = nranks;
@@ -298,39 +318,70 @@ void world_lay_out(struct world *w)
 
 /* -- values -------------------------------------------------------------------- */
 
-float world_value(const struct world *w, int kind, int rank, size_t row,
-                  size_t i)
+void world_values(const struct world *w, int kind, int rank, size_t row,
+                  float *values)
 {
-    uint64_t dice = mix(w->seed + (uint64_t)kind, (uint64_t)rank, row, i);
-    float value;
+    const uint64_t row_dice =
+        mix_three(w->seed + (uint64_t)kind, (uint64_t)rank, row);
 
-    if (w->values == INTEGERS)
-        return (float)(int)(dice % 17) - 8;
-    value = (float)((double)(dice >> 11) / 0x1p52 - 1);
-    /* Several magnitudes, so that the order of a sum is seen in its bits. */
-    value = ldexpf(value, (int)(dice & 7) - 4);
-    return round_to(w->config.dtype, value);
+    for (size_t i = 0; i < w->config.hidden; i++) {
+        uint64_t dice = mix_in(row_dice, i);
+        float value;
+
+        if (w->values == INTEGERS) {
+            values[i] = (float)(int)(dice % 17) - 8;
+            continue;
+        }
+        value = (float)((double)(dice >> 11) / 0x1p52 - 1);
+        /* Several magnitudes, so that the order of a sum is seen in its
+           bits. */
+        value = ldexpf(value, (int)(dice & 7) - 4);
+        values[i] = round_to(w->config.dtype, value);
+    }
 }
 
-float world_dispatched(const struct world *w, int source, size_t token,
-                       size_t i)
+void row_set(const struct world *w, void *row, const float *values)
 {
-    float x = world_value(w, KIND_X, source, token, i), amax = 1e-4f, scale;
-    size_t from = i / 128 * 128;
+    for (size_t i = 0; i < w->config.hidden; i++)
+        element_set(w->config.dtype, row, i, values[i]);
+}
 
+void world_dispatched(const struct world *w, int source, size_t token,
+                      float *values)
+{
+    const size_t hidden = w->config.hidden;
+
+    world_values(w, KIND_X, source, token, values);
     if (w->config.wire != SHUNT_MOE_WIRE_FP8)
-        return x;
-    for (size_t j = from; j < from + 128 && j < w->config.hidden; j++)
-        amax = fmaxf(amax, fabsf(world_value(w, KIND_X, source, token, j)));
-    scale = amax / 448;
-    return round_to(w->config.dtype, nearest_e4m3(x / scale) * scale);
+        return;
+    for (size_t from = 0; from < hidden; from += 128) {
+        const size_t to = from + 128 < hidden ? from + 128 : hidden;
+        float amax = 1e-4f, scale;
+
+        for (size_t i = from; i < to; i++)
+            amax = fmaxf(amax, fabsf(values[i]));
+        scale = amax / 448;
+        for (size_t i = from; i < to; i++)
+            values[i] = round_to(w->config.dtype,
+                                 nearest_e4m3(values[i] / scale) * scale);
+    }
+}
+
+void world_gradient(const struct world *w, const struct origin *o,
+                    bool weighted, float *values)
+{
+    const size_t at = o->token * (size_t)w->config.topk + (size_t)o->slot;
+
+    world_values(w, KIND_DY, o->source, o->token, values);
+    for (size_t i = 0; i < w->config.hidden && weighted; i++)
+        values[i] =
+            round_to(w->config.dtype, values[i] * w->weight[o->source][at]);
 }
 
 /* -- sums ---------------------------------------------------------------------- */
 
 struct part {
-    int node, group, expert, slot;
-    float value;
+    int node, group, expert, slot, target;
 };
 
 static int compare(const void *left, const void *right)
@@ -346,32 +397,16 @@ static int compare(const void *left, const void *right)
     return a->slot - b->slot;
 }
 
-/* Sums of runs of equal node (and group, if `by_group`): parts become fewer. */
-static int collapse(struct part *parts, int n, bool by_group)
-{
-    int out = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (out && parts[out - 1].node == parts[i].node &&
-            (!by_group || parts[out - 1].group == parts[i].group))
-            parts[out - 1].value = parts[out - 1].value + parts[i].value;
-        else
-            parts[out++] = parts[i];
-    }
-    return out;
-}
-
-/* What the nodes' sums are, in ascending order; at most topk of them. */
-static int node_sums(const struct world *w, int rank, size_t token, size_t i,
-                     int kind, bool weighted, struct part *parts)
+/* What a token's sum has, in the order of adding up; at most topk. */
+static int parts_of(const struct world *w, int rank, size_t token,
+                    struct part *parts)
 {
     const struct shunt_moe_config *c = &w->config;
     int n = 0;
 
     for (int j = 0; j < c->topk; j++) {
-        size_t at = token * (size_t)c->topk + (size_t)j;
-        int e = w->kept[rank][at], target, group, node;
-        float value;
+        int e = w->kept[rank][token * (size_t)c->topk + (size_t)j];
+        int target, group, node;
 
         if (e < 0)
             continue;
@@ -383,57 +418,96 @@ static int node_sums(const struct world *w, int rank, size_t token, size_t i,
             node = c->tree_nodes ? group / (c->tree_ranks / c->tree_nodes)
                                  : w->node[group / (c->tree_ranks / w->nranks)];
         }
-        value = world_value(w, kind, target, w->place[rank][at], i);
-        if (weighted)
-            value = w->weight[rank][at] * value;
-        parts[n++] = (struct part){node, group, e, j, value};
+        parts[n++] = (struct part){node, group, e, j, target};
     }
     qsort(parts, (size_t)n, sizeof(*parts), compare);
-    n = collapse(parts, n, true);
-    return collapse(parts, n, false);
+    return n;
 }
 
-float world_combined(const struct world *w, int rank, size_t token, size_t i,
-                     int kind, bool weighted, bool bias)
+/* The first one is taken as it is: 0 + -0 would be 0. */
+static void add(const struct world *w, float *sums, const float *values,
+                bool first)
+{
+    for (size_t i = 0; i < w->config.hidden; i++)
+        sums[i] = first ? values[i] : sums[i] + values[i];
+}
+
+/* The sum of parts[0] and all that follow with the same node; how many. */
+static int node_sum(const struct world *w, int rank, size_t token, int kind,
+                    bool weighted, const struct part *parts, int n, float *sums)
+{
+    const size_t first = token * (size_t)w->config.topk;
+    float value[ROW_MOST], group[ROW_MOST];
+    int i = 0;
+
+    while (i < n && parts[i].node == parts[0].node) {
+        const int begin = i;
+
+        for (; i < n && parts[i].node == parts[0].node &&
+               parts[i].group == parts[begin].group;
+             i++) {
+            const size_t at = first + (size_t)parts[i].slot;
+
+            world_values(w, kind, parts[i].target, w->place[rank][at], value);
+            for (size_t j = 0; j < w->config.hidden && weighted; j++)
+                value[j] = w->weight[rank][at] * value[j];
+            add(w, group, value, i == begin);
+        }
+        add(w, sums, group, begin == 0);
+    }
+    return i;
+}
+
+void world_combined(const struct world *w, int rank, size_t token, int kind,
+                    bool weighted, bool bias, float *sums)
 {
     struct part parts[64];
+    float node[ROW_MOST];
     bool any = bias;
-    float sum = bias ? world_value(w, KIND_BIAS, rank, token, i) : 0;
-    int n = node_sums(w, rank, token, i, kind, weighted, parts);
+    int n = parts_of(w, rank, token, parts);
 
-    for (int p = 0; p < n; p++) {
-        if (w->rounds && parts[p].node != w->node[rank])
-            parts[p].value = round_to(w->config.dtype, parts[p].value);
-        sum = any ? sum + parts[p].value : parts[p].value;
+    memset(sums, 0, w->config.hidden * sizeof(*sums));
+    if (bias)
+        world_values(w, KIND_BIAS, rank, token, sums);
+    for (int p = 0; p < n;) {
+        const bool far = parts[p].node != w->node[rank];
+
+        p += node_sum(w, rank, token, kind, weighted, parts + p, n - p, node);
+        for (size_t i = 0; i < w->config.hidden && w->rounds && far; i++)
+            node[i] = round_to(w->config.dtype, node[i]);
+        add(w, sums, node, !any);
         any = true;
     }
-    return round_to(w->config.dtype, sum);
+    for (size_t i = 0; i < w->config.hidden; i++)
+        sums[i] = round_to(w->config.dtype, sums[i]);
 }
 
-float world_node_sum(const struct world *w, int rank, size_t token, size_t i,
-                     int kind, bool weighted, int node)
+void world_node_sum(const struct world *w, int rank, size_t token, int kind,
+                    bool weighted, int node, float *sums)
 {
     struct part parts[64];
-    int n = node_sums(w, rank, token, i, kind, weighted, parts);
+    int n = parts_of(w, rank, token, parts), p = 0;
 
-    for (int p = 0; p < n; p++)
-        if (parts[p].node == node)
-            return parts[p].value;
-    return 0;
+    memset(sums, 0, w->config.hidden * sizeof(*sums));
+    while (p < n && parts[p].node != node)
+        p++;
+    if (p < n)
+        node_sum(w, rank, token, kind, weighted, parts + p, n - p, sums);
 }
 
 float world_dweight(const struct world *w, int rank, size_t token, int slot)
 {
     size_t at = token * (size_t)w->config.topk + (size_t)slot;
     int e = w->kept[rank][at];
-    float lane[64] = {0};
+    float dy[ROW_MOST], out[ROW_MOST], lane[64] = {0};
 
     if (e < 0)
         return 0;
+    world_values(w, KIND_DY, rank, token, dy);
+    world_values(w, KIND_OUT, world_target(w, rank, e), w->place[rank][at],
+                 out);
     for (size_t i = 0; i < w->config.hidden; i++)
-        lane[i % 64] += world_value(w, KIND_DY, rank, token, i) *
-                        world_value(w, KIND_OUT, world_target(w, rank, e),
-                                    w->place[rank][at], i);
+        lane[i % 64] += dy[i] * out[i];
     for (int width = 32; width; width /= 2)
         for (int i = 0; i < width; i++)
             lane[i] += lane[i + width];

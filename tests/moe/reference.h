@@ -74,31 +74,39 @@ void world_finish(struct world *world);
 /* Who computes `expert` for `source`. */
 int world_target(const struct world *world, int source, int expert);
 
-/* Input: element i of token t of a rank, of expert outputs, and so on. `kind`
- * tells the inputs apart. Already rounded to the dtype. */
+/* Rows here are numbers of type float: `hidden` of them, at most this many. */
+enum { ROW_MOST = 4096 };
+
+/* Input: token `row` of a rank, of expert outputs, and so on. `kind` tells the
+ * inputs apart. Already rounded to the dtype. */
 enum { KIND_X, KIND_OUT, KIND_BIAS, KIND_DY, KIND_DROWS };
-float world_value(const struct world *world, int kind, int rank, size_t row,
-                  size_t i);
+void world_values(const struct world *world, int kind, int rank, size_t row,
+                  float *values);
 
 /* To and from memory in the dtype. */
 void element_set(enum shunt_dtype dtype, void *row, size_t i, float value);
 float element_get(enum shunt_dtype dtype, const void *row, size_t i);
+void row_set(const struct world *world, void *row, const float *values);
 float round_to(enum shunt_dtype dtype, float value);
 
 /* The nearest e4m3 number (ties to even), at most 448. */
 float nearest_e4m3(float value);
 
-/* What dispatch brings: element i of a token of `source`. */
-float world_dispatched(const struct world *world, int source, size_t token,
-                       size_t i);
+/* What dispatch brings: a token of `source`. */
+void world_dispatched(const struct world *world, int source, size_t token,
+                      float *values);
 
-/* Element i of a token of `rank` after combine, from values of `kind`. */
-float world_combined(const struct world *world, int rank, size_t token,
-                     size_t i, int kind, bool weighted, bool bias);
+/* What combine_backward brings to the row that comes from `origin`. */
+void world_gradient(const struct world *world, const struct origin *origin,
+                    bool weighted, float *values);
 
-/* Of those parts the ones that `node` adds up, unrounded. */
-float world_node_sum(const struct world *world, int rank, size_t token,
-                     size_t i, int kind, bool weighted, int node);
+/* A token of `rank` after combine, from values of `kind`. */
+void world_combined(const struct world *world, int rank, size_t token, int kind,
+                    bool weighted, bool bias, float *sums);
+
+/* Of those parts the ones that `node` adds up, unrounded; 0 if none. */
+void world_node_sum(const struct world *world, int rank, size_t token, int kind,
+                    bool weighted, int node, float *sums);
 
 /* <dy, out> of an assignment of `rank`; 0 if none. */
 float world_dweight(const struct world *world, int rank, size_t token,
