@@ -141,7 +141,6 @@ static struct folders *find_folders(void)
             add_folder(f, "%s/%s", ours, SHUNT_PLUGIN_LIBDIR);
         }
     }
-    add_folder(f, "%s", SHUNT_PLUGIN_DIR);
     return f;
 }
 

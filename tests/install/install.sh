@@ -25,7 +25,12 @@ where=$root$prefix
 pc=$(find "$where" -name shunt.pc)
 lib=$(dirname "$(dirname "$pc")")
 [ -n "$pc" ] || { echo "no shunt.pc was installed" >&2; exit 1; }
-export PKG_CONFIG_PATH="$(dirname "$pc")"
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+fail() {
+    echo "$*" >&2
+    exit 1
+}
 config() { pkg-config --define-variable=prefix="$where" "$@"; }
 
 version=$(sed -n 's/^#define SHUNT_VERSION "\(.*\)"$/\1/p' \
@@ -44,10 +49,11 @@ ls "$(config --variable=plugindir shunt)"/shunt_*.so >/dev/null
     $(config --cflags --libs shunt) -lm -o "$root/moe_layer"
 
 # Everything from the installed tree, nothing from the build.
-unset SHUNT_PLUGIN_PATH
-export LD_LIBRARY_PATH="$lib"
-ldd "$root/moe_layer" | grep -F "$lib/libshunt.so.0" >/dev/null ||
-    { echo "the example is not linked with the installed library" >&2; exit 1; }
+unset SHUNT_PLUGIN_PATH LD_LIBRARY_PATH
+# Until 1.0 a minor version is part of the library's name.
+series=$(echo "$version" | sed 's/^\(0\.[0-9]*\|[1-9][0-9]*\).*/\1/')
+ldd "$root/moe_layer" | grep -F " => $lib/libshunt.so.$series " >/dev/null ||
+    fail "the example is not linked with the installed libshunt.so.$series"
 "$where/bin/shunt-run" -n 4 --timeout 60 "$root/moe_layer"
 
 # Nothing private is exported.
