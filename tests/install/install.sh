@@ -4,8 +4,9 @@
 # install.sh BUILD SOURCE COMPILER...
 #
 # Installs the build into a new folder, then does there what a user does: finds
-# the library by pkg-config, builds the example with it, and runs that. Nothing
-# of the build folder may be needed (transports are found beside the library).
+# the library by pkg-config and by CMake, builds the example with it, and runs
+# that. Nothing of the build folder may be needed (transports are found beside the
+# library). Man pages, completion and documents have to be there and be right.
 
 set -eu
 build=$1
@@ -62,3 +63,83 @@ if nm -D --defined-only "$lib/libshunt.so" | awk '$2 != "A" { print $3 }' |
     echo "these symbols of libshunt.so are nobody else's business" >&2
     exit 1
 fi
+
+# CMake finds the same library, for this series of versions and for no other.
+if command -v cmake >/dev/null; then
+    mkdir "$root/cmake"
+    cat >"$root/cmake/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.13)
+project(user C)
+foreach(other 0.0 0.99 1 1.0)
+  find_package(shunt ${other} QUIET)
+  if(shunt_FOUND)
+    message(FATAL_ERROR "version ${other} was found")
+  endif()
+endforeach()
+find_package(shunt ${SERIES} REQUIRED)
+add_executable(moe_layer ${SOURCE}/examples/moe_layer.c)
+target_link_libraries(moe_layer shunt::shunt m)
+END
+    CC=$* cmake -S "$root/cmake" -B "$root/cmake/build" -DSERIES="$series" \
+        -DSOURCE="$source" -DCMAKE_PREFIX_PATH="$where" \
+        >"$root/cmake/log" 2>&1 &&
+        cmake --build "$root/cmake/build" >>"$root/cmake/log" 2>&1 ||
+        { cat "$root/cmake/log" >&2; exit 1; }
+    ldd "$root/cmake/build/moe_layer" |
+        grep -F " => $lib/libshunt.so.$series " >/dev/null ||
+        fail "CMake did not link with the installed libshunt.so.$series"
+else
+    echo "no cmake here: its configuration was not tried"
+fi
+
+# Programs start where they were installed, their man pages say what --help says,
+# and bash completes what it explains.
+cat >"$root/complete" <<'END'
+. "$1"
+program=$2
+shift 2
+COMP_WORDS=("$program" "$@")
+COMP_CWORD=$#
+_shunt "$program"
+printf '%s\n' "${COMPREPLY[@]}"
+END
+completion=$where/share/bash-completion/completions
+words() { # words PROGRAM WORD...: what the last one may become
+    bash "$root/complete" "$completion/$(basename "$1")" "$@"
+}
+programs=$(cd "$where/bin" && echo shunt-*)
+for name in $programs; do
+    "$where/bin/$name" --help >"$root/help" || fail "$name --help failed"
+    [ "$name" != shunt-perf-report ] || continue
+    page=$where/share/man/man1/$name.1
+    [ -f "$page" ] || fail "no man page for $name"
+    words "$where/bin/$name" - >"$root/words"
+    for option in $(grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' "$root/help" | tr -d ,)
+    do
+        grep -qxF -e "$option" "$root/words" ||
+            fail "bash does not complete $option of $name"
+    done
+    "$source/tests/install/man.py" "$page" "$where/bin/$name"
+    if command -v groff >/dev/null; then
+        groff -man -Tutf8 -ww -z "$page" 2>"$root/groff"
+        [ ! -s "$root/groff" ] || { cat "$root/groff" >&2; exit 1; }
+    fi
+done
+words "$where/bin/shunt-run" -n 4 --bind '' | grep -qx core ||
+    fail "bash does not complete shunt-run --bind"
+PATH=$where/bin:$PATH words "$where/bin/shunt-run" -n 4 --live shunt-r |
+    grep -qx shunt-run || fail "bash does not complete the command of shunt-run"
+if [ -f "$completion/shunt-perf" ]; then
+    for word in alltoallv moe; do
+        words "$where/bin/shunt-perf" "$word" | grep -qx "$word" ||
+            fail "bash does not complete shunt-perf $word"
+    done
+fi
+
+# The documents, as they lie in the tree.
+(
+    cd "$source"
+    for file in LICENSE README.md CHANGELOG.md docs/*.md docs/scaling/*.svg; do
+        cmp "$file" "$where/share/doc/shunt/$file" || exit 1
+    done
+) || fail "documents are missing"

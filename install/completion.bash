@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Completion of shunt-run, shunt-info, shunt-perf and shunt-train in bash. The
+# words are those of the program's own --help.
+
+# Print the options in the help $1, one a line.
+_shunt_options()
+{
+    grep -E '^ +-' <<<"$1" | grep -oE '(^|[ ,])--?[A-Za-z][a-z0-9-]*' |
+        tr -d ' ,'
+}
+
+# Set `at` to where the words of the command begin that shunt-run starts.
+_shunt_run_command()
+{
+    local word
+
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        word=${COMP_WORDS[at]}
+        case $word in
+        --)
+            ((at++))
+            return
+            ;;
+        -*)
+            # Skip its argument, if it takes one.
+            grep -qE -- "(^| )$word(, --[a-z-]+)? [A-Z]" <<<"$1" && ((at++))
+            ;;
+        *) return ;;
+        esac
+    done
+}
+
+_shunt()
+{
+    local current=${COMP_WORDS[COMP_CWORD]} help words= at
+
+    COMPREPLY=()
+    help=$("${1/#\~/$HOME}" --help 2>/dev/null)
+    if [[ ${1##*/} == shunt-run ]]; then
+        _shunt_run_command "$help"
+        if ((COMP_CWORD > at)); then
+            declare -F _command_offset >/dev/null && _command_offset "$at"
+            return
+        fi
+        if [[ ${COMP_WORDS[COMP_CWORD - 1]} == --bind ]]; then
+            COMPREPLY=($(compgen -W 'core none' -- "$current"))
+            return
+        fi
+        if ((COMP_CWORD == at)) && [[ $current != -* ]]; then
+            COMPREPLY=($(compgen -c -- "$current"))
+            return
+        fi
+    fi
+    if [[ $current == -* ]]; then
+        words=$(_shunt_options "$help")
+    elif [[ ${1##*/} == shunt-perf ]] && ((COMP_CWORD == 1)); then
+        words=$(sed -n '/^Operations:/,/^$/s/^  \([a-z].*\)/\1/p' <<<"$help" |
+            sed 's/  .*//; s/,/ /g')
+    fi
+    # Files, if nothing else (-o default).
+    [[ -z $words ]] || COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+
+complete -o default -F _shunt shunt-run shunt-info shunt-perf shunt-train
