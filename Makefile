@@ -7,6 +7,7 @@
 RANKS = 4
 ARGS =
 PREFIX = /usr/local
+INSTALL_BUILD = build-install
 
 help:
 	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
@@ -29,7 +30,10 @@ help:
 	@echo '              strangers at every port (an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the API reference to build/docs/html'
-	@echo 'make install  install into PREFIX ($(PREFIX))'
+	@echo 'make install  build what is to be installed, and install it into PREFIX'
+	@echo '              ($(PREFIX)); root is not needed if you may write there'
+	@echo 'make uninstall'
+	@echo '              remove it from PREFIX again'
 	@echo 'make format, make format-check'
 	@echo '              lay out the sources by .clang-format, or see if they are'
 	@echo 'make clean    remove the build folders'
@@ -99,9 +103,17 @@ docs:
 	ninja -C build docs/html
 	@echo build/docs/html/index.html
 
-install: build
-	meson configure build -Dprefix=$(PREFIX)
-	meson install -C build
+# In a folder of its own, without tests and manual.
+install:
+	scripts/install --check '$(PREFIX)'
+	scripts/deps --install
+	scripts/configure $(INSTALL_BUILD) '-Dprefix=$(PREFIX)' -Dlibdir=lib \
+	    -Dtests=disabled -Dexamples=disabled -Ddocs=disabled
+	ninja -C $(INSTALL_BUILD)
+	scripts/install $(INSTALL_BUILD) '$(PREFIX)'
+
+uninstall:
+	scripts/install --remove '$(PREFIX)'
 
 format:
 	scripts/format
@@ -110,8 +122,9 @@ format-check:
 	scripts/format --check
 
 clean:
-	rm -rf build build-asan build-tsan build-suites build-arm64
+	rm -rf build build-asan build-tsan build-suites build-arm64 \
+	    $(INSTALL_BUILD)
 
 .PHONY: help train build test check check-sanitize public-suites moe-stress \
         cross-arm64 stress perf docs \
-        install format format-check clean
+        install uninstall format format-check clean

@@ -60,6 +60,15 @@ run 0 --train
 grep -q libxsmm-dev "$box/calls" || fail 'no libxsmm-dev for training'
 grep -q criterion "$box/calls" && fail 'training wants criterion'
 
+# What is installed needs neither that nor an MPI, Fortran or a manual.
+run 0 --install
+for word in libhwloc-dev libxsmm-dev libucx-dev; do
+    grep -q -e "$word" "$box/calls" || fail "no $word for installing"
+done
+for word in criterion mpi gfortran doxygen g++; do
+    grep -q -F -e "$word" "$box/calls" && fail "installing wants $word"
+done
+
 # Neither root nor sudo: nothing is done, and the line to run is printed.
 fake id 'echo 1000'
 run 1
@@ -67,6 +76,14 @@ run 1
 grep -q 'sudo apt-get install .*libhwloc-dev' "$box/out" ||
     grep -q 'sudo apt-get update && sudo apt-get install .*libhwloc-dev' \
         "$box/out" || fail 'no line to run'
+
+# The same for what is installed, but it goes on when only parts are missing.
+run 1 --install
+fake dpkg-query "sed 's/#.*//' $list | awk '/ install/ { print \"installed\", \$1 }'"
+run 0 --install
+[ -s "$box/calls" ] && fail 'apt-get was called'
+grep -q 'without.* libucx-dev' "$box/out" || fail 'it does not say what is left out'
+fake dpkg-query 'echo "installed gcc c-compiler"'
 
 # By sudo, where that asks for nothing.
 fake sudo '[ "$1" = -n ] && shift; echo sudo >>'"$box"'/calls; exec "$@"'
