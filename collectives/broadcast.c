@@ -3,7 +3,9 @@
  * Broadcast: an exchange in which only the root has a block, the same for
  * everyone; the others pull it from there all at once. Every pair's empty note
  * is kept: without it, ranks that disagree about the root would wait for each
- * other.
+ * other. But nobody waits for empty notes: a blocking call returns when the block
+ * is where it has to be, and the root may be as many calls ahead as there are
+ * slots for notes.
  *
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.
@@ -19,10 +21,21 @@
 
 _Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
 
+static bool settled(const struct shunt_request *request)
+{
+    const struct shunti_exchange *x =
+        (const struct shunti_exchange *)(const void *)request->state;
+    const int root = (int)(request->signature & 0xffff);
+
+    return !x->out_open &&
+           (root == request->comm->rank || x->peers[root].in == SHUNTI_IN_DONE);
+}
+
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
+    .settled = settled,
 };
 
 struct arguments {

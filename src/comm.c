@@ -470,6 +470,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_segment_drop(comm->control_segment);
     if (comm->wake_fd >= 0)
         close(comm->wake_fd);
+    free(comm->late.story);
     free(comm->lost);
     free(comm->peers);
     shunti_nodes_finish(comm);

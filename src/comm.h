@@ -175,6 +175,12 @@ struct shunt_comm {
 
     struct shunt_comm *next_live; /* live.h */
 
+    /* Of an operation that ended after its call had returned: for the next. */
+    struct {
+        enum shunt_status status;
+        char *story;
+    } late;
+
     /* What a layer above keeps with us, and who frees it (moe/exchanges.h). */
     struct {
         void *state;

@@ -157,6 +157,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->error = SHUNT_OK;
     request->hearsay = false;
     request->detached = false;
+    request->trailing = false;
     request->stepping = false;
     request->in_turn = false;
     request->listed = false;
@@ -226,11 +227,39 @@ SHUNTI_APART static void drop_story(struct shunt_request *request)
     request->story = NULL;
 }
 
+/* Its call has returned: the next one tells. Of several the first is told. */
+static void keep_for_next(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    if (comm->late.status) {
+        drop_story(request);
+        return;
+    }
+    comm->late.status = request->status;
+    comm->late.story = request->story;
+    request->story = NULL;
+}
+
+SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
+{
+    const enum shunt_status st = comm->late.status;
+
+    shunti_fail(comm, st, "an earlier call, which had returned: %s",
+                comm->late.story ? comm->late.story : shunt_strerror(st));
+    free(comm->late.story);
+    comm->late.story = NULL;
+    comm->late.status = SHUNT_OK;
+    return st;
+}
+
 /* Other operations may fail before somebody asks about this one, unless nobody
  * will. */
 SHUNTI_APART static void keep_story(struct shunt_request *request)
 {
-    if (request->detached)
+    if (request->trailing && !request->comm->failure)
+        keep_for_next(request);
+    else if (request->detached)
         drop_story(request);
     else if (!request->story)
         request->story = strdup(shunt_last_error(request->comm));
@@ -304,6 +333,9 @@ void shunti_progress(struct shunt_comm *comm)
         shunti_control_retry(comm);
     for (; request; request = next) {
         next = request->next;
+        /* Nobody waits for it, and it would be published after those before. */
+        if (request->trailing && request != comm->active)
+            continue;
         advance(request);
     }
     comm->progressing = false;
@@ -358,20 +390,43 @@ SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 
 enum shunt_status shunti_request_collect(struct shunt_request *request)
 {
+    struct shunt_comm *comm = request->comm;
     enum shunt_status st = request->status;
 
     if (st)
         tell_story(request);
+    else if (comm->late.status)
+        st = tell_late(comm);
     give_back(request);
     return st;
+}
+
+/* Leave it under way. */
+static enum shunt_status trail(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    request->detached = request->trailing = true;
+    if (!request->listed)
+        enlist(request);
+    return comm->late.status ? tell_late(comm) : SHUNT_OK;
+}
+
+static bool settled(const struct shunt_request *request)
+{
+    return request->class->settled && !request->error &&
+           request->comm->all_mapped && !request->comm->progressing &&
+           request->class->settled(request);
 }
 
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_waiter waiter = {.idle = true};
+    bool leaves = false;
 
-    while (request->status == SHUNT_IN_PROGRESS) {
+    while (request->status == SHUNT_IN_PROGRESS &&
+           !(leaves = settled(request))) {
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
@@ -388,7 +443,13 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         }
     }
     shunti_waiter_end(comm, &waiter);
-    return shunti_request_collect(request);
+    /* Whoever is in this call has said all that it had to before. */
+    if (comm->active && comm->active->trailing)
+        shunti_progress(comm);
+    /* It may have ended since. */
+    return leaves && request->status == SHUNT_IN_PROGRESS
+               ? trail(request)
+               : shunti_request_collect(request);
 }
 
 enum shunt_status shunti_request_launch(struct shunt_request *request,

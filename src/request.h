@@ -47,6 +47,12 @@ struct shunti_class {
     /* Do later calls of others wait for what this one still has to send? NULL:
      * never. See `in_turn`. */
     bool (*owes)(const struct shunt_request *request);
+    /* Has the caller all that the call gives, and has every peer all that it
+     * needs of us? Then a blocking call returns, and what is left, to hear from
+     * peers that they agree, is done in later calls: a root need not wait for
+     * everybody. What goes wrong in that is an error of the next call that is
+     * waited for. NULL: never before the end. */
+    bool (*settled)(const struct shunt_request *request);
     /* All that it takes from others is in notes, so in our own window: what has
      * come stays true even if its sender has given up since. */
     bool from_notes;
@@ -63,6 +69,7 @@ struct shunt_request {
                                  has failed: what it came from is told in its
                                  place */
     bool detached;            /* nobody waits for it: freed when finished */
+    bool trailing;            /* detached because it was settled */
     bool stepping;            /* guards against steps within steps */
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */

@@ -706,6 +706,22 @@ static int still_usable(const struct rank *self)
     return 0;
 }
 
+// What a call of this rank said, or, where it said nothing was wrong because it
+// had no need to wait for everybody, the next one.
+static enum shunt_status sooner_or_later(const struct rank *self,
+                                         enum shunt_status st, char *text,
+                                         size_t size)
+{
+    enum shunt_status later;
+
+    snprintf(text, size, "%s", st ? shunt_last_error(self->comm) : "");
+    later = shunt_barrier(self->comm);
+    if (!later || st)
+        return st ? st : later;
+    snprintf(text, size, "%s", shunt_last_error(self->comm));
+    return later;
+}
+
 // Some reads of one rank fail (SHUNT_FAULT=badget). Every rank that gets SHUNT_OK
 // has the right data; the reader does not get it, nor does the rank that it read.
 //
@@ -899,8 +915,9 @@ static int mismatch(const struct rank *self)
             for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
                 bool odd = self->rank == 1;
                 enum shunt_status st = wrong_calls[w].call(&s, odd, counts[k]);
-                const char *text = shunt_last_error(self->comm);
+                char text[512];
 
+                st = sooner_or_later(self, st, text, sizeof(text));
                 if (odd || self->rank == 0 || wrong_calls[w].all_see) {
                     CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
                     CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
@@ -970,6 +987,7 @@ static int refusals(const struct rank *self)
         enum shunt_status st = SHUNT_OK;
         struct shunt_request *request = NULL;
         const char *word = "";
+        char text[512];
 
         switch (k) {
         case 0:
@@ -1055,12 +1073,43 @@ static int refusals(const struct rank *self)
                 st = shunt_wait(&request);
             break;
         }
+        st = sooner_or_later(self, st, text, sizeof(text));
         CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
-        CHECK(strstr(shunt_last_error(c), bad ? word : "rank 1"),
-              "call %d: \"%s\"", k, shunt_last_error(c));
+        CHECK(strstr(text, bad ? word : "rank 1"), "call %d: \"%s\"", k, text);
         CHECK_RUN(still_usable(self));
     }
     return 0;
+}
+
+// A broadcast is over where its block is: the last rank does not come to these
+// before all others have returned.
+static int runs_ahead(const struct rank *self)
+{
+    enum { CALLS = 10, MOST = 3000 };
+    const bool late = self->rank == self->size - 1;
+    unsigned char block[MOST];
+    struct shunt_comm *other;
+
+    if (shunt_comm_nodes(self->comm) > 1)
+        return 0; // there it waits for all
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    for (int round = 0; round < 5; round++) {
+        if (late)
+            CHECK_OK(other, shunt_barrier(other));
+        for (int i = 0; i < CALLS; i++) {
+            size_t n = 1 + (size_t)(round * CALLS + i) * 60 % MOST;
+
+            memset(block, self->rank ? 0 : i + 1, n);
+            CHECK_OK(self->comm,
+                     shunt_broadcast(self->comm, block, n, SHUNT_U8, 0));
+            for (size_t at = 0; at < n; at++)
+                CHECK(block[at] == i + 1, "byte %zu is %d", at, block[at]);
+        }
+        if (!late)
+            CHECK_OK(other, shunt_barrier(other));
+    }
+    shunt_comm_destroy(other);
+    return still_usable(self);
 }
 
 // Calls that are refused everywhere end before anybody has heard of anybody.
@@ -1215,6 +1264,7 @@ static const struct rank_case cases[] = {
     {.name = "mismatch", .run = mismatch, .min_ranks = 2, .timeout_s = 110},
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
+    {.name = "runs_ahead", .run = runs_ahead, .min_ranks = 2},
     {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},
     {.name = "failed_reads",
      .run = failed_reads,

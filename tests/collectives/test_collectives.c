@@ -164,6 +164,12 @@ Test(collectives, refusals)
     run(NULL, 5, "refusals", NULL, NULL, NULL);
 }
 
+Test(collectives, runs_ahead)
+{
+    run(NULL, 2, "runs_ahead", NULL, NULL, NULL);
+    run(NULL, 5, "runs_ahead", NULL, NULL, NULL);
+}
+
 Test(collectives, no_communicator)
 {
     run(NULL, 1, "no_communicator", NULL, NULL, NULL);
