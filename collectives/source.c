@@ -5,6 +5,8 @@
 #include "comm.h"
 #include "copy.h"
 #include "error.h"
+#include "trace.h"
+#include "ways.h"
 
 /* Raw reads are made in pieces, so that one call of the kernel does not hold
  * a rank for long. */
@@ -77,10 +79,13 @@ static void read_raw(struct shunt_request *request, int peer,
 
     while (done < bytes && !source->failed) {
         size_t piece = bytes - done < READ_PIECE ? bytes - done : READ_PIECE;
+        const uint64_t begin = shunti_now_ns();
         enum shunt_status st =
             p->transport->get(p->ep, source->address + source->done + done,
                               (unsigned char *)dst + done, piece);
 
+        shunti_ways_was_read(request->comm, peer, source->bytes, piece,
+                             shunti_now_ns() - begin);
         if (st) {
             source->failed = true;
             read_failed(request, peer, st);
@@ -107,12 +112,23 @@ static void pull_stream(struct shunt_request *request, int peer,
     source->done = source->stream.done;
 }
 
+static void came(struct shunt_request *request, int peer,
+                 const struct shunti_source *source)
+{
+    if (source->way == SHUNTI_WAY_STREAM || source->way == SHUNTI_WAY_READ)
+        shunti_ways_came(request->comm, peer, source->bytes,
+                         source->way == SHUNTI_WAY_READ);
+}
+
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst)
 {
     if (source->way == SHUNTI_WAY_STREAM) {
         pull_stream(request, peer, source, dst);
-        return source->done == source->bytes;
+        if (source->done < source->bytes)
+            return false;
+        came(request, peer, source);
+        return true;
     }
     if (dst && source->bytes > source->done) {
         size_t rest = source->bytes - source->done;
@@ -127,6 +143,7 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
         }
     }
     source->done = source->bytes;
+    came(request, peer, source);
     return true;
 }
 
@@ -155,4 +172,6 @@ void shunti_source_next(struct shunt_request *request, int peer,
     else if (source->way == SHUNTI_WAY_WINDOW)
         request->comm->stats.bytes_mapped += bytes;
     source->done += bytes;
+    if (source->done == source->bytes)
+        came(request, peer, source);
 }

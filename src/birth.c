@@ -193,7 +193,7 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
                             tune->eager, 1 << 20);
     tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
-    tune->read_min = size_or("SHUNT_READ_MIN", 128 << 20);
+    tune->read_min = size_or("SHUNT_READ_MIN", SIZE_MAX);
     /* With its header one segment of UCX's TCP (transports/ucx). */
     tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 60 << 10), 1, 1 << 28);
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",

@@ -18,6 +18,7 @@
 
 #include "link.h"
 #include "transport.h"
+#include "ways.h"
 
 struct pollfd;
 struct shunti_deferred_put;
@@ -53,6 +54,7 @@ enum {
     SHUNTI_WORD_QUESTION,
     SHUNTI_WORD_ANSWER,
     SHUNTI_WORD_LINK,
+    SHUNTI_WORD_WAYS,
     SHUNTI_WORDS
 };
 
@@ -79,6 +81,7 @@ struct shunti_peer {
     uint64_t tx_consumed;                   /* last seen */
     uint64_t messages;                      /* sent: shunt_peer_stats */
     uint64_t bytes_put;                     /* the same */
+    struct shunti_ways ways;                /* that it sends, and we */
     uint64_t turn;            /* ticket of the collective whose note is next */
     uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
     bool lost;
@@ -91,7 +94,8 @@ struct shunti_peer {
 struct shunti_tunables {
     size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
     size_t chunk, chunks;
-    size_t read_min; /* from here on read raw memory instead of streaming */
+    size_t read_min; /* from here on read raw memory instead of streaming;
+                        SIZE_MAX: learn when (ways.h) */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
     size_t moe_chunk;        /* of rows between nodes */
     size_t carry;            /* a block up to here goes through a carrier */

@@ -87,7 +87,8 @@ static const struct shunti_env_row rows[] = {
      "Chunks of the staging ring between two ranks.", false},
     {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes from which memory that is no window is read out of the other "
-     "process instead of being staged.",
+     "process instead of being staged; by default each pair of ranks learns "
+     "which is faster where they are.",
      false},
     {"SHUNT_ALLREDUCE_DIRECT", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which allreduce sends every rank's vector to every rank; "

@@ -552,7 +552,8 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
         return SHUNTI_WAY_WINDOW;
     }
     where[1] = 0;
-    if (p->caps & SHUNT_TRANSPORT_GET && bytes >= comm->tune.read_min) {
+    if (p->caps & SHUNT_TRANSPORT_GET &&
+        (bytes >= comm->tune.read_min || shunti_ways_read(comm, peer, bytes))) {
         where[0] = (uint64_t)(uintptr_t)data;
         return SHUNTI_WAY_READ;
     }

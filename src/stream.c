@@ -13,6 +13,7 @@
 
 #include "comm.h"
 #include "note.h"
+#include "trace.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {
@@ -70,6 +71,33 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
     return k < p->tx_consumed + comm->layout.chunks;
 }
 
+/* The line that the peer read last comes back with each store. */
+static void copy_in(struct shunt_comm *comm, int peer, unsigned char *to,
+                    const unsigned char *from, size_t bytes)
+{
+    uint64_t begin;
+
+    if (!shunti_ways_time_into(comm, peer)) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    begin = shunti_now_ns();
+    memcpy(to, from, bytes);
+    shunti_ways_into(comm, peer, bytes, shunti_now_ns() - begin);
+}
+
+/* Every line of a chunk, which then is in our cache: what is done with it later
+ * is the caller's own. */
+static void fetch(struct shunt_comm *comm, int peer, const unsigned char *chunk,
+                  size_t bytes)
+{
+    const uint64_t begin = shunti_now_ns();
+
+    for (size_t at = 0; at < bytes; at += 64)
+        (void)*(const volatile unsigned char *)(chunk + at);
+    shunti_ways_out(comm, peer, bytes, shunti_now_ns() - begin);
+}
+
 bool shunti_stream_send(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, const void *data)
 {
@@ -90,7 +118,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
         if (!ring_has_room(comm, peer, k))
             return false;
         if (p->control) {
-            memcpy(p->control + at, from, len);
+            copy_in(comm, peer, p->control + at, from, len);
             raise_word(comm, peer, SHUNTI_WORD_ARRIVED, k + 1);
         } else {
             unsigned char *image =
@@ -119,6 +147,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     struct shunti_peer *p = &comm->peers[peer];
     const size_t chunk = comm->layout.chunk;
     uint64_t k = stream->start + stream->done / chunk;
+    const unsigned char *at;
 
     if (stream->done == stream->bytes)
         return NULL;
@@ -133,9 +162,12 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (own_word(comm, peer, SHUNTI_WORD_ARRIVED) <= k)
         return NULL;
     *bytes = min_size(chunk, stream->bytes - stream->done);
-    return comm->control + comm->layout.ring +
-           (size_t)peer * comm->layout.ring_stride +
-           (size_t)(k % comm->layout.chunks) * chunk;
+    at = comm->control + comm->layout.ring +
+         (size_t)peer * comm->layout.ring_stride +
+         (size_t)(k % comm->layout.chunks) * chunk;
+    if (shunti_ways_time_out(comm, peer))
+        fetch(comm, peer, at, *bytes);
+    return at;
 }
 
 void shunti_stream_next(struct shunt_request *request, int peer,

@@ -164,6 +164,12 @@ Test(collectives, refusals)
     run(NULL, 5, "refusals", NULL, NULL, NULL);
 }
 
+Test(collectives, both_ways)
+{
+    run(NULL, 2, "both_ways", NULL, NULL, NULL);
+    run(NULL, 4, "both_ways", NULL, NULL, NULL);
+}
+
 Test(collectives, runs_ahead)
 {
     run(NULL, 2, "runs_ahead", NULL, NULL, NULL);
