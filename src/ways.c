@@ -82,8 +82,8 @@ static void tell(struct shunt_comm *comm, int peer)
 
     w->told = w->into;
     __atomic_store_n((uint64_t *)(void *)(p->control + at),
-                     (uint64_t)w->into << 2 * BITS | (uint64_t)w->tries << BITS |
-                         w->wants,
+                     (uint64_t)w->into << 2 * BITS |
+                         (uint64_t)w->tries << BITS | w->wants,
                      __ATOMIC_RELAXED);
 }
 
@@ -190,7 +190,7 @@ static void end_trial(struct shunt_comm *comm, int peer, int class)
     const bool had = w->before >> class & 1;
     const bool now = had ? ring >= read * CLEARLY : read < ring * CLEARLY;
 
-    w->tries &= (uint16_t)~(1u << class);
+    w->tries &= (uint16_t) ~(1u << class);
     w->taken[class] = 0;
     if (now != had || !w->patience[class])
         w->patience[class] = CHANGED_FIRST;

@@ -41,11 +41,12 @@ struct shunti_ways {
     float told;                        /* of `into`, to the peer */
     float read[SHUNTI_WAYS_CLASSES];   /* by the kernel */
     float chosen[SHUNTI_WAYS_CLASSES]; /* the way that was chosen, then */
-    uint16_t taken[SHUNTI_WAYS_CLASSES];    /* blocks since then, or tried */
-    uint16_t patience[SHUNTI_WAYS_CLASSES]; /* of them, before a change counts */
-    uint16_t wants; /* those that we want to read */
-    uint16_t tries; /* those that we want otherwise for a while, to see */
-    uint16_t came;  /* those whose last block was read, */
+    uint16_t taken[SHUNTI_WAYS_CLASSES]; /* blocks since then, or tried */
+    uint16_t
+        patience[SHUNTI_WAYS_CLASSES]; /* of them, before a change counts */
+    uint16_t wants;                    /* those that we want to read */
+    uint16_t tries;       /* those that we want otherwise for a while, to see */
+    uint16_t came;        /* those whose last block was read, */
     uint16_t before;      /* and was, when they began to be tried */
     uint16_t their_tries; /* as we last looked */
     /* Blocks that we may still send before what we want for those that we get is

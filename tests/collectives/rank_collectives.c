@@ -1112,6 +1112,31 @@ static int runs_ahead(const struct rank *self)
     return still_usable(self);
 }
 
+// The root goes when it has sent what it has; the last rank comes later.
+static int root_goes(const struct rank *self)
+{
+    const bool late = self->rank == self->size - 1;
+    struct shunt_comm *other;
+    int64_t number = self->rank ? 0 : 77;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    // Not before all others have returned.
+    if (late)
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK_OK(other, shunt_broadcast(other, &number, 1, SHUNT_I64, 0));
+    CHECK(number == 77, "%lld", (long long)number);
+    if (!late) {
+        struct shunt_request *request;
+
+        CHECK_OK(self->comm, shunt_barrier_start(self->comm, &request));
+        shunt_comm_destroy(other);
+        CHECK_OK(self->comm, shunt_wait(&request));
+    } else {
+        shunt_comm_destroy(other);
+    }
+    return still_usable(self);
+}
+
 // Blocks of plain memory go both ways, until it is known which is cheaper; in
 // both they are right.
 static int both_ways(const struct rank *self)
@@ -1294,6 +1319,7 @@ static const struct rank_case cases[] = {
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
     {.name = "both_ways", .run = both_ways, .min_ranks = 2},
+    {.name = "root_goes", .run = root_goes, .min_ranks = 2},
     {.name = "runs_ahead", .run = runs_ahead, .min_ranks = 2},
     {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},
     {.name = "failed_reads",

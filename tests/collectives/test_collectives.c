@@ -176,6 +176,12 @@ Test(collectives, runs_ahead)
     run(NULL, 5, "runs_ahead", NULL, NULL, NULL);
 }
 
+Test(collectives, root_goes)
+{
+    run(NULL, 2, "root_goes", NULL, NULL, NULL);
+    run(NULL, 5, "root_goes", NULL, NULL, NULL);
+}
+
 Test(collectives, no_communicator)
 {
     run(NULL, 1, "no_communicator", NULL, NULL, NULL);

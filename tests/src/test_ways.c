@@ -21,10 +21,8 @@ struct pair {
 static struct pair *make(size_t read_min)
 {
     struct pair *p = calloc(1, sizeof(*p));
-    struct shunti_tunables tune = {.eager = 512,
-                                   .chunk = CHUNK,
-                                   .chunks = 2,
-                                   .read_min = read_min};
+    struct shunti_tunables tune = {
+        .eager = 512, .chunk = CHUNK, .chunks = 2, .read_min = read_min};
 
     cr_assert(p);
     for (int r = 0; r < 2; r++) {
