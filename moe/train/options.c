@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BATCH_UNASKED = 8 };
+
 enum kind { SIZE, FLOAT, DOUBLE, TEXT, FLAG, FILES, CHOICE, SEED };
 
 struct row {
@@ -61,11 +63,14 @@ static const struct row rows[] = {
 
     {NULL, NULL, SIZE, 0, 0, NULL, "Training"},
     {"steps", "N", SIZE, AT(steps), 1, NULL,
-     "steps to train; without it, as many as fit into --minutes"},
+     "steps to train (default: 400, or those of the checkpoint)"},
     {"minutes", "X", DOUBLE, AT(minutes), 0, NULL,
-     "time for a run without --steps"},
+     "in place of --steps: as many as fit into X minutes, which is decided "
+     "once "
+     "after 8 of them"},
     {"batch", "N", SIZE, AT(batch), 1, NULL,
-     "sequences of a step, over all ranks"},
+     "sequences of a step, over all ranks (default: 8, or what is above that "
+     "and a multiple of the ranks)"},
     {"lr", "X", FLOAT, AT(optimizer.lr), 0, NULL, "highest learning rate"},
     {"lr-end", "X", FLOAT, AT(optimizer.lr_end), 0, NULL,
      "learning rate of the last step, as a part of the highest"},
@@ -92,8 +97,8 @@ static const struct row rows[] = {
     {"wire", "TYPE", CHOICE, AT(fp8), 0, "payload|fp8",
      "fp8: dispatched rows travel as e4m3 with a scale for each 128 elements"},
     {"capacity-factor", "X", DOUBLE, AT(capacity_factor), 0, NULL,
-     "drop what exceeds X times an expert's even share, for each rank; 0: drop "
-     "nothing"},
+     "drop what exceeds X times an expert's even share, for each rank; 0, the "
+     "default: drop nothing"},
     {"drop", "WHAT", CHOICE, AT(drop_by_weight), 0, "position|weight",
      "drop the last tokens, or those with the smallest weights"},
     {"gemm", "NAME", TEXT, AT(gemm), 0, NULL,
@@ -150,8 +155,6 @@ static const struct options defaults = {
             .decay = 0.1f,
             .clip = 1.0f,
         },
-    .batch = 8,
-    .minutes = 2.5,
     .seed = 1,
     .checkpoint_every = 100,
     .eval_bytes = 32768,
@@ -204,7 +207,7 @@ static void show_default(const struct row *row, char *to, size_t room)
         snprintf(to, room, " (%zu)", *(const size_t *)at);
     else if (row->kind == FLOAT)
         snprintf(to, room, " (%g)", (double)*(const float *)at);
-    else if (row->kind == DOUBLE)
+    else if (row->kind == DOUBLE && *(const double *)at > 0)
         snprintf(to, room, " (%g)", *(const double *)at);
     else if (row->kind == CHOICE)
         snprintf(to, room, ": %s (%.*s)", row->choices, default_length(row),
@@ -401,6 +404,8 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
 {
     if (model_config_check(&o->model))
         return -1;
+    if (!o->batch)
+        o->batch = (BATCH_UNASKED + ranks - 1) / ranks * ranks;
     if (o->batch % ranks)
         return train_error("--batch %zu cannot be split over %zu ranks; take a "
                            "multiple of %zu",
@@ -420,7 +425,8 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--resume needs --checkpoint FOLDER");
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)
         return train_error("--beta1 and --beta2 must be below 1");
-    if (!o->steps && o->minutes <= 0)
-        return train_error("give --steps, or --minutes above 0");
+    if (o->steps && o->minutes > 0)
+        return train_error("--steps and --minutes both say how long the run "
+                           "is; give one of them");
     return 0;
 }

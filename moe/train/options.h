@@ -18,8 +18,8 @@ struct options {
     char **data; // files; count 0: this project's own text
     size_t ndata;
     const char *root; // where that is
-    size_t batch;     // sequences of a step, over all ranks
-    size_t steps;     // 0: as many as fit into `minutes`
+    size_t batch;     // sequences of a step, over all ranks; 0: 8 or more
+    size_t steps;     // 0: see length.h
     double minutes;   // what a run without --steps may take; 0: no limit
     uint64_t seed;
     size_t shares;      // the batch is summed in so many parts; 0: 4 or ranks
@@ -55,8 +55,8 @@ void options_free(struct options *o);
 // The text of --help, to stdout.
 void options_help(void);
 
-// What only ranks can judge: that the batch divides, and the like. Sets shares
-// and nodes if they are 0. `nodes`: team_nodes().
+// What only ranks can judge: that the batch divides, and the like. Sets batch,
+// shares and nodes if they are 0. `nodes`: team_nodes().
 int options_check(struct options *o, size_t ranks, size_t nodes);
 
 #endif

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "gemm.h"
 #include "kernels.h"
+#include "length.h"
 #include "options.h"
 #include "progress.h"
 #include "report.h"
@@ -26,12 +27,6 @@
 enum {
     EXIT_USAGE = 2,
     EXIT_INTERRUPTED = 130,
-    PROBE = 8,        // steps after which the length of a run is decided,
-    PLAN = 16,        // and then every so many
-    LEAST_STEPS = 40, // that a run by --minutes has
-    MOST_STEPS = 1000,
-    STEPS_OF_EVAL = 50, // a validation in so many steps, at most
-    MOST_EVALS = 10,
 };
 
 struct run {
@@ -46,9 +41,8 @@ struct run {
     char source[256]; // what the text is, in words
     double start;
     double bigram, val_loss;
-    bool by_time; // the number of steps follows from --minutes
-    double pace;  // seconds a step, of late
-    size_t evals; // validations done
+    double probed; // when the steps began that say how long a step takes
+    size_t evals;  // validations done
     char *sample;
 };
 
@@ -273,84 +267,67 @@ static int resume(struct run *run)
     if (st != 0)
         return -1;
     run->info = info;
-    if (run->o.steps) // a run may be made longer
-        run->info.steps = run->o.steps;
     if (first_rank(run))
         progress_say(&run->progress, "resumed     after step %zu, from %s",
                      info.step, run->o.checkpoint);
     return 0;
 }
 
-// -- the length of a run without --steps --------------------------------------
+// -- the length of the run ----------------------------------------------------
 
-// Is the number of steps to be decided, or decided again, after so many?
-static bool is_time_to_plan(const struct run *run, size_t done)
+// What was asked for; else what the checkpoint says. 0: --minutes decide, when
+// it is known how long a step takes.
+static void choose_length(struct run *run)
 {
-    return run->by_time &&
-           (done == PROBE || (done > PROBE && done % PLAN == 0));
+    const struct options *o = &run->o;
+
+    if (o->steps)
+        run->info.steps = o->steps;
+    else if (!run->info.steps && o->minutes <= 0)
+        run->info.steps = STEPS_UNASKED;
+    run->evals =
+        length_evals_due(run->info.steps, o->eval_every, run->info.step);
 }
 
-// How many validations a run has.
-static size_t evals_of(size_t steps)
-{
-    size_t n = steps / STEPS_OF_EVAL;
-
-    return n < 1 ? 1 : n > MOST_EVALS ? MOST_EVALS : n;
-}
-
-// How many of them are due after the steps done.
-static size_t evals_due(const struct run *run)
-{
-    size_t steps = run->info.steps;
-
-    return steps ? run->info.step * evals_of(steps) / steps : 0;
-}
-
-// Is it time to validate? After --eval-every steps; or evenly over the run, as
-// long as that is now thought to be. The same on every rank.
+// Is it time to validate? The same on every rank.
 static bool is_time_to_validate(struct run *run)
 {
-    size_t due = evals_due(run);
+    size_t due =
+        length_evals_due(run->info.steps, run->o.eval_every, run->info.step);
+    bool now = due > run->evals || run->info.step == run->info.steps;
 
-    if (run->info.step == run->info.steps)
-        return true;
-    if (run->o.eval_every)
-        return run->info.step % run->o.eval_every == 0;
-    bool now = due > run->evals;
-    run->evals = due > run->evals ? due : run->evals;
+    run->evals = due;
     return now;
 }
 
-// Decided by rank 0's clock for all: after the first steps, and again every now
-// and then, since what a machine gives changes. The learning rate follows.
-static int plan_steps(struct run *run)
+// Fixes the number of steps by rank 0's clock, for all. `done`: since the run,
+// or its resumption, began.
+static int fix_length(struct run *run, size_t done)
 {
-    size_t before = run->info.steps, step = run->info.step;
     uint64_t steps = 0;
 
+    if (done == PROBE_SKIP)
+        run->probed = clock_now();
+    if (run->info.steps || done != PROBE)
+        return 0;
     if (first_rank(run)) {
-        // A validation is forward only; so is each byte of the sample, on a
-        // single sequence.
-        double evals = before ? (double)evals_of(before) : MOST_EVALS;
-        evals = fmax(1, evals - (double)run->evals);
-        double batches =
-            ceil((double)trainer_windows(&run->trainer) / (double)run->o.batch);
-        double rest =
-            evals * batches + (double)run->o.sample / (double)run->o.batch;
+        double step_s = (clock_now() - run->probed) / (PROBE - PROBE_SKIP);
         double left = 60 * run->o.minutes - (clock_now() - run->start);
-        double n = left / run->pace - 0.4 * rest;
-        n = (double)step + (n < 1 ? 1 : n);
-        n = n < LEAST_STEPS ? LEAST_STEPS : n > MOST_STEPS ? MOST_STEPS : n;
-        steps = (uint64_t)n;
+        double batch = (double)run->o.batch;
+        double windows = (double)trainer_windows(&run->trainer);
+        steps =
+            length_in_time(left, step_s, run->info.step, ceil(windows / batch),
+                           (double)run->o.sample / batch, run->o.eval_every);
     }
     if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
         return -1;
     run->info.steps = steps;
-    if (first_rank(run) && before == 0)
-        progress_say(
-            &run->progress,
-            "steps       about %zu, for %g minutes (--steps sets them)",
-            run->info.steps, run->o.minutes);
+    if (first_rank(run))
+        progress_say(&run->progress, "steps       %zu, %s %g minutes",
+                     run->info.steps,
+                     steps == STEPS_LEAST ? "the fewest there are, for"
+                                          : "what fits into",
+                     run->o.minutes);
     return 0;
 }
 
@@ -385,8 +362,6 @@ static int train(struct run *run)
     struct trainer *t = &run->trainer;
     size_t first = run->info.step + 1;
 
-    run->by_time = !run->info.steps;
-    run->evals = evals_due(run); // before an interruption
     if (run->info.steps && first > run->info.steps) {
         // Resumed after its end: still say what the model is worth.
         struct step_metrics m = {.step = run->info.step};
@@ -395,17 +370,14 @@ static int train(struct run *run)
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
         struct step_metrics m;
-        // Without a number of steps yet, the rate is that of an endless run;
-        // by the end of the warm-up it is known.
+        // Without a number of steps yet, the rate is that of an endless run:
+        // it rises, or stays where it is.
         size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
 
         if (trainer_step(t, step, steps, interrupted != 0, &m))
             return -1;
         run->info.step = step;
-        // The first steps also make the kernels of matrix products.
-        run->pace =
-            step - first < 3 ? m.step_s : 0.9 * run->pace + 0.1 * m.step_s;
-        if (is_time_to_plan(run, step - first + 1) && plan_steps(run))
+        if (fix_length(run, step - first + 1))
             return -1;
         m.time_s = clock_now() - run->start;
         if (first_rank(run))
@@ -514,7 +486,6 @@ static void conclude(struct run *run)
 // Everything from the communicator's birth to its end. Returns the exit status.
 static int run_all(struct run *run)
 {
-    run->info.steps = run->o.steps;
     run->val_loss = (double)NAN;
     // Agreed on, not just returned: no rank leaves while others are joining.
     int good = options_check(&run->o, (size_t)run->team.size,
@@ -525,6 +496,7 @@ static int run_all(struct run *run)
         return -1;
     if (run->o.resume && resume(run))
         return -1;
+    choose_length(run);
     run->bigram = bigram_loss(&run->data, trainer_windows(&run->trainer),
                               run->o.model.seq);
     int opened = first_rank(run)

@@ -139,6 +139,84 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
+// What a run prints without --steps, but for times: the beginnings of its lines.
+// Freed by the caller.
+static char *lines_of(struct harness_job j)
+{
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    char *out = strdup(harness_rank(h, 0)->out), *to = out, *rest = NULL;
+    char *kept = calloc(1, strlen(out) + 2);
+    for (char *line = strtok_r(out, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *times = strstr(line, "  imbalance ");
+        if (times)
+            times[strlen("  imbalance 1.00")] = '\0';
+        if (strncmp(line, "communication", 13) != 0)
+            strcat(strcat(kept, line), "\n");
+    }
+    free(to);
+    harness_finish(h);
+    return kept;
+}
+
+Test(train_run, two_runs_print_the_same_but_for_times)
+{
+    char *a = lines_of(JOB(2, "--print-every=10"));
+    char *b = lines_of(JOB(2, "--print-every=10"));
+
+    cr_assert_str_eq(a, b);
+    cr_assert(strstr(a, "step  400/400  loss"), "%s", a);
+    free(a);
+    free(b);
+}
+
+Test(train_run, any_number_of_ranks)
+{
+    static const int ranks[] = {3, 5, 7};
+
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        struct harness_job j = JOB(ranks[i], "--steps=2");
+        int to = 0;
+        for (int n = 0; j.args[n]; n++)
+            if (strncmp(j.args[n], "--batch", 7) != 0)
+                j.args[to++] = j.args[n];
+        j.args[to] = NULL;
+        run(j);
+    }
+}
+
+// By the clock: one number of steps, said once, and a rate that does not rise
+// again.
+Test(train_run, minutes_fix_the_steps_once)
+{
+    char *log = in_folder("log"), line[2048];
+    struct harness_job j = JOB(2, "--minutes=0.02", "--warmup=3", "--log", log);
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    const char *said = strstr(harness_rank(h, 0)->out, "steps       ");
+    cr_assert(said, "%s", harness_story(h));
+    size_t want = strtoull(said + strlen("steps       "), NULL, 10), n = 0;
+    cr_assert(!strstr(said + 1, "steps       "), "%s", harness_story(h));
+    FILE *f = fopen(log, "r");
+    double before = 0;
+    while (f && fgets(line, sizeof(line), f)) {
+        const char *lr = strstr(line, "\"lr\": ");
+        cr_assert(lr);
+        double rate = atof(lr + strlen("\"lr\": "));
+        n++;
+        cr_assert(n <= 3 || rate <= before, "step %zu: %g, and %g before", n,
+                  rate, before);
+        before = rate;
+    }
+    cr_assert(f);
+    fclose(f);
+    cr_assert(n == want && n >= 40, "%zu steps, %zu said", n, want);
+    harness_finish(h);
+}
+
 // The mean loss of the last steps, when something has been learnt.
 static double late_loss(const char *log, size_t steps)
 {

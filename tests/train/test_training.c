@@ -3,6 +3,7 @@
 // Around the model: the optimizer, the learning rate, options, metrics, files.
 #include "error.h"
 #include "files.h"
+#include "length.h"
 #include "metrics.h"
 #include "optimizer.h"
 #include "options.h"
@@ -136,6 +137,38 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
     layout_destroy(&b);
 }
 
+// -- the length of a run ------------------------------------------------------
+
+Test(length, has_no_cap_and_no_fewer_than_it_learns_from)
+{
+    // 10 minutes of 10 ms: 60000 steps, but for what validations take.
+    size_t n = length_in_time(600, 0.01, 8, 16, 50, 0);
+
+    cr_assert(n > 59800 && n < 60008, "%zu", n);
+    cr_assert_eq(length_in_time(-5, 0.5, 8, 16, 50, 0), STEPS_LEAST);
+    cr_assert_eq(length_in_time(1, 0.5, 8, 16, 50, 0), STEPS_LEAST);
+    // Validations that are asked for take their time.
+    cr_assert_lt(length_in_time(600, 0.01, 8, 16, 50, 10), 40000);
+}
+
+Test(length, validations_are_spread_and_the_last_step_has_one)
+{
+    for (size_t every = 0; every <= 7; every += 7)
+        for (size_t steps = 1; steps < 1200; steps += 37) {
+            size_t before = 0, due = 0;
+            for (size_t done = 1; done <= steps; done++) {
+                due = length_evals_due(steps, every, done);
+                cr_assert(due == before || due == before + 1);
+                before = due;
+            }
+            cr_assert_eq(due, length_evals(steps, every), "%zu of %zu", steps,
+                         every);
+        }
+    cr_assert_eq(length_evals(40, 0), 1);
+    cr_assert_eq(length_evals(400, 0), 8);
+    cr_assert_eq(length_evals(100000, 0), 10);
+}
+
 // -- options ------------------------------------------------------------------
 
 static enum options_result parse(struct options *o, const char *const *args)
@@ -191,6 +224,27 @@ Test(options, what_is_wrong_is_said)
     cr_assert_eq(PARSE("--lr", "nan"), OPTIONS_BAD);
     cr_assert_eq(PARSE("--dtype", "f64"), OPTIONS_BAD);
     cr_assert(strstr(train_error_text(), "f32|bf16"));
+}
+
+Test(options, a_batch_that_nobody_asked_for_suits_any_number_of_ranks)
+{
+    for (size_t ranks = 1; ranks < 20; ranks++) {
+        struct options o;
+        cr_assert_eq(PARSE("--layers", "2"), OPTIONS_RUN);
+        cr_assert_eq(options_check(&o, ranks, 1), 0, "%s", train_error_text());
+        cr_assert_eq(o.batch % ranks, 0);
+        cr_assert(o.batch >= 8 && o.batch < 8 + ranks);
+        cr_assert(o.batch == 8 || 8 % ranks, "%zu", o.batch);
+    }
+}
+
+Test(options, one_length_of_a_run)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--steps", "9", "--minutes", "2"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), -1);
+    cr_assert(strstr(train_error_text(), "--minutes"));
 }
 
 Test(options, ranks_must_divide_the_batch)
