@@ -11,13 +11,23 @@
 #include <string.h>
 #include <unistd.h>
 
-void progress_start(struct progress *p, size_t print_every)
+// Is stdout the terminal of this session? mpirun gives ranks a pseudo terminal
+// that is not, and passes on what they write there, mixed with what others write
+// and with a tag in front: a line cannot be drawn anew in that.
+static bool has_terminal(void)
 {
     const char *term = getenv("TERM");
 
+    return tcgetpgrp(STDOUT_FILENO) >= 0 && term && strcmp(term, "dumb") != 0;
+}
+
+void progress_start(struct progress *p, size_t print_every)
+{
     memset(p, 0, sizeof(*p));
-    p->live = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+    p->live = has_terminal();
     p->every = print_every;
+    // Written where fflush() says so: whole lines, on a terminal as well.
+    setvbuf(stdout, NULL, _IOFBF, 65536);
 }
 
 static void time_left(char *to, size_t room, double seconds)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is to be seen of a run while it runs: one line that is redrawn on a
-// terminal, plain lines elsewhere. For rank 0 alone.
+// What is to be seen of a run while it runs: one line that is redrawn on the
+// session's terminal, plain whole lines elsewhere. For rank 0 alone.
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
 

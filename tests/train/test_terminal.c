@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What shunt-train writes to a terminal: of the session, and of another, which
+// is what mpirun gives to ranks.
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { STEPS = 4, ROOM = 1 << 16, DEADLINE_MS = 60000 };
+
+// The far end of a terminal, and the near one's name.
+static int open_terminal(char *name, size_t room)
+{
+    int fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    cr_assert(fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0);
+    cr_assert_eq(ptsname_r(fd, name, room), 0);
+    return fd;
+}
+
+// In the child: never returns.
+static void become(const char *program, const char *texts, const char *terminal,
+                   bool of_session)
+{
+    int fd;
+
+    setsid();
+    fd = open(terminal, O_RDWR | O_NOCTTY);
+    if (fd < 0 || (of_session && ioctl(fd, TIOCSCTTY, 0) < 0))
+        _exit(90);
+    dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    setenv("TERM", "xterm", 1);
+    if (chdir(texts) < 0)
+        _exit(92);
+    execl(program, program, "--layers=1", "--dim=16", "--heads=2", "--seq=16",
+          "--experts=2", "--expert-hidden=8", "--shared-expert=0", "--steps=4",
+          "--eval-bytes=64", "--sample=0", "--print-every=1", "model.c",
+          "report.c", (char *)NULL);
+    _exit(91);
+}
+
+// All that it writes; ends when nobody has the terminal any more.
+static void run(bool of_session, char *out)
+{
+    char name[64], program[512], texts[512];
+    int status, fd = open_terminal(name, sizeof(name));
+    size_t length = 0;
+
+    cr_assert(getenv("SHUNT_TEST_BUILD") && getenv("SHUNT_TEST_SOURCE"));
+    snprintf(program, sizeof(program), "%s/moe/train/shunt-train",
+             getenv("SHUNT_TEST_BUILD"));
+    snprintf(texts, sizeof(texts), "%s/moe/train", getenv("SHUNT_TEST_SOURCE"));
+    pid_t pid = fork();
+    if (pid == 0)
+        become(program, texts, name, of_session);
+    cr_assert_gt(pid, 0);
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        // Until the child has opened it there is nobody, either: POLLHUP.
+        if (poll(&p, 1, DEADLINE_MS) <= 0)
+            break;
+        ssize_t n = read(fd, out + length, ROOM - 1 - length);
+        if (n > 0)
+            length += (size_t)n;
+        else if (waitpid(pid, &status, WNOHANG) == pid)
+            break;
+        else
+            poll(NULL, 0, 1);
+    }
+    out[length] = '\0';
+    close(fd);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", out);
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+Test(terminal, a_line_is_redrawn_on_the_sessions_own, .timeout = 90)
+{
+    static char out[ROOM];
+
+    run(true, out);
+    cr_assert_gt(count(out, "\033[K"), 0, "%s", out);
+}
+
+Test(terminal, whole_lines_without_escapes_on_another, .timeout = 90)
+{
+    static char out[ROOM];
+
+    run(false, out);
+    cr_assert_eq(count(out, "\033"), 0, "%s", out);
+    // A terminal makes a carriage return and a line feed of the latter.
+    cr_assert_eq(count(out, "\r"), count(out, "\r\n"), "%s", out);
+    cr_assert_eq(count(out, "\nstep "), STEPS, "%s", out);
+}
