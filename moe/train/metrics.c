@@ -30,6 +30,7 @@ static const struct field {
     {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
+    {"gflops", offsetof(struct step_metrics, gflops)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_loss", offsetof(struct step_metrics, val_loss)},
@@ -149,7 +150,7 @@ struct metrics_means metrics_means(const struct metrics *m)
 {
     struct metrics_means mean = {0};
     size_t first = m->count / 2, n = m->count - first;
-    double tokens = 0;
+    double tokens = 0, gflop = 0;
 
     for (size_t i = first; i < m->count; i++) {
         const struct step_metrics *s = &m->steps[i];
@@ -161,7 +162,9 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);
         add(&tokens, s->tokens_per_s * s->step_s, n);
+        add(&gflop, s->gflops * s->step_s, n);
     }
+    mean.gflops = mean.step_s > 0 ? gflop / mean.step_s : 0;
     mean.tokens_per_s = mean.step_s > 0 ? tokens / mean.step_s : 0;
     return mean;
 }

@@ -5,7 +5,7 @@
 //     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
 //      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
 //      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
-//      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ...,
+//      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
 //      "time_s": 0.4, "val_loss": 5.5}
 // val_loss where a validation followed the step. Loss and val_loss are in nats
 // a byte; numbers are written so that reading gives back the same bits.
@@ -30,6 +30,7 @@ struct step_metrics {
     double wire_bytes; // that all ranks sent to other nodes; so, too:
     double wire_rows;  // rows of tokens, in the forward pass
     double plain_rows; // what these would be at one for each assignment
+    double gflops;     // 10^9 operations a second in matrix products
     double tokens_per_s;
     double imbalance; // rows of the fullest expert / mean, mean over layers
     double time_s;    // since the run (or its resumption) began
@@ -47,7 +48,7 @@ struct metrics {
 struct metrics_means {
     double step_s, exchange_s, reduce_s, wait_s; // seconds
     double wire_bytes, wire_rows, plain_rows;    // 0: there is one node
-    double tokens_per_s;
+    double tokens_per_s, gflops;
 };
 struct metrics_means metrics_means(const struct metrics *m);
 

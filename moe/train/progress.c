@@ -56,10 +56,10 @@ void progress_step(struct progress *p, const struct step_metrics *m,
         time_left(left, sizeof(left), (double)(steps - m->step) * p->step_s);
     }
     // What two runs have in common comes first, and then times.
-    printf("%sstep %4zu%s  loss %.4f  imbalance %.2f  %6.0f tokens/s  wait "
-           "%2.0f%%  %s%s",
+    printf("%sstep %4zu%s  loss %.4f  imbalance %.2f  %6.0f tokens/s  %5.1f "
+           "GF/s  wait %2.0f%%  %s%s",
            p->live ? "\r\033[K" : "", m->step, of, m->loss, m->imbalance,
-           m->tokens_per_s, 100 * m->wait_s / m->step_s, left,
+           m->tokens_per_s, m->gflops, 100 * m->wait_s / m->step_s, left,
            p->live ? "" : "\n");
     p->drawn = p->live;
     fflush(stdout);

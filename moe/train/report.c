@@ -286,6 +286,10 @@ static void figures(FILE *f, const struct report *r)
             "other ranks (second half)",
             mean.tokens_per_s, 100 * mean.wait_s / mean.step_s);
     fprintf(f,
+            "<tr><td>arithmetic<td>%.1f GF/s in matrix products, %.0f%% of "
+            "the %.0f GF/s that the cores could do (measured)",
+            mean.gflops, 100e9 * mean.gflops / r->peak, r->peak / 1e9);
+    fprintf(f,
             "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
             "computing: rows %.0f%%, gradients and parameters %.0f%%",
             100 * (mean.exchange_s + mean.reduce_s) / mean.step_s,

@@ -18,6 +18,7 @@ struct report {
     double val_loss; // NaN: no validation was done
     double bigram_loss;
     size_t val_bytes;
+    double peak; // operations a second
     double seconds;
     const double *expert_rows; // (L, E)
     const char *sample;        // NULL: none

@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "length.h"
 #include "options.h"
+#include "peak.h"
 #include "progress.h"
 #include "report.h"
 #include "sample.h"
@@ -41,6 +42,7 @@ struct run {
     char source[256]; // what the text is, in words
     double start;
     double bigram, val_loss;
+    double peak;   // operations a second that the ranks' cores could do
     double probed; // when the steps began that say how long a step takes
     size_t evals;  // validations done
     char *sample;
@@ -236,6 +238,10 @@ static void introduce(struct run *run)
                  run->team.size == 1 ? "" : "s");
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  gemm_name(t->gemm), kernels()->name);
+    progress_say(&run->progress,
+                 "peak        %.0f GF/s: f32 multiply-adds, measured on all "
+                 "ranks at once",
+                 run->peak / 1e9);
     introduce_ranks(run);
     progress_say(&run->progress,
                  "bigrams     %.4f nats a byte (smoothed, on "
@@ -427,6 +433,7 @@ static int report(struct run *run)
         .val_loss = run->val_loss,
         .bigram_loss = run->bigram,
         .val_bytes = trainer_windows(&run->trainer) * o->model.seq,
+        .peak = run->peak,
         .seconds = clock_now() - run->start,
         .expert_rows = run->trainer.expert_rows,
         .sample = run->sample,
@@ -465,10 +472,22 @@ static void conclude_traffic(struct run *run)
             m.plain_rows / fmax(m.wire_rows, 1));
 }
 
+static void conclude_speed(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (m.step_s > 0)
+        progress_say(&run->progress,
+                     "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
+                     "%.0f%% of the peak",
+                     m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
+}
+
 static void conclude(struct run *run)
 {
     struct progress *p = &run->progress;
 
+    conclude_speed(run);
     conclude_traffic(run);
 
     if (run->sample)
@@ -491,7 +510,7 @@ static int run_all(struct run *run)
     int good = options_check(&run->o, (size_t)run->team.size,
                              team_nodes(&run->team)) == 0;
     if (team_agree(&run->team, good, "options") || compare_options(run) ||
-        share_text(run) ||
+        share_text(run) || peak_measure(&run->team, &run->peak) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data))
         return -1;
     if (run->o.resume && resume(run))

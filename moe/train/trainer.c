@@ -16,6 +16,9 @@
 // in pieces of it: fixed, so that the sum does not depend on the ranks.
 enum { CHUNK = 1024 };
 
+// What ranks count in a step and add up.
+enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, COUNTS };
+
 // -- set-up -------------------------------------------------------------------
 
 static size_t chunks_of(size_t n)
@@ -99,7 +102,7 @@ static int allocate(struct trainer *t)
     t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
     t->norms = zeroed(norms, sizeof(double), &bad);
     t->expert_rows = zeroed(LE, sizeof(double), &bad);
-    t->traffic = zeroed(3 * ranks, sizeof(double), &bad);
+    t->counts = zeroed(COUNTS * ranks, sizeof(double), &bad);
     if (bad)
         return train_error("out of memory");
 
@@ -199,7 +202,7 @@ void trainer_destroy(struct trainer *t)
     free(t->own_norms);
     free(t->norms);
     free(t->expert_rows);
-    free(t->traffic);
+    free(t->counts);
     memset(t, 0, sizeof(*t));
 }
 
@@ -348,26 +351,34 @@ static struct shunt_comm_stats counters(const struct trainer *t)
                : stats;
 }
 
-// What all ranks sent to other nodes since `before`.
-static int add_traffic(struct trainer *t, const struct shunt_comm_stats *before,
-                       struct step_metrics *m)
+// Counters at the beginning of a step.
+struct before {
+    struct shunt_comm_stats comm;
+    double flops;
+};
+
+// What all ranks did since `before`.
+static int add_counts(struct trainer *t, const struct before *before,
+                      struct step_metrics *m)
 {
     const struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
-    double own[3] = {
-        (double)(counters(t).bytes_remote - before->bytes_remote),
-        (double)x->rows,
-        (double)x->plain,
-    };
+    double sum[COUNTS] = {0},
+           own[COUNTS] = {
+               [WIRE_BYTES] = (double)(counters(t).bytes_remote -
+                                       before->comm.bytes_remote),
+               [WIRE_ROWS] = (double)x->rows,
+               [PLAIN_ROWS] = (double)x->plain,
+               [FLOPS] = gemm_flops(t->gemm) - before->flops,
+           };
 
-    if (shunt_comm_nodes(t->team->comm) == 1)
-        return 0;
-    if (team_gather(t->team, own, t->traffic, sizeof(own)))
+    if (team_gather(t->team, own, t->counts, sizeof(own)))
         return -1;
-    for (int r = 0; r < t->team->size; r++) {
-        m->wire_bytes += t->traffic[3 * r];
-        m->wire_rows += t->traffic[3 * r + 1];
-        m->plain_rows += t->traffic[3 * r + 2];
-    }
+    for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
+        sum[i % COUNTS] += t->counts[i];
+    m->wire_bytes = sum[WIRE_BYTES];
+    m->wire_rows = sum[WIRE_ROWS];
+    m->plain_rows = sum[PLAIN_ROWS];
+    m->gflops = sum[FLOPS] / 1e9; // of the step; trainer_step() has the seconds
     return 0;
 }
 
@@ -379,7 +390,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
     size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     double start = clock_now();
-    struct shunt_comm_stats before = counters(t);
+    struct before before = {counters(t), gemm_flops(t->gemm)};
 
     memset(m, 0, sizeof(*m));
     m->step = step;
@@ -419,15 +430,16 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     kernels()->adamw(experts, &a, t->expert_grad, t->expert, t->expert_m,
                      t->expert_v);
     if (team_gather_slices(t->team, t->dense, t->begin) ||
-        add_traffic(t, &before, m))
+        add_counts(t, &before, m))
         return -1;
 
     m->step_s = clock_now() - start;
     m->exchange_s = t->model.times.exchange;
     m->reduce_s = t->team->seconds;
-    m->wait_s = counters(t).seconds_waiting - before.seconds_waiting;
+    m->wait_s = counters(t).seconds_waiting - before.comm.seconds_waiting;
     m->compute_s = m->step_s - m->exchange_s - m->reduce_s;
     m->tokens_per_s = (double)rows / m->step_s;
+    m->gflops /= m->step_s;
     return 0;
 }
 

@@ -61,7 +61,7 @@ struct trainer {
     size_t *norm_counts; // (ranks)
 
     double *expert_rows; // (L, E) assignments since the caller cleared it
-    double *traffic;     // (ranks, 3): what each sent to other nodes
+    double *counts;      // (ranks, COUNTS): what each counted in a step
     bool stop;           // a rank was asked to stop
 };
 

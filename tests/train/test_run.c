@@ -153,7 +153,8 @@ static char *lines_of(struct harness_job j)
         char *times = strstr(line, "  imbalance ");
         if (times)
             times[strlen("  imbalance 1.00")] = '\0';
-        if (strncmp(line, "communication", 13) != 0)
+        if (strncmp(line, "communication", 13) != 0 &&
+            strncmp(line, "peak  ", 6) != 0 && strncmp(line, "speed:", 6) != 0)
             strcat(strcat(kept, line), "\n");
     }
     free(to);
@@ -379,10 +380,16 @@ Test(train_run, report_and_sample)
               out);
     cr_assert(contains(out, "smoothed bigrams"), "%s", out);
     cr_assert(contains(out, "step   12/12"), "%s", out);
+    // A part of the peak, and not more than all of it.
+    const char *speed = strstr(out, "GF/s in matrix products: ");
+    cr_assert(speed, "%s", out);
+    int share = atoi(strchr(speed, ':') + 1);
+    cr_assert(share >= 0 && share <= 100, "%s", out);
     harness_finish(h);
 
     char *html = read_all(page);
     cr_assert(contains(html, "</html>"));
+    cr_assert(contains(html, "GF/s in matrix products"));
     cr_assert(contains(html, "&lt;b&gt;&amp;"));
     cr_assert(!contains(html, "<b>"));
     cr_assert(!contains(html, "http://") && !contains(html, "https://") &&

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The peak of all ranks.
+#include "peak.h"
+
+#include "clock.h"
+#include "error.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ROUNDS = 1 << 15, WINDOWS = 16 };
+
+static double rounds(float *sink)
+{
+#ifdef TRAIN_KERNELS_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f"))
+        return peak_avx512(ROUNDS, sink);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return peak_avx2(ROUNDS, sink);
+#endif
+    return peak_baseline(ROUNDS, sink);
+}
+
+// The best of some windows: of what a core can do, and not of what else ran on
+// it meanwhile.
+static double peak_of_core(void)
+{
+    float sink = 1;
+    double best = 0, start = clock_now();
+
+    for (int i = 0; i < WINDOWS; i++) {
+        double n = rounds(&sink), seconds = 0;
+        clock_add(&seconds, &start);
+        best = n / seconds > best ? n / seconds : best;
+    }
+    return best;
+}
+
+int peak_measure(struct team *team, double *flops)
+{
+    const struct shunt_comm *comm = team->comm;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int own = shunt_comm_node(comm, team->rank), before = 0;
+    double *all = malloc((size_t)team->size * sizeof(*all));
+
+    if (!all)
+        return train_error("out of memory");
+    for (int r = 0; r < team->rank; r++)
+        before += shunt_comm_node(comm, r) == own;
+    double peak = peak_of_core();
+    if (before >= cores && cores > 0)
+        peak = 0; // it takes turns with another rank
+    int st = team_gather(team, &peak, all, sizeof(peak));
+    *flops = 0;
+    for (int r = 0; st == 0 && r < team->size; r++)
+        *flops += all[r];
+    free(all);
+    return st;
+}
