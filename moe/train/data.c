@@ -226,3 +226,18 @@ const uint8_t *data_window(const struct data *data, size_t window, size_t T)
 {
     return data->valid + window * T;
 }
+
+const uint8_t *data_prompt(const struct data *data, size_t *length)
+{
+    enum { PROMPT = 120, LINE = 400 }; // bytes; a line's beginning is within
+    const uint8_t *at = data->valid, *line = NULL;
+    size_t there = data->nvalid;
+
+    line = memchr(at, '\n', there < LINE ? there : LINE);
+    if (line && (size_t)(line + 1 - at) < there) {
+        there -= (size_t)(line + 1 - at);
+        at = line + 1;
+    }
+    *length = there < PROMPT ? there : PROMPT;
+    return at;
+}

@@ -44,4 +44,7 @@ const uint8_t *data_sequence(const struct data *data, uint64_t seed,
 size_t data_windows(const struct data *data, size_t T);
 const uint8_t *data_window(const struct data *data, size_t window, size_t T);
 
+// Where a sample may begin: some lines of the validation text.
+const uint8_t *data_prompt(const struct data *data, size_t *length);
+
 #endif

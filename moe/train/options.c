@@ -121,7 +121,7 @@ static const struct row rows[] = {
     {"sample", "N", SIZE, AT(sample), 0, NULL,
      "bytes of text to generate at the end; 0: none"},
     {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL,
-     "what the sample begins with"},
+     "what the sample follows (default: a piece of the validation text)"},
     {"temperature", "X", DOUBLE, AT(temperature), 0, NULL,
      "of the sample; 0: always the likeliest byte"},
     {"print-every", "N", SIZE, AT(print_every), 1, NULL,
@@ -159,7 +159,6 @@ static const struct options defaults = {
     .checkpoint_every = 100,
     .eval_bytes = 32768,
     .sample = 400,
-    .prompt = "// SPDX-License-Identifier: Apache-2.0\n",
     .temperature = 0.7,
     .print_every = 20,
 };

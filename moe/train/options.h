@@ -38,8 +38,8 @@ struct options {
     const char *report;
     size_t eval_every; // 0: ten or fewer in a run
     size_t eval_bytes;
-    size_t sample; // bytes
-    const char *prompt;
+    size_t sample;      // bytes
+    const char *prompt; // NULL: from the validation text
     double temperature;
     size_t print_every;
 };

@@ -16,12 +16,12 @@ enum { WIDTH = 720, HEIGHT = 260, LEFT = 46, BELOW = 24, TOP = 10, MOST = 240 };
 
 // -- text ---------------------------------------------------------------------
 
-// Text that a browser shows as it is; bytes that are no printable ASCII become
-// a middle dot, since a sample of bytes may be no UTF-8.
-static void escape(FILE *f, const char *s, size_t n)
+// Text that a browser shows as it is; bytes that are no printable ASCII are
+// shown as \xNN, since a sample of bytes may be no UTF-8.
+static void escape(FILE *f, const uint8_t *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s[i];
+        uint8_t c = s[i];
         if (c == '<')
             fputs("&lt;", f);
         else if (c == '>')
@@ -31,13 +31,13 @@ static void escape(FILE *f, const char *s, size_t n)
         else if (c == '\n' || c == '\t' || (c >= 32 && c < 127))
             fputc(c, f);
         else
-            fputs("&middot;", f);
+            fprintf(f, "\\x%02x", c);
     }
 }
 
 static void escape_text(FILE *f, const char *s)
 {
-    escape(f, s, strlen(s));
+    escape(f, (const uint8_t *)s, strlen(s));
 }
 
 static const char style[] =
@@ -372,11 +372,12 @@ int report_write(const struct report *r, const char *path)
     plot_times(f, r);
     fputs("<h2>Tokens of each expert, in even shares</h2>", f);
     plot_experts(f, r);
-    if (r->sample) {
+    if (r->sample->bytes) {
+        const struct sample *s = r->sample;
         fputs("<h2>What it writes</h2><pre><span class=\"prompt\">", f);
-        escape(f, r->sample, r->prompt_bytes);
+        escape(f, s->bytes, s->prompt);
         fputs("</span>", f);
-        escape_text(f, r->sample + r->prompt_bytes);
+        escape(f, s->bytes + s->prompt, s->length - s->prompt);
         fputs("</pre>", f);
     }
     fputs("<h2>Settings</h2>", f);

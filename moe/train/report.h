@@ -6,6 +6,7 @@
 
 #include "metrics.h"
 #include "options.h"
+#include "sample.h"
 
 struct report {
     const struct options *options;
@@ -21,8 +22,7 @@ struct report {
     double peak; // operations a second
     double seconds;
     const double *expert_rows; // (L, E)
-    const char *sample;        // NULL: none
-    size_t prompt_bytes;       // of sample
+    const struct sample *sample;
 };
 
 // 0, or -1 with train_error_text().

@@ -8,6 +8,7 @@
 #include "random.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,15 +51,15 @@ static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
     return n;
 }
 
-int sample_text(struct trainer *t, const char *prompt, size_t count,
-                double temperature, char **text)
+int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
+                size_t count, double temperature, struct sample *sample)
 {
-    size_t seq = t->o->model.seq, length = strlen(prompt);
+    size_t seq = t->o->model.seq, length = prompt_bytes;
     uint64_t key = random_key(t->o->seed, "sample");
     uint8_t *context = malloc(seq);
-    uint8_t *all = malloc(length + count + 2);
+    uint8_t *all = malloc(length + count + 1);
 
-    *text = NULL;
+    memset(sample, 0, sizeof(*sample));
     if (!context || !all) {
         free(context);
         free(all);
@@ -67,6 +68,7 @@ int sample_text(struct trainer *t, const char *prompt, size_t count,
     memcpy(all, prompt, length);
     if (length == 0)
         all[length++] = '\n'; // something must come before the first byte
+    sample->prompt = length;
     for (size_t i = 0; i < count; i++) {
         size_t rows, n = last_bytes(all, length, seq, context, &rows);
         size_t sequences = t->team->rank == 0;
@@ -82,10 +84,28 @@ int sample_text(struct trainer *t, const char *prompt, size_t count,
         all[length++] = pick(logits, temperature, random_uniform(key, i));
     }
     free(context);
-    all[length] = '\0';
+    sample->length = length;
     if (t->team->rank == 0)
-        *text = (char *)all;
+        sample->bytes = all;
     else
         free(all);
     return 0;
+}
+
+char *sample_show(const uint8_t *bytes, size_t count)
+{
+    char *text = malloc(4 * count + 1), *to = text;
+
+    if (!text) {
+        train_error("out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n' || (bytes[i] >= 32 && bytes[i] < 127))
+            *to++ = (char)bytes[i];
+        else
+            to += sprintf(to, "\\x%02x", bytes[i]);
+    }
+    *to = '\0';
+    return text;
 }

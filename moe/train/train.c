@@ -42,10 +42,10 @@ struct run {
     char source[256]; // what the text is, in words
     double start;
     double bigram, val_loss;
-    double peak;   // operations a second that the ranks' cores could do
-    double probed; // when the steps began that say how long a step takes
-    size_t evals;  // validations done
-    char *sample;
+    double peak;          // operations a second that the ranks' cores could do
+    double probed;        // when the steps began that say how long a step takes
+    size_t evals;         // validations done
+    struct sample sample; // rank 0
 };
 
 static volatile sig_atomic_t interrupted;
@@ -436,8 +436,7 @@ static int report(struct run *run)
         .peak = run->peak,
         .seconds = clock_now() - run->start,
         .expert_rows = run->trainer.expert_rows,
-        .sample = run->sample,
-        .prompt_bytes = strlen(o->prompt),
+        .sample = &run->sample,
     };
 
     if (!o->report)
@@ -483,6 +482,35 @@ static void conclude_speed(struct run *run)
                      m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
 }
 
+// The sample after the run.
+static int write_sample(struct run *run)
+{
+    const struct options *o = &run->o;
+    const uint8_t *prompt = (const uint8_t *)o->prompt;
+    size_t length = o->prompt ? strlen(o->prompt) : 0;
+
+    if (!prompt)
+        prompt = data_prompt(&run->data, &length);
+    return sample_text(&run->trainer, prompt, length, o->sample, o->temperature,
+                       &run->sample);
+}
+
+static void show_sample(struct run *run)
+{
+    const struct sample *s = &run->sample;
+    char *prompt = sample_show(s->bytes, s->prompt);
+    char *text = sample_show(s->bytes + s->prompt, s->length - s->prompt);
+
+    if (prompt && text)
+        progress_say(&run->progress,
+                     "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
+                     "(\\xNN: a byte that does not print):\n%s\n",
+                     s->prompt, run->o.prompt ? "" : " of the validation text",
+                     prompt, s->length - s->prompt, text);
+    free(prompt);
+    free(text);
+}
+
 static void conclude(struct run *run)
 {
     struct progress *p = &run->progress;
@@ -490,9 +518,8 @@ static void conclude(struct run *run)
     conclude_speed(run);
     conclude_traffic(run);
 
-    if (run->sample)
-        progress_say(p, "\nsample, after %zu bytes of prompt:\n%s\n",
-                     strlen(run->o.prompt), run->sample);
+    if (run->sample.bytes)
+        show_sample(run);
     if (isfinite(run->val_loss))
         progress_say(p,
                      "validation loss %.4f nats a byte (%.3f bits); smoothed "
@@ -528,8 +555,7 @@ static int run_all(struct run *run)
 
     int st = train(run);
     if (st == 0 && run->o.sample)
-        st = sample_text(&run->trainer, run->o.prompt, run->o.sample,
-                         run->o.temperature, &run->sample);
+        st = write_sample(run);
     if (st == 0 && first_rank(run))
         conclude(run);
     if (st >= 0 && report(run))
@@ -582,7 +608,7 @@ int main(int argc, char **argv)
     metrics_close(&run.metrics);
     data_free(&run.data);
     text_free(&run.text);
-    free(run.sample);
+    free(run.sample.bytes);
     options_free(&run.o);
     return status;
 }

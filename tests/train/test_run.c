@@ -376,8 +376,8 @@ Test(train_run, report_and_sample)
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
     const char *out = harness_rank(h, 0)->out;
-    cr_assert(contains(out, "sample, after 4 bytes of prompt:\n<b>&"), "%s",
-              out);
+    cr_assert(contains(out, "prompt, 4 bytes:\n<b>&\n"), "%s", out);
+    cr_assert(contains(out, "sample, 5 bytes after it"), "%s", out);
     cr_assert(contains(out, "smoothed bigrams"), "%s", out);
     cr_assert(contains(out, "step   12/12"), "%s", out);
     // A part of the peak, and not more than all of it.
@@ -401,6 +401,32 @@ Test(train_run, report_and_sample)
         plots++;
     cr_assert_eq(plots, 3);
     free(html);
+}
+
+// A model that knows nothing writes all 256 bytes; each is to be seen, and so
+// are as many as were asked for. The prompt is of the validation text.
+Test(train_run, sample_shows_every_byte)
+{
+    struct harness_job j =
+        JOB(2, "--steps=1", "--sample=300", "--temperature=100");
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    const char *out = harness_rank(h, 0)->out;
+    cr_assert(contains(out, " bytes of the validation text:\n"), "%s", out);
+    const char *at = strstr(out, "sample, 300 bytes after it");
+    cr_assert(at, "%s", out);
+    size_t bytes = 0, hidden = 0;
+    for (at = strchr(at, '\n') + 1; *at && bytes < 300; at++, bytes++) {
+        cr_assert(*at == '\n' || (*at >= 32 && *at < 127), "byte %d", *at);
+        if (strncmp(at, "\\x", 2) == 0) {
+            hidden++;
+            at += 3;
+        }
+    }
+    cr_assert(bytes == 300 && strncmp(at, "\n\n", 2) == 0, "%s", out);
+    cr_assert_gt(hidden, 100u);
+    harness_finish(h);
 }
 
 static void fails(struct harness_job j, int status, const char *what)
