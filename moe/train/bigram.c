@@ -12,12 +12,12 @@ struct counts {
 };
 
 static double loss_with(const struct counts *c, double k,
-                        const struct data *data, size_t windows, size_t T)
+                        const struct held *held, size_t windows, size_t T)
 {
     double sum = 0;
 
     for (size_t w = 0; w < windows; w++) {
-        const uint8_t *s = data_window(data, w, T);
+        const uint8_t *s = data_window(held, w, windows, T);
         for (size_t i = 0; i < T; i++) {
             double p = (c->byte[s[i + 1]] + 1) / (c->n + 256);
             sum -=
@@ -27,7 +27,8 @@ static double loss_with(const struct counts *c, double k,
     return sum / (double)(windows * T);
 }
 
-double bigram_loss(const struct data *data, size_t windows, size_t T)
+double bigram_loss(const struct data *data, const struct held *held,
+                   size_t windows, size_t T)
 {
     struct counts *c = calloc(1, sizeof(*c));
     double best = INFINITY;
@@ -43,7 +44,7 @@ double bigram_loss(const struct data *data, size_t windows, size_t T)
         c->first[data->train[i - 1]]++;
     }
     for (double k = 1; k <= 4096; k *= 2) {
-        double loss = loss_with(c, k, data, windows, T);
+        double loss = loss_with(c, k, held, windows, T);
         best = loss < best ? loss : best;
     }
     free(c);

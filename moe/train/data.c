@@ -13,7 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { BLOCK = 2048, HELD_OUT = 10 };
+enum {
+    BLOCK = 2048,
+    BLOCKS_IN = 10, // one of so many blocks is held out,
+    FILES_IN = 16,  // and one of so many files, the first being
+    FIRST_FILE = 8,
+};
 
 // -- reading ------------------------------------------------------------------
 
@@ -45,6 +50,11 @@ static int append(struct text *text, const char *path)
     }
     int failed = ferror(f);
     fclose(f);
+    uint64_t *ends = realloc(text->end, (text->files + 1) * sizeof(*ends));
+    if (!ends)
+        return train_error("out of memory for %s", path);
+    text->end = ends;
+    ends[text->files++] = text->length;
     return failed ? train_error("cannot read %s: %s", path,
                                 S_ISDIR(st.st_mode) ? "it is a folder"
                                                     : "error while reading")
@@ -137,7 +147,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int text_read_tree(const char *root, struct text *text, size_t *files)
+int text_read_tree(const char *root, struct text *text)
 {
     struct list list = {0};
     int st = walk(&list, root, 0);
@@ -148,7 +158,6 @@ int text_read_tree(const char *root, struct text *text, size_t *files)
             qsort(list.paths, list.count, sizeof(*list.paths), by_name);
         st = text_read_files(list.paths, list.count, text);
     }
-    *files = list.count;
     for (size_t i = 0; i < list.count; i++)
         free(list.paths[i]);
     free(list.paths);
@@ -158,6 +167,7 @@ int text_read_tree(const char *root, struct text *text, size_t *files)
 void text_free(struct text *text)
 {
     free(text->bytes);
+    free(text->end);
     memset(text, 0, sizeof(*text));
 }
 
@@ -167,44 +177,98 @@ uint64_t text_hash(const struct text *text)
 
     for (size_t i = 0; i < text->length; i++)
         h = (h ^ text->bytes[i]) * 0x100000001b3u;
+    // Where files end decides what is held out.
+    for (size_t i = 0; i < text->files; i++)
+        h = (h ^ text->end[i]) * 0x100000001b3u;
     return h;
 }
 
 // -- splitting ----------------------------------------------------------------
 
-int data_split(const struct text *text, size_t T, struct data *data)
+const char *held_name(int kind)
 {
-    memset(data, 0, sizeof(*data));
-    // Both parts must hold a sequence, the smaller one being a tenth.
-    size_t needed = (T + 1 + BLOCK) * HELD_OUT;
-    if (text->length < needed)
-        return train_error("the text has %zu bytes; sequences of %zu positions "
-                           "need %zu. Give more text with --data, or a smaller "
-                           "--seq",
-                           text->length, T, needed);
-    data->train = malloc(text->length);
-    data->valid = malloc(text->length);
-    if (!data->train || !data->valid) {
-        data_free(data);
-        return train_error("out of memory");
+    return kind == HELD_FILES ? "unseen files" : "unseen blocks";
+}
+
+static void put(uint8_t *to, size_t *length, const uint8_t *from, size_t bytes)
+{
+    memcpy(to + *length, from, bytes);
+    *length += bytes;
+}
+
+// What is left of the text when whole files are held out: to data->train, to be
+// split further.
+static void hold_files(const struct text *text, struct data *data)
+{
+    struct held *held = &data->held[HELD_FILES];
+    uint64_t begin = 0;
+
+    for (size_t i = 0; i < text->files; begin = text->end[i++]) {
+        size_t bytes = text->end[i] - begin;
+        if (i % FILES_IN != FIRST_FILE) {
+            put(data->train, &data->ntrain, text->bytes + begin, bytes);
+            continue;
+        }
+        put(held->bytes, &held->length, text->bytes + begin, bytes);
+        data->files++;
     }
-    for (size_t at = 0; at < text->length; at += BLOCK) {
-        size_t n = text->length - at < BLOCK ? text->length - at : BLOCK;
-        if (at / BLOCK % HELD_OUT == HELD_OUT - 1) {
-            memcpy(data->valid + data->nvalid, text->bytes + at, n);
-            data->nvalid += n;
+    put(data->train, &data->ntrain, text->bytes + begin, text->length - begin);
+}
+
+static void hold_blocks(struct data *data)
+{
+    struct held *held = &data->held[HELD_BLOCKS];
+    size_t all = data->ntrain, n;
+
+    data->ntrain = 0;
+    for (size_t at = 0; at < all; at += n) {
+        n = all - at < BLOCK ? all - at : BLOCK;
+        if (at / BLOCK % BLOCKS_IN == BLOCKS_IN - 1) {
+            put(held->bytes, &held->length, data->train + at, n);
         } else {
-            memcpy(data->train + data->ntrain, text->bytes + at, n);
+            memmove(data->train + data->ntrain, data->train + at, n);
             data->ntrain += n;
         }
     }
+}
+
+int data_split(const struct text *text, size_t T, struct data *data)
+{
+    // Both parts must hold a sequence, the smaller one being a tenth.
+    size_t needed = (T + 1 + BLOCK) * BLOCKS_IN;
+
+    memset(data, 0, sizeof(*data));
+    data->train = malloc(text->length + 1);
+    for (int kind = 0; kind < HELD; kind++)
+        data->held[kind].bytes = malloc(text->length + 1);
+    if (!data->train || !data->held[0].bytes || !data->held[1].bytes) {
+        data_free(data);
+        return train_error("out of memory");
+    }
+    hold_files(text, data);
+    // Too little to be cut into windows is not held out.
+    struct held *files = &data->held[HELD_FILES];
+    if (files->length <= T) {
+        files->length = data->files = data->ntrain = 0;
+        put(data->train, &data->ntrain, text->bytes, text->length);
+    }
+    if (data->ntrain < needed) {
+        size_t there = data->ntrain;
+        data_free(data);
+        return train_error("the text has %zu bytes, without files held out; "
+                           "sequences of %zu positions need %zu. Give more "
+                           "text with --data, or a smaller --seq",
+                           there, T, needed);
+    }
+    hold_blocks(data);
     return 0;
 }
 
 void data_free(struct data *data)
 {
     free(data->train);
-    free(data->valid);
+    for (int kind = 0; kind < HELD; kind++)
+        free(data->held[kind].bytes);
     memset(data, 0, sizeof(*data));
 }
 
@@ -217,21 +281,24 @@ const uint8_t *data_sequence(const struct data *data, uint64_t seed,
     return data->train + bits % (data->ntrain - T);
 }
 
-size_t data_windows(const struct data *data, size_t T)
+size_t data_windows(const struct held *held, size_t T)
 {
-    return (data->nvalid - 1) / T;
+    return held->length ? (held->length - 1) / T : 0;
 }
 
-const uint8_t *data_window(const struct data *data, size_t window, size_t T)
+const uint8_t *data_window(const struct held *held, size_t i, size_t count,
+                           size_t T)
 {
-    return data->valid + window * T;
+    return held->bytes + i * data_windows(held, T) / count * T;
 }
 
 const uint8_t *data_prompt(const struct data *data, size_t *length)
 {
     enum { PROMPT = 120, LINE = 400 }; // bytes; a line's beginning is within
-    const uint8_t *at = data->valid, *line = NULL;
-    size_t there = data->nvalid;
+    const struct held *held =
+        &data->held[data->files ? HELD_FILES : HELD_BLOCKS];
+    const uint8_t *at = held->bytes, *line = NULL;
+    size_t there = held->length;
 
     line = memchr(at, '\n', there < LINE ? there : LINE);
     if (line && (size_t)(line + 1 - at) < there) {

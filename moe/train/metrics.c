@@ -33,7 +33,8 @@ static const struct field {
     {"gflops", offsetof(struct step_metrics, gflops)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
     {"time_s", offsetof(struct step_metrics, time_s)},
-    {"val_loss", offsetof(struct step_metrics, val_loss)},
+    {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
+    {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 

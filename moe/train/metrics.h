@@ -6,15 +6,16 @@
 //      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
 //      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
 //      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
-//      "time_s": 0.4, "val_loss": 5.5}
-// val_loss where a validation followed the step. Loss and val_loss are in nats
-// a byte; numbers are written so that reading gives back the same bits.
+//      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
+// val_... where a validation followed the step. Losses are in nats a byte; numbers are written so that reading gives back the same bits.
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+#include "data.h"
 
 struct step_metrics {
     size_t step;
@@ -34,7 +35,7 @@ struct step_metrics {
     double tokens_per_s;
     double imbalance; // rows of the fullest expert / mean, mean over layers
     double time_s;    // since the run (or its resumption) began
-    double val_loss;  // NaN: no validation
+    double val[HELD]; // of each kind of held-out text; NaN: no validation
 };
 
 struct metrics {

@@ -117,7 +117,9 @@ static const struct row rows[] = {
     {"eval-every", "N", SIZE, AT(eval_every), 1, NULL,
      "steps between validations (default: ten or fewer in a run)"},
     {"eval-bytes", "N", SIZE, AT(eval_bytes), 1, NULL,
-     "bytes to validate on, at most"},
+     "bytes to validate on, at most, of whole unseen files and of unseen "
+     "blocks "
+     "together"},
     {"sample", "N", SIZE, AT(sample), 0, NULL,
      "bytes of text to generate at the end; 0: none"},
     {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL,

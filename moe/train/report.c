@@ -132,9 +132,15 @@ static double mean_of(const struct metrics *m, size_t from, size_t field)
     return sum / (double)n;
 }
 
+static const char *held_colour(int kind)
+{
+    return colours[kind == HELD_FILES ? 3 : 1];
+}
+
 static void plot_loss(FILE *f, const struct report *r)
 {
     const struct metrics *m = r->metrics;
+    double bigrams = r->bars->loss[BAR_BIGRAMS][HELD_BLOCKS];
     struct plot p = {f, (double)m->steps[0].step,
                      (double)m->steps[m->count - 1].step, INFINITY, 0};
 
@@ -143,8 +149,9 @@ static void plot_loss(FILE *f, const struct report *r)
         p.y0 = fmin(p.y0, l);
         p.y1 = fmax(p.y1, l);
     }
-    p.y0 =
-        floor(fmin(p.y0, isfinite(r->val_loss) ? r->val_loss : p.y0) * 2) / 2;
+    for (int kind = 0; kind < HELD; kind++)
+        p.y0 = fmin(p.y0, r->val[kind]); // which passes over a NaN
+    p.y0 = floor(p.y0 * 2) / 2;
     p.y1 = ceil(p.y1 * 2) / 2;
     if (p.y1 <= p.y0)
         p.y1 = p.y0 + 0.5;
@@ -156,22 +163,25 @@ static void plot_loss(FILE *f, const struct report *r)
         fprintf(f, "%.1f,%.1f ", px(&p, (double)m->steps[i].step),
                 py(&p, mean_of(m, i, offsetof(struct step_metrics, loss))));
     fputs("\"/>", f);
-    if (isfinite(r->bigram_loss))
+    if (isfinite(bigrams))
         fprintf(f,
                 "<path d=\"M%d %.1fH%d\" stroke=\"var(--c)\" "
                 "stroke-dasharray=\"6 4\" stroke-width=\"1.6\"/>",
-                LEFT, py(&p, r->bigram_loss), WIDTH - 10);
+                LEFT, py(&p, bigrams), WIDTH - 10);
     for (size_t i = 0; i < m->count; i++)
-        if (isfinite(m->steps[i].val_loss))
-            fprintf(f,
-                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" "
-                    "fill=\"var(--b)\"/>",
-                    px(&p, (double)m->steps[i].step),
-                    py(&p, m->steps[i].val_loss));
+        for (int kind = 0; kind < HELD; kind++)
+            if (isfinite(m->steps[i].val[kind]))
+                fprintf(f,
+                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" "
+                        "fill=\"%s\"/>",
+                        px(&p, (double)m->steps[i].step),
+                        py(&p, m->steps[i].val[kind]), held_colour(kind));
     fputs("</svg><p>", f);
     key(f, 0, "training");
-    key(f, 1, "validation");
-    key(f, 2, "smoothed bigrams, validation");
+    key(f, 1, "unseen blocks");
+    if (r->windows[HELD_FILES])
+        key(f, 3, "unseen files");
+    key(f, 2, "bigrams, unseen blocks");
     fputs("</p>", f);
 }
 
@@ -258,9 +268,25 @@ static void plot_experts(FILE *f, const struct report *r)
 
 // -- the page -----------------------------------------------------------------
 
-static double bits(double nats)
+// A row for the model and for each bar, a column for each kind of text.
+static void losses(FILE *f, const struct report *r)
 {
-    return nats / 0.6931471805599453;
+    fputs("<table><tr><td>bits (nats) a byte", f);
+    for (int kind = 0; kind < HELD; kind++)
+        if (isfinite(r->val[kind]))
+            fprintf(f, "<td>%s, %zu windows of %zu bytes", held_name(kind),
+                    r->windows[kind], r->options->model.seq);
+    for (int bar = -1; bar < BARS; bar++) {
+        const double *loss = bar < 0 ? r->val : r->bars->loss[bar];
+        fprintf(f, "<tr><td>%s", bar < 0 ? "this model" : bar_name(bar));
+        for (int kind = 0; kind < HELD; kind++)
+            if (isfinite(r->val[kind]))
+                fprintf(f, "<td>%.3f (%.4f)%s", bits_of(loss[kind]), loss[kind],
+                        bar < 0                     ? ""
+                        : r->val[kind] < loss[kind] ? ", beaten"
+                                                    : ", not beaten");
+    }
+    fputs("</table>", f);
 }
 
 static void figures(FILE *f, const struct report *r)
@@ -270,15 +296,6 @@ static void figures(FILE *f, const struct report *r)
     struct metrics_means mean = metrics_means(m);
 
     fputs("<table>", f);
-    if (isfinite(r->val_loss))
-        fprintf(f,
-                "<tr><td>validation loss<td>%.4f nats a byte (%.3f bits), on "
-                "%zu bytes",
-                r->val_loss, bits(r->val_loss), r->val_bytes);
-    fprintf(f,
-            "<tr><td>smoothed bigrams<td>%.4f nats a byte (%.3f bits), on "
-            "the same bytes",
-            r->bigram_loss, bits(r->bigram_loss));
     fprintf(f, "<tr><td>training loss<td>%.4f at step %zu", last->loss,
             last->step);
     fprintf(f,
@@ -365,6 +382,8 @@ int report_write(const struct report *r, const char *path)
             "<title>shunt-train</title><style>%s</style>"
             "<h1>A mixture of experts, trained on %d rank%s</h1>",
             style, r->ranks, r->ranks == 1 ? "" : "s");
+    if (isfinite(r->val[HELD_BLOCKS]))
+        losses(f, r);
     figures(f, r);
     fputs("<h2>Loss, nats a byte</h2>", f);
     plot_loss(f, r);

@@ -4,6 +4,7 @@
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
 
+#include "bars.h"
 #include "metrics.h"
 #include "options.h"
 #include "sample.h"
@@ -16,9 +17,9 @@ struct report {
     const char *gemm, *kernels, *transport;
     const char *text; // where the text came from
     size_t text_bytes;
-    double val_loss; // NaN: no validation was done
-    double bigram_loss;
-    size_t val_bytes;
+    const double *val;     // (HELD); NaN: no validation was done
+    const size_t *windows; // (HELD) that it was on
+    const struct bars *bars;
     double peak; // operations a second
     double seconds;
     const double *expert_rows; // (L, E)

@@ -3,7 +3,7 @@
 // shunt-train: trains a small mixture-of-experts language model, its experts
 // spread over ranks. Top to bottom: join the other ranks, get the text, set up
 // or resume, step after step, validate, sample, report.
-#include "bigram.h"
+#include "bars.h"
 #include "clock.h"
 #include "data.h"
 #include "error.h"
@@ -41,7 +41,9 @@ struct run {
     struct checkpoint_info info;
     char source[256]; // what the text is, in words
     double start;
-    double bigram, val_loss;
+    struct bars bars;     // rank 0
+    double val[HELD];     // of the last validation
+    size_t windows[HELD]; // that it was on
     double peak;          // operations a second that the ranks' cores could do
     double probed;        // when the steps began that say how long a step takes
     size_t evals;         // validations done
@@ -92,7 +94,6 @@ static const char *find_root(const struct options *o)
 static int read_text_here(struct run *run)
 {
     const struct options *o = &run->o;
-    size_t files;
 
     if (o->ndata) {
         snprintf(run->source, sizeof(run->source), "%s%s", o->data[0],
@@ -106,10 +107,11 @@ static int read_text_here(struct run *run)
             "--data, are not at %s any more; give --data FILE or "
             "--root FOLDER",
             TRAIN_SOURCE_ROOT);
-    if (text_read_tree(root, &run->text, &files))
+    if (text_read_tree(root, &run->text))
         return -1;
     snprintf(run->source, sizeof(run->source),
-             "this project's sources and documents, %zu files", files);
+             "this project's sources and documents, %zu files",
+             (size_t)run->text.files);
     return 0;
 }
 
@@ -117,21 +119,28 @@ static int read_text_here(struct run *run)
 static int share_text(struct run *run)
 {
     struct text *text = &run->text;
-    uint64_t length = 0;
+    uint64_t sizes[2] = {0}; // bytes, files
     int st = first_rank(run) ? read_text_here(run) : 0;
 
     if (team_agree(&run->team, st == 0, "reading the text"))
         return -1;
-    length = text->length;
-    if (team_broadcast(&run->team, &length, sizeof(length), 0))
+    sizes[0] = text->length;
+    sizes[1] = text->files;
+    if (team_broadcast(&run->team, sizes, sizeof(sizes), 0))
         return -1;
     if (!first_rank(run)) {
-        text->length = length;
-        text->bytes = malloc(length ? length : 1);
+        text->length = sizes[0];
+        text->files = sizes[1];
+        text->bytes = malloc(sizes[0] + 1);
+        text->end = malloc((sizes[1] + 1) * sizeof(*text->end));
     }
-    if (team_agree(&run->team, text->bytes || !length, "memory for the text"))
+    if (team_agree(&run->team, text->bytes && text->end, "memory for the text"))
         return -1;
-    if (length && team_broadcast(&run->team, text->bytes, length, 0))
+    if (text->length &&
+        team_broadcast(&run->team, text->bytes, text->length, 0))
+        return -1;
+    if (text->files && team_broadcast(&run->team, text->end,
+                                      text->files * sizeof(*text->end), 0))
         return -1;
     run->info.text_hash = text_hash(text);
     return data_split(text, run->o.model.seq, &run->data);
@@ -213,13 +222,46 @@ static void introduce_ranks(struct run *run)
                      shunt_comm_transport(comm, far));
 }
 
+static void introduce_text(struct run *run)
+{
+    const struct data *d = &run->data;
+
+    progress_say(&run->progress, "text        %s: %zu bytes", run->source,
+                 run->text.length);
+    if (d->files)
+        progress_say(&run->progress,
+                     "            held out: %zu files of %zu bytes, and blocks "
+                     "of the others, %zu bytes",
+                     d->files, d->held[HELD_FILES].length,
+                     d->held[HELD_BLOCKS].length);
+    else
+        progress_say(
+            &run->progress,
+            "            held out: blocks of %zu bytes; no whole file, "
+            "for which it takes nine",
+            d->held[HELD_BLOCKS].length);
+}
+
+// "unseen files 2.5012, unseen blocks 2.4876"
+static const char *each_kind(const double *nats, char *to, size_t room)
+{
+    size_t at = 0;
+
+    to[0] = '\0';
+    for (int kind = 0; kind < HELD; kind++)
+        if (isfinite(nats[kind]) && at < room)
+            at += (size_t)snprintf(to + at, room - at, "%s%s %.4f",
+                                   at ? ", " : "", held_name(kind), nats[kind]);
+    return to;
+}
+
 static void introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
+    char kinds[100];
 
-    progress_say(&run->progress, "text        %s: %zu bytes, %zu held out",
-                 run->source, run->text.length, run->data.nvalid);
+    introduce_text(run);
     progress_say(&run->progress,
                  "model       %zu layers, width %zu, %zu experts "
                  "of width %zu, top %zu%s",
@@ -243,10 +285,10 @@ static void introduce(struct run *run)
                  "ranks at once",
                  run->peak / 1e9);
     introduce_ranks(run);
-    progress_say(&run->progress,
-                 "bigrams     %.4f nats a byte (smoothed, on "
-                 "the validation text): to be beaten",
-                 run->bigram);
+    for (int bar = 0; bar < BARS; bar++)
+        progress_say(&run->progress, "%-11s %s nats a byte: to be beaten",
+                     bar_name(bar),
+                     each_kind(run->bars.loss[bar], kinds, sizeof(kinds)));
 }
 
 static int resume(struct run *run)
@@ -320,9 +362,11 @@ static int fix_length(struct run *run, size_t done)
         double step_s = (clock_now() - run->probed) / (PROBE - PROBE_SKIP);
         double left = 60 * run->o.minutes - (clock_now() - run->start);
         double batch = (double)run->o.batch;
-        double windows = (double)trainer_windows(&run->trainer);
+        double batches = 0;
+        for (int kind = 0; kind < HELD; kind++)
+            batches += ceil((double)run->windows[kind] / batch);
         steps =
-            length_in_time(left, step_s, run->info.step, ceil(windows / batch),
+            length_in_time(left, step_s, run->info.step, batches,
                            (double)run->o.sample / batch, run->o.eval_every);
     }
     if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
@@ -341,14 +385,15 @@ static int fix_length(struct run *run, size_t done)
 
 static int validate(struct run *run, struct step_metrics *m)
 {
-    if (trainer_validate(&run->trainer, &run->val_loss))
+    char kinds[100];
+
+    if (trainer_validate(&run->trainer, run->val))
         return -1;
-    m->val_loss = run->val_loss;
+    memcpy(m->val, run->val, sizeof(m->val));
     if (first_rank(run))
         progress_say(&run->progress,
-                     "validation after step %zu: %.4f nats a "
-                     "byte (bigrams: %.4f)",
-                     m->step, m->val_loss, run->bigram);
+                     "validation after step %zu: %s nats a byte", m->step,
+                     each_kind(m->val, kinds, sizeof(kinds)));
     return 0;
 }
 
@@ -430,9 +475,9 @@ static int report(struct run *run)
                          : "nothing: there is one rank",
         .text = run->source,
         .text_bytes = run->text.length,
-        .val_loss = run->val_loss,
-        .bigram_loss = run->bigram,
-        .val_bytes = trainer_windows(&run->trainer) * o->model.seq,
+        .val = run->val,
+        .windows = run->windows,
+        .bars = &run->bars,
         .peak = run->peak,
         .seconds = clock_now() - run->start,
         .expert_rows = run->trainer.expert_rows,
@@ -511,28 +556,51 @@ static void show_sample(struct run *run)
     free(text);
 }
 
+// The model and the bars beside each other, in bits, which is how compressors
+// are measured.
+static void conclude_losses(struct run *run)
+{
+    char line[160];
+
+    for (int row = -2; row < BARS; row++) {
+        const double *loss = row < 0 ? run->val : run->bars.loss[row];
+        int at = sprintf(line, "%-11s",
+                         row == -2   ? "bits a byte"
+                         : row == -1 ? "this model"
+                                     : bar_name(row));
+        for (int kind = 0; kind < HELD; kind++) {
+            if (!isfinite(run->val[kind]))
+                continue;
+            at += sprintf(line + at, "  ");
+            if (row == -2)
+                at += sprintf(line + at, "%-17s", held_name(kind));
+            else
+                at += sprintf(line + at, "%6.3f %-10s", bits_of(loss[kind]),
+                              row < 0                       ? ""
+                              : run->val[kind] < loss[kind] ? "beaten"
+                                                            : "not beaten");
+        }
+        while (at > 0 && line[at - 1] == ' ')
+            at--;
+        progress_say(&run->progress, "%.*s", at, line);
+    }
+}
+
 static void conclude(struct run *run)
 {
-    struct progress *p = &run->progress;
-
     conclude_speed(run);
     conclude_traffic(run);
 
     if (run->sample.bytes)
         show_sample(run);
-    if (isfinite(run->val_loss))
-        progress_say(p,
-                     "validation loss %.4f nats a byte (%.3f bits); smoothed "
-                     "bigrams %.4f: %s",
-                     run->val_loss, run->val_loss / 0.6931471805599453,
-                     run->bigram,
-                     run->val_loss < run->bigram ? "beaten" : "not beaten");
+    conclude_losses(run);
 }
 
 // Everything from the communicator's birth to its end. Returns the exit status.
 static int run_all(struct run *run)
 {
-    run->val_loss = (double)NAN;
+    for (int kind = 0; kind < HELD; kind++)
+        run->val[kind] = (double)NAN;
     // Agreed on, not just returned: no rank leaves while others are joining.
     int good = options_check(&run->o, (size_t)run->team.size,
                              team_nodes(&run->team)) == 0;
@@ -543,8 +611,10 @@ static int run_all(struct run *run)
     if (run->o.resume && resume(run))
         return -1;
     choose_length(run);
-    run->bigram = bigram_loss(&run->data, trainer_windows(&run->trainer),
-                              run->o.model.seq);
+    for (int kind = 0; kind < HELD; kind++)
+        run->windows[kind] = trainer_windows(&run->trainer, kind);
+    if (first_rank(run))
+        bars_measure(&run->data, run->windows, run->o.model.seq, &run->bars);
     int opened = first_rank(run)
                      ? metrics_open(&run->metrics, run->o.log, run->info.step)
                      : 0;

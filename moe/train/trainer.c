@@ -394,7 +394,8 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 
     memset(m, 0, sizeof(*m));
     m->step = step;
-    m->val_loss = (double)NAN;
+    for (int kind = 0; kind < HELD; kind++)
+        m->val[kind] = (double)NAN;
     t->team->seconds = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
     memset(exchange_shunt_traffic(t->exchange), 0,
@@ -445,25 +446,33 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 
 // -- validation ---------------------------------------------------------------
 
-size_t trainer_windows(const struct trainer *t)
+size_t trainer_windows(const struct trainer *t, int kind)
 {
-    size_t there = data_windows(t->data, t->o->model.seq);
-    size_t asked = t->o->eval_bytes / t->o->model.seq;
+    size_t T = t->o->model.seq, kinds = 0;
+    size_t there = data_windows(&t->data->held[kind], T);
 
+    for (int i = 0; i < HELD; i++)
+        kinds += data_windows(&t->data->held[i], T) > 0;
+    size_t asked = t->o->eval_bytes / T / (kinds ? kinds : 1);
     asked = asked ? asked : 1;
     return asked < there ? asked : there;
 }
 
-int trainer_validate(struct trainer *t, double *loss)
+static int validate(struct trainer *t, int kind, double *loss)
 {
-    size_t T = t->o->model.seq, B = t->sequences, n = trainer_windows(t);
+    const struct held *held = &t->data->held[kind];
+    size_t T = t->o->model.seq, n = trainer_windows(t, kind);
+    size_t place = (size_t)t->team->rank * t->sequences;
     double sum = 0;
 
     for (size_t at = 0; at < n; at += t->o->batch) {
+        // The last batch is not full. It is not filled up, either: a fuller
+        // expert would drop what belongs to the text.
+        size_t rest = n - at < t->o->batch ? n - at : t->o->batch;
+        size_t B = rest > place ? rest - place : 0;
+        B = B < t->sequences ? B : t->sequences;
         for (size_t b = 0; b < B; b++) {
-            // Places past the last window are filled, and not counted.
-            size_t w = at + (size_t)t->team->rank * B + b;
-            const uint8_t *s = data_window(t->data, w < n ? w : 0, T);
+            const uint8_t *s = data_window(held, at + place + b, n, T);
             memcpy(t->bytes + b * T, s, T);
             memcpy(t->targets + b * T, s + 1, T);
         }
@@ -472,9 +481,17 @@ int trainer_validate(struct trainer *t, double *loss)
             gather_stats(t, false))
             return -1;
         model_release(&t->model);
-        sum += sum_stats(t, 0, 0, n - at < t->o->batch ? n - at : t->o->batch);
+        sum += sum_stats(t, 0, 0, rest);
     }
-    *loss = sum / (double)(n * T);
+    *loss = n ? sum / (double)(n * T) : (double)NAN;
+    return 0;
+}
+
+int trainer_validate(struct trainer *t, double *loss)
+{
+    for (int kind = 0; kind < HELD; kind++)
+        if (validate(t, kind, &loss[kind]))
+            return -1;
     return 0;
 }
 

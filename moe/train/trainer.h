@@ -73,12 +73,15 @@ void trainer_destroy(struct trainer *t);
 
 // One step, the first being 1, of `steps`. asked_to_stop: by this rank's
 // user; t->stop says afterwards whether any rank was. Fills all of `m` but
-// time_s and val_loss. Collective.
+// time_s and val. Collective.
 int trainer_step(struct trainer *t, size_t step, size_t steps,
                  bool asked_to_stop, struct step_metrics *m);
 
-// Mean loss on the first validation windows. Collective; on every rank.
-size_t trainer_windows(const struct trainer *t);
+// Windows of a kind of held-out text that are validated on: spread over all of
+// it, of eval_bytes in all. 0: there is no such text.
+size_t trainer_windows(const struct trainer *t, int kind);
+// Mean loss on them (HELD, NaN where there are none). As in training, what
+// exceeds the capacity is dropped. Collective; on every rank.
 int trainer_validate(struct trainer *t, double *loss);
 
 // Checkpoints. Collective.

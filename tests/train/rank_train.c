@@ -46,13 +46,18 @@ static struct options small_options(void)
 
 static void small_text(struct data *d)
 {
-    struct text t = {malloc(30000), 30000};
+    struct text t = {malloc(30000), 30000, NULL, 0};
+    uint64_t ends[20];
 
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)("the quick brown fox; "[i % 21] + i / 7 % 3);
+    for (size_t i = 0; i < 20; i++)
+        ends[i] = 1500 * (i + 1);
+    t.end = ends;
+    t.files = 20;
     if (data_split(&t, 8, d))
         abort();
-    text_free(&t);
+    free(t.bytes);
 }
 
 struct pair {
@@ -140,7 +145,7 @@ static double norm_of(const struct pair *p)
 static int steps_as_one(const struct rank *self, const struct options *o)
 {
     struct pair p;
-    double many = 0, alone = 1, first = 0;
+    double many[HELD], alone[HELD], first = 0;
 
     CHECK_RUN(begin_pair(self, &p, o));
     for (size_t step = 1; step <= 5; step++) {
@@ -161,11 +166,19 @@ static int steps_as_one(const struct rank *self, const struct options *o)
         CHECK_RUN(compare_states(&p, when));
         first = step == 1 ? m.loss : first;
     }
-    CHECK_TRAIN(trainer_validate(&p.many, &many));
-    CHECK_TRAIN(trainer_validate(&p.alone, &alone));
-    CHECK(many == alone, "validation: %.17g, alone %.17g", many, alone);
-    CHECK(many < first, "five steps have taught nothing: %g, %g at first", many,
-          first);
+    CHECK_TRAIN(trainer_validate(&p.many, many));
+    CHECK_TRAIN(trainer_validate(&p.alone, alone));
+    for (int kind = 0; kind < HELD; kind++) {
+        // Not a multiple of the batch: the last one is not full.
+        size_t windows = trainer_windows(&p.many, kind);
+        CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
+        CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",
+              held_name(kind), many[kind], alone[kind]);
+        CHECK(many[kind] < first,
+              "five steps have taught nothing: %g, %g at "
+              "first",
+              many[kind], first);
+    }
     end_pair(&p);
     return 0;
 }

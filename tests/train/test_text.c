@@ -89,7 +89,6 @@ Test(text, a_folder_is_no_file)
 Test(text, tree_takes_sources_in_order_of_paths)
 {
     struct text t;
-    size_t files;
 
     put("src/z.c", "3");
     put("src/a.h", "2");
@@ -100,15 +99,17 @@ Test(text, tree_takes_sources_in_order_of_paths)
     put(".git/config.c", "no");
     put("build/build.ninja", "no");
     put("build/generated.c", "no");
-    cr_assert_eq(text_read_tree(folder, &t, &files), 0);
+    cr_assert_eq(text_read_tree(folder, &t), 0);
     expect(&t, "12+3"); // README.md src/a.h src/meson.build src/z.c
-    cr_assert_eq(files, 4);
+    cr_assert_eq(t.files, 4);
+    cr_assert_eq(t.end[0], 1);
+    cr_assert_eq(t.end[3], 4);
     text_free(&t);
 }
 
 static struct text numbered(size_t n)
 {
-    struct text t = {malloc(n), n};
+    struct text t = {malloc(n), n, NULL, 0};
 
     for (size_t i = 0; i < n; i++)
         t.bytes[i] = (uint8_t)(i / 2048);
@@ -121,17 +122,60 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
     struct data d;
 
     cr_assert_eq(data_split(&t, 64, &d), 0);
-    cr_assert_eq(d.nvalid, 4 * 2048u);
-    cr_assert_eq(d.ntrain + d.nvalid, t.length);
-    for (size_t i = 0; i < d.nvalid; i++)
-        cr_assert_eq(d.valid[i] % 10, 9);
+    const struct held *h = &d.held[HELD_BLOCKS];
+    cr_assert_eq(h->length, 4 * 2048u);
+    cr_assert_eq(d.held[HELD_FILES].length, 0);
+    cr_assert_eq(d.ntrain + h->length, t.length);
+    for (size_t i = 0; i < h->length; i++)
+        cr_assert_eq(h->bytes[i] % 10, 9);
     for (size_t i = 0; i < d.ntrain; i++)
         cr_assert_neq(d.train[i] % 10, 9);
-    // Windows share a byte, and stay inside.
-    size_t n = data_windows(&d, 64);
+    // Windows share a byte, stay inside, and are spread over all of it.
+    size_t n = data_windows(h, 64);
     cr_assert_eq(n, (4 * 2048u - 1) / 64);
-    cr_assert_eq(data_window(&d, 1, 64), d.valid + 64);
-    cr_assert_leq(data_window(&d, n - 1, 64) + 65, d.valid + d.nvalid);
+    cr_assert_eq(data_window(h, 1, n, 64), h->bytes + 64);
+    cr_assert_leq(data_window(h, n - 1, n, 64) + 65, h->bytes + h->length);
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_leq(*data_window(h, i, 4, 64), 10 * i + 9);
+    cr_assert_eq(*data_window(h, 3, 4, 64), 29);
+    data_free(&d);
+    text_free(&t);
+}
+
+// Of twenty files the ninth is held out, whole; blocks come of the others.
+Test(text, whole_files_are_held_out)
+{
+    enum { FILES = 20, BYTES = 5000 };
+    struct text t = {malloc(FILES * BYTES), FILES * BYTES,
+                     malloc(FILES * sizeof(uint64_t)), FILES};
+    struct data d;
+    size_t seen[256] = {0};
+
+    for (size_t i = 0; i < t.length; i++)
+        t.bytes[i] = (uint8_t)(i / BYTES);
+    for (size_t i = 0; i < FILES; i++)
+        t.end[i] = (i + 1) * BYTES;
+    cr_assert_eq(data_split(&t, 64, &d), 0, "%s", train_error_text());
+    cr_assert_eq(d.files, 1);
+    cr_assert_eq(d.held[HELD_FILES].length, BYTES);
+    for (int kind = 0; kind < HELD; kind++)
+        for (size_t i = 0; i < d.held[kind].length; i++)
+            seen[d.held[kind].bytes[i]]++;
+    for (size_t i = 0; i < d.ntrain; i++) {
+        cr_assert_neq(d.train[i], 8, "training sees the file");
+        seen[d.train[i]]++;
+    }
+    for (size_t i = 0; i < FILES; i++)
+        cr_assert_eq(seen[i], BYTES, "%zu bytes of file %zu", seen[i], i);
+    cr_assert_gt(d.held[HELD_BLOCKS].length, t.length / 14);
+    size_t prompt;
+    cr_assert_eq(*data_prompt(&d, &prompt), 8);
+    cr_assert_gt(prompt, 60);
+
+    // The hash knows where files end: it decides what is held out.
+    uint64_t hash = text_hash(&t);
+    t.end[3]--;
+    cr_assert_neq(text_hash(&t), hash);
     data_free(&d);
     text_free(&t);
 }
@@ -168,6 +212,13 @@ Test(text, sequences_are_a_function_of_seed_step_and_place)
     text_free(&t);
 }
 
+static double bigrams(const struct data *d)
+{
+    const struct held *h = &d->held[HELD_BLOCKS];
+
+    return bigram_loss(d, h, data_windows(h, 64), 64);
+}
+
 // A text of one letter has no surprises; one of 2^k equally likely letters has
 // k bits a byte, of which bigrams can learn nothing.
 Test(text, bigram_of_texts_whose_entropy_is_known)
@@ -178,7 +229,7 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
 
     memset(t.bytes, 'x', t.length);
     cr_assert_eq(data_split(&t, 64, &d), 0);
-    cr_assert_lt(bigram_loss(&d, data_windows(&d, 64), 64), 0.01);
+    cr_assert_lt(bigrams(&d), 0.01);
     data_free(&d);
 
     for (size_t i = 0; i < t.length; i++) {
@@ -186,14 +237,14 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
         t.bytes[i] = (uint8_t)('a' + (state >> 62));
     }
     cr_assert_eq(data_split(&t, 64, &d), 0);
-    cr_assert_float_eq(bigram_loss(&d, data_windows(&d, 64), 64), log(4), 0.01);
+    cr_assert_float_eq(bigrams(&d), log(4), 0.01);
     data_free(&d);
 
     // Each letter decides the next: bigrams know it all, letters nothing.
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
-    cr_assert_lt(bigram_loss(&d, data_windows(&d, 64), 64), 0.05);
+    cr_assert_lt(bigrams(&d), 0.05);
     data_free(&d);
     text_free(&t);
 }

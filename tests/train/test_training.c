@@ -300,12 +300,13 @@ static const char *in_folder(const char *name)
 Test(files, metrics_survive_bit_for_bit_and_forget_what_is_repeated)
 {
     struct metrics m;
-    struct step_metrics s = {.loss = 1.0 / 3, .val_loss = (double)NAN};
+    struct step_metrics s = {.loss = 1.0 / 3};
 
     cr_assert_eq(metrics_open(&m, in_folder("log"), 0), 0);
     for (s.step = 1; s.step <= 5; s.step++) {
         s.grad_norm = sqrt((double)s.step);
-        s.val_loss = s.step == 2 ? 0.1 : (double)NAN;
+        s.val[HELD_FILES] = s.step == 2 ? 0.1 : (double)NAN;
+        s.val[HELD_BLOCKS] = (double)NAN;
         cr_assert_eq(metrics_add(&m, &s), 0);
     }
     metrics_close(&m);
@@ -315,7 +316,8 @@ Test(files, metrics_survive_bit_for_bit_and_forget_what_is_repeated)
         cr_assert_eq(m.steps[i].step, i + 1);
         cr_assert_eq(m.steps[i].loss, 1.0 / 3);
         cr_assert_eq(m.steps[i].grad_norm, sqrt((double)i + 1));
-        cr_assert_eq(isnan(m.steps[i].val_loss), i != 1);
+        cr_assert_eq(isnan(m.steps[i].val[HELD_FILES]), i != 1);
+        cr_assert(isnan(m.steps[i].val[HELD_BLOCKS]));
     }
     s.step = 4;
     cr_assert_eq(metrics_add(&m, &s), 0);
