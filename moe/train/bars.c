@@ -4,12 +4,13 @@
 #include "bars.h"
 
 #include "bigram.h"
+#include "xz.h"
 
 #include <math.h>
 
 const char *bar_name(int bar)
 {
-    static const char *const names[BARS] = {"bigrams"};
+    static const char *const names[BARS] = {"bigrams", "xz -9e"};
 
     return names[bar];
 }
@@ -27,4 +28,5 @@ void bars_measure(const struct data *data, const size_t *windows, size_t T,
             windows[kind]
                 ? bigram_loss(data, &data->held[kind], windows[kind], T)
                 : (double)NAN;
+    xz_loss(data, windows, T, bars->loss[BAR_XZ]);
 }

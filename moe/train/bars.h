@@ -6,7 +6,7 @@
 
 #include "data.h"
 
-enum { BAR_BIGRAMS, BARS };
+enum { BAR_BIGRAMS, BAR_XZ, BARS };
 
 // Nats a byte on the windows of each kind of held-out text; NaN: there are none,
 // or it was not measured.
@@ -14,7 +14,7 @@ struct bars {
     double loss[BARS][HELD];
 };
 
-// "bigrams"
+// "bigrams", "xz -9e"
 const char *bar_name(int bar);
 
 // windows (HELD): how many of each kind the model is validated on, of T bytes.

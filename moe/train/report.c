@@ -280,7 +280,9 @@ static void losses(FILE *f, const struct report *r)
         const double *loss = bar < 0 ? r->val : r->bars->loss[bar];
         fprintf(f, "<tr><td>%s", bar < 0 ? "this model" : bar_name(bar));
         for (int kind = 0; kind < HELD; kind++)
-            if (isfinite(r->val[kind]))
+            if (!isfinite(loss[kind]) && isfinite(r->val[kind]))
+                fputs("<td>not measured", f);
+            else if (isfinite(r->val[kind]))
                 fprintf(f, "<td>%.3f (%.4f)%s", bits_of(loss[kind]), loss[kind],
                         bar < 0                     ? ""
                         : r->val[kind] < loss[kind] ? ", beaten"

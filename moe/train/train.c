@@ -17,6 +17,7 @@
 #include "sample.h"
 #include "team.h"
 #include "trainer.h"
+#include "xz.h"
 
 #include <math.h>
 #include <signal.h>
@@ -242,7 +243,7 @@ static void introduce_text(struct run *run)
             d->held[HELD_BLOCKS].length);
 }
 
-// "unseen files 2.5012, unseen blocks 2.4876"
+// "unseen files 2.5012, unseen blocks 2.4876 nats a byte"
 static const char *each_kind(const double *nats, char *to, size_t room)
 {
     size_t at = 0;
@@ -252,6 +253,9 @@ static const char *each_kind(const double *nats, char *to, size_t room)
         if (isfinite(nats[kind]) && at < room)
             at += (size_t)snprintf(to + at, room - at, "%s%s %.4f",
                                    at ? ", " : "", held_name(kind), nats[kind]);
+    if (at < room)
+        snprintf(to + at, room - at, "%s",
+                 at ? " nats a byte" : "not measured");
     return to;
 }
 
@@ -259,7 +263,7 @@ static void introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
-    char kinds[100];
+    char kinds[128];
 
     introduce_text(run);
     progress_say(&run->progress,
@@ -286,9 +290,10 @@ static void introduce(struct run *run)
                  run->peak / 1e9);
     introduce_ranks(run);
     for (int bar = 0; bar < BARS; bar++)
-        progress_say(&run->progress, "%-11s %s nats a byte: to be beaten",
-                     bar_name(bar),
-                     each_kind(run->bars.loss[bar], kinds, sizeof(kinds)));
+        progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
+                     each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
+                     bar == BAR_XZ && !xz_there() ? ": built without liblzma"
+                                                  : "");
 }
 
 static int resume(struct run *run)
@@ -392,7 +397,7 @@ static int validate(struct run *run, struct step_metrics *m)
     memcpy(m->val, run->val, sizeof(m->val));
     if (first_rank(run))
         progress_say(&run->progress,
-                     "validation after step %zu: %s nats a byte", m->step,
+                     "validation after step %zu: %s", m->step,
                      each_kind(m->val, kinds, sizeof(kinds)));
     return 0;
 }
@@ -574,6 +579,8 @@ static void conclude_losses(struct run *run)
             at += sprintf(line + at, "  ");
             if (row == -2)
                 at += sprintf(line + at, "%-17s", held_name(kind));
+            else if (!isfinite(loss[kind]))
+                at += sprintf(line + at, "%-17s", "  -    not measured");
             else
                 at += sprintf(line + at, "%6.3f %-10s", bits_of(loss[kind]),
                               row < 0                       ? ""

@@ -4,6 +4,7 @@
 #include "bigram.h"
 #include "data.h"
 #include "error.h"
+#include "xz.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -245,6 +246,47 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
     cr_assert_lt(bigrams(&d), 0.05);
+    data_free(&d);
+    text_free(&t);
+}
+
+static double xz(const struct data *d)
+{
+    size_t windows[HELD] = {0, data_windows(&d->held[HELD_BLOCKS], 64)};
+    double loss[HELD];
+
+    xz_loss(d, windows, 64, loss);
+    cr_assert(isnan(loss[HELD_FILES]), "%g of no windows", loss[HELD_FILES]);
+    return loss[HELD_BLOCKS];
+}
+
+// Two bits a letter that nobody can know, as long as training does not have the
+// same letters; then next to nothing.
+Test(text, xz_of_texts_whose_entropy_is_known)
+{
+    struct text t = numbered(2048 * 100);
+    struct data d;
+    uint64_t state = 7;
+
+    for (size_t i = 0; i < t.length; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        t.bytes[i] = (uint8_t)('a' + (state >> 62));
+    }
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    if (xz_there()) {
+        double loss = xz(&d);
+        cr_assert(loss > 0.98 * log(4) && loss < 1.2 * log(4), "%g", loss);
+    } else {
+        cr_assert(isnan(xz(&d)));
+    }
+    data_free(&d);
+
+    // Held-out blocks repeat the block before them.
+    for (size_t b = 9; b < 100; b += 10)
+        memcpy(t.bytes + b * 2048, t.bytes + (b - 1) * 2048, 2048);
+    cr_assert_eq(data_split(&t, 64, &d), 0);
+    if (xz_there())
+        cr_assert_lt(xz(&d), 0.05 * log(4));
     data_free(&d);
     text_free(&t);
 }
