@@ -97,6 +97,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     l->rows = shunt_moe_plan_rows(l->plan);
     s->traffic.rows += l->rows.network_rows;
     s->traffic.plain += l->rows.network_rows_plain;
+    s->traffic.dropped += l->rows.dropped;
     if (s->bf16 && reserve(s, l))
         return -1;
     float *at[BUFFERS];

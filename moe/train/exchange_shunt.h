@@ -25,10 +25,12 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
 // NULL is allowed. Before the communicator's end.
 void exchange_shunt_destroy(struct exchange *exchange);
 
-// What plans sent from this rank to other nodes, since the caller cleared it.
+// What plans sent from this rank to other nodes, and dropped, since the caller
+// cleared it.
 struct exchange_traffic {
-    size_t rows;  // in a dispatch; as many come back in a combine
-    size_t plain; // what they would be at one row for each assignment
+    size_t rows;    // in a dispatch; as many come back in a combine
+    size_t plain;   // what they would be at one row for each assignment
+    size_t dropped; // assignments beyond the capacity
 };
 struct exchange_traffic *exchange_shunt_traffic(struct exchange *exchange);
 

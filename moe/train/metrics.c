@@ -32,6 +32,8 @@ static const struct field {
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
     {"gflops", offsetof(struct step_metrics, gflops)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
+    {"dropped", offsetof(struct step_metrics, dropped)},
+    {"dropped_part", offsetof(struct step_metrics, dropped_part)},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
     {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},
@@ -162,6 +164,8 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.wire_bytes, s->wire_bytes, n);
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);
+        add(&mean.dropped, s->dropped, n);
+        add(&mean.dropped_part, s->dropped_part, n);
         add(&tokens, s->tokens_per_s * s->step_s, n);
         add(&gflop, s->gflops * s->step_s, n);
     }

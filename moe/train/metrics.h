@@ -6,6 +6,7 @@
 //      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
 //      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
 //      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
+//      "dropped": 0, "dropped_part": 0,
 //      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
 // val_... where a validation followed the step. Losses are in nats a byte; numbers are written so that reading gives back the same bits.
 #ifndef TRAIN_METRICS_H
@@ -33,9 +34,11 @@ struct step_metrics {
     double plain_rows; // what these would be at one for each assignment
     double gflops;     // 10^9 operations a second in matrix products
     double tokens_per_s;
-    double imbalance; // rows of the fullest expert / mean, mean over layers
-    double time_s;    // since the run (or its resumption) began
-    double val[HELD]; // of each kind of held-out text; NaN: no validation
+    double imbalance;    // rows of the fullest expert / mean, mean over layers
+    double dropped;      // assignments of all layers beyond the capacity,
+    double dropped_part; // and what part of all assignments they are
+    double time_s;       // since the run (or its resumption) began
+    double val[HELD];    // of each kind of held-out text; NaN: no validation
 };
 
 struct metrics {
@@ -50,6 +53,7 @@ struct metrics_means {
     double step_s, exchange_s, reduce_s, wait_s; // seconds
     double wire_bytes, wire_rows, plain_rows;    // 0: there is one node
     double tokens_per_s, gflops;
+    double dropped, dropped_part;
 };
 struct metrics_means metrics_means(const struct metrics *m);
 

@@ -43,7 +43,7 @@ static void time_left(char *to, size_t room, double seconds)
 void progress_step(struct progress *p, const struct step_metrics *m,
                    size_t steps)
 {
-    char left[32] = "", of[24] = "";
+    char left[32] = "", of[24] = "", dropped[24] = "";
     double now = clock_now();
 
     p->step_s = p->step_s > 0 ? 0.9 * p->step_s + 0.1 * m->step_s : m->step_s;
@@ -55,12 +55,15 @@ void progress_step(struct progress *p, const struct step_metrics *m,
         snprintf(of, sizeof(of), "/%zu", steps);
         time_left(left, sizeof(left), (double)(steps - m->step) * p->step_s);
     }
+    if (m->dropped > 0)
+        snprintf(dropped, sizeof(dropped), "  dropped %.1f%%",
+                 100 * m->dropped_part);
     // What two runs have in common comes first, and then times.
-    printf("%sstep %4zu%s  loss %.4f  imbalance %.2f  %6.0f tokens/s  %5.1f "
+    printf("%sstep %4zu%s  loss %.4f  imbalance %.2f%s  %6.0f tokens/s  %5.1f "
            "GF/s  wait %2.0f%%  %s%s",
            p->live ? "\r\033[K" : "", m->step, of, m->loss, m->imbalance,
-           m->tokens_per_s, m->gflops, 100 * m->wait_s / m->step_s, left,
-           p->live ? "" : "\n");
+           dropped, m->tokens_per_s, m->gflops, 100 * m->wait_s / m->step_s,
+           left, p->live ? "" : "\n");
     p->drawn = p->live;
     fflush(stdout);
 }

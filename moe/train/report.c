@@ -319,6 +319,10 @@ static void figures(FILE *f, const struct report *r)
                 "<tr><td>between nodes<td>%.2f MB a step; %.0f rows, and not "
                 "the %.0f of one for each assignment",
                 mean.wire_bytes / 1e6, mean.wire_rows, mean.plain_rows);
+    fprintf(f,
+            "<tr><td>dropped<td>%.2f%% of the assignments, %.0f a step; %.2f%% "
+            "in the last validation",
+            100 * mean.dropped_part, mean.dropped, 100 * r->val_dropped);
     fprintf(f, "<tr><td>time<td>%.0f s", r->seconds);
     fprintf(f,
             "<tr><td>model<td>%.2f million parameters, of which %.2f million "

@@ -18,6 +18,7 @@ struct report {
     const char *text; // where the text came from
     size_t text_bytes;
     const double *val;     // (HELD); NaN: no validation was done
+    double val_dropped;    // part of its assignments
     const size_t *windows; // (HELD) that it was on
     const struct bars *bars;
     double peak; // operations a second

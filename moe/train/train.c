@@ -44,6 +44,7 @@ struct run {
     double start;
     struct bars bars;     // rank 0
     double val[HELD];     // of the last validation
+    double val_dropped;   // of its assignments, which part
     size_t windows[HELD]; // that it was on
     double peak;          // operations a second that the ranks' cores could do
     double probed;        // when the steps began that say how long a step takes
@@ -390,15 +391,17 @@ static int fix_length(struct run *run, size_t done)
 
 static int validate(struct run *run, struct step_metrics *m)
 {
-    char kinds[100];
+    char kinds[128], dropped[64] = "";
 
-    if (trainer_validate(&run->trainer, run->val))
+    if (trainer_validate(&run->trainer, run->val, &run->val_dropped))
         return -1;
+    if (run->val_dropped > 0)
+        snprintf(dropped, sizeof(dropped),
+                 "; %.1f%% of the assignments dropped", 100 * run->val_dropped);
     memcpy(m->val, run->val, sizeof(m->val));
     if (first_rank(run))
-        progress_say(&run->progress,
-                     "validation after step %zu: %s", m->step,
-                     each_kind(m->val, kinds, sizeof(kinds)));
+        progress_say(&run->progress, "validation after step %zu: %s%s", m->step,
+                     each_kind(m->val, kinds, sizeof(kinds)), dropped);
     return 0;
 }
 
@@ -481,6 +484,7 @@ static int report(struct run *run)
         .text = run->source,
         .text_bytes = run->text.length,
         .val = run->val,
+        .val_dropped = run->val_dropped,
         .windows = run->windows,
         .bars = &run->bars,
         .peak = run->peak,
@@ -530,6 +534,18 @@ static void conclude_speed(struct run *run)
                      "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
                      "%.0f%% of the peak",
                      m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
+}
+
+static void conclude_dropped(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->o.capacity_factor > 0)
+        progress_say(
+            &run->progress,
+            "dropped: %.2f%% of the assignments, %.0f a step; %.2f%% in "
+            "the last validation",
+            100 * m.dropped_part, m.dropped, 100 * run->val_dropped);
 }
 
 // The sample after the run.
@@ -597,6 +613,7 @@ static void conclude(struct run *run)
 {
     conclude_speed(run);
     conclude_traffic(run);
+    conclude_dropped(run);
 
     if (run->sample.bytes)
         show_sample(run);

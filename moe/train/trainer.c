@@ -17,7 +17,7 @@
 enum { CHUNK = 1024 };
 
 // What ranks count in a step and add up.
-enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, COUNTS };
+enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, DROPPED, COUNTS };
 
 // -- set-up -------------------------------------------------------------------
 
@@ -351,6 +351,14 @@ static struct shunt_comm_stats counters(const struct trainer *t)
                : stats;
 }
 
+// Of so many sequences, in all layers.
+static double assignments(const struct trainer *t, size_t sequences)
+{
+    const struct model_config *c = &t->o->model;
+
+    return (double)sequences * (double)(c->seq * c->topk * c->layers);
+}
+
 // Counters at the beginning of a step.
 struct before {
     struct shunt_comm_stats comm;
@@ -369,6 +377,7 @@ static int add_counts(struct trainer *t, const struct before *before,
                [WIRE_ROWS] = (double)x->rows,
                [PLAIN_ROWS] = (double)x->plain,
                [FLOPS] = gemm_flops(t->gemm) - before->flops,
+               [DROPPED] = (double)x->dropped,
            };
 
     if (team_gather(t->team, own, t->counts, sizeof(own)))
@@ -378,6 +387,8 @@ static int add_counts(struct trainer *t, const struct before *before,
     m->wire_bytes = sum[WIRE_BYTES];
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
+    m->dropped = sum[DROPPED];
+    m->dropped_part = m->dropped / assignments(t, t->o->batch);
     m->gflops = sum[FLOPS] / 1e9; // of the step; trainer_step() has the seconds
     return 0;
 }
@@ -487,11 +498,24 @@ static int validate(struct trainer *t, int kind, double *loss)
     return 0;
 }
 
-int trainer_validate(struct trainer *t, double *loss)
+int trainer_validate(struct trainer *t, double *loss, double *dropped)
 {
-    for (int kind = 0; kind < HELD; kind++)
+    struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    size_t windows = 0;
+    double own;
+
+    memset(x, 0, sizeof(*x));
+    for (int kind = 0; kind < HELD; kind++) {
         if (validate(t, kind, &loss[kind]))
             return -1;
+        windows += trainer_windows(t, kind);
+    }
+    own = (double)x->dropped;
+    if (team_gather(t->team, &own, t->counts, sizeof(own)))
+        return -1;
+    *dropped = 0;
+    for (int r = 0; r < t->team->size; r++)
+        *dropped += t->counts[r] / assignments(t, windows);
     return 0;
 }
 

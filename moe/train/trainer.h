@@ -81,8 +81,9 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 // it, of eval_bytes in all. 0: there is no such text.
 size_t trainer_windows(const struct trainer *t, int kind);
 // Mean loss on them (HELD, NaN where there are none). As in training, what
-// exceeds the capacity is dropped. Collective; on every rank.
-int trainer_validate(struct trainer *t, double *loss);
+// exceeds the capacity is dropped: *dropped is the part of the assignments that
+// was. Collective; on every rank.
+int trainer_validate(struct trainer *t, double *loss, double *dropped);
 
 // Checkpoints. Collective.
 int trainer_save(struct trainer *t, const struct checkpoint_info *info);

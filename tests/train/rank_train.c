@@ -145,7 +145,7 @@ static double norm_of(const struct pair *p)
 static int steps_as_one(const struct rank *self, const struct options *o)
 {
     struct pair p;
-    double many[HELD], alone[HELD], first = 0;
+    double many[HELD], alone[HELD], dropped, first = 0;
 
     CHECK_RUN(begin_pair(self, &p, o));
     for (size_t step = 1; step <= 5; step++) {
@@ -166,8 +166,8 @@ static int steps_as_one(const struct rank *self, const struct options *o)
         CHECK_RUN(compare_states(&p, when));
         first = step == 1 ? m.loss : first;
     }
-    CHECK_TRAIN(trainer_validate(&p.many, many));
-    CHECK_TRAIN(trainer_validate(&p.alone, alone));
+    CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
+    CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {
         // Not a multiple of the batch: the last one is not full.
         size_t windows = trainer_windows(&p.many, kind);
@@ -208,6 +208,25 @@ static int bias_and_share_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
+// What this rank's last batch had beyond the capacity, by its definition.
+static double beyond_capacity(const struct trainer *t)
+{
+    const struct model_config *c = &t->o->model;
+    size_t tokens = t->sequences * c->seq;
+    size_t most = (size_t)ceil(t->o->capacity_factor * (double)tokens *
+                               (double)c->topk / (double)c->experts);
+    double sum = 0;
+
+    for (size_t l = 0; l < c->layers; l++)
+        for (size_t e = 0; e < c->experts; e++) {
+            size_t n = 0;
+            for (size_t i = 0; i < tokens * c->topk; i++)
+                n += t->model.act[l].choice[i] == (int32_t)e;
+            sum += n > most ? (double)(n - most) : 0;
+        }
+    return sum;
+}
+
 // fp8 and capacity: no bits are promised, but it must run and learn.
 static int lossy_exchange(const struct rank *self)
 {
@@ -215,7 +234,7 @@ static int lossy_exchange(const struct rank *self)
     struct team team = {self->comm, self->rank, self->size, 0};
     struct trainer t;
     struct data data;
-    double first = 0;
+    double first = 0, all[64], sum = 0;
 
     o.shares = (size_t)self->size;
     o.bf16 = o.fp8 = true;
@@ -228,7 +247,16 @@ static int lossy_exchange(const struct rank *self)
         first = step == 1 ? m.loss : first;
         CHECK(step < 12 || m.loss < first - 0.3, "loss %g, at first %g", m.loss,
               first);
+        double own = beyond_capacity(&t), dropped = 0;
+        CHECK_TRAIN(team_gather(&team, &own, all, sizeof(own)));
+        for (int r = 0; r < self->size; r++)
+            dropped += all[r];
+        CHECK(m.dropped == dropped, "%g dropped, not %g", m.dropped, dropped);
+        CHECK(m.dropped_part == dropped / (24 * 8 * 3 * 2), "%g of all",
+              m.dropped_part);
+        sum += dropped;
     }
+    CHECK(sum > 0, "nothing was dropped: this says nothing");
     trainer_destroy(&t);
     data_free(&data);
     return 0;

@@ -218,6 +218,17 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+
+    cr_assert(f, "no %s", path);
+    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0u);
+    fclose(f);
+    return text;
+}
+
 // The mean loss of the last steps, when something has been learnt.
 static double late_loss(const char *log, size_t steps)
 {
@@ -250,6 +261,10 @@ Test(train_run, capacity_and_fp8_learn_as_well)
               of_capacity, want);
     cr_assert(fabs(of_fp8 - want) < 0.01 * want, "%g, in bf16 %g", of_fp8,
               want);
+    // What is dropped is in the log.
+    char *text = read_all(capacity);
+    cr_assert(strstr(text, "\"dropped_part\": 0.0"));
+    free(text);
     // Each is another run.
     cr_assert_neq(of_capacity, want);
     cr_assert_neq(of_fp8, want);
@@ -356,22 +371,11 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     same_losses(whole, log, LONG_STEPS);
 }
 
-static char *read_all(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-
-    cr_assert(f, "no %s", path);
-    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0u);
-    fclose(f);
-    return text;
-}
-
 Test(train_run, report_and_sample)
 {
     char *page = in_folder("report.html");
-    struct harness_job j =
-        JOB(2, "--steps=12", "--report", page, "--prompt=<b>&");
+    struct harness_job j = JOB(2, "--steps=12", "--report", page,
+                               "--prompt=<b>&", "--capacity-factor=1");
     struct harness *h = harness_start(&j);
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
@@ -381,6 +385,9 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "\nbigrams "), "%s", out);
     cr_assert(contains(out, "\nthis model "), "%s", out);
     cr_assert(contains(out, "step   12/12"), "%s", out);
+    cr_assert(contains(out, "  dropped "), "%s", out);
+    cr_assert(contains(out, "dropped: "), "%s", out);
+    cr_assert(contains(out, "% of the assignments dropped\n"), "%s", out);
     // A part of the peak, and not more than all of it.
     const char *speed = strstr(out, "GF/s in matrix products: ");
     cr_assert(speed, "%s", out);
@@ -390,6 +397,7 @@ Test(train_run, report_and_sample)
 
     char *html = read_all(page);
     cr_assert(contains(html, "</html>"));
+    cr_assert(contains(html, "<td>dropped<td>"));
     cr_assert(contains(html, "GF/s in matrix products"));
     cr_assert(contains(html, "&lt;b&gt;&amp;"));
     cr_assert(!contains(html, "<b>"));
