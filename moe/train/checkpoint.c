@@ -58,15 +58,21 @@ static int write_manifest(const struct options *o,
     char path[4200];
 
     m.file = calloc(m.files, sizeof(*m.file));
-    if (!m.file)
+    m.setting = calloc(options_settings(o, NULL), sizeof(*m.setting));
+    if (!m.file || !m.setting) {
+        free(m.file);
+        free(m.setting);
         return train_error("out of memory");
+    }
+    m.settings = options_settings(o, m.setting);
     for (size_t i = 0; i < m.files; i++) {
         const struct record *last = &records[(i + 1) * count - 1];
         memcpy(m.file[i].name, last->file, sizeof(last->file));
         m.file[i].bytes = last->at + last->count * sizeof(float);
     }
-    char *text = manifest_print(&m, o);
+    char *text = manifest_print(&m);
     free(m.file);
+    free(m.setting);
     if (!text)
         return -1;
     snprintf(path, sizeof(path), "%s/" MANIFEST, o->checkpoint);
@@ -239,7 +245,7 @@ static int check_lengths(const struct checkpoint *c)
     return 0;
 }
 
-int checkpoint_open(struct team *team, const struct options *o,
+int checkpoint_open(struct team *team, const char *folder,
                     struct checkpoint **checkpoint,
                     struct checkpoint_info *info)
 {
@@ -250,12 +256,12 @@ int checkpoint_open(struct team *team, const struct options *o,
     uint64_t length = 0; // with '\0'; 0: none
 
     // Rank 0 reads it for all: then all go by the same one.
-    snprintf(path, sizeof(path), "%s/" MANIFEST, o->checkpoint);
+    snprintf(path, sizeof(path), "%s/" MANIFEST, folder);
     if (st == 0 && team->rank == 0) {
         text = read_text(path, &bytes, &missing);
         length = text ? bytes + 1 : 0;
         if (!text)
-            st = missing ? no_data_files(o->checkpoint) : -1;
+            st = missing ? no_data_files(folder) : -1;
     }
     st = team_agree(team, st == 0, "resuming");
     if (st == 0)
@@ -267,8 +273,8 @@ int checkpoint_open(struct team *team, const struct options *o,
         if (st == 0)
             st = team_broadcast(team, text, length, 0);
         if (st == 0) {
-            snprintf(c->folder, sizeof(c->folder), "%s", o->checkpoint);
-            st = manifest_parse(&c->manifest, path, text, length - 1, o);
+            snprintf(c->folder, sizeof(c->folder), "%s", folder);
+            st = manifest_parse(&c->manifest, path, text, length - 1);
             if (st == 0)
                 st = check_lengths(c);
             st = team_agree(team, st == 0, "resuming");
@@ -282,6 +288,40 @@ int checkpoint_open(struct team *team, const struct options *o,
     *info = c->manifest.info;
     *checkpoint = c;
     return 1;
+}
+
+int checkpoint_settings(const struct checkpoint *c, struct options *o,
+                        char *changes, size_t room)
+{
+    bool shape = false;
+    size_t at = 0;
+
+    changes[0] = '\0';
+    if (c->manifest.settings != options_settings(o, NULL))
+        return train_error("%s/" MANIFEST " has %zu settings, not %zu",
+                           c->folder, c->manifest.settings,
+                           options_settings(o, NULL));
+    for (size_t i = 0; i < c->manifest.settings; i++) {
+        const struct setting *s = &c->manifest.setting[i];
+        struct setting own;
+        enum options_adopted adopted = options_adopt(o, s, &own);
+        if (adopted == ADOPT_UNKNOWN)
+            return train_error("%s/" MANIFEST " has a setting that is not "
+                               "known here: %s %s",
+                               c->folder, s->name, s->value);
+        if (adopted != ADOPT_SAME && at < room)
+            at +=
+                (size_t)snprintf(changes + at, room - at, "%s--%s %s, not %s",
+                                 at ? "; " : "", s->name, s->value, own.value);
+        shape |= adopted == ADOPT_OTHER_SHAPE;
+    }
+    if (shape || (at && !o->accept))
+        return train_error("the checkpoint was made with %s; leave these "
+                           "options out%s",
+                           changes,
+                           shape ? ", a model cannot change its shape"
+                                 : ", or go on with --accept-changes");
+    return 0;
 }
 
 void checkpoint_close(struct checkpoint *c)

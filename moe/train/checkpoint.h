@@ -50,11 +50,19 @@ int checkpoint_write(struct team *team, const struct options *o,
 
 // Reads checkpoint.json, and looks at the lengths of the files. Collective.
 // Returns 1 if there is one, 0 if there is neither it nor a file that it would
-// name, -1 with train_error_text() if it is damaged or does not fit the options.
+// name, -1 with train_error_text() if it is damaged.
 struct checkpoint;
-int checkpoint_open(struct team *team, const struct options *o,
+int checkpoint_open(struct team *team, const char *folder,
                     struct checkpoint **checkpoint,
                     struct checkpoint_info *info);
+
+// Gives `o` the settings of the checkpoint, but for those that the user gave.
+// Where these are others, `changes` gets them in words ("--lr 0.003, not 0.1;
+// ..."), else "". -1 with train_error_text(): they cannot be taken. Not a
+// collective; the same on all ranks that have the same options.
+int checkpoint_settings(const struct checkpoint *checkpoint, struct options *o,
+                        char *changes, size_t room);
+
 // Fills in pieces (data is written). Collective. -1 with train_error_text() if a
 // file is damaged; the data is not to be used then.
 int checkpoint_read(struct team *team, struct checkpoint *checkpoint,

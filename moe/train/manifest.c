@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 2, MOST_PIECES = 4096 * 64 };
+enum { FORMAT = 3, MOST_PIECES = 4096 * 64 };
 
 uint64_t checksum(const void *data, size_t bytes)
 {
@@ -27,32 +27,6 @@ uint64_t checksum(const void *data, size_t bytes)
         h ^= h >> 32;
     }
     return h;
-}
-
-// -- the settings that must be the same when a run goes on --------------------
-
-struct setting {
-    const char *name; // of the option
-    double value;
-};
-
-enum { SETTINGS = 11 };
-
-static void settings(const struct options *o, struct setting s[SETTINGS])
-{
-    const struct model_config *m = &o->model;
-
-    s[0] = (struct setting){"layers", (double)m->layers};
-    s[1] = (struct setting){"dim", (double)m->dim};
-    s[2] = (struct setting){"heads", (double)m->heads};
-    s[3] = (struct setting){"seq", (double)m->seq};
-    s[4] = (struct setting){"experts", (double)m->experts};
-    s[5] = (struct setting){"topk", (double)m->topk};
-    s[6] = (struct setting){"expert-hidden", (double)m->expert_hidden};
-    s[7] = (struct setting){"shared-expert", (double)m->shared_hidden};
-    s[8] = (struct setting){"renormalise", m->renormalise};
-    s[9] = (struct setting){"batch", (double)o->batch};
-    s[10] = (struct setting){"seed", (double)o->seed};
 }
 
 // -- the checksum -------------------------------------------------------------
@@ -119,20 +93,17 @@ static bool add_record(cJSON *list, const struct record *r)
            add_hex(to, "sum", r->sum);
 }
 
-static bool add_all(cJSON *json, const struct manifest *m,
-                    const struct options *o)
+static bool add_all(cJSON *json, const struct manifest *m)
 {
-    struct setting s[SETTINGS];
-
-    settings(o, s);
     if (!cJSON_AddNumberToObject(json, "format", FORMAT) ||
         !cJSON_AddNumberToObject(json, "step", (double)m->info.step) ||
         !cJSON_AddNumberToObject(json, "steps", (double)m->info.steps) ||
         !add_hex(json, "text", m->info.text_hash))
         return false;
     cJSON *set = cJSON_AddObjectToObject(json, "settings");
-    for (int i = 0; i < SETTINGS; i++)
-        if (!cJSON_AddNumberToObject(set, s[i].name, s[i].value))
+    for (size_t i = 0; i < m->settings; i++)
+        if (!cJSON_AddStringToObject(set, m->setting[i].name,
+                                     m->setting[i].value))
             return false;
     cJSON *files = cJSON_AddArrayToObject(json, "files");
     for (size_t i = 0; i < m->files; i++)
@@ -145,10 +116,10 @@ static bool add_all(cJSON *json, const struct manifest *m,
     return files && pieces;
 }
 
-char *manifest_print(const struct manifest *m, const struct options *o)
+char *manifest_print(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
-    char *text = json && add_all(json, m, o) ? cJSON_Print(json) : NULL;
+    char *text = json && add_all(json, m) ? cJSON_Print(json) : NULL;
     char *sealed = text ? seal(text) : NULL;
 
     if (!sealed)
@@ -234,7 +205,19 @@ static int parse_record(const cJSON *json, const struct manifest *m,
     return bad_manifest("a piece");
 }
 
-// The array called `name`: its length, and zeroed memory for it.
+static int parse_setting(const cJSON *json, struct setting *s)
+{
+    const char *value = cJSON_IsString(json) ? json->valuestring : NULL;
+
+    if (!value || strlen(json->string) >= sizeof(s->name) ||
+        strlen(value) >= sizeof(s->value))
+        return bad_manifest("a setting");
+    strcpy(s->name, json->string);
+    strcpy(s->value, value);
+    return 0;
+}
+
+// The array or object called `name`: its length, and zeroed memory for it.
 static const cJSON *get_array(const cJSON *json, const char *name, size_t size,
                               void **memory)
 {
@@ -251,9 +234,8 @@ static const cJSON *get_array(const cJSON *json, const char *name, size_t size,
     return *memory ? list : NULL;
 }
 
-static int parse(struct manifest *m, const cJSON *json, const struct options *o)
+static int parse(struct manifest *m, const cJSON *json)
 {
-    struct setting s[SETTINGS];
     double value = 0;
     uint64_t step = 0, steps = 0;
     void *memory = NULL;
@@ -262,8 +244,9 @@ static int parse(struct manifest *m, const cJSON *json, const struct options *o)
     if (get_number(json, "format", &value))
         return -1;
     if (value != FORMAT)
-        return train_error(MANIFEST " is of format %g, and only %d is known "
-                                    "here",
+        return train_error(MANIFEST " is of format %g, and this shunt-train "
+                                    "knows %d only: go on with the one that "
+                                    "wrote it, or start anew in another folder",
                            value, FORMAT);
     if (get_size(json, "step", &step) || get_size(json, "steps", &steps) ||
         get_hex(json, "text", &m->info.text_hash))
@@ -271,15 +254,15 @@ static int parse(struct manifest *m, const cJSON *json, const struct options *o)
     m->info.step = step;
     m->info.steps = steps;
 
-    const cJSON *set = cJSON_GetObjectItemCaseSensitive(json, "settings");
-    settings(o, s);
-    for (int i = 0; i < SETTINGS; i++) {
-        if (get_number(set, s[i].name, &value))
+    const cJSON *set =
+        get_array(json, "settings", sizeof(*m->setting), &memory);
+    m->setting = memory;
+    if (!set)
+        return -1;
+    for (item = set->child; item; item = item->next)
+        if (parse_setting(item, &m->setting[m->settings++]))
             return -1;
-        if (value != s[i].value)
-            return train_error("the checkpoint was made with --%s %g, not %g",
-                               s[i].name, value, s[i].value);
-    }
+    memory = NULL;
     const cJSON *list = get_array(json, "files", sizeof(*m->file), &memory);
     m->file = memory;
     if (!list)
@@ -299,7 +282,7 @@ static int parse(struct manifest *m, const cJSON *json, const struct options *o)
 }
 
 int manifest_parse(struct manifest *m, const char *where, const char *text,
-                   size_t length, const struct options *o)
+                   size_t length)
 {
     cJSON *json = cJSON_Parse(text);
     const cJSON *format = cJSON_GetObjectItemCaseSensitive(json, "format");
@@ -315,7 +298,7 @@ int manifest_parse(struct manifest *m, const char *where, const char *text,
                     "be used",
                     where);
     else
-        st = parse(m, json, o);
+        st = parse(m, json);
     cJSON_Delete(json);
     if (st != 0)
         manifest_free(m);
@@ -324,6 +307,7 @@ int manifest_parse(struct manifest *m, const char *where, const char *text,
 
 void manifest_free(struct manifest *m)
 {
+    free(m->setting);
     free(m->file);
     free(m->record);
     memset(m, 0, sizeof(*m));

@@ -30,6 +30,8 @@ struct data_file {
 
 struct manifest {
     struct checkpoint_info info;
+    size_t settings;
+    struct setting *setting;
     size_t files, records;
     struct data_file *file; // every one, also those without a piece
     struct record *record;
@@ -40,13 +42,12 @@ struct manifest {
 uint64_t checksum(const void *data, size_t bytes);
 
 // The file's text, freed by the caller. NULL: train_error_text().
-char *manifest_print(const struct manifest *m, const struct options *o);
+char *manifest_print(const struct manifest *m);
 
 // Reads `length` bytes and a '\0'. -1 with train_error_text() if anything in
-// them is not as manifest_print() wrote it, or other settings of the model are
-// wanted than those of the checkpoint. `where` is named in errors.
+// them is not as manifest_print() wrote it. `where` is named in errors.
 int manifest_parse(struct manifest *m, const char *where, const char *text,
-                   size_t length, const struct options *o);
+                   size_t length);
 void manifest_free(struct manifest *m);
 
 #endif

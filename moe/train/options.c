@@ -5,9 +5,11 @@
 #include "options.h"
 
 #include "error.h"
+#include "presets.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,11 @@
 
 enum { BATCH_UNASKED = 8 };
 
-enum kind { SIZE, FLOAT, DOUBLE, TEXT, FLAG, FILES, CHOICE, SEED };
+enum kind { SIZE, FLOAT, DOUBLE, TEXT, FLAG, FILES, CHOICE, SEED, PRESET };
+
+// What a checkpoint keeps of an option: those that decide what a run computes,
+// and of these the ones that its vectors would not fit any more.
+enum role { OTHER, SETTING, SHAPE };
 
 struct row {
     const char *name;
@@ -24,112 +30,130 @@ struct row {
     size_t offset;       // of its field in struct options
     double least;        // numbers: smallest value
     const char *choices; // CHOICE: "first|second"; the field is true for second
+    enum role role;
     const char *help;
 };
 
 #define AT(field) offsetof(struct options, field)
 
 static const struct row rows[] = {
-    {NULL, NULL, SIZE, 0, 0, NULL, "Text"},
-    {"data", "FILE", FILES, 0, 0, NULL,
+    {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Text"},
+    {"data", "FILE", FILES, 0, 0, NULL, OTHER,
      "train on this text; may be given several times, and other arguments are "
      "taken as files too. Without it: this project's own sources and "
      "documents"},
-    {"root", "FOLDER", TEXT, AT(root), 0, NULL,
+    {"root", "FOLDER", TEXT, AT(root), 0, NULL, OTHER,
      "where the project's own text is (default: where it was built)"},
 
-    {NULL, NULL, SIZE, 0, 0, NULL, "Model"},
-    {"layers", "N", SIZE, AT(model.layers), 1, NULL, "layers"},
-    {"dim", "N", SIZE, AT(model.dim), 2, NULL, "width of the model"},
-    {"heads", "N", SIZE, AT(model.heads), 1, NULL, "attention heads"},
-    {"seq", "N", SIZE, AT(model.seq), 2, NULL, "positions of a sequence"},
-    {"experts", "N", SIZE, AT(model.experts), 1, NULL, "experts of each layer"},
-    {"topk", "N", SIZE, AT(model.topk), 1, NULL,
+    {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Model"},
+    {"preset", "NAME", PRESET, 0, 0, NULL, OTHER,
+     "several options at once, which others override; see below"},
+    {"layers", "N", SIZE, AT(model.layers), 1, NULL, SHAPE, "layers"},
+    {"dim", "N", SIZE, AT(model.dim), 2, NULL, SHAPE, "width of the model"},
+    {"heads", "N", SIZE, AT(model.heads), 1, NULL, SHAPE, "attention heads"},
+    {"seq", "N", SIZE, AT(model.seq), 2, NULL, SETTING,
+     "positions of a sequence"},
+    {"experts", "N", SIZE, AT(model.experts), 1, NULL, SHAPE,
+     "experts of each layer"},
+    {"topk", "N", SIZE, AT(model.topk), 1, NULL, SETTING,
      "experts that each token goes to"},
-    {"expert-hidden", "N", SIZE, AT(model.expert_hidden), 1, NULL,
+    {"expert-hidden", "N", SIZE, AT(model.expert_hidden), 1, NULL, SHAPE,
      "hidden width of an expert"},
-    {"shared-expert", "N", SIZE, AT(model.shared_hidden), 0, NULL,
+    {"shared-expert", "N", SIZE, AT(model.shared_hidden), 0, NULL, SHAPE,
      "hidden width of an expert that every token goes to; 0: none"},
     {"renormalise", "WHETHER", CHOICE, AT(model.renormalise), 0, "no|yes",
-     "divide the weights of a token's experts by their sum"},
-    {"balance", "X", FLOAT, AT(model.balance), 0, NULL,
+     SETTING, "divide the weights of a token's experts by their sum"},
+    {"balance", "X", FLOAT, AT(model.balance), 0, NULL, SETTING,
      "weight of the load-balancing loss"},
     {"balance-over", "WHAT", CHOICE, AT(balance_share), 0, "batch|share",
-     "count loads over the whole batch, or over each share of it"},
-    {"zloss", "X", FLOAT, AT(model.zloss), 0, NULL,
+     SETTING, "count loads over the whole batch, or over each share of it"},
+    {"zloss", "X", FLOAT, AT(model.zloss), 0, NULL, SETTING,
      "weight of the router's z-loss"},
-    {"bias-rate", "X", FLOAT, AT(model.bias_rate), 0, NULL,
+    {"bias-rate", "X", FLOAT, AT(model.bias_rate), 0, NULL, SETTING,
      "balance by a bias on the choice that moves this much a step; 0: none"},
 
-    {NULL, NULL, SIZE, 0, 0, NULL, "Training"},
-    {"steps", "N", SIZE, AT(steps), 1, NULL,
+    {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Training"},
+    {"steps", "N", SIZE, AT(steps), 1, NULL, OTHER,
      "steps to train (default: 400, or those of the checkpoint)"},
-    {"minutes", "X", DOUBLE, AT(minutes), 0, NULL,
+    {"minutes", "X", DOUBLE, AT(minutes), 0, NULL, OTHER,
      "in place of --steps: as many as fit into X minutes, which is decided "
      "once "
      "after 8 of them"},
-    {"batch", "N", SIZE, AT(batch), 1, NULL,
+    {"batch", "N", SIZE, AT(batch), 1, NULL, SETTING,
      "sequences of a step, over all ranks (default: 8, or what is above that "
      "and a multiple of the ranks)"},
-    {"lr", "X", FLOAT, AT(optimizer.lr), 0, NULL, "highest learning rate"},
-    {"lr-end", "X", FLOAT, AT(optimizer.lr_end), 0, NULL,
+    {"lr", "X", FLOAT, AT(optimizer.lr), 0, NULL, SETTING,
+     "highest learning rate"},
+    {"lr-end", "X", FLOAT, AT(optimizer.lr_end), 0, NULL, SETTING,
      "learning rate of the last step, as a part of the highest"},
-    {"warmup", "N", SIZE, AT(optimizer.warmup), 1, NULL,
+    {"warmup", "N", SIZE, AT(optimizer.warmup), 1, NULL, SETTING,
      "steps in which the learning rate rises"},
-    {"decay", "X", FLOAT, AT(optimizer.decay), 0, NULL, "weight decay"},
-    {"beta1", "X", FLOAT, AT(optimizer.beta1), 0, NULL, "AdamW's first beta"},
-    {"beta2", "X", FLOAT, AT(optimizer.beta2), 0, NULL, "AdamW's second beta"},
-    {"clip", "X", FLOAT, AT(optimizer.clip), 0, NULL,
+    {"decay", "X", FLOAT, AT(optimizer.decay), 0, NULL, SETTING,
+     "weight decay"},
+    {"beta1", "X", FLOAT, AT(optimizer.beta1), 0, NULL, SETTING,
+     "AdamW's first beta"},
+    {"beta2", "X", FLOAT, AT(optimizer.beta2), 0, NULL, SETTING,
+     "AdamW's second beta"},
+    {"clip", "X", FLOAT, AT(optimizer.clip), 0, NULL, SETTING,
      "largest norm of the gradient; 0: no clipping"},
-    {"seed", "N", SEED, AT(seed), 0, NULL,
+    {"seed", "N", SEED, AT(seed), 0, NULL, SETTING,
      "decides initial weights and the order of the text"},
 
-    {NULL, NULL, SIZE, 0, 0, NULL, "Ranks"},
-    {"shares", "N", SIZE, AT(shares), 1, NULL,
+    {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Ranks"},
+    {"shares", "N", SIZE, AT(shares), 1, NULL, SETTING,
      "sum the batch in so many parts, a multiple of the ranks: runs with equal "
      "shares give the same bits on any number of ranks (default: 4, or as many "
      "as ranks)"},
-    {"nodes", "N", SIZE, AT(nodes), 1, NULL,
+    {"nodes", "N", SIZE, AT(nodes), 1, NULL, SETTING,
      "add the shares up as if on so many nodes: so a run on one host has the "
      "bits of one on N (default: as many as there are)"},
-    {"dtype", "TYPE", CHOICE, AT(bf16), 0, "f32|bf16",
+    {"dtype", "TYPE", CHOICE, AT(bf16), 0, "f32|bf16", SETTING,
      "what rows travel as between tokens and experts"},
-    {"wire", "TYPE", CHOICE, AT(fp8), 0, "payload|fp8",
+    {"wire", "TYPE", CHOICE, AT(fp8), 0, "payload|fp8", SETTING,
      "fp8: dispatched rows travel as e4m3 with a scale for each 128 elements"},
-    {"capacity-factor", "X", DOUBLE, AT(capacity_factor), 0, NULL,
+    {"capacity-factor", "X", DOUBLE, AT(capacity_factor), 0, NULL, SETTING,
      "drop what exceeds X times an expert's even share, for each rank; 0, the "
      "default: drop nothing"},
-    {"drop", "WHAT", CHOICE, AT(drop_by_weight), 0, "position|weight",
+    {"drop", "WHAT", CHOICE, AT(drop_by_weight), 0, "position|weight", SETTING,
      "drop the last tokens, or those with the smallest weights"},
-    {"gemm", "NAME", TEXT, AT(gemm), 0, NULL,
+    {"gemm", "NAME", TEXT, AT(gemm), 0, NULL, OTHER,
      "matrix products by xsmm, blas or naive (default: the best there is)"},
 
-    {NULL, NULL, SIZE, 0, 0, NULL, "Output"},
-    {"checkpoint", "FOLDER", TEXT, AT(checkpoint), 0, NULL,
+    {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Output"},
+    {"checkpoint", "FOLDER", TEXT, AT(checkpoint), 0, NULL, OTHER,
      "write checkpoints here"},
-    {"checkpoint-every", "N", SIZE, AT(checkpoint_every), 1, NULL,
+    {"checkpoint-every", "N", SIZE, AT(checkpoint_every), 1, NULL, OTHER,
      "steps between checkpoints; there is one at the end in any case"},
-    {"resume", NULL, FLAG, AT(resume), 0, NULL,
-     "go on from the checkpoint in --checkpoint, if there is one"},
-    {"log", "FILE", TEXT, AT(log), 0, NULL, "write metrics as lines of JSON"},
-    {"report", "FILE", TEXT, AT(report), 0, NULL,
+    {"resume", NULL, FLAG, AT(resume), 0, NULL, OTHER,
+     "go on from the checkpoint in --checkpoint, if there is one, with its "
+     "settings: others that are given are refused"},
+    {"accept-changes", NULL, FLAG, AT(accept), 0, NULL, OTHER,
+     "go on also with settings, or a text, that are not the checkpoint's"},
+    {"generate", NULL, FLAG, AT(generate), 0, NULL, OTHER,
+     "no training: --sample bytes after --prompt, from the model in "
+     "--checkpoint"},
+    {"log", "FILE", TEXT, AT(log), 0, NULL, OTHER,
+     "write metrics as lines of JSON"},
+    {"report", "FILE", TEXT, AT(report), 0, NULL, OTHER,
      "write a report with plots, as one HTML file"},
-    {"eval-every", "N", SIZE, AT(eval_every), 1, NULL,
+    {"eval-every", "N", SIZE, AT(eval_every), 1, NULL, OTHER,
      "steps between validations (default: ten or fewer in a run)"},
-    {"eval-bytes", "N", SIZE, AT(eval_bytes), 1, NULL,
+    {"eval-bytes", "N", SIZE, AT(eval_bytes), 1, NULL, OTHER,
      "bytes to validate on, at most, of whole unseen files and of unseen "
      "blocks "
      "together"},
-    {"sample", "N", SIZE, AT(sample), 0, NULL,
+    {"sample", "N", SIZE, AT(sample), 0, NULL, OTHER,
      "bytes of text to generate at the end; 0: none"},
-    {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL,
+    {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL, OTHER,
      "what the sample follows (default: a piece of the validation text)"},
-    {"temperature", "X", DOUBLE, AT(temperature), 0, NULL,
+    {"temperature", "X", DOUBLE, AT(temperature), 0, NULL, OTHER,
      "of the sample; 0: always the likeliest byte"},
-    {"print-every", "N", SIZE, AT(print_every), 1, NULL,
+    {"print-every", "N", SIZE, AT(print_every), 1, NULL, OTHER,
      "steps between lines of progress, where there is no terminal"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+_Static_assert(ROWS <= 64, "options.given has a bit for each row");
 
 static const struct options defaults = {
     .model =
@@ -237,8 +261,12 @@ void options_help(void)
         printf("%-26s ", head);
         wrap(text);
     }
+    puts("  --help, --version        this text; the version\n\nPresets");
+    for (const struct preset *p = presets; p->name; p++) {
+        printf("  %-24s ", p->name);
+        wrap(p->what);
+    }
     printf(
-        "  --help, --version        this text; the version\n"
         "\n"
         "Environment\n"
         "  SHUNT_TRAIN_KERNELS      element-wise kernels: baseline, avx2 or\n"
@@ -251,8 +279,9 @@ void options_help(void)
         "  A text of yours, with checkpoints, and on after an interruption:\n"
         "    shunt-run -n 4 shunt-train book.txt --steps 2000 "
         "--checkpoint ckpt\n"
-        "    shunt-run -n 4 shunt-train book.txt --steps 2000 "
-        "--checkpoint ckpt --resume\n"
+        "    shunt-run -n 4 shunt-train book.txt --checkpoint ckpt --resume\n"
+        "  What it writes after some words:\n"
+        "    shunt-train --checkpoint ckpt --generate --prompt 'It was'\n"
         "  The same bits on one rank as on four:\n"
         "    shunt-train --steps 50 --log one.jsonl\n"
         "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n");
@@ -301,6 +330,21 @@ static int add_file(struct options *o, char *path)
     return 0;
 }
 
+static const struct row *find_row(const char *name)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (rows[i].name && strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static uint64_t bit_of(const struct row *row)
+{
+    return (uint64_t)1 << (row - rows);
+}
+
+static int take_preset(struct options *o, const char *name);
+
 static int take(struct options *o, const struct row *row, char *text)
 {
     char *at = (char *)o + row->offset;
@@ -330,6 +374,8 @@ static int take(struct options *o, const struct row *row, char *text)
         return 0;
     case FILES:
         return add_file(o, text);
+    case PRESET:
+        return take_preset(o, text);
     case CHOICE:
         break;
     }
@@ -342,6 +388,29 @@ static int take(struct options *o, const struct row *row, char *text)
     else
         return train_error("--%s is one of %s, not \"%s\"", row->name,
                            row->choices, text);
+    return 0;
+}
+
+// The preset's options are as if given, but for those that were given already:
+// so it does not matter where on the command line it stands.
+static int take_preset(struct options *o, const char *name)
+{
+    const struct preset *p = presets;
+
+    while (p->name && strcmp(p->name, name) != 0)
+        p++;
+    if (!p->name)
+        return train_error("no preset \"%s\"; --help lists them", name);
+    for (size_t i = 0; i < PRESET_OPTIONS && p->option[i].name; i++) {
+        const struct row *row = find_row(p->option[i].name);
+        char value[32];
+        if (o->given & bit_of(row))
+            continue;
+        snprintf(value, sizeof(value), "%s", p->option[i].value);
+        if (take(o, row, value))
+            return -1;
+        o->given |= bit_of(row);
+    }
     return 0;
 }
 
@@ -384,6 +453,7 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
             options_free(o);
             return OPTIONS_BAD;
         }
+        o->given |= bit_of(&rows[c]);
     }
     for (; optind < argc; optind++) {
         if (add_file(o, argv[optind])) {
@@ -392,6 +462,95 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
         }
     }
     return OPTIONS_RUN;
+}
+
+// -- settings -----------------------------------------------------------------
+
+// The shortest that is read back as the same number.
+static void print_number(double value, bool is_float, char *to, size_t room)
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(to, room, "%.*g", digits, value);
+        double back = strtod(to, NULL);
+        if (is_float ? (float)back == (float)value : back == value)
+            break;
+    }
+}
+
+// A value as a text that is taken back as the same bits.
+static void print_value(const struct options *o, const struct row *row,
+                        char *to, size_t room)
+{
+    const char *at = (const char *)o + row->offset;
+
+    to[0] = '\0';
+    if (row->kind == SIZE)
+        snprintf(to, room, "%zu", *(const size_t *)at);
+    else if (row->kind == SEED)
+        snprintf(to, room, "%" PRIu64, *(const uint64_t *)at);
+    else if (row->kind == FLOAT)
+        print_number((double)*(const float *)at, true, to, room);
+    else if (row->kind == DOUBLE)
+        print_number(*(const double *)at, false, to, room);
+    else if (row->kind == FLAG)
+        snprintf(to, room, "%d", *(const bool *)at);
+    else if (row->kind == CHOICE && *(const bool *)at)
+        snprintf(to, room, "%s", strchr(row->choices, '|') + 1);
+    else if (row->kind == CHOICE)
+        snprintf(to, room, "%.*s", (int)strcspn(row->choices, "|"),
+                 row->choices);
+}
+
+size_t options_settings(const struct options *o, struct setting *to)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ROWS; i++) {
+        if (rows[i].role == OTHER)
+            continue;
+        if (to) {
+            snprintf(to[n].name, sizeof(to[n].name), "%s", rows[i].name);
+            print_value(o, &rows[i], to[n].value, sizeof(to[n].value));
+        }
+        n++;
+    }
+    return n;
+}
+
+enum options_adopted options_adopt(struct options *o, const struct setting *s,
+                                   struct setting *own)
+{
+    const struct row *row = find_row(s->name);
+    char value[SETTING_ROOM];
+
+    if (!row || row->role == OTHER)
+        return ADOPT_UNKNOWN;
+    *own = *s;
+    print_value(o, row, own->value, sizeof(own->value));
+    if (strcmp(own->value, s->value) == 0)
+        return ADOPT_SAME;
+    if (o->given & bit_of(row))
+        return row->role == SHAPE ? ADOPT_OTHER_SHAPE : ADOPT_OTHER;
+    // Also 0, where that is what the checkpoint has: nodes that are uneven.
+    struct row any = *row;
+    any.least = 0;
+    snprintf(value, sizeof(value), "%s", s->value);
+    return take(o, &any, value) ? ADOPT_UNKNOWN : ADOPT_SAME;
+}
+
+uint64_t options_hash(const struct options *o)
+{
+    uint64_t h = 0xcbf29ce484222325u ^ o->given; // FNV-1a
+
+    for (size_t i = 0; i < ROWS; i++) {
+        char value[SETTING_ROOM];
+        if (!rows[i].name)
+            continue;
+        print_value(o, &rows[i], value, sizeof(value));
+        for (const char *c = value; c == value || c[-1]; c++)
+            h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    }
+    return h;
 }
 
 void options_free(struct options *o)
@@ -422,8 +581,6 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
     if (o->nodes && o->shares % o->nodes)
         return train_error("--shares %zu must be a multiple of --nodes %zu",
                            o->shares, o->nodes);
-    if (o->resume && !o->checkpoint)
-        return train_error("--resume needs --checkpoint FOLDER");
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)
         return train_error("--beta1 and --beta2 must be below 1");
     if (o->steps && o->minutes > 0)

@@ -33,7 +33,7 @@ struct options {
 
     const char *checkpoint;
     size_t checkpoint_every;
-    bool resume;
+    bool resume, accept, generate;
     const char *log;
     const char *report;
     size_t eval_every; // 0: ten or fewer in a run
@@ -42,6 +42,15 @@ struct options {
     const char *prompt; // NULL: from the validation text
     double temperature;
     size_t print_every;
+
+    uint64_t given; // which options the user gave: a bit for each, in order
+};
+
+enum { SETTING_ROOM = 40 };
+
+// An option that decides what a run computes, and its value, as texts.
+struct setting {
+    char name[SETTING_ROOM], value[SETTING_ROOM];
 };
 
 enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
@@ -58,5 +67,22 @@ void options_help(void);
 // What only ranks can judge: that the batch divides, and the like. Sets batch,
 // shares and nodes if they are 0. `nodes`: team_nodes().
 int options_check(struct options *o, size_t ranks, size_t nodes);
+
+// All settings, in one order; `to` may be NULL. How many there are.
+size_t options_settings(const struct options *o, struct setting *to);
+
+// Takes over a setting of a checkpoint that the user did not give. `own`: what
+// the user gave, where that is another one.
+enum options_adopted {
+    ADOPT_SAME,        // now the options have it
+    ADOPT_OTHER,       // the user gave another one,
+    ADOPT_OTHER_SHAPE, // which no weights are there for
+    ADOPT_UNKNOWN,     // there is no such setting, or it has no such value
+};
+enum options_adopted options_adopt(struct options *o, const struct setting *s,
+                                   struct setting *own);
+
+// Of all options that all ranks must have alike.
+uint64_t options_hash(const struct options *o);
 
 #endif

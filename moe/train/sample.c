@@ -65,8 +65,9 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
         free(all);
         return train_error("out of memory");
     }
-    memcpy(all, prompt, length);
-    if (length == 0)
+    if (length)
+        memcpy(all, prompt, length);
+    else
         all[length++] = '\n'; // something must come before the first byte
     sample->prompt = length;
     for (size_t i = 0; i < count; i++) {

@@ -40,7 +40,10 @@ struct run {
     struct metrics metrics;   // rank 0
     struct progress progress; // rank 0
     struct checkpoint_info info;
-    char source[256]; // what the text is, in words
+    struct checkpoint *checkpoint;  // to resume or generate from; NULL: none
+    struct checkpoint_info resumed; // of that
+    char changes[600];              // settings that are not that one's
+    char source[256];               // what the text is, in words
     double start;
     struct bars bars;     // rank 0
     double val[HELD];     // of the last validation
@@ -154,47 +157,15 @@ static int share_text(struct run *run)
 // of the exchange, this is for the rest.
 static int compare_options(struct run *run)
 {
-    const struct options *o = &run->o;
-    struct {
-        struct optimizer_config optimizer;
-        float model[3];
-        size_t sizes[15];
-        double minutes, temperature;
-        uint64_t seed;
-    } mine, *all;
+    uint64_t own = options_hash(&run->o);
+    uint64_t *all = malloc((size_t)run->team.size * sizeof(*all));
     int st = 0;
 
-    memset(&mine, 0, sizeof(mine)); // padding as well: it is compared
-    mine.optimizer = o->optimizer;
-    mine.model[0] = o->model.balance;
-    mine.model[1] = o->model.zloss;
-    mine.model[2] = o->model.bias_rate;
-    size_t sizes[15] = {
-        o->model.layers,
-        o->model.dim,
-        o->model.heads,
-        o->model.seq,
-        o->model.shared_hidden,
-        o->model.expert_hidden,
-        o->batch,
-        o->steps,
-        o->shares,
-        o->nodes,
-        o->checkpoint ? o->checkpoint_every : 0,
-        o->eval_every,
-        o->eval_bytes,
-        o->sample,
-        (size_t)(o->resume + 2 * o->balance_share + 4 * o->model.renormalise)};
-    memcpy(mine.sizes, sizes, sizeof(sizes));
-    mine.minutes = o->minutes;
-    mine.temperature = o->temperature;
-    mine.seed = o->seed;
-    all = malloc((size_t)run->team.size * sizeof(mine));
     if (!all)
         return train_error("out of memory");
-    st = team_gather(&run->team, &mine, all, sizeof(mine));
+    st = team_gather(&run->team, &own, all, sizeof(own));
     for (int r = 0; st == 0 && r < run->team.size; r++)
-        if (memcmp(&all[r], &all[0], sizeof(mine)) != 0)
+        if (all[r] != all[0])
             st = train_error("rank %d was given other options than rank 0", r);
     free(all);
     return st;
@@ -297,33 +268,64 @@ static void introduce(struct run *run)
                                                   : "");
 }
 
-static int resume(struct run *run)
+// Before anything is set up: the settings of the checkpoint are the run's.
+static int open_checkpoint(struct run *run)
 {
-    struct checkpoint *checkpoint;
-    struct checkpoint_info info;
-    int there = checkpoint_open(&run->team, &run->o, &checkpoint, &info);
+    struct options *o = &run->o;
+    int there = checkpoint_open(&run->team, o->checkpoint, &run->checkpoint,
+                                &run->resumed);
 
     if (there < 0)
         return -1;
+    if (there == 0 && o->generate)
+        return train_error("no checkpoint in %s", o->checkpoint);
     if (there == 0) {
         if (first_rank(run))
             progress_say(&run->progress, "no checkpoint in %s: starting anew",
-                         run->o.checkpoint);
+                         o->checkpoint);
         return 0;
     }
-    int st = 0;
-    if (info.text_hash != run->info.text_hash)
-        st = train_error("the text is not the one that the checkpoint was "
-                         "trained on; give the same --data");
-    if (st == 0)
-        st = trainer_load(&run->trainer, checkpoint);
-    checkpoint_close(checkpoint);
-    if (st != 0)
+    o->accept |= o->generate; // nothing is trained; what differs is said
+    if (checkpoint_settings(run->checkpoint, o, run->changes,
+                            sizeof(run->changes)))
         return -1;
-    run->info = info;
-    if (first_rank(run))
+    if (o->resume && o->steps && run->resumed.steps &&
+        o->steps != run->resumed.steps) {
+        size_t at = strlen(run->changes);
+        snprintf(run->changes + at, sizeof(run->changes) - at,
+                 "%s--steps %zu, not %zu", at ? "; " : "", run->resumed.steps,
+                 o->steps);
+        if (!o->accept)
+            return train_error("the checkpoint was made with %s; leave this "
+                               "out, or go on with --accept-changes: the "
+                               "learning rate will be that of the new length",
+                               run->changes);
+    }
+    return 0;
+}
+
+static int resume(struct run *run)
+{
+    const char *text = "";
+
+    if (run->resumed.text_hash != run->info.text_hash) {
+        text = run->changes[0] ? "; another text" : "another text";
+        if (!run->o.accept)
+            return train_error("the text is not the one that the checkpoint "
+                               "was trained on; give the same --data, or go on "
+                               "with --accept-changes");
+    }
+    if (trainer_load(&run->trainer, run->checkpoint))
+        return -1;
+    run->info.step = run->resumed.step;
+    run->info.steps = run->resumed.steps;
+    if (first_rank(run)) {
         progress_say(&run->progress, "resumed     after step %zu, from %s",
-                     info.step, run->o.checkpoint);
+                     run->info.step, run->o.checkpoint);
+        if (run->changes[0] || *text)
+            progress_say(&run->progress, "changed     %s%s", run->changes,
+                         text);
+    }
     return 0;
 }
 
@@ -555,7 +557,7 @@ static int write_sample(struct run *run)
     const uint8_t *prompt = (const uint8_t *)o->prompt;
     size_t length = o->prompt ? strlen(o->prompt) : 0;
 
-    if (!prompt)
+    if (!prompt && !o->generate)
         prompt = data_prompt(&run->data, &length);
     return sample_text(&run->trainer, prompt, length, o->sample, o->temperature,
                        &run->sample);
@@ -620,19 +622,60 @@ static void conclude(struct run *run)
     conclude_losses(run);
 }
 
+// A checkpoint, or none, and options that go with it and with the ranks.
+static int settle_options(struct run *run)
+{
+    struct options *o = &run->o;
+    size_t ranks = (size_t)run->team.size;
+    int good = (!o->resume && !o->generate) || o->checkpoint;
+
+    if (!good)
+        train_error("--%s needs --checkpoint FOLDER",
+                    o->resume ? "resume" : "generate");
+    if (team_agree(&run->team, good, "options") || compare_options(run))
+        return -1;
+    if ((o->resume || o->generate) && open_checkpoint(run))
+        return -1;
+    if (o->generate) { // on any number of ranks, with no more memory than needed
+        o->batch = o->shares = ranks;
+        o->nodes = 0;
+    }
+    // Agreed on, not just returned: no rank leaves while others are joining.
+    good = options_check(o, ranks, team_nodes(&run->team)) == 0;
+    return team_agree(&run->team, good, "options");
+}
+
+// Generates, and does nothing else: no text is needed.
+static int generate(struct run *run)
+{
+    if (trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
+        trainer_load(&run->trainer, run->checkpoint))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "model       of step %zu, from %s",
+                     run->resumed.step, run->o.checkpoint);
+    if (first_rank(run) && run->changes[0])
+        progress_say(&run->progress, "changed     %s", run->changes);
+    if (write_sample(run))
+        return -1;
+    if (first_rank(run))
+        show_sample(run);
+    return 0;
+}
+
 // Everything from the communicator's birth to its end. Returns the exit status.
 static int run_all(struct run *run)
 {
     for (int kind = 0; kind < HELD; kind++)
         run->val[kind] = (double)NAN;
-    // Agreed on, not just returned: no rank leaves while others are joining.
-    int good = options_check(&run->o, (size_t)run->team.size,
-                             team_nodes(&run->team)) == 0;
-    if (team_agree(&run->team, good, "options") || compare_options(run) ||
-        share_text(run) || peak_measure(&run->team, &run->peak) ||
+    if (settle_options(run))
+        return -1;
+    if (run->o.generate)
+        return generate(run);
+    if (share_text(run) || peak_measure(&run->team, &run->peak) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data))
         return -1;
-    if (run->o.resume && resume(run))
+    if (run->checkpoint && resume(run))
         return -1;
     choose_length(run);
     for (int kind = 0; kind < HELD; kind++)
@@ -697,6 +740,7 @@ int main(int argc, char **argv)
     } else if (done > 0) {
         status = EXIT_INTERRUPTED;
     }
+    checkpoint_close(run.checkpoint);
     trainer_destroy(&run.trainer);
     shunt_comm_destroy(run.team.comm);
     metrics_close(&run.metrics);

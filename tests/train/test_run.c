@@ -453,6 +453,94 @@ static void fails(struct harness_job j, int status, const char *what)
     harness_finish(h);
 }
 
+// What a job prints on rank 0. Freed by the caller.
+static char *said(struct harness_job j)
+{
+    struct harness *h = harness_start(&j);
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    char *out = strdup(harness_rank(h, 0)->out);
+    harness_finish(h);
+    return out;
+}
+
+// Nothing but the folder, the text and what is given.
+static struct harness_job bare(int ranks, const char *const *args)
+{
+    struct harness_job j = {.program = program, .ranks = ranks};
+
+    for (int n = 0; args[n]; n++)
+        j.args[n] = args[n];
+    return j;
+}
+
+#define BARE(ranks, ...) bare(ranks, (const char *const[]){__VA_ARGS__, NULL})
+
+// The shape and all other settings are the checkpoint's; what is given and
+// differs is refused, or taken and said.
+Test(train_run, resume_takes_the_settings_of_the_checkpoint)
+{
+    char option[160], *log = in_folder("log"), *whole = in_folder("whole");
+    char *out;
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    run(JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", "--log", whole));
+    struct harness_job j =
+        JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", option,
+            "--checkpoint-every=10", "--log", log);
+    struct harness *h = harness_start(&j);
+    char written[160];
+    snprintf(written, sizeof(written), "checkpoint of step 10 in %s",
+             in_folder("c"));
+    cr_assert(harness_await(h, 0, written), "%s", harness_story(h));
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    harness_finish(h);
+
+    fails(BARE(2, option, "--resume", "--bias-rate=0.02", "--clip=0",
+               "--dtype=bf16", text1, text2),
+          1,
+          "--bias-rate 0.01, not 0.02; --clip 1, not 0; "
+          "--dtype f32, not bf16");
+    fails(BARE(2, option, "--resume", "--accept-changes", "--dim=64", text1,
+               text2),
+          1, "--dim 32, not 64");
+    fails(BARE(2, option, "--resume", "--steps=50", text1, text2), 1,
+          "--steps 40, not 50");
+    fails(BARE(2, option, "--resume", text2, text1), 1, "--accept-changes");
+    fails(BARE(2, option, "--resume", "--shares=2", text1, text2), 1,
+          "--shares 4, not 2");
+    run(BARE(2, option, "--resume", "--eval-bytes=1024", "--log", log, text1,
+             text2));
+    same_losses(whole, log, 40);
+
+    out = said(BARE(2, option, "--resume", "--accept-changes", "--lr=0.001",
+                    "--steps=44", "--sample=0", text2, text1));
+    cr_assert(contains(out, "changed     --lr 0.005, not 0.001; "
+                            "--steps 40, not 44; another text\n"),
+              "%s", out);
+    cr_assert(contains(out, "step   44/44"), "%s", out);
+    free(out);
+}
+
+Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
+{
+    char option[160], *out;
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    fails(BARE(2, "--generate"), 1, "--checkpoint");
+    fails(BARE(2, "--generate", option), 1, "no checkpoint in");
+    run(JOB(2, "--steps=3", option));
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        out = said(BARE(ranks, "--generate", option, "--prompt=static ",
+                        "--sample=7", "--temperature=0"));
+        cr_assert(contains(out, "prompt, 7 bytes:\nstatic \n"), "%s", out);
+        cr_assert(contains(out, "sample, 7 bytes after it"), "%s", out);
+        cr_assert(!contains(out, "step  "), "%s", out);
+        free(out);
+    }
+}
+
 Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
 {
     fails(JOB(1, "--stepz=3"), 2, "--stepz");
@@ -462,6 +550,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--seq=5000"), 1, "--seq");
     fails(JOB(2, "--steps=3", "--gemm=abacus"), 1, "abacus");
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
+    fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
 }
 

@@ -7,6 +7,7 @@
 #include "metrics.h"
 #include "optimizer.h"
 #include "options.h"
+#include "presets.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -236,6 +237,61 @@ Test(options, a_batch_that_nobody_asked_for_suits_any_number_of_ranks)
         cr_assert(o.batch >= 8 && o.batch < 8 + ranks);
         cr_assert(o.batch == 8 || 8 % ranks, "%zu", o.batch);
     }
+}
+
+// A preset is good, gives way to what is given, before it and after it, and what
+// it sets is written as the settings of a checkpoint and taken back.
+Test(options, presets)
+{
+    struct setting a[64], b[64], own;
+    size_t n = 0;
+
+    for (const struct preset *p = presets; p->name; p++, n++) {
+        struct options o, other;
+        cr_assert_eq(PARSE("--topk", "2", "--preset", p->name, "--dim", "96"),
+                     OPTIONS_RUN, "%s: %s", p->name, train_error_text());
+        cr_assert_eq(options_check(&o, 3, 1), 0, "%s: %s", p->name,
+                     train_error_text());
+        cr_assert(o.model.topk == 2 && o.model.dim == 96, "%s", p->name);
+
+        size_t count = options_settings(&o, a);
+        cr_assert_leq(count, 64);
+        cr_assert_eq(parse(&other, (const char *const[]){NULL}), OPTIONS_RUN);
+        for (size_t i = 0; i < count; i++)
+            cr_assert_eq(options_adopt(&other, &a[i], &own), ADOPT_SAME,
+                         "%s %s", a[i].name, a[i].value);
+        options_settings(&other, b);
+        cr_assert(o.model.balance == other.model.balance);
+        for (size_t i = 0; i < count; i++)
+            cr_assert_str_eq(a[i].value, b[i].value);
+    }
+    cr_assert_geq(n, 3);
+}
+
+Test(options, settings_that_were_given_are_not_overruled)
+{
+    struct options o;
+    struct setting own;
+
+    cr_assert_eq(PARSE("--lr", "0.5", "--dim=96"), OPTIONS_RUN);
+    cr_assert_eq(options_adopt(&o, &(struct setting){"lr", "0.25"}, &own),
+                 ADOPT_OTHER);
+    cr_assert_str_eq(own.value, "0.5");
+    cr_assert_eq(options_adopt(&o, &(struct setting){"dim", "64"}, &own),
+                 ADOPT_OTHER_SHAPE);
+    cr_assert_eq(options_adopt(&o, &(struct setting){"clip", "7"}, &own),
+                 ADOPT_SAME);
+    cr_assert(o.optimizer.clip == 7 && o.optimizer.lr == 0.5f &&
+              o.model.dim == 96);
+    cr_assert_eq(options_adopt(&o, &(struct setting){"clap", "7"}, &own),
+                 ADOPT_UNKNOWN);
+    cr_assert_eq(options_adopt(&o, &(struct setting){"clip", "x"}, &own),
+                 ADOPT_UNKNOWN);
+
+    struct options other = o;
+    cr_assert_eq(options_hash(&o), options_hash(&other));
+    other.model.zloss = 0.5f;
+    cr_assert_neq(options_hash(&o), options_hash(&other));
 }
 
 Test(options, one_length_of_a_run)
