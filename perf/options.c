@@ -96,7 +96,7 @@ static const char help_how[] =
     "                    printed as well. shunt-perf-report makes a page\n"
     "                    of them\n"
     "  --label TEXT      goes into the objects, to tell runs apart\n"
-    "  --help, --version\n"
+    "  -h, --help, --version\n"
     "\n"
     "Times are those of the slowest rank in each sample: median and 99th\n"
     "percentile over the samples. Before each sample all ranks meet at a "
@@ -104,6 +104,9 @@ static const char help_how[] =
     "in shared memory. With a peer, samples of the two sides alternate, and\n"
     "  ratio = the peer's median time / our median time, above 1: we are "
     "faster.\n"
+    "The closing line has the worst ratio of all rows that were printed, and "
+    "the\n"
+    "geometric mean of those that move data: the row 'plan' is not in it.\n"
     "dispatch prints the exchange alone (the peer: pack, alltoallv, unpack) "
     "and,\n"
     "as plan+dispatch, with all that a new routing needs (the peer: counts "
@@ -398,7 +401,6 @@ enum {
     OPT_INTERFACE,
     OPT_JSON,
     OPT_LABEL,
-    OPT_HELP,
     OPT_VERSION,
 };
 
@@ -434,7 +436,7 @@ static const struct option table[] = {
     {"interface", required_argument, NULL, OPT_INTERFACE},
     {"json", optional_argument, NULL, OPT_JSON},
     {"label", required_argument, NULL, OPT_LABEL},
-    {"help", no_argument, NULL, OPT_HELP},
+    {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
@@ -534,7 +536,7 @@ static void read_option(struct perf_options *o, int option, const char *arg)
     case OPT_LABEL:
         o->label = arg;
         break;
-    case OPT_HELP:
+    case 'h':
         fputs(help_what, stdout);
         fputs(help_how, stdout);
         exit(PERF_EXIT_OK);
@@ -589,7 +591,8 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
         .seed = 1,
     };
     bool mem_given = false;
-    while ((option = getopt_long(argc, argv, "b:e:f:n:w:", table, NULL)) >= 0) {
+    while ((option = getopt_long(argc, argv, "b:e:f:n:w:h", table, NULL)) >=
+           0) {
         mem_given = mem_given || option == OPT_MEM;
         read_option(o, option, optarg);
     }

@@ -24,9 +24,9 @@ static FILE *objects; /* JSON; NULL: none, or not our rank */
 static bool headed;   /* the columns' names are printed */
 static bool right = true;
 
-/* The ratios so far. */
+/* The ratios so far: of the rows that move data, and the worst of all. */
 static double *ratios;
-static size_t nratios;
+static size_t nratios, nparts; /* nparts: further rows, which move nothing */
 static struct perf_row worst;
 static double worst_ratio;
 
@@ -220,6 +220,10 @@ void perf_table_open(const struct perf_settings *given)
                     given->group->hosts.n > 1 ? " on this host" : "",
                     sysconf(_SC_NPROCESSORS_ONLN), load());
     perf_table_note("ranks: %d, %s", given->group->ranks, given->pinning);
+    if (given->group->ranks == 1)
+        perf_table_note("one rank: nothing travels, a call only copies in its "
+                        "own memory; start more by --ranks 2 or by a launcher "
+                        "(shunt-run -n 2 shunt-perf ...)");
     perf_table_note("transport: %s", transport());
     print_hosts();
     if (told())
@@ -528,15 +532,19 @@ static void print_object(const struct perf_row *row, double ratio)
 
 static void keep_ratio(const struct perf_row *row, double ratio)
 {
+    if (nratios + nparts == 0 || ratio < worst_ratio) {
+        worst_ratio = ratio;
+        worst = *row;
+    }
+    if (row->part) {
+        nparts++;
+        return;
+    }
     double *more = realloc(ratios, (nratios + 1) * sizeof(*ratios));
     if (!more)
         perf_die(PERF_EXIT_FAILED, "no memory");
     ratios = more;
     ratios[nratios++] = ratio;
-    if (nratios == 1 || ratio < worst_ratio) {
-        worst_ratio = ratio;
-        worst = *row;
-    }
 }
 
 void perf_table_row(const struct perf_row *row)
@@ -551,8 +559,7 @@ void perf_table_row(const struct perf_row *row)
     if (row->has[PERF_OURS] && row->has[PERF_PEER] &&
         row->times[PERF_OURS].median > 0) {
         ratio = row->times[PERF_PEER].median / row->times[PERF_OURS].median;
-        if (!row->part)
-            keep_ratio(row, ratio);
+        keep_ratio(row, ratio);
     }
     if (objects)
         print_object(row, ratio);
@@ -563,13 +570,26 @@ void perf_table_row(const struct perf_row *row)
         print_between(row);
 }
 
+static void print_ratios(void)
+{
+    char left_out[64] = "";
+    bool tokens = perf_op_is_moe(settings.options->op);
+
+    if (!words || !nratios)
+        return;
+    if (nparts)
+        snprintf(left_out, sizeof(left_out), " that move data (%zu do not)",
+                 nparts);
+    perf_table_note("ratio: geometric mean %.3f of %zu rows%s; worst %.3f of "
+                    "all (%s, %zu %s)",
+                    perf_geomean(ratios, nratios), nratios, left_out,
+                    worst_ratio, worst.op, tokens ? worst.count : worst.bytes,
+                    tokens ? "tokens" : "B");
+}
+
 bool perf_table_close(void)
 {
-    if (words && nratios)
-        perf_table_note("ratio: geometric mean %.3f of %zu rows; worst %.3f "
-                        "(%s, %zu B)",
-                        perf_geomean(ratios, nratios), nratios, worst_ratio,
-                        worst.op, worst.bytes);
+    print_ratios();
     perf_table_note("%s", right ? "all results were right"
                                 : "WRONG RESULTS, see the column 'wrong'");
     free(ratios);

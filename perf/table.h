@@ -36,7 +36,7 @@ struct perf_row {
     size_t bytes; /* of a rank */
     size_t count; /* elements of a call's block, or tokens of a rank */
     double bus;   /* share of the bytes that counts for busbw */
-    bool part;    /* not an exchange of its own: out of the closing line */
+    bool part;    /* moves no data: out of the geometric mean */
     size_t samples;
     int batch;
     bool has[PERF_ROLES];

@@ -205,15 +205,50 @@ def without_mpi():
     refused(2, "all ranks are on one host", "alltoall", "--peer", "link")
     refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
-    command, result = run(["--help"])
-    if result and (result.returncode != 0 or "Examples:" not in result.stdout):
-        fail(command, result.stdout)
+    for option in ("--help", "-h"):
+        command, result = run([option])
+        if result and (result.returncode or "Examples:" not in result.stdout):
+            fail(command, result.stdout)
+    alone_is_said()
+    worst_is_of_all_rows()
+
+
+def alone_is_said():
+    """One rank sends nothing, which a first try without a launcher misses."""
+    for ranks, said in (("1", True), ("2", False)):
+        command, result = run(["alltoall", "--ranks", ranks, "-e", "8", "-n",
+                               "2"])
+        if result and ("nothing travels" in result.stdout) != said:
+            fail(command, result.stdout)
+
+
+def worst_is_of_all_rows():
+    """The closing line against the rows."""
+    command, result = run(["moe", "--ranks", "2", "--json", "--tokens", "64,9",
+                           "--hidden", "64", "-n", "3", "--peer", "memcpy"])
+    if not result:
+        return
+    ratios = [json.loads(line)["ratio"] for line in result.stdout.splitlines()]
+    closing_line(command, result.stderr, ratios)
+
+
+def closing_line(command, text, ratios):
+    worst = min(ratio for ratio in ratios if ratio)
+    if f"worst {worst:.3f} of all" not in text:
+        fail(command, f"worst is {worst:.3f}: {text}")
 
 
 def with_mpi():
     refused(2, "MPI has no such type", "allreduce", "--peer", "mpi", "--dtype",
             "bf16")
     measure("alltoall", 2, "-e", "1k")
+    command, result = run(["dispatch", "--ranks", "2", "--json", "--tokens",
+                           "64", "--hidden", "64", "-n", "3", "--peer", "mpi"])
+    if result:
+        rows = [json.loads(line) for line in result.stdout.splitlines()]
+        closing_line(command, result.stderr, [row["ratio"] for row in rows])
+        if "of 2 rows that move data (1 do not)" not in result.stderr:
+            fail(command, result.stderr)
 
 
 collectives()
