@@ -58,11 +58,6 @@ struct side {
 
 /* -- shapes ---------------------------------------------------------------- */
 
-static bool has_matrix(enum perf_op op)
-{
-    return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV;
-}
-
 /* Elements from rank s to rank d, about `even`: some pairs get much, some get
  * little, and the same for every size. */
 static size_t skewed(const struct sweep *w, int s, int d, size_t even)
@@ -244,7 +239,8 @@ static size_t check(const struct sweep *w, const void *recv)
     }
     const char *p = recv;
     for (int s = 0; s < w->n; s++) {
-        size_t count = has_matrix(w->o->op) ? h->recv_counts[s] : h->count;
+        size_t count =
+            perf_op_has_counts(w->o->op) ? h->recv_counts[s] : h->count;
         wrong +=
             perf_check_bytes(p, w->keys[s], sent_before(w, s, rank) * element,
                              count * element, element);
@@ -339,7 +335,7 @@ static void open_call(const struct sweep *w, struct side *side)
         .count = h->count,
         .traffic = w->traffic,
     };
-    if (has_matrix(w->o->op)) {
+    if (perf_op_has_counts(w->o->op)) {
         call.recv_counts = h->recv_counts;
         call.recv_displs = h->recv_displs;
     }
@@ -367,7 +363,8 @@ static void find_traffic(struct sweep *w, struct perf_row *row)
     };
     int n = w->places.n;
 
-    perf_traffic_call(&call, has_matrix(w->o->op) ? w->shape.matrix : NULL,
+    perf_traffic_call(&call,
+                      perf_op_has_counts(w->o->op) ? w->shape.matrix : NULL,
                       &w->places, w->traffic);
     row->between = n > 1;
     for (int r = 0; r < PERF_ROLES; r++)

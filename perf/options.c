@@ -95,6 +95,9 @@ static const char help_how[] =
     "                    file, objects are appended to it, and the table is\n"
     "                    printed as well. shunt-perf-report makes a page\n"
     "                    of them\n"
+    "  --csv[=FILE]      the same fields as a line of commas, with a line of "
+    "their\n"
+    "                    names first\n"
     "  --label TEXT      goes into the objects, to tell runs apart\n"
     "  -h, --help, --version\n"
     "\n"
@@ -227,6 +230,11 @@ const char *perf_dtype_name(enum shunt_dtype dtype)
 const char *perf_reduce_name(enum shunt_op op)
 {
     return name_of(reductions, (int)op);
+}
+
+const char *perf_skew_name(enum perf_skew skew)
+{
+    return name_of(skews, (int)skew);
 }
 
 const char *perf_mode_name(enum shunt_moe_mode mode)
@@ -400,6 +408,7 @@ enum {
     OPT_NO_PIN,
     OPT_INTERFACE,
     OPT_JSON,
+    OPT_CSV,
     OPT_LABEL,
     OPT_VERSION,
 };
@@ -435,6 +444,7 @@ static const struct option table[] = {
     {"no-pin", no_argument, NULL, OPT_NO_PIN},
     {"interface", required_argument, NULL, OPT_INTERFACE},
     {"json", optional_argument, NULL, OPT_JSON},
+    {"csv", optional_argument, NULL, OPT_CSV},
     {"label", required_argument, NULL, OPT_LABEL},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -533,6 +543,10 @@ static void read_option(struct perf_options *o, int option, const char *arg)
         o->json = true;
         o->json_file = arg;
         break;
+    case OPT_CSV:
+        o->csv = true;
+        o->csv_file = arg;
+        break;
     case OPT_LABEL:
         o->label = arg;
         break;
@@ -558,6 +572,9 @@ static enum perf_op read_op(const char *text)
 
 static void check(const struct perf_options *o)
 {
+    if (o->json && o->csv && !o->json_file && !o->csv_file)
+        perf_die(PERF_EXIT_USAGE, "--json and --csv cannot both go to stdout; "
+                                  "name a file for one, as in --csv=FILE");
     if (o->begin > o->end)
         perf_die(PERF_EXIT_USAGE, "-b is above -e");
     if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)

@@ -67,7 +67,9 @@ struct perf_options {
     const char *interface; /* of the link to other hosts; NULL: found */
     bool json;
     const char *json_file; /* append objects here; NULL: stdout */
-    const char *label;     /* of this run, for reports; or NULL */
+    bool csv;
+    const char *csv_file;
+    const char *label; /* of this run, for reports; or NULL */
 };
 
 /* Read the command line; ends the program on a mistake, and after --help. */
@@ -75,6 +77,7 @@ void perf_options_parse(struct perf_options *options, int argc, char **argv);
 
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
+const char *perf_skew_name(enum perf_skew skew);
 const char *perf_mode_name(enum shunt_moe_mode mode);
 
 /* A number that is equal on two ranks only if their options are. */

@@ -45,6 +45,12 @@ static inline int perf_op_reduces(enum perf_op op)
     return op == PERF_REDUCE_SCATTER || op == PERF_ALLREDUCE;
 }
 
+/* Does each rank or pair have a count of its own? */
+static inline int perf_op_has_counts(enum perf_op op)
+{
+    return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV;
+}
+
 static inline int perf_op_is_moe(enum perf_op op)
 {
     return op >= PERF_DISPATCH;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is printed. With --json the rows are objects on stdout, one a line, and
- * all else goes to stderr; with --json=FILE they are in the file, and stdout
- * has the table.
+ * What is printed for people. Where the rows for machines go to stdout, all
+ * that is printed here goes to stderr, and there is no table.
  */
 #include "table.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,12 +14,12 @@
 
 #include <shunt/version.h>
 
+#include "objects.h"
 #include "perf_commit.h"
 
 static struct perf_settings settings;
-static FILE *words;   /* all that is not a JSON object; NULL: not our rank */
-static FILE *objects; /* JSON; NULL: none, or not our rank */
-static bool headed;   /* the columns' names are printed */
+static FILE *words; /* all that is not for machines; NULL: not our rank */
+static bool headed; /* the columns' names are printed */
 static bool right = true;
 
 /* The ratios so far: of the rows that move data, and the worst of all. */
@@ -31,25 +29,6 @@ static struct perf_row worst;
 static double worst_ratio;
 
 /* -- settings -------------------------------------------------------------- */
-
-static const char *cpu_model(void)
-{
-    static char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    const char *model = "unknown";
-
-    while (f && fgets(line, sizeof(line), f)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        model = colon + 1 + strspn(colon + 1, " ");
-        break;
-    }
-    if (f)
-        fclose(f);
-    return model;
-}
 
 /* What else the machine was doing: times of a busy one say little. */
 static double load(void)
@@ -94,19 +73,6 @@ static void print_sampling(void)
                     o->warmup, samples, batch, perf_gate_name(settings.group));
 }
 
-static const char *const skews[] = {
-    [PERF_SKEW_UNIFORM] = "uniform",           [PERF_SKEW_ZIPF] = "zipf",
-    [PERF_SKEW_ZIPF_BY_ID] = "zipf-by-id",     [PERF_SKEW_HOT] = "hot",
-    [PERF_SKEW_NODE_LIMITED] = "node-limited",
-};
-
-static const char *partials(void)
-{
-    const struct perf_options *o = settings.options;
-    return o->partials == SHUNT_MOE_PARTIALS_F32 ? "f32"
-                                                 : perf_dtype_name(o->dtype);
-}
-
 static void print_tokens(void)
 {
     const struct perf_options *o = settings.options;
@@ -118,29 +84,10 @@ static void print_tokens(void)
         "tokens: hidden %zu %s, top-%d of %d experts, routing %s%s, %s on the "
         "wire, mode %s, partial sums %s",
         o->hidden, perf_dtype_name(o->dtype), o->topk, o->experts,
-        skews[o->skew],
+        perf_skew_name(o->skew),
         o->skew == PERF_SKEW_NODE_LIMITED && !o->skew_arg ? "" : arg,
         o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : perf_dtype_name(o->dtype),
-        perf_mode_name(o->mode), partials());
-}
-
-static const char *transport_to(int rank)
-{
-    const struct perf_group *g = settings.group;
-    return g->comm ? shunt_comm_transport(g->comm, rank)
-                   : "none, the peer alone";
-}
-
-/* To the next rank; and to the next host, if there is one. */
-static const char *transport(void)
-{
-    return transport_to(settings.group->ranks > 1 ? 1 : 0);
-}
-
-static const char *far_transport(void)
-{
-    int far = perf_host_rank(settings.group, 1, 0);
-    return far > 0 ? transport_to(far) : "";
+        perf_mode_name(o->mode), perf_partials(o));
 }
 
 static void print_hosts(void)
@@ -159,7 +106,7 @@ static void print_hosts(void)
         perf_table_note("nodes: %d, as SHUNT_NODE says", nodes);
     if (!g->net)
         return;
-    perf_table_note("between hosts: %s", far_transport());
+    perf_table_note("between hosts: %s", perf_far_transport(&settings));
     perf_table_note(
         "link: %.4g MB/s by plain TCP streams both ways, one way in "
         "%.1f us; the gate takes %.0f us",
@@ -171,40 +118,6 @@ static void print_hosts(void)
                         perf_wire_source());
 }
 
-/* What the libraries were told by the environment, or NULL. */
-static const char *told(void)
-{
-    static const char *const names[] = {
-        "SHUNT_SPIN",      "SHUNT_MOE_MODE",
-        "SHUNT_ALGORITHM", "SHUNT_TRANSPORTS",
-        "SHUNT_CHUNK",     "SHUNT_EAGER",
-        "SHUNT_NODE",      "OMPI_MCA_pml",
-        "OMPI_MCA_btl",    "OMPI_MCA_mpi_yield_when_idle",
-        "UCX_TLS",
-    };
-    static char text[512];
-
-    text[0] = '\0';
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *value = getenv(names[i]);
-        if (value)
-            snprintf(text + strlen(text), sizeof(text) - strlen(text),
-                     "%s%s=%.40s", text[0] ? " " : "", names[i], value);
-    }
-    return text[0] ? text : NULL;
-}
-
-static void open_files(const struct perf_options *o)
-{
-    words = o->json && !o->json_file ? stderr : stdout;
-    if (!o->json)
-        return;
-    objects = o->json_file ? fopen(o->json_file, "ae") : stdout;
-    if (!objects)
-        perf_die(PERF_EXIT_FAILED, "--json: cannot write %s: %s", o->json_file,
-                 strerror(errno));
-}
-
 void perf_table_open(const struct perf_settings *given)
 {
     const struct perf_options *o = given->options;
@@ -212,11 +125,11 @@ void perf_table_open(const struct perf_settings *given)
     settings = *given;
     if (given->group->rank != 0)
         return;
-    open_files(o);
+    words = perf_objects_open(given) ? stderr : stdout;
     perf_table_note("shunt-perf %s, commit %s", perf_op_name(o->op),
                     PERF_COMMIT);
     perf_table_note("cpu: %s, %d for this job%s, %ld online, load %.2f",
-                    cpu_model(), given->group->processors,
+                    perf_cpu_model(), given->group->processors,
                     given->group->hosts.n > 1 ? " on this host" : "",
                     sysconf(_SC_NPROCESSORS_ONLN), load());
     perf_table_note("ranks: %d, %s", given->group->ranks, given->pinning);
@@ -224,10 +137,10 @@ void perf_table_open(const struct perf_settings *given)
         perf_table_note("one rank: nothing travels, a call only copies in its "
                         "own memory; start more by --ranks 2 or by a launcher "
                         "(shunt-run -n 2 shunt-perf ...)");
-    perf_table_note("transport: %s", transport());
+    perf_table_note("transport: %s", perf_transport(&settings));
     print_hosts();
-    if (told())
-        perf_table_note("environment: %s", told());
+    if (perf_told())
+        perf_table_note("environment: %s", perf_told());
     print_memory();
     print_sampling();
     if (perf_op_is_moe(o->op))
@@ -253,12 +166,6 @@ void perf_table_note(const char *format, ...)
 }
 
 /* -- rows ------------------------------------------------------------------ */
-
-/* GB/s out of bytes and microseconds. */
-static double rate(double bytes, double us)
-{
-    return us > 0 ? bytes / us * 1e-3 : 0;
-}
 
 /* Four digits, whatever the size. */
 static const char *digits(char *to, size_t size, double value)
@@ -313,8 +220,8 @@ static void print_line(const struct perf_row *row, double ratio)
         snprintf(wrong, sizeof(wrong), "%.0f",
                  row->wrong[ours ? PERF_OURS : PERF_PEER]);
     if (ours && row->bytes) {
-        digits(c, sizeof(c), rate(bytes, us));
-        digits(d, sizeof(d), rate(bytes * row->bus, us));
+        digits(c, sizeof(c), perf_row_rate(bytes, us));
+        digits(d, sizeof(d), perf_row_rate(bytes * row->bus, us));
     }
     fprintf(words, "  %-21s %12zu %12zu", row->op, row->bytes, row->count);
     print_times(row, PERF_OURS);
@@ -334,13 +241,6 @@ static void print_line(const struct perf_row *row, double ratio)
 }
 
 /* -- between hosts --------------------------------------------------------- */
-
-/* The fastest that the link allows: the first byte and all of them. */
-static double bound_us(const struct perf_row *row, enum perf_role role)
-{
-    return settings.link.latency +
-           (double)row->need[role].busiest / settings.link.rate;
-}
 
 static void print_side_between(const struct perf_row *row, enum perf_role role)
 {
@@ -364,7 +264,7 @@ static void print_side_between(const struct perf_row *row, enum perf_role role)
                  "; busiest link %.4g MB/s (%.1f%%); %.2f x bound",
                  (double)need->busiest / us,
                  100 * (double)need->busiest / us / settings.link.rate,
-                 us / bound_us(row, role));
+                 us / perf_row_bound_us(row, role, &settings.link));
     perf_table_note("  %s", text);
 }
 
@@ -386,148 +286,6 @@ static void print_between(const struct perf_row *row)
         perf_table_note("  we take %.3f times as long as the streams",
                         row->times[PERF_OURS].median /
                             row->times[PERF_LINK].median);
-}
-
-/* -- objects --------------------------------------------------------------- */
-
-/* A string as JSON; what we print has no control characters in it. */
-static void json_text(const char *key, const char *value)
-{
-    fprintf(objects, ", \"%s\": \"", key);
-    for (; *value; value++) {
-        if (*value == '"' || *value == '\\')
-            putc('\\', objects);
-        if ((unsigned char)*value >= ' ')
-            putc(*value, objects);
-    }
-    putc('"', objects);
-}
-
-static void json_number(const char *key, bool known, double value)
-{
-    if (known)
-        fprintf(objects, ", \"%s\": %.12g", key, value);
-    else
-        fprintf(objects, ", \"%s\": null", key);
-}
-
-/* Keys of one side: a prefix and what it is. */
-static void json_side(const struct perf_row *row, enum perf_role role,
-                      const char *prefix)
-{
-    const struct perf_times *t = &row->times[role];
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {
-        {"time_us", t->median},    {"time_us_p99", t->p99},
-        {"time_us_min", t->least}, {"time_us_q1", t->q1},
-        {"time_us_q3", t->q3},
-    };
-    char key[64];
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
-        json_number(key, row->has[role], all[i].value);
-    }
-}
-
-static void json_between(const struct perf_row *row, enum perf_role role,
-                         const char *prefix)
-{
-    const struct perf_need *need = &row->need[role];
-    const struct perf_wire *wire = &row->wire[role];
-    bool linked = row->has[role] && settings.link.rate > 0;
-    const struct {
-        const char *name;
-        bool known;
-        double value;
-    } all[] = {
-        {"need_bytes", row->has[role], (double)need->total},
-        {"need_busiest_bytes", row->has[role], (double)need->busiest},
-        {"need_rows", row->has[role] && need->rows, (double)need->rows},
-        {"wire_bytes", row->has[role] && wire->counted, wire->total},
-        {"wire_busiest_bytes", row->has[role] && wire->counted, wire->busiest},
-        {"bound_us", linked, linked ? bound_us(row, role) : 0},
-    };
-    char key[64];
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
-        json_number(key, all[i].known, all[i].value);
-    }
-}
-
-static void print_object(const struct perf_row *row, double ratio)
-{
-    const struct perf_options *o = settings.options;
-    const struct perf_group *g = settings.group;
-    static const char *const peers[] = {"none", "mpi", "memcpy"};
-    bool ours = row->has[PERF_OURS], peer = row->has[PERF_PEER];
-    double bytes = (double)row->bytes, us = row->times[PERF_OURS].median;
-
-    fprintf(objects, "{\"op\": \"%s\", \"ranks\": %d", row->op, g->ranks);
-    json_number("hosts", true, g->hosts.n);
-    json_number("nodes", true, g->comm ? shunt_comm_nodes(g->comm) : 1);
-    json_number("bytes", true, bytes);
-    json_number("count", true, (double)row->count);
-    json_side(row, PERF_OURS, "");
-    json_number("algbw_gbs", ours && row->bytes, rate(bytes, us));
-    json_number("busbw_gbs", ours && row->bytes, rate(bytes * row->bus, us));
-    json_number("wrong", row->checked && ours, row->wrong[PERF_OURS]);
-    json_text("peer", peers[o->peer]);
-    json_side(row, PERF_PEER, "peer_");
-    json_number("ratio", ours && peer, ratio);
-    json_number("peer_wrong", row->checked && peer, row->wrong[PERF_PEER]);
-    if (row->between) {
-        json_side(row, PERF_LINK, "link_");
-        json_between(row, PERF_OURS, "");
-        json_between(row, PERF_PEER, "peer_");
-        json_number("sent_bytes", ours, row->wire[PERF_OURS].payload);
-        json_number("plan_rows", row->sent_rows >= 0, row->sent_rows);
-        json_number("plan_bytes", row->sent_rows >= 0, row->sent_bytes);
-        json_number("link_rate_gbs", g->net, settings.link.rate * 1e-3);
-        json_number("link_latency_us", g->net, settings.link.latency);
-        json_number("gate_us", g->net, settings.link.pause);
-        if (g->net && !settings.uncounted)
-            json_text("wire_source", perf_wire_source());
-        json_text("far_transport", far_transport());
-    }
-    json_number("samples", true, (double)row->samples);
-    json_number("batch", true, row->batch);
-    json_text("dtype", perf_dtype_name(o->dtype));
-    if (perf_op_reduces(o->op))
-        json_text("reduce", perf_reduce_name(o->reduce));
-    if (o->op == PERF_ALLTOALLV || o->op == PERF_ALLGATHERV)
-        json_text("counts", o->skewed ? "skewed" : "even");
-    json_text("mem", o->mem == PERF_MEM_WINDOW ? "window" : "malloc");
-    if (perf_op_is_moe(o->op)) {
-        json_text("part_of", perf_op_name(o->op));
-        json_number("hidden", true, (double)o->hidden);
-        json_number("topk", true, o->topk);
-        json_number("experts", true, o->experts);
-        json_text("wire", o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : "payload");
-        json_text("partials", partials());
-        json_text("mode_asked", perf_mode_name(o->mode));
-        if (row->mode)
-            json_text("mode", row->mode);
-        json_text("skew", skews[o->skew]);
-        json_number("skew_arg", true, o->skew_arg);
-    }
-    if (!perf_op_is_moe(o->op) && getenv("SHUNT_ALGORITHM"))
-        json_text("algorithm", getenv("SHUNT_ALGORITHM"));
-    if (o->label)
-        json_text("label", o->label);
-    if (told())
-        json_text("environment", told());
-    json_text("transport", transport());
-    json_text("pinning", settings.pinning);
-    if (settings.peer)
-        json_text("peer_version", settings.peer);
-    json_text("commit", PERF_COMMIT);
-    json_text("cpu", cpu_model());
-    fputs("}\n", objects);
-    fflush(objects);
 }
 
 static void keep_ratio(const struct perf_row *row, double ratio)
@@ -561,9 +319,7 @@ void perf_table_row(const struct perf_row *row)
         ratio = row->times[PERF_PEER].median / row->times[PERF_OURS].median;
         keep_ratio(row, ratio);
     }
-    if (objects)
-        print_object(row, ratio);
-    if (objects == stdout)
+    if (!perf_objects_row(row, ratio))
         return;
     print_line(row, ratio);
     if (row->between)
@@ -594,8 +350,6 @@ bool perf_table_close(void)
                                 : "WRONG RESULTS, see the column 'wrong'");
     free(ratios);
     ratios = NULL;
-    if (objects && objects != stdout && fclose(objects) != 0)
-        perf_die(PERF_EXIT_FAILED, "--json: cannot write %s",
-                 settings.options->json_file);
+    perf_objects_close();
     return right;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is printed: the settings, a table or JSON lines, and a closing line.
- * Only rank 0 prints.
+ * What is printed: the settings, a table, and a closing line. Rows go to
+ * machines as well (objects.h). Only rank 0 prints.
  */
 #ifndef SHUNT_PERF_TABLE_H
 #define SHUNT_PERF_TABLE_H
@@ -10,18 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "contest.h"
+#include "settings.h"
 #include "wire.h"
-
-struct perf_settings {
-    const struct perf_options *options;
-    const struct perf_group *group;
-    const char *peer;      /* its version, or NULL */
-    const char *pinning;   /* in words */
-    struct perf_link link; /* with several hosts */
-    const char *uncounted; /* why the kernel's counters are not read; NULL: they
-                              are */
-};
 
 /* What had to cross between hosts (or nodes) in one call, by arithmetic. */
 struct perf_need {
@@ -50,6 +40,20 @@ struct perf_row {
     const char *mode;             /* how Shunt sends tokens, or NULL */
     double sent_rows, sent_bytes; /* what its plan says; < 0: nothing */
 };
+
+/* GB/s out of bytes and microseconds. */
+static inline double perf_row_rate(double bytes, double us)
+{
+    return us > 0 ? bytes / us * 1e-3 : 0;
+}
+
+/* The fastest that the link allows: the first byte and all of them. */
+static inline double perf_row_bound_us(const struct perf_row *row,
+                                       enum perf_role role,
+                                       const struct perf_link *link)
+{
+    return link->latency + (double)row->need[role].busiest / link->rate;
+}
 
 void perf_table_open(const struct perf_settings *settings);
 /* A remark among the settings or rows; `format` without a newline. */

@@ -7,6 +7,7 @@ right, that its lines are JSON with the promised keys, and that mistakes in the
 command line are named.
 """
 
+import csv
 import json
 import math
 import os
@@ -178,10 +179,42 @@ def json_file():
             fail(command, f"labels: {labels}")
 
 
+def csv_file():
+    """Rows of two operations in one file, with the names once; and nothing
+    else is appended to a file with other columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.csv")
+        for op, more in (("alltoall", ["-b", "8", "-e", "16"]),
+                         ("moe", ["--tokens", "9", "--hidden", "64"])):
+            run([op, "--ranks", "2", "-n", "2", f"--csv={path}", "--label",
+                 'a "label", quoted', *more])
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        if [row["op"] for row in rows] != ["alltoall"] * 2 + PARTS["moe"]:
+            fail([path], f"operations: {rows}")
+        for row in rows:
+            if None in row or row["label"] != 'a "label", quoted':
+                fail([path], f"not a row: {row}")
+            if not 0 < float(row["time_us"]) <= float(row["time_us_p99"]):
+                fail([path], f"times: {row}")
+            if (row["hidden"] == "64") != (row["op"] != "alltoall"):
+                fail([path], f"hidden: {row}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("op,time\n")
+        refused(3, "has other columns", "barrier", "-n", "1", f"--csv={path}")
+    command, result = run(["barrier", "--ranks", "2", "-n", "2", "--csv"])
+    if result and (result.returncode or
+                   not result.stdout.startswith("op,ranks,") or
+                   len(result.stdout.splitlines()) != 2):
+        fail(command, result.stdout)
+    refused(2, "cannot both go to stdout", "barrier", "--csv", "--json")
+
+
 def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
     json_file()
+    csv_file()
     for op in MOVES:
         measure(op, 2, "-b", "64", "-e", "64k", "-f", "32", peer="memcpy")
     for op in MOE:

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The rows for machines. Every row has every field (see record.h).
+ */
+#include "objects.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf_commit.h"
+#include "record.h"
+
+static struct perf_settings settings;
+static FILE *json, *csv; /* NULL: none, or not rank 0 */
+
+static FILE *open_one(const char *option, bool wanted, const char *path,
+                      const char *mode)
+{
+    if (!wanted)
+        return NULL;
+    FILE *f = path ? fopen(path, mode) : stdout;
+    if (!f)
+        perf_die(PERF_EXIT_FAILED, "%s: cannot write %s: %s", option, path,
+                 strerror(errno));
+    return f;
+}
+
+bool perf_objects_open(const struct perf_settings *given)
+{
+    const struct perf_options *o = given->options;
+
+    settings = *given;
+    json = open_one("--json", o->json, o->json_file, "ae");
+    csv = open_one("--csv", o->csv, o->csv_file, "a+e");
+    return json == stdout || csv == stdout;
+}
+
+static void close_one(const char *option, FILE *f, const char *path)
+{
+    if (f && f != stdout && fclose(f) != 0)
+        perf_die(PERF_EXIT_FAILED, "%s: cannot write %s", option, path);
+}
+
+void perf_objects_close(void)
+{
+    if (!settings.options) /* another rank */
+        return;
+    close_one("--json", json, settings.options->json_file);
+    close_one("--csv", csv, settings.options->csv_file);
+    json = csv = NULL;
+}
+
+/* -- fields ---------------------------------------------------------------- */
+
+/* Keys of one side: a prefix and what it is. */
+static void add_side(struct perf_record *r, const struct perf_row *row,
+                     enum perf_role role, const char *prefix)
+{
+    const struct perf_times *t = &row->times[role];
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"time_us", t->median},    {"time_us_p99", t->p99},
+        {"time_us_min", t->least}, {"time_us_q1", t->q1},
+        {"time_us_q3", t->q3},
+    };
+    char key[64];
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
+        perf_record_number(r, key, row->has[role], all[i].value);
+    }
+}
+
+static void add_between(struct perf_record *r, const struct perf_row *row,
+                        enum perf_role role, const char *prefix)
+{
+    const struct perf_need *need = &row->need[role];
+    const struct perf_wire *wire = &row->wire[role];
+    bool linked = row->has[role] && settings.link.rate > 0;
+    const struct {
+        const char *name;
+        bool known;
+        double value;
+    } all[] = {
+        {"need_bytes", row->has[role], (double)need->total},
+        {"need_busiest_bytes", row->has[role], (double)need->busiest},
+        {"need_rows", row->has[role] && need->rows, (double)need->rows},
+        {"wire_bytes", row->has[role] && wire->counted, wire->total},
+        {"wire_busiest_bytes", row->has[role] && wire->counted, wire->busiest},
+        {"bound_us", linked,
+         linked ? perf_row_bound_us(row, role, &settings.link) : 0},
+    };
+    char key[64];
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
+        perf_record_number(r, key, all[i].known, all[i].value);
+    }
+}
+
+/* What travelled between hosts or nodes. */
+static void add_links(struct perf_record *r, const struct perf_row *row)
+{
+    const struct perf_group *g = settings.group;
+    bool counted = g->net && !settings.uncounted;
+
+    r->skip = !row->between;
+    add_side(r, row, PERF_LINK, "link_");
+    add_between(r, row, PERF_OURS, "");
+    add_between(r, row, PERF_PEER, "peer_");
+    perf_record_number(r, "sent_bytes", row->has[PERF_OURS],
+                       row->wire[PERF_OURS].payload);
+    perf_record_number(r, "plan_rows", row->sent_rows >= 0, row->sent_rows);
+    perf_record_number(r, "plan_bytes", row->sent_rows >= 0, row->sent_bytes);
+    perf_record_number(r, "link_rate_gbs", g->net, settings.link.rate * 1e-3);
+    perf_record_number(r, "link_latency_us", g->net, settings.link.latency);
+    perf_record_number(r, "gate_us", g->net, settings.link.pause);
+    perf_record_text(r, "wire_source", counted ? perf_wire_source() : NULL);
+    perf_record_text(r, "far_transport", perf_far_transport(&settings));
+    r->skip = false;
+}
+
+static void add_tokens(struct perf_record *r, const struct perf_row *row)
+{
+    const struct perf_options *o = settings.options;
+
+    r->skip = !perf_op_is_moe(o->op);
+    perf_record_text(r, "part_of", perf_op_name(o->op));
+    perf_record_number(r, "hidden", true, (double)o->hidden);
+    perf_record_number(r, "topk", true, o->topk);
+    perf_record_number(r, "experts", true, o->experts);
+    perf_record_text(r, "wire",
+                     o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : "payload");
+    perf_record_text(r, "partials", perf_partials(o));
+    perf_record_text(r, "mode_asked", perf_mode_name(o->mode));
+    perf_record_text(r, "mode", row->mode);
+    perf_record_text(r, "skew", perf_skew_name(o->skew));
+    perf_record_number(r, "skew_arg", true, o->skew_arg);
+    r->skip = false;
+}
+
+static void add_times(struct perf_record *r, const struct perf_row *row,
+                      double ratio)
+{
+    static const char *const peers[] = {"none", "mpi", "memcpy"};
+    bool ours = row->has[PERF_OURS], peer = row->has[PERF_PEER];
+    double bytes = (double)row->bytes, us = row->times[PERF_OURS].median;
+
+    add_side(r, row, PERF_OURS, "");
+    perf_record_number(r, "algbw_gbs", ours && row->bytes,
+                       perf_row_rate(bytes, us));
+    perf_record_number(r, "busbw_gbs", ours && row->bytes,
+                       perf_row_rate(bytes * row->bus, us));
+    perf_record_number(r, "wrong", row->checked && ours, row->wrong[PERF_OURS]);
+    perf_record_text(r, "peer", peers[settings.options->peer]);
+    add_side(r, row, PERF_PEER, "peer_");
+    perf_record_number(r, "ratio", ours && peer, ratio);
+    perf_record_number(r, "peer_wrong", row->checked && peer,
+                       row->wrong[PERF_PEER]);
+}
+
+static void add_call(struct perf_record *r, const struct perf_row *row)
+{
+    const struct perf_options *o = settings.options;
+
+    perf_record_number(r, "samples", true, (double)row->samples);
+    perf_record_number(r, "batch", true, row->batch);
+    perf_record_text(r, "dtype", perf_dtype_name(o->dtype));
+    perf_record_text(r, "reduce",
+                     perf_op_reduces(o->op) ? perf_reduce_name(o->reduce)
+                                            : NULL);
+    perf_record_text(r, "counts",
+                     !perf_op_has_counts(o->op) ? NULL
+                     : o->skewed                ? "skewed"
+                                                : "even");
+    perf_record_text(r, "mem", o->mem == PERF_MEM_WINDOW ? "window" : "malloc");
+}
+
+static void add_settings(struct perf_record *r)
+{
+    const struct perf_options *o = settings.options;
+
+    perf_record_text(r, "algorithm",
+                     perf_op_is_moe(o->op) ? NULL : getenv("SHUNT_ALGORITHM"));
+    perf_record_text(r, "label", o->label);
+    perf_record_text(r, "environment", perf_told());
+    perf_record_text(r, "transport", perf_transport(&settings));
+    perf_record_text(r, "pinning", settings.pinning);
+    perf_record_text(r, "peer_version", settings.peer);
+    perf_record_text(r, "commit", PERF_COMMIT);
+    perf_record_text(r, "cpu", perf_cpu_model());
+}
+
+/* -- writing --------------------------------------------------------------- */
+
+/* Columns before the first row, unless an earlier run wrote them. */
+static void write_csv(const struct perf_record *r)
+{
+    static bool headed;
+
+    if (!headed) {
+        int fits = csv == stdout ? 0 : perf_record_csv_fits(csv, r);
+        if (fits < 0)
+            perf_die(PERF_EXIT_FAILED,
+                     "--csv: %s has other columns than those of this "
+                     "shunt-perf; name another file",
+                     settings.options->csv_file);
+        if (fits == 0)
+            perf_record_csv_head(csv, r);
+        headed = true;
+    }
+    perf_record_csv(csv, r);
+    fflush(csv);
+}
+
+bool perf_objects_row(const struct perf_row *row, double ratio)
+{
+    const struct perf_group *g = settings.group;
+    struct perf_record r = {.n = 0};
+
+    if (!json && !csv)
+        return true;
+    perf_record_text(&r, "op", row->op);
+    perf_record_number(&r, "ranks", true, g->ranks);
+    perf_record_number(&r, "hosts", true, g->hosts.n);
+    perf_record_number(&r, "nodes", true,
+                       g->comm ? shunt_comm_nodes(g->comm) : 1);
+    perf_record_number(&r, "bytes", true, (double)row->bytes);
+    perf_record_number(&r, "count", true, (double)row->count);
+    add_times(&r, row, ratio);
+    add_links(&r, row);
+    add_call(&r, row);
+    add_tokens(&r, row);
+    add_settings(&r);
+    if (json) {
+        perf_record_json(json, &r);
+        fflush(json);
+    }
+    if (csv)
+        write_csv(&r);
+    return json != stdout && csv != stdout;
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The rows for machines: --json and --csv, to stdout or appended to a file.
+ */
+#ifndef SHUNT_PERF_OBJECTS_H
+#define SHUNT_PERF_OBJECTS_H
+
+#include <stdbool.h>
+
+#include "table.h"
+
+/* On rank 0 alone. Returns whether stdout belongs to the rows from now on; ends
+ * the program if a file cannot be written. */
+bool perf_objects_open(const struct perf_settings *settings);
+/* Returns whether the row is to be printed for people as well. */
+bool perf_objects_row(const struct perf_row *row, double ratio);
+void perf_objects_close(void);
+
+#endif

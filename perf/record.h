@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A measured row as a list of named values, and the two forms in which it is
+ * written for machines: JSON, one object a line, and CSV.
+ */
+#ifndef SHUNT_PERF_RECORD_H
+#define SHUNT_PERF_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define PERF_MAX_FIELDS 128
+
+enum perf_field_kind {
+    PERF_FIELD_ABSENT, /* JSON has no such key, CSV an empty cell */
+    PERF_FIELD_NULL,   /* nothing was measured: null, an empty cell */
+    PERF_FIELD_NUMBER,
+    PERF_FIELD_TEXT,
+};
+
+struct perf_field {
+    char key[40];
+    enum perf_field_kind kind;
+    double number;
+    const char *text;
+};
+
+/*
+ * Every row of every operation has the same fields in the same order, so that
+ * a CSV file may have rows of several runs; what does not concern a row is
+ * absent.
+ */
+struct perf_record {
+    bool skip; /* fields that are added now do not concern this row */
+    int n;
+    struct perf_field field[PERF_MAX_FIELDS];
+};
+
+/* Add a number; `known` is false where nothing was measured. */
+void perf_record_number(struct perf_record *record, const char *key, bool known,
+                        double value);
+/* Add text, which must live until the record is written; NULL: absent. */
+void perf_record_text(struct perf_record *record, const char *key,
+                      const char *value);
+
+void perf_record_json(FILE *to, const struct perf_record *record);
+
+/* The names of the columns; then a row of values. Both as RFC 4180 has it, but
+ * lines end as those of other Unix programs do. */
+void perf_record_csv_head(FILE *to, const struct perf_record *record);
+void perf_record_csv(FILE *to, const struct perf_record *record);
+
+/*
+ * Does the file begin with the columns of `record`? It must be open for reading
+ * as well. Returns 1; 0: the file is empty; -1: it has other columns.
+ */
+int perf_record_csv_fits(FILE *file, const struct perf_record *record);
+
+#endif
