@@ -62,10 +62,17 @@ struct side {
  * little, and the same for every size. */
 static size_t skewed(const struct sweep *w, int s, int d, size_t even)
 {
-    /* What rank s sends to others than d is none of allgatherv's business. */
+    /* allgatherv has a count for each sender, reduce_scatterv for each
+     * receiver. */
+    int row = w->o->op == PERF_REDUCE_SCATTERV ? 0 : s;
     int column = w->o->op == PERF_ALLGATHERV ? 0 : d;
+    /* In place an alltoallv gives back as much as it takes. */
+    if (w->o->op == PERF_ALLTOALLV && w->o->in_place && d < s) {
+        row = d;
+        column = s;
+    }
     double share = 2 * perf_uniform(perf_key(w->o->seed, STREAM_SHARE,
-                                             (uint64_t)s, (uint64_t)column),
+                                             (uint64_t)row, (uint64_t)column),
                                     0);
     return (size_t)(share * share * 0.75 * (double)even);
 }
@@ -103,6 +110,8 @@ static void fill_matrix(struct sweep *w)
     }
     if (w->o->op == PERF_ALLGATHERV) /* one block for all */
         h->send = h->recv;
+    if (w->o->op == PERF_REDUCE_SCATTERV) /* one block of each, added up */
+        h->recv = most_received / n * w->element;
 }
 
 /* The shape for about `bytes`; one element at least. */
@@ -130,11 +139,14 @@ static void set_shape(struct sweep *w, size_t bytes)
         break;
     case PERF_ALLTOALLV:
     case PERF_ALLGATHERV:
+    case PERF_REDUCE_SCATTERV:
         fill_matrix(w);
         break;
     default:
         break;
     }
+    if (w->o->in_place && h->recv < h->send)
+        h->recv = h->send;
 }
 
 static double bus_factor(const struct sweep *w)
@@ -146,7 +158,8 @@ static double bus_factor(const struct sweep *w)
     case PERF_BROADCAST:
         return 1;
     case PERF_ALLTOALLV:
-    case PERF_ALLGATHERV: {
+    case PERF_ALLGATHERV:
+    case PERF_REDUCE_SCATTERV: {
         /* What really goes to others. */
         double all = 0, own = 0;
         for (int s = 0; s < w->n; s++)
@@ -176,7 +189,7 @@ static size_t sum_of(const size_t *values, int n)
 static size_t input_bytes(const struct sweep *w)
 {
     const size_t *row = w->shape.matrix + w->g->rank * w->n;
-    if (w->o->op == PERF_ALLTOALLV)
+    if (w->o->op == PERF_ALLTOALLV || w->o->op == PERF_REDUCE_SCATTERV)
         return sum_of(row, w->n) * w->element;
     if (w->o->op == PERF_ALLGATHERV)
         return row[0] * w->element;
@@ -202,12 +215,23 @@ static void fill(struct sweep *w, const struct side *sides, int nsides,
     }
 }
 
+/* Where in `recv` this rank's input belongs, in bytes. */
+static size_t input_place(const struct sweep *w)
+{
+    if (w->o->op == PERF_ALLGATHER)
+        return (size_t)w->g->rank * w->shape.send;
+    if (w->o->op == PERF_ALLGATHERV)
+        return w->shape.recv_displs[w->g->rank] * w->element;
+    return 0;
+}
+
 static void poison(const struct sweep *w, const struct side *side)
 {
     memset(side->recv, PERF_POISON, w->shape.recv);
-    /* A broadcast's root has its input there. */
-    if (w->o->op == PERF_BROADCAST && w->g->rank == w->o->root)
-        memcpy(side->recv, side->send, w->shape.recv);
+    /* A broadcast's root has its input there, and everybody in place. */
+    if (w->o->in_place ||
+        (w->o->op == PERF_BROADCAST && w->g->rank == w->o->root))
+        memcpy((char *)side->recv + input_place(w), side->send, input_bytes(w));
 }
 
 /* Elements before rank d's block in what rank s sends. */
@@ -234,6 +258,9 @@ static size_t check(const struct sweep *w, const void *recv)
         return perf_check_values(
             recv, w->o->dtype, w->o->reduce, w->keys, w->n,
             w->o->op == PERF_ALLREDUCE ? 0 : (size_t)rank * h->count, h->count);
+    case PERF_REDUCE_SCATTERV:
+        return perf_check_values(recv, w->o->dtype, w->o->reduce, w->keys, w->n,
+                                 sum_of(h->matrix, rank), h->matrix[rank]);
     default:
         break;
     }
@@ -332,6 +359,7 @@ static void open_call(const struct sweep *w, struct side *side)
         .ranks = w->n,
         .send = side->send,
         .recv = side->recv,
+        .in_place = w->o->in_place,
         .count = h->count,
         .traffic = w->traffic,
     };
@@ -339,7 +367,7 @@ static void open_call(const struct sweep *w, struct side *side)
         call.recv_counts = h->recv_counts;
         call.recv_displs = h->recv_displs;
     }
-    if (w->o->op == PERF_ALLTOALLV) {
+    if (w->o->op == PERF_ALLTOALLV || w->o->op == PERF_REDUCE_SCATTERV) {
         call.send_counts = h->matrix + w->g->rank * w->n;
         call.send_displs = h->send_displs;
     }
@@ -386,6 +414,7 @@ static void measure(struct sweep *w, struct side *sides, int nsides)
         .count = w->shape.count,
         .bus = bus_factor(w),
         .checked = o->op != PERF_BARRIER,
+        .part = o->op != PERF_BARRIER && !w->shape.size, /* of skewed counts */
         .sent_rows = -1,
     };
 

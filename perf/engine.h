@@ -31,8 +31,10 @@ struct perf_call {
     int rank, ranks;
     const void *send;
     void *recv;
-    size_t count; /* of a block, as the call itself takes it */
-    /* (ranks); only of allgatherv (recv) and alltoallv */
+    bool in_place; /* the input is in `recv`; `send` is not used */
+    size_t count;  /* of a block, as the call itself takes it */
+    /* (ranks); only of allgatherv (recv), reduce_scatterv (send) and
+     * alltoallv */
     const size_t *send_counts, *send_displs;
     const size_t *recv_counts, *recv_displs;
     const uint64_t *traffic; /* (hosts, hosts) bytes; see traffic.h */
@@ -120,7 +122,7 @@ struct perf_world {
 };
 
 /* The MPI module exports one of these, named perf_mpi_module. */
-#define PERF_MODULE_ABI 2
+#define PERF_MODULE_ABI 3
 struct perf_module {
     int abi;
     const struct perf_engine *engine;

@@ -161,6 +161,7 @@ static void call_run(void *state)
 {
     const struct call *k = state;
     const struct perf_call *c = &k->c;
+    const void *send = c->in_place ? MPI_IN_PLACE : c->send;
 
     /* Errors are fatal in MPI_COMM_WORLD. */
     switch (c->op) {
@@ -171,27 +172,30 @@ static void call_run(void *state)
         MPI_Bcast(c->recv, k->count, k->type, c->root, MPI_COMM_WORLD);
         break;
     case PERF_ALLGATHER:
-        MPI_Allgather(c->send, k->count, k->type, c->recv, k->count, k->type,
+        MPI_Allgather(send, k->count, k->type, c->recv, k->count, k->type,
                       MPI_COMM_WORLD);
         break;
     case PERF_ALLGATHERV:
-        MPI_Allgatherv(c->send, k->recv_counts[c->rank], k->type, c->recv,
+        MPI_Allgatherv(send, k->recv_counts[c->rank], k->type, c->recv,
                        k->recv_counts, k->recv_displs, k->type, MPI_COMM_WORLD);
         break;
     case PERF_REDUCE_SCATTER:
-        MPI_Reduce_scatter_block(c->send, c->recv, k->count, k->type, k->op,
+        MPI_Reduce_scatter_block(send, c->recv, k->count, k->type, k->op,
                                  MPI_COMM_WORLD);
         break;
+    case PERF_REDUCE_SCATTERV:
+        MPI_Reduce_scatter(send, c->recv, k->send_counts, k->type, k->op,
+                           MPI_COMM_WORLD);
+        break;
     case PERF_ALLREDUCE:
-        MPI_Allreduce(c->send, c->recv, k->count, k->type, k->op,
-                      MPI_COMM_WORLD);
+        MPI_Allreduce(send, c->recv, k->count, k->type, k->op, MPI_COMM_WORLD);
         break;
     case PERF_ALLTOALL:
-        MPI_Alltoall(c->send, k->count, k->type, c->recv, k->count, k->type,
+        MPI_Alltoall(send, k->count, k->type, c->recv, k->count, k->type,
                      MPI_COMM_WORLD);
         break;
     case PERF_ALLTOALLV:
-        MPI_Alltoallv(c->send, k->send_counts, k->send_displs, k->type, c->recv,
+        MPI_Alltoallv(send, k->send_counts, k->send_displs, k->type, c->recv,
                       k->recv_counts, k->recv_displs, k->type, MPI_COMM_WORLD);
         break;
     default:

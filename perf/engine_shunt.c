@@ -36,6 +36,7 @@ static const char *call_open(const struct perf_call *call, void **state)
 static void call_run(void *state)
 {
     const struct perf_call *c = state;
+    const void *send = c->in_place ? SHUNT_IN_PLACE : c->send;
     enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
 
     switch (c->op) {
@@ -46,25 +47,29 @@ static void call_run(void *state)
         st = shunt_broadcast(comm, c->recv, c->count, c->dtype, c->root);
         break;
     case PERF_ALLGATHER:
-        st = shunt_allgather(comm, c->send, c->recv, c->count, c->dtype);
+        st = shunt_allgather(comm, send, c->recv, c->count, c->dtype);
         break;
     case PERF_ALLGATHERV:
-        st = shunt_allgatherv(comm, c->send, c->recv_counts[c->rank], c->recv,
+        st = shunt_allgatherv(comm, send, c->recv_counts[c->rank], c->recv,
                               c->recv_counts, c->recv_displs, c->dtype);
         break;
     case PERF_REDUCE_SCATTER:
-        st = shunt_reduce_scatter(comm, c->send, c->recv, c->count, c->dtype,
+        st = shunt_reduce_scatter(comm, send, c->recv, c->count, c->dtype,
                                   c->reduce);
         break;
+    case PERF_REDUCE_SCATTERV:
+        st = shunt_reduce_scatterv(comm, send, c->recv, c->send_counts,
+                                   c->dtype, c->reduce);
+        break;
     case PERF_ALLREDUCE:
-        st = shunt_allreduce(comm, c->send, c->recv, c->count, c->dtype,
-                             c->reduce);
+        st =
+            shunt_allreduce(comm, send, c->recv, c->count, c->dtype, c->reduce);
         break;
     case PERF_ALLTOALL:
-        st = shunt_alltoall(comm, c->send, c->recv, c->count, c->dtype);
+        st = shunt_alltoall(comm, send, c->recv, c->count, c->dtype);
         break;
     case PERF_ALLTOALLV:
-        st = shunt_alltoallv(comm, c->send, c->send_counts, c->send_displs,
+        st = shunt_alltoallv(comm, send, c->send_counts, c->send_displs,
                              c->recv, c->recv_counts, c->recv_displs, c->dtype);
         break;
     default:

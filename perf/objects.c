@@ -177,6 +177,9 @@ static void add_call(struct perf_record *r, const struct perf_row *row)
                      !perf_op_has_counts(o->op) ? NULL
                      : o->skewed                ? "skewed"
                                                 : "even");
+    r->skip = perf_op_is_moe(o->op);
+    perf_record_number(r, "in_place", true, o->in_place);
+    r->skip = false;
     perf_record_text(r, "mem", o->mem == PERF_MEM_WINDOW ? "window" : "malloc");
 }
 

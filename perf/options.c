@@ -20,8 +20,8 @@ static const char help_what[] =
     "same operation by MPI or with a plain copy, in the same run.\n"
     "\n"
     "Operations:\n"
-    "  barrier, broadcast, allgather, allgatherv, reduce_scatter, allreduce,\n"
-    "  alltoall, alltoallv\n"
+    "  barrier, broadcast, allgather, allgatherv, reduce_scatter,\n"
+    "  reduce_scatterv, allreduce, alltoall, alltoallv\n"
     "  dispatch    plan a routing, send each token's row to its experts\n"
     "  combine     bring the experts' rows home and add them\n"
     "  moe         plan, dispatch and combine, one after the other\n"
@@ -50,7 +50,9 @@ static const char help_what[] =
     "                    bf16 for dispatch, combine and moe)\n"
     "  --op OP           sum min max avg prod (sum)\n"
     "  --root RANK       of broadcast (0)\n"
-    "  --counts KIND     even or skewed, for alltoallv and allgatherv (even)\n"
+    "  --counts KIND     even or skewed, for alltoallv, allgatherv and\n"
+    "                    reduce_scatterv (even)\n"
+    "  --in-place        the input is in the output's memory already\n"
     "  --mem MEM         malloc, or window: memory of shunt_mem_alloc(), and\n"
     "                    for tokens the plan's buffers (malloc; window for\n"
     "                    dispatch, combine, moe). The peer has malloc memory.\n"
@@ -139,6 +141,7 @@ static const char *const op_names[PERF_OPS] = {
     [PERF_ALLGATHER] = "allgather",
     [PERF_ALLGATHERV] = "allgatherv",
     [PERF_REDUCE_SCATTER] = "reduce_scatter",
+    [PERF_REDUCE_SCATTERV] = "reduce_scatterv",
     [PERF_ALLREDUCE] = "allreduce",
     [PERF_ALLTOALL] = "alltoall",
     [PERF_ALLTOALLV] = "alltoallv",
@@ -388,6 +391,7 @@ enum {
     OPT_OP,
     OPT_ROOT,
     OPT_COUNTS,
+    OPT_IN_PLACE,
     OPT_ALGORITHM,
     OPT_MEM,
     OPT_TOKENS,
@@ -424,6 +428,7 @@ static const struct option table[] = {
     {"root", required_argument, NULL, OPT_ROOT},
     {"algorithm", required_argument, NULL, OPT_ALGORITHM},
     {"counts", required_argument, NULL, OPT_COUNTS},
+    {"in-place", no_argument, NULL, OPT_IN_PLACE},
     {"mem", required_argument, NULL, OPT_MEM},
     {"tokens", required_argument, NULL, OPT_TOKENS},
     {"hidden", required_argument, NULL, OPT_HIDDEN},
@@ -480,6 +485,9 @@ static void read_option(struct perf_options *o, int option, const char *arg)
         break;
     case OPT_COUNTS:
         o->skewed = read_name("--counts", counts, arg);
+        break;
+    case OPT_IN_PLACE:
+        o->in_place = true;
         break;
     case OPT_ALGORITHM:
         o->algorithm = arg;
@@ -583,6 +591,11 @@ static void check(const struct perf_options *o)
         o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
+    if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
+                        perf_op_is_moe(o->op)))
+        perf_die(PERF_EXIT_USAGE,
+                 "--in-place: %s has no input apart from its output",
+                 perf_op_name(o->op));
     if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
         perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
@@ -649,6 +662,7 @@ uint64_t perf_options_digest(const struct perf_options *o)
         o->reduce,
         o->root,
         o->skewed,
+        o->in_place,
         o->mem,
         o->ntokens,
         (int64_t)o->hidden,

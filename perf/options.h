@@ -35,7 +35,8 @@ struct perf_options {
     enum shunt_dtype dtype;
     enum shunt_op reduce;
     int root;
-    bool skewed; /* counts of alltoallv and allgatherv */
+    bool skewed; /* counts of the operations that have them */
+    bool in_place;
     enum perf_mem mem;
     const char *algorithm; /* for SHUNT_ALGORITHM; NULL: as it is */
 

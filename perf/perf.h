@@ -26,6 +26,7 @@ enum perf_op {
     PERF_ALLGATHER,
     PERF_ALLGATHERV,
     PERF_REDUCE_SCATTER,
+    PERF_REDUCE_SCATTERV,
     PERF_ALLREDUCE,
     PERF_ALLTOALL,
     PERF_ALLTOALLV,
@@ -42,13 +43,15 @@ const char *perf_op_name(enum perf_op op);
 
 static inline int perf_op_reduces(enum perf_op op)
 {
-    return op == PERF_REDUCE_SCATTER || op == PERF_ALLREDUCE;
+    return op == PERF_REDUCE_SCATTER || op == PERF_REDUCE_SCATTERV ||
+           op == PERF_ALLREDUCE;
 }
 
 /* Does each rank or pair have a count of its own? */
 static inline int perf_op_has_counts(enum perf_op op)
 {
-    return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV;
+    return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV ||
+           op == PERF_REDUCE_SCATTERV;
 }
 
 static inline int perf_op_is_moe(enum perf_op op)

@@ -41,18 +41,20 @@ static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
     const char *tokens = perf_op_is_moe(o->op) ? "; x and y malloc" : "";
+    const char *in_place = o->in_place ? ", in place" : "";
 
     if (o->op == PERF_BARRIER)
         return;
     if (o->only_peer || o->mem == PERF_MEM_MALLOC)
-        perf_table_note("memory: malloc%s", settings.peer && !o->only_peer
-                                                ? ", the same for both sides"
-                                                : "");
+        perf_table_note(
+            "memory: malloc%s%s", in_place,
+            settings.peer && !o->only_peer ? ", the same for both sides" : "");
     else
-        perf_table_note("memory: %s%s%s",
+        perf_table_note("memory: %s%s%s%s",
                         perf_op_is_moe(o->op) ? "the plan's own row buffers"
                                               : "windows (shunt_mem_alloc)",
-                        tokens, settings.peer ? "; the peer: malloc" : "");
+                        in_place, tokens,
+                        settings.peer ? "; the peer: malloc" : "");
 }
 
 static void print_sampling(void)

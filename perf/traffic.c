@@ -20,6 +20,14 @@ static uint64_t block(const struct perf_call *c, const size_t *matrix, int rank)
     return c->op == PERF_ALLGATHERV ? matrix[rank * c->ranks] : c->count;
 }
 
+/* What a rank gets of a reduction: all ranks send to block r as much as rank 0
+ * does. */
+static uint64_t result(const struct perf_call *c, const size_t *matrix,
+                       int rank)
+{
+    return c->op == PERF_REDUCE_SCATTERV ? matrix[rank] : c->count;
+}
+
 void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
                        const struct perf_places *p, uint64_t *bytes)
 {
@@ -40,8 +48,9 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
                 add(bytes, p, p->of[a], to, size * block(c, matrix, a));
             break;
         case PERF_REDUCE_SCATTER: /* sums of a place, to whom they belong */
+        case PERF_REDUCE_SCATTERV:
             for (int from = 0; from < p->n; from++)
-                add(bytes, p, from, p->of[a], size * c->count);
+                add(bytes, p, from, p->of[a], size * result(c, matrix, a));
             break;
         default:
             break;

@@ -19,7 +19,7 @@ PERF, PEER = sys.argv[1:]
 KEYS = {"op", "ranks", "bytes", "time_us", "time_us_p99", "algbw_gbs",
         "busbw_gbs", "wrong", "peer", "peer_time_us", "ratio"}
 MOVES = ["broadcast", "allgather", "allgatherv", "alltoall", "alltoallv"]
-REDUCTIONS = ["reduce_scatter", "allreduce"]
+REDUCTIONS = ["reduce_scatter", "reduce_scatterv", "allreduce"]
 MOE = ["dispatch", "combine", "moe"]
 PARTS = {
     "dispatch": ["plan", "dispatch", "plan+dispatch"],
@@ -83,6 +83,8 @@ def check(command, row, ranks, peer):
         rate = row["bytes"] / row["time_us"] / 1000
         if not math.isclose(rate, row["algbw_gbs"], rel_tol=1e-6):
             fail(command, f"algbw: {row}")
+        if ranks > 1 and not row["busbw_gbs"] and "part_of" not in row:
+            fail(command, f"nothing crosses ranks: {row}")
     if row["ratio"] is not None:
         ratio = row["peer_time_us"] / row["time_us"]
         if not math.isclose(ratio, row["ratio"], rel_tol=1e-6):
@@ -104,7 +106,12 @@ def collectives():
             measure(op, ranks, *sizes)
     for op in MOVES + REDUCTIONS:
         measure(op, 2, *sizes, "--mem", "window")
-    for op in ("alltoallv", "allgatherv"):
+    for op in MOVES[1:] + REDUCTIONS:
+        rows = measure(op, RANKS[-1], *sizes, "--in-place")
+        if any(row["in_place"] != 1 for row in rows):
+            fail([op], f"in place: {rows}")
+    for op in ("alltoallv", "allgatherv", "reduce_scatterv"):
+        measure(op, 3, *sizes, "--counts", "skewed", "--in-place")
         rows = measure(op, 3, *sizes, "--counts", "skewed")
         if rows and rows[-1]["busbw_gbs"] >= rows[-1]["algbw_gbs"]:
             fail([op], f"all of it crosses ranks: {rows[-1]}")
@@ -237,6 +244,7 @@ def without_mpi():
     refused(2, "one of mpi and memcpy", "moe", "--peer", "memcpy,mpi")
     refused(2, "all ranks are on one host", "alltoall", "--peer", "link")
     refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
+    refused(2, "broadcast has no input apart", "broadcast", "--in-place")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
     for option in ("--help", "-h"):
         command, result = run([option])

@@ -146,6 +146,8 @@ Test(traffic, collectives)
     call(PERF_ALLGATHER, NULL, (const uint64_t[]){0, 80, 80, 0});
     call(PERF_ALLGATHERV, matrix, (const uint64_t[]){0, 800, 160, 0});
     call(PERF_REDUCE_SCATTER, NULL, (const uint64_t[]){0, 80, 80, 0});
+    /* Blocks of 100 and 100 here, of 1 and 2 there. */
+    call(PERF_REDUCE_SCATTERV, matrix, (const uint64_t[]){0, 12, 800, 0});
     /* Half of the vector to each node, and back. */
     call(PERF_ALLREDUCE, NULL, (const uint64_t[]){0, 40, 40, 0});
     call(PERF_BROADCAST, NULL, (const uint64_t[]){0, 0, 40, 0});
