@@ -276,6 +276,16 @@ static size_t check(const struct sweep *w, const void *recv)
     return wrong;
 }
 
+static void run_once(const struct sweep *w, const struct side *side)
+{
+    if (!w->o->overlap) {
+        side->engine->call_run(side->state);
+        return;
+    }
+    side->engine->call_start(side->state);
+    side->engine->call_wait(side->state);
+}
+
 /* One call of each side on new input, and what is wrong with it. */
 static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
 {
@@ -283,7 +293,7 @@ static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
     for (int s = 0; s < nsides; s++) {
         poison(w, &sides[s]);
         perf_gate_wait(w->g);
-        sides[s].engine->call_run(sides[s].state);
+        run_once(w, &sides[s]);
         if (sides[s].engine->settle)
             sides[s].engine->settle();
         if (sides[s].engine->delivers)
@@ -371,7 +381,9 @@ static void open_call(const struct sweep *w, struct side *side)
         call.send_counts = h->matrix + w->g->rank * w->n;
         call.send_displs = h->send_displs;
     }
-    const char *why = side->engine->call_open(&call, &side->state);
+    const char *why = "it has no calls that return at once";
+    if (!w->o->overlap || side->engine->call_start)
+        why = side->engine->call_open(&call, &side->state);
     if (why)
         perf_die(PERF_EXIT_USAGE, "--peer %s: %s", side->engine->name, why);
     side->wrong = 0;
@@ -402,11 +414,51 @@ static void find_traffic(struct sweep *w, struct perf_row *row)
         };
 }
 
-static void measure(struct sweep *w, struct side *sides, int nsides)
+static void measure_calls(const struct sweep *w, const struct side *sides,
+                          int nsides, const struct perf_side *timed,
+                          struct perf_row *row)
 {
     const struct perf_options *o = w->o;
     struct perf_plan plan = {o->warmup, o->samples, o->batch, o->seconds};
     struct perf_series series[PERF_MAX_SIDES];
+
+    perf_measure(w->g, &plan, timed, nsides, series);
+    row->samples = series[0].samples;
+    row->batch = series[0].batch;
+    for (int s = 0; s < nsides; s++) {
+        row->times[sides[s].role] = perf_series_times(&series[s], 0, 0);
+        perf_series_finish(&series[s]);
+    }
+}
+
+static void measure_overlap(const struct sweep *w, const struct side *sides,
+                            int nsides, struct perf_row *row)
+{
+    const struct perf_options *o = w->o;
+    struct perf_plan plan = {o->warmup, o->samples, o->batch, o->seconds};
+    struct perf_halves halves[PERF_MAX_SIDES];
+    struct perf_overlap results[PERF_MAX_SIDES];
+
+    for (int s = 0; s < nsides; s++)
+        halves[s] = (struct perf_halves){
+            .state = sides[s].state,
+            .start = sides[s].engine->call_start,
+            .test = sides[s].engine->call_test,
+            .wait = sides[s].engine->call_wait,
+            .settle = sides[s].engine->settle,
+        };
+    perf_overlap_measure(w->g, &plan, o->tests, halves, nsides, results);
+    row->samples = results[0].samples;
+    row->batch = results[0].batch;
+    for (int s = 0; s < nsides; s++) {
+        row->times[sides[s].role] = results[s].pure;
+        row->overlap[sides[s].role] = results[s];
+    }
+}
+
+static void measure(struct sweep *w, struct side *sides, int nsides)
+{
+    const struct perf_options *o = w->o;
     struct perf_side timed[PERF_MAX_SIDES] = {{0}};
     struct perf_row row = {
         .op = perf_op_name(o->op),
@@ -427,20 +479,18 @@ static void measure(struct sweep *w, struct side *sides, int nsides)
         timed[s].settle = sides[s].engine->settle;
     }
     try_once(w, sides, nsides, 0);
-    perf_measure(w->g, &plan, timed, nsides, series);
-
-    row.samples = series[0].samples;
-    row.batch = series[0].batch;
+    if (o->overlap)
+        measure_overlap(w, sides, nsides, &row);
+    else
+        measure_calls(w, sides, nsides, timed, &row);
     for (int s = 0; s < nsides; s++) {
         enum perf_role role = sides[s].role;
 
         row.has[role] = true;
-        row.times[role] = perf_series_times(&series[s], 0, 0);
         if (row.between && role != PERF_LINK)
             perf_wire_count(w->g, &timed[s],
                             perf_wire_calls(row.times[role].median),
                             &row.wire[role]);
-        perf_series_finish(&series[s]);
     }
     try_once(w, sides, nsides, 1);
     for (int s = 0; s < nsides; s++) {

@@ -90,6 +90,11 @@ struct perf_engine {
     const char *(*call_open)(const struct perf_call *call, void **state);
     void (*call_run)(void *state);
     void (*call_close)(void *state);
+    /* The same call in two halves; in between call_test() lets it advance. NULL:
+     * this engine cannot. */
+    void (*call_start)(void *state);
+    void (*call_test)(void *state);
+    void (*call_wait)(void *state);
 
     /*
      * Prepare an exchange: what happens once in a program's life. Then, for

@@ -37,6 +37,7 @@ struct call {
     MPI_Op op;
     int count;
     int *send_counts, *send_displs, *recv_counts, *recv_displs;
+    MPI_Request request; /* of call_start() */
 };
 
 /* A type of the same size, to move elements. */
@@ -201,6 +202,66 @@ static void call_run(void *state)
     default:
         break;
     }
+}
+
+static void call_start(void *state)
+{
+    struct call *k = state;
+    const struct perf_call *c = &k->c;
+    const void *send = c->in_place ? MPI_IN_PLACE : c->send;
+    MPI_Comm world = MPI_COMM_WORLD;
+
+    switch (c->op) {
+    case PERF_BARRIER:
+        MPI_Ibarrier(world, &k->request);
+        break;
+    case PERF_BROADCAST:
+        MPI_Ibcast(c->recv, k->count, k->type, c->root, world, &k->request);
+        break;
+    case PERF_ALLGATHER:
+        MPI_Iallgather(send, k->count, k->type, c->recv, k->count, k->type,
+                       world, &k->request);
+        break;
+    case PERF_ALLGATHERV:
+        MPI_Iallgatherv(send, k->recv_counts[c->rank], k->type, c->recv,
+                        k->recv_counts, k->recv_displs, k->type, world,
+                        &k->request);
+        break;
+    case PERF_REDUCE_SCATTER:
+        MPI_Ireduce_scatter_block(send, c->recv, k->count, k->type, k->op,
+                                  world, &k->request);
+        break;
+    case PERF_REDUCE_SCATTERV:
+        MPI_Ireduce_scatter(send, c->recv, k->send_counts, k->type, k->op,
+                            world, &k->request);
+        break;
+    case PERF_ALLREDUCE:
+        MPI_Iallreduce(send, c->recv, k->count, k->type, k->op, world,
+                       &k->request);
+        break;
+    case PERF_ALLTOALL:
+        MPI_Ialltoall(send, k->count, k->type, c->recv, k->count, k->type,
+                      world, &k->request);
+        break;
+    case PERF_ALLTOALLV:
+        MPI_Ialltoallv(send, k->send_counts, k->send_displs, k->type, c->recv,
+                       k->recv_counts, k->recv_displs, k->type, world,
+                       &k->request);
+        break;
+    default:
+        break;
+    }
+}
+
+static void call_test(void *state)
+{
+    int done;
+    MPI_Test(&((struct call *)state)->request, &done, MPI_STATUS_IGNORE);
+}
+
+static void call_wait(void *state)
+{
+    MPI_Wait(&((struct call *)state)->request, MPI_STATUS_IGNORE);
 }
 
 /* -- exchanges of tokens --------------------------------------------------- */
@@ -542,6 +603,9 @@ static const struct perf_engine engine = {
     .call_open = call_open,
     .call_run = call_run,
     .call_close = call_close,
+    .call_start = call_start,
+    .call_test = call_test,
+    .call_wait = call_wait,
     .moe_open = moe_open,
     .moe_plan = moe_plan,
     .moe_dispatch = moe_dispatch,

@@ -25,17 +25,22 @@ static void must(enum shunt_status st, const char *what)
 
 /* -- collectives ----------------------------------------------------------- */
 
+struct call {
+    struct perf_call c;
+    struct shunt_request *request; /* of call_start() */
+};
+
 static const char *call_open(const struct perf_call *call, void **state)
 {
-    struct perf_call *own = perf_alloc(sizeof(*own));
-    *own = *call;
+    struct call *own = perf_alloc(sizeof(*own));
+    *own = (struct call){.c = *call};
     *state = own;
     return NULL;
 }
 
 static void call_run(void *state)
 {
-    const struct perf_call *c = state;
+    const struct perf_call *c = &((const struct call *)state)->c;
     const void *send = c->in_place ? SHUNT_IN_PLACE : c->send;
     enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
 
@@ -76,6 +81,74 @@ static void call_run(void *state)
         break;
     }
     must(st, perf_op_name(c->op));
+}
+
+static void call_start(void *state)
+{
+    struct call *k = state;
+    const struct perf_call *c = &k->c;
+    const void *send = c->in_place ? SHUNT_IN_PLACE : c->send;
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    switch (c->op) {
+    case PERF_BARRIER:
+        st = shunt_barrier_start(comm, &k->request);
+        break;
+    case PERF_BROADCAST:
+        st = shunt_broadcast_start(comm, c->recv, c->count, c->dtype, c->root,
+                                   &k->request);
+        break;
+    case PERF_ALLGATHER:
+        st = shunt_allgather_start(comm, send, c->recv, c->count, c->dtype,
+                                   &k->request);
+        break;
+    case PERF_ALLGATHERV:
+        st = shunt_allgatherv_start(comm, send, c->recv_counts[c->rank],
+                                    c->recv, c->recv_counts, c->recv_displs,
+                                    c->dtype, &k->request);
+        break;
+    case PERF_REDUCE_SCATTER:
+        st = shunt_reduce_scatter_start(comm, send, c->recv, c->count, c->dtype,
+                                        c->reduce, &k->request);
+        break;
+    case PERF_REDUCE_SCATTERV:
+        st = shunt_reduce_scatterv_start(comm, send, c->recv, c->send_counts,
+                                         c->dtype, c->reduce, &k->request);
+        break;
+    case PERF_ALLREDUCE:
+        st = shunt_allreduce_start(comm, send, c->recv, c->count, c->dtype,
+                                   c->reduce, &k->request);
+        break;
+    case PERF_ALLTOALL:
+        st = shunt_alltoall_start(comm, send, c->recv, c->count, c->dtype,
+                                  &k->request);
+        break;
+    case PERF_ALLTOALLV:
+        st = shunt_alltoallv_start(comm, send, c->send_counts, c->send_displs,
+                                   c->recv, c->recv_counts, c->recv_displs,
+                                   c->dtype, &k->request);
+        break;
+    default:
+        break;
+    }
+    must(st, perf_op_name(c->op));
+}
+
+static void test_request(struct shunt_request **request)
+{
+    enum shunt_status st = shunt_test(request);
+    if (st != SHUNT_IN_PROGRESS)
+        must(st, "test");
+}
+
+static void call_test(void *state)
+{
+    test_request(&((struct call *)state)->request);
+}
+
+static void call_wait(void *state)
+{
+    must(shunt_wait(&((struct call *)state)->request), "wait");
 }
 
 static void call_close(void *state)
@@ -198,6 +271,9 @@ const struct perf_engine perf_engine_shunt = {
     .call_open = call_open,
     .call_run = call_run,
     .call_close = call_close,
+    .call_start = call_start,
+    .call_test = call_test,
+    .call_wait = call_wait,
     .moe_open = moe_open,
     .moe_plan = moe_plan,
     .moe_dispatch = moe_dispatch,

@@ -75,6 +75,28 @@ static void add_side(struct perf_record *r, const struct perf_row *row,
     }
 }
 
+static void add_overlap(struct perf_record *r, const struct perf_row *row,
+                        enum perf_role role, const char *prefix)
+{
+    const struct perf_overlap *o = &row->overlap[role];
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"compute_us", o->compute.median},
+        {"both_us", o->both.median},
+        {"overlap", perf_overlap_share(o)},
+    };
+    char key[64];
+
+    r->skip = !settings.options->overlap;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
+        perf_record_number(r, key, row->has[role], all[i].value);
+    }
+    r->skip = false;
+}
+
 static void add_between(struct perf_record *r, const struct perf_row *row,
                         enum perf_role role, const char *prefix)
 {
@@ -161,6 +183,11 @@ static void add_times(struct perf_record *r, const struct perf_row *row,
     perf_record_number(r, "ratio", ours && peer, ratio);
     perf_record_number(r, "peer_wrong", row->checked && peer,
                        row->wrong[PERF_PEER]);
+    add_overlap(r, row, PERF_OURS, "");
+    add_overlap(r, row, PERF_PEER, "peer_");
+    r->skip = !settings.options->overlap;
+    perf_record_number(r, "tests", true, settings.options->tests);
+    r->skip = false;
 }
 
 static void add_call(struct perf_record *r, const struct perf_row *row)

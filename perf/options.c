@@ -88,6 +88,11 @@ static const char help_how[] =
     "mpi,link\n"
     "                    for both\n"
     "  --only-peer       the peer alone, without Shunt\n"
+    "  --overlap[=TESTS] the _start call, a computation as long as the call, "
+    "and\n"
+    "                    the wait: how much of the call the computation hides, "
+    "in\n"
+    "                    which the request is tested TESTS times (0)\n"
     "  -n, --samples N   samples of each side (as many as --time allows)\n"
     "  -w, --warmup N    calls before (5)\n"
     "  --batch N         calls back to back in one sample (by their length)\n"
@@ -118,6 +123,9 @@ static const char help_how[] =
     "too).\n"
     "Results are checked before and after each row, outside of the timing, on\n"
     "fresh inputs and poisoned outputs.\n"
+    "With --overlap 'time' is that of start and wait alone, 'compute' of the\n"
+    "computation alone, 'both' of the computation between start and wait, and\n"
+    "  overlap = 1 - (both - compute) / time, from 0 to 100 %.\n"
     "\n"
     "Between hosts, kernel counters of the link are read around further "
     "calls:\n"
@@ -130,6 +138,7 @@ static const char help_how[] =
     "  shunt-perf alltoallv --ranks 2 --peer mpi --mem window --json\n"
     "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
     "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew zipf\n"
+    "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
     "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
     "  mpirun -n 4 shunt-perf allgather --peer mpi\n"
     "  mpirun -n 8 --host a:2,b:2,c:2,d:2 shunt-perf moe --peer mpi,link \\\n"
@@ -404,6 +413,7 @@ enum {
     OPT_SKEW,
     OPT_PEER,
     OPT_ONLY_PEER,
+    OPT_OVERLAP,
     OPT_BATCH,
     OPT_TIME,
     OPT_SEED,
@@ -441,6 +451,7 @@ static const struct option table[] = {
     {"skew", required_argument, NULL, OPT_SKEW},
     {"peer", required_argument, NULL, OPT_PEER},
     {"only-peer", no_argument, NULL, OPT_ONLY_PEER},
+    {"overlap", optional_argument, NULL, OPT_OVERLAP},
     {"batch", required_argument, NULL, OPT_BATCH},
     {"time", required_argument, NULL, OPT_TIME},
     {"seed", required_argument, NULL, OPT_SEED},
@@ -526,6 +537,10 @@ static void read_option(struct perf_options *o, int option, const char *arg)
     case OPT_ONLY_PEER:
         o->only_peer = true;
         break;
+    case OPT_OVERLAP:
+        o->overlap = true;
+        o->tests = arg ? (int)read_whole("--overlap", arg, 0, 1000000) : 0;
+        break;
     case OPT_BATCH:
         o->batch = (int)read_whole("--batch", arg, 1, 1000000);
         break;
@@ -596,6 +611,9 @@ static void check(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
+    if (o->overlap && perf_op_is_moe(o->op))
+        perf_die(PERF_EXIT_USAGE, "--overlap: of collectives, not of %s",
+                 perf_op_name(o->op));
     if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
         perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
@@ -663,6 +681,8 @@ uint64_t perf_options_digest(const struct perf_options *o)
         o->root,
         o->skewed,
         o->in_place,
+        o->overlap,
+        o->tests,
         o->mem,
         o->ntokens,
         (int64_t)o->hidden,

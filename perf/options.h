@@ -56,6 +56,8 @@ struct perf_options {
     int warmup;     /* calls */
     int samples;    /* 0: as many as `seconds` allow */
     int batch;      /* calls of one sample; 0: by their length */
+    bool overlap;   /* the _start calls, with a computation */
+    int tests;      /* of a request while it computes */
     double seconds; /* for one row, both sides together */
     enum perf_peer peer;
     bool link; /* streams between the hosts as well */

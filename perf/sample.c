@@ -143,8 +143,8 @@ static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
             *cost += us;
             fastest = us < fastest ? us : fastest;
         }
-        if (plan->batch || sides[0].phases > 1 || batch == MAX_BATCH ||
-            fastest * batch >= wanted)
+        if (plan->batch || (sides[0].phases > 1 && !sides[0].apart) ||
+            batch == MAX_BATCH || fastest * batch >= wanted)
             return batch;
         /* First calls are slow; do not trust them with a large step. */
         double step = 1.2 * wanted / (fastest * batch);

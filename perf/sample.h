@@ -6,6 +6,7 @@
 #ifndef SHUNT_PERF_SAMPLE_H
 #define SHUNT_PERF_SAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "group.h"
@@ -19,6 +20,8 @@ struct perf_side {
     int phases;
     /* Each is timed on its own, with all ranks gathered before it. */
     void (*phase[PERF_MAX_PHASES])(void *state);
+    /* The phases do not build on each other: a batch may be made of each. */
+    bool apart;
     /* Not timed: after each phase; or NULL. See engine.h. */
     void (*settle)(void);
     /* Not timed: before the last phase, and after it; or NULL. */

@@ -145,6 +145,11 @@ void perf_table_open(const struct perf_settings *given)
         perf_table_note("environment: %s", perf_told());
     print_memory();
     print_sampling();
+    if (o->overlap)
+        perf_table_note("overlap: of a computation as long as the call, in "
+                        "which the request is tested %d times; time is start "
+                        "and wait alone",
+                        o->tests);
     if (perf_op_is_moe(o->op))
         print_tokens();
     if (given->peer)
@@ -184,16 +189,25 @@ static const char *digits(char *to, size_t size, double value)
 static void print_head(void)
 {
     bool tokens = perf_op_is_moe(settings.options->op);
+    bool overlap = settings.options->overlap;
 
     fprintf(words, "#\n# %-21s %12s %12s %10s %10s %8s %8s %7s",
             tokens ? "part" : "operation", "size", tokens ? "tokens" : "count",
             "time", "p99", "algbw", "busbw", "wrong");
+    if (overlap)
+        fprintf(words, " %10s %10s %7s", "compute", "both", "overlap");
     if (settings.peer)
         fprintf(words, " %10s %10s %7s", "peer time", "peer p99", "ratio");
+    if (settings.peer && overlap)
+        fprintf(words, " %12s", "peer overlap");
     fprintf(words, "\n# %-21s %12s %12s %10s %10s %8s %8s %7s", "", "(B)",
             tokens ? "" : "(elements)", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    if (overlap)
+        fprintf(words, " %10s %10s %7s", "(us)", "(us)", "(%)");
     if (settings.peer)
         fprintf(words, " %10s %10s %7s", "(us)", "(us)", "");
+    if (settings.peer && overlap)
+        fprintf(words, " %12s", "(%)");
     fputc('\n', words);
     headed = true;
 }
@@ -208,6 +222,19 @@ static void print_times(const struct perf_row *row, enum perf_role role)
         digits(b, sizeof(b), row->times[role].p99);
     }
     fprintf(words, " %10s %10s", a, b);
+}
+
+static void print_overlap(const struct perf_row *row)
+{
+    const struct perf_overlap *o = &row->overlap[PERF_OURS];
+    char compute[32] = "-", both[32] = "-", share[32] = "-";
+
+    if (row->has[PERF_OURS]) {
+        digits(compute, sizeof(compute), o->compute.median);
+        digits(both, sizeof(both), o->both.median);
+        snprintf(share, sizeof(share), "%.1f", 100 * perf_overlap_share(o));
+    }
+    fprintf(words, " %10s %10s %7s", compute, both, share);
 }
 
 static void print_line(const struct perf_row *row, double ratio)
@@ -228,12 +255,17 @@ static void print_line(const struct perf_row *row, double ratio)
     fprintf(words, "  %-21s %12zu %12zu", row->op, row->bytes, row->count);
     print_times(row, PERF_OURS);
     fprintf(words, " %8s %8s %7s", c, d, wrong);
+    if (settings.options->overlap)
+        print_overlap(row);
     if (settings.peer) {
         print_times(row, PERF_PEER);
         if (row->has[PERF_PEER] && ours)
             fprintf(words, " %7.3f", ratio);
         else
             fprintf(words, " %7s", "-");
+        if (settings.options->overlap)
+            fprintf(words, " %12.1f",
+                    100 * perf_overlap_share(&row->overlap[PERF_PEER]));
     }
     fputc('\n', words);
     fflush(words);

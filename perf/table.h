@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "overlap.h"
 #include "settings.h"
 #include "wire.h"
 
@@ -31,6 +32,8 @@ struct perf_row {
     int batch;
     bool has[PERF_ROLES];
     struct perf_times times[PERF_ROLES];
+    /* With --overlap, where `times` are those of start and wait. */
+    struct perf_overlap overlap[PERF_ROLES];
     bool checked; /* false: there is nothing to check */
     double wrong[PERF_ROLES];
 

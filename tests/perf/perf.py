@@ -29,6 +29,8 @@ PARTS = {
 }
 # mpirun takes its time to start.
 RANKS = (1, 2, 3, 4) if PEER == "none" else (2, 4)
+SOME = (MOVES[1:] + REDUCTIONS if PEER == "none" else
+        ["allgather", "alltoallv", "reduce_scatterv"])
 failures = 0
 
 
@@ -106,7 +108,7 @@ def collectives():
             measure(op, ranks, *sizes)
     for op in MOVES + REDUCTIONS:
         measure(op, 2, *sizes, "--mem", "window")
-    for op in MOVES[1:] + REDUCTIONS:
+    for op in SOME:
         rows = measure(op, RANKS[-1], *sizes, "--in-place")
         if any(row["in_place"] != 1 for row in rows):
             fail([op], f"in place: {rows}")
@@ -126,6 +128,20 @@ def collectives():
     for row in rows:
         if not math.isclose(row["busbw_gbs"], row["algbw_gbs"]):
             fail(["allreduce"], f"2 (n - 1) / n is 1 for 2 ranks: {row}")
+
+
+def overlap():
+    """_start calls beside a computation; also that their results are right."""
+    for op in ["barrier", "broadcast"] + SOME:
+        rows = measure(op, 2, "-b", "64", "-e", "64k", "-f", "1024",
+                       "--overlap=3")
+        for row in rows:
+            for side in ("", "peer_") if PEER != "none" else ("",):
+                hidden = 1 - ((row[side + "both_us"] - row[side + "compute_us"])
+                              / row[side + "time_us"])
+                if not math.isclose(row[side + "overlap"],
+                                    min(1, max(0, hidden)), abs_tol=1e-6):
+                    fail([op], f"overlap: {row}")
 
 
 def tokens():
@@ -244,6 +260,8 @@ def without_mpi():
     refused(2, "one of mpi and memcpy", "moe", "--peer", "memcpy,mpi")
     refused(2, "all ranks are on one host", "alltoall", "--peer", "link")
     refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
+    refused(2, "no calls that return at once", "alltoall", "--overlap",
+            "--peer", "memcpy")
     refused(2, "broadcast has no input apart", "broadcast", "--in-place")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
     for option in ("--help", "-h"):
@@ -293,6 +311,7 @@ def with_mpi():
 
 
 collectives()
+overlap()
 tokens()
 if PEER == "mpi":
     with_mpi()

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How much of a call passes while its caller computes, as the OSU benchmarks
+ * measure it: the time of start and wait alone, that of as long a computation
+ * alone, and that of both, the computation between start and wait.
+ */
+#ifndef SHUNT_PERF_OVERLAP_H
+#define SHUNT_PERF_OVERLAP_H
+
+#include "sample.h"
+
+/* A call in two halves. */
+struct perf_halves {
+    void *state;
+    void (*start)(void *state);
+    void (*test)(void *state); /* lets it advance, without waiting */
+    void (*wait)(void *state);
+    void (*settle)(void); /* see sample.h; or NULL */
+};
+
+struct perf_overlap {
+    struct perf_times pure;    /* start and wait */
+    struct perf_times compute; /* the computation: about as long as `pure` */
+    struct perf_times both;
+    size_t samples;
+    int batch;
+};
+
+/*
+ * Measure `nsides` sides in alternation; each computes for as long as its own
+ * call takes.
+ *
+ * tests  calls of test() during a computation, evenly
+ */
+void perf_overlap_measure(const struct perf_group *group,
+                          const struct perf_plan *plan, int tests,
+                          const struct perf_halves *sides, int nsides,
+                          struct perf_overlap *result);
+
+/* The share of the call that the computation hid, from 0 to 1. */
+double perf_overlap_share(const struct perf_overlap *overlap);
+
+#endif
