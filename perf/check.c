@@ -474,8 +474,62 @@ void perf_fill_out(const struct perf_rows *rows, void *out)
     free(arrivals);
 }
 
+size_t perf_check_combine_backward(const struct perf_rows *rows,
+                                   const void *dout)
+{
+    size_t size = shunt_dtype_size(rows->dtype), count, wrong = 0;
+    struct perf_arrival *arrivals =
+        perf_routing_arrivals(rows->routing, rows->rank, &count);
+    char *dy = perf_alloc(rows->hidden * size);
+    const char *p = dout;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t token = (size_t)arrivals[i].token;
+        double weight = (double)perf_token_weights(
+            rows->routing, arrivals[i].source, token)[arrivals[i].slot];
+        fill_x_row(rows, arrivals[i].source, token, dy);
+        for (size_t j = 0; j < rows->hidden; j++, p += size) {
+            double v = weight * load_float(rows->dtype, dy + j * size);
+            double bound = ldexp(fabs(v), -24);
+            if (rows->dtype != SHUNT_F32)
+                bound += ldexp(fabs(v) + bound, -precision(rows->dtype));
+            wrong += !(fabs(load_float(rows->dtype, p) - v) <= bound);
+        }
+    }
+    free(dy);
+    free(arrivals);
+    return wrong;
+}
+
+size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight)
+{
+    size_t size = shunt_dtype_size(rows->dtype), hidden = rows->hidden;
+    char *dy = perf_alloc(hidden * size), *out = perf_alloc(hidden * size);
+    size_t wrong = 0;
+
+    for (size_t t = 0; t < rows->routing->tokens; t++) {
+        fill_x_row(rows, rows->rank, t, dy);
+        for (int k = 0; k < rows->routing->topk; k++, dweight++) {
+            double sum = 0, magnitude = 0;
+            fill_out_row(rows, rows->rank, t, k, out);
+            for (size_t i = 0; i < hidden; i++) {
+                double v = load_float(rows->dtype, dy + i * size) *
+                           load_float(rows->dtype, out + i * size);
+                sum += v;
+                magnitude += fabs(v);
+            }
+            double bound = (double)(hidden + 1) * ldexp(magnitude, -24);
+            wrong += !(fabs((double)*dweight - sum) <= bound);
+        }
+    }
+    free(dy);
+    free(out);
+    return wrong;
+}
+
 /* Sums of a token's answers. */
 struct sums {
+    bool weighted;
     double *all;       /* (hidden) */
     double *magnitude; /* (hidden) of the products */
     double *node;      /* (hidden) of one node */
@@ -483,10 +537,11 @@ struct sums {
     char *row;
 };
 
-static struct sums alloc_sums(const struct perf_rows *rows)
+static struct sums alloc_sums(const struct perf_rows *rows, bool weighted)
 {
     size_t bytes = rows->hidden * sizeof(double);
     return (struct sums){
+        .weighted = weighted,
         .all = perf_alloc(bytes),
         .magnitude = perf_alloc(bytes),
         .node = perf_alloc(bytes),
@@ -508,8 +563,11 @@ static void add_answer(const struct perf_rows *rows, size_t token, int slot,
                        struct sums *s)
 {
     size_t size = shunt_dtype_size(rows->dtype);
-    double weight =
-        (double)perf_token_weights(rows->routing, rows->rank, token)[slot];
+    double weight = 1;
+
+    if (s->weighted)
+        weight =
+            (double)perf_token_weights(rows->routing, rows->rank, token)[slot];
 
     fill_out_row(rows, rows->rank, token, slot, s->row);
     for (size_t i = 0; i < rows->hidden; i++) {
@@ -555,12 +613,12 @@ static void add_answers(const struct perf_rows *rows, const int *node_of,
     }
 }
 
-size_t perf_check_combine(const struct perf_rows *rows, const int *node_of,
-                          const void *y)
+size_t perf_check_combine(const struct perf_rows *rows, bool weighted,
+                          const int *node_of, const void *y)
 {
     const struct perf_routing *r = rows->routing;
     size_t size = shunt_dtype_size(rows->dtype), wrong = 0;
-    struct sums s = alloc_sums(rows);
+    struct sums s = alloc_sums(rows, weighted);
     const char *got = y;
 
     for (size_t t = 0; t < r->tokens; t++) {

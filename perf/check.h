@@ -7,6 +7,7 @@
 #ifndef SHUNT_PERF_CHECK_H
 #define SHUNT_PERF_CHECK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,14 +70,26 @@ size_t perf_check_dispatch(const struct perf_rows *rows, int fp8,
 void perf_fill_out(const struct perf_rows *rows, void *out);
 
 /*
+ * Gradients of results, (total, hidden): each row of the sources' x (as dy) by
+ * its weight, within one rounding in f32 and one to the type.
+ */
+size_t perf_check_combine_backward(const struct perf_rows *rows,
+                                   const void *dout);
+
+/* Gradients of the weights, (tokens, topk): products in f64 of x (as dy) and of
+ * what the experts answered, within a rounding in f32 of each step. */
+size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight);
+
+/*
  * Combined rows: the weighted sum in f64 of what the experts of all ranks
  * answered, within the rounding of topk products and sums in f32 and of one to
  * the type.
  *
+ * weighted  false: the plain sum, as dispatch_backward makes it
  * node_of  (ranks) where each node's sum was rounded to the type on its way
  *          here, too; NULL: nothing was
  */
-size_t perf_check_combine(const struct perf_rows *rows, const int *node_of,
-                          const void *y);
+size_t perf_check_combine(const struct perf_rows *rows, bool weighted,
+                          const int *node_of, const void *y);
 
 #endif

@@ -40,6 +40,14 @@ struct perf_call {
     const uint64_t *traffic; /* (hosts, hosts) bytes; see traffic.h */
 };
 
+/* The exchanges that a plan serves: to the experts, and home. */
+enum perf_go {
+    PERF_GO_DISPATCH,
+    PERF_GO_COMBINE,
+    PERF_GO_COMBINE_BACKWARD,
+    PERF_GO_DISPATCH_BACKWARD,
+};
+
 /* An exchange of tokens: likewise. */
 struct perf_exchange {
     int rank, ranks;
@@ -53,12 +61,15 @@ struct perf_exchange {
     enum shunt_moe_partials partials;
     const int32_t *index; /* (tokens, topk) */
     const float *weight;  /* (tokens, topk) */
-    const void *x;        /* (tokens, hidden) */
-    void *y;              /* (tokens, hidden) */
-    /* Expert-major, (total, hidden); NULL: the engine's own, see moe_rows(). */
+    const void *x;        /* (tokens, hidden); backward: dy */
+    void *y;              /* (tokens, hidden); backward: dx */
+    /* Expert-major, (total, hidden); NULL: the engine's own, moe_buffer(). */
     size_t total;
-    void *rows;
-    void *out;
+    void *rows; /* dispatch writes it; combine_backward: dout */
+    void *out;  /* combine reads it; dispatch_backward: drows */
+    /* The gradients are wanted, and dweight (tokens, topk); NULL: they are
+     * not. */
+    float *dweight;
     /* (hosts, hosts) bytes of dispatch and of combine; filled later, when it
      * is known how Shunt does it. */
     const uint64_t *there, *back;
@@ -99,18 +110,21 @@ struct perf_engine {
     /*
      * Prepare an exchange: what happens once in a program's life. Then, for
      * each step: plan what the routing makes known, dispatch, combine, release
-     * the plan. Dispatch and combine may be called again under one plan.
+     * the plan. All exchanges may be called again under one plan; a combine of
+     * the same rows comes before the combine_backward.
      */
     const char *(*moe_open)(const struct perf_exchange *exchange, void **state);
     void (*moe_plan)(void *state);
-    void (*moe_dispatch)(void *state);
-    void (*moe_combine)(void *state);
+    void (*moe_go)(void *state, enum perf_go what);
     void (*moe_release)(void *state);
     void (*moe_close)(void *state);
-    /* Under a plan: where dispatch writes and where combine reads; NULL if the
-     * engine delivers no rows. */
-    void *(*moe_rows)(void *state);
-    void *(*moe_out)(void *state);
+    /* An exchange in two halves, as of a call. NULL: this engine cannot. */
+    void (*moe_start)(void *state, enum perf_go what);
+    void (*moe_test)(void *state);
+    void (*moe_wait)(void *state);
+    /* Under a plan: where rows are written and read; NULL if the engine
+     * delivers no rows. */
+    void *(*moe_buffer)(void *state, enum shunt_moe_buffer which);
     /* A remark for the table's head, or NULL. */
     const char *(*moe_note)(void *state);
 };
@@ -127,7 +141,7 @@ struct perf_world {
 };
 
 /* The MPI module exports one of these, named perf_mpi_module. */
-#define PERF_MODULE_ABI 3
+#define PERF_MODULE_ABI 4
 struct perf_module {
     int abi;
     const struct perf_engine *engine;

@@ -44,14 +44,11 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     return NULL;
 }
 
-static void moe_dispatch(void *state)
+static void moe_go(void *state, enum perf_go what)
 {
-    perf_net_exchange(net, ((const struct perf_exchange *)state)->there);
-}
-
-static void moe_combine(void *state)
-{
-    perf_net_exchange(net, ((const struct perf_exchange *)state)->back);
+    const struct perf_exchange *e = state;
+    bool there = what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD;
+    perf_net_exchange(net, there ? e->there : e->back);
 }
 
 static void moe_nothing(void *state)
@@ -59,9 +56,10 @@ static void moe_nothing(void *state)
     (void)state;
 }
 
-static void *moe_none(void *state)
+static void *moe_none(void *state, enum shunt_moe_buffer which)
 {
     (void)state;
+    (void)which;
     return NULL;
 }
 
@@ -79,11 +77,9 @@ const struct perf_engine perf_engine_link = {
     .call_close = free,
     .moe_open = moe_open,
     .moe_plan = moe_nothing,
-    .moe_dispatch = moe_dispatch,
-    .moe_combine = moe_combine,
+    .moe_go = moe_go,
     .moe_release = moe_nothing,
     .moe_close = free,
-    .moe_rows = moe_none,
-    .moe_out = moe_none,
+    .moe_buffer = moe_none,
     .moe_note = moe_note,
 };

@@ -126,6 +126,15 @@ static void moe_combine(void *state)
     copy_rows(m, m->home, m->combine->home, m->major, m->combine->major);
 }
 
+/* Gradients move the same rows. */
+static void moe_go(void *state, enum perf_go what)
+{
+    if (what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD)
+        moe_dispatch(state);
+    else
+        moe_combine(state);
+}
+
 /* The best of three. */
 static double time_of(void (*run)(void *), void *state)
 {
@@ -205,9 +214,10 @@ static void moe_close(void *state)
     free(m);
 }
 
-static void *moe_none(void *state)
+static void *moe_none(void *state, enum shunt_moe_buffer which)
 {
     (void)state;
+    (void)which;
     return NULL;
 }
 
@@ -224,11 +234,9 @@ const struct perf_engine perf_engine_memcpy = {
     .call_close = call_close,
     .moe_open = moe_open,
     .moe_plan = moe_nothing,
-    .moe_dispatch = moe_dispatch,
-    .moe_combine = moe_combine,
+    .moe_go = moe_go,
     .moe_release = moe_nothing,
     .moe_close = moe_close,
-    .moe_rows = moe_none,
-    .moe_out = moe_none,
+    .moe_buffer = moe_none,
     .moe_note = moe_note,
 };

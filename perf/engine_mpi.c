@@ -285,8 +285,12 @@ struct exchange {
     int *recv_displs;
 
     char *here;  /* (tokens * topk, hidden) packed rows of this rank's tokens */
+    char *home;  /* where combine's rows come home: `here`, or kept apart for
+                  * the gradient of the weights */
     char *there; /* (total, hidden) rows as they arrive, by source */
     float *sum;  /* (hidden) */
+    MPI_Request request; /* of moe_start() */
+    enum perf_go started;
 };
 
 static const char *moe_open(const struct perf_exchange *exchange, void **state)
@@ -327,6 +331,11 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     /* Touch the pages, as they are in a program that has run for a while. */
     memset(e->here, 0, rows * e->bytes);
     memset(e->there, 0, x->total * e->bytes);
+    e->home = e->here;
+    if (x->dweight) {
+        e->home = must_alloc(rows * e->bytes);
+        memset(e->home, 0, rows * e->bytes);
+    }
 
     MPI_Type_contiguous((int)e->bytes, MPI_BYTE, &e->row);
     MPI_Type_commit(&e->row);
@@ -392,9 +401,8 @@ static void rearrange(const struct exchange *e, char *major, char *arrived,
     }
 }
 
-static void moe_dispatch(void *state)
+static void pack_tokens(struct exchange *e)
 {
-    struct exchange *e = state;
     const struct perf_exchange *x = &e->x;
     const char *row = x->x;
     size_t topk = (size_t)x->topk;
@@ -403,9 +411,6 @@ static void moe_dispatch(void *state)
     for (size_t t = 0; t < x->tokens; t++, row += e->bytes)
         for (size_t k = 0; k < topk; k++)
             memcpy(e->here + e->packed[t * topk + k] * e->bytes, row, e->bytes);
-    MPI_Alltoallv(e->here, e->send_counts, e->send_displs, e->row, e->there,
-                  e->recv_counts, e->recv_displs, e->row, MPI_COMM_WORLD);
-    rearrange(e, x->rows, e->there, 1);
 }
 
 /* Compiled for what processors have, as -march=native would. */
@@ -448,6 +453,60 @@ CLONES static void add_f32(float *restrict sum, const float *restrict row,
         sum[i] += weight * row[i];
 }
 
+CLONES static void scale_bf16(uint16_t *restrict to,
+                              const uint16_t *restrict row, float weight,
+                              size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = to_bf16(weight * from_bf16(row[i]));
+}
+
+CLONES static void scale_f32(float *restrict to, const float *restrict row,
+                             float weight, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = weight * row[i];
+}
+
+/* In so many sums, which the compiler keeps in vectors. */
+#define SUMS 64
+
+static float sum_up(const float *sums)
+{
+    float sum = 0;
+    for (int i = 0; i < SUMS; i++)
+        sum += sums[i];
+    return sum;
+}
+
+CLONES static float dot_bf16(const uint16_t *restrict a,
+                             const uint16_t *restrict b, size_t n)
+{
+    float sums[SUMS] = {0};
+    size_t i = 0;
+
+    for (; i + SUMS <= n; i += SUMS)
+        for (size_t j = 0; j < SUMS; j++)
+            sums[j] += from_bf16(a[i + j]) * from_bf16(b[i + j]);
+    for (; i < n; i++)
+        sums[i % SUMS] += from_bf16(a[i]) * from_bf16(b[i]);
+    return sum_up(sums);
+}
+
+CLONES static float dot_f32(const float *restrict a, const float *restrict b,
+                            size_t n)
+{
+    float sums[SUMS] = {0};
+    size_t i = 0;
+
+    for (; i + SUMS <= n; i += SUMS)
+        for (size_t j = 0; j < SUMS; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sums[i % SUMS] += a[i] * b[i];
+    return sum_up(sums);
+}
+
 CLONES static void round_bf16(uint16_t *restrict y, const float *restrict sum,
                               size_t n)
 {
@@ -455,36 +514,131 @@ CLONES static void round_bf16(uint16_t *restrict y, const float *restrict sum,
         y[i] = to_bf16(sum[i]);
 }
 
-static void sum_token(struct exchange *e, size_t token)
+/* Out of rows that have come to `from`; without weights: a plain sum. */
+static void sum_token(struct exchange *e, size_t token, const char *from,
+                      const float *weight)
 {
     const struct perf_exchange *x = &e->x;
     size_t topk = (size_t)x->topk;
     const size_t *packed = e->packed + token * topk;
-    const float *weight = x->weight + token * topk;
     char *y = (char *)x->y + token * e->bytes;
     float *sum = x->dtype == SHUNT_F32 ? (float *)(void *)y : e->sum;
 
     memset(sum, 0, x->hidden * sizeof(float));
     for (size_t k = 0; k < topk; k++) {
-        const void *row = e->here + packed[k] * e->bytes;
+        const void *row = from + packed[k] * e->bytes;
+        float w = weight ? weight[token * topk + k] : 1;
         if (x->dtype == SHUNT_F32)
-            add_f32(sum, row, weight[k], x->hidden);
+            add_f32(sum, row, w, x->hidden);
         else
-            add_bf16(sum, row, weight[k], x->hidden);
+            add_bf16(sum, row, w, x->hidden);
     }
     if (x->dtype != SHUNT_F32)
         round_bf16((uint16_t *)(void *)y, sum, x->hidden);
 }
 
-static void moe_combine(void *state)
+static void sum_tokens(struct exchange *e, const char *from,
+                       const float *weight)
+{
+    for (size_t t = 0; t < e->x.tokens; t++)
+        sum_token(e, t, from, weight);
+}
+
+/* The gradient of a weighted sum: rows leave weighted, and the product for
+ * each weight is taken here, with the row that combine brought home. */
+static void pack_gradients(struct exchange *e)
+{
+    const struct perf_exchange *x = &e->x;
+    size_t topk = (size_t)x->topk;
+
+    for (size_t i = 0; i < x->tokens * topk; i++) {
+        const void *dy = (const char *)x->x + i / topk * e->bytes;
+        const void *back = e->home + e->packed[i] * e->bytes;
+        void *to = e->here + e->packed[i] * e->bytes;
+
+        if (x->dtype == SHUNT_F32) {
+            scale_f32(to, dy, x->weight[i], x->hidden);
+            x->dweight[i] = dot_f32(dy, back, x->hidden);
+        } else {
+            scale_bf16(to, dy, x->weight[i], x->hidden);
+            x->dweight[i] = dot_bf16(dy, back, x->hidden);
+        }
+    }
+}
+
+static bool goes_there(enum perf_go what)
+{
+    return what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD;
+}
+
+/* Where combine and dispatch_backward bring rows. */
+static char *landing(const struct exchange *e, enum perf_go what)
+{
+    return what == PERF_GO_COMBINE ? e->home : e->here;
+}
+
+/* Before the all-to-all, and after it. */
+static void pack(struct exchange *e, enum perf_go what)
+{
+    if (what == PERF_GO_DISPATCH)
+        pack_tokens(e);
+    else if (what == PERF_GO_COMBINE_BACKWARD)
+        pack_gradients(e);
+    else
+        rearrange(e, e->x.out, e->there, 0);
+}
+
+static void unpack(struct exchange *e, enum perf_go what)
+{
+    if (goes_there(what))
+        rearrange(e, e->x.rows, e->there, 1);
+    else
+        sum_tokens(e, landing(e, what),
+                   what == PERF_GO_COMBINE ? e->x.weight : NULL);
+}
+
+static void moe_go(void *state, enum perf_go what)
 {
     struct exchange *e = state;
 
-    rearrange(e, e->x.out, e->there, 0);
-    MPI_Alltoallv(e->there, e->recv_counts, e->recv_displs, e->row, e->here,
-                  e->send_counts, e->send_displs, e->row, MPI_COMM_WORLD);
-    for (size_t t = 0; t < e->x.tokens; t++)
-        sum_token(e, t);
+    pack(e, what);
+    if (goes_there(what))
+        MPI_Alltoallv(e->here, e->send_counts, e->send_displs, e->row, e->there,
+                      e->recv_counts, e->recv_displs, e->row, MPI_COMM_WORLD);
+    else
+        MPI_Alltoallv(e->there, e->recv_counts, e->recv_displs, e->row,
+                      landing(e, what), e->send_counts, e->send_displs, e->row,
+                      MPI_COMM_WORLD);
+    unpack(e, what);
+}
+
+static void moe_start(void *state, enum perf_go what)
+{
+    struct exchange *e = state;
+
+    pack(e, what);
+    e->started = what;
+    if (goes_there(what))
+        MPI_Ialltoallv(e->here, e->send_counts, e->send_displs, e->row,
+                       e->there, e->recv_counts, e->recv_displs, e->row,
+                       MPI_COMM_WORLD, &e->request);
+    else
+        MPI_Ialltoallv(e->there, e->recv_counts, e->recv_displs, e->row,
+                       landing(e, what), e->send_counts, e->send_displs, e->row,
+                       MPI_COMM_WORLD, &e->request);
+}
+
+static void moe_test(void *state)
+{
+    int done;
+    MPI_Test(&((struct exchange *)state)->request, &done, MPI_STATUS_IGNORE);
+}
+
+static void moe_wait(void *state)
+{
+    struct exchange *e = state;
+    MPI_Wait(&e->request, MPI_STATUS_IGNORE);
+    unpack(e, e->started);
 }
 
 static void moe_release(void *state)
@@ -506,20 +660,19 @@ static void moe_close(void *state)
     free(e->send_displs);
     free(e->recv_counts);
     free(e->recv_displs);
+    if (e->home != e->here)
+        free(e->home);
     free(e->here);
     free(e->there);
     free(e->sum);
     free(e);
 }
 
-static void *moe_rows(void *state)
+static void *moe_buffer(void *state, enum shunt_moe_buffer which)
 {
-    return ((struct exchange *)state)->x.rows;
-}
-
-static void *moe_out(void *state)
-{
-    return ((struct exchange *)state)->x.out;
+    const struct perf_exchange *x = &((struct exchange *)state)->x;
+    return which == SHUNT_MOE_ROWS || which == SHUNT_MOE_DOUT ? x->rows
+                                                              : x->out;
 }
 
 static const char *moe_note(void *state)
@@ -608,12 +761,13 @@ static const struct perf_engine engine = {
     .call_wait = call_wait,
     .moe_open = moe_open,
     .moe_plan = moe_plan,
-    .moe_dispatch = moe_dispatch,
-    .moe_combine = moe_combine,
+    .moe_go = moe_go,
     .moe_release = moe_release,
     .moe_close = moe_close,
-    .moe_rows = moe_rows,
-    .moe_out = moe_out,
+    .moe_start = moe_start,
+    .moe_test = moe_test,
+    .moe_wait = moe_wait,
+    .moe_buffer = moe_buffer,
     .moe_note = moe_note,
 };
 

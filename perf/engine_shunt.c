@@ -162,8 +162,9 @@ struct exchange {
     struct perf_exchange x;
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
-    void *rows, *out; /* under the plan */
+    void *buffer[4]; /* by enum shunt_moe_buffer, under the plan */
     size_t max_rows;
+    struct shunt_request *request; /* of moe_start() */
 };
 
 static const char *moe_open(const struct perf_exchange *exchange, void **state)
@@ -186,6 +187,14 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     return NULL;
 }
 
+/* The caller's buffer, or the plan's. */
+static void *find_buffer(const struct exchange *e, enum shunt_moe_buffer which)
+{
+    bool arrives = which == SHUNT_MOE_ROWS || which == SHUNT_MOE_DOUT;
+    void *given = arrives ? e->x.rows : e->x.out;
+    return given ? given : shunt_moe_buffer(e->plan, which);
+}
+
 static void moe_plan(void *state)
 {
     struct exchange *e = state;
@@ -195,21 +204,91 @@ static void moe_plan(void *state)
          "moe_plan_create");
     /* Part of what it takes until a dispatch can be called. */
     e->max_rows = shunt_moe_plan_rows(e->plan).total;
-    e->rows = e->x.rows ? e->x.rows : shunt_moe_buffer(e->plan, SHUNT_MOE_ROWS);
-    e->out = e->x.out ? e->x.out : shunt_moe_buffer(e->plan, SHUNT_MOE_OUT);
+    e->buffer[SHUNT_MOE_ROWS] = find_buffer(e, SHUNT_MOE_ROWS);
+    e->buffer[SHUNT_MOE_OUT] = find_buffer(e, SHUNT_MOE_OUT);
+    if (!e->x.dweight)
+        return;
+    e->buffer[SHUNT_MOE_DOUT] = find_buffer(e, SHUNT_MOE_DOUT);
+    e->buffer[SHUNT_MOE_DROWS] = find_buffer(e, SHUNT_MOE_DROWS);
 }
 
-static void moe_dispatch(void *state)
+static const char *go_name(enum perf_go what)
 {
-    struct exchange *e = state;
-    must(shunt_moe_dispatch(e->plan, e->x.x, e->rows, e->max_rows),
-         "moe_dispatch");
+    switch (what) {
+    case PERF_GO_DISPATCH:
+        return "moe_dispatch";
+    case PERF_GO_COMBINE:
+        return "moe_combine";
+    case PERF_GO_COMBINE_BACKWARD:
+        return "moe_combine_backward";
+    case PERF_GO_DISPATCH_BACKWARD:
+        return "moe_dispatch_backward";
+    }
+    return "?";
 }
 
-static void moe_combine(void *state)
+static void moe_go(void *state, enum perf_go what)
 {
     struct exchange *e = state;
-    must(shunt_moe_combine(e->plan, e->out, NULL, e->x.y), "moe_combine");
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    switch (what) {
+    case PERF_GO_DISPATCH:
+        st = shunt_moe_dispatch(e->plan, e->x.x, e->buffer[SHUNT_MOE_ROWS],
+                                e->max_rows);
+        break;
+    case PERF_GO_COMBINE:
+        st = shunt_moe_combine(e->plan, e->buffer[SHUNT_MOE_OUT], NULL, e->x.y);
+        break;
+    case PERF_GO_COMBINE_BACKWARD:
+        st = shunt_moe_combine_backward(
+            e->plan, e->x.x, e->buffer[SHUNT_MOE_OUT],
+            e->buffer[SHUNT_MOE_DOUT], e->max_rows, e->x.dweight);
+        break;
+    case PERF_GO_DISPATCH_BACKWARD:
+        st = shunt_moe_dispatch_backward(e->plan, e->buffer[SHUNT_MOE_DROWS],
+                                         e->x.y);
+        break;
+    }
+    must(st, go_name(what));
+}
+
+static void moe_start(void *state, enum perf_go what)
+{
+    struct exchange *e = state;
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    switch (what) {
+    case PERF_GO_DISPATCH:
+        st =
+            shunt_moe_dispatch_start(e->plan, e->x.x, e->buffer[SHUNT_MOE_ROWS],
+                                     e->max_rows, &e->request);
+        break;
+    case PERF_GO_COMBINE:
+        st = shunt_moe_combine_start(e->plan, e->buffer[SHUNT_MOE_OUT], NULL,
+                                     e->x.y, &e->request);
+        break;
+    case PERF_GO_COMBINE_BACKWARD:
+        st = shunt_moe_combine_backward_start(
+            e->plan, e->x.x, e->buffer[SHUNT_MOE_OUT],
+            e->buffer[SHUNT_MOE_DOUT], e->max_rows, e->x.dweight, &e->request);
+        break;
+    case PERF_GO_DISPATCH_BACKWARD:
+        st = shunt_moe_dispatch_backward_start(
+            e->plan, e->buffer[SHUNT_MOE_DROWS], e->x.y, &e->request);
+        break;
+    }
+    must(st, go_name(what));
+}
+
+static void moe_test(void *state)
+{
+    test_request(&((struct exchange *)state)->request);
+}
+
+static void moe_wait(void *state)
+{
+    must(shunt_wait(&((struct exchange *)state)->request), "wait");
 }
 
 static void moe_release(void *state)
@@ -227,7 +306,7 @@ static void moe_close(void *state)
     free(e);
 }
 
-static void *moe_rows(void *state)
+static void *moe_buffer(void *state, enum shunt_moe_buffer which)
 {
     struct exchange *e = state;
     size_t total = shunt_moe_plan_rows(e->plan).total;
@@ -235,7 +314,7 @@ static void *moe_rows(void *state)
     if (total != e->x.total)
         perf_die(PERF_EXIT_WRONG, "the plan has %zu rows, but the routing %zu",
                  total, e->x.total);
-    return e->rows;
+    return e->buffer[which];
 }
 
 struct perf_sent perf_shunt_sent(void *state)
@@ -250,11 +329,6 @@ struct perf_sent perf_shunt_sent(void *state)
         .dispatch = rows.network_dispatch_bytes,
         .combine = rows.network_combine_bytes,
     };
-}
-
-static void *moe_out(void *state)
-{
-    return ((struct exchange *)state)->out;
 }
 
 static const char *moe_note(void *state)
@@ -276,11 +350,12 @@ const struct perf_engine perf_engine_shunt = {
     .call_wait = call_wait,
     .moe_open = moe_open,
     .moe_plan = moe_plan,
-    .moe_dispatch = moe_dispatch,
-    .moe_combine = moe_combine,
+    .moe_go = moe_go,
     .moe_release = moe_release,
     .moe_close = moe_close,
-    .moe_rows = moe_rows,
-    .moe_out = moe_out,
+    .moe_start = moe_start,
+    .moe_test = moe_test,
+    .moe_wait = moe_wait,
+    .moe_buffer = moe_buffer,
     .moe_note = moe_note,
 };

@@ -6,7 +6,8 @@
  * training step does; each part is timed on its own, with all ranks gathered
  * before it, and sums of parts are taken sample by sample. Releasing counts as
  * planning.
- * combine alone holds on to one plan.
+ * combine alone and backward hold on to one plan, and so does whatever is
+ * measured beside a computation (--overlap).
  *
  * Nothing computes between dispatch and combine: the experts' answers are put
  * into a buffer when it is met for the first time, outside of the timing.
@@ -54,6 +55,36 @@ static const struct part moe_parts[] = {
     {NULL, 0, 0, 0, 0},
 };
 
+static const struct part backward_parts[] = {
+    {"combine_backward", 0, 0, 1, 0},
+    {"dispatch_backward", 1, 1, 0, 1},
+    {"backward", 0, 1, 1, 1},
+    {NULL, 0, 0, 0, 0},
+};
+
+/* What an operation is made of. */
+struct steps {
+    const struct part *parts;
+    bool plans; /* anew each time; otherwise one plan is kept */
+    int n;
+    enum perf_go go[2];
+};
+
+static const struct steps steps[PERF_OPS] = {
+    [PERF_DISPATCH] = {dispatch_parts, true, 1, {PERF_GO_DISPATCH}},
+    [PERF_COMBINE] = {combine_parts, false, 1, {PERF_GO_COMBINE}},
+    [PERF_MOE] = {moe_parts, true, 2, {PERF_GO_DISPATCH, PERF_GO_COMBINE}},
+    [PERF_BACKWARD] = {backward_parts,
+                       false,
+                       2,
+                       {PERF_GO_COMBINE_BACKWARD, PERF_GO_DISPATCH_BACKWARD}},
+};
+
+static bool keeps_plan(const struct perf_options *o)
+{
+    return !steps[o->op].plans || o->overlap;
+}
+
 /* What has to cross between places, as a side does it. */
 struct traffic {
     uint64_t rows;
@@ -69,6 +100,7 @@ struct bench {
     size_t total; /* rows that this rank receives */
     void *x, *y;
     void *in, *out; /* the caller's row buffers; NULL: nobody needs them */
+    float *dweight; /* (tokens, topk); NULL: no gradients */
     double remote;  /* share of the rows that leave their rank */
     struct perf_places places;
     struct traffic traffic[PERF_ROLES];
@@ -165,7 +197,7 @@ static void set_traffic(const struct bench *b, struct traffic *t,
  * is. */
 static void find_traffic(struct bench *b, const struct perf_sent *sent)
 {
-    bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8;
+    bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 && b->o->op != PERF_BACKWARD;
     struct traffic *ours = &b->traffic[PERF_OURS];
     struct traffic *peer = &b->traffic[PERF_PEER];
     struct traffic *link = &b->traffic[PERF_LINK];
@@ -237,6 +269,9 @@ static void bench_open(struct bench *b, size_t tokens, bool rows_needed)
     b->x = zeroed(tokens * b->row_bytes);
     b->y = zeroed(tokens * b->row_bytes);
     b->in = b->out = NULL;
+    b->dweight = NULL;
+    if (b->o->op == PERF_BACKWARD)
+        b->dweight = zeroed(tokens * (size_t)b->o->topk * sizeof(float));
     if (rows_needed) {
         b->in = zeroed(b->total * b->row_bytes);
         b->out = zeroed(b->total * b->row_bytes);
@@ -250,6 +285,7 @@ static void bench_close(struct bench *b)
     free(b->y);
     free(b->in);
     free(b->out);
+    free(b->dweight);
     for (int r = 0; r < PERF_ROLES; r++) {
         free(b->traffic[r].there);
         free(b->traffic[r].back);
@@ -281,10 +317,13 @@ static void side_open(struct side *side)
         .total = b->total,
         .rows = own ? NULL : b->in,
         .out = own ? NULL : b->out,
+        .dweight = b->dweight,
         .there = b->traffic[PERF_LINK].there,
         .back = b->traffic[PERF_LINK].back,
     };
-    const char *why = side->engine->moe_open(&exchange, &side->state);
+    const char *why = "it has no calls that return at once";
+    if (!b->o->overlap || side->engine->moe_start)
+        why = side->engine->moe_open(&exchange, &side->state);
     if (why)
         perf_die(PERF_EXIT_USAGE, "--peer %s: %s", side->engine->name, why);
     if (side->engine->moe_note(side->state))
@@ -297,17 +336,82 @@ static void plan(void *state)
     side->engine->moe_plan(side->state);
 }
 
+static void go(struct side *side, enum perf_go what)
+{
+    side->engine->moe_go(side->state, what);
+}
+
 static void dispatch(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_dispatch(side->state);
+    go(state, PERF_GO_DISPATCH);
 }
 
 static void combine(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_combine(side->state);
+    go(state, PERF_GO_COMBINE);
 }
+
+static void combine_backward(void *state)
+{
+    go(state, PERF_GO_COMBINE_BACKWARD);
+}
+
+static void dispatch_backward(void *state)
+{
+    go(state, PERF_GO_DISPATCH_BACKWARD);
+}
+
+/* An exchange to be measured, by its number: what perf_measure() calls, and
+ * what starts it. */
+static void start_dispatch(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_start(side->state, PERF_GO_DISPATCH);
+}
+
+static void start_combine(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_start(side->state, PERF_GO_COMBINE);
+}
+
+static void start_combine_backward(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_start(side->state, PERF_GO_COMBINE_BACKWARD);
+}
+
+static void start_dispatch_backward(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_start(side->state, PERF_GO_DISPATCH_BACKWARD);
+}
+
+static void test(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_test(side->state);
+}
+
+static void wait(void *state)
+{
+    struct side *side = state;
+    side->engine->moe_wait(side->state);
+}
+
+static void (*const runs[])(void *) = {
+    [PERF_GO_DISPATCH] = dispatch,
+    [PERF_GO_COMBINE] = combine,
+    [PERF_GO_COMBINE_BACKWARD] = combine_backward,
+    [PERF_GO_DISPATCH_BACKWARD] = dispatch_backward,
+};
+
+static void (*const starts[])(void *) = {
+    [PERF_GO_DISPATCH] = start_dispatch,
+    [PERF_GO_COMBINE] = start_combine,
+    [PERF_GO_COMBINE_BACKWARD] = start_combine_backward,
+    [PERF_GO_DISPATCH_BACKWARD] = start_dispatch_backward,
+};
 
 static void settle(const struct side *side)
 {
@@ -321,14 +425,8 @@ static void release(void *state)
     side->engine->moe_release(side->state);
 }
 
-/* See that the answers are where combine reads. */
-static void answer(void *state)
+static void fill_once(struct side *side, void *out)
 {
-    struct side *side = state;
-    void *out = side->engine->moe_out(side->state);
-
-    if (!out)
-        return;
     for (int i = 0; i < side->nfilled; i++)
         if (side->filled[i] == out)
             return;
@@ -337,16 +435,40 @@ static void answer(void *state)
         side->filled[side->nfilled++] = out;
 }
 
+/* See that the answers are where combine and dispatch_backward read. */
+static void answer(void *state)
+{
+    struct side *side = state;
+    void *out = side->engine->moe_buffer(side->state, SHUNT_MOE_OUT);
+
+    if (!out)
+        return;
+    fill_once(side, out);
+    if (side->bench->o->op == PERF_BACKWARD)
+        fill_once(side, side->engine->moe_buffer(side->state, SHUNT_MOE_DROWS));
+}
+
+/* All ranks at once; as it is measured. */
+static void run_once(struct side *side, enum perf_go what)
+{
+    perf_gate_wait(side->bench->g);
+    if (side->bench->o->overlap) {
+        starts[what](side);
+        wait(side);
+    } else {
+        go(side, what);
+    }
+    settle(side);
+}
+
 static void check_dispatch(struct side *side)
 {
     const struct bench *b = side->bench;
-    void *rows = side->engine->moe_rows(side->state);
+    void *rows = side->engine->moe_buffer(side->state, SHUNT_MOE_ROWS);
 
     if (rows)
         memset(rows, PERF_POISON, b->total * b->row_bytes);
-    perf_gate_wait(b->g);
-    dispatch(side);
-    settle(side);
+    run_once(side, PERF_GO_DISPATCH);
     if (rows) {
         bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 &&
                    side->engine == &perf_engine_shunt;
@@ -354,21 +476,49 @@ static void check_dispatch(struct side *side)
     }
 }
 
-static void check_combine(struct side *side)
+/* combine, or dispatch_backward, which is the same without weights. */
+static void check_sum(struct side *side, enum perf_go what)
 {
     const struct bench *b = side->bench;
 
     answer(side);
     memset(b->y, PERF_POISON, b->routing.tokens * b->row_bytes);
-    perf_gate_wait(b->g);
-    combine(side);
-    settle(side);
+    run_once(side, what);
     if (!side->engine->delivers)
         return;
     bool rounded =
         side->role == PERF_OURS && b->o->partials != SHUNT_MOE_PARTIALS_F32;
-    side->wrong += (double)perf_check_combine(
-        &b->rows, rounded ? b->g->node_of : NULL, b->y);
+    side->wrong +=
+        (double)perf_check_combine(&b->rows, what == PERF_GO_COMBINE,
+                                   rounded ? b->g->node_of : NULL, b->y);
+}
+
+/* After a combine, as in a training step. */
+static void check_combine_backward(struct side *side)
+{
+    const struct bench *b = side->bench;
+    void *dout = side->engine->moe_buffer(side->state, SHUNT_MOE_DOUT);
+    size_t weights = b->routing.tokens * (size_t)b->o->topk;
+
+    check_sum(side, PERF_GO_COMBINE);
+    if (dout)
+        memset(dout, PERF_POISON, b->total * b->row_bytes);
+    memset(b->dweight, PERF_POISON, weights * sizeof(*b->dweight));
+    run_once(side, PERF_GO_COMBINE_BACKWARD);
+    if (!dout)
+        return;
+    side->wrong += (double)perf_check_combine_backward(&b->rows, dout);
+    side->wrong += (double)perf_check_dweight(&b->rows, b->dweight);
+}
+
+static void check_exchange(struct side *side, enum perf_go what)
+{
+    if (what == PERF_GO_DISPATCH)
+        check_dispatch(side);
+    else if (what == PERF_GO_COMBINE_BACKWARD)
+        check_combine_backward(side);
+    else
+        check_sum(side, what);
 }
 
 /* One step of each side on new data. */
@@ -378,41 +528,32 @@ static void try_once(struct bench *b, struct side *sides, int nsides, int round)
     perf_fill_x(&b->rows, b->x);
     for (int s = 0; s < nsides; s++) {
         sides[s].nfilled = 0;
-        if (b->o->op != PERF_COMBINE)
+        if (!keeps_plan(b->o))
             plan(&sides[s]);
-        if (b->o->op != PERF_COMBINE)
-            check_dispatch(&sides[s]);
-        if (b->o->op != PERF_DISPATCH)
-            check_combine(&sides[s]);
-        if (b->o->op != PERF_COMBINE)
+        for (int i = 0; i < steps[b->o->op].n; i++)
+            check_exchange(&sides[s], steps[b->o->op].go[i]);
+        if (!keeps_plan(b->o))
             release(&sides[s]);
     }
 }
 
 /* -- measuring ------------------------------------------------------------- */
 
-static const struct part *parts_of(enum perf_op op)
-{
-    return op == PERF_DISPATCH  ? dispatch_parts
-           : op == PERF_COMBINE ? combine_parts
-                                : moe_parts;
-}
-
-static struct perf_side timed_side(enum perf_op op, struct side *side)
+static struct perf_side timed_side(const struct perf_options *o,
+                                   struct side *side)
 {
     struct perf_side timed = {
         .state = side,
         .settle = side->engine->settle,
-        .prepare = op == PERF_DISPATCH ? NULL : answer,
-        .release = op == PERF_COMBINE ? NULL : release,
+        .prepare = o->op == PERF_DISPATCH ? NULL : answer,
+        .release = keeps_plan(o) ? NULL : release,
+        .apart = keeps_plan(o),
     };
 
-    if (op != PERF_COMBINE)
+    if (!keeps_plan(o))
         timed.phase[timed.phases++] = plan;
-    if (op != PERF_COMBINE)
-        timed.phase[timed.phases++] = dispatch;
-    if (op != PERF_DISPATCH)
-        timed.phase[timed.phases++] = combine;
+    for (int i = 0; i < steps[o->op].n; i++)
+        timed.phase[timed.phases++] = runs[steps[o->op].go[i]];
     return timed;
 }
 
@@ -433,6 +574,7 @@ static struct perf_wire wire_of(const struct perf_wire *phases,
 /* What was found out of each side. */
 struct result {
     struct perf_series series;
+    struct perf_overlap overlap; /* --overlap: instead of `series` */
     struct perf_wire wire[PERF_MAX_PHASES];
     double wrong;
 };
@@ -468,7 +610,12 @@ static void print_part(const struct bench *b, const struct part *part,
         .part = travels == 0,
         .between = b->places.n > 1,
     };
-    set_sent(&row, part, sent);
+    /* The plan speaks of dispatch and combine. */
+    set_sent(&row, part, b->o->op == PERF_BACKWARD ? NULL : sent);
+    if (b->o->overlap) {
+        row.samples = results[0].overlap.samples;
+        row.batch = results[0].overlap.batch;
+    }
     for (int s = 0; s < nsides; s++) {
         enum perf_role role = sides[s].role;
         const struct result *r = &results[s];
@@ -478,7 +625,10 @@ static void print_part(const struct bench *b, const struct part *part,
             continue;
         row.has[role] = true;
         row.times[role] =
-            perf_series_times(&r->series, part->first, part->last);
+            b->o->overlap
+                ? r->overlap.pure
+                : perf_series_times(&r->series, part->first, part->last);
+        row.overlap[role] = r->overlap;
         row.wrong[role] = r->wrong;
         row.need[role] = need_of(b, role, part);
         row.wire[role] = wire_of(r->wire, part);
@@ -506,7 +656,7 @@ static struct perf_sent look_at_plan(struct side *side, bool keep)
 static void open_sides(struct bench *b, struct side *sides, int nsides,
                        struct perf_sent *sent)
 {
-    bool keep = b->o->op == PERF_COMBINE; /* that holds on to one plan */
+    bool keep = keeps_plan(b->o);
 
     for (int s = 0; s < nsides; s++) {
         side_open(&sides[s]);
@@ -524,38 +674,87 @@ static void count_wire(const struct bench *b, const struct perf_side *timed,
     perf_wire_count(b->g, timed, perf_wire_calls(us), r->wire);
 }
 
-static void measure(struct bench *b, struct side *sides, int nsides)
+/* Of the parts that are one exchange each, one after the other. */
+static void measure_overlap(struct bench *b, struct side *sides, int nsides,
+                            struct result (*results)[PERF_MAX_SIDES])
 {
-    /* Steps of several parts cannot be timed in batches. */
-    int batch = b->o->op == PERF_COMBINE ? b->o->batch : 1;
+    const struct perf_options *o = b->o;
+    struct perf_plan how = {o->warmup, o->samples, o->batch, o->seconds};
+
+    for (int i = 0; i < steps[o->op].n; i++) {
+        struct perf_halves halves[PERF_MAX_SIDES];
+        struct perf_overlap found[PERF_MAX_SIDES];
+
+        for (int s = 0; s < nsides; s++)
+            halves[s] = (struct perf_halves){
+                .state = &sides[s],
+                .start = starts[steps[o->op].go[i]],
+                .test = test,
+                .wait = wait,
+                .settle = sides[s].engine->settle,
+            };
+        perf_overlap_measure(b->g, &how, o->tests, halves, nsides, found);
+        for (int s = 0; s < nsides; s++)
+            results[i][s] = (struct result){.overlap = found[s]};
+    }
+}
+
+static void measure_steps(struct bench *b, struct side *sides, int nsides,
+                          struct result *results)
+{
+    /* Steps of several parts that need each other cannot be timed in batches. */
+    int batch = keeps_plan(b->o) ? b->o->batch : 1;
     struct perf_plan how = {b->o->warmup, b->o->samples, batch, b->o->seconds};
     struct perf_side timed[PERF_MAX_SIDES];
     struct perf_series series[PERF_MAX_SIDES];
-    struct result results[PERF_MAX_SIDES];
-    struct perf_sent sent = {0};
-    bool ours = sides[0].role == PERF_OURS;
 
-    open_sides(b, sides, nsides, &sent);
-    find_traffic(b, ours ? &sent : NULL);
     for (int s = 0; s < nsides; s++)
-        timed[s] = timed_side(b->o->op, &sides[s]);
-    try_once(b, sides, nsides, 0);
+        timed[s] = timed_side(b->o, &sides[s]);
     perf_measure(b->g, &how, timed, nsides, series);
     for (int s = 0; s < nsides; s++) {
         results[s] = (struct result){.series = series[s]};
         if (b->places.n > 1 && sides[s].role != PERF_LINK)
             count_wire(b, &timed[s], &results[s]);
     }
+}
+
+static void print_parts(const struct bench *b, const struct side *sides,
+                        int nsides, struct result (*results)[PERF_MAX_SIDES],
+                        const struct perf_sent *sent)
+{
+    int exchange = 0;
+
+    for (const struct part *p = steps[b->o->op].parts; p->name; p++) {
+        if (!b->o->overlap)
+            print_part(b, p, sides, nsides, results[0], sent);
+        else if (p->first == p->last && p->there + p->back)
+            print_part(b, p, sides, nsides, results[exchange++], sent);
+    }
+}
+
+static void measure(struct bench *b, struct side *sides, int nsides)
+{
+    struct result results[2][PERF_MAX_SIDES] = {{{.wrong = 0}}};
+    struct perf_sent sent = {0};
+    bool ours = sides[0].role == PERF_OURS;
+
+    open_sides(b, sides, nsides, &sent);
+    find_traffic(b, ours ? &sent : NULL);
+    try_once(b, sides, nsides, 0);
+    if (b->o->overlap)
+        measure_overlap(b, sides, nsides, results);
+    else
+        measure_steps(b, sides, nsides, results[0]);
     try_once(b, sides, nsides, 1);
 
     for (int s = 0; s < nsides; s++)
-        results[s].wrong = perf_sum(b->g, sides[s].wrong);
-    for (const struct part *p = parts_of(b->o->op); p->name; p++)
-        print_part(b, p, sides, nsides, results, ours ? &sent : NULL);
+        results[0][s].wrong = results[1][s].wrong =
+            perf_sum(b->g, sides[s].wrong);
+    print_parts(b, sides, nsides, results, ours ? &sent : NULL);
     for (int s = 0; s < nsides; s++) {
-        if (b->o->op == PERF_COMBINE)
+        if (keeps_plan(b->o))
             release(&sides[s]);
-        perf_series_finish(&series[s]);
+        perf_series_finish(&results[0][s].series);
         sides[s].engine->moe_close(sides[s].state);
     }
 }

@@ -25,6 +25,7 @@ static const char help_what[] =
     "  dispatch    plan a routing, send each token's row to its experts\n"
     "  combine     bring the experts' rows home and add them\n"
     "  moe         plan, dispatch and combine, one after the other\n"
+    "  backward    the gradients of combine and of dispatch\n"
     "\n"
     "Ranks: started by shunt-run, mpirun, torchrun or another launcher, on "
     "one\n"
@@ -47,7 +48,7 @@ static const char help_what[] =
     "  -e, --end SIZE    the largest (64m)\n"
     "  -f, --factor F    from one to the next (2)\n"
     "  --dtype TYPE      i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 fp8 (f32;\n"
-    "                    bf16 for dispatch, combine and moe)\n"
+    "                    bf16 for tokens)\n"
     "  --op OP           sum min max avg prod (sum)\n"
     "  --root RANK       of broadcast (0)\n"
     "  --counts KIND     even or skewed, for alltoallv, allgatherv and\n"
@@ -55,7 +56,7 @@ static const char help_what[] =
     "  --in-place        the input is in the output's memory already\n"
     "  --mem MEM         malloc, or window: memory of shunt_mem_alloc(), and\n"
     "                    for tokens the plan's buffers (malloc; window for\n"
-    "                    dispatch, combine, moe). The peer has malloc memory.\n"
+    "                    tokens). The peer has malloc memory.\n"
     "  --algorithm NAME  of Shunt's collectives between nodes: flat, "
     "two_level,\n"
     "                    or what else SHUNT_ALGORITHM may be (auto)\n"
@@ -157,6 +158,7 @@ static const char *const op_names[PERF_OPS] = {
     [PERF_DISPATCH] = "dispatch",
     [PERF_COMBINE] = "combine",
     [PERF_MOE] = "moe",
+    [PERF_BACKWARD] = "backward",
 };
 
 struct name {
@@ -610,9 +612,6 @@ static void check(const struct perf_options *o)
                         perf_op_is_moe(o->op)))
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
-                 perf_op_name(o->op));
-    if (o->overlap && perf_op_is_moe(o->op))
-        perf_die(PERF_EXIT_USAGE, "--overlap: of collectives, not of %s",
                  perf_op_name(o->op));
     if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
         perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");

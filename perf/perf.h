@@ -34,6 +34,7 @@ enum perf_op {
     PERF_DISPATCH,
     PERF_COMBINE,
     PERF_MOE,
+    PERF_BACKWARD,
 
     PERF_OPS,
 };

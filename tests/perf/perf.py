@@ -20,12 +20,13 @@ KEYS = {"op", "ranks", "bytes", "time_us", "time_us_p99", "algbw_gbs",
         "busbw_gbs", "wrong", "peer", "peer_time_us", "ratio"}
 MOVES = ["broadcast", "allgather", "allgatherv", "alltoall", "alltoallv"]
 REDUCTIONS = ["reduce_scatter", "reduce_scatterv", "allreduce"]
-MOE = ["dispatch", "combine", "moe"]
+MOE = ["dispatch", "combine", "moe", "backward"]
 PARTS = {
     "dispatch": ["plan", "dispatch", "plan+dispatch"],
     "combine": ["combine"],
     "moe": ["plan", "dispatch", "combine", "dispatch+combine",
             "plan+dispatch+combine"],
+    "backward": ["combine_backward", "dispatch_backward", "backward"],
 }
 # mpirun takes its time to start.
 RANKS = (1, 2, 3, 4) if PEER == "none" else (2, 4)
@@ -144,6 +145,15 @@ def overlap():
                     fail([op], f"overlap: {row}")
 
 
+    rows = []
+    for op in ("moe", "backward"):
+        rows += measure(op, 2, "--tokens", "50", "--hidden", "96", "--overlap")
+    if [row["op"] for row in rows] != ["dispatch", "combine",
+                                       "combine_backward",
+                                       "dispatch_backward"]:
+        fail(["moe"], f"parts: {rows}")
+
+
 def tokens():
     small = ["--hidden", "96", "--experts", "10", "--topk", "3"]
     for op in MOE:
@@ -155,6 +165,8 @@ def tokens():
             for mem in ("malloc", "window"):
                 measure(op, 2, *small, "--tokens", "50", "--dtype", dtype,
                         "--mem", mem)
+        if op == "backward":  # the same rows as of the others
+            continue
         measure(op, 2, *small, "--tokens", "50", "--wire", "fp8")
         for skew in ("zipf:1.5", "hot:1", "one-hot-expert",
                      "node-limited:1"):

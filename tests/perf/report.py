@@ -46,7 +46,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "perf.json")
         for args in (["barrier"], ["allgather", "-b", "64", "-e", "4k", "-f",
-                                   "8", "--peer", "memcpy", "--in-place"]):
+                                   "8", "--peer", "memcpy", "--in-place"],
+                     ["allgather", "-b", "64", "-e", "64", "--overlap"]):
             subprocess.run([PERF, *args, "--ranks", "2", "-n", "5",
                             f"--json={path}"], stdout=subprocess.DEVNULL,
                            timeout=60, check=True)
@@ -62,6 +63,8 @@ def main():
         if section(page, head).count("<circle") != 3:
             fail(f"{head}: not one point for each of three sizes")
     figures = page[page.find("<h2>All figures"):]
+    if page.count("<h2>allgather") != 2 or "start and wait" not in page:
+        fail("started calls are not apart from blocking ones")
     for row in rows[1:]:
         if f"<td>{row['busbw_gbs']:.2f}</td>" not in figures:
             fail(f"no bandwidth of {row['bytes']} B")

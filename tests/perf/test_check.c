@@ -305,12 +305,12 @@ Test(check, combine_of_rounded_sums)
     }
     for (size_t i = 0; i < 40 * 200; i++)
         y[i] = narrow(home[i] + wide(narrow(away[i])));
-    cr_assert_eq(perf_check_combine(&w.rows[0], apart, y), 0);
-    cr_assert_gt(perf_check_combine(&w.rows[0], NULL, y), 0);
-    cr_assert_gt(perf_check_combine(&w.rows[0], together, y), 0);
+    cr_assert_eq(perf_check_combine(&w.rows[0], true, apart, y), 0);
+    cr_assert_gt(perf_check_combine(&w.rows[0], true, NULL, y), 0);
+    cr_assert_gt(perf_check_combine(&w.rows[0], true, together, y), 0);
     for (size_t i = 0; i < 40 * 200; i++)
         y[i] = narrow(1.02F * home[i] + 1.02F * away[i]);
-    cr_assert_gt(perf_check_combine(&w.rows[0], apart, y), 4000);
+    cr_assert_gt(perf_check_combine(&w.rows[0], true, apart, y), 4000);
     free(home);
     free(away);
     free(y);
@@ -342,13 +342,73 @@ Test(check, combine)
         free(out);
         free(a);
     }
-    cr_assert_eq(perf_check_combine(&w.rows[0], NULL, y), 0);
+    cr_assert_eq(perf_check_combine(&w.rows[0], true, NULL, y), 0);
+    cr_assert_gt(perf_check_combine(&w.rows[0], false, NULL, y), 7000);
     y[3] *= 1.00001F;
     y[7999] = -y[7999];
-    cr_assert_eq(perf_check_combine(&w.rows[0], NULL, y), 2);
+    cr_assert_eq(perf_check_combine(&w.rows[0], true, NULL, y), 2);
     memset(y, PERF_POISON, 40 * w.bytes);
-    cr_assert_eq(perf_check_combine(&w.rows[0], NULL, y), 8000);
+    cr_assert_eq(perf_check_combine(&w.rows[0], true, NULL, y), 8000);
     free(y);
+    free_world(&w);
+}
+
+/* Gradients of combine, from x and perf_fill_out() alone. */
+Test(check, combine_backward)
+{
+    struct world w;
+    size_t count;
+
+    make_world(&w, SHUNT_F32);
+    struct perf_arrival *a = perf_routing_arrivals(&w.routing, 1, &count);
+    float *dout = malloc(count * w.bytes);
+    for (size_t i = 0; i < count; i++) {
+        const float *weight =
+            perf_token_weights(&w.routing, a[i].source, (size_t)a[i].token);
+        const float *dy =
+            (const float *)w.x[a[i].source] + (size_t)a[i].token * 200;
+        for (size_t h = 0; h < 200; h++)
+            dout[i * 200 + h] = weight[a[i].slot] * dy[h];
+    }
+    cr_assert_eq(perf_check_combine_backward(&w.rows[1], dout), 0);
+    dout[0] *= 1.000001F;
+    dout[count * 200 - 1] = 0;
+    cr_assert_eq(perf_check_combine_backward(&w.rows[1], dout), 2);
+    memset(dout, PERF_POISON, count * w.bytes);
+    cr_assert_eq(perf_check_combine_backward(&w.rows[1], dout), count * 200);
+    free(dout);
+    free(a);
+    free_world(&w);
+}
+
+Test(check, gradients_of_weights)
+{
+    struct world w;
+    float dweight[40 * 3] = {0};
+
+    make_world(&w, SHUNT_F32);
+    for (int rank = 0; rank < 2; rank++) {
+        size_t count;
+        struct perf_arrival *a =
+            perf_routing_arrivals(&w.routing, rank, &count);
+        float *out = malloc(count * w.bytes);
+        perf_fill_out(&w.rows[rank], out);
+        for (size_t i = 0; i < count; i++) {
+            const float *dy = (const float *)w.x[0] + (size_t)a[i].token * 200;
+            if (a[i].source != 0)
+                continue;
+            for (size_t h = 0; h < 200; h++)
+                dweight[a[i].token * 3 + a[i].slot] += dy[h] * out[i * 200 + h];
+        }
+        free(out);
+        free(a);
+    }
+    cr_assert_eq(perf_check_dweight(&w.rows[0], dweight), 0);
+    dweight[7] += 0.1F;
+    dweight[119] = -dweight[119];
+    cr_assert_eq(perf_check_dweight(&w.rows[0], dweight), 2);
+    memset(dweight, PERF_POISON, sizeof(dweight));
+    cr_assert_eq(perf_check_dweight(&w.rows[0], dweight), 120);
     free_world(&w);
 }
 
