@@ -18,6 +18,7 @@
 #include <shunt/memory.h>
 
 #include "check.h"
+#include "pair.h"
 #include "random.h"
 #include "sample.h"
 #include "table.h"
@@ -465,6 +466,7 @@ static void measure(struct sweep *w, struct side *sides, int nsides)
         .bytes = w->shape.size,
         .count = w->shape.count,
         .bus = bus_factor(w),
+        .pair = perf_pair_latency(w->g),
         .checked = o->op != PERF_BARRIER,
         .part = o->op != PERF_BARRIER && !w->shape.size, /* of skewed counts */
         .sent_rows = -1,

@@ -31,6 +31,7 @@ struct perf_gate {
      * others go: its release pairs with their acquire. */
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint round;
+    _Alignas(64) atomic_uint line; /* perf_gate_line() */
 };
 
 /* -- the gate -------------------------------------------------------------- */
@@ -142,6 +143,11 @@ void perf_gate_wait(const struct perf_group *g)
                      "waited %.0f s for the other ranks; is one gone?",
                      GATE_PATIENCE * 1e-6);
     }
+}
+
+atomic_uint *perf_gate_line(const struct perf_group *g)
+{
+    return g->gate ? &g->gate->line : NULL;
 }
 
 const char *perf_gate_name(const struct perf_group *g)

@@ -6,6 +6,7 @@
 #define SHUNT_PERF_GROUP_H
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -61,6 +62,9 @@ double perf_sum(const struct perf_group *group, double value);
  * neither library's barrier, so that it costs both sides the same.
  */
 void perf_gate_wait(const struct perf_group *group);
+/* A cache line of the gate's page that nothing else uses, zero; NULL: there is no
+ * page. */
+atomic_uint *perf_gate_line(const struct perf_group *group);
 /* How, in words. */
 const char *perf_gate_name(const struct perf_group *group);
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "births.h"
 #include "coll.h"
 #include "engine.h"
 #include "group.h"
@@ -17,6 +18,7 @@
 #include "moe.h"
 #include "net.h"
 #include "options.h"
+#include "pair.h"
 #include "perf.h"
 #include "perf_config.h"
 #include "table.h"
@@ -135,6 +137,7 @@ int main(int argc, char **argv)
     perf_options_parse(&options, argc, argv);
     if (options.peer == PERF_PEER_MPI)
         module = perf_load_mpi();
+    perf_births(&options);
     perf_launch(&options, argv);
     /* Read when the communicator is made. */
     if (options.algorithm)
@@ -146,6 +149,8 @@ int main(int argc, char **argv)
                  options.ranks, group.ranks);
     agree(&options);
     settings.pinning = pin(&options);
+    settings.place = perf_pair_place(&group);
+    settings.pair = perf_pair_latency(&group);
     look_at_link(&options, &settings);
     if (!options.only_peer) {
         perf_shunt_use(group.comm);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "pair.h"
 #include "random.h"
 #include "sample.h"
 #include "table.h"
@@ -101,6 +102,7 @@ struct bench {
     void *x, *y;
     void *in, *out; /* the caller's row buffers; NULL: nobody needs them */
     float *dweight; /* (tokens, topk); NULL: no gradients */
+    double pair;    /* see pair.h */
     double remote;  /* share of the rows that leave their rank */
     struct perf_places places;
     struct traffic traffic[PERF_ROLES];
@@ -604,6 +606,7 @@ static void print_part(const struct bench *b, const struct part *part,
             travels * b->routing.tokens * (size_t)b->o->topk * b->row_bytes,
         .count = b->routing.tokens,
         .bus = b->remote,
+        .pair = b->pair,
         .samples = results[0].series.samples,
         .batch = results[0].series.batch,
         .checked = travels > 0,
@@ -741,6 +744,7 @@ static void measure(struct bench *b, struct side *sides, int nsides)
     open_sides(b, sides, nsides, &sent);
     find_traffic(b, ours ? &sent : NULL);
     try_once(b, sides, nsides, 0);
+    b->pair = perf_pair_latency(b->g);
     if (b->o->overlap)
         measure_overlap(b, sides, nsides, results);
     else

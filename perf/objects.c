@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "births.h"
 #include "perf_commit.h"
 #include "record.h"
 
@@ -196,6 +197,10 @@ static void add_call(struct perf_record *r, const struct perf_row *row)
 
     perf_record_number(r, "samples", true, (double)row->samples);
     perf_record_number(r, "batch", true, row->batch);
+    perf_record_number(r, "pair_us", row->pair >= 0, row->pair);
+    r->skip = !perf_birth();
+    perf_record_number(r, "birth", true, perf_birth());
+    r->skip = false;
     perf_record_text(r, "dtype", perf_dtype_name(o->dtype));
     perf_record_text(r, "reduce",
                      perf_op_reduces(o->op) ? perf_reduce_name(o->reduce)
@@ -220,6 +225,7 @@ static void add_settings(struct perf_record *r)
     perf_record_text(r, "environment", perf_told());
     perf_record_text(r, "transport", perf_transport(&settings));
     perf_record_text(r, "pinning", settings.pinning);
+    perf_record_text(r, "pair_place", settings.place);
     perf_record_text(r, "peer_version", settings.peer);
     perf_record_text(r, "commit", PERF_COMMIT);
     perf_record_text(r, "cpu", perf_cpu_model());

@@ -32,6 +32,10 @@ static const char help_what[] =
     "or several hosts, with the same options; or\n"
     "  --ranks N         start N ranks here, by shunt-run or, for --peer mpi,\n"
     "                    by mpirun\n"
+    "  --repeat-births N with --ranks: start the ranks N times, one run after\n"
+    "                    the other, and end with the least, the median and "
+    "the\n"
+    "                    most over the runs\n"
     "  --pin, --no-pin   pin rank i of a host to its core i; by default on "
     "one\n"
     "                    host when there is one for each. The peer runs in "
@@ -128,6 +132,14 @@ static const char help_how[] =
     "computation alone, 'both' of the computation between start and wait, and\n"
     "  overlap = 1 - (both - compute) / time, from 0 to 100 %.\n"
     "\n"
+    "Ranks 0 and 1 pass a cache line to and fro before each row: how long it "
+    "takes\n"
+    "depends on where their processors are, and so does every small call. The "
+    "head\n"
+    "of the table has it, JSON as pair_us in each row; it is drawn when ranks "
+    "are\n"
+    "started, so that a figure to be compared wants --repeat-births.\n"
+    "\n"
     "Between hosts, kernel counters of the link are read around further "
     "calls:\n"
     "what crossed it beside what had to.\n"
@@ -140,6 +152,7 @@ static const char help_how[] =
     "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
     "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew zipf\n"
     "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
+    "  shunt-perf alltoallv --ranks 2 -e 4k --time 0.1 --repeat-births 9\n"
     "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
     "  mpirun -n 4 shunt-perf allgather --peer mpi\n"
     "  mpirun -n 8 --host a:2,b:2,c:2,d:2 shunt-perf moe --peer mpi,link \\\n"
@@ -420,6 +433,7 @@ enum {
     OPT_TIME,
     OPT_SEED,
     OPT_RANKS,
+    OPT_BIRTHS,
     OPT_PIN,
     OPT_NO_PIN,
     OPT_INTERFACE,
@@ -458,6 +472,7 @@ static const struct option table[] = {
     {"time", required_argument, NULL, OPT_TIME},
     {"seed", required_argument, NULL, OPT_SEED},
     {"ranks", required_argument, NULL, OPT_RANKS},
+    {"repeat-births", required_argument, NULL, OPT_BIRTHS},
     {"pin", no_argument, NULL, OPT_PIN},
     {"no-pin", no_argument, NULL, OPT_NO_PIN},
     {"interface", required_argument, NULL, OPT_INTERFACE},
@@ -555,6 +570,9 @@ static void read_option(struct perf_options *o, int option, const char *arg)
     case OPT_RANKS:
         o->ranks = (int)read_whole("--ranks", arg, 1, 4096);
         break;
+    case OPT_BIRTHS:
+        o->births = (int)read_whole("--repeat-births", arg, 1, 10000);
+        break;
     case OPT_PIN:
         o->pin = PERF_PIN_YES;
         break;
@@ -600,6 +618,10 @@ static void check(const struct perf_options *o)
     if (o->json && o->csv && !o->json_file && !o->csv_file)
         perf_die(PERF_EXIT_USAGE, "--json and --csv cannot both go to stdout; "
                                   "name a file for one, as in --csv=FILE");
+    if (o->births && !o->ranks)
+        perf_die(PERF_EXIT_USAGE,
+                 "--repeat-births: only what --ranks starts can be started "
+                 "again");
     if (o->begin > o->end)
         perf_die(PERF_EXIT_USAGE, "-b is above -e");
     if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)

@@ -65,7 +65,8 @@ struct perf_options {
     uint64_t seed;
 
     /* Where it runs and how it reports. */
-    int ranks; /* 0: as launched */
+    int ranks;  /* 0: as launched */
+    int births; /* runs, each with new ranks; 0: this one */
     enum perf_pin pin;
     const char *interface; /* of the link to other hosts; NULL: found */
     bool json;

@@ -13,6 +13,8 @@ struct perf_settings {
     const struct perf_group *group;
     const char *peer;      /* its version, or NULL */
     const char *pinning;   /* in words */
+    const char *place;     /* of ranks 0 and 1; NULL: not on one host */
+    double pair;           /* see pair.h; < 0: unknown */
     struct perf_link link; /* with several hosts */
     const char *uncounted; /* why the kernel's counters are not read; NULL: they
                               are */

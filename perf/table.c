@@ -14,6 +14,7 @@
 
 #include <shunt/version.h>
 
+#include "births.h"
 #include "objects.h"
 #include "perf_commit.h"
 
@@ -25,6 +26,7 @@ static bool right = true;
 /* The ratios so far: of the rows that move data, and the worst of all. */
 static double *ratios;
 static size_t nratios, nparts; /* nparts: further rows, which move nothing */
+static double pair_least, pair_most = -1;
 static struct perf_row worst;
 static double worst_ratio;
 
@@ -35,6 +37,28 @@ static double load(void)
 {
     double one = 0;
     return getloadavg(&one, 1) == 1 ? one : 0;
+}
+
+static void print_pair(void)
+{
+    char latency[64] = "";
+
+    if (settings.pair >= 0)
+        snprintf(latency, sizeof(latency),
+                 "; a cache line goes over in %.3f us", settings.pair);
+    if (settings.place)
+        perf_table_note("ranks 0 and 1: %s%s", settings.place, latency);
+}
+
+/* Has it changed meanwhile? Virtual processors move. */
+static void keep_pair(const struct perf_row *row)
+{
+    if (row->pair < 0)
+        return;
+    if (pair_most < 0 || row->pair < pair_least)
+        pair_least = row->pair;
+    if (row->pair > pair_most)
+        pair_most = row->pair;
 }
 
 static void print_memory(void)
@@ -130,6 +154,8 @@ void perf_table_open(const struct perf_settings *given)
     words = perf_objects_open(given) ? stderr : stdout;
     perf_table_note("shunt-perf %s, commit %s", perf_op_name(o->op),
                     PERF_COMMIT);
+    if (perf_birth())
+        perf_table_note("birth %d of %d", perf_birth(), o->births);
     perf_table_note("cpu: %s, %d for this job%s, %ld online, load %.2f",
                     perf_cpu_model(), given->group->processors,
                     given->group->hosts.n > 1 ? " on this host" : "",
@@ -139,6 +165,7 @@ void perf_table_open(const struct perf_settings *given)
         perf_table_note("one rank: nothing travels, a call only copies in its "
                         "own memory; start more by --ranks 2 or by a launcher "
                         "(shunt-run -n 2 shunt-perf ...)");
+    print_pair();
     perf_table_note("transport: %s", perf_transport(&settings));
     print_hosts();
     if (perf_told())
@@ -353,6 +380,8 @@ void perf_table_row(const struct perf_row *row)
         ratio = row->times[PERF_PEER].median / row->times[PERF_OURS].median;
         keep_ratio(row, ratio);
     }
+    keep_pair(row);
+    perf_births_row(row, ratio);
     if (!perf_objects_row(row, ratio))
         return;
     print_line(row, ratio);
@@ -380,6 +409,10 @@ static void print_ratios(void)
 bool perf_table_close(void)
 {
     print_ratios();
+    if (pair_most >= 0)
+        perf_table_note("ranks 0 and 1: a cache line went over in %.3f to %.3f "
+                        "us before the rows",
+                        pair_least, pair_most);
     perf_table_note("%s", right ? "all results were right"
                                 : "WRONG RESULTS, see the column 'wrong'");
     free(ratios);

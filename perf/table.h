@@ -30,6 +30,7 @@ struct perf_row {
     bool part;    /* moves no data: out of the geometric mean */
     size_t samples;
     int batch;
+    double pair; /* microseconds, just before it: pair.h; < 0: unknown */
     bool has[PERF_ROLES];
     struct perf_times times[PERF_ROLES];
     /* With --overlap, where `times` are those of start and wait. */

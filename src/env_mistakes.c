@@ -19,8 +19,13 @@
 
 /* Variables of our own scripts and tests, which the library does not read. */
 static const char *const others[] = {
-    "SHUNT_HOSTS", "SHUNT_PERF",    "SHUNT_PERF_RANKS",
-    "SHUNT_RUN",   "SHUNT_SCALING",
+    "SHUNT_HOSTS",
+    "SHUNT_PERF",
+    "SHUNT_PERF_RANKS",
+    "SHUNT_PERF_BIRTH",
+    "SHUNT_PERF_BIRTHS_FILE",
+    "SHUNT_RUN",
+    "SHUNT_SCALING",
 };
 
 #define TESTS "SHUNT_TEST_" /* and theirs all begin like this */

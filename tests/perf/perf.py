@@ -245,11 +245,44 @@ def csv_file():
     refused(2, "cannot both go to stdout", "barrier", "--csv", "--json")
 
 
+def births():
+    """Runs one after the other, each with its state, and what they come to."""
+    command, result = run(["alltoall", "--ranks", "2", "-e", "16", "-n", "3",
+                           "--json", "--repeat-births", "2"])
+    if not result:
+        return
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    if [(row["birth"], row["bytes"]) for row in rows] != [(1, 8), (1, 16),
+                                                          (2, 8), (2, 16)]:
+        fail(command, f"births: {rows}")
+    alone = os.cpu_count() >= 2 and not os.environ.get("SHUNT_SPIN")
+    for row in rows:
+        if "CPUs" not in row["pair_place"]:
+            fail(command, f"no place: {row}")
+        if row["pair_us"] is None if alone else row["pair_us"] == 0:
+            fail(command, f"no latency of the pair: {row}")
+    for size in (8, 16):
+        times = sorted(r["time_us"] for r in rows if r["bytes"] == size)
+        line = f"{times[0]:.4g}", f"{times[1]:.4g}"
+        if not any(line[0] in text and line[1] in text
+                   for text in result.stderr.splitlines()):
+            fail(command, f"not {line} of {size} B: {result.stderr}")
+    if "# 2 births;" not in result.stderr or "no such" in result.stderr:
+        fail(command, result.stderr)
+    refused(2, "only what --ranks starts", "barrier", "--repeat-births", "2")
+    command, result = run(["broadcast", "--ranks", "2", "--root", "7",
+                           "--repeat-births", "3"])
+    if result and (result.returncode != 2 or
+                   result.stdout.count("# birth") != 1):
+        fail(command, f"went on: {result.stdout}")
+
+
 def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
     json_file()
     csv_file()
+    births()
     for op in MOVES:
         measure(op, 2, "-b", "64", "-e", "64k", "-f", "32", peer="memcpy")
     for op in MOE:

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The pair of ranks 0 and 1.
+ */
+#include "pair.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample.h"
+
+/* A few milliseconds in all, so that it can be done before each row. */
+#define TRIPS 500
+#define REPEATS 9
+
+/* -- place ----------------------------------------------------------------- */
+
+/* Is `cpu` in a list of the kernel's, such as "0-3,8"? */
+static bool in_list(const char *list, int cpu)
+{
+    while (*list) {
+        char *end;
+        long first = strtol(list, &end, 10), last = first;
+
+        if (end == list)
+            return false;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (cpu >= first && cpu <= last)
+            return true;
+        list = *end == ',' ? end + 1 : end + strlen(end);
+    }
+    return false;
+}
+
+/* Does the list in /sys/devices/system/cpu/cpuA/... have B? -1: there is no
+ * such file. */
+static int shares(int a, int b, const char *file)
+{
+    char path[128], line[1024];
+
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/%s", a, file);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -1;
+    bool read = fgets(line, sizeof(line), f);
+    fclose(f);
+    return read ? in_list(line, b) : -1;
+}
+
+static const char *relation(int a, int b)
+{
+    int last = -1;
+
+    if (a == b)
+        return "the same one";
+    if (shares(a, b, "topology/thread_siblings_list") > 0)
+        return "of one core";
+    for (int index = 0; index < 8; index++) {
+        char file[64];
+        snprintf(file, sizeof(file), "cache/index%d/shared_cpu_list", index);
+        int answer = shares(a, b, file);
+        last = answer < 0 ? last : answer; /* they are in ascending order */
+    }
+    return last < 0 ? "caches unknown"
+           : last   ? "with one last-level cache"
+                    : "with last-level caches of their own";
+}
+
+/* Another processor's rank may move; this is where it is now. */
+const char *perf_pair_place(const struct perf_group *g)
+{
+    static char text[128];
+    int mine = sched_getcpu(), *all;
+
+    if (g->ranks < 2 || g->hosts.of[0] != g->hosts.of[1])
+        return NULL;
+    all = perf_alloc((size_t)g->ranks * sizeof(*all));
+    perf_allgather(g, &mine, all, sizeof(mine));
+    snprintf(text, sizeof(text), "CPUs %d and %d, %s", all[0], all[1],
+             relation(all[0], all[1]));
+    free(all);
+    return text;
+}
+
+/* -- latency --------------------------------------------------------------- */
+
+static void await(const atomic_uint *line, unsigned value)
+{
+    int spins = 20000;
+
+    while (atomic_load_explicit(line, memory_order_acquire) != value) {
+        if (spins > 0) {
+            spins--;
+#if defined(__x86_64__) || defined(__i386__)
+            __builtin_ia32_pause();
+#endif
+        } else {
+            sched_yield();
+        }
+    }
+}
+
+/* Rank 0 writes odd numbers, and rank 1 the even ones that answer them; it ends
+ * with the line at zero. */
+static double trips(atomic_uint *line, int rank)
+{
+    double start = perf_now_us();
+
+    for (unsigned i = TRIPS; i > 0; i--) {
+        unsigned there = 2 * i - 1, back = 2 * i - 2;
+
+        if (rank == 0) {
+            atomic_store_explicit(line, there, memory_order_release);
+            await(line, back);
+        } else {
+            await(line, there);
+            atomic_store_explicit(line, back, memory_order_release);
+        }
+    }
+    return (perf_now_us() - start) / (2 * TRIPS);
+}
+
+double perf_pair_latency(const struct perf_group *g)
+{
+    double us[REPEATS], latency = -1, all = 0;
+    atomic_uint *line = perf_gate_line(g);
+
+    if (g->ranks < 2 || !line || g->crowded)
+        return -1;
+    perf_gate_wait(g);
+    if (g->rank < 2) {
+        for (int i = 0; i < REPEATS; i++)
+            us[i] = trips(line, g->rank);
+        latency = perf_median(us, REPEATS);
+    }
+    all = g->rank == 0 ? latency : 0;
+    return perf_sum(g, all);
+}
