@@ -34,7 +34,34 @@ struct launcher {
     const char *nodes;      /* number of hosts; NULL: it does not say */
     const char *job[5];     /* the job's identity, what is set of it */
     bool parent;            /* no identity but the launcher's process */
+    bool (*started)(void);  /* did it start this process? NULL: it did, if rank
+                               and size are set */
 };
+
+static const char *get(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+
+    return text && *text ? text : NULL;
+}
+
+/* Slurm's numbers of steps from here on are not srun's: the batch script, an
+ * interactive shell. */
+#define SLURM_SPECIAL_STEPS 0xfffffff0ul
+
+/*
+ * The batch script of sbatch has SLURM_PROCID=0 and SLURM_NTASKS, too, and so
+ * has what it starts without srun, which is one process and no task of several.
+ * What only srun sets is the step.
+ */
+static bool started_by_srun(void)
+{
+    const char *step = get("SLURM_STEP_ID");
+
+    if (step)
+        return strtoul(step, NULL, 10) < SLURM_SPECIAL_STEPS;
+    return get("SLURM_STEP_NUM_TASKS");
+}
 
 static const struct launcher launchers[] = {
     {.how = "torchrun",
@@ -58,15 +85,9 @@ static const struct launcher launchers[] = {
      .rank = "SLURM_PROCID",
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
      .nodes = "SLURM_STEP_NUM_NODES",
-     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     .started = started_by_srun},
 };
-
-static const char *get(const char *name)
-{
-    const char *text = name ? getenv(name) : NULL;
-
-    return text && *text ? text : NULL;
-}
 
 /* A whole number in [low, high], or an error that names variable and value. */
 static enum shunt_status number(const char *name, long low, long high,
@@ -93,12 +114,16 @@ static const char *size_variable(const struct launcher *l)
     return !get(l->size[0]) && get(l->size[1]) ? l->size[1] : l->size[0];
 }
 
-/* The first launcher of whom both rank and size are set. */
+/* The first launcher of which both rank and size are set. */
 static const struct launcher *detect(void)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (get(launchers[i].rank) && get(size_variable(&launchers[i])))
-            return &launchers[i];
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        const struct launcher *l = &launchers[i];
+
+        if (get(l->rank) && get(size_variable(l)) &&
+            (!l->started || l->started()))
+            return l;
+    }
     return NULL;
 }
 

@@ -9,7 +9,7 @@
  *     shunt-run
  *     Open MPI    OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMIX_NAMESPACE
  *     MPICH       PMI_RANK PMI_SIZE
- *     Slurm       SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_JOB_ID SLURM_STEP_ID
+ *     srun        SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_JOB_ID SLURM_STEP_ID
  *     (none)      one rank
  *
  * Where to meet: SHUNT_HOST and SHUNT_PORT if set (rank 0's); a unix socket

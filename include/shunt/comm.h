@@ -102,7 +102,8 @@ shunt_comm_create(const struct shunt_id *id, int nranks, int rank,
 /**
  * Join the communicator that the launcher's environment describes: torchrun
  * and shunt-run (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI, MPICH
- * and Slurm variables. Without any of them: a communicator of one rank.
+ * and srun. Without any of them: a communicator of one rank, also for a program
+ * that a Slurm batch script starts without srun.
  *
  * Collective over all ranks of the job. Errors as shunt_comm_create().
  */

@@ -106,6 +106,29 @@ Test(launch, launchers)
     expect("Slurm", 5, 8, "127.0.0.1:");
 }
 
+// One process, whatever number of tasks the script asked for.
+Test(launch, a_batch_script_without_srun_is_one_rank)
+{
+    WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
+         "SLURM_LOCALID=0", "SLURM_NODEID=0", "SLURM_JOB_NUM_NODES=2",
+         "SLURM_JOB_NODELIST=host[1-2]", "SLURM_TASKS_PER_NODE=4(x2)");
+    expect("none", 0, 1, "unix:");
+    WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
+         "SLURM_STEP_ID=4294967291"); // the number of a batch script
+    expect("none", 0, 1, "unix:");
+    WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
+         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_ID=4294967290"); // of a shell
+    expect("none", 0, 1, "unix:");
+}
+
+Test(launch, mpirun_in_a_batch_script_is_mpirun)
+{
+    WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
+         "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=77");
+    expect("Open MPI", 1, 2, "unix:");
+}
+
 Test(launch, torchrun_inside_slurm_is_torchrun)
 {
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=2", "RANK=3", "WORLD_SIZE=4",
