@@ -11,14 +11,18 @@
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
+    .sent = shunti_exchange_sent,
 };
 
 static const struct shunti_class allgatherv_class = {
     .name = "allgatherv",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
+    .sent = shunti_exchange_sent,
 };
 
 static enum shunt_status check(const struct shunti_coll *call,

@@ -118,8 +118,10 @@ static const struct shunti_two_level_hooks hooks = {
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,
@@ -127,8 +129,10 @@ static const struct shunti_class allgather_class = {
 
 static const struct shunti_class allgatherv_class = {
     .name = "allgatherv",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,

@@ -17,8 +17,10 @@
 
 static const struct shunti_class direct_class = {
     .name = "allreduce",
+    .algorithm = "direct",
     .step = shunti_reduce_exchange_step,
     .awaits = shunti_reduce_exchange_awaits,
+    .sent = shunti_reduce_exchange_sent,
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 

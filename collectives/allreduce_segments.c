@@ -389,6 +389,17 @@ static bool awaits(const struct shunt_request *request, int peer)
     return !(p->in_done && p->out_done);
 }
 
+/* Its segment of our input, and ours of the result. */
+static size_t sent(const struct shunt_request *request, int peer)
+{
+    const struct segments *s = state_of(request);
+    const struct shunt_comm *comm = request->comm;
+    size_t at;
+
+    return segment(s, comm->nranks, peer, &at) +
+           segment(s, comm->nranks, comm->rank, &at);
+}
+
 static void cleanup(struct shunt_request *request)
 {
     free(state_of(request)->reduction.scratch);
@@ -396,8 +407,10 @@ static void cleanup(struct shunt_request *request)
 
 static const struct shunti_class segments_class = {
     .name = "allreduce",
+    .algorithm = "segments",
     .step = step,
     .awaits = awaits,
+    .sent = sent,
     .cleanup = cleanup,
 };
 

@@ -157,8 +157,10 @@ static void cleanup(struct shunt_request *request)
 
 static const struct shunti_class two_level_class = {
     .name = "allreduce",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = cleanup,

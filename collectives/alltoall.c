@@ -16,15 +16,19 @@
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
+    .sent = shunti_exchange_sent,
     .cleanup = shunti_exchange_cleanup,
 };
 
 static const struct shunti_class alltoallv_class = {
     .name = "alltoallv",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
+    .sent = shunti_exchange_sent,
     .cleanup = shunti_exchange_cleanup,
 };
 

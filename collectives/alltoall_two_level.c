@@ -452,8 +452,10 @@ static void cleanup(struct shunt_request *request)
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = cleanup,
@@ -461,8 +463,10 @@ static const struct shunti_class alltoall_class = {
 
 static const struct shunti_class alltoallv_class = {
     .name = "alltoallv",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = cleanup,

@@ -13,14 +13,17 @@
 
 static const struct shunti_class barrier_class = {
     .name = "barrier",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
 };
 
 static const struct shunti_class two_level_class = {
     .name = "barrier",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,

@@ -33,9 +33,11 @@ static bool settled(const struct shunt_request *request)
 
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
+    .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
     .settled = settled,
+    .sent = shunti_exchange_sent,
 };
 
 struct arguments {
@@ -86,8 +88,10 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
 
 static const struct shunti_class two_level_class = {
     .name = "broadcast",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = shunti_two_level_cleanup,

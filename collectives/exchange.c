@@ -309,6 +309,11 @@ bool shunti_exchange_awaits(const struct shunt_request *request, int peer)
     return p->in != SHUNTI_IN_DONE || p->out != SHUNTI_OUT_DONE;
 }
 
+size_t shunti_exchange_sent(const struct shunt_request *request, int peer)
+{
+    return exchange_of(request)->peers[peer].send_bytes;
+}
+
 void shunti_exchange_cleanup(struct shunt_request *request)
 {
     free(exchange_of(request)->owned);

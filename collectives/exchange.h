@@ -77,6 +77,7 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
 /* Functions for a class whose state is an exchange. */
 enum shunt_status shunti_exchange_step(struct shunt_request *request);
 bool shunti_exchange_awaits(const struct shunt_request *request, int peer);
+size_t shunti_exchange_sent(const struct shunt_request *request, int peer);
 void shunti_exchange_cleanup(struct shunt_request *request);
 
 /*

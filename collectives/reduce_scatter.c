@@ -16,15 +16,19 @@
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",
+    .algorithm = "flat",
     .step = shunti_reduce_exchange_step,
     .awaits = shunti_reduce_exchange_awaits,
+    .sent = shunti_reduce_exchange_sent,
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 
 static const struct shunti_class reduce_scatterv_class = {
     .name = "reduce_scatterv",
+    .algorithm = "flat",
     .step = shunti_reduce_exchange_step,
     .awaits = shunti_reduce_exchange_awaits,
+    .sent = shunti_reduce_exchange_sent,
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 

@@ -152,8 +152,10 @@ static void cleanup(struct shunt_request *request)
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = cleanup,
@@ -161,8 +163,10 @@ static const struct shunti_class reduce_scatter_class = {
 
 static const struct shunti_class reduce_scatterv_class = {
     .name = "reduce_scatterv",
+    .algorithm = "two_level",
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
     .owes = shunti_two_level_owes,
     .cleanup = cleanup,

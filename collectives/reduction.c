@@ -231,6 +231,12 @@ bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
            p->out != SHUNTI_OUT_DONE;
 }
 
+size_t shunti_reduce_exchange_sent(const struct shunt_request *request,
+                                   int peer)
+{
+    return state_of(request)->x->peers[peer].send_bytes;
+}
+
 void shunti_reduce_exchange_cleanup(struct shunt_request *request)
 {
     struct shunti_reduce_exchange *s = state_of(request);

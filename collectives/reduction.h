@@ -60,6 +60,8 @@ enum shunt_status shunti_reduce_exchange_create(
 enum shunt_status shunti_reduce_exchange_step(struct shunt_request *request);
 bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
                                    int peer);
+size_t shunti_reduce_exchange_sent(const struct shunt_request *request,
+                                   int peer);
 void shunti_reduce_exchange_cleanup(struct shunt_request *request);
 
 #endif

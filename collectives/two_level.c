@@ -733,6 +733,13 @@ bool shunti_two_level_owes(const struct shunt_request *request)
     return false;
 }
 
+size_t shunti_two_level_sent(const struct shunt_request *request, int peer)
+{
+    const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+
+    return leg->out[SHUNTI_PACKAGE].bytes + leg->out[SHUNTI_BLOCK].bytes;
+}
+
 void shunti_two_level_cleanup(struct shunt_request *request)
 {
     struct shunti_two_level *x = shunti_two_level_of(request);

@@ -160,6 +160,7 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request);
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer);
 bool shunti_two_level_heard(const struct shunt_request *request, int peer);
 bool shunti_two_level_owes(const struct shunt_request *request);
+size_t shunti_two_level_sent(const struct shunt_request *request, int peer);
 void shunti_two_level_cleanup(struct shunt_request *request);
 
 /* The i-th rank of a node (i = 0 ..), beginning at our own local index: so that

@@ -29,6 +29,7 @@ struct peer {
 struct pull {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
+    size_t bytes; /* to others, for traces */
     struct shunti_pull what;
     struct shunti_spot rows;
     unsigned borrowed;
@@ -325,20 +326,30 @@ static void cleanup(struct shunt_request *request)
     shunti_plan_unuse(pull->plan, pull->borrowed);
 }
 
+/* What others read of our rows. */
+static size_t sent_in_all(const struct shunt_request *request)
+{
+    return state_of(request)->bytes;
+}
+
 static const struct shunti_class combine_class = {
     .name = "moe_combine",
+    .algorithm = "pull",
     .step = step,
     .awaits = awaits,
     .heard = heard,
     .cleanup = cleanup,
+    .sent_in_all = sent_in_all,
 };
 
 static const struct shunti_class dispatch_backward_class = {
     .name = "moe_dispatch_backward",
+    .algorithm = "pull",
     .step = step,
     .awaits = awaits,
     .heard = heard,
     .cleanup = cleanup,
+    .sent_in_all = sent_in_all,
 };
 
 /* --- starting --------------------------------------------------------------------- */
@@ -398,6 +409,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     } else {
         pull = state_of(request);
         memcpy(pull, &begin, sizeof(begin));
+        pull->bytes = plan->rows_lent * moe->row_bytes;
         for (int r = 0; r < moe->nranks; r++) {
             struct peer *peer = &pull->peers[r];
 

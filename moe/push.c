@@ -41,6 +41,7 @@ struct peer {
 struct push {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
+    size_t bytes; /* to others, for traces */
     struct shunti_push what;
     unsigned char *land; /* where peers write */
     struct shunti_spot rows, out;
@@ -435,20 +436,29 @@ static void cleanup(struct shunt_request *request)
     shunti_plan_unuse(push->plan, push->borrowed);
 }
 
+static size_t sent_in_all(const struct shunt_request *request)
+{
+    return state_of(request)->bytes;
+}
+
 static const struct shunti_class dispatch_class = {
     .name = "moe_dispatch",
+    .algorithm = "push",
     .step = step,
     .awaits = awaits,
     .heard = heard,
     .cleanup = cleanup,
+    .sent_in_all = sent_in_all,
 };
 
 static const struct shunti_class combine_backward_class = {
     .name = "moe_combine_backward",
+    .algorithm = "push",
     .step = step,
     .awaits = awaits,
     .heard = heard,
     .cleanup = cleanup,
+    .sent_in_all = sent_in_all,
 };
 
 /* --- starting ------------------------------------------------------------------- */
@@ -562,6 +572,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     } else {
         push = state_of(request);
         memcpy(push, &begin, sizeof(begin));
+        push->bytes = plan->bytes_sent;
         for (int r = 0; r < moe->nranks; r++) {
             struct peer *peer = &push->peers[r];
             bool concerned =

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "note.h"
 #include "trace.h"
+#include "trace_request.h"
 #include "wait.h"
 #include "whole.h"
 
@@ -211,16 +212,6 @@ static void unlink_active(struct shunt_request *request)
         comm->active_tail = at;
 }
 
-SHUNTI_APART static void trace(const struct shunt_request *request)
-{
-    char args[96];
-
-    snprintf(args, sizeof(args), "{\"seq\":%llu,\"status\":%d}",
-             (unsigned long long)request->seq, (int)request->status);
-    shunti_trace_span(request->comm->rank, request->class->name,
-                      request->begun_ns, shunti_now_ns(), args);
-}
-
 SHUNTI_APART static void drop_story(struct shunt_request *request)
 {
     free(request->story);
@@ -288,7 +279,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     comm->finished_count++;
     comm->stats.operations++;
     if (shunti_trace_enabled())
-        trace(request);
+        shunti_trace_request(request);
     if (request->detached)
         give_back(request);
 }

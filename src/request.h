@@ -56,6 +56,12 @@ struct shunti_class {
     /* All that it takes from others is in notes, so in our own window: what has
      * come stays true even if its sender has given up since. */
     bool from_notes;
+    /* For traces, of the state alone: it may be cleaned up. */
+    const char *algorithm; /* "flat"; NULL: there is but one */
+    /* Bytes of payload that go from us to `peer`. NULL: see sent_in_all. */
+    size_t (*sent)(const struct shunt_request *request, int peer);
+    /* To all of them, where it is not known to whom how much. NULL: nothing. */
+    size_t (*sent_in_all)(const struct shunt_request *request);
 };
 
 struct shunt_request {

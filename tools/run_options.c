@@ -53,9 +53,14 @@ static void usage(FILE *to)
         "to\n"
         "rank 0, unless it is a terminal.\n"
         "\n"
+        "With SHUNT_TRACE=FILE, and SHUNT_FLIGHT_RECORDER=FILE, what the ranks "
+        "wrote\n"
+        "is one FILE at the end, unless it has %r or %p in it.\n"
+        "\n"
         "Examples:\n"
         "  shunt-run -n 4 shunt-train --steps 200\n"
         "  shunt-run -n 2 --bind core shunt-perf alltoallv\n"
+        "  shunt-run -n 4 --env SHUNT_TRACE=trace.json ./my-program\n"
         "  shunt-run -n 8 --env SHUNT_LOG=info --timeout 60 ./my-program\n",
         to);
 }

@@ -41,6 +41,7 @@
 #include "run_lines.h"
 #include "run_options.h"
 #include "run_sink.h"
+#include "run_traces.h"
 
 #define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
 
@@ -615,8 +616,10 @@ static void wait_for_readers(void)
 
 int main(int argc, char **argv)
 {
+    struct timespec began;
     int early;
 
+    clock_gettime(CLOCK_REALTIME_COARSE, &began); /* as files have it */
     run_sinks_init();
     early = run_options_parse(&options, argc, argv);
     if (early >= 0)
@@ -629,6 +632,8 @@ int main(int argc, char **argv)
         kill_leftovers();
     if (streams && signal_fd >= 0)
         wait_for_readers();
+    if (ranks)
+        run_traces_merge(options.ranks, &began);
     free(ranks);
     free(streams);
     return status;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Operations in the timeline.
+ */
+#include "trace_request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm.h"
+#include "dtype.h"
+#include "trace.h"
+
+#define ARGS_MAX 512
+
+static bool has_dtype(unsigned kind)
+{
+    return kind >= SHUNTI_KIND_BROADCAST && kind <= SHUNTI_KIND_ALLTOALLV;
+}
+
+/* "seq":7,"algorithm":"flat",...: what a request is, without braces. */
+static size_t describe(const struct shunt_request *request, char *args,
+                       size_t size)
+{
+    const unsigned kind = request->signature >> 24;
+    const char *purpose = shunti_purpose_name(request->signature);
+    size_t n = (size_t)snprintf(args, size, "\"seq\":%llu",
+                                (unsigned long long)request->seq);
+
+    if (request->class->algorithm)
+        n += (size_t)snprintf(args + n, size - n, ",\"algorithm\":\"%s\"",
+                              request->class->algorithm);
+    if (has_dtype(kind))
+        n += (size_t)snprintf(args + n, size - n, ",\"dtype\":\"%s\"",
+                              shunti_dtype_name((enum shunt_dtype)(
+                                  request->signature >> 20 & 15)));
+    if (kind == SHUNTI_KIND_BROADCAST && !purpose)
+        n += (size_t)snprintf(args + n, size - n, ",\"root\":%u",
+                              request->signature & 0xffff & ~SHUNTI_TWO_LEVEL);
+    if (purpose)
+        n += (size_t)snprintf(args + n, size - n, ",\"part_of\":\"%s\"",
+                              purpose);
+    return n;
+}
+
+/* ,"bytes":24,"to":{"1":8,"2":16}: what goes to others. With many ranks not all
+ * of them are named. */
+static size_t describe_bytes(const struct shunt_request *request, char *args,
+                             size_t size)
+{
+    const struct shunt_comm *comm = request->comm;
+    uint64_t sum =
+        request->class->sent_in_all ? request->class->sent_in_all(request) : 0;
+    char peers[ARGS_MAX / 2] = "";
+    size_t n = 0;
+
+    for (int r = 0; r < comm->nranks && request->class->sent; r++) {
+        size_t bytes = r == comm->rank ? 0 : request->class->sent(request, r);
+
+        sum += bytes;
+        if (bytes && n + 40 < sizeof(peers))
+            n += (size_t)snprintf(peers + n, sizeof(peers) - n, "%s\"%d\":%zu",
+                                  n ? "," : "", r, bytes);
+    }
+    return (size_t)snprintf(args, size, ",\"bytes\":%llu,\"to\":{%s}",
+                            (unsigned long long)sum, peers);
+}
+
+void shunti_trace_request(const struct shunt_request *request)
+{
+    char args[ARGS_MAX] = "{";
+    size_t n = 1;
+
+    n += describe(request, args + n, sizeof(args) - n);
+    n += describe_bytes(request, args + n, sizeof(args) - n);
+    snprintf(args + n, sizeof(args) - n, ",\"status\":%d}",
+             (int)request->status);
+    shunti_trace_span(request->comm->rank, request->class->name,
+                      request->begun_ns, shunti_now_ns(), args);
+}
