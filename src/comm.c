@@ -21,6 +21,7 @@
 #include "request.h"
 #include "segment.h"
 #include "trace.h"
+#include "trace_request.h"
 #include "wait.h"
 #include "whole.h"
 #include "window.h"
@@ -289,6 +290,8 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
         shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
+    if (shunti_trace_enabled())
+        shunti_trace_failure(comm);
     return shunti_fail(comm, status, "%s", comm->failure_text);
 }
 
@@ -333,6 +336,8 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
         shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
+    if (shunti_trace_enabled())
+        shunti_trace_failure(comm);
     return shunti_fail(comm, status, "%s", comm->failure_text);
 }
 

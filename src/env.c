@@ -26,8 +26,19 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_TRACE", SHUNTI_ENV_STRING, NULL, NULL,
      "Write a timeline for Perfetto or chrome://tracing to this file, one for "
-     "each rank; %r is the rank, %p the process id.",
+     "each rank; %r is the rank, %p the process id. shunt-run makes one file "
+     "of "
+     "those of all its ranks, if neither is in the name.",
      false},
+    {"SHUNT_TRACE_MAX", SHUNTI_ENV_SIZE, "1g", NULL,
+     "Bytes at which a rank's timeline ends.", false},
+    {"SHUNT_FLIGHT_RECORDER", SHUNTI_ENV_STRING, NULL, NULL,
+     "Keep the last events of the timeline in memory, and write them to this "
+     "file when a call times out or a rank is lost; the name as of "
+     "SHUNT_TRACE.",
+     false},
+    {"SHUNT_FLIGHT_RECORDER_SIZE", SHUNTI_ENV_SIZE, "1m", NULL,
+     "Bytes of memory for them, in each rank.", false},
     /* How ranks meet. */
     {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
      "Seconds to wait for a rank that neither arrives nor is known to be gone, "

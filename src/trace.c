@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The trace writer.
+ * The trace writer, and the flight recorder.
  *
  * Events gather in a buffer for each rank. Writing it out is one pwrite(2) of
  * the events and a closing bracket, at the place of the bracket before: so the
  * file is a whole JSON array at every moment, whatever kills the process.
+ *
+ * The recorder keeps events in a ring of slots of one size, and makes text of
+ * them only when they are written, by the same writer.
  *
  * The format: "Trace Event Format", Google, 2016, JSON array form.
  */
@@ -29,12 +32,32 @@
 #define TAIL "\n]\n"
 #define TAIL_BYTES (sizeof(TAIL) - 1)
 #define FLUSH_NS 500000000u
+#define RECORDER_BYTES ((size_t)1 << 20)
+
+/* An event of the recorder; longer arguments are left out. */
+struct event {
+    uint64_t t_ns;
+    long thread;
+    char phase;
+    char name[31];
+    char more[40];
+    char args[208];
+};
+
+struct recorder {
+    size_t slots;  /* of ring */
+    uint64_t next; /* number of the next event; its slot is that % slots */
+    struct event ring[];
+};
 
 struct writer {
     struct writer *next;
     int rank;
-    int fd; /* -1: gave up */
+    int nranks;
+    struct recorder *recorder; /* NULL: none */
+    int fd;                    /* -1: no file, or gave up */
     off_t offset;
+    off_t limit; /* bytes that the file may have */
     uint64_t written_ns;
     size_t used;
     char buffer[BUFFER_BYTES + TAIL_BYTES];
@@ -50,7 +73,8 @@ bool shunti_trace_enabled_slow(void)
     int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
     if (state < 0) { /* whoever comes first; all find the same */
-        state = shunti_env_is_set("SHUNT_TRACE");
+        state = shunti_env_is_set("SHUNT_TRACE") ||
+                shunti_env_is_set("SHUNT_FLIGHT_RECORDER");
         atomic_store_explicit(&shunti_trace_state, state, memory_order_relaxed);
     }
     return state > 0;
@@ -71,6 +95,14 @@ static struct writer *find(int rank)
     return NULL;
 }
 
+/* No more of this file, which is whole. */
+static void stop(struct writer *w, const char *why)
+{
+    shunti_warn("trace", "the trace of rank %d ends here: %s", w->rank, why);
+    close(w->fd);
+    w->fd = -1;
+}
+
 static void write_out(struct writer *w)
 {
     size_t done = 0, bytes;
@@ -86,12 +118,7 @@ static void write_out(struct writer *w)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            shunti_warn("trace",
-                        "cannot write the trace of rank %d: %s; it "
-                        "ends here",
-                        w->rank, strerror(errno));
-            close(w->fd);
-            w->fd = -1;
+            stop(w, strerror(errno));
             return;
         }
         done += (size_t)n;
@@ -136,7 +163,7 @@ static long thread_id(void)
  * An event: what all have, then `more` (",\"dur\":1.5"), then the arguments.
  */
 static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
-                const char *more, const char *args)
+                long thread, const char *more, const char *args)
 {
     char text[EVENT_MAX], escaped[128];
     int n;
@@ -146,19 +173,41 @@ static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
                  "%s{\"name\":\"%s\",\"ph\":\"%c\",\"pid\":%d,\"tid\":%ld,"
                  "\"ts\":%llu.%03u%s,\"args\":%s}",
                  w->offset || w->used ? ",\n" : "[\n", escaped, phase, w->rank,
-                 thread_id(), (unsigned long long)(t_ns / 1000),
+                 thread, (unsigned long long)(t_ns / 1000),
                  (unsigned)(t_ns % 1000), more, args ? args : "{}");
     if (n < 0 || (size_t)n >= sizeof(text)) {
         if (args) /* too long: better without them than not at all */
-            add(w, name, phase, t_ns, more, NULL);
+            add(w, name, phase, t_ns, thread, more, NULL);
         return;
     }
     if (w->used + (size_t)n > BUFFER_BYTES)
         write_out(w);
     if (w->fd < 0)
         return;
+    if (w->offset + (off_t)(w->used + (size_t)n + TAIL_BYTES) > w->limit) {
+        write_out(w);
+        if (w->fd >= 0)
+            stop(w, "it has as many bytes as SHUNT_TRACE_MAX allows");
+        return;
+    }
     memcpy(w->buffer + w->used, text, (size_t)n);
     w->used += (size_t)n;
+}
+
+static void keep(struct recorder *recorder, const char *name, char phase,
+                 uint64_t t_ns, const char *more, const char *args)
+{
+    struct event *e = &recorder->ring[recorder->next++ % recorder->slots];
+
+    e->t_ns = t_ns;
+    e->thread = thread_id();
+    e->phase = phase;
+    snprintf(e->name, sizeof(e->name), "%s", name);
+    snprintf(e->more, sizeof(e->more), "%s", more);
+    /* Half of an object is none. */
+    if (!args || strlen(args) >= sizeof(e->args))
+        args = "{}";
+    snprintf(e->args, sizeof(e->args), "%s", args);
 }
 
 static void record(int rank, const char *name, char phase, uint64_t t_ns,
@@ -170,8 +219,10 @@ static void record(int rank, const char *name, char phase, uint64_t t_ns,
         return;
     pthread_mutex_lock(&lock);
     w = find(file_rank(rank));
+    if (w && w->recorder)
+        keep(w->recorder, name, phase, t_ns, more, args);
     if (w && w->fd >= 0) {
-        add(w, name, phase, t_ns, more, args);
+        add(w, name, phase, t_ns, thread_id(), more, args);
         if (shunti_now_ns() - w->written_ns > FLUSH_NS)
             write_out(w);
     }
@@ -220,53 +271,142 @@ void shunti_trace_thread(int rank, const char *name)
 
 /* -- files -------------------------------------------------------------------- */
 
-static int open_file(int rank, int nranks)
+static int open_file(const char *variable, int rank, int nranks)
 {
-    const char *wish = shunti_env_string("SHUNT_TRACE");
+    const char *wish = shunti_env_string(variable);
     char pattern[PATH_MAX], path[PATH_MAX];
     const char *rest =
         strstr(wish ? wish : "", "%r") || nranks == 1 ? "" : ".%r";
     int fd = -1;
 
+    if (!wish)
+        return -1;
     errno = ENAMETOOLONG;
-    if (snprintf(pattern, sizeof(pattern), "%s%s", wish ? wish : "", rest) <
+    if (snprintf(pattern, sizeof(pattern), "%s%s", wish, rest) <
             (int)sizeof(pattern) &&
         shunti_expand_path(pattern, rank, path, sizeof(path)))
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
-        shunti_warn("trace",
-                    "cannot write SHUNT_TRACE '%s': %s; no trace of "
-                    "rank %d",
-                    wish ? wish : "", strerror(errno), rank);
+        shunti_warn("trace", "cannot write %s '%s': %s; no trace of rank %d",
+                    variable, wish, strerror(errno), rank);
     return fd;
 }
+
+static struct writer *new_writer(int rank, int nranks, const char *variable)
+{
+    struct writer *w = malloc(sizeof(*w)); /* only the buffer's used part is
+                                              read */
+    size_t max = shunti_env_size("SHUNT_TRACE_MAX");
+    char args[96];
+
+    if (!w)
+        return NULL;
+    w->next = NULL;
+    w->rank = rank;
+    w->nranks = nranks;
+    w->recorder = NULL;
+    w->offset = 0;
+    w->used = 0;
+    w->limit = max == SHUNTI_ENV_AUTO ? INT64_MAX : (off_t)max;
+    w->fd = open_file(variable, rank, nranks);
+    w->written_ns = shunti_now_ns();
+    if (w->fd < 0)
+        return w;
+    snprintf(args, sizeof(args), "{\"name\":\"rank %d of %d (pid %ld)\"}", rank,
+             nranks, (long)getpid());
+    add(w, "process_name", 'M', 0, thread_id(), "", args);
+    snprintf(args, sizeof(args), "{\"sort_index\":%d}", rank);
+    add(w, "process_sort_index", 'M', 0, thread_id(), "", args);
+    write_out(w);
+    return w;
+}
+
+static void free_writer(struct writer *w)
+{
+    write_out(w);
+    if (w->fd >= 0)
+        close(w->fd);
+    free(w->recorder);
+    free(w);
+}
+
+/* -- the recorder -------------------------------------------------------------- */
+
+static struct recorder *new_recorder(void)
+{
+    size_t bytes = shunti_env_size("SHUNT_FLIGHT_RECORDER_SIZE"), slots;
+    struct recorder *r;
+
+    if (!shunti_env_is_set("SHUNT_FLIGHT_RECORDER"))
+        return NULL;
+    slots = (bytes == SHUNTI_ENV_AUTO ? RECORDER_BYTES : bytes) /
+            sizeof(r->ring[0]);
+    slots = slots ? slots : 1;
+    r = malloc(sizeof(*r) + slots * sizeof(r->ring[0]));
+    if (!r) {
+        shunti_warn("trace", "no memory for SHUNT_FLIGHT_RECORDER_SIZE");
+        return NULL;
+    }
+    r->slots = slots;
+    r->next = 0;
+    return r;
+}
+
+/* All that it has, from the oldest event on; of a later failure again, with
+ * what came since. */
+static void dump(const struct writer *from)
+{
+    const struct recorder *r = from->recorder;
+    struct writer *w =
+        new_writer(from->rank, from->nranks, "SHUNT_FLIGHT_RECORDER");
+
+    if (!w)
+        return;
+    w->limit = INT64_MAX;
+    for (uint64_t i = r->next > r->slots ? r->next - r->slots : 0;
+         i < r->next && w->fd >= 0; i++) {
+        const struct event *e = &r->ring[i % r->slots];
+
+        add(w, e->name, e->phase, e->t_ns, e->thread, e->more, e->args);
+    }
+    free_writer(w);
+}
+
+void shunti_trace_failed(int rank, const char *why)
+{
+    char args[208], escaped[180];
+    struct writer *w;
+
+    if (!shunti_trace_enabled())
+        return;
+    escape(why, escaped, sizeof(escaped));
+    snprintf(args, sizeof(args), "{\"why\":\"%s\"}", escaped);
+    shunti_trace_instant(rank, "failed", shunti_now_ns(), args);
+    pthread_mutex_lock(&lock);
+    w = find(file_rank(rank));
+    if (w)
+        write_out(w);
+    if (w && w->recorder)
+        dump(w);
+    pthread_mutex_unlock(&lock);
+}
+
+/* -- beginning and end --------------------------------------------------------- */
 
 void shunti_trace_begin(int rank, int nranks)
 {
     struct writer *w;
-    char args[96];
 
     if (!shunti_trace_enabled())
         return;
     rank = file_rank(rank);
     pthread_mutex_lock(&lock);
     if (!find(rank)) {
-        w = malloc(sizeof(*w)); /* only the buffer's used part is read */
+        w = new_writer(rank, nranks, "SHUNT_TRACE");
         if (w) {
-            w->rank = rank;
-            w->offset = 0;
-            w->used = 0;
-            w->fd = open_file(rank, nranks);
-            w->written_ns = shunti_now_ns();
+            w->recorder = new_recorder();
             w->next = writers;
             writers = w;
-            snprintf(args, sizeof(args),
-                     "{\"name\":\"rank %d of %d (pid %ld)\"}", rank, nranks,
-                     (long)getpid());
-            add(w, "process_name", 'M', 0, "", args);
-            snprintf(args, sizeof(args), "{\"sort_index\":%d}", rank);
-            add(w, "process_sort_index", 'M', 0, "", args);
-            write_out(w);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -292,10 +432,7 @@ static void close_all(void)
         struct writer *w = writers;
 
         writers = w->next;
-        write_out(w);
-        if (w->fd >= 0)
-            close(w->fd);
-        free(w);
+        free_writer(w);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -5,7 +5,12 @@
  * Each rank writes a file of its own, in the trace event format's JSON array
  * form: %r in FILE is the rank, %p the process id; without %r, and with
  * several ranks, ".<rank>" is appended. The file is whole, valid JSON after
- * every write: one that is killed loses at most the last second.
+ * every write: one that is killed loses at most the last second. It ends when
+ * it has SHUNT_TRACE_MAX bytes.
+ *
+ * The flight recorder, SHUNT_FLIGHT_RECORDER=FILE, takes the same events into a
+ * ring in memory, the last SHUNT_FLIGHT_RECORDER_SIZE bytes of them, and writes
+ * a file of the same form only when a communicator fails. Either, or both.
  *
  * In the timeline a rank is a process and a thread is a thread. Times are
  * CLOCK_MONOTONIC nanoseconds: ranks of one host share the clock.
@@ -22,7 +27,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* 1: tracing, 0: not; -1: SHUNT_TRACE has not been looked at. */
+/* 1: tracing, 0: not; -1: the environment has not been looked at. */
 extern atomic_int shunti_trace_state;
 
 bool shunti_trace_enabled_slow(void);
@@ -57,7 +62,7 @@ static inline uint64_t shunti_ns(double seconds)
 }
 
 /*
- * Open this rank's file; events before are dropped. Called when a communicator
+ * Open this rank's file, and its recorder; events before are dropped. Called when a communicator
  * is born; again for the same rank: adds a reference only. Does nothing when
  * tracing is off. A file that cannot be written is a warning in the log.
  */
@@ -76,6 +81,9 @@ void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
                           const char *args_json);
 void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
                           double value);
+/* A communicator has failed: an event of that name, and what is recorded goes to
+ * the files. */
+void shunti_trace_failed(int rank, const char *why);
 /* Names the calling thread in the timeline ("progress"). */
 void shunti_trace_thread(int rank, const char *name);
 

@@ -78,3 +78,34 @@ void shunti_trace_request(const struct shunt_request *request)
     shunti_trace_span(request->comm->rank, request->class->name,
                       request->begun_ns, shunti_now_ns(), args);
 }
+
+/* The peers that a request awaits, as "1,2". */
+static void list_awaited(const struct shunt_request *request, char *text,
+                         size_t size)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < request->comm->nranks && n + 16 < size; r++)
+        if (r != request->comm->rank && request->class->awaits(request, r))
+            n += (size_t)snprintf(text + n, size - n, "%s%d", n ? "," : "", r);
+}
+
+void shunti_trace_failure(struct shunt_comm *comm)
+{
+    const uint64_t now = shunti_now_ns();
+    char args[ARGS_MAX], awaited[128];
+
+    for (struct shunt_request *r = comm->active; r; r = r->next) {
+        size_t n = 1;
+
+        args[0] = '{';
+        n += describe(r, args + n, sizeof(args) - n);
+        list_awaited(r, awaited, sizeof(awaited));
+        snprintf(args + n, sizeof(args) - n,
+                 ",\"unfinished\":true,\"awaits\":[%s]}", awaited);
+        shunti_trace_span(comm->rank, r->class->name,
+                          r->begun_ns ? r->begun_ns : now, now, args);
+    }
+    shunti_trace_failed(comm->rank, comm->failure_text);
+}

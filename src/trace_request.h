@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Operations in the timeline: a span for each, with what was sent to whom and by
- * which algorithm. Only where shunti_trace_enabled().
+ * which algorithm, and what was under way when a communicator failed. All of it
+ * only where shunti_trace_enabled().
  */
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
@@ -11,5 +12,9 @@
 
 /* It is over. */
 SHUNTI_APART void shunti_trace_request(const struct shunt_request *request);
+
+/* The communicator has failed, comm->failure_text says why: record that, and
+ * what is under way with the ranks that it awaits. */
+SHUNTI_APART void shunti_trace_failure(struct shunt_comm *comm);
 
 #endif

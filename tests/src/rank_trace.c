@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <shunt/shunt.h>
 
@@ -27,8 +28,37 @@ static int calls(const struct rank *self)
     return 0;
 }
 
+/* Rank 1 misses a call, SHUNT_TIMEOUT is short. */
+static int timeout(const struct rank *self)
+{
+    int64_t mine = 1, sum;
+
+    for (int i = 0; i < 100; i++)
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == 1)
+        pause(); /* until shunt-run ends us */
+    CHECK_STATUS(
+        self->comm,
+        shunt_allreduce(self->comm, &mine, &sum, 1, SHUNT_I64, SHUNT_SUM),
+        SHUNT_ERR_TIMEOUT);
+    /* What the recorder wrote is there before the call returns. */
+    return 7;
+}
+
+static int lost(const struct rank *self)
+{
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == 1)
+        _exit(9);
+    CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_PEER);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
+    {"timeout", timeout, .breaks_comm = true, .no_threads = true,
+     .min_ranks = 2},
+    {"lost", lost, .breaks_comm = true, .no_threads = true, .min_ranks = 2},
     {.name = NULL},
 };
 

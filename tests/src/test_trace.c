@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,6 +133,68 @@ Test(trace, more_than_a_buffer)
     json = parse("trace");
     cr_assert_eq(count(json, "X"), 5000);
     cJSON_Delete(json);
+}
+
+Test(trace, ends_at_its_limit)
+{
+    char path[128];
+    struct stat st;
+    cJSON *json;
+
+    setenv("SHUNT_TRACE_MAX", "20k", 1);
+    shunti_trace_begin(0, 1);
+    for (int i = 0; i < 5000; i++)
+        shunti_trace_span(0, "span", (uint64_t)i, (uint64_t)i + 1, NULL);
+    shunti_trace_reset();
+    snprintf(path, sizeof(path), "%s/trace", folder);
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_leq(st.st_size, 20 << 10);
+    cr_assert_gt(st.st_size, 19 << 10);
+    json = parse("trace");
+    cr_assert_gt(count(json, "X"), 100);
+    cJSON_Delete(json);
+}
+
+// The last events, in their order, and only when something fails.
+Test(trace, the_recorder_writes_the_last_events_of_a_failure)
+{
+    const cJSON *event;
+    char path[128];
+    cJSON *json;
+    int n = 0;
+
+    unsetenv("SHUNT_TRACE");
+    snprintf(path, sizeof(path), "%s/flight", folder);
+    setenv("SHUNT_FLIGHT_RECORDER", path, 1);
+    setenv("SHUNT_FLIGHT_RECORDER_SIZE", "32k", 1);
+    shunti_trace_reset();
+    shunti_trace_begin(0, 1);
+    for (int i = 0; i < 5000; i++)
+        shunti_trace_span(0, "span", (uint64_t)i * 1000,
+                          (uint64_t)i * 1000 + 500, "{\"some\":1}");
+    shunti_trace_flush(0);
+    cr_assert_neq(access(path, F_OK), 0, "nothing has failed");
+    shunti_trace_failed(0, "a \"reason\"");
+    json = parse("flight");
+    cJSON_ArrayForEach(event, json) n +=
+        *cJSON_GetObjectItem(event, "ph")->valuestring == 'X';
+    cr_assert(n > 60 && n < 120, "%d events in 32 KiB", n);
+    n = 5000 - n;
+    cJSON_ArrayForEach(event, json)
+    {
+        if (*cJSON_GetObjectItem(event, "ph")->valuestring == 'X')
+            cr_assert_eq(cJSON_GetObjectItem(event, "ts")->valueint, n++);
+    }
+    cr_assert_eq(n, 5000);
+    event = cJSON_GetArrayItem(json, cJSON_GetArraySize(json) - 1);
+    cr_assert_str_eq(cJSON_GetObjectItem(event, "name")->valuestring, "failed");
+    cr_assert_str_eq(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(event, "args"), "why")
+            ->valuestring,
+        "a \"reason\"");
+    cJSON_Delete(json);
+    shunti_trace_reset();
+    cr_assert_neq(access(path, F_OK), 0, "a second file at the end");
 }
 
 Test(trace, a_killed_rank_leaves_a_whole_file)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timelines of ranks (rank_trace.c) that shunt-run starts.
 
-One file for all of them, with bytes, peers and algorithms.
+One file for all of them, with bytes, peers and algorithms; and the flight
+recorder's, when a call times out or a rank is lost.
 """
 
 import json
@@ -68,6 +69,54 @@ def timeline(folder):
         fail(f"files {list(files)}")
 
 
+def bounded(folder):
+    result, files = run(folder, "timeout", 2, SHUNT_TRACE="{}/of-%r",
+                        SHUNT_TRACE_MAX="8k", SHUNT_TIMEOUT="1")
+    for name, events in files.items():
+        if len(json.dumps(events, separators=(",", ":"))) > 8192:
+            fail(f"{name} is too large")
+    if "SHUNT_TRACE_MAX" not in result.stderr:
+        fail(f"nothing is said of the limit: {result.stderr}")
+
+
+def recorder(folder):
+    result, files = run(folder, "calls",
+                        SHUNT_FLIGHT_RECORDER="{}/flight.json")
+    if result.returncode or files:
+        fail(f"nothing failed, but there is {list(files)}")
+
+    size = 64  # events
+    result, files = run(folder, "timeout", 2, SHUNT_TIMEOUT="1",
+                        SHUNT_FLIGHT_RECORDER="{}/flight.json",
+                        SHUNT_FLIGHT_RECORDER_SIZE=str(size * 304))
+    events = [e for e in files.get("flight.json", []) if e["ph"] != "M"]
+    if list(files) != ["flight.json"] or not events:
+        fail(f"{list(files)}: {result.stderr}")
+        return
+    if not size / 2 < len(events) < 2 * size:
+        fail(f"{len(events)} events of {size}")
+    times = [e["ts"] for e in spans(events, "barrier")]
+    if times != sorted(times):
+        fail("not in order")
+    failed = [e for e in events if e["name"] == "failed"]
+    pending = spans(events, "allreduce")[-1]
+    if "nothing from rank 1" not in failed[-1]["args"]["why"]:
+        fail(f"why: {failed}")
+    if not pending["args"]["unfinished"] or pending["args"]["awaits"] != [1]:
+        fail(f"pending: {pending}")
+    if pending["dur"] < 0.5e6:
+        fail(f"it waited longer than that: {pending}")
+
+    result, files = run(folder, "lost", 3, SHUNT_FLIGHT_RECORDER="{}/f-%r")
+    if sorted(files) != ["f-0", "f-2"]:
+        fail(f"of the survivors: {list(files)}: {result.stderr}")
+    for name, events in files.items():
+        if "rank 1 is lost" not in events[-1]["args"]["why"]:
+            fail(f"{name}: {events[-1]}")
+
+
 with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
+    bounded(temporary)
+    recorder(temporary)
 sys.exit(1 if failures else 0)
