@@ -15,6 +15,7 @@
 
 #include "env.h"
 #include "info_algorithms.h"
+#include "info_network.h"
 #include "info_topology.h"
 #include "launch.h"
 #include "plugin.h"
@@ -37,6 +38,8 @@ struct facts {
     char launcher_error[512];
     struct shunti_transport_entry *transports;
     size_t ntransports;
+    struct info_device *devices;
+    size_t ndevices;
     struct shunti_candidates chosen;
     char chosen_error[1024]; /* why SHUNT_TRANSPORTS cannot be */
     size_t mistakes;         /* in SHUNT_ variables */
@@ -86,6 +89,7 @@ static void find(struct facts *f)
         snprintf(f->launcher_error, sizeof(f->launcher_error), "%s",
                  shunt_last_error(NULL));
     f->transports = shunti_transport_list(&f->ntransports);
+    f->devices = info_devices(&f->ndevices);
     if (shunti_transport_candidates(shunti_env_string("SHUNT_TRANSPORTS"),
                                     &f->chosen))
         snprintf(f->chosen_error, sizeof(f->chosen_error), "%s",
@@ -210,34 +214,53 @@ static void print_machine(const struct facts *f)
         printf("%s, rank %d of %d\n", f->launcher, f->rank, f->nranks);
 }
 
-static void print_transports(const struct facts *f)
+static void print_transport(const struct shunti_transport_entry *e)
+{
+    printf("  %-13s %s", e->name,
+           !e->transport ? "broken"
+           : e->usable   ? "usable"
+                         : "not usable");
+    if (e->transport)
+        printf(", score %d", e->transport->score);
+    if (e->usable && e->estimate.bandwidth > 0)
+        printf(", about %.2g us, %.2g GB/s", e->estimate.latency * 1e6,
+               e->estimate.bandwidth * 1e-9);
+    printf("\n");
+    if (e->transport && e->transport->summary) {
+        printf("%16s", "");
+        wrap(e->transport->summary, 16);
+    }
+    if (e->why[0]) {
+        printf("%16s", "");
+        wrap(e->why, 16);
+    }
+    printf("%16s%s\n", "", e->path);
+}
+
+/* Only taken when it is named: it wraps another one, for tests. */
+static bool is_wrapper(const struct shunti_transport_entry *e)
+{
+    return e->transport && e->transport->score <= 0;
+}
+
+/* brief: of wrappers no more than that there are. */
+static void print_transports(const struct facts *f, bool brief)
 {
     printf("\nTransports\n");
     if (!f->ntransports)
         printf(
             "  none was found; SHUNT_PLUGIN_PATH names folders to look in\n");
+    for (size_t i = 0; i < f->ntransports; i++)
+        if (!is_wrapper(&f->transports[i]))
+            print_transport(&f->transports[i]);
     for (size_t i = 0; i < f->ntransports; i++) {
         const struct shunti_transport_entry *e = &f->transports[i];
 
-        printf("  %-13s %s", e->name,
-               !e->transport ? "broken"
-               : e->usable   ? "usable"
-                             : "not usable");
-        if (e->transport)
-            printf(", score %d", e->transport->score);
-        if (e->usable && e->estimate.bandwidth > 0)
-            printf(", about %.2g us, %.2g GB/s", e->estimate.latency * 1e6,
-                   e->estimate.bandwidth * 1e-9);
-        printf("\n");
-        if (e->transport && e->transport->summary) {
-            printf("%16s", "");
-            wrap(e->transport->summary, 16);
-        }
-        if (e->why[0]) {
-            printf("%16s", "");
-            wrap(e->why, 16);
-        }
-        printf("%16s%s\n", "", e->path);
+        if (is_wrapper(e) && brief)
+            printf("  %-13s %s (see -t)\n", e->name,
+                   e->transport->summary ? e->transport->summary : "");
+        else if (is_wrapper(e))
+            print_transport(e);
     }
     printf("  chosen        ");
     if (f->chosen_error[0]) {
@@ -319,8 +342,10 @@ static void print(const struct facts *f, unsigned parts)
         print_version();
     if (parts & MACHINE)
         print_machine(f);
+    if (parts & MACHINE)
+        info_network_print(f->devices, f->ndevices);
     if (parts & TRANSPORTS)
-        print_transports(f);
+        print_transports(f, parts & VERSION);
     if (parts & ENVIRONMENT || parts & VERSION)
         print_environment(parts & ENVIRONMENT);
     print_mistakes(f);
@@ -457,6 +482,8 @@ static void print_json(const struct facts *f)
     json_field(",", "plugin_folder", SHUNT_PLUGIN_DIR);
     printf(",\"transport_abi\":%u", SHUNT_TRANSPORT_ABI);
     json_machine(f);
+    printf(",\n\"network\":");
+    info_network_json(f->devices, f->ndevices, json_text);
     json_transports(f);
     json_environment();
     json_mistakes();
@@ -470,13 +497,14 @@ static void usage(FILE *out)
     fputs(
         "Usage: shunt-info [OPTION...]\n"
         "\n"
-        "Says what this Shunt is, which transports work on this machine and "
-        "why\n"
-        "others do not, and which variables change what it does.\n"
+        "Says what this Shunt is, what this machine has, which transports work "
+        "on it\n"
+        "and why others do not, and which variables change what it does.\n"
         "\n"
         "  -e, --env         every variable: meaning, default, current value\n"
         "  -t, --transports  only the transports\n"
-        "  -m, --machine     only the machine and the launcher\n"
+        "  -m, --machine     only the machine, its network devices and the "
+        "launcher\n"
         "  -T, --topology    make a communicator of the ranks that a launcher\n"
         "                    started, and draw it: nodes, places, rails, and "
         "what\n"
@@ -572,6 +600,7 @@ int main(int argc, char **argv)
     else
         print(&facts, parts ? parts : VERSION | MACHINE | TRANSPORTS);
     bad = facts.chosen_error[0] || facts.launcher_error[0] || facts.mistakes;
+    free(facts.devices);
     shunti_transport_list_destroy(facts.transports, facts.ntransports);
     return fflush(stdout) || bad;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -37,6 +38,52 @@ static void expect(struct harness *h, const char *part)
 Test(shunt_info, overview)
 {
     expect(run(NULL, NULL, 0), "shm           usable");
+}
+
+static int order(const char *out, const char *first, const char *second)
+{
+    const char *a = strstr(out, first), *b = strstr(out, second);
+
+    return a && b && a < b;
+}
+
+// The transport for tests is last, in one line, except if transports are all
+// that is asked for.
+Test(shunt_info, the_test_transport_is_last)
+{
+    struct harness *h = run(NULL, NULL, 0);
+    const char *out = harness_rank(h, 0)->out;
+
+    cr_assert(order(out, "\n  shm  ", "\n  fault  "), "%s", out);
+    cr_assert(order(out, "\n  inproc  ", "\n  fault  "), "%s", out);
+    const char *line = strstr(out, "\n  fault  ") + 1;
+    cr_assert(!strncmp(strchr(line, '\n'), "\n  chosen ", 10), "%s", out);
+    harness_finish(h);
+    expect(run("-t", NULL, 0), "nomap: peers'");
+}
+
+// Those that the kernel has, without loopback; there may be none.
+Test(shunt_info, network_devices)
+{
+    struct harness *h = run("--json", NULL, 0);
+    cJSON *json = cJSON_Parse(harness_rank(h, 0)->out);
+    const cJSON *network = cJSON_GetObjectItem(json, "network"), *device;
+    char path[512];
+
+    cr_assert(cJSON_IsArray(network));
+    cJSON_ArrayForEach(device, network)
+    {
+        const char *name = cJSON_GetObjectItem(device, "name")->valuestring;
+
+        cr_assert_str_neq(name, "lo");
+        snprintf(path, sizeof(path), "/sys/class/net/%s", name);
+        if (!strcmp(cJSON_GetObjectItem(device, "kind")->valuestring,
+                    "interface"))
+            cr_assert_eq(access(path, F_OK), 0, "%s", path);
+    }
+    cJSON_Delete(json);
+    harness_finish(h);
+    expect(run("-m", NULL, 0), "\nNetwork devices\n  ");
 }
 
 Test(shunt_info, variables)
