@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Doxygen's view of our guides: links to headings, which it does not know by the
+# names that GitHub gives them, and to what is not in the manual, become text.
+s/\[([^]]*)\]\((#|\.\.\/)[^)]*\)/\1/g
