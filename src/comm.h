@@ -81,13 +81,13 @@ struct shunti_peer {
     uint64_t tx_consumed;                   /* last seen */
     uint64_t messages;                      /* sent: shunt_peer_stats */
     uint64_t bytes_put;                     /* the same */
-    struct shunti_ways ways;                /* that it sends, and we */
     uint64_t turn;            /* ticket of the collective whose note is next */
     uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
     bool lost;
     bool full; /* has no room, as far as shunti_control_retry() has come */
-    int node, local; /* node number, index within it */
-    char how[48];    /* "shm (map, cma)" */
+    int node, local;         /* node number, index within it */
+    struct shunti_ways ways; /* by which raw memory goes */
+    char how[48];            /* "shm (map, cma)" */
 };
 
 /* The tunables, rank 0's on every rank. */
@@ -133,6 +133,11 @@ struct shunt_comm {
     struct shunt_request *newest; /* started, and not collected yet */
     struct shunt_request *spare;  /* finished ones to be used again */
     size_t spare_state;           /* their state bytes */
+    /* Of an operation that ended after its call had returned: for the next. */
+    struct {
+        enum shunt_status status;
+        char *story;
+    } late;
     bool progressing;             /* inside shunti_progress() */
     uint64_t finished_count;      /* operations finished: progress happened */
     uint64_t events, events_seen; /* of transports */
@@ -178,12 +183,6 @@ struct shunt_comm {
     bool stop;
 
     struct shunt_comm *next_live; /* live.h */
-
-    /* Of an operation that ended after its call had returned: for the next. */
-    struct {
-        enum shunt_status status;
-        char *story;
-    } late;
 
     /* What a layer above keeps with us, and who frees it (moe/exchanges.h). */
     struct {

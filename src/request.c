@@ -393,7 +393,7 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
 }
 
 /* Leave it under way. */
-static enum shunt_status trail(struct shunt_request *request)
+SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
@@ -403,21 +403,22 @@ static enum shunt_status trail(struct shunt_request *request)
     return comm->late.status ? tell_late(comm) : SHUNT_OK;
 }
 
-static bool settled(const struct shunt_request *request)
+SHUNTI_APART static bool settled(const struct shunt_request *request)
 {
-    return request->class->settled && !request->error &&
-           request->comm->all_mapped && !request->comm->progressing &&
-           request->class->settled(request);
+    return !request->error && request->comm->all_mapped &&
+           !request->comm->progressing && request->class->settled(request);
 }
 
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_waiter waiter = {.idle = true};
+    const bool may_leave = request->class->settled != NULL;
     bool leaves = false;
 
-    while (request->status == SHUNT_IN_PROGRESS &&
-           !(leaves = settled(request))) {
+    while (request->status == SHUNT_IN_PROGRESS) {
+        if (may_leave && (leaves = settled(request)))
+            break;
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
@@ -434,13 +435,15 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         }
     }
     shunti_waiter_end(comm, &waiter);
-    /* Whoever is in this call has said all that it had to before. */
-    if (comm->active && comm->active->trailing)
-        shunti_progress(comm);
-    /* It may have ended since. */
-    return leaves && request->status == SHUNT_IN_PROGRESS
-               ? trail(request)
-               : shunti_request_collect(request);
+    if (comm->active) {
+        /* Whoever is in this call has said all that it had to before. */
+        if (comm->active->trailing)
+            shunti_progress(comm);
+        /* It may have ended since. */
+        if (leaves && request->status == SHUNT_IN_PROGRESS)
+            return trail(request);
+    }
+    return shunti_request_collect(request);
 }
 
 enum shunt_status shunti_request_launch(struct shunt_request *request,

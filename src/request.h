@@ -31,9 +31,22 @@ struct shunt_request;
 
 /* What a class of operations does. */
 struct shunti_class {
-    const char *name; /* "alltoallv": for errors and traces */
+    /* First what every call looks at. */
     /* Advance; SHUNT_IN_PROGRESS, SHUNT_OK, or an error of this operation. */
     enum shunt_status (*step)(struct shunt_request *request);
+    /* Has the caller all that the call gives, and has every peer all that it
+     * needs of us? Then a blocking call returns, and what is left, to hear from
+     * peers that they agree, is done in later calls: a root need not wait for
+     * everybody. What goes wrong in that is an error of the next call that is
+     * waited for. NULL: never before the end. */
+    bool (*settled)(const struct shunt_request *request);
+    /* Release what the state owns; called once, also after a failure. NULL:
+     * nothing. */
+    void (*cleanup)(struct shunt_request *request);
+    /* All that it takes from others is in notes, so in our own window: what has
+     * come stays true even if its sender has given up since. */
+    bool from_notes;
+    const char *name; /* "alltoallv": for errors and traces */
     /* Is something still needed from `peer`? Names the missing in a timeout,
      * and decides whether the loss of a peer concerns this operation. */
     bool (*awaits)(const struct shunt_request *request, int peer);
@@ -41,21 +54,9 @@ struct shunti_class {
      * named in a timeout: the others may be waiting for it, too. NULL: not
      * known. */
     bool (*heard)(const struct shunt_request *request, int peer);
-    /* Release what the state owns; called once, also after a failure. NULL:
-     * nothing. */
-    void (*cleanup)(struct shunt_request *request);
     /* Do later calls of others wait for what this one still has to send? NULL:
      * never. See `in_turn`. */
     bool (*owes)(const struct shunt_request *request);
-    /* Has the caller all that the call gives, and has every peer all that it
-     * needs of us? Then a blocking call returns, and what is left, to hear from
-     * peers that they agree, is done in later calls: a root need not wait for
-     * everybody. What goes wrong in that is an error of the next call that is
-     * waited for. NULL: never before the end. */
-    bool (*settled)(const struct shunt_request *request);
-    /* All that it takes from others is in notes, so in our own window: what has
-     * come stays true even if its sender has given up since. */
-    bool from_notes;
     /* For traces, of the state alone: it may be cleaned up. */
     const char *algorithm; /* "flat"; NULL: there is but one */
     /* Bytes of payload that go from us to `peer`. NULL: see sent_in_all. */
