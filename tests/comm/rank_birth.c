@@ -150,12 +150,16 @@ int listen(int fd, int backlog)
 static int ports_of_later_births(const struct rank *self)
 {
     struct shunt_comm *comm, *made[3] = {NULL};
+    enum shunt_status st;
 
     CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
     CHECK_OK(comm, shunt_comm_dup(comm, &made[0]));
     CHECK_OK(comm, shunt_comm_split(comm, self->rank % 2, 0, &made[1]));
+    /* One is lost, so that there is something to shrink; but not before all
+       others have left the split, who may not have what it sent there. */
+    st = shunt_barrier(made[0]);
     if (self->rank == self->size - 1)
-        _exit(0); /* lost, so that there is something to shrink */
+        _exit(st != SHUNT_OK);
     CHECK(shunt_barrier(comm), "it was not lost");
     CHECK_OK(comm, shunt_comm_shrink(comm, &made[2]));
     CHECK(open_outside == 0, "%d ports were open to the outside", open_outside);
