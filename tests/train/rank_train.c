@@ -293,11 +293,15 @@ static int loss_while_setting_up(const struct rank *self)
     struct exchange *exchange;
     struct gemm *gemm;
     struct model model;
+    enum shunt_status st;
 
     CHECK_TRAIN(gemm_create(NULL, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
+    /* Who leaves this has seen all others past it; who does not, may hear of the
+       loss here. */
+    st = shunt_barrier(self->comm);
     if (self->rank == 1)
-        raise(SIGKILL);
+        raise(st ? SIGTERM : SIGKILL);
     CHECK(model_create(&o.model, o.batch, gemm, exchange, &model) == -1,
           "made without rank 1");
     CHECK(strstr(train_error_text(), "rank 1 is lost"), "%s",
