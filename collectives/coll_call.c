@@ -53,7 +53,10 @@ enum shunt_status shunti_coll_refuse(const struct shunti_coll *call,
 enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
                                      struct shunt_request *request)
 {
-    return shunti_request_launch(request, call->start ? call->request : NULL);
+    enum shunt_status st =
+        shunti_request_launch(request, call->start ? call->request : NULL);
+
+    return call->start ? st : shunti_request_late(call->comm, st);
 }
 
 enum shunt_status shunti_check_dtype(const struct shunti_coll *call,

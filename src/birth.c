@@ -46,7 +46,7 @@
 #include "trace.h"
 #include "wait.h"
 
-#define PROTOCOL 2
+#define PROTOCOL 3
 #define PAGE 4096u
 /* Between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2

@@ -136,6 +136,7 @@ struct shunt_comm {
     /* Of an operation that ended after its call had returned: for the next. */
     struct {
         enum shunt_status status;
+        bool held; /* not in what a call is made of: shunti_request_late() */
         char *story;
     } late;
     bool progressing;             /* inside shunti_progress() */

@@ -188,6 +188,18 @@ static enum shunt_status make_group(struct group *group,
     return st;
 }
 
+/* As a part of a call: errors of other calls would end it on this rank alone. */
+static enum shunt_status gather(struct shunt_comm *comm,
+                                const struct ticket *mine, struct ticket *all)
+{
+    enum shunt_status st;
+
+    comm->late.held = true;
+    st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
+    comm->late.held = false;
+    return st;
+}
+
 static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
                                const char *call, struct shunt_comm **out)
 {
@@ -215,7 +227,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         mine.status = SHUNT_ERR_INVALID;
     /* First who is with whom, then the ids: only one rank of a group makes
      * one. Both rounds are made by every rank, whatever went wrong. */
-    st = shunt_allgather(comm, &mine, all, sizeof(mine), SHUNT_U8);
+    st = gather(comm, &mine, all);
     if (st)
         goto out;
     place_in_group(all, comm->nranks, comm->rank, &first, &group.place,
@@ -227,7 +239,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         mine.status = (int32_t)shunti_id_create_named(
             group.names, group.size,
             shunti_reach_of(comm, group.names, group.size), &mine.id);
-    st = shunt_allgather(comm, &mine, all, sizeof(mine), SHUNT_U8);
+    st = gather(comm, &mine, all);
     if (st)
         goto out;
     if (mine.status) {

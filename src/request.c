@@ -236,6 +236,8 @@ SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
 {
     const enum shunt_status st = comm->late.status;
 
+    if (comm->late.held || comm->purpose)
+        return SHUNT_OK;
     shunti_fail(comm, st, "an earlier call, which had returned: %s",
                 comm->late.story ? comm->late.story : shunt_strerror(st));
     free(comm->late.story);
@@ -381,26 +383,27 @@ SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 
 enum shunt_status shunti_request_collect(struct shunt_request *request)
 {
-    struct shunt_comm *comm = request->comm;
     enum shunt_status st = request->status;
 
     if (st)
         tell_story(request);
-    else if (comm->late.status)
-        st = tell_late(comm);
     give_back(request);
     return st;
+}
+
+enum shunt_status shunti_request_late(struct shunt_comm *comm,
+                                      enum shunt_status status)
+{
+    return !status && comm->late.status ? tell_late(comm) : status;
 }
 
 /* Leave it under way. */
 SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
 {
-    struct shunt_comm *comm = request->comm;
-
     request->detached = request->trailing = true;
     if (!request->listed)
         enlist(request);
-    return comm->late.status ? tell_late(comm) : SHUNT_OK;
+    return SHUNT_OK;
 }
 
 SHUNTI_APART static bool settled(const struct shunt_request *request)
@@ -617,7 +620,7 @@ enum shunt_status shunt_test(struct shunt_request **request)
             st = SHUNT_IN_PROGRESS;
     }
     if (st != SHUNT_IN_PROGRESS) {
-        (void)shunti_request_collect(r);
+        st = shunti_request_late(comm, shunti_request_collect(r));
         *request = NULL;
     }
     shunti_comm_leave(comm);
@@ -638,7 +641,7 @@ enum shunt_status shunt_wait(struct shunt_request **request)
         return SHUNT_OK;
     comm = r->comm;
     shunti_comm_enter(comm);
-    st = shunti_request_wait(r);
+    st = shunti_request_late(comm, shunti_request_wait(r));
     *request = NULL;
     shunti_comm_leave(comm);
     return st;

@@ -37,8 +37,8 @@ struct shunti_class {
     /* Has the caller all that the call gives, and has every peer all that it
      * needs of us? Then a blocking call returns, and what is left, to hear from
      * peers that they agree, is done in later calls: a root need not wait for
-     * everybody. What goes wrong in that is an error of the next call that is
-     * waited for. NULL: never before the end. */
+     * everybody. What goes wrong in that is told later: shunti_request_late().
+     * NULL: never before the end. */
     bool (*settled)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
@@ -175,6 +175,16 @@ enum shunt_status shunti_request_wait(struct shunt_request *request);
  * that are made of others, and look after what both leave behind when they are
  * waited for themselves. */
 enum shunt_status shunti_request_collect(struct shunt_request *request);
+
+/*
+ * What a collective, a test or a wait returns that itself ended with `status`: the
+ * error of an earlier call that had returned (`settled`), if there is one. Other
+ * calls do not tell it, since ranks would take different ways through what they
+ * are made of; nor do collectives that are a part of one (comm->purpose,
+ * late.held).
+ */
+enum shunt_status shunti_request_late(struct shunt_comm *comm,
+                                      enum shunt_status status);
 
 /* begin, and then either hand it to the caller (out != NULL) or wait. */
 enum shunt_status shunti_request_launch(struct shunt_request *request,

@@ -62,8 +62,9 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
 
-    return comm->tune.read_min == SIZE_MAX && p->control &&
-           p->caps & SHUNT_TRANSPORT_GET;
+    /* Chunks that are less than any class tell nothing. */
+    return comm->tune.read_min == SIZE_MAX && comm->layout.chunk >= SMALLEST &&
+           p->control && p->caps & SHUNT_TRANSPORT_GET;
 }
 
 /* --- what we tell each other ---------------------------------------------- */

@@ -97,7 +97,8 @@ shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
  * On one host it returns when the elements are where this rank's part of the call
  * puts them, which others need not have come to: a root may be some calls ahead.
  * That a rank refused the call, or made another one, is then an error of the next
- * call here that hears of that rank; that call has taken place all the same.
+ * collective, test or wait here that hears of that rank; what that was for has
+ * taken place all the same.
  * (A process that may be ahead ends with shunt_comm_finish(), which waits.)
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status

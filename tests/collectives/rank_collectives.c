@@ -1112,6 +1112,36 @@ static int runs_ahead(const struct rank *self)
     return still_usable(self);
 }
 
+// Of a refused broadcast the root hears later: not in a call that is made of
+// several, which it would leave in the middle, alone.
+static int late_errors_wait(const struct rank *self)
+{
+    struct shunt_comm *c = self->comm, *other, *half;
+    const bool bad = self->rank == 1;
+    int64_t number = self->rank;
+    enum shunt_status st;
+    void *window;
+
+    for (int round = 0; round < 20; round++) {
+        char text[512];
+
+        st = shunt_broadcast(c, bad ? NULL : &number, 1, SHUNT_I64, 0);
+        if (bad || shunt_comm_nodes(c) > 1)
+            CHECK(st, "it was not refused");
+        else
+            CHECK(!st || st == SHUNT_ERR_REMOTE, "%s", shunt_strerror(st));
+        CHECK_OK(c, shunt_mem_alloc(c, 4096, &window));
+        CHECK_OK(c, shunt_comm_dup(c, &other));
+        CHECK_OK(c, shunt_comm_split(c, self->rank % 2, 0, &half));
+        CHECK_OK(c, shunt_mem_free(c, window));
+        st = sooner_or_later(self, st, text, sizeof(text));
+        CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        shunt_comm_destroy(half);
+        shunt_comm_destroy(other);
+    }
+    return still_usable(self);
+}
+
 // The root goes when it has sent what it has; the last rank comes later.
 static int root_goes(const struct rank *self)
 {
@@ -1321,6 +1351,7 @@ static const struct rank_case cases[] = {
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
     {.name = "both_ways", .run = both_ways, .min_ranks = 2},
+    {.name = "late_errors_wait", .run = late_errors_wait, .min_ranks = 2},
     {.name = "root_goes", .run = root_goes, .min_ranks = 2},
     {.name = "runs_ahead", .run = runs_ahead, .min_ranks = 2},
     {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},

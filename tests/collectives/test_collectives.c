@@ -176,6 +176,12 @@ Test(collectives, runs_ahead)
     run(NULL, 5, "runs_ahead", NULL, NULL, NULL);
 }
 
+Test(collectives, late_errors_wait)
+{
+    run(NULL, 2, "late_errors_wait", NULL, NULL, NULL);
+    run(NULL, 5, "late_errors_wait", NULL, NULL, NULL);
+}
+
 Test(collectives, root_goes)
 {
     run(NULL, 2, "root_goes", NULL, NULL, NULL);
