@@ -1,61 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Broadcast: an exchange in which only the root has a block, the same for
- * everyone; the others pull it from there all at once. Every pair's empty note
- * is kept: without it, ranks that disagree about the root would wait for each
- * other. But nobody waits for empty notes: a blocking call returns when the block
- * is where it has to be, and the root may be as many calls ahead as there are
- * slots for notes.
+ * Broadcast: where all memory is mapped, a star (broadcast_star.c). Otherwise an
+ * exchange in which only the root has a block, the same for everyone; the others
+ * pull it from there all at once. Every pair's empty note is kept: without it,
+ * ranks that disagree about the root would wait for each other.
  *
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.
  */
+#include "broadcast.h"
+
 #include "bootstrap.h"
 #include "coll_call.h"
 #include "comm.h"
 #include "exchange.h"
 #include "nodes.h"
+#include "note.h"
 #include "select.h"
 #include "two_level.h"
 #include "whole.h"
 
 _Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
 
-static bool settled(const struct shunt_request *request)
-{
-    const struct shunti_exchange *x =
-        (const struct shunti_exchange *)(const void *)request->state;
-    const int root = (int)(request->signature & 0xffff);
-
-    return !x->out_open &&
-           (root == request->comm->rank || x->peers[root].in == SHUNTI_IN_DONE);
-}
-
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
     .algorithm = "flat",
     .step = shunti_exchange_step,
     .awaits = shunti_exchange_awaits,
-    .settled = settled,
     .sent = shunti_exchange_sent,
 };
 
-struct arguments {
-    void *buffer;
-    size_t count;
-    enum shunt_dtype dtype;
-    int root;
-};
-
 static enum shunt_status check(const struct shunti_coll *call,
-                               const struct arguments *a, size_t *bytes)
+                               struct shunti_broadcast *a)
 {
     enum shunt_status st = shunti_check_dtype(call, a->dtype, 0);
 
     if (!st)
-        st = shunti_check_count(call, a->count, 1, a->dtype, bytes);
+        st = shunti_check_count(call, a->count, 1, a->dtype, &a->bytes);
     if (!st)
-        st = shunti_check_buffer(call, "buffer", a->buffer, *bytes);
+        st = shunti_check_buffer(call, "buffer", a->buffer, a->bytes);
     if (!st && (a->root < 0 || a->root >= call->comm->nranks))
         st = shunti_coll_refuse(call, "root %d is no rank of %d", a->root,
                                 call->comm->nranks);
@@ -63,7 +46,7 @@ static enum shunt_status check(const struct shunti_coll *call,
 }
 
 static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
-                              const struct arguments *a, size_t bytes,
+                              const struct shunti_broadcast *a,
                               struct shunt_request **request)
 {
     struct shunti_exchange *x;
@@ -74,12 +57,12 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
         return st;
     if (comm->rank != a->root) {
         x->peers[a->root].recv = a->buffer;
-        x->peers[a->root].recv_bytes = bytes;
+        x->peers[a->root].recv_bytes = a->bytes;
         return SHUNT_OK;
     }
     for (int r = 0; r < comm->nranks; r++) {
         x->peers[r].send = a->buffer;
-        x->peers[r].send_bytes = bytes;
+        x->peers[r].send_bytes = a->bytes;
     }
     return SHUNT_OK;
 }
@@ -112,11 +95,9 @@ static bool gives(const struct shunt_comm *comm, int root, int from, int to)
             shunti_rail(comm, root, comm->peers[to].node) == to);
 }
 
-SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
-                                                uint32_t signature,
-                                                const struct arguments *a,
-                                                size_t bytes,
-                                                struct shunt_request **request)
+SHUNTI_APART static enum shunt_status
+two_level(struct shunt_comm *comm, uint32_t signature,
+          const struct shunti_broadcast *a, struct shunt_request **request)
 {
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
@@ -125,17 +106,17 @@ SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
     if (st)
         return st;
     x->agreed = true;
-    x->argument = bytes;
+    x->argument = a->bytes;
     for (int i = 0; i < x->nlegs; i++) {
         struct shunti_leg *leg = &x->legs[x->order[i]];
 
         if (gives(comm, a->root, comm->rank, x->order[i])) {
             leg->out[SHUNTI_PACKAGE].data = a->buffer;
-            leg->out[SHUNTI_PACKAGE].bytes = leg->payload = bytes;
+            leg->out[SHUNTI_PACKAGE].bytes = leg->payload = a->bytes;
         }
         if (gives(comm, a->root, x->order[i], comm->rank)) {
             leg->in[SHUNTI_PACKAGE].to = a->buffer;
-            leg->in[SHUNTI_PACKAGE].bytes = bytes;
+            leg->in[SHUNTI_PACKAGE].bytes = a->bytes;
         }
     }
     return SHUNT_OK;
@@ -143,26 +124,32 @@ SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
 
 /* --- the call ------------------------------------------------------------- */
 
+static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
+                               const struct shunti_broadcast *a,
+                               struct shunt_request **request)
+{
+    if (shunti_notes_may_lack(comm))
+        return shunti_broadcast_star(comm, signature, a, request);
+    return shunti_select(comm, SHUNTI_KIND_BROADCAST, a->bytes) == SHUNTI_FLAT
+               ? flat(comm, signature, a, request)
+               : two_level(comm, signature, a, request);
+}
+
 static enum shunt_status broadcast(const struct shunti_coll *call,
-                                   const struct arguments *a)
+                                   struct shunti_broadcast *a)
 {
     struct shunt_request *request;
-    uint32_t signature;
-    enum shunt_status st;
-    size_t bytes;
+    enum shunt_status st = check(call, a);
 
-    st = check(call, a, &bytes);
-    if (st)
-        return st;
-    signature = SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root);
-    st = shunti_select(call->comm, SHUNTI_KIND_BROADCAST, bytes) == SHUNTI_FLAT
-             ? flat(call->comm, signature, a, bytes, &request)
-             : two_level(call->comm, signature, a, bytes, &request);
+    if (!st)
+        st = begin(call->comm,
+                   SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root), a,
+                   &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 
 static enum shunt_status run(const struct shunti_coll *call,
-                             const struct arguments *a)
+                             struct shunti_broadcast *a)
 {
     enum shunt_status st = shunti_coll_enter(call);
 
@@ -174,7 +161,7 @@ SHUNTI_WHOLE enum shunt_status shunt_broadcast(struct shunt_comm *comm,
                                                enum shunt_dtype dtype, int root)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL},
-               &(struct arguments){buffer, count, dtype, root});
+               &(struct shunti_broadcast){buffer, count, 0, dtype, root});
 }
 
 enum shunt_status shunt_broadcast_start(struct shunt_comm *comm, void *buffer,
@@ -184,5 +171,5 @@ enum shunt_status shunt_broadcast_start(struct shunt_comm *comm, void *buffer,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, true, request},
-        &(struct arguments){buffer, count, dtype, root});
+        &(struct shunti_broadcast){buffer, count, 0, dtype, root});
 }

@@ -248,6 +248,42 @@ static const struct shunti_note *slot_note(const struct shunt_request *request,
     return (const struct shunti_note *)(const void *)slot;
 }
 
+/* In the place of a note that will not come. */
+static const struct shunti_note absent = {.way = SHUNTI_WAY_NONE};
+
+bool shunti_notes_may_lack(const struct shunt_comm *comm)
+{
+    return comm->all_mapped && comm->nodes == 1;
+}
+
+void shunti_note_learn_completed(struct shunt_comm *comm)
+{
+    for (int r = 0; shunti_notes_may_lack(comm) && r < comm->nranks; r++)
+        if (r != comm->rank)
+            (void)shunti_peer_completed(comm, r, 0);
+}
+
+/* Has the peer ended this operation without a note for us? Its count of completed
+ * ones was read before. Who gives up ends its operations, too, and says so
+ * first. */
+SHUNTI_APART static bool is_absent(const struct shunt_request *request,
+                                   int peer)
+{
+    return !slot_note(request, peer) && shunti_notes_may_lack(request->comm) &&
+           !shunti_comm_check(request->comm);
+}
+
+/* Its note, or that there is none; NULL: not there yet. */
+static const struct shunti_note *find_note(const struct shunt_request *request,
+                                           int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    if (note || request->comm->peers[peer].completed < request->seq)
+        return note;
+    return is_absent(request, peer) ? &absent : slot_note(request, peer);
+}
+
 static bool is_bad(const struct shunt_request *request,
                    const struct shunti_note *note)
 {
@@ -405,10 +441,32 @@ SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
     record_blame(request, &blame);
 }
 
+/* Somebody else has told us what it was, or nobody has. */
+SHUNTI_APART static void record_absent(struct shunt_request *request, int peer)
+{
+    for (int r = 0; r < request->comm->nranks && !request->error; r++)
+        if (r != request->comm->rank)
+            shunti_note_look(request, r);
+    if (!request->error)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "operation %llu: rank %d made another call than "
+                             "this rank (%s), and has ended it",
+                             (unsigned long long)request->seq, peer,
+                             shunti_request_name(request));
+}
+
+void shunti_note_look(struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    if (note && is_bad(request, note))
+        record_bad(request, peer, note);
+}
+
 struct shunti_blame shunti_note_blame(const struct shunt_request *request,
                                       int peer)
 {
-    return blame_of(request, peer, slot_note(request, peer));
+    return blame_of(request, peer, find_note(request, peer));
 }
 
 void shunti_note_alarm(struct shunt_request *request, int peer,
@@ -430,9 +488,13 @@ void shunti_note_alarm(struct shunt_request *request, int peer,
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer)
 {
-    const struct shunti_note *note = slot_note(request, peer);
+    const struct shunti_note *note = find_note(request, peer);
     struct shunti_peer *p = &request->comm->peers[peer];
 
+    if (note == &absent) {
+        record_absent(request, peer);
+        return note;
+    }
     if (note && !p->control) {
         if (note->lag)
             learn(&p->completed, request->seq - note->lag);
@@ -446,7 +508,7 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
 
 bool shunti_note_bad(const struct shunt_request *request, int peer)
 {
-    const struct shunti_note *note = slot_note(request, peer);
+    const struct shunti_note *note = find_note(request, peer);
 
     return note && is_bad(request, note);
 }

@@ -106,9 +106,20 @@ void shunti_note_send(struct shunt_request *request, int peer,
  * The note of this operation from `peer`, or NULL: not there yet. A refusal
  * and a disagreeing signature are recorded as errors of the request; the
  * caller must then look at shunti_note_bad() and expect nothing of that peer.
+ * So is a peer that has ended the operation without a note for us, which only
+ * some calls do (shunti_notes_may_lack()): it made another.
  */
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
+
+/* May calls have no notes for some ranks? Where all see by the count of completed
+ * operations that a rank has ended one. The same on all ranks. */
+bool shunti_notes_may_lack(const struct shunt_comm *comm);
+/* Look at those counts; for those who wait for long. */
+void shunti_note_learn_completed(struct shunt_comm *comm);
+/* Of a peer whose note need not come: if there is one, and it is bad, that is
+ * recorded. */
+void shunti_note_look(struct shunt_request *request, int peer);
 
 /* It arrived, and it was a refusal, an alarm or another call: expect nothing. */
 bool shunti_note_bad(const struct shunt_request *request, int peer);

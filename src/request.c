@@ -412,6 +412,17 @@ SHUNTI_APART static bool settled(const struct shunt_request *request)
            !request->comm->progressing && request->class->settled(request);
 }
 
+/* Who is in our call has said all that it had to before; of those that had
+ * nothing to say, having made another call, we see that they ended it. */
+SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
+{
+    shunti_progress(comm);
+    if (comm->active && comm->active->trailing && comm->active->error) {
+        shunti_note_learn_completed(comm);
+        shunti_progress(comm);
+    }
+}
+
 enum shunt_status shunti_request_wait(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -439,9 +450,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     }
     shunti_waiter_end(comm, &waiter);
     if (comm->active) {
-        /* Whoever is in this call has said all that it had to before. */
         if (comm->active->trailing)
-            shunti_progress(comm);
+            hear_trailing(comm);
         /* It may have ended since. */
         if (leaves && request->status == SHUNT_IN_PROGRESS)
             return trail(request);

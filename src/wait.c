@@ -358,6 +358,7 @@ void shunti_look_around(struct shunt_comm *comm)
     uint64_t now = shunti_now_ns();
 
     shunti_transports_progress(comm);
+    shunti_note_learn_completed(comm);
     shunti_progress(comm);
     note_events(comm);
     answer_elsewhere(comm, now);
@@ -473,6 +474,7 @@ static bool is_idle(struct shunt_comm *comm)
     const uint64_t looks = comm->looks, events = comm->events;
 
     note_events(comm);
+    shunti_note_learn_completed(comm);
     shunti_progress(comm);
     if (!comm->all_mapped)
         shunti_give_credits(comm, true);

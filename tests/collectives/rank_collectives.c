@@ -880,23 +880,33 @@ static enum shunt_status wrong_kind(const struct scene *s, bool odd,
     return shunt_alltoall(s->comm, s->a, s->b, count, SHUNT_U8);
 }
 
+static enum shunt_status wrong_kind_of_broadcast(const struct scene *s,
+                                                 bool odd, size_t count)
+{
+    if (odd)
+        return shunt_barrier(s->comm);
+    return shunt_broadcast(s->comm, s->b, count, SHUNT_U8, 0);
+}
+
 static const struct {
     const char *name;
     wrong_call *call;
     const char *says; // the text of a rank that agrees with most
     bool all_see;     // every rank is told, not only those concerned
+    bool star; // a broadcast: on one host, who has the block may be content
 } wrong_calls[] = {
-    {"alltoall", wrong_alltoall, "rank 1", true},
-    {"alltoall in place", wrong_alltoall_in_place, "rank 1", true},
-    {"allgather", wrong_allgather, "rank 1", true},
-    {"broadcast", wrong_broadcast, "rank 1", false},
-    {"reduce_scatter", wrong_reduce_scatter, "rank 1", true},
-    {"allreduce", wrong_allreduce, "rank 1", true},
-    {"allreduce, slightly", wrong_allreduce_slightly, "rank 1", true},
-    {"dtype", wrong_dtype, "i32", true},
-    {"op", wrong_op, "min", true},
-    {"root", wrong_root, "root 1", true},
-    {"kind", wrong_kind, "barrier", true},
+    {"alltoall", wrong_alltoall, "rank 1", true, false},
+    {"alltoall in place", wrong_alltoall_in_place, "rank 1", true, false},
+    {"allgather", wrong_allgather, "rank 1", true, false},
+    {"broadcast", wrong_broadcast, "rank 1", false, true},
+    {"reduce_scatter", wrong_reduce_scatter, "rank 1", true, false},
+    {"allreduce", wrong_allreduce, "rank 1", true, false},
+    {"allreduce, slightly", wrong_allreduce_slightly, "rank 1", true, false},
+    {"dtype", wrong_dtype, "i32", true, false},
+    {"op", wrong_op, "min", true, false},
+    {"root", wrong_root, "root 1", true, true},
+    {"kind", wrong_kind, "barrier", true, false},
+    {"kind of a broadcast", wrong_kind_of_broadcast, "barrier", true, true},
 };
 
 static int mismatch(const struct rank *self)
@@ -916,9 +926,13 @@ static int mismatch(const struct rank *self)
                 bool odd = self->rank == 1;
                 enum shunt_status st = wrong_calls[w].call(&s, odd, counts[k]);
                 char text[512];
+                bool content = wrong_calls[w].star && self->rank > 1 &&
+                               shunt_comm_nodes(self->comm) == 1;
 
                 st = sooner_or_later(self, st, text, sizeof(text));
-                if (odd || self->rank == 0 || wrong_calls[w].all_see) {
+                if (content && !st)
+                    ;
+                else if (odd || self->rank == 0 || wrong_calls[w].all_see) {
                     CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
                     CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
                           "%s: \"%s\"", wrong_calls[w].name, text);
@@ -1074,10 +1088,100 @@ static int refusals(const struct rank *self)
             break;
         }
         st = sooner_or_later(self, st, text, sizeof(text));
-        CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
-        CHECK(strstr(text, bad ? word : "rank 1"), "call %d: \"%s\"", k, text);
+        // Who has the block of a broadcast need not hear of others.
+        if (st || k > 1 || self->rank < 2 || shunt_comm_nodes(c) > 1) {
+            CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+            CHECK(strstr(text, bad ? word : "rank 1"), "call %d: \"%s\"", k,
+                  text);
+        }
         CHECK_RUN(still_usable(self));
     }
+    return 0;
+}
+
+// What a rank calls in a round of any_roots().
+struct odd_call {
+    enum { ROOTED, ODD_BARRIER, ODD_GATHER, REFUSED, ODD_CALLS } kind;
+    int root;
+    size_t bytes;
+};
+
+static struct odd_call draw_odd(struct random *random, int nranks)
+{
+    static const size_t sizes[] = {1, 40, 3000, 100000};
+    struct odd_call c = {.kind = ROOTED,
+                         .bytes = sizes[random_below(random, 4)]};
+    uint64_t kind = random_below(random, 10), root = random_below(random, 4);
+
+    if (kind < ODD_CALLS)
+        c.kind = (int)kind;
+    // Often the same, so that most agree.
+    c.root = root ? 1 % nranks : (int)random_below(random, (uint64_t)nranks);
+    return c;
+}
+
+static bool same_call(const struct odd_call *a, const struct odd_call *b)
+{
+    return a->kind == b->kind &&
+           (a->kind != ROOTED || (a->root == b->root && a->bytes == b->bytes));
+}
+
+// Ranks that call whatever they like, mostly broadcasts from whatever root: all
+// come back, who is told that all is well has the block of a root that is one,
+// and the communicator goes on.
+static int any_roots(const struct rank *self)
+{
+    struct random shared = {seed_of(self, 0)};
+    const int n = self->size;
+    unsigned char *block = malloc(100000), *all = malloc((size_t)n * 100);
+
+    for (int round = 0; round < rounds_of(self, 1, 40); round++) {
+        struct odd_call calls[MAX_RANKS];
+        const struct odd_call *mine = &calls[self->rank], *roots;
+        const size_t bytes = draw_odd(&shared, n).bytes;
+        bool agree = true;
+        enum shunt_status st;
+        char text[512];
+
+        for (int r = 0; r < n; r++) {
+            calls[r] = draw_odd(&shared, n);
+            if (random_below(&shared, 8))
+                calls[r].bytes = bytes;
+            agree = agree && same_call(&calls[r], &calls[0]);
+        }
+        roots = &calls[mine->root];
+        memset(block, self->rank + 1, mine->bytes);
+        switch (mine->kind) {
+        case ODD_BARRIER:
+            st = shunt_barrier(self->comm);
+            break;
+        case ODD_GATHER:
+            st = shunt_allgather(self->comm, block, all, 100, SHUNT_U8);
+            break;
+        default:
+            st = shunt_broadcast(self->comm,
+                                 mine->kind == REFUSED ? NULL : block,
+                                 mine->bytes, SHUNT_U8, mine->root);
+            break;
+        }
+        if (!st && mine->kind == ROOTED) {
+            CHECK(same_call(mine, roots), "round %d: rank %d is no such root",
+                  round, mine->root);
+            for (size_t i = 0; i < mine->bytes; i++)
+                CHECK(block[i] == mine->root + 1, "round %d, byte %zu: %d",
+                      round, i, block[i]);
+        }
+        CHECK(!st || shunt_last_error(self->comm)[0], "no text");
+        st = sooner_or_later(self, st, text, sizeof(text));
+        if (agree && mine->kind != REFUSED)
+            CHECK_STATUS(self->comm, st, SHUNT_OK);
+        else if (mine->kind != ROOTED || mine->root == self->rank ||
+                 shunt_comm_nodes(self->comm) > 1)
+            CHECK(st, "round %d: it was not told", round);
+        CHECK_RUN(still_usable(self));
+    }
+    free(all);
+    free(block);
     return 0;
 }
 
@@ -1135,7 +1239,8 @@ static int late_errors_wait(const struct rank *self)
         CHECK_OK(c, shunt_comm_split(c, self->rank % 2, 0, &half));
         CHECK_OK(c, shunt_mem_free(c, window));
         st = sooner_or_later(self, st, text, sizeof(text));
-        CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        if (st || self->rank < 2)
+            CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
         shunt_comm_destroy(half);
         shunt_comm_destroy(other);
     }
@@ -1351,6 +1456,7 @@ static const struct rank_case cases[] = {
     {.name = "mismatch_figures", .run = mismatch_figures, .min_ranks = 2},
     {.name = "refusals", .run = refusals, .min_ranks = 2},
     {.name = "both_ways", .run = both_ways, .min_ranks = 2},
+    {.name = "any_roots", .run = any_roots, .min_ranks = 2},
     {.name = "late_errors_wait", .run = late_errors_wait, .min_ranks = 2},
     {.name = "root_goes", .run = root_goes, .min_ranks = 2},
     {.name = "runs_ahead", .run = runs_ahead, .min_ranks = 2},

@@ -152,6 +152,15 @@ Test(collectives, mismatch)
     run(NULL, 4, "mismatch", NULL, NULL, NULL);
 }
 
+Test(collectives, any_roots)
+{
+    static const char *const seeds[] = {"1", "2", "3"};
+
+    for (int n = 2; n <= 5; n++)
+        for (int i = 0; i < 3; i++)
+            run(NULL, n, "any_roots", seeds[i], NULL, NULL);
+}
+
 Test(collectives, mismatch_figures)
 {
     run(NULL, 2, "mismatch_figures", NULL, NULL, NULL);
