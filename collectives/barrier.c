@@ -3,11 +3,18 @@
  * Barrier: an exchange of nothing. Every rank's note reaches every rank, and
  * who has them all knows that all have come. Between nodes, in two levels: who
  * has heard of a rank of another node has heard of all its mates.
+ *
+ * With more ranks than cores on one host it is a star (star.h): the notes of an
+ * exchange cost more there than the way by rank 0 does. It also lets rank 0 go
+ * first, who is the root of what comes next in most programs: others that were ahead
+ * of it would only wait for it to get a core.
  */
 #include "coll_call.h"
 #include "comm.h"
 #include "exchange.h"
+#include "note.h"
 #include "select.h"
+#include "star.h"
 #include "two_level.h"
 #include "whole.h"
 
@@ -43,17 +50,27 @@ SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
     return st;
 }
 
+static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
+                               struct shunt_request **request)
+{
+    struct shunti_exchange *x;
+
+    /* Not comm->oversubscribed: that may be set, and on one rank alone. */
+    if (comm->links.crowd > 1 && shunti_notes_may_lack(comm))
+        return shunti_star_create(
+            comm, signature, &(struct shunti_star){.gathers = true}, request);
+    return shunti_select(comm, SHUNTI_KIND_BARRIER, 0) == SHUNTI_FLAT
+               ? shunti_exchange_create(comm, &barrier_class, signature,
+                                        request, &x)
+               : two_level(comm, signature, request);
+}
+
 static enum shunt_status barrier(const struct shunti_coll *call)
 {
-    const uint32_t signature = SHUNTI_SIGNATURE(call->kind, 0, 0, 0);
     struct shunt_request *request;
-    struct shunti_exchange *x;
-    enum shunt_status st;
+    enum shunt_status st =
+        begin(call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), &request);
 
-    st = shunti_select(call->comm, SHUNTI_KIND_BARRIER, 0) == SHUNTI_FLAT
-             ? shunti_exchange_create(call->comm, &barrier_class, signature,
-                                      &request, &x)
-             : two_level(call->comm, signature, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

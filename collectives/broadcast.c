@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Broadcast: where all memory is mapped, a star (broadcast_star.c). Otherwise an
+ * Broadcast: where all memory is mapped, a star (star.h). Otherwise an
  * exchange in which only the root has a block, the same for everyone; the others
  * pull it from there all at once. Every pair's empty note is kept: without it,
  * ranks that disagree about the root would wait for each other.
@@ -8,8 +8,6 @@
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.
  */
-#include "broadcast.h"
-
 #include "bootstrap.h"
 #include "coll_call.h"
 #include "comm.h"
@@ -17,10 +15,19 @@
 #include "nodes.h"
 #include "note.h"
 #include "select.h"
+#include "star.h"
 #include "two_level.h"
 #include "whole.h"
 
 _Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
+
+/* Checked arguments. */
+struct arguments {
+    void *buffer;
+    size_t count, bytes;
+    enum shunt_dtype dtype;
+    int root;
+};
 
 static const struct shunti_class broadcast_class = {
     .name = "broadcast",
@@ -31,7 +38,7 @@ static const struct shunti_class broadcast_class = {
 };
 
 static enum shunt_status check(const struct shunti_coll *call,
-                               struct shunti_broadcast *a)
+                               struct arguments *a)
 {
     enum shunt_status st = shunti_check_dtype(call, a->dtype, 0);
 
@@ -46,7 +53,7 @@ static enum shunt_status check(const struct shunti_coll *call,
 }
 
 static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
-                              const struct shunti_broadcast *a,
+                              const struct arguments *a,
                               struct shunt_request **request)
 {
     struct shunti_exchange *x;
@@ -95,9 +102,10 @@ static bool gives(const struct shunt_comm *comm, int root, int from, int to)
             shunti_rail(comm, root, comm->peers[to].node) == to);
 }
 
-SHUNTI_APART static enum shunt_status
-two_level(struct shunt_comm *comm, uint32_t signature,
-          const struct shunti_broadcast *a, struct shunt_request **request)
+SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
+                                                uint32_t signature,
+                                                const struct arguments *a,
+                                                struct shunt_request **request)
 {
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
@@ -125,18 +133,22 @@ two_level(struct shunt_comm *comm, uint32_t signature,
 /* --- the call ------------------------------------------------------------- */
 
 static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
-                               const struct shunti_broadcast *a,
+                               const struct arguments *a,
                                struct shunt_request **request)
 {
     if (shunti_notes_may_lack(comm))
-        return shunti_broadcast_star(comm, signature, a, request);
+        return shunti_star_create(comm, signature,
+                                  &(struct shunti_star){.root = a->root,
+                                                        .buffer = a->buffer,
+                                                        .bytes = a->bytes},
+                                  request);
     return shunti_select(comm, SHUNTI_KIND_BROADCAST, a->bytes) == SHUNTI_FLAT
                ? flat(comm, signature, a, request)
                : two_level(comm, signature, a, request);
 }
 
 static enum shunt_status broadcast(const struct shunti_coll *call,
-                                   struct shunti_broadcast *a)
+                                   struct arguments *a)
 {
     struct shunt_request *request;
     enum shunt_status st = check(call, a);
@@ -149,7 +161,7 @@ static enum shunt_status broadcast(const struct shunti_coll *call,
 }
 
 static enum shunt_status run(const struct shunti_coll *call,
-                             struct shunti_broadcast *a)
+                             struct arguments *a)
 {
     enum shunt_status st = shunti_coll_enter(call);
 
@@ -161,7 +173,7 @@ SHUNTI_WHOLE enum shunt_status shunt_broadcast(struct shunt_comm *comm,
                                                enum shunt_dtype dtype, int root)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL},
-               &(struct shunti_broadcast){buffer, count, 0, dtype, root});
+               &(struct arguments){buffer, count, 0, dtype, root});
 }
 
 enum shunt_status shunt_broadcast_start(struct shunt_comm *comm, void *buffer,
@@ -171,5 +183,5 @@ enum shunt_status shunt_broadcast_start(struct shunt_comm *comm, void *buffer,
 {
     return run(
         &(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, true, request},
-        &(struct shunti_broadcast){buffer, count, 0, dtype, root});
+        &(struct arguments){buffer, count, 0, dtype, root});
 }

@@ -49,7 +49,7 @@ static const struct {
     [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(8 << 10), false},
     [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(8 << 10), false},
     [SHUNTI_MPI_ALLREDUCE] = {ALL, NONE, false},
-    [SHUNTI_MPI_BCAST] = {FROM(16 << 10), FROM(16 << 10), false},
+    [SHUNTI_MPI_BCAST] = {ALL, FROM(16 << 10), false},
     [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},
 };
 

@@ -764,16 +764,16 @@ static void number_nodes(struct birth *b, const int *parent)
 }
 
 /* More ranks on this host than CPUs for them: spinning would hurt. */
-static void find_oversubscription(struct birth *b)
+static enum shunt_status find_oversubscription(struct birth *b)
 {
     struct shunt_comm *comm = b->comm;
     size_t n = comm->nranks > 0 ? (size_t)comm->nranks : 0, count = 0;
     struct shunti_place *here = calloc(n, sizeof(*here));
     int r, cpus;
 
-    comm->oversubscribed = true;
+    /* All ranks of the host must come to the same. */
     if (!here)
-        return;
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     for (r = 0; r < comm->nranks; r++)
         if (shunti_place_same_host(&b->places[r], &b->places[comm->rank]))
             here[count++] = b->places[r];
@@ -782,6 +782,7 @@ static void find_oversubscription(struct birth *b)
     comm->links.crowd =
         comm->oversubscribed && cpus > 0 ? (double)count / cpus : 1;
     free(here);
+    return SHUNT_OK;
 }
 
 static enum shunt_status find_nodes(struct birth *b,
@@ -820,8 +821,7 @@ static enum shunt_status find_nodes(struct birth *b,
                 comm->nodes_mapped = false;
     if (!shunti_nodes_init(comm))
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    find_oversubscription(b);
-    return SHUNT_OK;
+    return find_oversubscription(b);
 }
 
 /* --- round 4: control windows ----------------------------------------------------------- */

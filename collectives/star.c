@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One rank and all others; see star.h. */
+#include "star.h"
+
+#include "comm.h"
+#include "exchange.h"
+#include "note.h"
+#include "source.h"
+#include "whole.h"
+
+/* --- the root: an exchange in which the others have no blocks --------------- */
+
+static struct shunti_exchange *exchange_of(const struct shunt_request *request)
+{
+    return (struct shunti_exchange *)(void *)(uintptr_t)request->state;
+}
+
+static bool settled(const struct shunt_request *request)
+{
+    return !exchange_of(request)->out_open;
+}
+
+/* Of a rank that made another or a bad call all hear, in the place of the note
+ * that says that all have come. */
+SHUNTI_APART static void raise_alarm(struct shunt_request *request,
+                                     struct shunti_exchange *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct shunti_blame blame;
+    int bad = 0;
+
+    while (bad < comm->nranks - 1 && !x->peers[bad].bad)
+        bad++;
+    blame = shunti_note_blame(request, bad);
+    for (; x->posted < comm->nranks - 1; x->posted++) {
+        int peer = shunti_nth_out(comm, x->posted);
+
+        if (!shunti_turn(request, peer, x->ticket))
+            break;
+        shunti_note_alarm(request, peer, &blame);
+        shunti_turn_over(request, peer);
+        x->peers[peer].out = SHUNTI_OUT_DONE;
+        x->out_open--;
+    }
+}
+
+static enum shunt_status gather_step(struct shunt_request *request)
+{
+    struct shunti_exchange *x = exchange_of(request);
+    const int peers = request->comm->nranks - 1;
+
+    for (int i = 0; i < peers && x->in_unmet; i++)
+        shunti_exchange_meet(request, x, shunti_nth_in(request->comm, i));
+    if (request->error && x->posted < peers)
+        raise_alarm(request, x);
+    if (x->in_unmet || (request->error && x->posted < peers))
+        return SHUNT_IN_PROGRESS;
+    return shunti_exchange_step(request);
+}
+
+static const struct shunti_class root_classes[] = {
+    {
+        .name = "broadcast",
+        .algorithm = "star",
+        .step = shunti_exchange_step,
+        .awaits = shunti_exchange_awaits,
+        .settled = settled,
+        .sent = shunti_exchange_sent,
+    },
+    {
+        .name = "barrier",
+        .algorithm = "star",
+        .step = gather_step,
+        .awaits = shunti_exchange_awaits,
+    },
+};
+
+static enum shunt_status root(struct shunt_comm *comm, uint32_t signature,
+                              const struct shunti_star *star,
+                              struct shunt_request **request)
+{
+    struct shunti_exchange *x;
+    enum shunt_status st = shunti_exchange_create(
+        comm, &root_classes[star->gathers], signature, request, &x);
+
+    if (st)
+        return st;
+    x->own_done = true;
+    for (int r = 0; r < comm->nranks; r++) {
+        x->peers[r].send = star->buffer;
+        x->peers[r].send_bytes = star->bytes;
+    }
+    return SHUNT_OK;
+}
+
+/* --- a leaf ----------------------------------------------------------------- */
+
+struct leaf {
+    void *buffer;
+    size_t bytes;
+    int root;
+    int warned;   /* ranks below this one have been told, too */
+    bool gathers; /* the root waits for all, and so do we */
+    bool told;    /* the root has our note */
+    bool met;     /* we have its */
+    bool done;    /* and the block, if there is one for us */
+    struct shunti_source source;
+};
+
+static struct leaf *leaf_of(const struct shunt_request *request)
+{
+    return (struct leaf *)(void *)(uintptr_t)request->state;
+}
+
+/* Our note has no block, so it need not wait for its turn among streams. */
+static bool tell(struct shunt_request *request, const struct leaf *leaf,
+                 int peer)
+{
+    uint64_t none;
+
+    if (!shunti_note_room(request, peer))
+        return false;
+    (void)shunti_offer(request, peer, NULL, 0, leaf->bytes, &none);
+    return true;
+}
+
+/* Something is wrong: others may wait for our note. */
+SHUNTI_APART static bool warn(struct shunt_request *request, struct leaf *leaf)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    for (; leaf->warned < comm->nranks; leaf->warned++) {
+        if (leaf->warned == comm->rank || leaf->warned == leaf->root)
+            continue;
+        if (!tell(request, leaf, leaf->warned))
+            return false;
+    }
+    return true;
+}
+
+/* The root's note has not come: has somebody made another call? */
+static void look_at_others(struct shunt_request *request,
+                           const struct leaf *leaf)
+{
+    for (int r = 0; r < request->comm->nranks && !request->error; r++)
+        if (r != request->comm->rank && r != leaf->root)
+            shunti_note_look(request, r);
+}
+
+static void meet(struct shunt_request *request, struct leaf *leaf)
+{
+    const struct shunti_note *note = shunti_note_arrived(request, leaf->root);
+
+    if (!note) {
+        if (leaf->told)
+            look_at_others(request, leaf);
+        return;
+    }
+    leaf->met = true;
+    if (shunti_note_bad(request, leaf->root)) {
+        leaf->done = true;
+    } else if (note->bytes != leaf->bytes) {
+        /* It sees the same in our note, and keeps the block. */
+        leaf->done = true;
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d sent %llu B, this rank expected "
+                             "%zu B",
+                             shunti_request_name(request), leaf->root,
+                             (unsigned long long)note->bytes, leaf->bytes);
+    } else if (!shunti_source_open(
+                   request, leaf->root, (enum shunti_way)note->way, note->word,
+                   shunti_note_inline(note), request->comm->layout.eager,
+                   leaf->bytes, &leaf->source)) {
+        leaf->done = true;
+    }
+}
+
+static void take(struct shunt_request *request, struct leaf *leaf)
+{
+    const struct shunti_source *source = &leaf->source;
+
+    if (!shunti_source_pull(request, leaf->root, &leaf->source, leaf->buffer))
+        return;
+    if (source->way == SHUNTI_WAY_WINDOW || source->way == SHUNTI_WAY_READ)
+        shunti_ack(request, leaf->root,
+                   source->failed ? SHUNT_ERR_REMOTE : SHUNT_OK);
+    leaf->done = true;
+}
+
+SHUNTI_WHOLE static enum shunt_status step(struct shunt_request *request)
+{
+    struct leaf *leaf = leaf_of(request);
+    size_t before;
+
+    if (!leaf->met)
+        meet(request, leaf);
+    if (!leaf->told)
+        leaf->told = tell(request, leaf, leaf->root);
+    /* Nobody wakes us for work that we could have done: go on until there is
+     * none. */
+    if (leaf->met && !leaf->done) {
+        do {
+            before = leaf->source.done;
+            take(request, leaf);
+        } while (!leaf->done && leaf->source.done != before);
+    }
+    if (request->error && !warn(request, leaf))
+        return SHUNT_IN_PROGRESS;
+    return leaf->done && leaf->told ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+static bool awaits(const struct shunt_request *request, int peer)
+{
+    const struct leaf *leaf = leaf_of(request);
+
+    if (peer == leaf->root || leaf->gathers)
+        return !leaf->done || !leaf->told;
+    return request->error && peer == leaf->warned;
+}
+
+static const struct shunti_class leaf_classes[] = {
+    {
+        .name = "broadcast",
+        .algorithm = "star",
+        .step = step,
+        .awaits = awaits,
+    },
+    {
+        .name = "barrier",
+        .algorithm = "star",
+        .step = step,
+        .awaits = awaits,
+    },
+};
+
+static enum shunt_status leaf(struct shunt_comm *comm, uint32_t signature,
+                              const struct shunti_star *star,
+                              struct shunt_request **request)
+{
+    enum shunt_status st =
+        shunti_request_create(comm, &leaf_classes[star->gathers], signature,
+                              sizeof(struct leaf), request);
+
+    if (!st)
+        *leaf_of(*request) = (struct leaf){.buffer = star->buffer,
+                                           .bytes = star->bytes,
+                                           .root = star->root,
+                                           .gathers = star->gathers};
+    return st;
+}
+
+enum shunt_status shunti_star_create(struct shunt_comm *comm,
+                                     uint32_t signature,
+                                     const struct shunti_star *star,
+                                     struct shunt_request **request)
+{
+    return comm->rank == star->root ? root(comm, signature, star, request)
+                                    : leaf(comm, signature, star, request);
+}
