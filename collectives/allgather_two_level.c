@@ -16,6 +16,7 @@
 #include "comm.h"
 #include "copy.h"
 #include "nodes.h"
+#include "scratch.h"
 #include "two_level.h"
 #include "whole.h"
 
@@ -70,13 +71,13 @@ static size_t package_bytes(const struct shunt_comm *comm,
 /* For our mates: one package. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
-    const struct shunt_comm *comm = request->comm;
+    struct shunt_comm *comm = request->comm;
     const struct state *s = x->own;
     const size_t bytes = package_bytes(comm, s, comm->rank);
     size_t at = s->blocks[comm->rank].bytes;
     unsigned char *package;
 
-    package = x->owned = malloc(bytes + 1);
+    package = x->owned = shunti_scratch_get(comm, bytes);
     if (!package) {
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",

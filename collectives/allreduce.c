@@ -5,13 +5,12 @@
  */
 #include "allreduce.h"
 
-#include <stdlib.h>
-
 #include "coll_call.h"
 #include "comm.h"
 #include "dtype.h"
 #include "note.h"
 #include "reduction.h"
+#include "scratch.h"
 #include "select.h"
 #include "whole.h"
 
@@ -43,7 +42,7 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
     void *copy = NULL;
 
     if (needs_copy(comm, a)) {
-        copy = malloc(a->bytes);
+        copy = shunti_scratch_get(comm, a->bytes);
         if (!copy)
             return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY,
                                          "allreduce: no memory for %zu bytes",
@@ -52,7 +51,7 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
     st = shunti_reduce_exchange_create(comm, &direct_class, signature, a->bytes,
                                        request, &s);
     if (st) {
-        free(copy);
+        shunti_scratch_put(comm, copy);
         return st;
     }
     s->owned = copy;

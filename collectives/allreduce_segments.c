@@ -20,7 +20,6 @@
  * so that nobody waits in vain. A rank that cannot read another's input says so
  * to all, instead of giving them its segment.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "allreduce.h"
@@ -28,6 +27,7 @@
 #include "exchange.h"
 #include "note.h"
 #include "reduction.h"
+#include "scratch.h"
 #include "source.h"
 #include "stream.h"
 #include "whole.h"
@@ -402,7 +402,7 @@ static size_t sent(const struct shunt_request *request, int peer)
 
 static void cleanup(struct shunt_request *request)
 {
-    free(state_of(request)->reduction.scratch);
+    shunti_scratch_put(request->comm, state_of(request)->reduction.scratch);
 }
 
 static const struct shunti_class segments_class = {

@@ -14,13 +14,13 @@
  * For small vectors a phase less is better: everybody gets every mate's whole
  * vector, and every node's partial of all of it, from its rail peer.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "allreduce.h"
 #include "comm.h"
 #include "dtype.h"
 #include "nodes.h"
+#include "scratch.h"
 #include "tree.h"
 #include "two_level.h"
 #include "whole.h"
@@ -84,7 +84,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     const size_t bytes = partial_bytes(s);
     int n = 0;
 
-    s->partial = malloc(bytes + 1);
+    s->partial = shunti_scratch_get(comm, bytes);
     if (!s->partial) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",
@@ -151,7 +151,7 @@ static const struct shunti_two_level_hooks lane_hooks = {
 
 static void cleanup(struct shunt_request *request)
 {
-    free(state_of(request)->partial);
+    shunti_scratch_put(request->comm, state_of(request)->partial);
     shunti_two_level_cleanup(request);
 }
 

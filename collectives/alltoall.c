@@ -4,13 +4,12 @@
  * a block cannot be overwritten before its receiver has taken it, and that may
  * be waiting for us in the same way.
  */
-#include <stdlib.h>
-
 #include "alltoall.h"
 #include "coll_call.h"
 #include "comm.h"
 #include "copy.h"
 #include "exchange.h"
+#include "scratch.h"
 #include "select.h"
 #include "whole.h"
 
@@ -85,7 +84,7 @@ static void fill(struct shunti_exchange *x, int nranks,
 static enum shunt_status copy_away(const struct shunti_coll *call,
                                    struct shunti_alltoall *a, size_t bytes)
 {
-    a->owned = bytes ? malloc(bytes) : NULL;
+    a->owned = bytes ? shunti_scratch_get(call->comm, bytes) : NULL;
     if (bytes && !a->owned)
         return shunti_request_refuse(
             call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,
@@ -141,7 +140,7 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
              ? flat(call->comm, signature, a, &request)
              : shunti_alltoall_two_level(call->comm, signature, a, &request);
     if (st) {
-        free(a->owned);
+        shunti_scratch_put(call->comm, a->owned);
         return st;
     }
     return shunti_coll_launch(call, request);

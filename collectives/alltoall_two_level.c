@@ -23,13 +23,13 @@
  * only they.
  */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "alltoall.h"
 #include "comm.h"
 #include "copy.h"
 #include "nodes.h"
+#include "scratch.h"
 #include "select.h"
 #include "two_level.h"
 #include "whole.h"
@@ -320,7 +320,7 @@ static size_t aligned(size_t bytes)
 static unsigned char *make_room(struct shunt_request *request, void **owned,
                                 size_t bytes)
 {
-    *owned = malloc(bytes + 1);
+    *owned = shunti_scratch_get(request->comm, bytes);
     if (!*owned)
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
                          "%s: no memory for %zu bytes",
@@ -445,8 +445,8 @@ static void cleanup(struct shunt_request *request)
 {
     struct state *s = state_of(request);
 
-    free(s->owned);
-    free(s->input);
+    shunti_scratch_put(request->comm, s->owned);
+    shunti_scratch_put(request->comm, s->input);
     shunti_two_level_cleanup(request);
 }
 

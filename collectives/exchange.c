@@ -2,11 +2,10 @@
 /* One round of blocks between all pairs; see exchange.h. */
 #include "exchange.h"
 
-#include <stdlib.h>
-
 #include "comm.h"
 #include "copy.h"
 #include "note.h"
+#include "scratch.h"
 #include "whole.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
@@ -316,5 +315,5 @@ size_t shunti_exchange_sent(const struct shunt_request *request, int peer)
 
 void shunti_exchange_cleanup(struct shunt_request *request)
 {
-    free(exchange_of(request)->owned);
+    shunti_scratch_put(request->comm, exchange_of(request)->owned);
 }

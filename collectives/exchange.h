@@ -59,7 +59,7 @@ struct shunti_exchange {
     int in_open;  /* peers not SHUNTI_IN_DONE */
     int in_unmet; /* peers SHUNTI_IN_NOTE */
     bool own_done;
-    void *owned;                         /* freed at the end, or NULL */
+    void *owned; /* scratch, put back at the end; or NULL */
     struct shunti_exchange_peer peers[]; /* (nranks); [rank]: our own block */
 };
 

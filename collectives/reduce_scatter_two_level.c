@@ -8,7 +8,6 @@
  *                            ranks
  *     package to partner d:  our node's partial for d, if we are its rail peer
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
@@ -16,6 +15,7 @@
 #include "dtype.h"
 #include "nodes.h"
 #include "reduce_scatter.h"
+#include "scratch.h"
 #include "tree.h"
 #include "two_level.h"
 #include "whole.h"
@@ -99,7 +99,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     for (int r = 0; r < comm->nranks; r++)
         if (adds(comm, comm->rank, r))
             total += aligned(partial_bytes(s, r));
-    s->partials = malloc(total + 1);
+    s->partials = shunti_scratch_get(comm, total);
     if (!s->partials) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",
@@ -146,7 +146,7 @@ static const struct shunti_two_level_hooks hooks = {
 
 static void cleanup(struct shunt_request *request)
 {
-    free(state_of(request)->partials);
+    shunti_scratch_put(request->comm, state_of(request)->partials);
     shunti_two_level_cleanup(request);
 }
 
@@ -201,7 +201,7 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
 
     for (int r = 0; r < comm->nranks; r++)
         total += s->blocks[r].bytes;
-    to = x->owned = malloc(total + 1);
+    to = x->owned = shunti_scratch_get(comm, total);
     if (!to) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",

@@ -2,12 +2,12 @@
 /* Reducing straight out of what peers offer; see reduction.h. */
 #include "reduction.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
 #include "dtype.h"
 #include "note.h"
+#include "scratch.h"
 #include "tree.h"
 #include "whole.h"
 
@@ -33,7 +33,7 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
     if (r->piece > r->bytes)
         r->piece = r->bytes;
     if (reads) {
-        r->scratch = malloc(reads * r->piece);
+        r->scratch = shunti_scratch_get(request->comm, reads * r->piece);
         if (!r->scratch) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
                              "%s: no memory for %zu bytes",
@@ -241,6 +241,6 @@ void shunti_reduce_exchange_cleanup(struct shunt_request *request)
 {
     struct shunti_reduce_exchange *s = state_of(request);
 
-    free(s->reduction.scratch);
-    free(s->owned);
+    shunti_scratch_put(request->comm, s->reduction.scratch);
+    shunti_scratch_put(request->comm, s->owned);
 }

@@ -2,12 +2,12 @@
 /* Operations of two phases, inside nodes and between them; see two_level.h. */
 #include "two_level.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
 #include "exchange.h"
 #include "nodes.h"
+#include "scratch.h"
 #include "window.h"
 
 struct shunti_two_level *
@@ -554,7 +554,7 @@ static bool take_package(struct shunt_request *request,
         return true;
     }
     if (!in->to) {
-        in->to = in->owned = malloc(in->bytes);
+        in->to = in->owned = shunti_scratch_get(request->comm, in->bytes);
         if (!in->to) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY,
                              request->comm->rank, "%s: no memory for %zu bytes",
@@ -745,6 +745,7 @@ void shunti_two_level_cleanup(struct shunt_request *request)
     struct shunti_two_level *x = shunti_two_level_of(request);
 
     for (int i = 0; i < x->nlegs; i++)
-        free(x->legs[x->order[i]].in[SHUNTI_PACKAGE].owned);
-    free(x->owned);
+        shunti_scratch_put(request->comm,
+                           x->legs[x->order[i]].in[SHUNTI_PACKAGE].owned);
+    shunti_scratch_put(request->comm, x->owned);
 }

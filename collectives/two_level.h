@@ -68,7 +68,7 @@ struct shunti_incoming {
     void *to;                /* where to; NULL: wherever, and `at` says so */
     size_t bytes;            /* expected; of a package: at most, if x->varies */
     const unsigned char *at; /* a package that has come */
-    void *owned;             /* memory for it, if there had to be some */
+    void *owned;             /* scratch for it, if there had to be some */
     bool done;
     struct shunti_source source;
 };
@@ -123,7 +123,7 @@ struct shunti_two_level {
     int nlegs;
     int *order;               /* (nlegs) ranks with which we have business */
     void *own;                /* the collective's own state, zeroed */
-    void *owned;              /* freed at the end, or NULL */
+    void *owned;              /* scratch, put back at the end; or NULL */
     struct shunti_leg legs[]; /* (nranks) */
 };
 

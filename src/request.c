@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "error.h"
 #include "note.h"
+#include "scratch.h"
 #include "trace.h"
 #include "trace_request.h"
 #include "wait.h"
@@ -588,6 +589,7 @@ void shunti_requests_free(struct shunt_comm *comm)
         free(request->story);
         free(request);
     }
+    shunti_scratch_trim(comm);
 }
 
 /* --- public ----------------------------------------------------------------- */
