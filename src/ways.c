@@ -29,6 +29,11 @@ enum {
 
 _Static_assert(SHUNTI_WAYS_CLASSES <= 16, "a set of them has 16 bits");
 
+size_t shunti_ways_class_bytes(int class)
+{
+    return (size_t)SMALLEST << class;
+}
+
 static int class_of(size_t bytes)
 {
     int class = 0;
@@ -152,7 +157,7 @@ void shunti_ways_was_read(struct shunt_comm *comm, int peer, size_t whole,
 
 /* --- the choice ------------------------------------------------------------- */
 
-static float ring_cost(const struct shunt_comm *comm, int peer)
+float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_ways *w = &comm->peers[peer].ways;
     const float into = (float)(told_by(comm, peer) >> 2 * BITS);
@@ -187,7 +192,7 @@ static void want(struct shunti_ways *w, int class, bool read)
 static void end_trial(struct shunt_comm *comm, int peer, int class)
 {
     struct shunti_ways *w = &comm->peers[peer].ways;
-    const float ring = ring_cost(comm, peer), read = w->read[class];
+    const float ring = shunti_ways_ring_cost(comm, peer), read = w->read[class];
     const bool had = w->before >> class & 1;
     const bool now = had ? ring >= read * CLEARLY : read < ring * CLEARLY;
 
@@ -282,7 +287,7 @@ void shunti_ways_came(struct shunt_comm *comm, int peer, size_t bytes,
     }
     if (w->taken[class] < UINT16_MAX)
         w->taken[class]++;
-    cost = read ? w->read[class] : ring_cost(comm, peer);
+    cost = read ? w->read[class] : shunti_ways_ring_cost(comm, peer);
     if (w->their_tries & bit ||
         (w->chosen[class] == 0
              ? w->taken[class] < times(FIRST, class)

@@ -61,6 +61,11 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer);
 /* Shall `bytes` for `peer` be read by it? For each block once. */
 bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes);
 
+/* The least size of a class; what 64 KiB from `peer` cost by the ring, both ends
+ * together, in ns. For those who show them. */
+size_t shunti_ways_class_bytes(int class);
+float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer);
+
 /* Is it time to time a copy into the ring of `peer`, out of ours? */
 bool shunti_ways_time_into(struct shunt_comm *comm, int peer);
 bool shunti_ways_time_out(struct shunt_comm *comm, int peer);

@@ -17,6 +17,7 @@
 #include "info_algorithms.h"
 #include "info_network.h"
 #include "info_topology.h"
+#include "info_ways.h"
 #include "launch.h"
 #include "plugin.h"
 #include "select.h"
@@ -512,6 +513,10 @@ static void usage(FILE *out)
         "  -a, --algorithms  the same ranks: which algorithm each collective "
         "takes\n"
         "                    for how many bytes, and why\n"
+        "  -w, --ways        the same ranks: what goes through shared memory "
+        "and what\n"
+        "                    the kernel reads, of memory in no window, "
+        "learnt now\n"
         "  -j, --json        everything, or the topology, as one JSON object\n"
         "  -V, --version     the version\n"
         "  -h, --help        this text\n"
@@ -528,6 +533,7 @@ static void usage(FILE *out)
         "  shunt-run -n 2 shunt-info -m            what do ranks find?\n"
         "  shunt-run -n 4 -- shunt-info --topology how do they reach each "
         "other?\n"
+        "  shunt-run -n 2 -- shunt-info --ways     do they share a cache?\n"
         "  shunt-info --json | jq -r '.transports[] | select(.usable) | "
         ".name'\n",
         out);
@@ -541,17 +547,19 @@ int main(int argc, char **argv)
         {"machine", no_argument, NULL, 'm'},
         {"topology", no_argument, NULL, 'T'},
         {"algorithms", no_argument, NULL, 'a'},
+        {"ways", no_argument, NULL, 'w'},
         {"json", no_argument, NULL, 'j'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {0},
     };
     unsigned parts = 0;
-    bool json = false, topology = false, algorithms = false, bad;
+    bool json = false, topology = false, algorithms = false, ways = false;
+    bool bad;
     struct facts facts;
     int c;
 
-    while ((c = getopt_long(argc, argv, "etmTajVh", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "etmTawjVh", options, NULL)) != -1) {
         switch (c) {
         case 'e':
             parts |= ENVIRONMENT;
@@ -567,6 +575,9 @@ int main(int argc, char **argv)
             break;
         case 'a':
             algorithms = true;
+            break;
+        case 'w':
+            ways = true;
             break;
         case 'j':
             json = true;
@@ -592,6 +603,8 @@ int main(int argc, char **argv)
 
     if (algorithms)
         return info_algorithms();
+    if (ways)
+        return info_ways();
     if (topology)
         return info_topology(json);
     find(&facts);

@@ -120,6 +120,40 @@ Test(shunt_info, mistakes_are_listed)
     harness_finish(h);
 }
 
+// What --ways prints on rank 0 of two.
+static void expect_way(const char *env, const char *part, const char *or_part)
+{
+    char path[512];
+    struct harness *h;
+    const char *out;
+
+    snprintf(path, sizeof(path), "%s/tools/shunt-info",
+             getenv("SHUNT_TEST_BUILD"));
+    h = harness_start(&(struct harness_job){
+        .program = path, .args = {"--ways"}, .ranks = 2, .env = {env}});
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    out = harness_rank(h, 0)->out;
+    cr_assert(strstr(out, part) || strstr(out, or_part), "no '%s' in\n%s", part,
+              out);
+    cr_assert_str_eq(harness_rank(h, 1)->out, "");
+    harness_finish(h);
+}
+
+// Which of the two it is depends on where the ranks are; that both were tried, not.
+Test(shunt_info, ways)
+{
+    const char *forbidden = "the kernel does not let";
+    struct harness *h;
+
+    expect_way(NULL, "us by the ring, ", forbidden);
+    expect_way("SHUNT_READ_MIN=65536", "read by the kernel from 65536 B on",
+               forbidden);
+    expect_way("SHUNT_TRANSPORTS=ucx", "not mapped", "not mapped");
+    h = run("--ways", NULL, 2);
+    cr_assert(strstr(harness_rank(h, 0)->err, "start two or more"));
+    harness_finish(h);
+}
+
 Test(shunt_info, secrets_stay_secret)
 {
     struct harness *h = run("--env", "SHUNT_SECRET=swordfish", 0);

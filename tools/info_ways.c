@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which way raw memory takes between rank 0 and the others of its host, learnt as
+ * programs make them learn it: by sending blocks to and fro.
+ */
+#include "info_ways.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "comm.h"
+#include "launch.h"
+
+/* With more ranks only the first are looked at: each takes its time. */
+#define MOST_PEERS 7
+/* Blocks of a size, after which both ways have been tried. */
+#define BLOCKS 40
+
+/* Blocks of each class between rank 0 and `peer`; nothing for the others. */
+static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
+                                     unsigned char *memory, size_t *counts)
+{
+    const int nranks = shunt_comm_size(comm), rank = shunt_comm_rank(comm);
+    const size_t most = shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1);
+    size_t *displs = counts + nranks;
+    enum shunt_status st = SHUNT_OK;
+
+    for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
+        memset(counts, 0, 2 * (size_t)nranks * sizeof(*counts));
+        if (rank == 0 || rank == peer)
+            counts[rank ? 0 : peer] = shunti_ways_class_bytes(class);
+        for (int i = 0; i < BLOCKS && !st; i++)
+            st = shunt_alltoallv(comm, memory, counts, displs, memory + most,
+                                 counts, displs, SHUNT_U8);
+    }
+    return st;
+}
+
+static enum shunt_status learn(struct shunt_comm *comm, int peers)
+{
+    const size_t most = shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1);
+    const size_t nranks = (size_t)shunt_comm_size(comm);
+    unsigned char *memory = calloc(2, most);
+    size_t *counts = calloc(2 * nranks, sizeof(*counts));
+    enum shunt_status st = memory && counts ? SHUNT_OK : SHUNT_ERR_MEMORY;
+
+    for (int peer = 1; peer <= peers && !st; peer++)
+        st = send_blocks(comm, peer, memory, counts);
+    free(counts);
+    free(memory);
+    return st;
+}
+
+static void print_sizes(const struct shunti_ways *ways, bool read)
+{
+    const char *sign = "";
+
+    for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
+        const size_t kib = shunti_ways_class_bytes(class) >> 10;
+
+        if ((ways->wants >> class & 1) != read)
+            continue;
+        printf("%s%zu", sign, kib);
+        sign = " ";
+    }
+    printf("%s\n", *sign ? " KiB" : "nothing");
+}
+
+static void print_peer(const struct shunt_comm *comm, int peer)
+{
+    const struct shunti_peer *p = &comm->peers[peer];
+    const struct shunti_ways *ways = &p->ways;
+    int largest = SHUNTI_WAYS_CLASSES - 1;
+
+    printf("\nrank %d: ", peer);
+    if (!p->control) {
+        puts("not mapped (another host, or a node of its own): streamed");
+    } else if (!(p->caps & SHUNT_TRANSPORT_GET)) {
+        puts("streamed; the kernel does not let one read the other's memory");
+    } else if (comm->tune.read_min != SIZE_MAX) {
+        printf("read by the kernel from %zu B on (SHUNT_READ_MIN)\n",
+               comm->tune.read_min);
+    } else {
+        printf("blocks of at least\n  by the ring          ");
+        print_sizes(ways, false);
+        printf("  read by the kernel   ");
+        print_sizes(ways, true);
+        printf("  64 KiB cost          %.1f us by the ring, %.1f us read (in "
+               "blocks of 64 KiB),\n                       %.1f us (of %zu "
+               "KiB)\n",
+               (double)shunti_ways_ring_cost(comm, peer) / 1e3,
+               (double)ways->read[3] / 1e3, (double)ways->read[largest] / 1e3,
+               shunti_ways_class_bytes(largest) >> 10);
+    }
+}
+
+static void print(const struct shunt_comm *comm, int peers)
+{
+    printf("Memory in no window, from other ranks to rank 0 of %d\n",
+           shunt_comm_size(comm));
+    for (int peer = 1; peer <= peers; peer++)
+        print_peer(comm, peer);
+    if (peers < shunt_comm_size(comm) - 1)
+        printf("\n(and %d more ranks, which were not tried)\n",
+               shunt_comm_size(comm) - 1 - peers);
+    puts("\nEach pair learns it in use, and again when the costs change; "
+         "SHUNT_READ_MIN sets a\nlimit instead. Windows (shunt_mem_alloc()) "
+         "are read where they lie.");
+}
+
+int info_ways(void)
+{
+    struct shunt_comm *comm = NULL;
+    const char *launcher = "none";
+    int rank = 0, nranks = 1, peers;
+    enum shunt_status st = shunti_launch_rank(&rank, &nranks, &launcher);
+
+    peers = nranks - 1 < MOST_PEERS ? nranks - 1 : MOST_PEERS;
+    if (!st && nranks == 1) {
+        fputs("shunt-info: --ways is about pairs of ranks: start two or more "
+              "(shunt-run -n 2 -- shunt-info --ways)\n",
+              stderr);
+        return 2;
+    }
+    if (!st)
+        st = shunt_comm_create_env(NULL, &comm);
+    if (!st)
+        st = learn(comm, peers);
+    if (!st)
+        st = shunt_comm_finish(comm);
+    if (st)
+        fprintf(stderr, "shunt-info: rank %d: %s: %s\n", rank,
+                shunt_strerror(st), shunt_last_error(comm));
+    else if (rank == 0)
+        print(comm, peers);
+    shunt_comm_destroy(comm);
+    return fflush(stdout) || st;
+}
