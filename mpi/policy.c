@@ -44,12 +44,12 @@ static const struct {
     [SHUNTI_MPI_ALLTOALL] = {ALL, ALL, false},
     [SHUNTI_MPI_ALLTOALLV] = {ALL, ALL, false},
     [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL, false},
-    [SHUNTI_MPI_ALLGATHER] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_ALLGATHER] = {ALL, FROM(64 << 10), false},
     [SHUNTI_MPI_ALLGATHERV] = {ALL, FROM(8 << 10), false},
-    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(8 << 10), false},
-    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(64 << 10), false},
     [SHUNTI_MPI_ALLREDUCE] = {ALL, NONE, false},
-    [SHUNTI_MPI_BCAST] = {ALL, FROM(16 << 10), false},
+    [SHUNTI_MPI_BCAST] = {ALL, FROM(64 << 10), false},
     [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},
 };
 

@@ -22,8 +22,7 @@ static void barriers(int variant)
         MPI(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-// Broadcasts of 16 KiB, from which on they are served between nodes, too, and of a
-// byte less.
+// Broadcasts of 16 KiB and of a byte less.
 static void broadcasts(int variant)
 {
     enum { BYTES = 16384 };
