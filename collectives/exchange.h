@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The exchange: each rank has a block for every peer and gets one from each;
- * any of them may be empty. All collectives are made of it.
+ * any of them may be empty. Most collectives are made of it.
  *
  * One round. A rank tells every peer where the block for it is, or sends it
  * along if it is small (note.h), in the order rank + 1, rank + 2, ..., so that

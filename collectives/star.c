@@ -58,6 +58,11 @@ static enum shunt_status gather_step(struct shunt_request *request)
     return shunti_exchange_step(request);
 }
 
+static bool has_come(const struct shunt_request *request, int peer)
+{
+    return exchange_of(request)->peers[peer].in != SHUNTI_IN_NOTE;
+}
+
 static const struct shunti_class root_classes[] = {
     {
         .name = "broadcast",
@@ -72,6 +77,7 @@ static const struct shunti_class root_classes[] = {
         .algorithm = "star",
         .step = gather_step,
         .awaits = shunti_exchange_awaits,
+        .heard = has_come,
     },
 };
 
@@ -218,6 +224,12 @@ static bool awaits(const struct shunt_request *request, int peer)
     return request->error && peer == leaf->warned;
 }
 
+/* Of others than the root we do not know. */
+static bool may_have_come(const struct shunt_request *request, int peer)
+{
+    return peer != leaf_of(request)->root;
+}
+
 static const struct shunti_class leaf_classes[] = {
     {
         .name = "broadcast",
@@ -230,6 +242,8 @@ static const struct shunti_class leaf_classes[] = {
         .algorithm = "star",
         .step = step,
         .awaits = awaits,
+        .heard = may_have_come,
+        .follows = true,
     },
 };
 
@@ -237,16 +251,19 @@ static enum shunt_status leaf(struct shunt_comm *comm, uint32_t signature,
                               const struct shunti_star *star,
                               struct shunt_request **request)
 {
+    struct leaf *state;
     enum shunt_status st =
         shunti_request_create(comm, &leaf_classes[star->gathers], signature,
                               sizeof(struct leaf), request);
 
-    if (!st)
-        *leaf_of(*request) = (struct leaf){.buffer = star->buffer,
-                                           .bytes = star->bytes,
-                                           .root = star->root,
-                                           .gathers = star->gathers};
-    return st;
+    if (st)
+        return st;
+    state = leaf_of(*request);
+    state->buffer = star->buffer;
+    state->bytes = star->bytes;
+    state->root = star->root;
+    state->gathers = star->gathers;
+    return SHUNT_OK;
 }
 
 enum shunt_status shunti_star_create(struct shunt_comm *comm,

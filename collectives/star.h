@@ -10,7 +10,8 @@
  * it has heard from all, and it may be as many calls ahead as there are slots for
  * notes.
  *
- * A barrier: the root tells everyone when all have told it.
+ * A barrier: the root tells everyone when all have told it. (So a barrier that was
+ * started is over only when rank 0, too, has come back to the library.)
  *
  * That a rank made another call is noticed by that rank and by the root, and nobody
  * waits in vain, although leaves tell each other nothing:

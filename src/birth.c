@@ -763,24 +763,31 @@ static void number_nodes(struct birth *b, const int *parent)
         comm->local_size += comm->peers[r].node == comm->node;
 }
 
-/* More ranks on this host than CPUs for them: spinning would hurt. */
+/* Ranks of `rank`'s host for each CPU that they may use. */
+static double crowd_of(const struct birth *b, int rank,
+                       struct shunti_place *here)
+{
+    size_t count = 0;
+    int cpus;
+
+    for (int r = 0; r < b->comm->nranks; r++)
+        if (shunti_place_same_host(&b->places[r], &b->places[rank]))
+            here[count++] = b->places[r];
+    cpus = shunti_places_cpus(here, count);
+    return cpus > 0 && (int)count > cpus ? (double)count / cpus : 1;
+}
+
+/* More ranks on this host than CPUs for them: spinning would hurt. What it is like
+ * on rank 0's is the same figure on all ranks, since algorithms depend on it. */
 static enum shunt_status find_oversubscription(struct birth *b)
 {
     struct shunt_comm *comm = b->comm;
-    size_t n = comm->nranks > 0 ? (size_t)comm->nranks : 0, count = 0;
-    struct shunti_place *here = calloc(n, sizeof(*here));
-    int r, cpus;
+    struct shunti_place *here = calloc((size_t)comm->nranks, sizeof(*here));
 
-    /* All ranks of the host must come to the same. */
     if (!here)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    for (r = 0; r < comm->nranks; r++)
-        if (shunti_place_same_host(&b->places[r], &b->places[comm->rank]))
-            here[count++] = b->places[r];
-    cpus = shunti_places_cpus(here, count);
-    comm->oversubscribed = (int)count > cpus;
-    comm->links.crowd =
-        comm->oversubscribed && cpus > 0 ? (double)count / cpus : 1;
+    comm->oversubscribed = crowd_of(b, comm->rank, here) > 1;
+    comm->links.crowd = crowd_of(b, 0, here);
     free(here);
     return SHUNT_OK;
 }

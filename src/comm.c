@@ -388,7 +388,8 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
                            "comm_finish: comm is NULL");
     shunti_comm_enter(comm);
     shunti_comm_drain(comm);
-    st = shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK);
+    st = shunti_request_late(comm,
+                             shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK));
     comm->finished = true;
     shunti_comm_leave(comm);
     return st;
@@ -469,6 +470,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     if (comm->above.free)
         comm->above.free(comm);
+    shunti_scratch_trim(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
     close_contexts(comm);

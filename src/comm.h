@@ -151,7 +151,7 @@ struct shunt_comm {
         uint64_t rung_ns; /* when a question or an answer last came */
         int asked, heard; /* ranks, of this question */
         bool open;        /* it decides who is named when time is out */
-        bool excused;     /* all had answered: they get the time once more */
+        uint8_t excused;  /* times that all had answered: they get more time */
         uint64_t seq;     /* of the operation */
     } roll;               /* rollcall.h */
     unsigned tests;       /* shunt_test() calls, for looking around */

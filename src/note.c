@@ -263,25 +263,18 @@ void shunti_note_learn_completed(struct shunt_comm *comm)
             (void)shunti_peer_completed(comm, r, 0);
 }
 
-/* Has the peer ended this operation without a note for us? Its count of completed
- * ones was read before. Who gives up ends its operations, too, and says so
- * first. */
-SHUNTI_APART static bool is_absent(const struct shunt_request *request,
-                                   int peer)
-{
-    return !slot_note(request, peer) && shunti_notes_may_lack(request->comm) &&
-           !shunti_comm_check(request->comm);
-}
-
-/* Its note, or that there is none; NULL: not there yet. */
+/* Its note, or that there will be none; NULL: not there yet. The peer's count was
+ * read before, so that a note which it wrote is there to be seen by now. */
 static const struct shunti_note *find_note(const struct shunt_request *request,
                                            int peer)
 {
     const struct shunti_note *note = slot_note(request, peer);
 
-    if (note || request->comm->peers[peer].completed < request->seq)
+    if (note || request->comm->peers[peer].completed < request->seq ||
+        !shunti_notes_may_lack(request->comm))
         return note;
-    return is_absent(request, peer) ? &absent : slot_note(request, peer);
+    note = slot_note(request, peer);
+    return note ? note : &absent;
 }
 
 static bool is_bad(const struct shunt_request *request,
@@ -466,7 +459,9 @@ void shunti_note_look(struct shunt_request *request, int peer)
 struct shunti_blame shunti_note_blame(const struct shunt_request *request,
                                       int peer)
 {
-    return blame_of(request, peer, find_note(request, peer));
+    const struct shunti_note *note = find_note(request, peer);
+
+    return blame_of(request, peer, note ? note : &absent);
 }
 
 void shunti_note_alarm(struct shunt_request *request, int peer,
@@ -492,6 +487,9 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
     struct shunti_peer *p = &request->comm->peers[peer];
 
     if (note == &absent) {
+        /* Who gives up ends its operations, too, and says so first. */
+        if (shunti_comm_check(request->comm))
+            return NULL;
         record_absent(request, peer);
         return note;
     }

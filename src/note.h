@@ -112,8 +112,9 @@ void shunti_note_send(struct shunt_request *request, int peer,
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
 
-/* May calls have no notes for some ranks? Where all see by the count of completed
- * operations that a rank has ended one. The same on all ranks. */
+/* May a call leave out its notes to some ranks? Only where every rank can see, by
+ * the count of completed operations, that a rank has ended one. The same on all
+ * ranks. */
 bool shunti_notes_may_lack(const struct shunt_comm *comm);
 /* Look at those counts; for those who wait for long. */
 void shunti_note_learn_completed(struct shunt_comm *comm);

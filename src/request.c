@@ -166,6 +166,9 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->story = NULL;
     request->begun_ns = 0;
     request->next = NULL;
+    /* Of a size that it knows the compiler makes "rep stos", which takes longer
+     * to begin than libc's takes for it all. */
+    __asm__("" : "+r"(state_bytes));
     memset(request->state, 0, state_bytes);
     *comm->active_tail = request;
     comm->active_tail = &request->next;
@@ -413,8 +416,9 @@ SHUNTI_APART static bool settled(const struct shunt_request *request)
            !request->comm->progressing && request->class->settled(request);
 }
 
-/* Who is in our call has said all that it had to before; of those that had
- * nothing to say, having made another call, we see that they ended it. */
+/* Who is in our call has said before all that it had to say. Who had nothing to say,
+ * because it made another call, is known by its count of operations, at which we
+ * look when something is wrong. */
 SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);

@@ -54,6 +54,9 @@ struct shunti_class {
      * named in a timeout: the others may be waiting for it, too. NULL: not
      * known. */
     bool (*heard)(const struct shunt_request *request, int peer);
+    /* Another rank waits for the same ranks, and knows which of them have not
+     * come: where all answer the roll call, it is left to name them. */
+    bool follows;
     /* Do later calls of others wait for what this one still has to send? NULL:
      * never. See `in_turn`. */
     bool (*owes)(const struct shunt_request *request);

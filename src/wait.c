@@ -101,7 +101,8 @@ static void note_events(struct shunt_comm *comm)
     if (now < comm->roll.rung_ns + notice_ns(comm) / 2)
         return;
     comm->last_event_ns = now;
-    comm->roll.open = comm->roll.excused = false;
+    comm->roll.open = false;
+    comm->roll.excused = 0;
 }
 
 bool shunti_all_sent(const struct shunt_comm *comm)
@@ -203,8 +204,9 @@ static void judge(struct shunt_comm *comm, uint64_t now)
         return; /* somebody else was first, and says whom */
     if (shunti_roll_call_more(comm->active)) {
         give_notice(comm, now);
-    } else if (most_blame(comm->active) != SILENT && !comm->roll.excused) {
-        comm->roll.excused = true;
+    } else if (most_blame(comm->active) != SILENT &&
+               comm->roll.excused <= comm->active->class->follows) {
+        comm->roll.excused++;
         comm->roll.open = false;
         comm->last_event_ns = now;
     } else {
@@ -222,7 +224,8 @@ static uint64_t mind_the_time(struct shunt_comm *comm, uint64_t now)
         return now + notice_ns(comm) / 4; /* the caller has his own limit */
     if (comm->roll.seq != comm->active->seq) {
         comm->roll.seq = comm->active->seq;
-        comm->roll.open = comm->roll.excused = false;
+        comm->roll.open = false;
+        comm->roll.excused = 0;
     }
     if (!comm->roll.open) {
         if (now + notice_ns(comm) < due)
@@ -532,7 +535,8 @@ static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
         if (held->last_event_ns <= comm->last_event_ns)
             continue;
         comm->last_event_ns = held->last_event_ns;
-        comm->roll.open = comm->roll.excused = false;
+        comm->roll.open = false;
+        comm->roll.excused = 0;
     }
 }
 

@@ -24,14 +24,16 @@ static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
                                      unsigned char *memory, size_t *counts)
 {
     const int nranks = shunt_comm_size(comm), rank = shunt_comm_rank(comm);
-    const size_t most = shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1);
+    const size_t most =
+        shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1) / 2 * 3;
     size_t *displs = counts + nranks;
     enum shunt_status st = SHUNT_OK;
 
     for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
         memset(counts, 0, 2 * (size_t)nranks * sizeof(*counts));
         if (rank == 0 || rank == peer)
-            counts[rank ? 0 : peer] = shunti_ways_class_bytes(class);
+            /* More than the least: of 8 KiB notes have room for all. */
+            counts[rank ? 0 : peer] = shunti_ways_class_bytes(class) / 2 * 3;
         for (int i = 0; i < BLOCKS && !st; i++)
             st = shunt_alltoallv(comm, memory, counts, displs, memory + most,
                                  counts, displs, SHUNT_U8);
@@ -41,12 +43,15 @@ static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
 
 static enum shunt_status learn(struct shunt_comm *comm, int peers)
 {
-    const size_t most = shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1);
+    const size_t most =
+        shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1) / 2 * 3;
     const size_t nranks = (size_t)shunt_comm_size(comm);
-    unsigned char *memory = calloc(2, most);
+    unsigned char *memory = malloc(2 * most);
     size_t *counts = calloc(2 * nranks, sizeof(*counts));
     enum shunt_status st = memory && counts ? SHUNT_OK : SHUNT_ERR_MEMORY;
 
+    if (memory)
+        memset(memory, 1, 2 * most); /* pages of its own */
     for (int peer = 1; peer <= peers && !st; peer++)
         st = send_blocks(comm, peer, memory, counts);
     free(counts);
@@ -73,7 +78,7 @@ static void print_peer(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
     const struct shunti_ways *ways = &p->ways;
-    int largest = SHUNTI_WAYS_CLASSES - 1;
+    const int largest = SHUNTI_WAYS_CLASSES - 1;
 
     printf("\nrank %d: ", peer);
     if (!p->control) {
@@ -83,6 +88,8 @@ static void print_peer(const struct shunt_comm *comm, int peer)
     } else if (comm->tune.read_min != SIZE_MAX) {
         printf("read by the kernel from %zu B on (SHUNT_READ_MIN)\n",
                comm->tune.read_min);
+    } else if (!shunti_ways_learn(comm, peer)) {
+        puts("streamed; the chunks are too small to learn more (SHUNT_CHUNK)");
     } else {
         printf("blocks of at least\n  by the ring          ");
         print_sizes(ways, false);

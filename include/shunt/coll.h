@@ -97,8 +97,8 @@ shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
  * On one host it returns when the elements are where this rank's part of the call
  * puts them, which others need not have come to: a root may be some calls ahead.
  * That a rank refused the call, or made another one, is then an error of the
- * root's next collective, test or wait that hears of that rank; what that was for
- * has taken place all the same. Other ranks that have the root's block, of the size
+ * root's next collective, test, wait or shunt_comm_finish() that hears of that
+ * rank; that call itself has taken place all the same. Other ranks that have the root's block, of the size
  * that they expect, need not hear of it.
  * (A process that may be ahead ends with shunt_comm_finish(), which waits.)
  */

@@ -1242,6 +1242,14 @@ static int late_errors_wait(const struct rank *self)
         if (st || self->rank < 2)
             CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
         shunt_comm_destroy(half);
+        // The last call of a communicator tells it, too.
+        st = shunt_broadcast(other, bad ? NULL : &number, 1, SHUNT_I64, 0);
+        if (!bad && !st)
+            st = shunt_comm_finish(other);
+        else
+            CHECK(shunt_comm_finish(other) != SHUNT_ERR_REMOTE, "twice");
+        if (self->rank < 2)
+            CHECK_STATUS(other, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
         shunt_comm_destroy(other);
     }
     return still_usable(self);

@@ -525,6 +525,34 @@ static int absent_rank(const struct rank *self)
     return 0;
 }
 
+/* The last rank does not come, and answers all the same, since it waits for something
+ * else: those that do come are not named, whoever of them knows who lacks. */
+static int polling_rank(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_request *request;
+    struct shunt_comm *a, *b;
+    struct shunt_id id;
+
+    if (self->config)
+        config = *self->config;
+    config.call_timeout = 1;
+    CHECK_RUN(with_shared_id(self, &config, &id, &a));
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &b));
+    if (self->rank == self->size - 1) {
+        CHECK_OK(b, shunt_barrier_start(b, &request));
+        while (!shunt_comm_async_status(a))
+            CHECK_STATUS(b, shunt_test(&request), SHUNT_IN_PROGRESS);
+        CHECK_OK(b, shunt_wait(&request));
+    } else {
+        CHECK_RUN(names_the_last(self, a, shunt_barrier(a)));
+        CHECK_OK(b, shunt_barrier(b));
+    }
+    shunt_comm_destroy(b);
+    shunt_comm_destroy(a);
+    return 0;
+}
+
 /* --- between nodes ----------------------------------------------------------- */
 
 enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
@@ -814,6 +842,7 @@ static const struct rank_case cases[] = {
     {"begun_long_before", begun_long_before, .no_comm = true, .wants_id = true,
      .min_ranks = 2},
     {"absent_rank", absent_rank, .min_ranks = 3},
+    {"polling_rank", polling_rank, .min_ranks = 3},
     {"late_rank", late_rank, .no_comm = true, .no_threads = true},
     {"same_order", same_order, .no_comm = true, .no_threads = true},
     {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,

@@ -131,6 +131,14 @@ Test(waiting, absent_rank)
     without_the_last(&(struct harness_job){.ranks = 3});
 }
 
+Test(waiting, polling_rank)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting", .args = {"polling_rank"}, .ranks = 3});
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting", .args = {"polling_rank"}, .ranks = 5});
+}
+
 Test(waiting, absent_rank_and_progress_threads)
 {
     without_the_last(&(struct harness_job){

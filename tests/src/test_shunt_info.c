@@ -140,15 +140,42 @@ static void expect_way(const char *env, const char *part, const char *or_part)
 }
 
 // Which of the two it is depends on where the ranks are; that both were tried, not.
+static void expect_costs(void)
+{
+    char path[512];
+    struct harness *h;
+    const char *out, *costs;
+    double ring, read, large;
+
+    snprintf(path, sizeof(path), "%s/tools/shunt-info",
+             getenv("SHUNT_TEST_BUILD"));
+    h = harness_start(
+        &(struct harness_job){.program = path, .args = {"--ways"}, .ranks = 2});
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    out = harness_rank(h, 0)->out;
+    costs = strstr(out, "64 KiB cost");
+    if (costs) {
+        cr_assert_eq(sscanf(costs,
+                            "64 KiB cost %lf us by the ring, %lf us read (in "
+                            "blocks of 64 KiB), %lf us",
+                            &ring, &read, &large),
+                     3, "%s", out);
+        cr_assert(ring > 0 && read > 0 && large > 0, "%s", out);
+    } else {
+        cr_assert(strstr(out, "the kernel does not let"), "%s", out);
+    }
+    harness_finish(h);
+}
+
 Test(shunt_info, ways)
 {
     const char *forbidden = "the kernel does not let";
     struct harness *h;
 
-    expect_way(NULL, "us by the ring, ", forbidden);
+    expect_costs();
     expect_way("SHUNT_READ_MIN=65536", "read by the kernel from 65536 B on",
                forbidden);
-    expect_way("SHUNT_TRANSPORTS=ucx", "not mapped", "not mapped");
+    expect_way("SHUNT_TRANSPORTS=fault+shm", "rank 1: ", "rank 1: ");
     h = run("--ways", NULL, 2);
     cr_assert(strstr(harness_rank(h, 0)->err, "start two or more"));
     harness_finish(h);
