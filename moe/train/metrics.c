@@ -137,8 +137,11 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
 
 int metrics_add(struct metrics *m, const struct step_metrics *s)
 {
-    if (m->file)
+    if (m->file) {
         write_line(m->file, s);
+        if (ferror(m->file))
+            return train_error("cannot write --log: %s", strerror(errno));
+    }
     return keep(m, s);
 }
 

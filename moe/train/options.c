@@ -145,7 +145,8 @@ static const struct row rows[] = {
     {"sample", "N", SIZE, AT(sample), 0, NULL, OTHER,
      "bytes of text to generate at the end; 0: none"},
     {"prompt", "TEXT", TEXT, AT(prompt), 0, NULL, OTHER,
-     "what the sample follows (default: a piece of the validation text)"},
+     "what the sample follows (default: a piece of the validation text; with "
+     "--generate, which reads no text, a line's end)"},
     {"temperature", "X", DOUBLE, AT(temperature), 0, NULL, OTHER,
      "of the sample; 0: always the likeliest byte"},
     {"print-every", "N", SIZE, AT(print_every), 1, NULL, OTHER,
@@ -410,6 +411,8 @@ static int take_preset(struct options *o, const char *name)
         if (take(o, row, value))
             return -1;
         o->given |= bit_of(row);
+        if (row->kind == SIZE && row->offset == AT(steps))
+            o->steps_of_preset = true; // which --minutes override
     }
     return 0;
 }
@@ -454,6 +457,8 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
             return OPTIONS_BAD;
         }
         o->given |= bit_of(&rows[c]);
+        if (rows[c].kind == SIZE && rows[c].offset == AT(steps))
+            o->steps_of_preset = false;
     }
     for (; optind < argc; optind++) {
         if (add_file(o, argv[optind])) {
@@ -583,6 +588,10 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
                            o->shares, o->nodes);
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)
         return train_error("--beta1 and --beta2 must be below 1");
+    if (o->optimizer.lr_end > 1)
+        return train_error("--lr-end is a part of --lr: at most 1");
+    if (o->minutes > 0 && o->steps_of_preset)
+        o->steps = 0;
     if (o->steps && o->minutes > 0)
         return train_error("--steps and --minutes both say how long the run "
                            "is; give one of them");

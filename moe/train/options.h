@@ -43,6 +43,7 @@ struct options {
     double temperature;
     size_t print_every;
 
+    bool steps_of_preset; // `steps` is, and gives way to --minutes
     uint64_t given; // which options the user gave: a bit for each, in order
 };
 

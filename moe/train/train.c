@@ -341,6 +341,11 @@ static void choose_length(struct run *run)
         run->info.steps = o->steps;
     else if (!run->info.steps && o->minutes <= 0)
         run->info.steps = STEPS_UNASKED;
+    else if (run->info.steps && o->minutes > 0 && first_rank(run))
+        progress_say(&run->progress,
+                     "the checkpoint's run is of %zu steps, whatever --minutes "
+                     "says: the learning rate follows them\n",
+                     run->info.steps);
     run->evals =
         length_evals_due(run->info.steps, o->eval_every, run->info.step);
 }
@@ -570,11 +575,13 @@ static void show_sample(struct run *run)
     char *text = sample_show(s->bytes + s->prompt, s->length - s->prompt);
 
     if (prompt && text)
-        progress_say(&run->progress,
-                     "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
-                     "(\\xNN: a byte that does not print):\n%s\n",
-                     s->prompt, run->o.prompt ? "" : " of the validation text",
-                     prompt, s->length - s->prompt, text);
+        progress_say(
+            &run->progress,
+            "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
+            "(\\xNN: a byte that does not print):\n%s\n",
+            s->prompt,
+            run->o.prompt || run->o.generate ? "" : " of the validation text",
+            prompt, s->length - s->prompt, text);
     free(prompt);
     free(text);
 }

@@ -539,6 +539,10 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
         cr_assert(!contains(out, "step  "), "%s", out);
         free(out);
     }
+    // Without --prompt it follows a line's end: no text is read.
+    out = said(BARE(1, "--generate", option, "--sample=7"));
+    cr_assert(contains(out, "prompt, 1 bytes:\n"), "%s", out);
+    free(out);
 }
 
 Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
@@ -552,6 +556,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
     fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
+    fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
 }
 
 Test(train_run, a_loss_that_is_no_number_stops_the_run)

@@ -268,6 +268,28 @@ Test(options, presets)
     cr_assert_geq(n, 3);
 }
 
+// A preset's steps give way to --minutes, wherever they stand; given ones do not.
+// And presets do set something.
+Test(options, presets_and_minutes)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--preset", "tiny"), OPTIONS_RUN);
+    cr_assert(o.steps == 200 && o.model.layers == 2);
+    cr_assert_eq(PARSE("--preset", "switch"), OPTIONS_RUN);
+    cr_assert(o.model.topk == 1 && o.model.shared_hidden == 0);
+    cr_assert_eq(PARSE("--preset", "tiny", "--minutes", "2"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
+    cr_assert(o.steps == 0 && o.minutes == 2);
+    cr_assert_eq(PARSE("--minutes", "2", "--preset", "tiny"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
+    cr_assert_eq(PARSE("--preset", "tiny", "--steps", "9", "--minutes", "2"),
+                 OPTIONS_RUN);
+    cr_assert_neq(options_check(&o, 2, 1), 0);
+    cr_assert_eq(PARSE("--lr-end", "1.5"), OPTIONS_RUN);
+    cr_assert_neq(options_check(&o, 2, 1), 0); // it would rise
+}
+
 Test(options, settings_that_were_given_are_not_overruled)
 {
     struct options o;
