@@ -95,10 +95,15 @@ static struct writer *find(int rank)
     return NULL;
 }
 
-/* No more of this file, which is whole. */
+/* No more of this file. What a write that failed began goes, so that it is whole. */
 static void stop(struct writer *w, const char *why)
 {
+    const bool ended = w->offset && pwrite(w->fd, TAIL, TAIL_BYTES,
+                                           w->offset) == (ssize_t)TAIL_BYTES;
+
     shunti_warn("trace", "the trace of rank %d ends here: %s", w->rank, why);
+    if (ftruncate(w->fd, ended ? w->offset + (off_t)TAIL_BYTES : 0))
+        shunti_warn("trace", "and is not whole: %s", strerror(errno));
     close(w->fd);
     w->fd = -1;
 }
