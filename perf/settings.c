@@ -60,7 +60,8 @@ const char *perf_told(void)
         "SHUNT_CHUNK",     "SHUNT_EAGER",
         "SHUNT_NODE",      "OMPI_MCA_pml",
         "OMPI_MCA_btl",    "OMPI_MCA_mpi_yield_when_idle",
-        "UCX_TLS",
+        "UCX_TLS",         "SHUNT_PROGRESS",
+        "SHUNT_READ_MIN",  "SHUNT_ALLREDUCE_DIRECT",
     };
     static char text[512];
 
