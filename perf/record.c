@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "perf.h"
 
@@ -114,8 +115,15 @@ int perf_record_csv_fits(FILE *file, const struct perf_record *r)
     char *line = NULL, *wanted = NULL;
     size_t room = 0, bytes = 0;
 
-    rewind(file);
-    ssize_t got = getline(&line, &room, file);
+    struct stat is;
+    ssize_t got = 0;
+
+    /* Of a pipe there is nothing to be read. */
+    if (fstat(fileno(file), &is) == 0 && S_ISREG(is.st_mode)) {
+        rewind(file);
+        got = getline(&line, &room, file);
+        fseek(file, 0, SEEK_END);
+    }
     FILE *head = open_memstream(&wanted, &bytes);
     if (!head)
         perf_die(PERF_EXIT_FAILED, "no memory");

@@ -601,6 +601,12 @@ int main(int argc, char **argv)
         return 2;
     }
 
+    if (json && (algorithms || ways)) {
+        fputs("shunt-info: --json goes with everything or --topology.\n"
+              "Try 'shunt-info --help'.\n",
+              stderr);
+        return 2;
+    }
     if (algorithms)
         return info_algorithms();
     if (ways)

@@ -6,10 +6,12 @@
 #include "clock.h"
 #include "error.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 1 << 15, WINDOWS = 16 };
+// Some 20 ms, so that all ranks are at it at the same time.
+enum { ROUNDS = 1 << 15, WINDOWS = 300 };
 
 static double rounds(float *sink)
 {
@@ -38,10 +40,20 @@ static double peak_of_core(void)
     return best;
 }
 
+// CPUs that this rank may use; if that is one, it has it to itself.
+static long usable_cpus(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1
+               ? CPU_COUNT(&set)
+               : sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 int peak_measure(struct team *team, double *flops)
 {
-    const struct shunt_comm *comm = team->comm;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct shunt_comm *comm = team->comm;
+    long cores = usable_cpus();
     int own = shunt_comm_node(comm, team->rank), before = 0;
     double *all = malloc((size_t)team->size * sizeof(*all));
 
@@ -49,6 +61,10 @@ int peak_measure(struct team *team, double *flops)
         return train_error("out of memory");
     for (int r = 0; r < team->rank; r++)
         before += shunt_comm_node(comm, r) == own;
+    if (shunt_barrier(comm)) {
+        free(all);
+        return train_error("before the peak: %s", shunt_last_error(comm));
+    }
     double peak = peak_of_core();
     if (before >= cores && cores > 0)
         peak = 0; // it takes turns with another rank

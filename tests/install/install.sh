@@ -114,7 +114,7 @@ for name in $programs; do
     page=$where/share/man/man1/$name.1
     [ -f "$page" ] || fail "no man page for $name"
     words "$where/bin/$name" - >"$root/words"
-    for option in $(grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' "$root/help" | tr -d ,)
+    for option in $(grep -oE '^ +(-[A-Za-z], )?--[a-z0-9-]+' "$root/help" | tr -d ,)
     do
         grep -qxF -e "$option" "$root/words" ||
             fail "bash does not complete $option of $name"
