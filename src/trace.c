@@ -41,7 +41,7 @@ struct event {
     char phase;
     char name[31];
     char more[40];
-    char args[208];
+    char args[SHUNTI_TRACE_ARGS];
 };
 
 struct recorder {

@@ -11,7 +11,7 @@
 #include "dtype.h"
 #include "trace.h"
 
-#define ARGS_MAX 512
+#define ARGS_MAX SHUNTI_TRACE_ARGS
 
 static bool has_dtype(unsigned kind)
 {
@@ -51,7 +51,7 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
     const struct shunt_comm *comm = request->comm;
     uint64_t sum =
         request->class->sent_in_all ? request->class->sent_in_all(request) : 0;
-    char peers[ARGS_MAX / 2] = "";
+    char peers[144] = "";
     size_t n = 0;
 
     for (int r = 0; r < comm->nranks && request->class->sent; r++) {

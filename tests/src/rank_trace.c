@@ -31,10 +31,17 @@ static int calls(const struct rank *self)
 /* Rank 1 misses a call, SHUNT_TIMEOUT is short. */
 static int timeout(const struct rank *self)
 {
+    enum { BLOCK = 100000 };
     int64_t mine = 1, sum;
+    unsigned char *block = calloc(1, BLOCK),
+                  *all = malloc((size_t)self->size * BLOCK);
 
     for (int i = 0; i < 100; i++)
         CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, block, all, BLOCK, SHUNT_U8));
+    free(all);
+    free(block);
     if (self->rank == 1)
         pause(); /* until shunt-run ends us */
     CHECK_STATUS(

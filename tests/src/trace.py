@@ -88,7 +88,7 @@ def recorder(folder):
     size = 64  # events
     result, files = run(folder, "timeout", 2, SHUNT_TIMEOUT="1",
                         SHUNT_FLIGHT_RECORDER="{}/flight.json",
-                        SHUNT_FLIGHT_RECORDER_SIZE=str(size * 304))
+                        SHUNT_FLIGHT_RECORDER_SIZE=str(size * 432))
     events = [e for e in files.get("flight.json", []) if e["ph"] != "M"]
     if list(files) != ["flight.json"] or not events:
         fail(f"{list(files)}: {result.stderr}")
@@ -106,6 +106,13 @@ def recorder(folder):
         fail(f"pending: {pending}")
     if pending["dur"] < 0.5e6:
         fail(f"it waited longer than that: {pending}")
+
+    # What goes to many ranks is named as far as there is room.
+    _, files = run(folder, "timeout", 16, SHUNT_TIMEOUT="2",
+                   SHUNT_FLIGHT_RECORDER="{}/w-%r")
+    wide = [e for name in files for e in spans(files[name], "allgather")]
+    if not wide or not all(e["args"].get("to") for e in wide):
+        fail(f"without arguments: {wide}")
 
     result, files = run(folder, "lost", 3, SHUNT_FLIGHT_RECORDER="{}/f-%r")
     if sorted(files) != ["f-0", "f-2"]:
