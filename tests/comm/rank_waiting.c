@@ -541,8 +541,12 @@ static int polling_rank(const struct rank *self)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &b));
     if (self->rank == self->size - 1) {
         CHECK_OK(b, shunt_barrier_start(b, &request));
-        while (!shunt_comm_async_status(a))
-            CHECK_STATUS(b, shunt_test(&request), SHUNT_IN_PROGRESS);
+        /* Until the others have their errors, and come. */
+        while (!shunt_comm_async_status(a) && request) {
+            enum shunt_status st = shunt_test(&request);
+
+            CHECK(!st || st == SHUNT_IN_PROGRESS, "%s", shunt_last_error(b));
+        }
         CHECK_OK(b, shunt_wait(&request));
     } else {
         CHECK_RUN(names_the_last(self, a, shunt_barrier(a)));
