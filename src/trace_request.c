@@ -11,8 +11,6 @@
 #include "dtype.h"
 #include "trace.h"
 
-#define ARGS_MAX SHUNTI_TRACE_ARGS
-
 static bool has_dtype(unsigned kind)
 {
     return kind >= SHUNTI_KIND_BROADCAST && kind <= SHUNTI_KIND_ALLTOALLV;
@@ -51,7 +49,7 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
     const struct shunt_comm *comm = request->comm;
     uint64_t sum =
         request->class->sent_in_all ? request->class->sent_in_all(request) : 0;
-    char peers[144] = "";
+    char peers[144] = ""; /* what else is said is 170 at most */
     size_t n = 0;
 
     for (int r = 0; r < comm->nranks && request->class->sent; r++) {
@@ -68,7 +66,7 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
 
 void shunti_trace_request(const struct shunt_request *request)
 {
-    char args[ARGS_MAX] = "{";
+    char args[SHUNTI_TRACE_ARGS] = "{";
     size_t n = 1;
 
     n += describe(request, args + n, sizeof(args) - n);
@@ -94,7 +92,7 @@ static void list_awaited(const struct shunt_request *request, char *text,
 void shunti_trace_failure(struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
-    char args[ARGS_MAX], awaited[128];
+    char args[SHUNTI_TRACE_ARGS], awaited[128];
 
     for (struct shunt_request *r = comm->active; r; r = r->next) {
         size_t n = 1;

@@ -2,9 +2,11 @@
 //
 // What ranks do while trace.py looks at their timelines.
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -52,6 +54,18 @@ static int timeout(const struct rank *self)
     return 7;
 }
 
+/* The file system takes no more, in the middle of a write. */
+static int full(const struct rank *self)
+{
+    const struct rlimit limit = {100000, 100000};
+
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(!setrlimit(RLIMIT_FSIZE, &limit), "setrlimit");
+    for (int i = 0; i < 3000; i++)
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
 static int lost(const struct rank *self)
 {
     /* Who is still in this one when rank 1 has left it may hear of the loss. */
@@ -65,6 +79,7 @@ static int lost(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
+    {"full", full, .min_ranks = 2, .no_threads = true},
     {"timeout", timeout, .breaks_comm = true, .no_threads = true,
      .min_ranks = 2},
     {"lost", lost, .breaks_comm = true, .no_threads = true, .min_ranks = 2},

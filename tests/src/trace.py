@@ -79,6 +79,15 @@ def bounded(folder):
         fail(f"nothing is said of the limit: {result.stderr}")
 
 
+def full(folder):
+    # What was written half goes, and the file is whole (run() reads it).
+    result, files = run(folder, "full", 2, SHUNT_TRACE="{}/of-%r")
+    if result.returncode or len(files) != 2:
+        fail(f"{list(files)}: {result.stderr}")
+    if "ends here" not in result.stderr:
+        fail(f"nothing is said of the file's end: {result.stderr}")
+
+
 def recorder(folder):
     result, files = run(folder, "calls",
                         SHUNT_FLIGHT_RECORDER="{}/flight.json")
@@ -125,5 +134,6 @@ def recorder(folder):
 with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
     bounded(temporary)
+    full(temporary)
     recorder(temporary)
 sys.exit(1 if failures else 0)
