@@ -258,7 +258,9 @@ bool shunti_notes_may_lack(const struct shunt_comm *comm)
 
 void shunti_note_learn_completed(struct shunt_comm *comm)
 {
-    for (int r = 0; shunti_notes_may_lack(comm) && r < comm->nranks; r++)
+    if (!shunti_notes_may_lack(comm))
+        return;
+    for (int r = 0; r < comm->nranks; r++)
         if (r != comm->rank)
             (void)shunti_peer_completed(comm, r, 0);
 }

@@ -19,21 +19,25 @@
 /* Blocks of a size, after which both ways have been tried. */
 #define BLOCKS 40
 
+/* Of a class, and more than its least: of 8 KiB notes have room for all. */
+static size_t block_bytes(int class)
+{
+    return shunti_ways_class_bytes(class) / 2 * 3;
+}
+
 /* Blocks of each class between rank 0 and `peer`; nothing for the others. */
 static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
                                      unsigned char *memory, size_t *counts)
 {
     const int nranks = shunt_comm_size(comm), rank = shunt_comm_rank(comm);
-    const size_t most =
-        shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1) / 2 * 3;
+    const size_t most = block_bytes(SHUNTI_WAYS_CLASSES - 1);
     size_t *displs = counts + nranks;
     enum shunt_status st = SHUNT_OK;
 
     for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
         memset(counts, 0, 2 * (size_t)nranks * sizeof(*counts));
         if (rank == 0 || rank == peer)
-            /* More than the least: of 8 KiB notes have room for all. */
-            counts[rank ? 0 : peer] = shunti_ways_class_bytes(class) / 2 * 3;
+            counts[rank ? 0 : peer] = block_bytes(class);
         for (int i = 0; i < BLOCKS && !st; i++)
             st = shunt_alltoallv(comm, memory, counts, displs, memory + most,
                                  counts, displs, SHUNT_U8);
@@ -43,8 +47,7 @@ static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
 
 static enum shunt_status learn(struct shunt_comm *comm, int peers)
 {
-    const size_t most =
-        shunti_ways_class_bytes(SHUNTI_WAYS_CLASSES - 1) / 2 * 3;
+    const size_t most = block_bytes(SHUNTI_WAYS_CLASSES - 1);
     const size_t nranks = (size_t)shunt_comm_size(comm);
     unsigned char *memory = malloc(2 * most);
     size_t *counts = calloc(2 * nranks, sizeof(*counts));
@@ -95,12 +98,12 @@ static void print_peer(const struct shunt_comm *comm, int peer)
         print_sizes(ways, false);
         printf("  read by the kernel   ");
         print_sizes(ways, true);
-        printf("  64 KiB cost          %.1f us by the ring, %.1f us read (in "
-               "blocks of 64 KiB),\n                       %.1f us (of %zu "
-               "KiB)\n",
-               (double)shunti_ways_ring_cost(comm, peer) / 1e3,
-               (double)ways->read[3] / 1e3, (double)ways->read[largest] / 1e3,
-               shunti_ways_class_bytes(largest) >> 10);
+        printf(
+            "  64 KiB cost          %.1f us by the ring; read %.1f us in the "
+            "smallest blocks,\n                       %.1f us in the "
+            "largest\n",
+            (double)shunti_ways_ring_cost(comm, peer) / 1e3,
+            (double)ways->read[0] / 1e3, (double)ways->read[largest] / 1e3);
     }
 }
 

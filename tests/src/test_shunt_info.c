@@ -121,7 +121,8 @@ Test(shunt_info, mistakes_are_listed)
 }
 
 // What --ways prints on rank 0 of two.
-static void expect_way(const char *env, const char *part, const char *or_part)
+static void expect_way(const char *env, const char *more, const char *part,
+                       const char *or_part)
 {
     char path[512];
     struct harness *h;
@@ -130,7 +131,7 @@ static void expect_way(const char *env, const char *part, const char *or_part)
     snprintf(path, sizeof(path), "%s/tools/shunt-info",
              getenv("SHUNT_TEST_BUILD"));
     h = harness_start(&(struct harness_job){
-        .program = path, .args = {"--ways"}, .ranks = 2, .env = {env}});
+        .program = path, .args = {"--ways"}, .ranks = 2, .env = {env, more}});
     cr_assert(harness_wait(h), "%s", harness_story(h));
     out = harness_rank(h, 0)->out;
     cr_assert(strstr(out, part) || strstr(out, or_part), "no '%s' in\n%s", part,
@@ -156,8 +157,8 @@ static void expect_costs(void)
     costs = strstr(out, "64 KiB cost");
     if (costs) {
         cr_assert_eq(sscanf(costs,
-                            "64 KiB cost %lf us by the ring, %lf us read (in "
-                            "blocks of 64 KiB), %lf us",
+                            "64 KiB cost %lf us by the ring; read %lf us in "
+                            "the smallest blocks, %lf us",
                             &ring, &read, &large),
                      3, "%s", out);
         cr_assert(ring > 0 && read > 0 && large > 0, "%s", out);
@@ -173,9 +174,10 @@ Test(shunt_info, ways)
     struct harness *h;
 
     expect_costs();
-    expect_way("SHUNT_READ_MIN=65536", "read by the kernel from 65536 B on",
-               forbidden);
-    expect_way("SHUNT_TRANSPORTS=fault+shm", "rank 1: ", "rank 1: ");
+    expect_way("SHUNT_READ_MIN=65536", NULL,
+               "read by the kernel from 65536 B on", forbidden);
+    expect_way("SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
+               "rank 1: not mapped", "rank 1: not mapped");
     h = run("--ways", NULL, 2);
     cr_assert(strstr(harness_rank(h, 0)->err, "start two or more"));
     harness_finish(h);
