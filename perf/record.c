@@ -114,9 +114,8 @@ int perf_record_csv_fits(FILE *file, const struct perf_record *r)
 {
     char *line = NULL, *wanted = NULL;
     size_t room = 0, bytes = 0;
-
-    struct stat is;
     ssize_t got = 0;
+    struct stat is;
 
     /* Of a pipe there is nothing to be read. */
     if (fstat(fileno(file), &is) == 0 && S_ISREG(is.st_mode)) {

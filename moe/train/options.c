@@ -411,7 +411,7 @@ static int take_preset(struct options *o, const char *name)
         if (take(o, row, value))
             return -1;
         o->given |= bit_of(row);
-        if (row->kind == SIZE && row->offset == AT(steps))
+        if (row->offset == AT(steps))
             o->steps_of_preset = true; // which --minutes override
     }
     return 0;
@@ -457,7 +457,7 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
             return OPTIONS_BAD;
         }
         o->given |= bit_of(&rows[c]);
-        if (rows[c].kind == SIZE && rows[c].offset == AT(steps))
+        if (rows[c].offset == AT(steps))
             o->steps_of_preset = false;
     }
     for (; optind < argc; optind++) {
