@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cuts matrix products into the fixed blocks that a backend computes; gemm.h
-// says why. Incomplete blocks are completed with zeros in scratch memory.
+// says why. Incomplete blocks are completed with zeros in scratch memory. For
+// bf16 inputs are rounded here, unless there is a tile that does all of it.
 #include "gemm.h"
 
 #include "error.h"
+#include "gemm_bf16.h"
 #include "kernels.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +18,22 @@
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 
+// Rows that are rounded at once: a multiple of every block, and of heights[0].
+enum { ROUNDED = 256 };
+
 struct gemm {
     const struct gemm_backend *backend;
+    enum gemm_compute compute;
+    const struct bf16_tile *tile; // NULL: the backend multiplies
+    struct bf16_scratch packed;   // the tile's
     double flops;
 
     float *scratch; // one block of A and of C, or of A and B
     size_t scratch_floats;
     float *turned; // B transposed
     size_t turned_floats;
+    float *rounded_a, *rounded_b;
+    size_t rounded_a_floats, rounded_b_floats;
 };
 
 static const struct gemm_backend *const backends[] = {
@@ -35,7 +46,20 @@ static const struct gemm_backend *const backends[] = {
     &gemm_naive,
 };
 
-int gemm_create(const char *backend, struct gemm **gemm)
+static int create(const struct gemm_backend *backend, enum gemm_compute compute,
+                  const struct bf16_tile *tile, struct gemm **gemm)
+{
+    *gemm = calloc(1, sizeof(**gemm));
+    if (!*gemm)
+        return train_error("out of memory");
+    (*gemm)->backend = backend;
+    (*gemm)->compute = compute;
+    (*gemm)->tile = tile;
+    return 0;
+}
+
+int gemm_create(const char *backend, enum gemm_compute compute,
+                struct gemm **gemm)
 {
     size_t n = sizeof(backends) / sizeof(backends[0]);
 
@@ -43,7 +67,9 @@ int gemm_create(const char *backend, struct gemm **gemm)
         if (backend && strcmp(backend, backends[i]->name) != 0)
             continue;
         if (backends[i]->usable())
-            return gemm_create_with(backends[i], gemm);
+            return create(backends[i], compute,
+                          compute == GEMM_BF16 && !backend ? bf16_tile() : NULL,
+                          gemm);
         if (backend)
             return train_error("matrix products by \"%s\" do not work on this "
                                "CPU; leave --gemm out",
@@ -54,27 +80,45 @@ int gemm_create(const char *backend, struct gemm **gemm)
                        backend, backends[0]->name);
 }
 
-int gemm_create_with(const struct gemm_backend *backend, struct gemm **gemm)
+int gemm_create_f32(const struct gemm_backend *backend, struct gemm **gemm)
 {
-    *gemm = calloc(1, sizeof(**gemm));
-    if (!*gemm)
-        return train_error("out of memory");
-    (*gemm)->backend = backend;
-    return 0;
+    return create(backend, GEMM_F32, NULL, gemm);
+}
+
+int gemm_create_bf16(const struct gemm_backend *backend,
+                     const struct bf16_tile *tile, struct gemm **gemm)
+{
+    return create(backend, GEMM_BF16, tile, gemm);
 }
 
 void gemm_destroy(struct gemm *gemm)
 {
     if (!gemm)
         return;
+    bf16_scratch_free(&gemm->packed);
     free(gemm->scratch);
     free(gemm->turned);
+    free(gemm->rounded_a);
+    free(gemm->rounded_b);
     free(gemm);
 }
 
 const char *gemm_name(const struct gemm *gemm)
 {
-    return gemm->backend->name;
+    return gemm->tile ? gemm->tile->name : gemm->backend->name;
+}
+
+const struct bf16_tile *gemm_tile(const struct gemm *gemm)
+{
+    return gemm->tile;
+}
+
+void gemm_describe(const struct gemm *gemm, char *to, size_t room)
+{
+    snprintf(to, room, "%s%s", gemm_name(gemm),
+             gemm->tile                   ? ", in bf16"
+             : gemm->compute == GEMM_BF16 ? ", of inputs rounded to bf16"
+                                          : "");
 }
 
 double gemm_flops(const struct gemm *gemm)
@@ -134,37 +178,10 @@ static void clear(size_t m, size_t n, float *c, size_t ldc)
         memset(c + i * ldc, 0, n * sizeof(float));
 }
 
-void gemm_nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
+// C (m, n) += A (k, m)^T B (k, n)
+static void tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+               size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
 {
-    if (m == 0 || n == 0)
-        return;
-    g->flops += 2.0 * (double)m * (double)n * (double)k;
-    nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
-}
-
-void gemm_nt(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
-{
-    if (m == 0 || n == 0)
-        return;
-    g->flops += 2.0 * (double)m * (double)n * (double)k;
-    float *bt = reserve(&g->turned, &g->turned_floats, k * n);
-    kernels()->transpose(n, k, b, ldb, bt, n);
-    nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
-}
-
-void gemm_tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
-{
-    if (m == 0 || n == 0)
-        return;
-    g->flops += 2.0 * (double)m * (double)n * (double)k;
-    if (beta == GEMM_SET)
-        clear(m, n, c, ldc);
     for (size_t i = 0; i < sizeof(heights) / sizeof(heights[0]); i++) {
         for (; k >= heights[i]; k -= heights[i]) {
             g->backend->tn(m, n, heights[i], a, lda, b, ldb, c, ldc);
@@ -181,4 +198,110 @@ void gemm_tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
         memset(tb + k * n, 0, (LOWEST - k) * n * sizeof(float));
         g->backend->tn(m, n, LOWEST, ta, m, tb, n, c, ldc);
     }
+}
+
+// -- bf16 by rounding ---------------------------------------------------------
+
+static float *round_rows(float **memory, size_t *have, size_t rows, size_t n,
+                         const float *x, size_t ld)
+{
+    float *y = reserve(memory, have, rows * n);
+
+    for (size_t i = 0; i < rows; i++)
+        kernels()->round_bf16(n, x + i * ld, y + i * n);
+    return y;
+}
+
+static float *round_a(struct gemm *g, size_t rows, size_t n, const float *a,
+                      size_t lda)
+{
+    return round_rows(&g->rounded_a, &g->rounded_a_floats, rows, n, a, lda);
+}
+
+static float *round_b(struct gemm *g, size_t rows, size_t n, const float *b,
+                      size_t ldb)
+{
+    return round_rows(&g->rounded_b, &g->rounded_b_floats, rows, n, b, ldb);
+}
+
+static void rounded_nn(struct gemm *g, size_t m, size_t n, size_t k,
+                       const float *a, size_t lda, const float *b, size_t ldb,
+                       enum gemm_beta beta, float *c, size_t ldc)
+{
+    const float *rb = round_b(g, k, n, b, ldb);
+
+    for (size_t i = 0; i < m; i += ROUNDED) {
+        size_t some = m - i < ROUNDED ? m - i : ROUNDED;
+        nn(g, some, n, k, round_a(g, some, k, a + i * lda, lda), k, rb, n, beta,
+           c + i * ldc, ldc);
+    }
+}
+
+static void rounded_tn(struct gemm *g, size_t m, size_t n, size_t k,
+                       const float *a, size_t lda, const float *b, size_t ldb,
+                       float *c, size_t ldc)
+{
+    for (size_t i = 0; i < k; i += ROUNDED) {
+        size_t some = k - i < ROUNDED ? k - i : ROUNDED;
+        tn(g, m, n, some, round_a(g, some, m, a + i * lda, lda), m,
+           round_b(g, some, n, b + i * ldb, ldb), n, c, ldc);
+    }
+}
+
+// -- the interface ------------------------------------------------------------
+
+static void count(struct gemm *g, size_t m, size_t n, size_t k)
+{
+    g->flops += 2.0 * (double)m * (double)n * (double)k;
+}
+
+void gemm_nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (g->tile)
+        bf16_nn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    else if (g->compute == GEMM_BF16)
+        rounded_nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    else
+        nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm_nt(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (g->tile) {
+        bf16_nt(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
+        return;
+    }
+    float *bt = reserve(&g->turned, &g->turned_floats, k * n);
+    kernels()->transpose(n, k, b, ldb, bt, n);
+    if (g->compute == GEMM_BF16)
+        rounded_nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
+    else
+        nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
+}
+
+void gemm_tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (beta == GEMM_SET)
+        clear(m, n, c, ldc);
+    if (g->tile)
+        bf16_tn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, c, ldc);
+    else if (g->compute == GEMM_BF16)
+        rounded_tn(g, m, n, k, a, lda, b, ldb, c, ldc);
+    else
+        tn(g, m, n, k, a, lda, b, ldb, c, ldc);
 }

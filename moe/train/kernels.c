@@ -278,17 +278,42 @@ static void adamw(size_t n, const struct adamw_step *step,
 
 // -- bf16 ---------------------------------------------------------------------
 
+// The upper half of the result is x in bf16; the lower half is anything.
+static inline uint32_t bf16_in_f32(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    // A NaN must not be rounded into an infinity.
+    return (bits & 0x7fffffffu) > 0x7f800000u
+               ? bits | 0x400000u
+               : bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+
 static void to_bf16(size_t n, const float *restrict x, uint16_t *restrict y)
 {
+    for (size_t i = 0; i < n; i++)
+        y[i] = (uint16_t)(bf16_in_f32(x[i]) >> 16);
+}
+
+static void round_bf16(size_t n, const float *restrict x, float *restrict y)
+{
     for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof(bits));
-        uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-        // A NaN must not be rounded into an infinity.
-        y[i] =
-            (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u
-                                                          : rounded);
+        uint32_t bits = bf16_in_f32(x[i]) & 0xffff0000u;
+        memcpy(&y[i], &bits, sizeof(bits));
     }
+}
+
+static void pair_bf16(size_t n, const float *restrict x,
+                      const float *restrict y, uint32_t *restrict pairs)
+{
+    if (y)
+        for (size_t i = 0; i < n; i++)
+            pairs[i] =
+                bf16_in_f32(x[i]) >> 16 | (bf16_in_f32(y[i]) & 0xffff0000u);
+    else
+        for (size_t i = 0; i < n; i++)
+            pairs[i] = bf16_in_f32(x[i]) >> 16;
 }
 
 static void from_bf16(size_t n, const uint16_t *restrict x, float *restrict y)
@@ -314,4 +339,6 @@ const struct kernels KERNELS = {
     .adamw = adamw,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
+    .round_bf16 = round_bf16,
+    .pair_bf16 = pair_bf16,
 };

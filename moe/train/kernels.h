@@ -64,6 +64,12 @@ struct kernels {
     // bf16 (round to nearest even) and back.
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
+    // y (n) = x (n), rounded to bf16 and kept in f32.
+    void (*round_bf16)(size_t n, const float *x, float *y);
+    // pairs (n): bf16 of x (n) in the low half, of y (n) in the high half.
+    // y may be NULL: zeros.
+    void (*pair_bf16)(size_t n, const float *x, const float *y,
+                      uint32_t *pairs);
 };
 
 // The best set for this CPU; SHUNT_TRAIN_KERNELS=name asks for another.

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 3, MOST_PIECES = 4096 * 64 };
+enum { FORMAT = 4, MOST_PIECES = 4096 * 64 };
 
 uint64_t checksum(const void *data, size_t bytes)
 {

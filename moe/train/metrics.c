@@ -31,6 +31,7 @@ static const struct field {
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
     {"gflops", offsetof(struct step_metrics, gflops)},
+    {"compute_bits", offsetof(struct step_metrics, compute_bits)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
     {"dropped", offsetof(struct step_metrics, dropped)},
     {"dropped_part", offsetof(struct step_metrics, dropped_part)},

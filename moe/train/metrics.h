@@ -6,7 +6,7 @@
 //      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
 //      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
 //      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
-//      "dropped": 0, "dropped_part": 0,
+//      "compute_bits": 32, "dropped": 0, "dropped_part": 0,
 //      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
 // val_... where a validation followed the step. Losses are in nats a byte; numbers are written so that reading gives back the same bits.
 #ifndef TRAIN_METRICS_H
@@ -24,15 +24,16 @@ struct step_metrics {
     double balance; // mean over layers of E sum f P; 1: even
     double zloss;   // mean over layers and rows of lse^2
     double lr, grad_norm;
-    double step_s;     // of the whole step
-    double compute_s;  // of rank 0, and so below:
-    double exchange_s; // in plan, dispatch, combine and their backwards
-    double reduce_s;   // in other collectives
-    double wait_s;     // of these two, waiting for other ranks
-    double wire_bytes; // that all ranks sent to other nodes; so, too:
-    double wire_rows;  // rows of tokens, in the forward pass
-    double plain_rows; // what these would be at one for each assignment
-    double gflops;     // 10^9 operations a second in matrix products
+    double step_s;       // of the whole step
+    double compute_s;    // of rank 0, and so below:
+    double exchange_s;   // in plan, dispatch, combine and their backwards
+    double reduce_s;     // in other collectives
+    double wait_s;       // of these two, waiting for other ranks
+    double wire_bytes;   // that all ranks sent to other nodes; so, too:
+    double wire_rows;    // rows of tokens, in the forward pass
+    double plain_rows;   // what these would be at one for each assignment
+    double gflops;       // 10^9 operations a second in matrix products
+    double compute_bits; // of their inputs: 32, or 16 with --compute bf16
     double tokens_per_s;
     double imbalance;    // rows of the fullest expert / mean, mean over layers
     double dropped;      // assignments of all layers beyond the capacity,

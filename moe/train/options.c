@@ -116,6 +116,9 @@ static const struct row rows[] = {
      "default: drop nothing"},
     {"drop", "WHAT", CHOICE, AT(drop_by_weight), 0, "position|weight", SETTING,
      "drop the last tokens, or those with the smallest weights"},
+    {"compute", "TYPE", CHOICE, AT(compute_bf16), 0, "f32|bf16", SETTING,
+     "what the inputs of matrix products are rounded to; sums and weights are "
+     "f32. Faster only where the CPU has AVX512-BF16"},
     {"gemm", "NAME", TEXT, AT(gemm), 0, NULL, OTHER,
      "matrix products by xsmm, blas or naive (default: the best there is)"},
 

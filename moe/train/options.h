@@ -26,7 +26,8 @@ struct options {
     size_t nodes;       // these in so many; 0: as the ranks are
     bool balance_share; // the balancing loss counts within a share
 
-    bool bf16, fp8;
+    bool bf16, fp8;    // rows travel as
+    bool compute_bf16; // matrix products
     double capacity_factor;
     bool drop_by_weight;
     const char *gemm; // NULL: the best

@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "error.h"
+#include "gemm_bf16.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 // Some 20 ms, so that all ranks are at it at the same time.
 enum { ROUNDS = 1 << 15, WINDOWS = 300 };
 
-static double rounds(float *sink)
+static double rounds(const struct bf16_tile *tile, float *sink)
 {
+    if (tile)
+        return tile->peak(ROUNDS, sink);
 #ifdef TRAIN_KERNELS_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f"))
@@ -27,13 +30,13 @@ static double rounds(float *sink)
 
 // The best of some windows: of what a core can do, and not of what else ran on
 // it meanwhile.
-static double peak_of_core(void)
+static double peak_of_core(const struct bf16_tile *tile)
 {
     float sink = 1;
     double best = 0, start = clock_now();
 
     for (int i = 0; i < WINDOWS; i++) {
-        double n = rounds(&sink), seconds = 0;
+        double n = rounds(tile, &sink), seconds = 0;
         clock_add(&seconds, &start);
         best = n / seconds > best ? n / seconds : best;
     }
@@ -50,7 +53,7 @@ static long usable_cpus(void)
                : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-int peak_measure(struct team *team, double *flops)
+int peak_measure(struct team *team, const struct bf16_tile *tile, double *flops)
 {
     struct shunt_comm *comm = team->comm;
     long cores = usable_cpus();
@@ -65,7 +68,7 @@ int peak_measure(struct team *team, double *flops)
         free(all);
         return train_error("before the peak: %s", shunt_last_error(comm));
     }
-    double peak = peak_of_core();
+    double peak = peak_of_core(tile);
     if (before >= cores && cores > 0)
         peak = 0; // it takes turns with another rank
     int st = team_gather(team, &peak, all, sizeof(peak));

@@ -8,11 +8,13 @@
 
 #include "team.h"
 
-// Floating-point operations a second, in f32, of the cores that the ranks have:
-// measured by all ranks at once, with multiply-adds that wait for nothing. Ranks
-// beyond the cores of their host add nothing. Collective. 0, or -1 with
-// train_error_text().
-int peak_measure(struct team *team, double *flops);
+// Floating-point operations a second of the cores that the ranks have: measured
+// by all ranks at once, with multiply-adds of f32 that wait for nothing, or, if
+// there is a `tile`, with the tile's own instruction for bf16. Ranks beyond the
+// cores of their host add nothing. Collective. 0, or -1 with train_error_text().
+struct bf16_tile;
+int peak_measure(struct team *team, const struct bf16_tile *tile,
+                 double *flops);
 
 // `rounds` times some multiply-adds; returns how many operations these were, and
 // in *sink what keeps a compiler from leaving them out. One function for each

@@ -306,8 +306,9 @@ static void figures(FILE *f, const struct report *r)
             mean.tokens_per_s, 100 * mean.wait_s / mean.step_s);
     fprintf(f,
             "<tr><td>arithmetic<td>%.1f GF/s in matrix products, %.0f%% of "
-            "the %.0f GF/s that the cores could do (measured)",
-            mean.gflops, 100e9 * mean.gflops / r->peak, r->peak / 1e9);
+            "the %.0f GF/s that the cores could do (measured: %s)",
+            mean.gflops, 100e9 * mean.gflops / r->peak, r->peak / 1e9,
+            r->peak_name);
     fprintf(f,
             "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
             "computing: rows %.0f%%, gradients and parameters %.0f%%",
@@ -360,6 +361,8 @@ static void settings(FILE *f, const struct options *o)
                 o->capacity_factor, o->drop_by_weight ? "weight" : "position");
     fprintf(f, "<tr><td>rows travel as<td>%s%s", o->bf16 ? "bf16" : "f32",
             o->fp8 ? ", dispatched as fp8" : "");
+    fprintf(f, "<tr><td>products<td>of %s, summed in f32",
+            o->compute_bf16 ? "bf16" : "f32");
     fprintf(f, "<tr><td>batch<td>%zu sequences in %zu shares", o->batch,
             o->shares);
     fprintf(f,

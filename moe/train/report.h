@@ -21,7 +21,8 @@ struct report {
     double val_dropped;    // part of its assignments
     const size_t *windows; // (HELD) that it was on
     const struct bars *bars;
-    double peak; // operations a second
+    double peak;           // operations a second,
+    const char *peak_name; // of these
     double seconds;
     const double *expert_rows; // (L, E)
     const struct sample *sample;

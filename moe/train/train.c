@@ -231,11 +231,18 @@ static const char *each_kind(const double *nats, char *to, size_t room)
     return to;
 }
 
+// What the peak is one of.
+static const char *peak_name(const struct run *run)
+{
+    return gemm_tile(run->trainer.gemm) ? "bf16 dot products"
+                                        : "f32 multiply-adds";
+}
+
 static void introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
-    char kinds[128];
+    char kinds[128], products[64];
 
     introduce_text(run);
     progress_say(&run->progress,
@@ -254,12 +261,17 @@ static void introduce(struct run *run)
                  "rank%s",
                  o->batch, o->model.seq, run->team.size,
                  run->team.size == 1 ? "" : "s");
+    gemm_describe(t->gemm, products, sizeof(products));
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
-                 gemm_name(t->gemm), kernels()->name);
+                 products, kernels()->name);
+    if (o->compute_bf16 && !gemm_tile(t->gemm))
+        progress_say(&run->progress,
+                     "            in f32: %s, no faster than --compute f32",
+                     o->gemm ? "--gemm was given"
+                             : "no AVX512-BF16 on this CPU");
     progress_say(&run->progress,
-                 "peak        %.0f GF/s: f32 multiply-adds, measured on all "
-                 "ranks at once",
-                 run->peak / 1e9);
+                 "peak        %.0f GF/s: %s, measured on all ranks at once",
+                 run->peak / 1e9, peak_name(run));
     introduce_ranks(run);
     for (int bar = 0; bar < BARS; bar++)
         progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
@@ -477,13 +489,14 @@ static int train(struct run *run)
 static int report(struct run *run)
 {
     const struct options *o = &run->o;
+    char products[64];
     struct report r = {
         .options = o,
         .metrics = &run->metrics,
         .ranks = run->team.size,
         .parameters = parameters(run, o->model.experts),
         .active = parameters(run, o->model.topk),
-        .gemm = gemm_name(run->trainer.gemm),
+        .gemm = products,
         .kernels = kernels()->name,
         .transport = run->team.size > 1
                          ? shunt_comm_transport(run->team.comm, 1)
@@ -495,6 +508,7 @@ static int report(struct run *run)
         .windows = run->windows,
         .bars = &run->bars,
         .peak = run->peak,
+        .peak_name = peak_name(run),
         .seconds = clock_now() - run->start,
         .expert_rows = run->trainer.expert_rows,
         .sample = &run->sample,
@@ -502,6 +516,7 @@ static int report(struct run *run)
 
     if (!o->report)
         return 0;
+    gemm_describe(run->trainer.gemm, products, sizeof(products));
     int st = first_rank(run) ? report_write(&r, o->report) : 0;
     if (team_agree(&run->team, st == 0, "writing the report"))
         return -1;
@@ -679,8 +694,9 @@ static int run_all(struct run *run)
         return -1;
     if (run->o.generate)
         return generate(run);
-    if (share_text(run) || peak_measure(&run->team, &run->peak) ||
-        trainer_create(&run->trainer, &run->o, &run->team, &run->data))
+    if (share_text(run) ||
+        trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
+        peak_measure(&run->team, gemm_tile(run->trainer.gemm), &run->peak))
         return -1;
     if (run->checkpoint && resume(run))
         return -1;

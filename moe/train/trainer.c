@@ -156,7 +156,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     size_t first;
     exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
                            &t->local_experts);
-    if (gemm_create(o->gemm, &t->gemm) ||
+    if (gemm_create(o->gemm, o->compute_bf16 ? GEMM_BF16 : GEMM_F32,
+                    &t->gemm) ||
         exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
         model_create(&o->model, t->sequences, t->gemm, t->exchange,
                      &t->model) ||
@@ -452,6 +453,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     m->compute_s = m->step_s - m->exchange_s - m->reduce_s;
     m->tokens_per_s = (double)rows / m->step_s;
     m->gflops /= m->step_s;
+    m->compute_bits = t->o->compute_bf16 ? 16 : 32;
     return 0;
 }
 

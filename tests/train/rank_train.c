@@ -6,6 +6,7 @@
 // A case has a team of all its ranks, and on each rank a team of that rank
 // alone, which does the whole batch by itself.
 #include "checkpoint.h"
+#include "emulated_tile.h"
 #include "error.h"
 #include "exchange_shunt.h"
 #include "gradient.h"
@@ -198,6 +199,28 @@ static int bf16_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
+// By the CPU's instruction for bf16, or its emulation.
+static int bf16_products_as_one(const struct rank *self)
+{
+    struct options o = small_options();
+
+    o.compute_bf16 = true;
+    return steps_as_one(self, &o);
+}
+
+// By f32 products of rounded inputs, which asking for a backend gives.
+static int rounded_products_as_one(const struct rank *self)
+{
+    struct options o = small_options();
+    struct gemm *gemm;
+
+    CHECK_TRAIN(gemm_create(NULL, GEMM_F32, &gemm));
+    o.gemm = gemm_name(gemm);
+    gemm_destroy(gemm);
+    o.compute_bf16 = o.bf16 = true;
+    return steps_as_one(self, &o);
+}
+
 static int bias_and_share_as_one(const struct rank *self)
 {
     struct options o = small_options();
@@ -295,7 +318,7 @@ static int loss_while_setting_up(const struct rank *self)
     struct model model;
     enum shunt_status st;
 
-    CHECK_TRAIN(gemm_create(NULL, &gemm));
+    CHECK_TRAIN(gemm_create(NULL, GEMM_F32, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
     /* Who leaves this has seen all others past it; who does not, may hear of the
        loss here. */
@@ -515,6 +538,8 @@ static int checkpoint_that_does_not_fit(const struct rank *self)
 static const struct rank_case cases[] = {
     {.name = "f32_as_one", .run = f32_as_one},
     {.name = "bf16_as_one", .run = bf16_as_one},
+    {.name = "bf16_products_as_one", .run = bf16_products_as_one},
+    {.name = "rounded_products_as_one", .run = rounded_products_as_one},
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
@@ -535,5 +560,9 @@ static const struct rank_case cases[] = {
 
 int main(int argc, char **argv)
 {
+#ifdef TEST_SIMDE
+    if (!bf16_tile())
+        bf16_tile_stand_in(&bf16_tile_emulated);
+#endif
     return rank_main(argc, argv, cases);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products: every backend against the naive one, and what the rest of
-// the program relies on: a row's bits do not depend on the other rows.
+// Matrix products: every backend, in f32 and in bf16, against the definition,
+// and what the rest of the program relies on: a row's bits do not depend on the
+// other rows.
+#include "emulated_tile.h"
 #include "error.h"
 #include "gemm.h"
 #include "gradient.h"
@@ -23,17 +25,62 @@ static const struct gemm_backend *const backends[] = {
 };
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 
-// Calls `check` with each backend that this build has and this CPU can run.
+static bool rounds; // the products under test are of bf16
+static bool slow;   // and they are emulated
+
+static void check_one(void (*check)(struct gemm *gemm), int created,
+                      struct gemm *gemm)
+{
+    cr_assert_eq(created, 0, "%s", train_error_text());
+    check(gemm);
+    gemm_destroy(gemm);
+}
+
+// Calls `check` with all that this build has and this CPU can run.
 static void each_backend(void (*check)(struct gemm *gemm))
 {
+    struct gemm *gemm;
+    int st;
+
     for (size_t i = 0; i < BACKENDS; i++) {
-        struct gemm *gemm;
         if (!backends[i]->usable())
             continue;
-        cr_assert_eq(gemm_create_with(backends[i], &gemm), 0);
-        check(gemm);
-        gemm_destroy(gemm);
+        rounds = false;
+        st = gemm_create_f32(backends[i], &gemm);
+        check_one(check, st, gemm);
+        rounds = true;
+        st = gemm_create_bf16(backends[i], NULL, &gemm);
+        check_one(check, st, gemm);
     }
+    if (bf16_tile()) {
+        st = gemm_create_bf16(&gemm_naive, bf16_tile(), &gemm);
+        check_one(check, st, gemm);
+    }
+#ifdef TEST_SIMDE
+    slow = true;
+    st = gemm_create_bf16(&gemm_naive, &bf16_tile_emulated, &gemm);
+    check_one(check, st, gemm);
+    slow = false;
+#endif
+}
+
+// What a product takes an input as. bf16 by its definition: 8 significant bits,
+// ties to even, which is how rint() rounds.
+static double as_input(float x)
+{
+    int exponent;
+    double part = frexp(x, &exponent);
+
+    return rounds ? ldexp(rint(ldexp(part, 8)), exponent - 8) : x;
+}
+
+static double *as_inputs(const float *x, size_t n)
+{
+    double *y = malloc(n * sizeof(*y));
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = as_input(x[i]);
+    return y;
 }
 
 static float *numbers(uint64_t seed, size_t n)
@@ -44,76 +91,114 @@ static float *numbers(uint64_t seed, size_t n)
     return x;
 }
 
-static void compare(const float *got, const double *want, size_t m, size_t n,
-                    size_t ldc, double bound, const char *what,
-                    struct gemm *gemm)
+// A matrix by definition, and the sums of its terms' magnitudes.
+struct sums {
+    double *sum, *magnitude;
+    size_t terms; // at most
+};
+
+static struct sums sums_create(size_t m, size_t n, size_t k)
+{
+    return (struct sums){calloc(m * n, sizeof(double)),
+                         calloc(m * n, sizeof(double)), k + 1};
+}
+
+static void sums_free(struct sums *s)
+{
+    free(s->sum);
+    free(s->magnitude);
+}
+
+static void add_term(struct sums *s, size_t at, double term)
+{
+    s->sum[at] += term;
+    s->magnitude[at] += fabs(term);
+}
+
+// Additions in f32, in any order, of products that are rounded or not: no term
+// takes part in more than terms + 1 roundings, each of 2^-24. (Denormals that
+// count as zero are beyond what these numbers can show.)
+static void compare(const float *got, const struct sums *want, size_t m,
+                    size_t n, size_t ldc, const char *what, struct gemm *gemm)
 {
     for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++)
-            cr_assert(fabs(got[i * ldc + j] - want[i * n + j]) <= bound,
-                      "%s by %s: (%zu, %zu) of (%zu, %zu) is %g, not %g", what,
-                      gemm_name(gemm), i, j, m, n, got[i * ldc + j],
-                      want[i * n + j]);
+        for (size_t j = 0; j < n; j++) {
+            double bound = ldexp((double)want->terms + 1, -24) *
+                           want->magnitude[i * n + j];
+            cr_assert(fabs(got[i * ldc + j] - want->sum[i * n + j]) <= bound,
+                      "%s%s by %s: (%zu, %zu) of (%zu, %zu) is %.9g, not %.9g "
+                      "within %g",
+                      what, rounds ? " of bf16" : "", gemm_name(gemm), i, j, m,
+                      n, got[i * ldc + j], want->sum[i * n + j], bound);
+        }
 }
 
 static void all_forms(struct gemm *gemm)
 {
     static const size_t sizes[][3] = {
-        {1, 1, 1},    {5, 3, 2},     {16, 64, 32},
-        {17, 65, 33}, {70, 130, 9},  {33, 8, 300},
-        {1, 256, 64}, {100, 48, 19}, {64, 1000, 150},
+        {1, 1, 1},     {5, 3, 2},      {16, 64, 32},  {17, 65, 33},
+        {70, 130, 9},  {33, 8, 300},   {1, 256, 64},  {100, 48, 19},
+        {130, 20, 31}, {64, 200, 150}, {7, 70, 2051},
     };
 
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         size_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+        if (slow && m * n * k > 500000)
+            continue;
         size_t lda = m + k + 3, ldb = n + k + 1, ldc = n + 5;
         float *a = numbers(s, (m + k) * lda),
               *b = numbers(s + 50, (n + k) * ldb);
         float *c0 = numbers(s + 90, m * ldc), *c = malloc(m * ldc * sizeof(*c));
-        double *nn = calloc(m * n, sizeof(*nn)),
-               *nt = calloc(m * n, sizeof(*nt));
-        double *tn = calloc(m * n, sizeof(*tn));
-        double bound = 1e-5 * sqrt((double)k) + 1e-6;
+        double *x = as_inputs(a, (m + k) * lda);
+        double *y = as_inputs(b, (n + k) * ldb);
+        struct sums nn = sums_create(m, n, k), nt = sums_create(m, n, k);
+        struct sums tn = sums_create(m, n, k);
 
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < n; j++)
                 for (size_t p = 0; p < k; p++) {
-                    double x = a[i * lda + p], xt = a[p * lda + i];
-                    nn[i * n + j] += x * b[p * ldb + j];
-                    nt[i * n + j] += x * b[j * ldb + p];
-                    tn[i * n + j] += xt * b[p * ldb + j];
+                    size_t at = i * n + j;
+                    add_term(&nn, at, x[i * lda + p] * y[p * ldb + j]);
+                    add_term(&nt, at, x[i * lda + p] * y[j * ldb + p]);
+                    add_term(&tn, at, x[p * lda + i] * y[p * ldb + j]);
                 }
         memset(c, 0xff, m * ldc * sizeof(*c)); // NaN: must not show
         gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
-        compare(c, nn, m, n, ldc, bound, "nn", gemm);
+        compare(c, &nn, m, n, ldc, "nn", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
         gemm_nt(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
-        compare(c, nt, m, n, ldc, bound, "nt", gemm);
+        compare(c, &nt, m, n, ldc, "nt", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
         gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
-        compare(c, tn, m, n, ldc, bound, "tn", gemm);
+        compare(c, &tn, m, n, ldc, "tn", gemm);
         for (size_t i = 0; i < m; i++) // beside the matrix: untouched
             for (size_t j = n; j < ldc; j++)
                 cr_assert(isnan(c[i * ldc + j]));
 
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < n; j++) {
-                nn[i * n + j] += c0[i * ldc + j];
-                tn[i * n + j] += c0[i * ldc + j];
+                add_term(&nn, i * n + j, c0[i * ldc + j]);
+                add_term(&nt, i * n + j, c0[i * ldc + j]);
+                add_term(&tn, i * n + j, c0[i * ldc + j]);
             }
         memcpy(c, c0, m * ldc * sizeof(*c));
         gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
-        compare(c, nn, m, n, ldc, bound, "nn add", gemm);
+        compare(c, &nn, m, n, ldc, "nn add", gemm);
+        memcpy(c, c0, m * ldc * sizeof(*c));
+        gemm_nt(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        compare(c, &nt, m, n, ldc, "nt add", gemm);
         memcpy(c, c0, m * ldc * sizeof(*c));
         gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
-        compare(c, tn, m, n, ldc, bound, "tn add", gemm);
+        compare(c, &tn, m, n, ldc, "tn add", gemm);
         free(a);
         free(b);
         free(c);
         free(c0);
-        free(nn);
-        free(nt);
-        free(tn);
+        free(x);
+        free(y);
+        sums_free(&nn);
+        sums_free(&nt);
+        sums_free(&tn);
     }
 }
 
@@ -132,6 +217,8 @@ static void rows_alone(struct gemm *gemm)
 
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         size_t n = shapes[s][0], k = shapes[s][1];
+        if (rounds && n * k > 20000) // some are slow
+            continue;
         float *a = numbers(s, ROWS * k), *b = numbers(s + 50, n * k);
         float *all = malloc(ROWS * n * sizeof(*all));
         float *part = malloc(ROWS * n * sizeof(*part));
@@ -187,8 +274,54 @@ Test(gemm, unknown_backend_is_an_error)
 {
     struct gemm *gemm = NULL;
 
-    cr_assert_eq(gemm_create("cublas", &gemm), -1);
+    cr_assert_eq(gemm_create("cublas", GEMM_F32, &gemm), -1);
     cr_assert(strstr(train_error_text(), "cublas"));
+}
+
+static const char *described(const char *backend, enum gemm_compute compute)
+{
+    static char text[64];
+    struct gemm *gemm;
+
+    cr_assert_eq(gemm_create(backend, compute, &gemm), 0);
+    gemm_describe(gemm, text, sizeof(text));
+    cr_assert_eq(gemm_tile(gemm) != NULL, strstr(text, ", in bf16") != NULL);
+    gemm_destroy(gemm);
+    return text;
+}
+
+// The CPU's own instruction, unless a backend is asked for.
+Test(gemm, bf16_takes_the_tile)
+{
+    static const struct bf16_tile tile = {.name = "tile"};
+
+    bf16_tile_stand_in(NULL);
+    cr_assert(strstr(described(NULL, GEMM_BF16), ", of inputs rounded"));
+    bf16_tile_stand_in(&tile);
+    cr_assert_str_eq(described(NULL, GEMM_BF16), "tile, in bf16");
+    cr_assert_str_eq(described("naive", GEMM_BF16),
+                     "naive, of inputs rounded to bf16");
+    cr_assert_str_eq(described("naive", GEMM_F32), "naive");
+    cr_assert_str_neq(described(NULL, GEMM_F32), "tile, in bf16");
+}
+
+static void check_peak(const struct bf16_tile *tile)
+{
+    float sink = 1;
+
+    // Two operations a product, 32 products an instruction.
+    cr_assert_eq(tile->peak(10, &sink),
+                 10.0 * 2 * 32 * TILE_ROWS * TILE_VECTORS);
+    cr_assert(fabsf(sink - 1) < 1e-4f, "%g", sink);
+}
+
+Test(gemm, peak_of_bf16)
+{
+    if (bf16_tile())
+        check_peak(bf16_tile());
+#ifdef TEST_SIMDE
+    check_peak(&bf16_tile_emulated);
+#endif
 }
 
 // Kernels are made on first use: many threads that all want the same new ones
@@ -200,7 +333,7 @@ static void *worker(void *backend)
     struct gemm *gemm;
     size_t wrong = 0;
 
-    if (gemm_create_with(backend, &gemm) != 0)
+    if (gemm_create_f32(backend, &gemm) != 0)
         return (void *)(size_t)1;
     float *a = numbers(7, 40 * 96), *b = numbers(8, 96 * 96);
     float *c = malloc(40 * 96 * sizeof(*c)),

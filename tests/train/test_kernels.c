@@ -95,6 +95,15 @@ static void compare(const struct kernels *k, size_t n)
     ref->from_bf16(n, h, a);
     k->from_bf16(n, h, a2);
     SAME(a2, a);
+    ref->round_bf16(n, x, a);
+    k->round_bf16(n, x, a2);
+    SAME(a2, a);
+    uint32_t w[300] = {0}, w2[300] = {0};
+    for (int one = 0; one < 2; one++) {
+        ref->pair_bf16(n, x, one ? NULL : dy, w);
+        k->pair_bf16(n, x, one ? NULL : dy, w2);
+        SAME(w2, w);
+    }
 
     memset(a, 0, sizeof(a));
     memset(a2, 0, sizeof(a2));
@@ -172,5 +181,16 @@ Test(kernels, bf16_rounds_to_nearest_even)
         memcpy(&f, &cases[i].bits, sizeof(f));
         kernels()->to_bf16(1, &f, &got);
         cr_assert_eq(got, cases[i].want, "%08x gives %04x", cases[i].bits, got);
+
+        uint32_t want = cases[i].want, bits, pair;
+        float rounded;
+        kernels()->round_bf16(1, &f, &rounded);
+        memcpy(&bits, &rounded, sizeof(bits));
+        cr_assert_eq(bits, want << 16, "%08x gives %08x", cases[i].bits, bits);
+        kernels()->pair_bf16(1, &f, &f, &pair);
+        cr_assert_eq(pair, want << 16 | want, "%08x gives %08x", cases[i].bits,
+                     pair);
+        kernels()->pair_bf16(1, &f, NULL, &pair);
+        cr_assert_eq(pair, want, "%08x gives %08x", cases[i].bits, pair);
     }
 }

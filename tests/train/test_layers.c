@@ -34,7 +34,8 @@ enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 static void set_up(void)
 {
-    cr_assert_eq(gemm_create("naive", &gemm), 0, "%s", train_error_text());
+    cr_assert_eq(gemm_create("naive", GEMM_F32, &gemm), 0, "%s",
+                 train_error_text());
     gradient_fill(1, MANY, 1.0, x);
     gradient_fill(2, MANY, 0.5, w);
     gradient_fill(3, MANY, 0.5, w2);
@@ -92,6 +93,50 @@ Test(layers, linear_gradient)
         gradient_check("x", linear_value, &s, x, dx, s.R * s.D, 0.1, 1e-4);
         gradient_check("w", linear_value, &s, w, dw, n, 0.1, 1e-4);
     }
+}
+
+// Differences of bf16 products say nothing; against the definition, then.
+// got (R, F): sums over k of a (R, k) b (k, F), in bf16, with strides.
+static void by_definition(const char *what, const float *got, size_t R,
+                          size_t F, size_t k, const float *a, size_t a_row,
+                          size_t a_k, const float *b, size_t b_k, size_t b_col)
+{
+    for (size_t i = 0; i < R; i++)
+        for (size_t j = 0; j < F; j++) {
+            double sum = 0, magnitude = 0;
+            for (size_t p = 0; p < k; p++) {
+                float in[2] = {a[i * a_row + p * a_k], b[p * b_k + j * b_col]};
+                float r[2];
+                kernels_by_index(0)->round_bf16(2, in, r);
+                sum += (double)r[0] * r[1];
+                magnitude += fabs((double)r[0] * r[1]);
+            }
+            cr_assert(fabs(got[i * F + j] - sum) <=
+                          ldexp((double)k + 1, -24) * magnitude,
+                      "%s (%zu, %zu) is %.9g, not %.9g", what, i, j,
+                      got[i * F + j], sum);
+        }
+}
+
+Test(layers, linear_of_bf16)
+{
+    struct gemm *bf16;
+
+    cr_assert_eq(gemm_create(NULL, GEMM_BF16, &bf16), 0);
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct shape s = shapes[i];
+        size_t n = s.D * s.F, share = s.R / s.G;
+        struct grad g = shares(dw, n, s.G);
+        linear(bf16, s.R, s.D, s.F, x, w, GEMM_SET, y);
+        by_definition("y", y, s.R, s.F, s.D, x, s.D, 1, w, s.F, 1);
+        linear_backward(bf16, s.R, s.D, s.F, c, x, w, GEMM_SET, dx, g);
+        by_definition("dx", dx, s.R, s.D, s.F, c, s.F, 1, w, 1, s.F);
+        for (size_t k = 0; k < s.G; k++)
+            by_definition("dw", dw + k * n, s.D, s.F, share,
+                          x + k * share * s.D, 1, s.D, c + k * share * s.F, s.F,
+                          1);
+    }
+    gemm_destroy(bf16);
 }
 
 static double embedding_value(void *context)

@@ -2,6 +2,7 @@
 //
 // The whole model: its gradient against finite differences, for every tensor,
 // with the local exchange; shares; and what must not change a result.
+#include "emulated_tile.h"
 #include "error.h"
 #include "exchange_local.h"
 #include "gradient.h"
@@ -42,6 +43,8 @@ struct fixture {
     int32_t *choice;
 };
 
+static enum gemm_compute compute;
+
 static void set_up(struct fixture *f, const struct setting *s, size_t G)
 {
     const struct model_config *c = &s->c;
@@ -49,7 +52,7 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G)
 
     memset(f, 0, sizeof(*f));
     f->s = s;
-    cr_assert_eq(gemm_create("naive", &f->gemm), 0);
+    cr_assert_eq(gemm_create(compute ? NULL : "naive", compute, &f->gemm), 0);
     f->exchange = exchange_local_create(c->layers, c->experts, c->topk, c->dim);
     cr_assert_eq(model_create(c, s->B, f->gemm, f->exchange, &f->model), 0,
                  "%s", train_error_text());
@@ -222,7 +225,7 @@ Test(model, shares_add_up)
 
 // A sequence's loss has the same bits alone and in a batch: that is what makes
 // the loss independent of the number of ranks.
-Test(model, a_sequence_does_not_depend_on_the_others)
+static void sequences_alone(void)
 {
     struct fixture f;
     const struct setting *s = &settings[2];
@@ -241,6 +244,70 @@ Test(model, a_sequence_does_not_depend_on_the_others)
     }
     free(all);
     tear_down(&f);
+}
+
+Test(model, a_sequence_does_not_depend_on_the_others)
+{
+    sequences_alone();
+}
+
+Test(model, nor_does_one_of_bf16)
+{
+    compute = GEMM_BF16;
+    sequences_alone();
+#ifdef TEST_SIMDE
+    bf16_tile_stand_in(&bf16_tile_emulated);
+    sequences_alone();
+#endif
+}
+
+// |x - y| / |y|
+static double distance(const float *x, const float *y, size_t n)
+{
+    double sum = 0, all = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        all += (double)y[i] * y[i];
+    }
+    return sqrt(sum / all);
+}
+
+static void compare_gradients(const struct setting *s)
+{
+    struct fixture f, b;
+
+    compute = GEMM_F32;
+    set_up(&f, s, 1);
+    remember(&f);
+    backward(&f);
+    compute = GEMM_BF16;
+    set_up(&b, s, 1);
+    remember(&b);
+    backward(&b);
+    double dense = distance(b.dw, f.dw, f.dense);
+    double experts = distance(b.de, f.de, f.experts);
+    // A rounding is of 2^-9 at most; there are two in each product, and some
+    // products in a row.
+    cr_assert(dense > 0 && dense < 8 * 0x1p-9, "%g", dense);
+    cr_assert(experts > 0 && experts < 8 * 0x1p-9, "%g", experts);
+    tear_down(&f);
+    tear_down(&b);
+}
+
+// Where every expert is chosen, so that no rounding changes a choice, the
+// gradient of bf16 is that of f32 within what roundings make.
+Test(model, gradient_of_bf16)
+{
+    for (size_t i = 0; i < 2; i++) {
+        compare_gradients(&settings[i]);
+#ifdef TEST_SIMDE
+        const struct bf16_tile *own = bf16_tile();
+        bf16_tile_stand_in(&bf16_tile_emulated);
+        compare_gradients(&settings[i]);
+        bf16_tile_stand_in(own);
+#endif
+    }
 }
 
 // What comes later in a sequence does not change what was before.

@@ -16,6 +16,8 @@
 
 CASE(f32_as_one, 1, 2, 3, 4, 8)
 CASE(bf16_as_one, 2, 4)
+CASE(bf16_products_as_one, 1, 2, 4)
+CASE(rounded_products_as_one, 1, 2, 4)
 CASE(bias_and_share_as_one, 2, 4)
 CASE(lossy_exchange, 1, 2, 4)
 CASE(stop_reaches_all, 1, 4)
@@ -56,7 +58,8 @@ CHECKPOINT_CASE(link_is_refused, 2)
 Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {
-        "f32_as_one", "bf16_as_one", "shares_in_order", "checkpoint_goes_on"};
+        "f32_as_one", "bf16_as_one", "bf16_products_as_one", "shares_in_order",
+        "checkpoint_goes_on"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         harness_check(&(struct harness_job){.program = "rank_train",

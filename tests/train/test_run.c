@@ -84,6 +84,22 @@ static void run(struct harness_job j)
     harness_check(&j);
 }
 
+static bool contains(const char *text, const char *what)
+{
+    return text && strstr(text, what);
+}
+
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+
+    cr_assert(f, "no %s", path);
+    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0u);
+    fclose(f);
+    return text;
+}
+
 // The losses of a log, by step; how many.
 static size_t losses(const char *path, double *loss, double *val, size_t most)
 {
@@ -137,6 +153,41 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(one, two, 50);
     same_losses(one, four, 50);
     same_losses(four, again, 50);
+}
+
+// The mean loss of the last steps, when something has been learnt.
+static double late_loss(const char *log, size_t steps)
+{
+    enum { MOST = 256, LAST = 10 };
+    double loss[MOST], val[MOST], sum = 0;
+
+    cr_assert_eq(losses(log, loss, val, MOST), steps);
+    for (size_t i = steps - LAST; i < steps; i++)
+        sum += loss[i];
+    cr_assert_lt(sum / LAST, 0.8 * loss[0], "nothing was learnt");
+    return sum / LAST;
+}
+
+// Products of bf16: the same bits on any number of ranks, and nearly the losses
+// of f32.
+Test(train_run, compute_bf16)
+{
+    enum { STEPS = 120 };
+    char *one = in_folder("1"), *two = in_folder("2"), *four = in_folder("4");
+    char *f32 = in_folder("f32"), *log;
+
+    run(JOB(1, "--steps=120", "--compute=bf16", "--log", one));
+    run(JOB(2, "--steps=120", "--compute=bf16", "--log", two));
+    run(JOB(4, "--steps=120", "--compute=bf16", "--log", four));
+    run(JOB(2, "--steps=120", "--compute=f32", "--log", f32));
+    same_losses(one, two, STEPS);
+    same_losses(one, four, STEPS);
+    double bf16 = late_loss(one, STEPS), want = late_loss(f32, STEPS);
+    cr_assert(bf16 != want && fabs(bf16 - want) < 0.01, "%g, in f32 %g", bf16,
+              want);
+    log = read_all(one);
+    cr_assert(contains(log, "\"compute_bits\": 16,"), "%s", log);
+    free(log);
 }
 
 // What a run prints without --steps, but for times: the beginnings of its lines.
@@ -218,30 +269,6 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
-static char *read_all(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-
-    cr_assert(f, "no %s", path);
-    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0u);
-    fclose(f);
-    return text;
-}
-
-// The mean loss of the last steps, when something has been learnt.
-static double late_loss(const char *log, size_t steps)
-{
-    enum { MOST = 256, LAST = 10 };
-    double loss[MOST], val[MOST], sum = 0;
-
-    cr_assert_eq(losses(log, loss, val, MOST), steps);
-    for (size_t i = steps - LAST; i < steps; i++)
-        sum += loss[i];
-    cr_assert_lt(sum / LAST, 0.8 * loss[0], "nothing was learnt");
-    return sum / LAST;
-}
-
 // What loses a little learns as well: within 1 % of a run that loses nothing.
 Test(train_run, capacity_and_fp8_learn_as_well)
 {
@@ -291,11 +318,6 @@ Test(train_run, losses_do_not_depend_on_hosts)
     run(j);
     same_losses(one, four, 20);
     same_losses(one, flat, 20);
-}
-
-static bool contains(const char *text, const char *what)
-{
-    return text && strstr(text, what);
 }
 
 // Long enough that what interferes comes before the end.
@@ -374,8 +396,9 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
 Test(train_run, report_and_sample)
 {
     char *page = in_folder("report.html");
-    struct harness_job j = JOB(2, "--steps=12", "--report", page,
-                               "--prompt=<b>&", "--capacity-factor=1");
+    struct harness_job j =
+        JOB(2, "--steps=12", "--report", page, "--prompt=<b>&",
+            "--capacity-factor=1", "--compute=bf16", "--gemm=naive");
     struct harness *h = harness_start(&j);
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
@@ -387,6 +410,11 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "step   12/12"), "%s", out);
     cr_assert(contains(out, "  dropped "), "%s", out);
     cr_assert(contains(out, "dropped: "), "%s", out);
+    cr_assert(contains(out, "GF/s: f32 multiply-adds"), "%s", out);
+    // What is no faster says so in its second line.
+    cr_assert(contains(out, ", of inputs rounded to bf16, kernels for"), "%s",
+              out);
+    cr_assert(contains(out, "in f32: --gemm was given, no faster"), "%s", out);
     cr_assert(contains(out, "% of the assignments dropped\n"), "%s", out);
     // A part of the peak, and not more than all of it.
     const char *speed = strstr(out, "GF/s in matrix products: ");
@@ -399,6 +427,8 @@ Test(train_run, report_and_sample)
     cr_assert(contains(html, "</html>"));
     cr_assert(contains(html, "<td>dropped<td>"));
     cr_assert(contains(html, "GF/s in matrix products"));
+    cr_assert(contains(html, ", of inputs rounded to bf16, kernels "));
+    cr_assert(contains(html, "<td>products<td>of bf16, summed in f32"));
     cr_assert(contains(html, "&lt;b&gt;&amp;"));
     cr_assert(!contains(html, "<b>"));
     cr_assert(!contains(html, "http://") && !contains(html, "https://") &&
@@ -498,10 +528,10 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     harness_finish(h);
 
     fails(BARE(2, option, "--resume", "--bias-rate=0.02", "--clip=0",
-               "--dtype=bf16", text1, text2),
+               "--dtype=bf16", "--compute=bf16", text1, text2),
           1,
           "--bias-rate 0.01, not 0.02; --clip 1, not 0; "
-          "--dtype f32, not bf16");
+          "--dtype f32, not bf16; --compute f32, not bf16");
     fails(BARE(2, option, "--resume", "--accept-changes", "--dim=64", text1,
                text2),
           1, "--dim 32, not 64");

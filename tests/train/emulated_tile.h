@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tile of gemm_bf16_tile.c, compiled with SIMDe: the source that CPUs with
+// AVX512-BF16 run, on any CPU.
+#ifndef TEST_EMULATED_TILE_H
+#define TEST_EMULATED_TILE_H
+
+#include "gemm_bf16.h"
+
+#ifdef TEST_SIMDE
+extern const struct bf16_tile bf16_tile_emulated;
+#endif
+
+#endif
