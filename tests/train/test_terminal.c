@@ -16,12 +16,14 @@
 enum { STEPS = 4, ROOM = 1 << 16, DEADLINE_MS = 60000 };
 
 // The far end of a terminal, and the near one's name.
-static int open_terminal(char *name, size_t room)
+static int open_terminal(char *name, size_t room, unsigned short columns)
 {
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
     int fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 
     cr_assert(fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0);
     cr_assert_eq(ptsname_r(fd, name, room), 0);
+    cr_assert_eq(ioctl(fd, TIOCSWINSZ, &size), 0);
     return fd;
 }
 
@@ -48,10 +50,10 @@ static void become(const char *program, const char *texts, const char *terminal,
 }
 
 // All that it writes; ends when nobody has the terminal any more.
-static void run(bool of_session, char *out)
+static void run(bool of_session, unsigned short columns, char *out)
 {
     char name[64], program[512], texts[512];
-    int status, fd = open_terminal(name, sizeof(name));
+    int status, fd = open_terminal(name, sizeof(name), columns);
     size_t length = 0;
 
     cr_assert(getenv("SHUNT_TEST_BUILD") && getenv("SHUNT_TEST_SOURCE"));
@@ -93,15 +95,37 @@ Test(terminal, a_line_is_redrawn_on_the_sessions_own, .timeout = 90)
 {
     static char out[ROOM];
 
-    run(true, out);
+    run(true, 80, out);
     cr_assert_gt(count(out, "\033[K"), 0, "%s", out);
+}
+
+// A longer one would go on in the next line, and stay there.
+Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
+{
+    static const unsigned short columns[] = {80, 40, 200, 0}; // 0: unknown, 80
+    static char out[ROOM];
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        size_t most = columns[i] ? columns[i] : 80;
+        run(true, columns[i], out);
+        cr_assert_gt(count(out, "\033[Kstep "), 0, "%s", out);
+        for (const char *at = out; (at = strstr(at, "\033[Kstep "));) {
+            at += strlen("\033[K");
+            size_t length = strcspn(at, "\r\n");
+            cr_assert_lt(length, most, "%s", out);
+            cr_assert_eq(strncmp(at + strcspn(at, "l"), "loss ", 5), 0, "%s",
+                         out);
+            // All of it, where there is room.
+            cr_assert(most < 200 || count(out, " GF/s  wait ") > 0, "%s", out);
+        }
+    }
 }
 
 Test(terminal, whole_lines_without_escapes_on_another, .timeout = 90)
 {
     static char out[ROOM];
 
-    run(false, out);
+    run(false, 80, out);
     cr_assert_eq(count(out, "\033"), 0, "%s", out);
     // A terminal makes a carriage return and a line feed of the latter.
     cr_assert_eq(count(out, "\r"), count(out, "\r\n"), "%s", out);
