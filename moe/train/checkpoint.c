@@ -291,12 +291,12 @@ int checkpoint_open(struct team *team, const char *folder,
 }
 
 int checkpoint_settings(const struct checkpoint *c, struct options *o,
-                        char *changes, size_t room)
+                        char *changes, size_t room, bool *fits)
 {
-    bool shape = false;
     size_t at = 0;
 
     changes[0] = '\0';
+    *fits = true;
     if (c->manifest.settings != options_settings(o, NULL))
         return train_error("%s/" MANIFEST " has %zu settings, not %zu",
                            c->folder, c->manifest.settings,
@@ -313,14 +313,8 @@ int checkpoint_settings(const struct checkpoint *c, struct options *o,
             at +=
                 (size_t)snprintf(changes + at, room - at, "%s--%s %s, not %s",
                                  at ? "; " : "", s->name, s->value, own.value);
-        shape |= adopted == ADOPT_OTHER_SHAPE;
+        *fits &= adopted != ADOPT_OTHER_SHAPE;
     }
-    if (shape || (at && !o->accept))
-        return train_error("the checkpoint was made with %s; leave these "
-                           "options out%s",
-                           changes,
-                           shape ? ", a model cannot change its shape"
-                                 : ", or go on with --accept-changes");
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,10 +59,11 @@ int checkpoint_open(struct team *team, const char *folder,
 
 // Gives `o` the settings of the checkpoint, but for those that the user gave.
 // Where these are others, `changes` gets them in words ("--lr 0.003, not 0.1;
-// ..."), else "". -1 with train_error_text(): they cannot be taken. Not a
-// collective; the same on all ranks that have the same options.
+// ..."), else ""; *fits: the weights have their shape even so. -1 with
+// train_error_text(): its settings are not known here. Not a collective; the
+// same on all ranks that have the same options.
 int checkpoint_settings(const struct checkpoint *checkpoint, struct options *o,
-                        char *changes, size_t room);
+                        char *changes, size_t room, bool *fits);
 
 // Fills in pieces (data is written). Collective. -1 with train_error_text() if a
 // file is damaged; the data is not to be used then.

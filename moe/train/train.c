@@ -21,6 +21,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static int share_text(struct run *run)
                                       text->files * sizeof(*text->end), 0))
         return -1;
     run->info.text_hash = text_hash(text);
-    return data_split(text, run->o.model.seq, &run->data);
+    return 0;
 }
 
 // -- beginning ----------------------------------------------------------------
@@ -280,12 +281,27 @@ static void introduce(struct run *run)
                                                   : "");
 }
 
-// Before anything is set up: the settings of the checkpoint are the run's.
+__attribute__((format(printf, 2, 3))) static void
+add_change(struct run *run, const char *format, ...)
+{
+    size_t at = strlen(run->changes), room = sizeof(run->changes) - at;
+    int n = snprintf(run->changes + at, room, "%s", at ? "; " : "");
+    va_list args;
+
+    va_start(args, format);
+    if (n >= 0 && (size_t)n < room)
+        vsnprintf(run->changes + at + n, room - (size_t)n, format, args);
+    va_end(args);
+}
+
+// Before anything is set up: the settings of the checkpoint are the run's. What
+// is not as it was is refused, all of it at once.
 static int open_checkpoint(struct run *run)
 {
     struct options *o = &run->o;
     int there = checkpoint_open(&run->team, o->checkpoint, &run->checkpoint,
                                 &run->resumed);
+    bool fits;
 
     if (there < 0)
         return -1;
@@ -299,34 +315,26 @@ static int open_checkpoint(struct run *run)
     }
     o->accept |= o->generate; // nothing is trained; what differs is said
     if (checkpoint_settings(run->checkpoint, o, run->changes,
-                            sizeof(run->changes)))
+                            sizeof(run->changes), &fits))
         return -1;
     if (o->resume && o->steps && run->resumed.steps &&
-        o->steps != run->resumed.steps) {
-        size_t at = strlen(run->changes);
-        snprintf(run->changes + at, sizeof(run->changes) - at,
-                 "%s--steps %zu, not %zu", at ? "; " : "", run->resumed.steps,
-                 o->steps);
-        if (!o->accept)
-            return train_error("the checkpoint was made with %s; leave this "
-                               "out, or go on with --accept-changes: the "
-                               "learning rate will be that of the new length",
-                               run->changes);
-    }
+        o->steps != run->resumed.steps)
+        add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
+    if (!o->generate && run->resumed.text_hash != run->info.text_hash)
+        add_change(run, "another text");
+    if (!fits)
+        return train_error("the checkpoint was made with %s; leave these "
+                           "options out, a model cannot change its shape",
+                           run->changes);
+    if (run->changes[0] && !o->accept)
+        return train_error("the checkpoint was made with %s; go on as it was "
+                           "made, or with --accept-changes",
+                           run->changes);
     return 0;
 }
 
 static int resume(struct run *run)
 {
-    const char *text = "";
-
-    if (run->resumed.text_hash != run->info.text_hash) {
-        text = run->changes[0] ? "; another text" : "another text";
-        if (!run->o.accept)
-            return train_error("the text is not the one that the checkpoint "
-                               "was trained on; give the same --data, or go on "
-                               "with --accept-changes");
-    }
     if (trainer_load(&run->trainer, run->checkpoint))
         return -1;
     run->info.step = run->resumed.step;
@@ -334,9 +342,8 @@ static int resume(struct run *run)
     if (first_rank(run)) {
         progress_say(&run->progress, "resumed     after step %zu, from %s",
                      run->info.step, run->o.checkpoint);
-        if (run->changes[0] || *text)
-            progress_say(&run->progress, "changed     %s%s", run->changes,
-                         text);
+        if (run->changes[0])
+            progress_say(&run->progress, "changed     %s", run->changes);
     }
     return 0;
 }
@@ -644,7 +651,8 @@ static void conclude(struct run *run)
     conclude_losses(run);
 }
 
-// A checkpoint, or none, and options that go with it and with the ranks.
+// The text, a checkpoint or none, and options that go with them and with the
+// ranks.
 static int settle_options(struct run *run)
 {
     struct options *o = &run->o;
@@ -655,6 +663,8 @@ static int settle_options(struct run *run)
         train_error("--%s needs --checkpoint FOLDER",
                     o->resume ? "resume" : "generate");
     if (team_agree(&run->team, good, "options") || compare_options(run))
+        return -1;
+    if (!o->generate && share_text(run)) // of which a checkpoint knows the hash
         return -1;
     if ((o->resume || o->generate) && open_checkpoint(run))
         return -1;
@@ -694,7 +704,7 @@ static int run_all(struct run *run)
         return -1;
     if (run->o.generate)
         return generate(run);
-    if (share_text(run) ||
+    if (data_split(&run->text, run->o.model.seq, &run->data) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
         peak_measure(&run->team, gemm_tile(run->trainer.gemm), &run->peak))
         return -1;

@@ -537,7 +537,16 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
           1, "--dim 32, not 64");
     fails(BARE(2, option, "--resume", "--steps=50", text1, text2), 1,
           "--steps 40, not 50");
-    fails(BARE(2, option, "--resume", text2, text1), 1, "--accept-changes");
+    fails(BARE(2, option, "--resume", text2, text1), 1,
+          "made with another text; go on as it was made, or with "
+          "--accept-changes");
+    // All at once.
+    fails(BARE(2, option, "--resume", "--lr=0.001", "--steps=50", text2, text1),
+          1,
+          "made with --lr 0.005, not 0.001; --steps 40, not 50; another text;");
+    fails(BARE(2, option, "--resume", "--accept-changes", "--dim=64",
+               "--steps=50", text2, text1),
+          1, "--dim 32, not 64; --steps 40, not 50; another text; leave");
     fails(BARE(2, option, "--resume", "--shares=2", text1, text2), 1,
           "--shares 4, not 2");
     run(BARE(2, option, "--resume", "--eval-bytes=1024", "--log", log, text1,
