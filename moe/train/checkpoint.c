@@ -57,6 +57,7 @@ static int write_manifest(const struct options *o,
     struct new_file f;
     char path[4200];
 
+    m.info.ranks = (size_t)ranks;
     m.file = calloc(m.files, sizeof(*m.file));
     m.setting = calloc(options_settings(o, NULL), sizeof(*m.setting));
     if (!m.file || !m.setting) {

@@ -41,6 +41,7 @@ struct checkpoint_info {
     size_t step;  // steps done
     size_t steps; // of the whole run
     uint64_t text_hash;
+    size_t ranks; // that wrote it; checkpoint_write() fills it in
 };
 
 // Writes pieces; every element of every vector is given by exactly one rank.

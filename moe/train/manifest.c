@@ -98,6 +98,7 @@ static bool add_all(cJSON *json, const struct manifest *m)
     if (!cJSON_AddNumberToObject(json, "format", FORMAT) ||
         !cJSON_AddNumberToObject(json, "step", (double)m->info.step) ||
         !cJSON_AddNumberToObject(json, "steps", (double)m->info.steps) ||
+        !cJSON_AddNumberToObject(json, "ranks", (double)m->info.ranks) ||
         !add_hex(json, "text", m->info.text_hash))
         return false;
     cJSON *set = cJSON_AddObjectToObject(json, "settings");
@@ -237,7 +238,7 @@ static const cJSON *get_array(const cJSON *json, const char *name, size_t size,
 static int parse(struct manifest *m, const cJSON *json)
 {
     double value = 0;
-    uint64_t step = 0, steps = 0;
+    uint64_t step = 0, steps = 0, ranks = 0;
     void *memory = NULL;
     const cJSON *item;
 
@@ -249,10 +250,12 @@ static int parse(struct manifest *m, const cJSON *json)
                                     "wrote it, or start anew in another folder",
                            value, FORMAT);
     if (get_size(json, "step", &step) || get_size(json, "steps", &steps) ||
+        get_size(json, "ranks", &ranks) ||
         get_hex(json, "text", &m->info.text_hash))
         return -1;
     m->info.step = step;
     m->info.steps = steps;
+    m->info.ranks = ranks;
 
     const cJSON *set =
         get_array(json, "settings", sizeof(*m->setting), &memory);

@@ -17,7 +17,21 @@
 
 enum { BATCH_UNASKED = 8 };
 
-enum kind { SIZE, FLOAT, DOUBLE, TEXT, FLAG, FILES, CHOICE, SEED, PRESET };
+// What a NAME is called that was not given.
+#define BEST "best"
+
+enum kind {
+    SIZE,
+    FLOAT,
+    DOUBLE,
+    TEXT,
+    FLAG,
+    FILES,
+    CHOICE,
+    SEED,
+    PRESET,
+    NAME
+};
 
 // What a checkpoint keeps of an option: those that decide what a run computes,
 // and of these the ones that its vectors would not fit any more.
@@ -119,8 +133,8 @@ static const struct row rows[] = {
     {"compute", "TYPE", CHOICE, AT(compute_bf16), 0, "f32|bf16", SETTING,
      "what the inputs of matrix products are rounded to; sums and weights are "
      "f32. Faster only where the CPU has AVX512-BF16"},
-    {"gemm", "NAME", TEXT, AT(gemm), 0, NULL, OTHER,
-     "matrix products by xsmm, blas or naive (default: the best there is)"},
+    {"gemm", "NAME", NAME, AT(gemm), 0, NULL, SETTING,
+     "matrix products by xsmm, blas or naive, or the best there is (best)"},
 
     {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Output"},
     {"checkpoint", "FOLDER", TEXT, AT(checkpoint), 0, NULL, OTHER,
@@ -373,6 +387,11 @@ static int take(struct options *o, const struct row *row, char *text)
     case TEXT:
         *(const char **)at = text;
         return 0;
+    case NAME:
+        if (strlen(text) >= SETTING_ROOM)
+            return train_error("--%s: there is no \"%s\"", row->name, text);
+        strcpy(at, strcmp(text, BEST) == 0 ? "" : text);
+        return 0;
     case FLAG:
         *(bool *)at = true;
         return 0;
@@ -502,6 +521,8 @@ static void print_value(const struct options *o, const struct row *row,
         print_number(*(const double *)at, false, to, room);
     else if (row->kind == FLAG)
         snprintf(to, room, "%d", *(const bool *)at);
+    else if (row->kind == NAME)
+        snprintf(to, room, "%s", *at ? at : BEST);
     else if (row->kind == CHOICE && *(const bool *)at)
         snprintf(to, room, "%s", strchr(row->choices, '|') + 1);
     else if (row->kind == CHOICE)

@@ -11,6 +11,8 @@
 #include "layout.h"
 #include "optimizer.h"
 
+enum { SETTING_ROOM = 40 };
+
 struct options {
     struct model_config model;
     struct optimizer_config optimizer;
@@ -30,7 +32,7 @@ struct options {
     bool compute_bf16; // matrix products
     double capacity_factor;
     bool drop_by_weight;
-    const char *gemm; // NULL: the best
+    char gemm[SETTING_ROOM]; // "": the best
 
     const char *checkpoint;
     size_t checkpoint_every;
@@ -47,8 +49,6 @@ struct options {
     bool steps_of_preset; // `steps` is, and gives way to --minutes
     uint64_t given; // which options the user gave: a bit for each, in order
 };
-
-enum { SETTING_ROOM = 40 };
 
 // An option that decides what a run computes, and its value, as texts.
 struct setting {

@@ -268,8 +268,8 @@ static void introduce(struct run *run)
     if (o->compute_bf16 && !gemm_tile(t->gemm))
         progress_say(&run->progress,
                      "            in f32: %s, no faster than --compute f32",
-                     o->gemm ? "--gemm was given"
-                             : "no AVX512-BF16 on this CPU");
+                     *o->gemm ? "--gemm was given"
+                              : "no AVX512-BF16 on this CPU");
     progress_say(&run->progress,
                  "peak        %.0f GF/s: %s, measured on all ranks at once",
                  run->peak / 1e9, peak_name(run));
@@ -320,6 +320,11 @@ static int open_checkpoint(struct run *run)
     if (o->resume && o->steps && run->resumed.steps &&
         o->steps != run->resumed.steps)
         add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
+    // Each rank drops what exceeds its own part of the capacity.
+    if (o->resume && o->capacity_factor > 0 &&
+        run->resumed.ranks != (size_t)run->team.size)
+        add_change(run, "%zu ranks, not %d", run->resumed.ranks,
+                   run->team.size);
     if (!o->generate && run->resumed.text_hash != run->info.text_hash)
         add_change(run, "another text");
     if (!fits)

@@ -156,8 +156,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     size_t first;
     exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
                            &t->local_experts);
-    if (gemm_create(o->gemm, o->compute_bf16 ? GEMM_BF16 : GEMM_F32,
-                    &t->gemm) ||
+    if (gemm_create(*o->gemm ? o->gemm : NULL,
+                    o->compute_bf16 ? GEMM_BF16 : GEMM_F32, &t->gemm) ||
         exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
         model_create(&o->model, t->sequences, t->gemm, t->exchange,
                      &t->model) ||

@@ -67,7 +67,7 @@ static struct options options_in(char *folder)
 
 static int save(struct team *team, const struct options *o, size_t step)
 {
-    struct checkpoint_info info = {step, 10, 77};
+    struct checkpoint_info info = {step, 10, 77, 0};
     struct piece pieces[PIECES];
     struct state s;
 
@@ -415,7 +415,7 @@ static int old_one_stays(const struct rank *self)
         CHECK(mkdir(name, 0777) == 0, "%s", strerror(errno));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
 
-    struct checkpoint_info info = {5, 10, 77};
+    struct checkpoint_info info = {5, 10, 77, 0};
     struct piece pieces[PIECES];
     struct state s;
     fill(&s, 9); // other data

@@ -215,7 +215,7 @@ static int rounded_products_as_one(const struct rank *self)
     struct gemm *gemm;
 
     CHECK_TRAIN(gemm_create(NULL, GEMM_F32, &gemm));
-    o.gemm = gemm_name(gemm);
+    snprintf(o.gemm, sizeof(o.gemm), "%s", gemm_name(gemm));
     gemm_destroy(gemm);
     o.compute_bf16 = o.bf16 = true;
     return steps_as_one(self, &o);
@@ -439,7 +439,7 @@ static void remove_folder(struct team *team, const char *path)
 static int checkpoint_goes_on(const struct rank *self)
 {
     struct options o = small_options();
-    struct checkpoint_info info = {2, 4, 77}, found;
+    struct checkpoint_info info = {2, 4, 77, 0}, found;
     struct checkpoint *c;
     struct pair p, q;
     struct step_metrics m;
@@ -463,6 +463,7 @@ static int checkpoint_goes_on(const struct rank *self)
           train_error_text());
     CHECK(found.step == 2 && found.steps == 4 && found.text_hash == 77,
           "step %zu of %zu", found.step, found.steps);
+    CHECK(found.ranks == (size_t)self->size, "by %zu ranks", found.ranks);
     CHECK_TRAIN(trainer_load(&q.many, c));
     checkpoint_close(c);
     CHECK(checkpoint_open(&q.one, path, &c, &found) == 1, "%s",
@@ -492,7 +493,7 @@ static int checkpoint_goes_on(const struct rank *self)
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = small_options();
-    struct checkpoint_info info = {1, 4, 77}, found;
+    struct checkpoint_info info = {1, 4, 77, 0}, found;
     struct team team = {self->comm, self->rank, self->size, 0};
     struct checkpoint *c;
     struct trainer t;

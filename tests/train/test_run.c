@@ -528,10 +528,11 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     harness_finish(h);
 
     fails(BARE(2, option, "--resume", "--bias-rate=0.02", "--clip=0",
-               "--dtype=bf16", "--compute=bf16", text1, text2),
+               "--dtype=bf16", "--compute=bf16", "--gemm=naive", text1, text2),
           1,
           "--bias-rate 0.01, not 0.02; --clip 1, not 0; "
-          "--dtype f32, not bf16; --compute f32, not bf16");
+          "--dtype f32, not bf16; --compute f32, not bf16; "
+          "--gemm best, not naive");
     fails(BARE(2, option, "--resume", "--accept-changes", "--dim=64", text1,
                text2),
           1, "--dim 32, not 64");
@@ -559,6 +560,22 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
                             "--steps 40, not 44; another text\n"),
               "%s", out);
     cr_assert(contains(out, "step   44/44"), "%s", out);
+    free(out);
+}
+
+// With a capacity each rank drops for itself: other ranks, another run.
+Test(train_run, resume_with_a_capacity_wants_as_many_ranks)
+{
+    char option[160], *out;
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    run(JOB(2, "--steps=3", "--capacity-factor=1.5", "--gemm=naive", option));
+    fails(BARE(4, option, "--resume", text1, text2), 1, "2 ranks, not 4");
+    run(BARE(2, option, "--resume", "--sample=0", text1, text2));
+    out = said(BARE(4, option, "--resume", "--accept-changes", "--sample=0",
+                    text1, text2));
+    cr_assert(contains(out, "changed     2 ranks, not 4\n"), "%s", out);
+    cr_assert(contains(out, "products by naive,"), "%s", out);
     free(out);
 }
 
