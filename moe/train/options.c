@@ -138,7 +138,8 @@ static const struct row rows[] = {
 
     {NULL, NULL, SIZE, 0, 0, NULL, OTHER, "Output"},
     {"checkpoint", "FOLDER", TEXT, AT(checkpoint), 0, NULL, OTHER,
-     "write checkpoints here"},
+     "write checkpoints here; a folder that has one already is refused without "
+     "--resume"},
     {"checkpoint-every", "N", SIZE, AT(checkpoint_every), 1, NULL, OTHER,
      "steps between checkpoints; there is one at the end in any case"},
     {"resume", NULL, FLAG, AT(resume), 0, NULL, OTHER,

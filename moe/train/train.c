@@ -338,6 +338,20 @@ static int open_checkpoint(struct run *run)
     return 0;
 }
 
+// A new run would remove the checkpoint of another with its first own.
+static int refuse_to_replace(struct run *run)
+{
+    struct checkpoint_info found;
+    int there = checkpoint_open(&run->team, run->o.checkpoint, &run->checkpoint,
+                                &found);
+
+    if (there <= 0)
+        return there;
+    return train_error("there is a checkpoint of step %zu in %s already: go on "
+                       "from it with --resume, or give another folder",
+                       found.step, run->o.checkpoint);
+}
+
 static int resume(struct run *run)
 {
     if (trainer_load(&run->trainer, run->checkpoint))
@@ -671,7 +685,8 @@ static int settle_options(struct run *run)
         return -1;
     if (!o->generate && share_text(run)) // of which a checkpoint knows the hash
         return -1;
-    if ((o->resume || o->generate) && open_checkpoint(run))
+    if (o->checkpoint && (o->resume || o->generate ? open_checkpoint(run)
+                                                   : refuse_to_replace(run)))
         return -1;
     if (o->generate) { // on any number of ranks, with no more memory than needed
         o->batch = o->shares = ranks;

@@ -563,6 +563,23 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     free(out);
 }
 
+Test(train_run, a_checkpoint_is_not_replaced_by_another_run)
+{
+    char option[160], *before, *after, *manifest = in_folder("c");
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", manifest);
+    strcat(manifest, "/checkpoint.json");
+    run(JOB(2, "--steps=3", option));
+    before = read_all(manifest);
+    fails(JOB(2, "--steps=2", option), 1, "a checkpoint of step 3 in");
+    fails(JOB(1, "--steps=2", option), 1, "--resume");
+    after = read_all(manifest);
+    cr_assert_str_eq(before, after);
+    free(before);
+    free(after);
+    run(JOB(2, "--steps=3", option, "--resume"));
+}
+
 // With a capacity each rank drops for itself: other ranks, another run.
 Test(train_run, resume_with_a_capacity_wants_as_many_ranks)
 {
