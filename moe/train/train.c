@@ -64,14 +64,17 @@ static void on_signal(int signo)
     interrupted = 1;
 }
 
-static void catch_signals(void)
+// Training stops after a step. --generate has nothing to save, and ends.
+static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     // The second one is for those in a hurry.
     action.sa_flags |= (int)SA_RESETHAND;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if (!o->generate) {
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+    }
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -776,7 +779,7 @@ int main(int argc, char **argv)
     }
     run.team.rank = shunt_comm_rank(run.team.comm);
     run.team.size = shunt_comm_size(run.team.comm);
-    catch_signals();
+    catch_signals(&run.o);
     progress_start(&run.progress, run.o.print_every);
 
     int done = run_all(&run);

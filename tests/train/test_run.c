@@ -618,6 +618,27 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
     free(out);
 }
 
+// More bytes than the test would wait for: one signal ends it.
+Test(train_run, generate_ends_at_the_first_signal)
+{
+    char option[160], begun[160];
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    snprintf(begun, sizeof(begun), "model       of step 3, from %s",
+             in_folder("c"));
+    run(JOB(1, "--steps=3", option));
+    struct harness_job j = BARE(1, "--generate", option, "--sample=100000000");
+    struct harness *h = harness_start(&j);
+    cr_assert(harness_await(h, 0, begun), "%s", harness_story(h));
+    double asked = harness_clock(h);
+    harness_signal(h, 0, SIGINT);
+    harness_wait(h);
+    cr_assert(!harness_timed_out(h), "%s", harness_story(h));
+    cr_assert_eq(harness_rank(h, 0)->signal, SIGINT, "%s", harness_story(h));
+    cr_assert_lt(harness_rank(h, 0)->ended_s - asked, 5.0);
+    harness_finish(h);
+}
+
 Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
 {
     fails(JOB(1, "--stepz=3"), 2, "--stepz");
