@@ -279,9 +279,11 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
         !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
           comm->peers[peer].control &&
           shunti_window_find(comm, out->data, out->bytes))) {
-        if (out->bytes)
+        if (out->bytes) {
             memcpy((unsigned char *)(note + 1) + *behind, out->data,
                    out->bytes);
+            shunti_request_way(request, peer, SHUNTI_WAY_INLINE);
+        }
         *behind += out->bytes;
         comm->stats.bytes_inline += out->bytes;
         out->done = true;

@@ -600,7 +600,7 @@ bool shunti_acked(struct shunt_request *request, int peer)
     return false;
 }
 
-enum shunti_way shunti_locate(struct shunt_request *request, int peer,
+static enum shunti_way locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes, uint64_t where[2])
 {
     struct shunt_comm *comm = request->comm;
@@ -622,6 +622,15 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
     where[0] = p->tx_reserved;
     p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
     return SHUNTI_WAY_STREAM;
+}
+
+enum shunti_way shunti_locate(struct shunt_request *request, int peer,
+                              const void *data, size_t bytes, uint64_t where[2])
+{
+    const enum shunti_way way = locate(request, peer, data, bytes, where);
+
+    shunti_request_way(request, peer, way);
+    return way;
 }
 
 size_t shunti_eager(const struct shunt_comm *comm, int peer)
@@ -661,8 +670,11 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
         memcpy(note->word, where, sizeof(where));
         *stream_start = where[0];
     }
-    if (way == SHUNTI_WAY_INLINE)
+    if (way == SHUNTI_WAY_INLINE) {
         comm->stats.bytes_inline += bytes;
+        if (bytes)
+            shunti_request_way(request, peer, way);
+    }
     note->way = (uint8_t)way;
     shunti_note_send(request, peer, note, behind);
     return way;

@@ -163,6 +163,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->stepping = false;
     request->in_turn = false;
     request->listed = false;
+    request->ways = NULL;
     request->story = NULL;
     request->begun_ns = 0;
     request->next = NULL;
@@ -220,6 +221,12 @@ SHUNTI_APART static void drop_story(struct shunt_request *request)
 {
     free(request->story);
     request->story = NULL;
+}
+
+SHUNTI_APART static void drop_ways(struct shunt_request *request)
+{
+    free(request->ways);
+    request->ways = NULL;
 }
 
 /* Its call has returned: the next one tells. Of several the first is told. */
@@ -286,6 +293,8 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     comm->stats.operations++;
     if (shunti_trace_enabled())
         shunti_trace_request(request);
+    if (request->ways)
+        drop_ways(request);
     if (request->detached)
         give_back(request);
 }
@@ -341,7 +350,7 @@ void shunti_progress(struct shunt_comm *comm)
 static void begin(struct shunt_request *request)
 {
     if (shunti_trace_enabled())
-        request->begun_ns = shunti_now_ns();
+        shunti_trace_request_begin(request);
     advance(request);
 }
 
@@ -576,6 +585,7 @@ void shunti_requests_drop(struct shunt_comm *comm)
         comm->active = request->next;
         if (request->class->cleanup)
             request->class->cleanup(request);
+        drop_ways(request);
     }
     while ((request = comm->spare)) {
         comm->spare = request->next;

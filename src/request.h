@@ -84,6 +84,9 @@ struct shunt_request {
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */
     bool listed;              /* among those that outlive their call */
+    /* (nranks) bits 1 << enum shunti_way by which payload of ours went to each
+     * rank; for traces, else NULL. */
+    uint8_t *ways;
     char *story; /* of its failure: shunt_last_error() when it is collected;
                         NULL: none, or no memory for it */
     uint64_t begun_ns;
@@ -188,6 +191,14 @@ enum shunt_status shunti_request_collect(struct shunt_request *request);
  */
 enum shunt_status shunti_request_late(struct shunt_comm *comm,
                                       enum shunt_status status);
+
+/* Payload of ours goes to `peer` by `way` (enum shunti_way): for traces. */
+static inline void shunti_request_way(struct shunt_request *request, int peer,
+                                      unsigned way)
+{
+    if (__builtin_expect(request->ways != NULL, 0))
+        request->ways[peer] |= (uint8_t)(1u << way);
+}
 
 /* begin, and then either hand it to the caller (out != NULL) or wait. */
 enum shunt_status shunti_request_launch(struct shunt_request *request,

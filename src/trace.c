@@ -40,7 +40,7 @@ struct event {
     long thread;
     char phase;
     char name[31];
-    char more[40];
+    char more[32];
     char args[SHUNTI_TRACE_ARGS];
 };
 

@@ -29,7 +29,7 @@
 
 /* Bytes of an event's arguments that a flight recorder keeps; of longer ones, none:
  * half of an object is no JSON. */
-#define SHUNTI_TRACE_ARGS 336
+#define SHUNTI_TRACE_ARGS 432
 
 /* 1: tracing, 0: not; -1: the environment has not been looked at. */
 extern atomic_int shunti_trace_state;

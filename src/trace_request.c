@@ -5,11 +5,16 @@
 #include "trace_request.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
 #include "dtype.h"
+#include "note.h"
 #include "trace.h"
+
+/* Of the arguments, for the ways. */
+#define WAYS_TEXT 96
 
 static bool has_dtype(unsigned kind)
 {
@@ -64,6 +69,53 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
                             (unsigned long long)sum, peers);
 }
 
+/* ,"ways":{"window":[1,2],"read":[3]}: by which ways it goes to whom. Each has
+ * its share of the room, which one rank fits in. */
+static size_t describe_ways(const struct shunt_request *request, char *args,
+                            size_t size)
+{
+    static const char *const names[] = {
+        [SHUNTI_WAY_INLINE] = "inline",
+        [SHUNTI_WAY_WINDOW] = "window",
+        [SHUNTI_WAY_READ] = "read",
+        [SHUNTI_WAY_STREAM] = "stream",
+    };
+    const int nranks = request->comm->nranks;
+    unsigned taken = 0;
+    size_t n, share;
+
+    for (int r = 0; r < nranks && request->ways; r++)
+        taken |= request->ways[r];
+    if (!taken)
+        return 0;
+    n = (size_t)snprintf(args, size, ",\"ways\":{");
+    share = (WAYS_TEXT - n - 2) / (size_t)__builtin_popcount(taken);
+    for (int way = SHUNTI_WAY_INLINE; way <= SHUNTI_WAY_STREAM; way++) {
+        const size_t end = n + share;
+        const char *sign = "";
+
+        if (!(taken >> way & 1))
+            continue;
+        n += (size_t)snprintf(args + n, size - n, "%s\"%s\":[",
+                              args[n - 1] == '{' ? "" : ",", names[way]);
+        for (int r = 0; r < nranks && n + 7 <= end; r++) {
+            if (!(request->ways[r] >> way & 1))
+                continue;
+            n += (size_t)snprintf(args + n, size - n, "%s%d", sign, r);
+            sign = ",";
+        }
+        n += (size_t)snprintf(args + n, size - n, "]");
+    }
+    return n + (size_t)snprintf(args + n, size - n, "}");
+}
+
+void shunti_trace_request_begin(struct shunt_request *request)
+{
+    request->begun_ns = shunti_now_ns();
+    /* Without memory the event does not name them. */
+    request->ways = calloc((size_t)request->comm->nranks, 1);
+}
+
 void shunti_trace_request(const struct shunt_request *request)
 {
     char args[SHUNTI_TRACE_ARGS] = "{";
@@ -71,6 +123,7 @@ void shunti_trace_request(const struct shunt_request *request)
 
     n += describe(request, args + n, sizeof(args) - n);
     n += describe_bytes(request, args + n, sizeof(args) - n);
+    n += describe_ways(request, args + n, sizeof(args) - n);
     snprintf(args + n, sizeof(args) - n, ",\"status\":%d}",
              (int)request->status);
     shunti_trace_span(request->comm->rank, request->class->name,

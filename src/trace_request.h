@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations in the timeline: a span for each, with what was sent to whom and by
- * which algorithm, and what was under way when a communicator failed. All of it
+ * Operations in the timeline: a span for each, with what was sent to whom, by
+ * which algorithm and by which way, and what was under way when a communicator failed. All of it
  * only where shunti_trace_enabled().
  */
 #ifndef SHUNTI_TRACE_REQUEST_H
@@ -9,6 +9,9 @@
 
 #include "request.h"
 #include "whole.h"
+
+/* It begins: from here on it is known by which ways its payload goes. */
+SHUNTI_APART void shunti_trace_request_begin(struct shunt_request *request);
 
 /* It is over. */
 SHUNTI_APART void shunti_trace_request(const struct shunt_request *request);

@@ -15,15 +15,21 @@
 
 #define LARGE ((size_t)256 << 10)
 
-/* An all-gather of 8 bytes from each, a broadcast of much from rank 1. */
+/* An all-gather of 8 bytes from each, broadcasts of much from rank 1: of memory
+ * in a window, and of other. */
 static int calls(const struct rank *self)
 {
     int64_t mine = self->rank, all[16];
     char *much = malloc(LARGE);
+    void *window;
 
     CHECK(much && self->size <= 16, "%d ranks", self->size);
     memset(much, self->rank, LARGE);
     CHECK_OK(self->comm, shunt_allgather(self->comm, &mine, all, 1, SHUNT_I64));
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, LARGE, &window));
+    CHECK_OK(self->comm,
+             shunt_broadcast(self->comm, window, LARGE, SHUNT_U8, 1));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
     CHECK_OK(self->comm, shunt_broadcast(self->comm, much, LARGE, SHUNT_U8, 1));
     CHECK(much[LARGE - 1] == 1, "not rank 1's");
     free(much);

@@ -44,7 +44,8 @@ def spans(events, name):
 
 
 def timeline(folder):
-    result, files = run(folder, "calls", SHUNT_TRACE="{}/all.json")
+    result, files = run(folder, "calls", SHUNT_TRACE="{}/all.json",
+                        SHUNT_CMA="off")
     if result.returncode or list(files) != ["all.json"]:
         fail(f"not one file, but {list(files)}: {result.stderr}")
         return
@@ -63,10 +64,30 @@ def timeline(folder):
         sent = 2 * (256 << 10) if rank == 1 else 0
         if (cast["bytes"], cast["root"]) != (sent, 1):
             fail(f"rank {rank}: {cast}")
+        # Each by the one way that there is for it.
+        if gather["ways"] != {"inline": [p for p in range(3) if p != rank]}:
+            fail(f"rank {rank}: {gather}")
+        window = spans(own, "broadcast")[-2]["args"]
+        if window.get("ways") != ({"window": [0, 2]} if rank == 1 else None):
+            fail(f"rank {rank}: {window}")
+        if cast.get("ways") != ({"stream": [0, 2]} if rank == 1 else None):
+            fail(f"rank {rank}: {cast}")
     # Names with the rank in them stay as many files.
     _, files = run(folder, "calls", SHUNT_TRACE="{}/of-%r")
     if sorted(files) != ["of-0", "of-1", "of-2"]:
         fail(f"files {list(files)}")
+
+
+def two_levels(folder):
+    # A way for each rank that got something, in both levels.
+    _, files = run(folder, "calls", 4, SHUNT_TRACE="{}/all.json",
+                   SHUNT_TEST_NODES="0,0,1,1", SHUNT_ALGORITHM="two_level")
+    for event in spans(files["all.json"], "allgather"):
+        args = event["args"]
+        named = {r for ranks in args["ways"].values() for r in ranks}
+        if args["algorithm"] != "two_level" or \
+                named != {int(r) for r in args["to"]}:
+            fail(f"two levels: {event}")
 
 
 def bounded(folder):
@@ -97,7 +118,7 @@ def recorder(folder):
     size = 64  # events
     result, files = run(folder, "timeout", 2, SHUNT_TIMEOUT="1",
                         SHUNT_FLIGHT_RECORDER="{}/flight.json",
-                        SHUNT_FLIGHT_RECORDER_SIZE=str(size * 432))
+                        SHUNT_FLIGHT_RECORDER_SIZE=str(size * 520))
     events = [e for e in files.get("flight.json", []) if e["ph"] != "M"]
     if list(files) != ["flight.json"] or not events:
         fail(f"{list(files)}: {result.stderr}")
@@ -133,6 +154,7 @@ def recorder(folder):
 
 with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
+    two_levels(temporary)
     bounded(temporary)
     full(temporary)
     recorder(temporary)
