@@ -12,7 +12,6 @@
 #include "coll_call.h"
 #include "comm.h"
 #include "exchange.h"
-#include "note.h"
 #include "select.h"
 #include "star.h"
 #include "two_level.h"
@@ -55,14 +54,16 @@ static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
 {
     struct shunti_exchange *x;
 
-    /* Not comm->oversubscribed: that may be set, and on one rank alone. */
-    if (comm->links.crowd > 1 && shunti_notes_may_lack(comm))
+    switch (shunti_select(comm, SHUNTI_KIND_BARRIER, 0)) {
+    case SHUNTI_STAR:
         return shunti_star_create(
             comm, signature, &(struct shunti_star){.gathers = true}, request);
-    return shunti_select(comm, SHUNTI_KIND_BARRIER, 0) == SHUNTI_FLAT
-               ? shunti_exchange_create(comm, &barrier_class, signature,
-                                        request, &x)
-               : two_level(comm, signature, request);
+    case SHUNTI_FLAT:
+        return shunti_exchange_create(comm, &barrier_class, signature, request,
+                                      &x);
+    default:
+        return two_level(comm, signature, request);
+    }
 }
 
 static enum shunt_status barrier(const struct shunti_coll *call)

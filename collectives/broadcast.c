@@ -13,7 +13,6 @@
 #include "comm.h"
 #include "exchange.h"
 #include "nodes.h"
-#include "note.h"
 #include "select.h"
 #include "star.h"
 #include "two_level.h"
@@ -136,15 +135,18 @@ static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
                                const struct arguments *a,
                                struct shunt_request **request)
 {
-    if (shunti_notes_may_lack(comm))
+    switch (shunti_select(comm, SHUNTI_KIND_BROADCAST, a->bytes)) {
+    case SHUNTI_STAR:
         return shunti_star_create(comm, signature,
                                   &(struct shunti_star){.root = a->root,
                                                         .buffer = a->buffer,
                                                         .bytes = a->bytes},
                                   request);
-    return shunti_select(comm, SHUNTI_KIND_BROADCAST, a->bytes) == SHUNTI_FLAT
-               ? flat(comm, signature, a, request)
-               : two_level(comm, signature, a, request);
+    case SHUNTI_FLAT:
+        return flat(comm, signature, a, request);
+    default:
+        return two_level(comm, signature, a, request);
+    }
 }
 
 static enum shunt_status broadcast(const struct shunti_coll *call,

@@ -2,7 +2,7 @@
 /*
  * The choice between algorithms; see select.h.
  *
- * On one node everything is flat. Between nodes the algorithm is that which
+ * On one node everything is flat, or a star (star.h). Between nodes the algorithm is that which
  * costs least by the table below, where the cost of messages and bytes are the
  * link figures (src/link.h) in the manner of LogGP (Alexandrov and others,
  * 1995): a message of b bytes takes latency + gap + b * byte, the next one of
@@ -24,6 +24,7 @@
 #include "launch.h"
 #include "log.h"
 #include "nodes.h"
+#include "note.h"
 #include "whole.h"
 
 /* See shunti_select_carry(). */
@@ -281,11 +282,21 @@ SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
     return best;
 }
 
+static bool is_star(const struct shunt_comm *comm, enum shunti_kind kind)
+{
+    /* Not comm->oversubscribed: that may be set, and on one rank alone. */
+    return (kind == SHUNTI_KIND_BROADCAST ||
+            (kind == SHUNTI_KIND_BARRIER && comm->links.crowd > 1)) &&
+           shunti_notes_may_lack(comm);
+}
+
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     enum shunti_kind kind, size_t bytes)
 {
     struct shape shape;
 
+    if (is_star(comm, kind))
+        return SHUNTI_STAR;
     if (comm->nodes == 1) /* what the table says, but sooner */
         return kind == SHUNTI_KIND_ALLREDUCE ? flat_allreduce(comm, bytes)
                                              : SHUNTI_FLAT;
@@ -340,6 +351,10 @@ static void print_kind(FILE *out, const struct shunt_comm *comm,
     const struct row *now = choose(comm, shape, kind, 0);
 
     fprintf(out, "  %-16s ", shunti_kind_name(kind));
+    if (is_star(comm, kind)) {
+        fprintf(out, "star\n");
+        return;
+    }
     for (size_t bytes = 64; bytes <= end; bytes *= 2) {
         const struct row *next = choose(comm, shape, kind, bytes);
 

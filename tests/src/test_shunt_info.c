@@ -120,6 +120,31 @@ Test(shunt_info, mistakes_are_listed)
     harness_finish(h);
 }
 
+// What --algorithms prints on rank 0 of two, which share a CPU.
+static void expect_algorithms(const char *env, const char *more,
+                              const char *part)
+{
+    static const char script[] =
+        "cpu=$(taskset -cp $$ | sed 's/.*: *\\([0-9]*\\).*/\\1/'); "
+        "exec taskset -c $cpu $SHUNT_TEST_BUILD/tools/shunt-info --algorithms";
+    struct harness *h =
+        harness_start(&(struct harness_job){.program = "/bin/sh",
+                                            .args = {"-c", script},
+                                            .ranks = 2,
+                                            .env = {env, more}});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    expect(h, part);
+}
+
+Test(shunt_info, algorithms)
+{
+    expect_algorithms("SHUNT_TRANSPORTS=shm", NULL,
+                      "  barrier          star\n  broadcast        star\n");
+    expect_algorithms("SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
+                      "  barrier          flat\n  broadcast        flat\n");
+}
+
 // What --ways prints on rank 0 of two.
 static void expect_way(const char *env, const char *more, const char *part,
                        const char *or_part)
