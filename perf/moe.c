@@ -563,7 +563,10 @@ static struct perf_side timed_side(const struct perf_options *o,
 static struct perf_wire wire_of(const struct perf_wire *phases,
                                 const struct part *part)
 {
-    struct perf_wire sum = {.counted = phases[part->first].counted};
+    struct perf_wire sum = {
+        .measured = phases[part->first].measured,
+        .counted = phases[part->first].counted,
+    };
 
     for (int p = part->first; p <= part->last; p++) {
         sum.total += phases[p].total;

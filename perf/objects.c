@@ -135,7 +135,7 @@ static void add_links(struct perf_record *r, const struct perf_row *row)
     add_side(r, row, PERF_LINK, "link_");
     add_between(r, row, PERF_OURS, "");
     add_between(r, row, PERF_PEER, "peer_");
-    perf_record_number(r, "sent_bytes", row->has[PERF_OURS],
+    perf_record_number(r, "sent_bytes", row->wire[PERF_OURS].measured,
                        row->wire[PERF_OURS].payload);
     perf_record_number(r, "plan_rows", row->sent_rows >= 0, row->sent_rows);
     perf_record_number(r, "plan_bytes", row->sent_rows >= 0, row->sent_bytes);

@@ -79,7 +79,7 @@ static void collect(const struct perf_group *g, const struct reading *sum,
     struct reading *all = perf_alloc((size_t)g->ranks * sizeof(*all));
 
     perf_allgather(g, sum, all, sizeof(*sum));
-    *wire = (struct perf_wire){.counted = usable};
+    *wire = (struct perf_wire){.measured = true, .counted = usable};
     for (int r = 0; r < g->ranks; r++) {
         double mine = all[r].kernel / calls;
         wire->total += mine;

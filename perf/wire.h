@@ -13,7 +13,8 @@
 
 /* Bytes of one call, of all hosts together and of the host that sends most. */
 struct perf_wire {
-    bool counted;
+    bool measured;         /* else nothing below was */
+    bool counted;          /* the kernel's, too */
     double total, busiest; /* by the kernel, with all headers */
     double payload;        /* by the library's counters; 0 for peers */
 };
