@@ -100,7 +100,9 @@ static const char help_how[] =
     "                    which the request is tested TESTS times (0)\n"
     "  -n, --samples N   samples of each side (as many as --time allows)\n"
     "  -w, --warmup N    calls before (5)\n"
-    "  --batch N         calls back to back in one sample (by their length)\n"
+    "  --batch N         calls back to back in one sample (by their length; "
+    "of\n"
+    "                    dispatch and moe without --overlap always one)\n"
     "  --time SECONDS    for a row, both sides together (1)\n"
     "  --seed N          of inputs and routings (1)\n"
     "  --json[=FILE]     one object a line; the settings go to stderr. With a\n"
@@ -637,6 +639,12 @@ static void check(const struct perf_options *o)
                  perf_op_name(o->op));
     if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
         perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
+    if ((o->op == PERF_DISPATCH || o->op == PERF_MOE) && !o->overlap &&
+        o->batch > 1)
+        perf_die(PERF_EXIT_USAGE,
+                 "--batch: a sample of %s is one step, from its plan to its "
+                 "release",
+                 perf_op_name(o->op));
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
 }

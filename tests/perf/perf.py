@@ -319,6 +319,12 @@ def without_mpi():
     refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
     refused(2, "no calls that return at once", "alltoall", "--overlap",
             "--peer", "memcpy")
+    for op in ("dispatch", "moe"):
+        refused(2, f"a sample of {op} is one step", op, "--batch", "2")
+    rows = measure("combine", 2, "--tokens", "9", "--hidden", "64", "--batch",
+                   "7", peer="none")
+    if [row["batch"] for row in rows] != [7]:
+        fail(["combine"], f"batch: {rows}")
     refused(2, "broadcast has no input apart", "broadcast", "--in-place")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
     for option in ("--help", "-h"):
