@@ -92,7 +92,7 @@ void perf_overlap_measure(const struct perf_group *g,
                           const struct perf_halves *sides, int nsides,
                           struct perf_overlap *result)
 {
-    struct perf_plan first = *plan;
+    struct perf_plan first = *plan, second = *plan;
     struct lap laps[PERF_MAX_SIDES];
     struct perf_side timed[PERF_MAX_SIDES];
     struct perf_series series[PERF_MAX_SIDES];
@@ -103,6 +103,7 @@ void perf_overlap_measure(const struct perf_group *g,
         timed[s] = timed_side(&laps[s]);
     }
     first.seconds *= PURE_SHARE;
+    second.seconds -= first.seconds;
     perf_measure(g, &first, timed, nsides, series);
     for (int s = 0; s < nsides; s++) {
         laps[s].loops = (long)(rate * pure_time(&series[s])) + 1;
@@ -110,7 +111,7 @@ void perf_overlap_measure(const struct perf_group *g,
         timed[s].phase[1] = run_compute;
         timed[s].phase[2] = run_both;
     }
-    perf_measure(g, plan, timed, nsides, series);
+    perf_measure(g, &second, timed, nsides, series);
     for (int s = 0; s < nsides; s++) {
         result[s] = (struct perf_overlap){
             .pure = perf_series_times(&series[s], 0, 0),

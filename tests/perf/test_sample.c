@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sched.h>
 
+#include "overlap.h"
 #include "sample.h"
 
 TestSuite(sample, .timeout = 30);
@@ -160,4 +161,29 @@ Test(sample, preparing_is_not_timed_and_releasing_counts_as_phase_0)
     }
     cr_assert_lt(perf_series_times(&series, 1, 1).least, 3000);
     perf_series_finish(&series);
+}
+
+static void nothing(void *state)
+{
+    (void)state;
+}
+
+/* The first measurement, of start and wait, is part of it. */
+Test(sample, overlap_keeps_to_the_time)
+{
+    const double seconds = 0.4;
+    struct perf_group g = alone();
+    struct work a = {'a', 1000, 0, 0};
+    struct perf_halves halves = {
+        .state = &a, .start = run, .test = nothing, .wait = nothing};
+    struct perf_plan plan = {.batch = 1, .seconds = seconds};
+    struct perf_overlap o;
+    double us;
+
+    perf_overlap_measure(&g, &plan, 0, &halves, 1, &o);
+    /* The samples of three parts each, and the calls of the first one. */
+    us = (double)o.samples * (o.pure.least + o.compute.least + o.both.least);
+    us += ((double)calls - 2 * (double)o.samples) * o.pure.least;
+    cr_assert_lt(us, 1.1e6 * seconds, "%zu samples, %zu calls", o.samples,
+                 calls);
 }
