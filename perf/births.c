@@ -4,11 +4,13 @@
  *
  * The runs are children of this process, one after the other. Rank 0 of each
  * appends its rows to a file, by which this process finds them: a launcher is
- * between the two and may pass on neither descriptors nor pipes.
+ * between the two and may pass on neither descriptors nor pipes. The file has no
+ * name but that of our descriptor, so that it goes with us, however we end.
  */
 #include "births.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,12 +165,12 @@ static void print_all(FILE *to, const struct kept *all, size_t n, int births)
     free(values);
 }
 
-static void summarize(const char *path, const struct perf_options *o)
+static void summarize(int fd, const struct perf_options *o)
 {
     bool rows = (o->json && !o->json_file) || (o->csv && !o->csv_file);
     struct kept *all = NULL, one;
     size_t n = 0;
-    FILE *f = fopen(path, "re");
+    FILE *f = fdopen(fd, "r");
 
     while (f && fread(&one, sizeof(one), 1, f) == 1) {
         struct kept *more = realloc(all, (n + 1) * sizeof(*all));
@@ -220,15 +222,16 @@ static int end_of(pid_t child)
 
 void perf_births(const struct perf_options *o)
 {
-    char path[] = "/tmp/shunt-perf-births-XXXXXX";
+    char path[64] = "/tmp/shunt-perf-births-XXXXXX";
 
     if (!o->births || perf_birth())
         return;
-    int fd = mkstemp(path), status = PERF_EXIT_OK;
+    int fd = mkostemp(path, O_CLOEXEC), status = PERF_EXIT_OK;
     if (fd < 0)
         perf_die(PERF_EXIT_FAILED, "--repeat-births: cannot write %s: %s", path,
                  strerror(errno));
-    close(fd);
+    unlink(path);
+    snprintf(path, sizeof(path), "/proc/%ld/fd/%d", (long)getpid(), fd);
     for (int i = 1; i <= o->births && status == PERF_EXIT_OK; i++) {
         pid_t child = bear(i, path);
         if (!child)
@@ -236,7 +239,6 @@ void perf_births(const struct perf_options *o)
         status = end_of(child);
     }
     if (status == PERF_EXIT_OK)
-        summarize(path, o);
-    unlink(path);
+        summarize(fd, o);
     exit(status);
 }

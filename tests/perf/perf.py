@@ -8,9 +8,11 @@ command line are named.
 """
 
 import csv
+import glob
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -289,12 +291,32 @@ def births():
         fail(command, f"went on: {result.stdout}")
 
 
+def births_left_alone():
+    """Ctrl-C leaves nothing behind."""
+    files = "/tmp/shunt-perf-births-*"
+    before = set(glob.glob(files))
+    command = [PERF, "barrier", "--ranks", "2", "-n", "2", "--repeat-births",
+               "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        for line in process.stdout:
+            if line.split()[:1] == ["barrier"]:
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        process.stdout.read()
+    if process.returncode != -signal.SIGINT:
+        fail(command, f"status {process.returncode}")
+    if set(glob.glob(files)) - before:
+        fail(command, f"left {set(glob.glob(files)) - before}")
+
+
 def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
     json_file()
     csv_file()
     births()
+    births_left_alone()
     for op in MOVES:
         measure(op, 2, "-b", "64", "-e", "64k", "-f", "32", peer="memcpy")
     for op in MOE:
