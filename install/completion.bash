@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Completion of shunt-run, shunt-info, shunt-perf and shunt-train in bash. The
-# words are those of the program's own --help.
+# Completion of Shunt's programs in bash. The words are those of the program's own
+# --help.
 
 # Print the options in the help $1, one a line.
 _shunt_options()
@@ -62,4 +62,5 @@ _shunt()
     [[ -z $words ]] || COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
 
-complete -o default -F _shunt shunt-run shunt-info shunt-perf shunt-train
+complete -o default -F _shunt shunt-run shunt-info shunt-perf shunt-perf-report \
+    shunt-train

@@ -110,7 +110,6 @@ words() { # words PROGRAM WORD...: what the last one may become
 programs=$(cd "$where/bin" && echo shunt-*)
 for name in $programs; do
     "$where/bin/$name" --help >"$root/help" || fail "$name --help failed"
-    [ "$name" != shunt-perf-report ] || continue
     page=$where/share/man/man1/$name.1
     [ -f "$page" ] || fail "no man page for $name"
     words "$where/bin/$name" - >"$root/words"
@@ -139,7 +138,15 @@ fi
 # The documents, as they lie in the tree.
 (
     cd "$source"
-    for file in LICENSE README.md CHANGELOG.md docs/*.md docs/scaling/*.svg; do
+    for file in LICENSE README.md CHANGELOG.md docs/*.md docs/scaling/*.svg \
+        moe/train/README.md; do
         cmp "$file" "$where/share/doc/shunt/$file" || exit 1
     done
 ) || fail "documents are missing"
+
+# What they link to is there, too.
+find "$where/share/doc/shunt" -name '*.md' | while read -r file; do
+    for link in $(grep -oE '\]\([^)#: ]+[)#]' "$file" | sed 's/..//; s/.$//'); do
+        [ -e "$(dirname "$file")/$link" ] || fail "${file##*/} links to $link"
+    done
+done
