@@ -44,9 +44,20 @@ struct event {
     char args[SHUNTI_TRACE_ARGS];
 };
 
+/* What a thread is called; of more threads the latest. */
+#define THREADS 64
+
+struct thread {
+    long id;
+    char args[160];
+};
+
 struct recorder {
-    size_t slots;  /* of ring */
-    uint64_t next; /* number of the next event; its slot is that % slots */
+    struct thread threads[THREADS]; /* not in the ring, where they would be
+                                       written over */
+    size_t nthreads; /* all that were named; that % THREADS is the next slot */
+    size_t slots;    /* of ring */
+    uint64_t next;   /* number of the next event; its slot is that % slots */
     struct event ring[];
 };
 
@@ -199,11 +210,30 @@ static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
     w->used += (size_t)n;
 }
 
+static void keep_thread(struct recorder *recorder, const char *args)
+{
+    const size_t known =
+        recorder->nthreads < THREADS ? recorder->nthreads : THREADS;
+    struct thread *t = recorder->threads;
+
+    while (t < recorder->threads + known && t->id != thread_id())
+        t++;
+    if (t == recorder->threads + known)
+        t = &recorder->threads[recorder->nthreads++ % THREADS];
+    t->id = thread_id();
+    snprintf(t->args, sizeof(t->args), "%s", args);
+}
+
 static void keep(struct recorder *recorder, const char *name, char phase,
                  uint64_t t_ns, const char *more, const char *args)
 {
-    struct event *e = &recorder->ring[recorder->next++ % recorder->slots];
+    struct event *e;
 
+    if (phase == 'M') {
+        keep_thread(recorder, args);
+        return;
+    }
+    e = &recorder->ring[recorder->next++ % recorder->slots];
     e->t_ns = t_ns;
     e->thread = thread_id();
     e->phase = phase;
@@ -352,6 +382,7 @@ static struct recorder *new_recorder(void)
         shunti_warn("trace", "no memory for SHUNT_FLIGHT_RECORDER_SIZE");
         return NULL;
     }
+    r->nthreads = 0;
     r->slots = slots;
     r->next = 0;
     return r;
@@ -368,6 +399,8 @@ static void dump(const struct writer *from)
     if (!w)
         return;
     w->limit = INT64_MAX;
+    for (size_t i = 0; i < r->nthreads && i < THREADS && w->fd >= 0; i++)
+        add(w, "thread_name", 'M', 0, r->threads[i].id, "", r->threads[i].args);
     for (uint64_t i = r->next > r->slots ? r->next - r->slots : 0;
          i < r->next && w->fd >= 0; i++) {
         const struct event *e = &r->ring[i % r->slots];

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,26 @@ static int count(const cJSON *json, const char *phase)
     cJSON_ArrayForEach(event, json) n +=
         !strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, phase);
     return n;
+}
+
+// This thread is called that, once.
+static void expect_thread(const cJSON *json, const char *name)
+{
+    const cJSON *event, *args;
+    int n = 0;
+
+    cJSON_ArrayForEach(event, json)
+    {
+        if (strcmp(cJSON_GetObjectItem(event, "name")->valuestring,
+                   "thread_name"))
+            continue;
+        args = cJSON_GetObjectItem(event, "args");
+        cr_assert_str_eq(cJSON_GetObjectItem(args, "name")->valuestring, name);
+        cr_assert_eq(cJSON_GetObjectItem(event, "tid")->valueint,
+                     (int)syscall(SYS_gettid));
+        n++;
+    }
+    cr_assert_eq(n, 1, "%d names", n);
 }
 
 Test(trace, events_of_all_kinds)
@@ -169,6 +190,7 @@ Test(trace, the_recorder_writes_the_last_events_of_a_failure)
     setenv("SHUNT_FLIGHT_RECORDER_SIZE", "32k", 1);
     shunti_trace_reset();
     shunti_trace_begin(0, 1);
+    shunti_trace_thread(0, "main"); // long before the last events
     for (int i = 0; i < 5000; i++)
         shunti_trace_span(0, "span", (uint64_t)i * 1000,
                           (uint64_t)i * 1000 + 500, "{\"some\":1}");
@@ -186,6 +208,7 @@ Test(trace, the_recorder_writes_the_last_events_of_a_failure)
             cr_assert_eq(cJSON_GetObjectItem(event, "ts")->valueint, n++);
     }
     cr_assert_eq(n, 5000);
+    expect_thread(json, "main");
     event = cJSON_GetArrayItem(json, cJSON_GetArraySize(json) - 1);
     cr_assert_str_eq(cJSON_GetObjectItem(event, "name")->valuestring, "failed");
     cr_assert_str_eq(
