@@ -431,12 +431,32 @@ void shunti_trace_failed(int rank, const char *why)
 
 /* -- beginning and end --------------------------------------------------------- */
 
+/*
+ * A forked child has our buffers and our files, at the places where they were. What
+ * it wrote there would be in the middle of what we have written since, so it
+ * traces nothing. It leaves the lock alone, which another thread may have held.
+ */
+static bool forked;
+
+static void after_fork_child(void)
+{
+    forked = true;
+    atomic_store_explicit(&shunti_trace_state, 0, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_child);
+}
+
 void shunti_trace_begin(int rank, int nranks)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct writer *w;
 
     if (!shunti_trace_enabled())
         return;
+    pthread_once(&once, watch_forks);
     rank = file_rank(rank);
     pthread_mutex_lock(&lock);
     if (!find(rank)) {
@@ -465,6 +485,8 @@ void shunti_trace_flush(int rank)
 
 static void close_all(void)
 {
+    if (forked)
+        return;
     pthread_mutex_lock(&lock);
     while (writers) {
         struct writer *w = writers;

@@ -12,6 +12,8 @@
  * ring in memory, the last SHUNT_FLIGHT_RECORDER_SIZE bytes of them, and writes
  * a file of the same form only when a communicator fails. Either, or both.
  *
+ * A process that was forked from one that has begun a trace traces nothing.
+ *
  * In the timeline a rank is a process and a thread is a thread. Times are
  * CLOCK_MONOTONIC nanoseconds: ranks of one host share the clock.
  *

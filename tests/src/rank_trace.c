@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -72,6 +73,30 @@ static int full(const struct rank *self)
     return 0;
 }
 
+/* A forked child ends by exit() when its parent has written more. */
+static int forks(const struct rank *self)
+{
+    int ends[2], status;
+    char byte;
+    pid_t child;
+
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK(!pipe(ends), "pipe");
+    child = fork();
+    if (!child) {
+        close(ends[1]);
+        exit(read(ends[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    for (int i = 0; i < 3000; i++)
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK(write(ends[1], "", 1) == 1, "write");
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d",
+          status);
+    close(ends[0]);
+    close(ends[1]);
+    return 0;
+}
+
 static int lost(const struct rank *self)
 {
     /* Who is still in this one when rank 1 has left it may hear of the loss. */
@@ -86,6 +111,7 @@ static int lost(const struct rank *self)
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
     {"full", full, .min_ranks = 2, .no_threads = true},
+    {"forks", forks, .min_ranks = 2, .no_threads = true},
     {"timeout", timeout, .breaks_comm = true, .no_threads = true,
      .min_ranks = 2},
     {"lost", lost, .breaks_comm = true, .no_threads = true, .min_ranks = 2},

@@ -109,6 +109,17 @@ def full(folder):
         fail(f"nothing is said of the file's end: {result.stderr}")
 
 
+def forks(folder):
+    # The file is whole (run() reads it), with each event once.
+    result, files = run(folder, "forks", 2, SHUNT_TRACE="{}/of-%r")
+    if result.returncode or len(files) != 2:
+        fail(f"{list(files)}: {result.stderr}")
+    for name, events in files.items():
+        seqs = [e["args"]["seq"] for e in spans(events, "barrier")]
+        if len(seqs) < 3001 or len(set(seqs)) != len(seqs):
+            fail(f"{name}: {len(seqs)} barriers, {len(set(seqs))} of them once")
+
+
 def recorder(folder):
     result, files = run(folder, "calls",
                         SHUNT_FLIGHT_RECORDER="{}/flight.json")
@@ -157,5 +168,6 @@ with tempfile.TemporaryDirectory() as temporary:
     two_levels(temporary)
     bounded(temporary)
     full(temporary)
+    forks(temporary)
     recorder(temporary)
 sys.exit(1 if failures else 0)
