@@ -9,6 +9,7 @@
 
 #include <shunt/shunt.h>
 
+#include "info_comm.h"
 #include "launch.h"
 #include "select.h"
 
@@ -33,12 +34,8 @@ int info_algorithms(void)
 
     if (!st)
         st = shunt_comm_create_env(NULL, &comm);
-    if (!st)
-        st = shunt_comm_finish(comm);
-    if (st)
-        fprintf(stderr, "shunt-info: rank %d: %s: %s\n", rank,
-                shunt_strerror(st), shunt_last_error(comm));
-    else if (rank == 0)
+    st = info_comm_finish(comm, rank, st);
+    if (!st && rank == 0)
         print(comm);
     shunt_comm_destroy(comm);
     return fflush(stdout) || st;

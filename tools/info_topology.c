@@ -16,6 +16,7 @@
 #include <shunt/shunt.h>
 
 #include "comm.h"
+#include "info_comm.h"
 #include "launch.h"
 #include "nodes.h"
 #include "topology.h"
@@ -415,14 +416,10 @@ int info_topology(bool json)
     }
     if (!st)
         st = measure_all(&v);
-    if (!st)
-        st = shunt_comm_finish(v.comm);
-    if (st)
-        fprintf(stderr, "shunt-info: rank %d: %s: %s\n", rank,
-                shunt_strerror(st), shunt_last_error(v.comm));
-    else if (rank == 0 && json)
+    st = info_comm_finish(v.comm, rank, st);
+    if (!st && rank == 0 && json)
         print_json(&v, launcher);
-    else if (rank == 0)
+    else if (!st && rank == 0)
         print(&v, launcher);
     shunt_comm_destroy(v.comm);
     free(v.records);

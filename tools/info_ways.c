@@ -12,6 +12,7 @@
 #include <shunt/shunt.h>
 
 #include "comm.h"
+#include "info_comm.h"
 #include "launch.h"
 
 /* With more ranks only the first are looked at: each takes its time. */
@@ -139,12 +140,8 @@ int info_ways(void)
         st = shunt_comm_create_env(NULL, &comm);
     if (!st)
         st = learn(comm, peers);
-    if (!st)
-        st = shunt_comm_finish(comm);
-    if (st)
-        fprintf(stderr, "shunt-info: rank %d: %s: %s\n", rank,
-                shunt_strerror(st), shunt_last_error(comm));
-    else if (rank == 0)
+    st = info_comm_finish(comm, rank, st);
+    if (!st && rank == 0)
         print(comm, peers);
     shunt_comm_destroy(comm);
     return fflush(stdout) || st;
