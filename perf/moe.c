@@ -363,30 +363,29 @@ static void dispatch_backward(void *state)
     go(state, PERF_GO_DISPATCH_BACKWARD);
 }
 
-/* An exchange to be measured, by its number: what perf_measure() calls, and
- * what starts it. */
+static void start(struct side *side, enum perf_go what)
+{
+    side->engine->moe_start(side->state, what);
+}
+
 static void start_dispatch(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_start(side->state, PERF_GO_DISPATCH);
+    start(state, PERF_GO_DISPATCH);
 }
 
 static void start_combine(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_start(side->state, PERF_GO_COMBINE);
+    start(state, PERF_GO_COMBINE);
 }
 
 static void start_combine_backward(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_start(side->state, PERF_GO_COMBINE_BACKWARD);
+    start(state, PERF_GO_COMBINE_BACKWARD);
 }
 
 static void start_dispatch_backward(void *state)
 {
-    struct side *side = state;
-    side->engine->moe_start(side->state, PERF_GO_DISPATCH_BACKWARD);
+    start(state, PERF_GO_DISPATCH_BACKWARD);
 }
 
 static void test(void *state)
@@ -401,6 +400,8 @@ static void wait(void *state)
     side->engine->moe_wait(side->state);
 }
 
+/* An exchange to be measured, by its number: what perf_measure() calls, and
+ * what starts it. */
 static void (*const runs[])(void *) = {
     [PERF_GO_DISPATCH] = dispatch,
     [PERF_GO_COMBINE] = combine,

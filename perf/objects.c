@@ -55,46 +55,51 @@ void perf_objects_close(void)
 
 /* -- fields ---------------------------------------------------------------- */
 
-/* Keys of one side: a prefix and what it is. */
+/* A key of one side is a prefix and what it is. */
+struct number {
+    const char *name;
+    bool known;
+    double value;
+};
+
+static void add_numbers(struct perf_record *r, const char *prefix,
+                        const struct number *all, size_t n)
+{
+    char key[64];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
+        perf_record_number(r, key, all[i].known, all[i].value);
+    }
+}
+
 static void add_side(struct perf_record *r, const struct perf_row *row,
                      enum perf_role role, const char *prefix)
 {
     const struct perf_times *t = &row->times[role];
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {
-        {"time_us", t->median},    {"time_us_p99", t->p99},
-        {"time_us_min", t->least}, {"time_us_q1", t->q1},
-        {"time_us_q3", t->q3},
+    const bool has = row->has[role];
+    const struct number all[] = {
+        {"time_us", has, t->median},    {"time_us_p99", has, t->p99},
+        {"time_us_min", has, t->least}, {"time_us_q1", has, t->q1},
+        {"time_us_q3", has, t->q3},
     };
-    char key[64];
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
-        perf_record_number(r, key, row->has[role], all[i].value);
-    }
+    add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
 }
 
 static void add_overlap(struct perf_record *r, const struct perf_row *row,
                         enum perf_role role, const char *prefix)
 {
     const struct perf_overlap *o = &row->overlap[role];
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {
-        {"compute_us", o->compute.median},
-        {"both_us", o->both.median},
-        {"overlap", perf_overlap_share(o)},
+    const bool has = row->has[role];
+    const struct number all[] = {
+        {"compute_us", has, o->compute.median},
+        {"both_us", has, o->both.median},
+        {"overlap", has, perf_overlap_share(o)},
     };
-    char key[64];
 
     r->skip = !settings.options->overlap;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
-        perf_record_number(r, key, row->has[role], all[i].value);
-    }
+    add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
     r->skip = false;
 }
 
@@ -104,11 +109,7 @@ static void add_between(struct perf_record *r, const struct perf_row *row,
     const struct perf_need *need = &row->need[role];
     const struct perf_wire *wire = &row->wire[role];
     bool linked = row->has[role] && settings.link.rate > 0;
-    const struct {
-        const char *name;
-        bool known;
-        double value;
-    } all[] = {
+    const struct number all[] = {
         {"need_bytes", row->has[role], (double)need->total},
         {"need_busiest_bytes", row->has[role], (double)need->busiest},
         {"need_rows", row->has[role] && need->rows, (double)need->rows},
@@ -117,12 +118,8 @@ static void add_between(struct perf_record *r, const struct perf_row *row,
         {"bound_us", linked,
          linked ? perf_row_bound_us(row, role, &settings.link) : 0},
     };
-    char key[64];
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        snprintf(key, sizeof(key), "%s%s", prefix, all[i].name);
-        perf_record_number(r, key, all[i].known, all[i].value);
-    }
+    add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
 }
 
 /* What travelled between hosts or nodes. */

@@ -248,6 +248,18 @@ static void free_world(struct world *w)
     perf_routing_finish(&w->routing);
 }
 
+/* What the experts of a rank say to the rows that arrive there. */
+static void *answers(const struct world *w, int rank, struct perf_arrival **a,
+                     size_t *count)
+{
+    void *out;
+
+    *a = perf_routing_arrivals(&w->routing, rank, count);
+    out = malloc(*count * w->bytes);
+    perf_fill_out(&w->rows[rank], out);
+    return out;
+}
+
 static const enum shunt_dtype row_types[] = {SHUNT_BF16, SHUNT_F32};
 
 Test(check, dispatch)
@@ -286,10 +298,8 @@ Test(check, combine_of_rounded_sums)
     float *away = calloc(40 * 200, sizeof(*away));
     for (int rank = 0; rank < 2; rank++) {
         size_t count;
-        struct perf_arrival *a =
-            perf_routing_arrivals(&w.routing, rank, &count);
-        uint16_t *out = malloc(count * w.bytes);
-        perf_fill_out(&w.rows[rank], out);
+        struct perf_arrival *a;
+        uint16_t *out = answers(&w, rank, &a, &count);
         for (size_t i = 0; i < count; i++) {
             float *sum = rank ? away : home;
             if (a[i].source != 0)
@@ -327,10 +337,8 @@ Test(check, combine)
 
     for (int rank = 0; rank < 2; rank++) {
         size_t count;
-        struct perf_arrival *a =
-            perf_routing_arrivals(&w.routing, rank, &count);
-        float *out = malloc(count * w.bytes);
-        perf_fill_out(&w.rows[rank], out);
+        struct perf_arrival *a;
+        float *out = answers(&w, rank, &a, &count);
         for (size_t i = 0; i < count; i++) {
             if (a[i].source != 0)
                 continue;
@@ -389,10 +397,8 @@ Test(check, gradients_of_weights)
     make_world(&w, SHUNT_F32);
     for (int rank = 0; rank < 2; rank++) {
         size_t count;
-        struct perf_arrival *a =
-            perf_routing_arrivals(&w.routing, rank, &count);
-        float *out = malloc(count * w.bytes);
-        perf_fill_out(&w.rows[rank], out);
+        struct perf_arrival *a;
+        float *out = answers(&w, rank, &a, &count);
         for (size_t i = 0; i < count; i++) {
             const float *dy = (const float *)w.x[0] + (size_t)a[i].token * 200;
             if (a[i].source != 0)
