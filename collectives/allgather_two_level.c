@@ -77,7 +77,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     size_t at = s->blocks[comm->rank].bytes;
     unsigned char *package;
 
-    package = x->owned = shunti_scratch_get(comm, bytes);
+    package = x->owned = shunti_scratch_get(bytes);
     if (!package) {
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",

@@ -42,7 +42,7 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
     void *copy = NULL;
 
     if (needs_copy(comm, a)) {
-        copy = shunti_scratch_get(comm, a->bytes);
+        copy = shunti_scratch_get(a->bytes);
         if (!copy)
             return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY,
                                          "allreduce: no memory for %zu bytes",

@@ -84,7 +84,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     const size_t bytes = partial_bytes(s);
     int n = 0;
 
-    s->partial = shunti_scratch_get(comm, bytes);
+    s->partial = shunti_scratch_get(bytes);
     if (!s->partial) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",

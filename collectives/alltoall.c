@@ -84,7 +84,7 @@ static void fill(struct shunti_exchange *x, int nranks,
 static enum shunt_status copy_away(const struct shunti_coll *call,
                                    struct shunti_alltoall *a, size_t bytes)
 {
-    a->owned = bytes ? shunti_scratch_get(call->comm, bytes) : NULL;
+    a->owned = bytes ? shunti_scratch_get(bytes) : NULL;
     if (bytes && !a->owned)
         return shunti_request_refuse(
             call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,

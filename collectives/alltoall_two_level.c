@@ -320,7 +320,7 @@ static size_t aligned(size_t bytes)
 static unsigned char *make_room(struct shunt_request *request, void **owned,
                                 size_t bytes)
 {
-    *owned = shunti_scratch_get(request->comm, bytes);
+    *owned = shunti_scratch_get(bytes);
     if (!*owned)
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
                          "%s: no memory for %zu bytes",

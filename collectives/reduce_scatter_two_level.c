@@ -99,7 +99,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     for (int r = 0; r < comm->nranks; r++)
         if (adds(comm, comm->rank, r))
             total += aligned(partial_bytes(s, r));
-    s->partials = shunti_scratch_get(comm, total);
+    s->partials = shunti_scratch_get(total);
     if (!s->partials) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",
@@ -201,7 +201,7 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
 
     for (int r = 0; r < comm->nranks; r++)
         total += s->blocks[r].bytes;
-    to = x->owned = shunti_scratch_get(comm, total);
+    to = x->owned = shunti_scratch_get(total);
     if (!to) {
         shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                          "%s: no memory for %zu bytes",

@@ -33,7 +33,7 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
     if (r->piece > r->bytes)
         r->piece = r->bytes;
     if (reads) {
-        r->scratch = shunti_scratch_get(request->comm, reads * r->piece);
+        r->scratch = shunti_scratch_get(reads * r->piece);
         if (!r->scratch) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
                              "%s: no memory for %zu bytes",

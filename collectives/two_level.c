@@ -556,7 +556,7 @@ static bool take_package(struct shunt_request *request,
         return true;
     }
     if (!in->to) {
-        in->to = in->owned = shunti_scratch_get(request->comm, in->bytes);
+        in->to = in->owned = shunti_scratch_get(in->bytes);
         if (!in->to) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY,
                              request->comm->rank, "%s: no memory for %zu bytes",

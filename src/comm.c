@@ -19,6 +19,7 @@
 #include "nodes.h"
 #include "note.h"
 #include "request.h"
+#include "scratch.h"
 #include "segment.h"
 #include "trace.h"
 #include "trace_request.h"
@@ -470,7 +471,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     if (comm->above.free)
         comm->above.free(comm);
-    shunti_scratch_trim(comm);
+    shunti_scratch_leave(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
     close_contexts(comm);

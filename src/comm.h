@@ -17,7 +17,6 @@
 #include <shunt/comm.h>
 
 #include "link.h"
-#include "scratch.h"
 #include "transport.h"
 #include "ways.h"
 
@@ -205,7 +204,7 @@ struct shunt_comm {
         struct shunt_comm *next_held; /* for the holder */
     } aside;                          /* aside.h */
 
-    struct shunti_scratch scratch;
+    bool uses_scratch; /* has put some: scratch.h */
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];

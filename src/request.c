@@ -603,7 +603,7 @@ void shunti_requests_free(struct shunt_comm *comm)
         free(request->story);
         free(request);
     }
-    shunti_scratch_trim(comm);
+    shunti_scratch_leave(comm);
 }
 
 /* --- public ----------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* Large blocks of memory that are used again; see scratch.h. */
 #include "scratch.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -10,47 +11,81 @@
 #define LINE 64
 /* Blocks are multiples of it, and smaller ones are not kept. */
 #define UNIT ((size_t)64 << 10)
-/* Bytes of spare blocks that a communicator keeps. */
+/* Bytes of spare blocks that a process keeps. */
 #define KEPT ((size_t)32 << 20)
 
-struct shunti_scratch_block {
-    struct shunti_scratch_block *next;
+struct block {
+    struct block *next;
     size_t capacity; /* of the memory behind this line */
     _Alignas(LINE) unsigned char memory[];
 };
 
-_Static_assert(sizeof(struct shunti_scratch_block) == LINE, "a line");
+_Static_assert(sizeof(struct block) == LINE, "a line");
+
+/* Only large blocks go through here, whose copies take far longer than the lock.
+ * They are freed after it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block *spare; /* the latest first */
+static size_t spare_bytes;  /* of them all */
+static size_t users;        /* communicators that have put one */
 
 /* The smallest spare one that is large enough, and not far too large. */
-static struct shunti_scratch_block *take_spare(struct shunti_scratch *scratch,
-                                               size_t bytes)
+static struct block *take_spare(size_t bytes)
 {
-    struct shunti_scratch_block **best = NULL, *block;
+    struct block **best = NULL, *block = NULL;
 
-    for (struct shunti_scratch_block **at = &scratch->spare; *at;
-         at = &(*at)->next)
+    pthread_mutex_lock(&lock);
+    for (struct block **at = &spare; *at; at = &(*at)->next)
         if ((*at)->capacity >= bytes && (*at)->capacity / 4 <= bytes &&
             (!best || (*at)->capacity < (*best)->capacity))
             best = at;
-    if (!best)
-        return NULL;
-    block = *best;
-    *best = block->next;
-    scratch->bytes -= block->capacity;
+    if (best) {
+        block = *best;
+        *best = block->next;
+        spare_bytes -= block->capacity;
+    }
+    pthread_mutex_unlock(&lock);
     return block;
 }
 
-void *shunti_scratch_get(struct shunt_comm *comm, size_t bytes)
+/* Take out all but the latest that are no more than `limit` bytes together. */
+static struct block *cut(size_t limit)
+{
+    struct block **at = &spare, *rest;
+
+    if (spare_bytes <= limit)
+        return NULL;
+    spare_bytes = 0;
+    while (*at && spare_bytes + (*at)->capacity <= limit) {
+        spare_bytes += (*at)->capacity;
+        at = &(*at)->next;
+    }
+    rest = *at;
+    *at = NULL;
+    return rest;
+}
+
+static void free_all(struct block *block)
+{
+    while (block) {
+        struct block *next = block->next;
+
+        free(block);
+        block = next;
+    }
+}
+
+void *shunti_scratch_get(size_t bytes)
 {
     const size_t unit = bytes < UNIT ? LINE : UNIT;
-    struct shunti_scratch_block *block = NULL;
+    struct block *block = NULL;
     size_t capacity;
 
     if (bytes > SIZE_MAX - UNIT - LINE)
         return NULL;
     capacity = bytes / unit * unit + (bytes % unit || !bytes ? unit : 0);
     if (unit == UNIT)
-        block = take_spare(&comm->scratch, capacity);
+        block = take_spare(capacity);
     if (!block) {
         block = aligned_alloc(LINE, sizeof(*block) + capacity);
         if (!block)
@@ -60,39 +95,38 @@ void *shunti_scratch_get(struct shunt_comm *comm, size_t bytes)
     return block->memory;
 }
 
-static void drop_oldest(struct shunti_scratch *scratch)
-{
-    struct shunti_scratch_block **at = &scratch->spare;
-
-    while ((*at)->next)
-        at = &(*at)->next;
-    scratch->bytes -= (*at)->capacity;
-    free(*at);
-    *at = NULL;
-}
-
 void shunti_scratch_put(struct shunt_comm *comm, void *memory)
 {
-    struct shunti_scratch *scratch = &comm->scratch;
-    struct shunti_scratch_block *block;
+    struct block *block, *surplus;
 
     if (!memory)
         return;
-    block = (struct shunti_scratch_block *)(void *)((unsigned char *)memory -
-                                                    sizeof(*block));
+    block = (struct block *)(void *)((unsigned char *)memory - sizeof(*block));
     if (block->capacity < UNIT || block->capacity > KEPT) {
         free(block);
         return;
     }
-    block->next = scratch->spare;
-    scratch->spare = block;
-    scratch->bytes += block->capacity;
-    while (scratch->bytes > KEPT)
-        drop_oldest(scratch);
+    pthread_mutex_lock(&lock);
+    users += !comm->uses_scratch;
+    comm->uses_scratch = true;
+    block->next = spare;
+    spare = block;
+    spare_bytes += block->capacity;
+    surplus = cut(KEPT);
+    pthread_mutex_unlock(&lock);
+    free_all(surplus);
 }
 
-void shunti_scratch_trim(struct shunt_comm *comm)
+void shunti_scratch_leave(struct shunt_comm *comm)
 {
-    while (comm->scratch.spare)
-        drop_oldest(&comm->scratch);
+    struct block *surplus = NULL;
+
+    if (!comm->uses_scratch)
+        return;
+    comm->uses_scratch = false;
+    pthread_mutex_lock(&lock);
+    if (!--users)
+        surplus = cut(0);
+    pthread_mutex_unlock(&lock);
+    free_all(surplus);
 }

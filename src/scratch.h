@@ -6,6 +6,9 @@
  * kernel and gives them back each time, and to have fresh pages cleared and mapped
  * costs more than the copy that is made in them: 60 % of the time of an all-gather of
  * 2 MiB in two levels, beside the network.
+ *
+ * The communicators of a process share the blocks that are kept, so that many of
+ * them keep no more than one does, and the last one frees them.
  */
 #ifndef SHUNTI_SCRATCH_H
 #define SHUNTI_SCRATCH_H
@@ -14,20 +17,17 @@
 
 struct shunt_comm;
 
-/* Spare blocks of a communicator, the latest first. */
-struct shunti_scratch {
-    struct shunti_scratch_block *spare;
-    size_t bytes; /* of them all */
-};
+/* Of these any thread may call any, for communicators of its own. */
 
 /* `bytes` of memory, at least one, aligned to a cache line; what is in it is left
  * over. NULL: there is none. */
-void *shunti_scratch_get(struct shunt_comm *comm, size_t bytes);
+void *shunti_scratch_get(size_t bytes);
 
 /* It is not needed any more; NULL: nothing. */
 void shunti_scratch_put(struct shunt_comm *comm, void *memory);
 
-/* Release the spare ones. */
-void shunti_scratch_trim(struct shunt_comm *comm);
+/* The communicator needs none any more, as far as is known: without others that
+ * do, what is kept is freed. */
+void shunti_scratch_leave(struct shunt_comm *comm);
 
 #endif
