@@ -3,7 +3,7 @@
  * The contract of a transport plugin.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_transport_v1`, a `const struct shunt_transport`. It includes nothing
+ * `shunt_transport_v2`, a `const struct shunt_transport`. It includes nothing
  * of the library but this file and the public headers, and it calls nothing
  * of it but what `struct shunt_transport_host` offers.
  *
@@ -45,8 +45,8 @@
 
 #include <shunt/status.h>
 
-#define SHUNT_TRANSPORT_ABI 1u
-#define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1"
+#define SHUNT_TRANSPORT_ABI 2u
+#define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v2"
 
 /*
  * A plugin that reaches other hosts says SHUNT_TRANSPORT_IS_FAR; once, in any
@@ -54,7 +54,7 @@
  * a plugin only if the nearer ones leave a rank unreached: loading it may bring
  * big libraries, and opening it opens ports.
  */
-#define SHUNT_TRANSPORT_FAR_MARK "shunt transport v1: far"
+#define SHUNT_TRANSPORT_FAR_MARK "shunt transport v2: far"
 #define SHUNT_TRANSPORT_IS_FAR                   \
     extern const char shunt_transport_far[];     \
     __attribute__((used, visibility("default"))) \
@@ -74,6 +74,10 @@ enum shunt_transport_caps {
     SHUNT_TRANSPORT_MAP = 1u << 0,
     /* get() reads any memory of the peer, registered or not, by its address. */
     SHUNT_TRANSPORT_GET = 1u << 1,
+    /* Any memory can be registered for one operation, and put() says when it no
+     * longer needs `local`: shunt_transport_memory.brief, put.pending, let_go().
+     * The same on both sides of a pair. */
+    SHUNT_TRANSPORT_ZCOPY = 1u << 2,
 };
 
 enum shunt_transport_log { /* levels of shunt_transport_host.log */
@@ -101,6 +105,13 @@ struct shunt_transport_memory {
     /* >= 0: a memfd made with MFD_ALLOW_SEALING whose byte 0 is at addr.
      * Borrowed for the call of reg(), which seals its size. -1: none. */
     int fd;
+    /*
+     * For one operation; the memory is the caller's own, and `done` is not
+     * called. After dereg() no further put reaches it, nor raises its signal;
+     * let_go() says when those that were under way are over. A peer import()s it
+     * at once. Only with SHUNT_TRANSPORT_ZCOPY.
+     */
+    bool brief;
     /*
      * Called once, with `arg`, when no peer touches the memory at `addr` any
      * more: by dereg() or close(), or later, from a peer's release() or
@@ -149,6 +160,11 @@ struct shunt_transport_put {
     size_t signal_offset; /* multiple of 8 */
     uint64_t signal_value;
     int channel; /* 0 .. 7 */
+    /* Not NULL: is 0 when nothing needs `local` any more, which need not stay
+     * unchanged for longer. put() may add to it, also one that fails half-way;
+     * progress(), let_go() or close() take it away. It must live until it is 0.
+     * Only with SHUNT_TRANSPORT_ZCOPY. */
+    unsigned *pending;
 };
 
 struct shunt_transport {
@@ -171,7 +187,7 @@ struct shunt_transport {
                               size_t why_len);
     /* Frees the context and all that is left of it; puts that were not
      * flushed may be lost. Local; waits for nothing but a copy that a peer's
-     * get() is in the middle of: after close(), no peer reads our memory
+     * get(), or put to brief memory, is in the middle of: after close(), no peer reads our memory
      * but what `done` was not called for. NULL is allowed.
      * Peers see this rank as having left (alive() false, left() true). */
     void (*close)(struct shunt_transport_ctx *ctx);
@@ -235,6 +251,17 @@ struct shunt_transport {
     /* Everything put to this peer so far has been delivered (OK), or not yet
      * (SHUNT_IN_PROGRESS). */
     enum shunt_status (*flush)(struct shunt_transport_ep *ep);
+
+    /*
+     * The communicator has failed, and its callers get their memory back. OK:
+     * nothing that goes to, or comes from, this peer touches `local` of puts
+     * with `pending`, or brief memory that was deregistered. SHUNT_IN_PROGRESS:
+     * something still does; progress(), and call again. by_force: end that, and
+     * with it the connection if need be, which makes the peer lost here (it need
+     * not notice before we close); says OK.
+     * NULL: puts are over on return.
+     */
+    enum shunt_status (*let_go)(struct shunt_transport_ep *ep, bool by_force);
 
     /* Wake the peer if it sleeps. Cheap when it does not: includes the full
      * fence that orders earlier stores before the look at the peer's state. */

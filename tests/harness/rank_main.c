@@ -268,7 +268,8 @@ static int run_threads(const struct rank_case *c, int n, int argc, char **argv)
         struct member *m = &members[i];
 
         m->config = (struct shunt_comm_config)SHUNT_COMM_CONFIG_INIT;
-        m->config.transports = "inproc";
+        m->config.transports =
+            getenv("SHUNT_TRANSPORTS") ? getenv("SHUNT_TRANSPORTS") : "inproc";
         if (node_of(i, m->node))
             m->config.node = m->node;
         m->self = (struct rank){

@@ -28,7 +28,8 @@
 //                                       one the environment says (harness.h and
 //                                       shunt-run set it)
 //     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
-//                                       and meet through inproc; without CASE
+//                                       and meet through inproc, or
+//                                       SHUNT_TRANSPORTS; without CASE
 //                                       all cases, told in TAP. This is what
 //                                       the thread sanitizer runs.
 //     prog --list                       the cases' names

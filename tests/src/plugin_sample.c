@@ -8,7 +8,7 @@
 
 #include "transport.h"
 
-extern const struct shunt_transport shunt_transport_v1;
+extern const struct shunt_transport shunt_transport_v2;
 
 #ifdef SAMPLE_NO_SYMBOL
 extern const int shunt_something_else;
@@ -42,10 +42,10 @@ static void nothing(void)
 {
 }
 
-#define NOTHING(op) .op = (__typeof__(shunt_transport_v1.op))nothing
+#define NOTHING(op) .op = (__typeof__(shunt_transport_v2.op))nothing
 
 __attribute__((visibility("default")))
-const struct shunt_transport shunt_transport_v1 = {
+const struct shunt_transport shunt_transport_v2 = {
     .abi = SAMPLE_ABI,
     .name = SAMPLE_NAME,
     .summary = "a sample for the tests",

@@ -33,7 +33,7 @@ static void expect_refused(const char *name, const char *part)
 
 Test(plugin, bad_ones)
 {
-    expect_refused("nosymbol", "does not export shunt_transport_v1");
+    expect_refused("nosymbol", "does not export shunt_transport_v2");
     expect_refused("oldabi", "version 4711");
     expect_refused("misnamed", "calls itself 'someone'");
     expect_refused("partial", "lacks the operation 'flush'");

@@ -22,6 +22,11 @@ void case_unimported(struct rank *r);
 void case_two_worlds(struct rank *r);
 void case_errors(struct rank *r);
 
+/* case_zcopy.c: memory that is lent for one operation. */
+void case_brief(struct rank *r);
+void case_brief_withdrawn(struct rank *r);
+void case_let_go(struct rank *r);
+
 /* case_wait.c: sleeping, and the loss of peers. */
 void case_sleep(struct rank *r);
 void case_sleep_race(struct rank *r);

@@ -7,7 +7,9 @@
  * into a queue: of its peer, or of its peer and channel when channels may
  * overtake each other. progress() delivers what is due; its payload and signal
  * go in one put of the other transport, so payload stays before signal. A copy
- * lives until the other transport has flushed it.
+ * lives until the other transport has flushed it. Payload that a put counts as
+ * pending is not copied, but read when it is delivered: who does not wait for that
+ * sends something else.
  *
  * Sleepers are woken for what is due by a timer beside the other transport's
  * descriptor.
@@ -32,7 +34,8 @@ struct later {
     struct later *next;
     uint64_t due;
     struct shunt_transport_put put;
-    unsigned char payload[];
+    unsigned *pending;       /* of the caller's memory; NULL: it is copied */
+    unsigned char payload[]; /* then */
 };
 
 struct queue {
@@ -207,13 +210,20 @@ static enum shunt_status fault_open(const struct shunt_transport_params *params,
     return SHUNT_OK;
 }
 
+static void free_later(struct later *later)
+{
+    if (later->pending)
+        --*later->pending;
+    free(later);
+}
+
 static void free_list(struct later **list)
 {
     while (*list) {
         struct later *later = *list;
 
         *list = later->next;
-        free(later);
+        free_later(later);
     }
 }
 
@@ -308,7 +318,15 @@ static enum shunt_status fault_import(struct shunt_transport_ep *ep,
     return passed(ep->ctx, ep->ctx->t->import(ep->inner, key, len, remote));
 }
 
-/* What is still queued for it is lost: the caller did not flush. */
+/* Of a put: does it go to this memory? */
+static bool goes_to(const struct later *later,
+                    const struct shunt_transport_remote *remote)
+{
+    return later->put.remote == remote || later->put.signal == remote;
+}
+
+/* Lose what is still queued for it, as the caller did not flush; NULL: what reads
+ * the caller's memory. */
 static void forget(struct shunt_transport_ep *ep,
                    const struct shunt_transport_remote *remote)
 {
@@ -319,10 +337,10 @@ static void forget(struct shunt_transport_ep *ep,
         while (*q->last) {
             struct later *later = *q->last;
 
-            if (later->put.remote == remote || later->put.signal == remote) {
+            if (remote ? goes_to(later, remote) : later->pending != NULL) {
                 *q->last = later->next;
                 ep->ctx->waiting--;
-                free(later);
+                free_later(later);
             } else {
                 q->last = &later->next;
             }
@@ -408,18 +426,25 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
         &ep->queues[program->reorder ? put->channel % CHANNELS : 0];
     struct later *later;
 
+    const size_t copied = put->pending ? 0 : put->bytes;
+
     if (put->bytes > SIZE_MAX / 2) /* no memory is as large */
         return fail(ctx, SHUNT_ERR_INVALID, "put outside the memory of rank %d",
                     ep->peer);
-    later = malloc(sizeof(*later) + put->bytes);
+    later = malloc(sizeof(*later) + copied);
     if (!later)
         return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     later->next = NULL;
     later->put = *put;
-    later->put.local = later->payload;
-    later->put.reg = NULL; /* the copy is not registered */
-    if (put->bytes > 0)
-        memcpy(later->payload, put->local, put->bytes);
+    later->pending = put->pending;
+    if (put->pending) {
+        ++*put->pending;
+    } else {
+        later->put.local = later->payload;
+        later->put.reg = NULL; /* the copy is not registered */
+    }
+    if (copied > 0)
+        memcpy(later->payload, put->local, copied);
     later->due =
         now() + (program->fixed ? program->delay
                                 : random_below(ctx, program->delay + 1));
@@ -511,6 +536,10 @@ static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
         if (!q->first)
             q->last = &q->first;
         ctx->waiting--;
+        if (later->pending) { /* by the other transport now, if it is */
+            free_later(later);
+            continue;
+        }
         later->next = ep->delivered;
         ep->delivered = later;
     }
@@ -543,6 +572,21 @@ static enum shunt_status fault_flush(struct shunt_transport_ep *ep)
             return SHUNT_IN_PROGRESS;
     }
     return passed(ep->ctx, ep->ctx->t->flush(ep->inner));
+}
+
+static enum shunt_status fault_let_go(struct shunt_transport_ep *ep,
+                                      bool by_force)
+{
+    const struct shunt_transport *t = ep->ctx->t;
+
+    if (by_force)
+        forget(ep, NULL);
+    for (int c = 0; c < CHANNELS; c++)
+        for (const struct later *l = ep->queues[c].first; l; l = l->next)
+            if (l->pending)
+                return SHUNT_IN_PROGRESS;
+    return t->let_go ? passed(ep->ctx, t->let_go(ep->inner, by_force))
+                     : SHUNT_OK;
 }
 
 /* -- waiting ---------------------------------------------------------------- */
@@ -609,10 +653,10 @@ static bool fault_busy(const struct shunt_transport_ctx *ctx)
     return ctx->waiting > 0 || (ctx->t->busy && ctx->t->busy(ctx->inner));
 }
 
-extern const struct shunt_transport shunt_transport_v1;
+extern const struct shunt_transport shunt_transport_v2;
 
 __attribute__((visibility("default")))
-const struct shunt_transport shunt_transport_v1 = {
+const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "fault",
     .summary = "wraps another transport and does it harm, for tests",
@@ -632,6 +676,7 @@ const struct shunt_transport shunt_transport_v1 = {
     .put = fault_put,
     .get = fault_get,
     .flush = fault_flush,
+    .let_go = fault_let_go,
     .wake = fault_wake,
     .progress = fault_progress,
     .wait_fd = fault_wait_fd,

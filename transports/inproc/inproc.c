@@ -41,6 +41,9 @@ struct shunt_transport_reg {
     struct shunt_transport_memory memory;
     uint64_t id;
     int refs; /* the registration and each import; under `lock` */
+    /* Of brief memory: held while a peer writes there, and when it goes. */
+    pthread_mutex_t writing;
+    bool withdrawn;
 };
 
 /* What peers see of a rank. */
@@ -354,7 +357,7 @@ static enum shunt_status inproc_connect(struct shunt_transport_ctx *ctx,
 static unsigned inproc_caps(const struct shunt_transport_ep *ep)
 {
     (void)ep;
-    return SHUNT_TRANSPORT_MAP | SHUNT_TRANSPORT_GET;
+    return SHUNT_TRANSPORT_MAP | SHUNT_TRANSPORT_GET | SHUNT_TRANSPORT_ZCOPY;
 }
 
 /* -- memory --------------------------------------------------------------- */
@@ -371,6 +374,7 @@ static void reg_put(struct shunt_transport_reg *reg)
         return;
     if (reg->memory.done)
         reg->memory.done(reg->memory.arg);
+    pthread_mutex_destroy(&reg->writing);
     free(reg);
 }
 
@@ -389,8 +393,11 @@ static enum shunt_status inproc_reg(struct shunt_transport_ctx *ctx,
     if (!reg)
         return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     reg->memory = *memory;
+    if (memory->brief)
+        reg->memory.done = NULL;
     reg->id = ++ctx->last_id;
     reg->refs = 1;
+    pthread_mutex_init(&reg->writing, NULL);
 
     pthread_mutex_lock(&lock);
     reg->next = ctx->self->regs;
@@ -417,6 +424,11 @@ static void inproc_dereg(struct shunt_transport_ctx *ctx,
         }
     }
     pthread_mutex_unlock(&lock);
+    if (reg->memory.brief) {
+        pthread_mutex_lock(&reg->writing);
+        reg->withdrawn = true;
+        pthread_mutex_unlock(&reg->writing);
+    }
     reg_put(reg);
 }
 
@@ -501,6 +513,24 @@ static enum shunt_status gone(struct shunt_transport_ep *ep)
     return fail(ep->ctx, SHUNT_ERR_PEER, "rank %d has left", ep->peer->number);
 }
 
+/* False: the memory was withdrawn. */
+static bool write_to(const struct shunt_transport_put *put)
+{
+    struct shunt_transport_reg *reg = put->remote->reg;
+    bool there;
+
+    if (!reg->memory.brief) {
+        memcpy(at(put->remote, put->offset), put->local, put->bytes);
+        return true;
+    }
+    pthread_mutex_lock(&reg->writing);
+    there = !reg->withdrawn;
+    if (there)
+        memcpy(at(put->remote, put->offset), put->local, put->bytes);
+    pthread_mutex_unlock(&reg->writing);
+    return there;
+}
+
 static enum shunt_status inproc_put(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put)
 {
@@ -512,8 +542,8 @@ static enum shunt_status inproc_put(struct shunt_transport_ep *ep,
         return fail(ep->ctx, SHUNT_ERR_INVALID,
                     "put outside the memory of rank %d", ep->peer->number);
 
-    if (put->bytes)
-        memcpy(at(put->remote, put->offset), put->local, put->bytes);
+    if (put->bytes && !write_to(put))
+        return SHUNT_OK;
     if (put->signal) {
         uint64_t *word =
             (uint64_t *)(void *)at(put->signal, put->signal_offset);
@@ -607,10 +637,10 @@ static bool inproc_left(const struct shunt_transport_ep *ep)
     return ep->gone; /* a thread cannot go in another way */
 }
 
-extern const struct shunt_transport shunt_transport_v1;
+extern const struct shunt_transport shunt_transport_v2;
 
 __attribute__((visibility("default")))
-const struct shunt_transport shunt_transport_v1 = {
+const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "inproc",
     .summary = "ranks are threads of one process",

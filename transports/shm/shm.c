@@ -476,10 +476,10 @@ static bool left(const struct shunt_transport_ep *ep)
     return ep->left;
 }
 
-extern const struct shunt_transport shunt_transport_v1;
+extern const struct shunt_transport shunt_transport_v2;
 
 __attribute__((visibility("default")))
-const struct shunt_transport shunt_transport_v1 = {
+const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "shm",
     .summary = "shared memory between the processes of one host",

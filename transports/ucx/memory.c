@@ -67,7 +67,7 @@ enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
     reg->memory = *memory;
     reg->refs = 1;
     reg->ucp = ctx->ucp;
-    if (memory->bytes) {
+    if (memory->bytes && !memory->brief) { /* of that UCP thinks itself */
         st = ucp_mem_map(ctx->ucp, &params, &reg->handle);
         if (st != UCS_OK) {
             free(reg);
@@ -102,7 +102,7 @@ void ucx_reg_drop(struct shunt_transport_reg *reg)
         return;
     if (reg->handle)
         ucp_mem_unmap(reg->ucp, reg->handle);
-    if (reg->memory.done)
+    if (reg->memory.done && !reg->memory.brief)
         reg->memory.done(reg->memory.arg);
     free(reg);
 }
@@ -110,6 +110,7 @@ void ucx_reg_drop(struct shunt_transport_reg *reg)
 void ucx_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
 {
     ctx->regs[(reg->id >> 32) - 1] = NULL;
+    reg->withdrawn = reg->memory.brief;
     ucx_reg_drop(reg);
 }
 

@@ -33,11 +33,45 @@ static struct ucx_send *take_send(struct shunt_transport_ctx *ctx)
     return send;
 }
 
+/* The caller's memory is counted as in use, and no more. */
+static void lend(struct ucx_send *send, unsigned *pending)
+{
+    struct shunt_transport_ep *ep = send->ep;
+
+    send->pending = pending;
+    if (!pending)
+        return;
+    ++*pending;
+    send->next_lent = ep->lent;
+    send->lent_at = &ep->lent;
+    if (ep->lent)
+        ep->lent->lent_at = &send->next_lent;
+    ep->lent = send;
+}
+
+static void take_back(struct ucx_send *send)
+{
+    if (!send->pending)
+        return;
+    --*send->pending;
+    send->pending = NULL;
+    *send->lent_at = send->next_lent;
+    if (send->next_lent)
+        send->next_lent->lent_at = send->lent_at;
+}
+
+void ucx_forget_pending(struct shunt_transport_ep *ep)
+{
+    while (ep->lent)
+        take_back(ep->lent);
+}
+
 static void give_send(struct ucx_send *send)
 {
     struct shunt_transport_ctx *ctx = send->ep->ctx;
 
     ucx_reg_drop(send->reg);
+    take_back(send);
     /* Of what is not copied the kernel has all, and so what went before. */
     send->ep->copied = !send->from_there;
     send->ep->sends--;
@@ -61,7 +95,8 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
                                    const void *header, size_t header_bytes,
                                    const void *data, size_t bytes,
-                                   struct shunt_transport_reg *reg)
+                                   struct shunt_transport_reg *reg,
+                                   unsigned *pending)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     ucp_request_param_t param = {
@@ -82,6 +117,7 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
     send->ep = ep;
     send->reg = bytes > 0 ? reg : NULL;
     ucx_reg_hold(send->reg);
+    lend(send, pending);
     memcpy(send->header, header, header_bytes);
     sender = (struct ucx_sender *)(void *)send->header;
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
@@ -115,7 +151,7 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
                            const void *header, size_t header_bytes,
                            const void *data, size_t bytes)
 {
-    return send_from(ep, kind, header, header_bytes, data, bytes, NULL);
+    return send_from(ep, kind, header, header_bytes, data, bytes, NULL, NULL);
 }
 
 enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
@@ -190,7 +226,7 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
     if (ep->sends >= MAX_SENDS)
         return SHUNT_IN_PROGRESS;
     status = send_from(ep, UCX_PUT, &header, sizeof(header), put->local,
-                       put->bytes, put->reg);
+                       put->bytes, put->reg, put->pending);
     if (status == SHUNT_ERR_PEER)
         return lost(ep);
     if (status)

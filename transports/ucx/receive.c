@@ -2,8 +2,8 @@
 /*
  * What arrives.
  *
- * A small put comes with its payload; a large one is announced, and UCP then
- * moves its payload straight to where it belongs, many at a time. A signal is
+ * A small put comes with its payload, as all do over TCP; a large one is announced,
+ * and UCP then moves its payload straight to where it belongs, many at a time. A signal is
  * raised when its own payload and those of all earlier puts of its channel are
  * there. A payload that would overlap one that is still coming waits for it:
  * puts of a channel take effect in order.
@@ -104,6 +104,13 @@ static void answer_flush(struct shunt_transport_ep *ep)
 
 static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel);
 
+/* Its signal is never raised, nor those behind it. */
+static void fail_arrival(struct ucx_arrival *a, ucs_status_t why)
+{
+    a->state = UCX_FAILED;
+    ucx_ep_broken(a->ep, why);
+}
+
 static void on_received(void *request, ucs_status_t status, size_t bytes,
                         void *arg)
 {
@@ -113,7 +120,7 @@ static void on_received(void *request, ucs_status_t status, size_t bytes,
     (void)bytes;
     ucp_request_free(request);
     if (status != UCS_OK) {
-        ucx_ep_broken(ep, status); /* its signal is never raised */
+        fail_arrival(a, status);
         return;
     }
     ep->ctx->events++;
@@ -141,6 +148,16 @@ static void start(struct ucx_arrival *a)
     void *request;
 
     a->state = UCX_THERE;
+    if (a->reg && a->reg->withdrawn) {
+        if (a->descriptor)
+            ucp_am_data_release(ctx->worker, a->descriptor);
+        a->descriptor = NULL;
+        ep->heard_bytes += a->rendezvous ? a->bytes : 0;
+        ucx_reg_drop(a->signal_reg); /* refused, as in on_put() */
+        a->signal_reg = NULL;
+        ep->refused++;
+        return;
+    }
     if (!a->rendezvous) {
         const void *from = a->copy ? a->copy : a->descriptor;
 
@@ -154,12 +171,13 @@ static void start(struct ucx_arrival *a)
     request = ucp_am_recv_data_nbx(ctx->worker, a->descriptor, target_of(a),
                                    a->bytes, &param);
     a->descriptor = NULL; /* UCP's again */
-    if (request)
+    if (UCS_PTR_IS_ERR(request)) {
+        fail_arrival(a, UCS_PTR_STATUS(request));
+    } else if (request) {
         a->state = UCX_COMING;
-    else
+    } else {
         ep->heard_bytes += a->bytes;
-    if (UCS_PTR_IS_ERR(request))
-        ucx_ep_broken(ep, UCS_PTR_STATUS(request));
+    }
 }
 
 /* May its payload come in before those of earlier puts? */
@@ -263,7 +281,7 @@ static ucs_status_t on_late_put(struct shunt_transport_ep *ep,
     if (a->rendezvous)
         a->descriptor = data;
     else if (!keep_payload(channel, a, data, attr))
-        ucx_ep_broken(ep, UCS_ERR_NO_MEMORY); /* it stays HELD, for ever */
+        fail_arrival(a, UCS_ERR_NO_MEMORY);
     kept = a->descriptor != NULL;
     advance(ep, channel);
     return kept ? UCS_INPROGRESS : UCS_OK;
@@ -412,6 +430,16 @@ enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx)
                             ucs_status_string(st));
     }
     return SHUNT_OK;
+}
+
+bool ucx_arrivals_intrude(const struct shunt_transport_ep *ep)
+{
+    for (int c = 0; c < UCX_CHANNELS; c++)
+        for (const struct ucx_arrival *a = ep->channels[c].first; a;
+             a = a->next)
+            if (a->state == UCX_COMING && a->reg->withdrawn)
+                return true;
+    return false;
 }
 
 void ucx_arrivals_finish(struct shunt_transport_ep *ep)

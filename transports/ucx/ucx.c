@@ -415,6 +415,44 @@ static void drop_all(struct shunt_transport_ctx *ctx)
         ucp_worker_progress(ctx->worker);
 }
 
+static int advance_worker(struct shunt_transport_ctx *ctx)
+{
+    int n = 0;
+
+    while (n < BURST && ucp_worker_progress(ctx->worker))
+        n++;
+    return n;
+}
+
+static bool touches_callers_memory(const struct shunt_transport_ep *ep)
+{
+    return ep->lent || ucx_arrivals_intrude(ep);
+}
+
+/* UCP cannot take back a message; but it ends all of an endpoint that goes. */
+static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
+                                    bool by_force)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx, *outer;
+    int64_t deadline;
+
+    if (!touches_callers_memory(ep))
+        return SHUNT_OK;
+    if (!by_force)
+        return SHUNT_IN_PROGRESS;
+    outer = ucx_enter(ctx);
+    deadline = now_ms() + BYE_MS;
+    ucx_ep_broken(ep, UCS_ERR_CANCELED);
+    ucx_ep_drop(ep);
+    do
+        advance_worker(ctx);
+    while ((ep->closing || touches_callers_memory(ep)) && now_ms() < deadline);
+    /* What the kernel still has of them it cannot read where there is nothing. */
+    ucx_forget_pending(ep);
+    ucx_leave(outer);
+    return SHUNT_OK;
+}
+
 static void free_endpoint(struct shunt_transport_ep *ep)
 {
     if (!ep)
@@ -467,15 +505,6 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
 }
 
 /* -- progress and sleeping -------------------------------------------------- */
-
-static int advance_worker(struct shunt_transport_ctx *ctx)
-{
-    int n = 0;
-
-    while (n < BURST && ucp_worker_progress(ctx->worker))
-        n++;
-    return n;
-}
 
 /* Who is gone is so from here on; what it sent before has been taken. */
 static void note_losses(struct shunt_transport_ctx *ctx)
@@ -549,10 +578,17 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
 
 /* -- what there is not ------------------------------------------------------ */
 
+/* Before 1.13 UCX does not end what TCP is in the middle of sending (openucx PR
+ * 7770); and later ones may have a rendezvous over TCP that does not end, either,
+ * which is left to users who ask for one. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
-    (void)ep;
-    return 0;
+    unsigned major, minor, patch;
+
+    ucp_get_version(&major, &minor, &patch);
+    if ((major == 1 && minor < 13) || (ep->tcp && !ep->eager_max))
+        return 0;
+    return SHUNT_TRANSPORT_ZCOPY;
 }
 
 static void *ucx_map(struct shunt_transport_ep *ep,
@@ -610,10 +646,10 @@ static bool ucx_busy(const struct shunt_transport_ctx *ctx)
 
 SHUNT_TRANSPORT_IS_FAR;
 
-extern const struct shunt_transport shunt_transport_v1;
+extern const struct shunt_transport shunt_transport_v2;
 
 __attribute__((visibility("default")))
-const struct shunt_transport shunt_transport_v1 = {
+const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "ucx",
     .summary = "other hosts, by any network that UCX knows",
@@ -633,6 +669,7 @@ const struct shunt_transport shunt_transport_v1 = {
     .put = ucx_put,
     .get = ucx_get,
     .flush = ucx_flush,
+    .let_go = ucx_let_go,
     .wake = ucx_wake,
     .progress = ucx_progress,
     .wait_fd = ucx_wait_fd,

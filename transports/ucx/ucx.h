@@ -73,6 +73,7 @@ struct shunt_transport_reg {
     ucp_mem_h handle; /* NULL: nothing to tell UCP */
     ucp_context_h ucp;
     int refs; /* the registration, and each put that arrives or goes out */
+    bool withdrawn; /* the caller has brief memory back */
 };
 
 struct shunt_transport_remote {
@@ -85,7 +86,9 @@ struct shunt_transport_remote {
 struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
-    struct shunt_transport_reg *reg; /* of its payload, held; or NULL */
+    struct shunt_transport_reg *reg;       /* of its payload, held; or NULL */
+    unsigned *pending;                     /* of the put, or NULL */
+    struct ucx_send *next_lent, **lent_at; /* in ep.lent, if it has `pending` */
     bool from_there; /* not copied: sent means that the kernel has it */
     _Alignas(struct ucx_sender) unsigned char header[88];
 };
@@ -98,7 +101,7 @@ struct ucx_arrival {
     struct ucx_put put;
     size_t bytes;
     struct shunt_transport_reg *reg, *signal_reg; /* held */
-    enum { UCX_HELD, UCX_COMING, UCX_THERE } state;
+    enum { UCX_HELD, UCX_COMING, UCX_THERE, UCX_FAILED } state;
     bool rendezvous;
     void *descriptor; /* UCP's: rendezvous or data */
     void *copy;       /* ours, of data that UCP did not let us keep */
@@ -136,6 +139,7 @@ struct shunt_transport_ep {
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends;                   /* under way: not locally complete */
+    struct ucx_send *lent;            /* those that count as pending */
     uint64_t said_bytes, heard_bytes; /* of messages */
     uint64_t said_heard;              /* of ours, as the peer last told */
     bool copied; /* the last one may be in a buffer of UCP's: see pushed() */
@@ -233,6 +237,8 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put);
 enum shunt_status ucx_flush(struct shunt_transport_ep *ep);
 void ucx_wake(struct shunt_transport_ep *ep);
+/* No put counts as pending any more. */
+void ucx_forget_pending(struct shunt_transport_ep *ep);
 /* Send a message; `header` (a struct that begins with ucx_sender) is copied,
  * its sender filled in. */
 enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
@@ -251,6 +257,8 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          size_t header_bytes, size_t expected,
                                          size_t bytes);
 enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx);
+/* Is a payload on its way into memory that was withdrawn? */
+bool ucx_arrivals_intrude(const struct shunt_transport_ep *ep);
 /* Forget what was arriving; when UCP is gone. */
 void ucx_arrivals_finish(struct shunt_transport_ep *ep);
 

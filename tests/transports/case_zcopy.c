@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Conformance: memory that is registered for one operation, puts that say when they
+ * are done with theirs, and how both are given back. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+#define NONE 0xee
+
+static unsigned char pattern(int rank, size_t i)
+{
+    return (unsigned char)((size_t)rank * 89 + i * 13 + (i >> 7));
+}
+
+static bool all_can(struct rank *r)
+{
+    for (int p = 0; p < r->nranks; p++)
+        if (p != r->rank && !(r->t->caps(r->eps[p]) & SHUNT_TRANSPORT_ZCOPY))
+            return false;
+    return true;
+}
+
+/* Register, and tell everybody. */
+static struct shunt_transport_reg *offer(struct rank *r, void *addr,
+                                         size_t bytes)
+{
+    const struct shunt_transport_memory memory = {
+        .addr = addr, .bytes = bytes, .fd = -1, .brief = true};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_reg *reg;
+    size_t len = sizeof(key);
+
+    EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
+    world_put_slot(r, key, len);
+    return reg;
+}
+
+static struct shunt_transport_remote *take(struct rank *r, int peer)
+{
+    struct shunt_transport_remote *remote;
+    enum shunt_status st = SHUNT_IN_PROGRESS;
+
+    UNTIL(r, (st = r->t->import(r->eps[peer], r->board->slot[peer],
+                                r->board->len[peer], &remote)) !=
+                 SHUNT_IN_PROGRESS);
+    EXPECT(r, SHUNT_OK, st);
+    return remote;
+}
+
+static void check_lane(struct rank *r, const unsigned char *got, size_t lane,
+                       size_t bytes, int from)
+{
+    for (size_t i = 0; i < lane; i++)
+        CHECK(r, got[i] == (i < bytes ? pattern(from, i) : NONE),
+              "%zu bytes: byte %zu of rank %d", bytes, i, from);
+}
+
+/* The source is overwritten as soon as no put needs it; what arrives does not
+ * change by that. */
+void case_brief(struct rank *r)
+{
+    static const size_t sizes[] = {1, 4096, 61440, 100001, 3 << 20};
+    struct window signals;
+
+    if (!all_can(r))
+        return;
+    window_create(r, &signals, 8 * (size_t)r->nranks);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        const size_t lane = sizes[s] + 100;
+        unsigned char *memory = malloc(lane * (size_t)r->nranks);
+        unsigned char *source = malloc(sizes[s]);
+        struct shunt_transport_remote *remote[MAX_RANKS];
+        struct shunt_transport_reg *reg;
+        unsigned pending = 0;
+
+        CHECK(r, memory && source, "no memory");
+        memset(memory, NONE, lane * (size_t)r->nranks);
+        for (size_t i = 0; i < sizes[s]; i++)
+            source[i] = pattern(r->rank, i);
+        reg = offer(r, memory, lane * (size_t)r->nranks);
+        for (int p = 0; p < r->nranks; p++) {
+            if (p == r->rank)
+                continue;
+            remote[p] = take(r, p);
+            world_put(r, p,
+                      &(struct shunt_transport_put){
+                          .local = source,
+                          .remote = remote[p],
+                          .offset = (size_t)r->rank * lane,
+                          .bytes = sizes[s],
+                          .signal = signals.remote[p],
+                          .signal_offset = 8 * (size_t)r->rank,
+                          .signal_value = s + 1,
+                          .channel = 2,
+                          .pending = &pending,
+                      });
+        }
+        UNTIL(r, pending == 0);
+        memset(source, 0x55, sizes[s]);
+        for (int p = 0; p < r->nranks; p++) {
+            if (p == r->rank)
+                continue;
+            UNTIL(r, word_load(window_word(&signals, 8 * (size_t)p)) == s + 1);
+            check_lane(r, memory + (size_t)p * lane, lane, sizes[s], p);
+        }
+        r->t->dereg(r->ctx, reg);
+        free(memory);
+        free(source);
+        world_barrier(r);
+        for (int p = 0; p < r->nranks; p++)
+            if (p != r->rank)
+                r->t->release(r->eps[p], remote[p]);
+    }
+    window_destroy(r, &signals);
+}
+
+/* What was taken back is not written to, by whoever did not know. */
+void case_brief_withdrawn(struct rank *r)
+{
+    const size_t bytes = 300000;
+    unsigned char *memory = malloc(bytes), *source = malloc(bytes);
+    struct shunt_transport_remote *remote;
+    struct shunt_transport_reg *reg;
+    unsigned pending = 0;
+
+    if (all_can(r)) {
+        CHECK(r, memory && source, "no memory");
+        memset(memory, NONE, bytes);
+        memset(source, 1, bytes);
+        reg = offer(r, memory, bytes);
+        remote = take(r, !r->rank);
+        world_barrier(r);
+        r->t->dereg(r->ctx, reg);
+        if (r->t->let_go)
+            EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[!r->rank], false));
+        world_barrier(r);
+        world_put(r, !r->rank,
+                  &(struct shunt_transport_put){
+                      .local = source,
+                      .remote = remote,
+                      .bytes = bytes,
+                      .pending = &pending,
+                  });
+        UNTIL(r, pending == 0);
+        UNTIL(r, r->t->flush(r->eps[!r->rank]) != SHUNT_IN_PROGRESS);
+        world_barrier(r);
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(r, memory[i] == NONE, "byte %zu", i);
+        r->t->release(r->eps[!r->rank], remote);
+    }
+    free(memory);
+    free(source);
+}
+
+static bool is_stopped(int pid)
+{
+    char path[64], state = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    f = fopen(path, "r");
+    if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+        state = 0;
+    if (f)
+        fclose(f);
+    return state == 'T';
+}
+
+/*
+ * Rank 1 is stopped, so that what rank 0 puts cannot all get out. Rank 0 gives it
+ * up: its memory goes, and nobody looks at it any more.
+ */
+void case_let_go(struct rank *r)
+{
+    const size_t bytes = (size_t)64 << 20;
+    atomic_int *pid = &r->board->flags[0];
+    unsigned pending = 0;
+    struct window w;
+    void *source;
+
+    if (!all_can(r) || !r->t->let_go)
+        return;
+    window_create(r, &w, bytes);
+    if (r->rank == 1) {
+        atomic_store(pid, getpid());
+        raise(SIGSTOP);
+        UNTIL(r, !r->t->alive(r->eps[0]));
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+        return;
+    }
+    UNTIL(r, atomic_load(pid) && is_stopped(atomic_load(pid)));
+    source = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(r, source != MAP_FAILED, "no memory");
+    world_put(r, 1,
+              &(struct shunt_transport_put){
+                  .local = source,
+                  .remote = w.remote[1],
+                  .bytes = bytes,
+                  .pending = &pending,
+              });
+    for (int i = 0; i < 100; i++)
+        r->t->progress(r->ctx);
+    if (strcmp(r->t->name, "fault")) { /* which may have copied it */
+        CHECK(r, pending > 0, "a stopped process took 64 MiB");
+        EXPECT(r, SHUNT_IN_PROGRESS, r->t->let_go(r->eps[1], false));
+    }
+    EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));
+    CHECK(r, pending == 0, "%u puts still need it", pending);
+    munmap(source, bytes);
+    if (strcmp(r->t->name, "fault"))
+        UNTIL(r, !r->t->alive(r->eps[1]));
+    kill(atomic_load(pid), SIGCONT);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+}
