@@ -3,7 +3,8 @@
  * Sending.
  *
  * UCP queues without a limit what the fabric cannot take at once; ours is
- * MAX_SENDS for each peer, beyond which put() has no room.
+ * MAX_SENDS for each peer, beyond which put() has no room. (A put that was begun
+ * may go beyond it, by its pieces.)
  *
  * That UCP has sent a message says nothing about its having taken effect, so
  * flush() asks the peer, who answers when all puts up to the question are
@@ -15,6 +16,8 @@
 #include "ucx.h"
 
 #define MAX_SENDS 1024
+/* With its header one segment of UCX's TCP, as ucx.c sets it. */
+#define PIECE ((size_t)60 << 10)
 
 _Static_assert(sizeof(struct ucx_put) <=
                    sizeof(((struct ucx_send *)NULL)->header),
@@ -194,13 +197,56 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
                     ep->peer);
 }
 
+/* `bytes` at `at` of the payload; the last ones bring the signal. */
+static enum shunt_status put_piece(struct shunt_transport_ep *ep,
+                                   const struct shunt_transport_put *put,
+                                   struct ucx_put *header, size_t at,
+                                   size_t bytes)
+{
+    struct ucx_channel *channel = &ep->channels[header->channel];
+    struct ucx_put piece = *header;
+    enum shunt_status status;
+
+    piece.sequence = channel->sent;
+    piece.offset += at;
+    if (at + bytes < put->bytes)
+        piece.signal_region = 0;
+    status = send_from(ep, UCX_PUT, &piece, sizeof(piece),
+                       (const unsigned char *)put->local + at, bytes, put->reg,
+                       put->pending);
+    if (!status)
+        channel->sent++;
+    return status;
+}
+
+/*
+ * Over TCP, in pieces of a segment each: for a larger message UCP has a
+ * rendezvous, which moves the payload by just such pieces, with errors handled
+ * as we have them, and costs three more messages; or it puts the segments
+ * together in a buffer of its own.
+ */
+static enum shunt_status put_pieces(struct shunt_transport_ep *ep,
+                                    const struct shunt_transport_put *put,
+                                    struct ucx_put *header)
+{
+    const size_t most = ep->eager_max ? PIECE : put->bytes;
+    enum shunt_status status;
+    size_t at = 0;
+
+    do {
+        size_t bytes = put->bytes - at < most ? put->bytes - at : most;
+
+        status = put_piece(ep, put, header, at, bytes);
+        at += bytes;
+    } while (!status && at < put->bytes);
+    return status;
+}
+
 enum shunt_status ucx_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put)
 {
-    struct ucx_channel *channel = &ep->channels[put->channel % UCX_CHANNELS];
     struct ucx_put header = {
         .channel = (uint32_t)put->channel % UCX_CHANNELS,
-        .sequence = channel->sent,
         .offset = put->offset,
         .signal_offset = put->signal_offset,
         .signal_value = put->signal_value,
@@ -225,16 +271,10 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
         return SHUNT_OK;
     if (ep->sends >= MAX_SENDS)
         return SHUNT_IN_PROGRESS;
-    status = send_from(ep, UCX_PUT, &header, sizeof(header), put->local,
-                       put->bytes, put->reg, put->pending);
-    if (status == SHUNT_ERR_PEER)
-        return lost(ep);
-    if (status)
-        return status;
-    channel->sent++;
-    ep->unflushed = true;
+    ep->unflushed = true; /* also if it fails half-way */
     ep->flush_stale = true;
-    return SHUNT_OK;
+    status = put_pieces(ep, put, &header);
+    return status == SHUNT_ERR_PEER ? lost(ep) : status;
 }
 
 enum shunt_status ucx_flush(struct shunt_transport_ep *ep)
