@@ -187,7 +187,6 @@ static size_t pack_for_partner(const struct shunt_comm *comm, struct state *s,
 /* What `from` says of our pair; the error, and what follows of it. */
 static bool judge(struct shunt_request *request, int from, struct entry e)
 {
-    struct shunti_two_level *x = shunti_two_level_of(request);
     const struct pair *p = &state_of(request)->pairs[from];
 
     if (e.bytes != p->recv_bytes) {
@@ -196,7 +195,7 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
                              "%zu B",
                              shunti_request_name(request), from,
                              (unsigned long long)e.bytes, p->recv_bytes);
-        shunti_two_level_drop_in(x, from);
+        shunti_two_level_drop_in(request, from);
     }
     if (e.expects != p->send_bytes) {
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
@@ -204,7 +203,7 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
                              "expected %llu B",
                              shunti_request_name(request), p->send_bytes, from,
                              (unsigned long long)e.expects);
-        shunti_two_level_drop_out(x, from);
+        shunti_two_level_drop_out(request, from);
     }
     return e.bytes == p->recv_bytes;
 }

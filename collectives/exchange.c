@@ -70,6 +70,7 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
         return st;
     *exchange = exchange_of(*request);
     shunti_exchange_init(*exchange, *request);
+    (*exchange)->zcopies = true;
     return SHUNT_OK;
 }
 
@@ -89,17 +90,91 @@ static void drop(struct shunti_exchange *x, int peer)
     p->dropped = true;
     if (p->out == SHUNTI_OUT_STREAM)
         p->out = SHUNTI_OUT_SKIP;
-    else if (p->out == SHUNTI_OUT_ACK)
+    else if (p->out == SHUNTI_OUT_ACK || p->out == SHUNTI_OUT_ZCOPY)
         out_done(x, peer);
+}
+
+/* --- zero copy ------------------------------------------------------------ */
+
+static bool zcopy(const struct shunt_request *request,
+                  const struct shunti_exchange *x, int peer, size_t bytes)
+{
+    return x->zcopies && shunti_zcopy_suits(request->comm, peer, bytes);
+}
+
+/* Our note, if either block goes that way. False: the communicator failed. */
+SHUNTI_APART static bool offer_zcopy(struct shunt_request *request,
+                                     struct shunti_exchange *x, int peer,
+                                     enum shunti_way *way)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    size_t behind = 0;
+
+    p->zcopy = shunti_zcopy_create(request, peer, 0);
+    if (!p->zcopy)
+        return false;
+    note->expects = p->recv_bytes;
+    if (zcopy(request, x, peer, p->send_bytes)) {
+        note->bytes = p->send_bytes;
+        *way = note->way = SHUNTI_WAY_ZCOPY;
+        shunti_request_way(request, peer, SHUNTI_WAY_ZCOPY);
+    } else {
+        *way = shunti_note_fill(request, peer, note, p->send, p->send_bytes,
+                                &behind, &p->tx.start);
+    }
+    if (zcopy(request, x, peer, p->recv_bytes)) {
+        size_t length;
+
+        behind = (behind + 7) & ~(size_t)7;
+        length = shunti_zcopy_name(p->zcopy, p->recv, p->recv_bytes,
+                                   (unsigned char *)(note + 1) + behind);
+        if (!length)
+            return false;
+        note->names = 1;
+        behind += length;
+    }
+    shunti_note_send(request, peer, note, behind);
+    return true;
+}
+
+/* Both notes are out: where to? */
+SHUNTI_APART static void aim(struct shunt_request *request,
+                             struct shunti_exchange *x, int peer)
+{
+    struct shunti_exchange_peer *p = &x->peers[peer];
+    const struct shunti_note *note = shunti_note_arrived(request, peer);
+    const unsigned char *name;
+    size_t behind = 0;
+
+    if (!note)
+        return; /* the communicator has failed */
+    if (note->way == SHUNTI_WAY_INLINE && note->bytes > SHUNTI_NOTE_BODY)
+        behind = ((size_t)note->bytes + 7) & ~(size_t)7;
+    if (!note->names || behind > request->comm->layout.eager) {
+        shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                         "%s: rank %d names no memory for %zu B; do all ranks "
+                         "run the same version, with the same settings?",
+                         shunti_request_name(request), peer, p->send_bytes);
+        return;
+    }
+    name = (const unsigned char *)(note + 1) + behind;
+    /* That the sizes agree has been seen. */
+    shunti_zcopy_aim(p->zcopy, p->send, p->send_bytes, &name);
 }
 
 static void offer(struct shunt_request *request, struct shunti_exchange *x,
                   int peer)
 {
     struct shunti_exchange_peer *p = &x->peers[peer];
-    enum shunti_way way = shunti_offer(request, peer, p->send, p->send_bytes,
-                                       p->recv_bytes, &p->tx.start);
+    enum shunti_way way = SHUNTI_WAY_NONE;
 
+    if (!zcopy(request, x, peer, p->send_bytes) &&
+        !zcopy(request, x, peer, p->recv_bytes))
+        way = shunti_offer(request, peer, p->send, p->send_bytes, p->recv_bytes,
+                           &p->tx.start);
+    else if (!offer_zcopy(request, x, peer, &way))
+        return;
     if (request->comm->peers[peer].node != request->comm->node)
         request->comm->stats.bytes_remote += p->send_bytes;
     switch (way) {
@@ -109,6 +184,11 @@ static void offer(struct shunt_request *request, struct shunti_exchange *x,
     case SHUNTI_WAY_STREAM:
         p->tx.bytes = p->send_bytes;
         p->out = SHUNTI_OUT_STREAM;
+        break;
+    case SHUNTI_WAY_ZCOPY:
+        p->out = SHUNTI_OUT_ZCOPY;
+        if (p->in != SHUNTI_IN_NOTE && !p->dropped)
+            aim(request, x, peer);
         break;
     default:
         p->out = SHUNTI_OUT_ACK;
@@ -156,6 +236,11 @@ bool shunti_exchange_send(struct shunt_request *request,
             break;
         case SHUNTI_OUT_ACK: /* it comes after the peer's own note */
             done = p->in != SHUNTI_IN_NOTE && shunti_acked(request, peer);
+            break;
+        case SHUNTI_OUT_ZCOPY:
+            before = p->zcopy->done;
+            done = shunti_zcopy_send(p->zcopy);
+            moved |= p->zcopy->done != before;
             break;
         default:
             break;
@@ -230,6 +315,8 @@ bool shunti_exchange_meet(struct shunt_request *request,
         p->bad = true;
         in_done(x, peer);
     }
+    if (p->out == SHUNTI_OUT_ZCOPY)
+        aim(request, x, peer);
     return true;
 }
 
@@ -241,6 +328,15 @@ void shunti_exchange_taken(struct shunt_request *request,
     if (source->way == SHUNTI_WAY_WINDOW || source->way == SHUNTI_WAY_READ)
         shunti_ack(request, peer, source->failed ? SHUNT_ERR_REMOTE : SHUNT_OK);
     in_done(x, peer);
+}
+
+static bool pull(struct shunt_request *request, struct shunti_exchange_peer *p,
+                 int peer)
+{
+    /* Where it goes is said with our own note. */
+    if (p->source.way == SHUNTI_WAY_ZCOPY)
+        return p->zcopy && shunti_zcopy_arrived(p->zcopy);
+    return shunti_source_pull(request, peer, &p->source, p->recv);
 }
 
 /* Take all that has come. */
@@ -257,7 +353,7 @@ static bool receive(struct shunt_request *request, struct shunti_exchange *x)
         moved |= shunti_exchange_meet(request, x, peer);
         if (p->in != SHUNTI_IN_READY)
             continue;
-        if (shunti_source_pull(request, peer, &p->source, p->recv)) {
+        if (pull(request, p, peer)) {
             shunti_exchange_taken(request, x, peer);
             moved = true;
         }

@@ -25,6 +25,7 @@
 #include "request.h"
 #include "source.h"
 #include "stream.h"
+#include "zcopy.h"
 
 /* How far we are with a peer. */
 enum {
@@ -32,6 +33,7 @@ enum {
     SHUNTI_OUT_STREAM,   /* the block is being sent */
     SHUNTI_OUT_SKIP,     /* the peer does not want it; chunks are reserved */
     SHUNTI_OUT_ACK,      /* offered, not yet taken */
+    SHUNTI_OUT_ZCOPY,    /* to be put where the peer's note says, or being so */
     SHUNTI_OUT_DONE,
 };
 enum {
@@ -50,6 +52,7 @@ struct shunti_exchange_peer {
     bool bad;     /* it made another call, or expected other sizes */
     struct shunti_stream tx;
     struct shunti_source source;
+    struct shunti_zcopy *zcopy; /* of a block that goes or comes so; or NULL */
 };
 
 struct shunti_exchange {
@@ -59,7 +62,8 @@ struct shunti_exchange {
     int in_open;  /* peers not SHUNTI_IN_DONE */
     int in_unmet; /* peers SHUNTI_IN_NOTE */
     bool own_done;
-    void *owned; /* scratch, put back at the end; or NULL */
+    bool zcopies; /* large blocks go, and come, by zero copy if that can be */
+    void *owned;  /* scratch, put back at the end; or NULL */
     struct shunti_exchange_peer peers[]; /* (nranks); [rank]: our own block */
 };
 

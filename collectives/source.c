@@ -44,6 +44,10 @@ bool shunti_source_open(struct shunt_request *request, int peer,
         if (where[0] >= request->comm->peers[peer].rx_tail)
             return true;
         break;
+    case SHUNTI_WAY_ZCOPY:
+        if (shunti_zcopy_suits(request->comm, peer, bytes))
+            return true;
+        break;
     default:
         break;
     }

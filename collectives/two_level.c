@@ -39,6 +39,19 @@ static void say(struct shunt_request *request, struct shunti_leg *leg, int peer,
     shunti_ack_stage(request, peer, leg->said);
 }
 
+/* What both ranks know the size of, and what is ready when it is offered. (Who
+ * hears of an alarm may never make a late block.) */
+static bool zcopy(const struct shunt_request *request, int peer, int k,
+                  size_t bytes)
+{
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+
+    return shunti_zcopy_suits(request->comm, peer, bytes) &&
+           (k == SHUNTI_BLOCK
+                ? !x->late
+                : !x->varies && x->legs[peer].phase != SHUNTI_PHASE_DIRECT);
+}
+
 /* --- making one ----------------------------------------------------------- */
 
 static void add_leg(struct shunti_two_level *x, int peer,
@@ -131,6 +144,8 @@ void shunti_two_level_send_block(struct shunt_request *request, int peer,
     leg->tells = true;
     leg->out[SHUNTI_BLOCK].data = data;
     leg->out[SHUNTI_BLOCK].bytes = bytes;
+    if (zcopy(request, peer, SHUNTI_BLOCK, bytes))
+        leg->hears = true; /* where it goes */
 }
 
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
@@ -141,6 +156,8 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
     leg->hears = true;
     leg->in[SHUNTI_BLOCK].to = to;
     leg->in[SHUNTI_BLOCK].bytes = bytes;
+    if (zcopy(request, peer, SHUNTI_BLOCK, bytes))
+        leg->tells = true; /* where it goes */
 }
 
 /* --- giving up ------------------------------------------------------------ */
@@ -152,19 +169,31 @@ static void drop(struct shunti_outgoing *out)
         out->done = true;
 }
 
-void shunti_two_level_drop_out(struct shunti_two_level *x, int peer)
+/* Of ranks that are neither mates nor partners it is not known here whether their
+ * note will come if we want nothing of them: neither a block nor a place for ours.
+ * We only look, then. */
+static void expect_less(struct shunt_request *request, int peer)
 {
-    drop(&x->legs[peer].out[SHUNTI_BLOCK]);
+    struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+    const struct shunti_incoming *in = &leg->in[SHUNTI_BLOCK];
+    const struct shunti_outgoing *out = &leg->out[SHUNTI_BLOCK];
+
+    if (leg->phase == SHUNTI_PHASE_DIRECT)
+        leg->hears =
+            (in->bytes && !in->done) ||
+            (!out->dropped && zcopy(request, peer, SHUNTI_BLOCK, out->bytes));
 }
 
-void shunti_two_level_drop_in(struct shunti_two_level *x, int peer)
+void shunti_two_level_drop_out(struct shunt_request *request, int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    drop(&shunti_two_level_of(request)->legs[peer].out[SHUNTI_BLOCK]);
+    expect_less(request, peer);
+}
 
-    leg->in[SHUNTI_BLOCK].done = true;
-    /* Of others it is not known here whether their note will come: look. */
-    if (leg->phase == SHUNTI_PHASE_DIRECT)
-        leg->hears = false;
+void shunti_two_level_drop_in(struct shunt_request *request, int peer)
+{
+    shunti_two_level_of(request)->legs[peer].in[SHUNTI_BLOCK].done = true;
+    expect_less(request, peer);
 }
 
 /* Nothing more goes to or fro. */
@@ -174,7 +203,7 @@ static void close_leg(struct shunti_leg *leg)
         drop(&leg->out[k]);
         leg->in[k].done = true;
     }
-    leg->taken = true;
+    leg->taken = leg->closed = true;
 }
 
 /* There is an alarm: we take no late blocks any more, and make none. Ours that
@@ -263,6 +292,96 @@ static bool is_remote(const struct shunt_comm *comm, int peer)
     return comm->peers[peer].node != comm->node;
 }
 
+/* --- zero copy ------------------------------------------------------------ */
+
+static struct shunti_zcopy *zcopy_of(struct shunt_request *request,
+                                     struct shunti_leg *leg, int peer, int k)
+{
+    if (!leg->zcopy[k])
+        leg->zcopy[k] = shunti_zcopy_create(request, peer, k);
+    return leg->zcopy[k];
+}
+
+/* Where a package goes that may come to any place. */
+static bool make_place(struct shunt_request *request,
+                       struct shunti_incoming *in)
+{
+    if (!in->to)
+        in->to = in->owned = shunti_scratch_get(in->bytes);
+    if (!in->to)
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), in->bytes);
+    return in->to;
+}
+
+/* Name in our note where the peer's payloads go. False: the communicator has
+ * failed. */
+static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
+                        int peer, struct shunti_note *note, size_t *behind)
+{
+    *behind = (*behind + 7) & ~(size_t)7;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_incoming *in = &leg->in[k];
+        struct shunti_zcopy *z;
+        size_t length;
+
+        if (in->done || !zcopy(request, peer, k, in->bytes))
+            continue;
+        z = make_place(request, in) ? zcopy_of(request, leg, peer, k) : NULL;
+        length = z ? shunti_zcopy_name(z, in->to, in->bytes,
+                                       (unsigned char *)(note + 1) + *behind)
+                   : 0;
+        if (!length)
+            return false;
+        note->names |= (uint8_t)(1u << k);
+        *behind += length;
+    }
+    return true;
+}
+
+/* Bytes of a note that are behind its header, without the names. */
+static size_t inline_bytes(const struct shunti_two_level *x,
+                           const struct shunti_leg *leg,
+                           const struct shunti_note *note)
+{
+    const size_t block =
+        x->agreed ? leg->in[SHUNTI_BLOCK].bytes : (size_t)note->expects;
+
+    return (note->way == SHUNTI_WAY_INLINE ? (size_t)note->bytes : 0) +
+           (note->second_way == SHUNTI_WAY_INLINE ? block : 0);
+}
+
+/* Both notes are out: where do our payloads go? What the peer does not want, or not
+ * of this size, is dropped. */
+static void aim(struct shunt_request *request, struct shunti_two_level *x,
+                int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    const struct shunti_note *note = shunti_note_arrived(request, peer);
+    const size_t behind =
+        note ? (inline_bytes(x, leg, note) + 7) & ~(size_t)7 : 0;
+    const unsigned char *name = (const unsigned char *)(note + 1) + behind;
+
+    if (!note || leg->closed)
+        return;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_outgoing *out = &leg->out[k];
+        const bool named =
+            note->names >> k & 1 && behind <= request->comm->layout.eager;
+        struct shunti_zcopy *z = named ? zcopy_of(request, leg, peer, k) : NULL;
+        const bool aimed =
+            z && shunti_zcopy_aim(z, out->data, out->bytes, &name);
+
+        if (request->comm->failure)
+            return;
+        if (out->way == SHUNTI_WAY_ZCOPY && !aimed)
+            drop(out);
+    }
+}
+
+/* --- payloads out --------------------------------------------------------- */
+
 /* Put a payload into the note, or say where it is. */
 static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_outgoing *out,
@@ -274,6 +393,10 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
     uint64_t *where = &note->word[2 * k];
 
     where[0] = where[1] = 0;
+    if (zcopy(request, peer, k, out->bytes)) {
+        shunti_request_way(request, peer, SHUNTI_WAY_ZCOPY);
+        return out->way = SHUNTI_WAY_ZCOPY;
+    }
     if (!(is_late && out->bytes) &&
         *behind + out->bytes <= shunti_eager(comm, peer) &&
         !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
@@ -321,11 +444,18 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
     note->bytes = leg->out[SHUNTI_PACKAGE].bytes;
     note->expects = x->agreed ? x->argument : leg->out[SHUNTI_BLOCK].bytes;
     note->way = put_payload(request, peer, &leg->out[SHUNTI_PACKAGE], note,
-                            SHUNTI_PACKAGE, &behind);
+                            SHUNTI_PACKAGE, &behind) &
+                15;
     note->second_way = put_payload(request, peer, &leg->out[SHUNTI_BLOCK], note,
-                                   SHUNTI_BLOCK, &behind);
+                                   SHUNTI_BLOCK, &behind) &
+                       15;
+    if (!request->comm->peers[peer].control &&
+        !name_places(request, leg, peer, note, &behind))
+        return;
     shunti_note_send(request, peer, note, behind);
     leg->told = true;
+    if (leg->met)
+        aim(request, x, peer);
     say_if_ready(request, x, peer);
 }
 
@@ -405,12 +535,23 @@ static bool answered(struct shunt_request *request, int peer)
     return stages & TAKEN;
 }
 
+/* By zero copy, once both notes are out. Who has a place relies on it. */
+static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
+{
+    const size_t before = z ? z->done : 0;
+
+    out->done = z && z->remote ? shunti_zcopy_send(z) : out->dropped;
+    return out->done || (z && z->done != before);
+}
+
 static bool send_payload(struct shunt_request *request, int peer,
-                         struct shunti_outgoing *out)
+                         struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = out->tx.done;
     const bool was_dropped = out->dropped;
 
+    if (out->way == SHUNTI_WAY_ZCOPY)
+        return put_straight(out, z);
     if (is_pulled(out->way)) {
         out->done = answered(request, peer);
     } else if (out->dropped) {
@@ -436,7 +577,8 @@ static bool send(struct shunt_request *request, struct shunti_two_level *x)
 
         for (int k = 0; k < payloads && leg->told; k++)
             if (!leg->out[k].done)
-                moved |= send_payload(request, x->order[i], &leg->out[k]);
+                moved |= send_payload(request, x->order[i], &leg->out[k],
+                                      leg->zcopy[k]);
     }
     return moved;
 }
@@ -538,11 +680,23 @@ static bool meet(struct shunt_request *request, struct shunti_two_level *x,
     if (!note)
         return false;
     leg->met = true;
-    if (!agrees(request, x, peer, note))
+    if (!agrees(request, x, peer, note)) {
         close_leg(leg);
-    else
-        open_payloads(request, x, peer, note);
+        return true;
+    }
+    open_payloads(request, x, peer, note);
+    if (leg->told && !request->comm->failure)
+        aim(request, x, peer);
     return true;
+}
+
+/* Where it is put is said with our own note. */
+static bool pull(struct shunt_request *request, int peer,
+                 struct shunti_incoming *in, const struct shunti_zcopy *z)
+{
+    if (in->source.way == SHUNTI_WAY_ZCOPY)
+        return z && z->named && shunti_zcopy_arrived(z);
+    return shunti_source_pull(request, peer, &in->source, in->to);
 }
 
 /* Have all that has come of a package; false: not yet. */
@@ -550,22 +704,16 @@ static bool take_package(struct shunt_request *request,
                          struct shunti_two_level *x, int peer)
 {
     struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+    const struct shunti_zcopy *z = x->legs[peer].zcopy[SHUNTI_PACKAGE];
 
     if (!in->to && in->source.way == SHUNTI_WAY_INLINE) {
         in->at = in->source.at;
         return true;
     }
-    if (!in->to) {
-        in->to = in->owned = shunti_scratch_get(in->bytes);
-        if (!in->to) {
-            shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY,
-                             request->comm->rank, "%s: no memory for %zu bytes",
-                             shunti_request_name(request), in->bytes);
-            return false;
-        }
-    }
+    if (!make_place(request, in))
+        return false;
     in->at = in->to;
-    return shunti_source_pull(request, peer, &in->source, in->to);
+    return pull(request, peer, in, z);
 }
 
 static bool take(struct shunt_request *request, struct shunti_two_level *x,
@@ -602,8 +750,7 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
     if (package->done && !block->done &&
         (!x->late || !is_pulled(block->source.way) ||
          shunti_acked_stage(request, peer) & READY))
-        block->done =
-            shunti_source_pull(request, peer, &block->source, block->to);
+        block->done = pull(request, peer, block, leg->zcopy[SHUNTI_BLOCK]);
     if (package->done && block->done) {
         leg->taken = true;
         if (is_pulled(package->source.way) || is_pulled(block->source.way) ||

@@ -84,7 +84,9 @@ struct shunti_leg {
     uint8_t said;   /* stages of our answer to it */
     bool unwanted;  /* its block is of another size than we expect */
     bool taken;     /* we have all that we want of it, and it knows */
+    bool closed;    /* nothing goes to or fro: there was an alarm */
     size_t payload; /* of the package: bytes that are the caller's */
+    struct shunti_zcopy *zcopy[2]; /* (SHUNTI_PAYLOADS) NULL: not that way */
     struct shunti_outgoing out[SHUNTI_PAYLOADS];
     struct shunti_incoming in[SHUNTI_PAYLOADS];
 };
@@ -151,9 +153,9 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
                                  void *to, size_t bytes);
 
 /* The peer does not want the block that we have for it. */
-void shunti_two_level_drop_out(struct shunti_two_level *x, int peer);
+void shunti_two_level_drop_out(struct shunt_request *request, int peer);
 /* The block that we expect of it does not come, or is not wanted. */
-void shunti_two_level_drop_in(struct shunti_two_level *x, int peer);
+void shunti_two_level_drop_in(struct shunt_request *request, int peer);
 
 /* Functions for classes of such requests. */
 enum shunt_status shunti_two_level_step(struct shunt_request *request);

@@ -458,16 +458,10 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
         .signal_value = signal_of(call, rows),
         .channel = 1,
     };
-    enum shunt_status st = p->transport->put(p->ep, &put);
 
-    if (st == SHUNT_IN_PROGRESS)
+    if (!shunti_put(comm, peer, &put))
         return false;
-    if (st == SHUNT_ERR_PEER)
-        p->lost = true; /* whoever awaits it finds out in wait.c */
-    else if (st)
-        shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
-                         p->transport->error(p->context->ctx));
-    else if (p->node != comm->node)
+    if (p->node != comm->node)
         comm->stats.bytes_remote += bytes;
     p->messages++;
     p->bytes_put += bytes;

@@ -46,7 +46,7 @@
 #include "trace.h"
 #include "wait.h"
 
-#define PROTOCOL 3
+#define PROTOCOL 4
 #define PAGE 4096u
 /* Between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2
@@ -194,6 +194,9 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->chunk = clamp(size_or("SHUNT_CHUNK", chunk), 1024, 1 << 24);
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", SIZE_MAX);
+    tune->zcopy_min = size_or("SHUNT_ZCOPY_MIN", 64 << 10);
+    if (tune->zcopy_min < 64) /* what a note's body holds is not named */
+        tune->zcopy_min = 64;
     /* With its header one segment of UCX's TCP (transports/ucx). */
     tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 60 << 10), 1, 1 << 28);
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
@@ -531,7 +534,9 @@ static void take_last_resorts(struct birth *b)
 
         if (c->done || !c->last_resort)
             continue;
-        take_link(&b->comm->peers[r], c->last_resort, c->last_ep, 0);
+        take_link(&b->comm->peers[r], c->last_resort, c->last_ep,
+                  c->last_resort->transport->caps(c->last_ep) &
+                      SHUNT_TRANSPORT_ZCOPY);
         c->done = true;
     }
 }
@@ -609,6 +614,18 @@ static const unsigned char *reach_of(const struct shunti_blobs *reach, int rank)
     return (const unsigned char *)reach->data[rank] + sizeof(struct blob_head);
 }
 
+/* What both sides of a pair must be able to do. */
+static void keep_mutual_caps(struct shunt_comm *comm,
+                             const struct shunti_blobs *reach)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        const unsigned theirs = reach_of(reach, r)[comm->rank];
+
+        if (r != comm->rank && !(theirs & SHUNT_TRANSPORT_ZCOPY))
+            comm->peers[r].caps &= ~(unsigned)SHUNT_TRANSPORT_ZCOPY;
+    }
+}
+
 /* The caps of every pair, NOT_REACHED where a stage left them apart. */
 static enum shunt_status compare_reach(struct birth *b,
                                        enum shunt_status status,
@@ -635,6 +652,8 @@ static enum shunt_status compare_reach(struct birth *b,
             st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                              "rank %d has another version of the library",
                              name_of(b, r));
+    if (!st)
+        keep_mutual_caps(comm, reach);
     return st;
 }
 
@@ -858,11 +877,19 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
     l->bell = 2 * SHUNT_TRANSPORT_LINE;
     l->inbox = PAGE;
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
+    if (!all_mapped)
+        l->slot_bytes += SHUNTI_ZCOPY_PAYLOADS * SHUNTI_ZCOPY_NAME;
+    l->slot_bytes = round_up(l->slot_bytes, 64);
     l->inbox_stride =
         round_up(SHUNTI_DEPTH * l->slot_bytes, SHUNT_TRANSPORT_LINE);
     l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
     l->ack_stride = round_up(SHUNTI_DEPTH * 8, SHUNT_TRANSPORT_LINE);
-    l->words = round_up(l->acks + n * l->ack_stride, PAGE);
+    l->landed = round_up(l->acks + n * l->ack_stride, PAGE);
+    l->landed_stride = all_mapped
+                           ? 0
+                           : round_up(SHUNTI_DEPTH * SHUNTI_ZCOPY_PAYLOADS * 8,
+                                      SHUNT_TRANSPORT_LINE);
+    l->words = round_up(l->landed + n * l->landed_stride, PAGE);
     l->word_stride = round_up(SHUNTI_WORDS * 64, SHUNT_TRANSPORT_LINE);
     l->loss = round_up(l->words + n * l->word_stride, PAGE);
     l->loss_stride = round_up(shunti_loss_bytes(nranks), SHUNT_TRANSPORT_LINE);

@@ -475,6 +475,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
     close_contexts(comm);
+    shunti_zcopies_finish(comm);
     shunti_segment_drop(comm->control_segment);
     if (comm->wake_fd >= 0)
         close(comm->wake_fd);

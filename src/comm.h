@@ -19,6 +19,7 @@
 #include "link.h"
 #include "transport.h"
 #include "ways.h"
+#include "zcopy.h"
 
 struct pollfd;
 struct shunti_deferred_put;
@@ -37,8 +38,9 @@ struct shunti_layout {
     size_t bell;      /* word: changes with each question: rollcall.h */
     size_t inbox, slot_bytes, inbox_stride;
     size_t acks, ack_stride;
-    size_t words, word_stride; /* per src: a line for each SHUNTI_WORD_... */
-    size_t loss, loss_stride;  /* per src: its record: loss.h */
+    size_t landed, landed_stride; /* per src: what came by zero copy: zcopy.h */
+    size_t words, word_stride;    /* per src: a line for each SHUNTI_WORD_... */
+    size_t loss, loss_stride;     /* per src: its record: loss.h */
     size_t ring, ring_stride;
     size_t bytes;
     size_t eager;    /* room behind a note's header: shunti_eager() */
@@ -94,8 +96,9 @@ struct shunti_peer {
 struct shunti_tunables {
     size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
     size_t chunk, chunks;
-    size_t read_min; /* from here on read raw memory instead of streaming;
+    size_t read_min;  /* from here on read raw memory instead of streaming;
                         SIZE_MAX: learn when (ways.h) */
+    size_t zcopy_min; /* blocks from here on: zcopy.h; SIZE_MAX: none */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
     size_t moe_chunk;        /* of rows between nodes */
     size_t carry;            /* a block up to here goes through a carrier */
@@ -204,6 +207,7 @@ struct shunt_comm {
         struct shunt_comm *next_held; /* for the holder */
     } aside;                          /* aside.h */
 
+    struct shunti_zcopies zcopies;
     bool uses_scratch; /* has put some: scratch.h */
     struct shunt_comm_stats stats;
     unsigned char secret[32];
@@ -271,6 +275,11 @@ void shunti_comm_drain(struct shunt_comm *comm);
  * thread and without operations under way. */
 void shunti_comm_enter(struct shunt_comm *comm);
 void shunti_comm_leave(struct shunt_comm *comm);
+
+/* Put; false: no room now, try again. That a peer is lost is noted, and found by
+ * whoever awaits something of it; other errors end the communicator. */
+bool shunti_put(struct shunt_comm *comm, int peer,
+                const struct shunt_transport_put *put);
 
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
  * at `signal_offset` to `value`. `local` stays unchanged until the peer has

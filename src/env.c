@@ -101,6 +101,11 @@ static const struct shunti_env_row rows[] = {
      "process instead of being staged; by default each pair of ranks learns "
      "which is faster where they are.",
      false},
+    {"SHUNT_ZCOPY_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes from which a block for a rank whose memory is not mapped goes "
+     "straight from the sender's memory into the receiver's instead of being "
+     "staged; auto: 64k. At least 64.",
+     false},
     {"SHUNT_ALLREDUCE_DIRECT", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes up to which allreduce sends every rank's vector to every rank; "
      "larger ones are reduced in segments, one by each rank.",

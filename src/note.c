@@ -185,6 +185,7 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
         slot = p->control + slot_offset(request, comm->rank);
     else
         slot = p->outbox + slot_of(request) * comm->layout.slot_bytes;
+    ((struct shunti_note *)(void *)slot)->names = 0;
     return (struct shunti_note *)(void *)slot;
 }
 
@@ -332,6 +333,14 @@ SHUNTI_APART static void record_blame(struct shunt_request *request,
     }
     if (blame->signature == request->signature) {
         shunti_blame_argument(request, blame);
+        return;
+    }
+    if ((blame->signature ^ request->signature) == SHUNTI_TWO_LEVEL &&
+        blame->signature >> 24 == SHUNTI_KIND_ALLTOALL) {
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "alltoall: rank %d called with another count than "
+                             "this rank",
+                             blame->rank);
         return;
     }
     describe(blame->signature, theirs, sizeof(theirs));
@@ -644,24 +653,22 @@ static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
     return comm->peers[peer].control && shunti_window_find(comm, data, bytes);
 }
 
-enum shunti_way shunti_offer(struct shunt_request *request, int peer,
-                             const void *data, size_t bytes, size_t expects,
-                             uint64_t *stream_start)
+enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
+                                 struct shunti_note *note, const void *data,
+                                 size_t bytes, size_t *behind,
+                                 uint64_t *stream_start)
 {
     struct shunt_comm *comm = request->comm;
-    struct shunti_note *note = shunti_note_compose(request, peer);
-    size_t behind = 0;
     enum shunti_way way = SHUNTI_WAY_INLINE;
 
     note->bytes = bytes;
-    note->expects = expects;
     if (bytes <= SHUNTI_NOTE_BODY) {
         if (bytes)
             memcpy(note->body, data, bytes);
     } else if (bytes <= shunti_eager(comm, peer) &&
                (bytes < SHUNTI_WINDOW_MIN ||
                 !can_point(comm, peer, data, bytes))) {
-        behind = bytes;
+        *behind = bytes;
         memcpy(note + 1, data, bytes);
     } else {
         uint64_t where[2];
@@ -675,7 +682,21 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
         if (bytes)
             shunti_request_way(request, peer, way);
     }
-    note->way = (uint8_t)way;
+    note->way = (uint8_t)way & 15;
+    return way;
+}
+
+enum shunti_way shunti_offer(struct shunt_request *request, int peer,
+                             const void *data, size_t bytes, size_t expects,
+                             uint64_t *stream_start)
+{
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    size_t behind = 0;
+    enum shunti_way way;
+
+    note->expects = expects;
+    way = shunti_note_fill(request, peer, note, data, bytes, &behind,
+                           stream_start);
     shunti_note_send(request, peer, note, behind);
     return way;
 }

@@ -45,6 +45,7 @@ enum shunti_way {
     SHUNTI_WAY_WINDOW,   /* in a window of the sender's: window, offset */
     SHUNTI_WAY_READ,     /* at an address of the sender's: get() reads it */
     SHUNTI_WAY_STREAM,   /* comes through the stream, from chunk `start` on */
+    SHUNTI_WAY_ZCOPY,    /* will be put where the reader's note says: zcopy.h */
     SHUNTI_WAY_REFUSED,  /* the sender's call was wrong; body: enum status */
     SHUNTI_WAY_ALARM,    /* another rank's was: shunti_note_alarm() */
 };
@@ -52,9 +53,11 @@ enum shunti_way {
 struct shunti_note {
     uint64_t seq; /* atomic */
     uint32_t signature;
-    uint8_t way;
-    uint8_t
-        second_way; /* of another payload at word[2], if the class has one */
+    uint8_t way : 4;
+    uint8_t second_way : 4; /* of another payload at word[2], if the class has
+                             * one */
+    uint8_t names; /* payloads of the reader's, as bits, whose places its sender
+                    * names behind all that is inline: zcopy.h */
     /* seq minus what its sender has completed, and minus what it knows that the
      * reader has. 0: more than can be said; not where memory is mapped. */
     uint8_t lag, known_lag;
@@ -193,6 +196,12 @@ size_t shunti_eager(const struct shunt_comm *comm, int peer);
 enum shunti_way shunti_offer(struct shunt_request *request, int peer,
                              const void *data, size_t bytes, size_t expects,
                              uint64_t *stream_start);
+
+/* The part of it that fills in the note; *behind: bytes used there. */
+enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
+                                 struct shunti_note *note, const void *data,
+                                 size_t bytes, size_t *behind,
+                                 uint64_t *stream_start);
 
 /* `bytes` of the peer's at where[] of shunti_locate(), which said WINDOW, as a
  * pointer. NULL: there are not that many. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Writing to a peer's control window where it is not mapped: through the
- * transport's put. What the transport has no room for is kept in order and
- * tried again by progress; callers never see it.
+ * The transport's put, and with it writing to a peer's control window where it is
+ * not mapped. Of these puts, what the transport has no room for is kept in order
+ * and tried again by progress; callers never see it.
  */
 #include <stdlib.h>
 
@@ -16,9 +16,8 @@ struct shunti_deferred_put {
     struct shunt_transport_put put;
 };
 
-/* false: no room now. */
-static bool try_put(struct shunt_comm *comm, int peer,
-                    const struct shunt_transport_put *put)
+bool shunti_put(struct shunt_comm *comm, int peer,
+                const struct shunt_transport_put *put)
 {
     struct shunti_peer *p = &comm->peers[peer];
     enum shunt_status st = p->transport->put(p->ep, put);
@@ -65,7 +64,7 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
      * reads the statistics: it writes none. */
     if (bytes)
         p->bytes_put += bytes;
-    if (!waits_already(comm, peer) && try_put(comm, peer, &put))
+    if (!waits_already(comm, peer) && shunti_put(comm, peer, &put))
         return;
     d = malloc(sizeof(*d));
     if (!d) {
@@ -91,7 +90,7 @@ SHUNTI_APART void shunti_control_retry(struct shunt_comm *comm)
     while ((d = *at)) {
         struct shunti_peer *p = &comm->peers[d->peer];
 
-        p->full = p->full || !try_put(comm, d->peer, &d->put);
+        p->full = p->full || !shunti_put(comm, d->peer, &d->put);
         if (p->full) {
             at = &d->next;
             continue;

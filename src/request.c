@@ -285,6 +285,8 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     request->status = request->error ? request->error : status;
     if (request->status)
         keep_story(request);
+    if (comm->zcopies.open)
+        shunti_zcopy_end(request, comm->failure != 0);
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
@@ -583,6 +585,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
 
     while ((request = comm->active)) {
         comm->active = request->next;
+        if (comm->zcopies.open)
+            shunti_zcopy_end(request, true);
         if (request->class->cleanup)
             request->class->cleanup(request);
         drop_ways(request);

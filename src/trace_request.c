@@ -14,7 +14,7 @@
 #include "trace.h"
 
 /* Of the arguments, for the ways. */
-#define WAYS_TEXT 96
+#define WAYS_TEXT 112
 
 static bool has_dtype(unsigned kind)
 {
@@ -75,10 +75,9 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
                             size_t size)
 {
     static const char *const names[] = {
-        [SHUNTI_WAY_INLINE] = "inline",
-        [SHUNTI_WAY_WINDOW] = "window",
-        [SHUNTI_WAY_READ] = "read",
-        [SHUNTI_WAY_STREAM] = "stream",
+        [SHUNTI_WAY_INLINE] = "inline", [SHUNTI_WAY_WINDOW] = "window",
+        [SHUNTI_WAY_READ] = "read",     [SHUNTI_WAY_STREAM] = "stream",
+        [SHUNTI_WAY_ZCOPY] = "zcopy",
     };
     const int nranks = request->comm->nranks;
     unsigned taken = 0;
@@ -90,7 +89,7 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
         return 0;
     n = (size_t)snprintf(args, size, ",\"ways\":{");
     share = (WAYS_TEXT - n - 2) / (size_t)__builtin_popcount(taken);
-    for (int way = SHUNTI_WAY_INLINE; way <= SHUNTI_WAY_STREAM; way++) {
+    for (int way = SHUNTI_WAY_INLINE; way <= SHUNTI_WAY_ZCOPY; way++) {
         const size_t end = n + share;
         const char *sign = "";
 

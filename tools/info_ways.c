@@ -85,7 +85,11 @@ static void print_peer(const struct shunt_comm *comm, int peer)
     const int largest = SHUNTI_WAYS_CLASSES - 1;
 
     printf("\nrank %d: ", peer);
-    if (!p->control) {
+    if (shunti_zcopy_suits(comm, peer, SIZE_MAX)) {
+        printf("not mapped (another host, or a node of its own): streamed; by "
+               "zero copy from\n  %zu B on (SHUNT_ZCOPY_MIN)\n",
+               comm->tune.zcopy_min);
+    } else if (!p->control) {
         puts("not mapped (another host, or a node of its own): streamed");
     } else if (!(p->caps & SHUNT_TRANSPORT_GET)) {
         puts("streamed; the kernel does not let one read the other's memory");

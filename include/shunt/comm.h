@@ -223,6 +223,8 @@ struct shunt_comm_stats {
                                to do that should have woken us; 0 */
     uint64_t messages_sent;   /* to all ranks; see struct shunt_peer_stats */
     uint64_t messages_remote; /* those of them to ranks of other nodes */
+    uint64_t bytes_zcopy; /* payload sent straight from this rank's memory into
+                             that of a rank whose memory is not mapped */
 };
 
 /**
@@ -239,8 +241,8 @@ shunt_comm_get_stats(const struct shunt_comm *comm,
 struct shunt_peer_stats {
     /** What calls sent there, by mapped memory or by put: each announcement,
      * with or without payload in it; each answer to one; each chunk of a
-     * stream, and each word that says that chunks were taken; each put of
-     * tokens' rows or sums. The same in every run of the same calls. What
+     * stream, and each word that says that chunks were taken; each piece (1 MiB)
+     * of a block that goes by zero copy; each put of tokens' rows or sums. The same in every run of the same calls. What
      * depends on timing is not counted: words that say how far this rank is,
      * questions whether a rank is there, wake-ups. */
     uint64_t messages;

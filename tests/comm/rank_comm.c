@@ -674,7 +674,8 @@ static int moves_before_wait(const struct rank *self)
     do {
         CHECK_OK(self->comm,
                  shunt_comm_get_stats(self->comm, &now, sizeof(now)));
-        moved = (double)(now.bytes_staged - before.bytes_staged);
+        moved = (double)(now.bytes_staged - before.bytes_staged +
+                         now.bytes_zcopy - before.bytes_zcopy);
     } while (moved < least && now_s() - began < 20);
     CHECK(moved >= least, "%.1f%% had moved before the wait",
           90 * moved / least);

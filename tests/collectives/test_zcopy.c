@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Zero copy to ranks whose memory is not mapped, by UCX between virtual nodes; by
+// threads that put to each other it runs under the thread sanitizer, too.
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "harness.h"
+
+static void run_over(const char *transports, const char *across,
+                     const char *nodes, const char *algorithm,
+                     const char *least, const char *name)
+{
+    char variable[5][64];
+    struct harness_job job = {
+        .program = "rank_zcopy",
+        .args = {name},
+        .env = {variable[0], variable[1], variable[2], variable[3], variable[4],
+                "SHUNT_FAULT=delay=3000,reorder"},
+        .ranks = 1,
+        .timeout_s = 90,
+    };
+
+    if (!getenv("SHUNT_TEST_UCX"))
+        cr_skip_test("built without UCX");
+    for (const char *c = nodes; *c; c++)
+        job.ranks += *c == ',';
+    snprintf(variable[0], sizeof(variable[0]), "SHUNT_TEST_NODES=%s", nodes);
+    snprintf(variable[1], sizeof(variable[1]), "SHUNT_ALGORITHM=%s", algorithm);
+    snprintf(variable[2], sizeof(variable[2]), "SHUNT_ZCOPY_MIN=%s", least);
+    snprintf(variable[3], sizeof(variable[3]), "SHUNT_TRANSPORTS=%s",
+             transports);
+    snprintf(variable[4], sizeof(variable[4]), "SHUNT_TEST_ACROSS=%s", across);
+    harness_check(&job);
+}
+
+static void run(const char *nodes, const char *algorithm, const char *least,
+                const char *name)
+{
+    run_over("shm,ucx", "ucx (put)", nodes, algorithm, least, name);
+}
+
+// Blocks are read from the sender's memory only after up to 3 ms.
+static void run_late(const char *nodes, const char *algorithm, const char *name)
+{
+    run_over("shm,fault+ucx", "fault (put)", nodes, algorithm, "100000", name);
+}
+
+static void both(const char *name)
+{
+    // A limit above, and one below, what a note has room for.
+    run("0,1,2", "flat", "100000", name);
+    run("0,1,1,2,2,2", "flat", "4000", name);
+    run("0,1,2", "two_level", "4000", name);
+    run("0,1,1,2,2,2", "two_level", "100000", name);
+}
+
+Test(zcopy, straight)
+{
+    // In two levels small blocks have carriers; not by default above 64 KiB.
+    run("0,1,2", "flat", "100000", "straight");
+    run("0,1,1,2,2,2", "flat", "4000", "straight");
+    run("0,1,2", "two_level", "100000", "straight");
+    run("0,1,1,2,2,2", "two_level", "100000", "straight");
+}
+
+Test(zcopy, late)
+{
+    run_late("0,0,1,2", "flat", "straight");
+    run_late("0,0,1,2", "two_level", "straight");
+    run_late("0,0,1,2", "two_level", "several");
+    run_late("0,0,1,2", "two_level", "others");
+    run_late("0,0,1,2", "flat", "sizes_disagree");
+    // The first and the last rank are neither mates nor partners.
+    run_late("0,0,1,1", "two_level", "sizes_disagree");
+}
+
+Test(zcopy, several)
+{
+    both("several");
+}
+
+Test(zcopy, sizes_disagree)
+{
+    both("sizes_disagree");
+}
+
+Test(zcopy, others)
+{
+    both("others");
+}
