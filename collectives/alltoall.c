@@ -121,6 +121,10 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
     const uint32_t signature =
         SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0);
     bool in_place = a->send == SHUNT_IN_PLACE;
+    const size_t block =
+        a->recv_blocks.counts
+            ? 0
+            : a->recv_blocks.count * shunt_dtype_size(a->recv_blocks.dtype);
     struct shunt_request *request;
     enum shunt_status st;
     size_t send_end;
@@ -134,9 +138,9 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
         st = copy_away(call, a, send_end);
     if (st)
         return st;
-    /* Counts are local: the choice knows none of them. Small blocks and large
-     * ones of one call may go different ways: alltoall_two_level.c. */
-    st = shunti_select(call->comm, call->kind, 0) == SHUNTI_FLAT
+    /* Of alltoallv counts are local: the choice knows none of them. Small blocks
+     * and large ones of one call may go different ways: alltoall_two_level.c. */
+    st = shunti_select(call->comm, call->kind, block) == SHUNTI_FLAT
              ? flat(call->comm, signature, a, &request)
              : shunti_alltoall_two_level(call->comm, signature, a, &request);
     if (st) {

@@ -245,6 +245,14 @@ static enum shunti_algorithm flat_allreduce(const struct shunt_comm *comm,
                : SHUNTI_ALLREDUCE_SEGMENTS;
 }
 
+/* Nobody carries blocks of this size: two levels are only more to say. */
+static bool all_straight(const struct shunt_comm *comm, const struct row *row,
+                         size_t bytes)
+{
+    return row->kind == SHUNTI_KIND_ALLTOALL && !is_flat(row) &&
+           bytes > shunti_select_carry(comm);
+}
+
 static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
                       size_t bytes)
 {
@@ -271,7 +279,8 @@ SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
             continue;
         if (comm->nodes == 1) /* no levels, and so no wishes either */
             match = is_flat(row) ? FAMILY : NOT;
-        if (match == NOT || (match == FAMILY && ruled_out(comm, row, bytes)))
+        if (match == NOT || (match == FAMILY && ruled_out(comm, row, bytes)) ||
+            (!len && all_straight(comm, row, bytes)))
             continue;
         seconds = cost(row, shape, bytes);
         if (!best || seconds < least) {

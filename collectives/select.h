@@ -36,7 +36,7 @@ enum shunti_algorithm {
 /*
  * For a call of this kind. bytes: of the message (broadcast), of the vector
  * (allreduce), of all blocks that a rank gets (allgather) or gives
- * (reduce_scatter); of others it does not matter.
+ * (reduce_scatter), of a block (alltoall); of others it does not matter.
  */
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     enum shunti_kind kind, size_t bytes);
