@@ -5,7 +5,7 @@
  * what that gives. SIGUSR1 to all ends them; SIGUSR2 to all makes them say, once,
  * that they are all here.
  *
- *     rank_survive calls | groups
+ *     rank_survive calls | groups | blocks
  *
  * Ranks are named by their first numbers in what is said:
  *
@@ -21,12 +21,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <shunt/shunt.h>
 
 #include "rank_main.h"
 
 enum { RANKS_MAX = 64, SHRINKS = 3 };
+enum { BLOCK = 600 << 10 }; /* bytes; several pieces between hosts */
+
+/* What a world does besides counting its ranks. */
+enum work { CALLS, GROUPS, BLOCKS };
 
 struct world {
     struct shunt_comm *comm;
@@ -106,16 +111,55 @@ static enum shunt_status one_group(const struct world *w, int round)
     return SHUNT_OK; /* a loss in it shows in the next call of the world */
 }
 
+static unsigned char block_byte(int from, int to, int round)
+{
+    return (unsigned char)(1 + from * 31 + to * 7 + round);
+}
+
+/* Large blocks to and fro in memory that nobody may touch as soon as the call has
+ * returned, however it did, nor in the next call: who writes there crashes, and what
+ * is read there does not arrive. */
+static enum shunt_status exchange_blocks(const struct world *w, int round)
+{
+    static void *before;
+    static size_t bytes_before;
+    const int rank = shunt_comm_rank(w->comm);
+    const size_t bytes = (size_t)w->size * BLOCK;
+    unsigned char *send = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *recv = send + bytes;
+    enum shunt_status st;
+
+    if (send == MAP_FAILED)
+        abort();
+    for (int r = 0; r < w->size; r++)
+        memset(send + (size_t)r * BLOCK, block_byte(rank, r, round), BLOCK);
+    st = shunt_alltoall(w->comm, send, recv, BLOCK, SHUNT_U8);
+    for (int r = 0; !st && r < w->size; r++)
+        for (size_t i = 0; i < BLOCK; i += 511)
+            if (recv[(size_t)r * BLOCK + i] != block_byte(r, rank, round))
+                abort();
+    if (before)
+        munmap(before, bytes_before);
+    if (mprotect(send, 2 * bytes, PROT_NONE))
+        abort();
+    before = send;
+    bytes_before = 2 * bytes;
+    return st;
+}
+
 /* Calls until one fails, or all are to end. */
-static enum shunt_status live(const struct world *w, bool groups)
+static enum shunt_status live(const struct world *w, enum work work)
 {
     enum shunt_status st = SHUNT_OK;
 
     for (int round = 0; !st; round++) {
         int64_t mine[3] = {1, to_end, to_tell}, sum[3] = {0, 0, 0};
 
-        if (groups)
+        if (work == GROUPS)
             st = one_group(w, round);
+        if (work == BLOCKS)
+            st = exchange_blocks(w, round);
         if (!st)
             st = shunt_allreduce(w->comm, mine, sum, 3, SHUNT_I64, SHUNT_SUM);
         if (!st && sum[0] != w->size)
@@ -178,7 +222,7 @@ static bool go_on(struct world *w, int32_t me)
     return true;
 }
 
-static int survive(const struct rank *self, bool groups)
+static int survive(const struct rank *self, enum work work)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const int32_t me = self->rank;
@@ -194,7 +238,7 @@ static int survive(const struct rank *self, bool groups)
     for (;;) {
         st = look_round(&w, me);
         if (!st)
-            st = live(&w, groups);
+            st = live(&w, work);
         if (!st)
             break;
         tell("failed", st, &w);
@@ -209,17 +253,23 @@ static int survive(const struct rank *self, bool groups)
 
 static int calls(const struct rank *self)
 {
-    return survive(self, false);
+    return survive(self, CALLS);
 }
 
 static int groups(const struct rank *self)
 {
-    return survive(self, true);
+    return survive(self, GROUPS);
+}
+
+static int blocks(const struct rank *self)
+{
+    return survive(self, BLOCKS);
 }
 
 static const struct rank_case cases[] = {
     {"calls", calls, .no_comm = true, .no_threads = true},
     {"groups", groups, .no_comm = true, .no_threads = true},
+    {"blocks", blocks, .no_comm = true, .no_threads = true},
     {NULL},
 };
 
