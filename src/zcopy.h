@@ -4,10 +4,10 @@
  *
  * The receiver names, in its own note, where a large block is to go; the sender
  * then has the transport put it there straight from its own memory, and raises a
- * word in the receiver's control window. Nobody
- * copies it on the way, but for what the transport does (UCX over TCP: once, where it
- * arrives), where a stream copies twice besides (stream.h). It costs that the sender must have the
- * receiver's note first; both notes of a pair cross, so that is half a trip.
+ * word in the receiver's control window. Nobody copies it on the way but the
+ * transport (UCX over TCP: once, where it arrives), where a stream copies twice
+ * besides (stream.h). It costs that the sender must have the receiver's note first;
+ * both notes of a pair cross, so that is half a trip.
  *
  * Which blocks go this way both sides know from their size alone
  * (shunti_zcopy_suits()). What the receiver names it registers for this one
