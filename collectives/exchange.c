@@ -151,16 +151,14 @@ SHUNTI_APART static void aim(struct shunt_request *request,
         return; /* the communicator has failed */
     if (note->way == SHUNTI_WAY_INLINE && note->bytes > SHUNTI_NOTE_BODY)
         behind = ((size_t)note->bytes + 7) & ~(size_t)7;
-    if (!note->names || behind > request->comm->layout.eager) {
+    name = (const unsigned char *)(note + 1) + behind;
+    if ((!note->names || behind > request->comm->layout.eager ||
+         !shunti_zcopy_aim(p->zcopy, p->send, p->send_bytes, &name)) &&
+        !request->comm->failure)
         shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
                          "%s: rank %d names no memory for %zu B; do all ranks "
                          "run the same version, with the same settings?",
                          shunti_request_name(request), peer, p->send_bytes);
-        return;
-    }
-    name = (const unsigned char *)(note + 1) + behind;
-    /* That the sizes agree has been seen. */
-    shunti_zcopy_aim(p->zcopy, p->send, p->send_bytes, &name);
 }
 
 static void offer(struct shunt_request *request, struct shunti_exchange *x,
