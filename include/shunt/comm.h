@@ -242,9 +242,10 @@ struct shunt_peer_stats {
     /** What calls sent there, by mapped memory or by put: each announcement,
      * with or without payload in it; each answer to one; each chunk of a
      * stream, and each word that says that chunks were taken; each piece (1 MiB)
-     * of a block that goes by zero copy; each put of tokens' rows or sums. The same in every run of the same calls. What
-     * depends on timing is not counted: words that say how far this rank is,
-     * questions whether a rank is there, wake-ups. */
+     * of a block that goes by zero copy; each put of tokens' rows or
+     * sums. The same in every run of the same calls. What depends on timing is not
+     * counted: words that say how far this rank is, questions whether a rank is
+     * there, wake-ups. */
     uint64_t messages;
     /** What was put there through the transport, headers included; 0 where the
      * rank's memory is mapped. */

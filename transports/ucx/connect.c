@@ -197,8 +197,8 @@ static void watch_process(struct shunt_transport_ep *ep,
  * Where a rendezvous costs a reply by a process that may have to be woken, a
  * copy is cheaper for longer. Over TCP, measured at 4 Gbit/s and on one host,
  * payloads up to 64 KiB go faster, and for less CPU, without one, which UCX
- * 1.13 begins at 18 KiB; larger ones go in pieces of that (put.c). Other networks and users who say UCX_RNDV_THRESH are
- * left to UCX.
+ * 1.13 begins at 18 KiB; larger ones go in such pieces (put.c). Other networks
+ * and users who say UCX_RNDV_THRESH are left to UCX.
  */
 static void look_at_lanes(struct shunt_transport_ep *ep)
 {

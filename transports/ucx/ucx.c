@@ -447,7 +447,8 @@ static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
     do
         advance_worker(ctx);
     while ((ep->closing || touches_callers_memory(ep)) && now_ms() < deadline);
-    /* What the kernel still has of them it cannot read where there is nothing. */
+    /* Sends that have not ended by now no longer count: their memory may be read
+     * yet, but nothing is written to it. */
     ucx_forget_pending(ep);
     ucx_leave(outer);
     return SHUNT_OK;
