@@ -45,7 +45,7 @@ train:
 	[ -f build/build.ninja ] || meson setup build -Dtrain=enabled
 	ninja -C build training
 	build/tools/shunt-run -n $(RANKS) --live \
-	    build/moe/train/shunt-train --log build/train.jsonl \
+	    build/train/shunt-train --log build/train.jsonl \
 	    --report build/train.html $(ARGS)
 
 build:
@@ -66,7 +66,7 @@ check-sanitize:
 	scripts/test asan tsan
 
 public-suites: build
-	tests/mpi/public-suites $(ARGS)
+	tests/bindings/mpi/public-suites $(ARGS)
 
 moe-stress: build
 	SHUNT_TEST_BUILD=build tests/random/programs --configurations 5000 \

@@ -3,11 +3,11 @@
  * All-gather: the choice, and the flat algorithm: an exchange in which a rank's
  * block is the same for everyone.
  */
-#include "allgather.h"
-#include "comm.h"
-#include "exchange.h"
-#include "select.h"
-#include "whole.h"
+#include "collectives/allgather.h"
+#include "collectives/exchange.h"
+#include "collectives/select.h"
+#include "src/comm.h"
+#include "src/whole.h"
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allgather.h"
-#include "comm.h"
-#include "copy.h"
-#include "nodes.h"
-#include "scratch.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/allgather.h"
+#include "collectives/two_level.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/nodes.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 struct state {
     const void *send;

@@ -3,16 +3,16 @@
  * All-reduce: the choice, and the direct algorithm for small vectors, in which
  * every rank gets every other's whole vector and adds them all up.
  */
-#include "allreduce.h"
+#include "collectives/allreduce.h"
 
-#include "coll_call.h"
-#include "comm.h"
-#include "dtype.h"
-#include "note.h"
-#include "reduction.h"
-#include "scratch.h"
-#include "select.h"
-#include "whole.h"
+#include "collectives/coll_call.h"
+#include "collectives/reduction.h"
+#include "collectives/select.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/note.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 static const struct shunti_class direct_class = {
     .name = "allreduce",

@@ -22,15 +22,15 @@
  */
 #include <string.h>
 
-#include "allreduce.h"
-#include "comm.h"
-#include "exchange.h"
-#include "note.h"
-#include "reduction.h"
-#include "scratch.h"
-#include "source.h"
-#include "stream.h"
-#include "whole.h"
+#include "collectives/allreduce.h"
+#include "collectives/exchange.h"
+#include "collectives/reduction.h"
+#include "collectives/source.h"
+#include "src/comm.h"
+#include "src/note.h"
+#include "src/scratch.h"
+#include "src/stream.h"
+#include "src/whole.h"
 
 /* Stages of the ack, as bits. Bad news: a raw read failed, so that the sender
  * has no result for its segment; or could not take that of the reader. */

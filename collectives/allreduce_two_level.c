@@ -16,14 +16,14 @@
  */
 #include <string.h>
 
-#include "allreduce.h"
-#include "comm.h"
-#include "dtype.h"
-#include "nodes.h"
-#include "scratch.h"
-#include "tree.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/allreduce.h"
+#include "collectives/tree.h"
+#include "collectives/two_level.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/nodes.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64

@@ -4,14 +4,14 @@
  * a block cannot be overwritten before its receiver has taken it, and that may
  * be waiting for us in the same way.
  */
-#include "alltoall.h"
-#include "coll_call.h"
-#include "comm.h"
-#include "copy.h"
-#include "exchange.h"
-#include "scratch.h"
-#include "select.h"
-#include "whole.h"
+#include "collectives/alltoall.h"
+#include "collectives/coll_call.h"
+#include "collectives/exchange.h"
+#include "collectives/select.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",

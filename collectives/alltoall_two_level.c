@@ -25,14 +25,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "alltoall.h"
-#include "comm.h"
-#include "copy.h"
-#include "nodes.h"
-#include "scratch.h"
-#include "select.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/alltoall.h"
+#include "collectives/select.h"
+#include "collectives/two_level.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/nodes.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 struct entry {
     uint64_t bytes, expects;

@@ -9,13 +9,13 @@
  * first, who is the root of what comes next in most programs: others that were ahead
  * of it would only wait for it to get a core.
  */
-#include "coll_call.h"
-#include "comm.h"
-#include "exchange.h"
-#include "select.h"
-#include "star.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/coll_call.h"
+#include "collectives/exchange.h"
+#include "collectives/select.h"
+#include "collectives/star.h"
+#include "collectives/two_level.h"
+#include "src/comm.h"
+#include "src/whole.h"
 
 static const struct shunti_class barrier_class = {
     .name = "barrier",

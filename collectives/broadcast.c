@@ -8,15 +8,15 @@
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.
  */
-#include "bootstrap.h"
-#include "coll_call.h"
-#include "comm.h"
-#include "exchange.h"
-#include "nodes.h"
-#include "select.h"
-#include "star.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/coll_call.h"
+#include "collectives/exchange.h"
+#include "collectives/select.h"
+#include "collectives/star.h"
+#include "collectives/two_level.h"
+#include "src/bootstrap.h"
+#include "src/comm.h"
+#include "src/nodes.h"
+#include "src/whole.h"
 
 _Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
 

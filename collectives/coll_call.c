@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The frame around every collective; see coll_call.h. */
-#include "coll_call.h"
+#include "collectives/coll_call.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "comm.h"
-#include "dtype.h"
-#include "error.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/error.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)
 {

@@ -13,8 +13,8 @@
 
 #include <shunt/coll.h>
 
-#include "dtype.h"
-#include "request.h"
+#include "src/dtype.h"
+#include "src/request.h"
 
 struct shunt_comm;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One round of blocks between all pairs; see exchange.h. */
-#include "exchange.h"
+#include "collectives/exchange.h"
 
-#include "comm.h"
-#include "copy.h"
-#include "note.h"
-#include "scratch.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/note.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {

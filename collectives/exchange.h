@@ -22,10 +22,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "request.h"
-#include "source.h"
-#include "stream.h"
-#include "zcopy.h"
+#include "collectives/source.h"
+#include "src/request.h"
+#include "src/stream.h"
+#include "src/zcopy.h"
 
 /* How far we are with a peer. */
 enum {

@@ -7,12 +7,12 @@
  * else reads, and moves to the front of the buffer when the block there has
  * been taken by its owner.
  */
-#include "reduce_scatter.h"
-#include "comm.h"
-#include "dtype.h"
-#include "reduction.h"
-#include "select.h"
-#include "whole.h"
+#include "collectives/reduce_scatter.h"
+#include "collectives/reduction.h"
+#include "collectives/select.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/whole.h"
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",

@@ -8,7 +8,7 @@
 
 #include <shunt/coll.h>
 
-#include "coll_call.h"
+#include "collectives/coll_call.h"
 
 struct shunt_comm;
 struct shunt_request;

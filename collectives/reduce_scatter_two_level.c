@@ -10,15 +10,15 @@
  */
 #include <string.h>
 
-#include "comm.h"
-#include "copy.h"
-#include "dtype.h"
-#include "nodes.h"
-#include "reduce_scatter.h"
-#include "scratch.h"
-#include "tree.h"
-#include "two_level.h"
-#include "whole.h"
+#include "collectives/reduce_scatter.h"
+#include "collectives/tree.h"
+#include "collectives/two_level.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/dtype.h"
+#include "src/nodes.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 struct state {
     const unsigned char *send;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reducing straight out of what peers offer; see reduction.h. */
-#include "reduction.h"
+#include "collectives/reduction.h"
 
 #include <string.h>
 
-#include "comm.h"
-#include "dtype.h"
-#include "note.h"
-#include "scratch.h"
-#include "tree.h"
-#include "whole.h"
+#include "collectives/tree.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/note.h"
+#include "src/scratch.h"
+#include "src/whole.h"
 
 /* Bytes of each source that are read raw at a time: what is read is still in
  * the second-level cache when it is added. */

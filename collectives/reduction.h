@@ -15,8 +15,8 @@
 
 #include <shunt/coll.h>
 
-#include "exchange.h"
-#include "source.h"
+#include "collectives/exchange.h"
+#include "collectives/source.h"
 
 struct shunt_comm;
 struct shunt_request;

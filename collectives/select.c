@@ -14,18 +14,18 @@
  * How a block travels (inline, window, raw read, stream) is its sender's choice
  * alone, told in the note: note.h, SHUNT_EAGER and SHUNT_READ_MIN.
  */
-#include "select.h"
+#include "collectives/select.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "comm.h"
-#include "env.h"
-#include "launch.h"
-#include "log.h"
-#include "nodes.h"
-#include "note.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/env.h"
+#include "src/launch.h"
+#include "src/log.h"
+#include "src/nodes.h"
+#include "src/note.h"
+#include "src/whole.h"
 
 /* See shunti_select_carry(). */
 #define MESSAGES_A_BLOCK 5

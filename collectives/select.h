@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "request.h"
+#include "src/request.h"
 
 struct shunt_comm;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Taking payload from a peer; see source.h. */
-#include "source.h"
+#include "collectives/source.h"
 
-#include "comm.h"
-#include "copy.h"
-#include "error.h"
-#include "trace.h"
-#include "ways.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/error.h"
+#include "src/trace.h"
+#include "src/ways.h"
 
 /* Raw reads are made in pieces, so that one call of the kernel does not hold
  * a rank for long. */

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "note.h"
-#include "stream.h"
+#include "src/note.h"
+#include "src/stream.h"
 
 struct shunti_source {
     uint8_t way;             /* enum shunti_way */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One rank and all others; see star.h. */
-#include "star.h"
+#include "collectives/star.h"
 
-#include "comm.h"
-#include "exchange.h"
-#include "note.h"
-#include "source.h"
-#include "whole.h"
+#include "collectives/exchange.h"
+#include "collectives/source.h"
+#include "src/comm.h"
+#include "src/note.h"
+#include "src/whole.h"
 
 /* --- the root: an exchange in which the others have no blocks --------------- */
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sums in the order of ranks and nodes; see tree.h. */
-#include "tree.h"
+#include "collectives/tree.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "comm.h"
-#include "dtype.h"
-#include "reduce.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/reduce.h"
 
 /* Elements at a time: what is made of them stays in the first-level cache. */
 enum { BLOCK = 1024 };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operations of two phases, inside nodes and between them; see two_level.h. */
-#include "two_level.h"
+#include "collectives/two_level.h"
 
 #include <string.h>
 
-#include "comm.h"
-#include "exchange.h"
-#include "nodes.h"
-#include "scratch.h"
-#include "window.h"
+#include "collectives/exchange.h"
+#include "src/comm.h"
+#include "src/nodes.h"
+#include "src/scratch.h"
+#include "src/window.h"
 
 struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request)

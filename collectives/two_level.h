@@ -38,10 +38,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "note.h"
-#include "request.h"
-#include "source.h"
-#include "stream.h"
+#include "collectives/source.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/stream.h"
 
 struct shunt_comm;
 struct shunti_two_level;

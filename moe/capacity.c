@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Capacity of experts; see capacity.h. */
-#include "capacity.h"
+#include "moe/capacity.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Combine and its gradient, which is a dispatch with weights. */
-#include "packed.h"
-#include "plan.h"
-#include "pull.h"
-#include "push.h"
+#include "moe/packed.h"
+#include "moe/plan.h"
+#include "moe/pull.h"
+#include "moe/push.h"
 
 static const struct shunti_moe_call combine_call = {"moe_combine",
                                                     SHUNTI_KIND_MOE_COMBINE};

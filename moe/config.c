@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "dtype.h"
-#include "env.h"
-#include "error.h"
-#include "exchanges.h"
-#include "handle.h"
-#include "nodes.h"
-#include "plan.h"
-#include "rows.h"
+#include "moe/exchanges.h"
+#include "moe/plan.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/handle.h"
+#include "src/nodes.h"
 
 /* Limits that keep every index in its type. */
 #define EXPERTS_MAX (1 << 20)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Slots of exchanges; see exchanges.h. */
-#include "exchanges.h"
+#include "moe/exchanges.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "comm.h"
-#include "handle.h"
+#include "src/comm.h"
+#include "src/handle.h"
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "plan.h"
+#include "moe/plan.h"
 
 /* A call that must be made again with a larger buffer (moe_call.c). */
 struct shunti_owed {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows as fp8, one element at a time: what the kernels (rows.h) must equal. */
-#include "fp8.h"
+#include "moe/fp8.h"
 
 #include <string.h>
 
-#include "dtype.h"
-#include "rows.h"
+#include "moe/rows.h"
+#include "src/dtype.h"
 
 static size_t slices(size_t n)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arrays that grow; see grow.h. */
-#include "grow.h"
+#include "moe/grow.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The layout of rows; see layout.h. */
-#include "layout.h"
+#include "moe/layout.h"
 
 #include <string.h>
 
-#include "rows.h"
+#include "moe/rows.h"
 
 size_t shunti_layout_align(size_t rows, size_t align)
 {

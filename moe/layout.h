@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "placement.h"
+#include "moe/placement.h"
 
 /* What every rank knows of a routing. */
 struct shunti_counts {

@@ -3,10 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "comm.h"
-#include "error.h"
-#include "exchanges.h"
-#include "handle.h"
+#include "moe/exchanges.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/handle.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)

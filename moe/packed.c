@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows in packs; see packed.h. */
-#include "packed.h"
+#include "moe/packed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "error.h"
-#include "fp8.h"
-#include "grow.h"
-#include "note.h"
-#include "rows.h"
+#include "moe/fp8.h"
+#include "moe/grow.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/note.h"
 
 /* --- with the plan: lists ----------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 #ifndef SHUNTI_PACKED_H
 #define SHUNTI_PACKED_H
 
-#include "plan.h"
+#include "moe/plan.h"
 
 /* One row of ours, as its source lists it. */
 struct shunti_pack_entry {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where experts live; see placement.h. */
-#include "placement.h"
+#include "moe/placement.h"
 
 #include <stdbool.h>
 #include <stdio.h>

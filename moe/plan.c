@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capacity.h"
-#include "comm.h"
-#include "error.h"
-#include "fp8.h"
-#include "grow.h"
-#include "handle.h"
-#include "nodes.h"
-#include "packed.h"
-#include "plan.h"
+#include "moe/capacity.h"
+#include "moe/fp8.h"
+#include "moe/grow.h"
+#include "moe/packed.h"
+#include "moe/plan.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/handle.h"
+#include "src/nodes.h"
 
 /* A rank's contribution. `count` has an entry for each expert, and behind them
  * the distinct tokens for each rank and for each node. */

@@ -11,12 +11,12 @@
 
 #include <shunt/moe.h>
 
-#include "layout.h"
-#include "note.h"
-#include "placement.h"
-#include "rails.h"
-#include "request.h"
-#include "window.h"
+#include "moe/layout.h"
+#include "moe/placement.h"
+#include "moe/rails.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/window.h"
 
 struct shunt_comm;
 struct shunti_pack_entry;

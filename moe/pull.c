@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows home; see pull.h. */
-#include "pull.h"
+#include "moe/pull.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "copy.h"
-#include "error.h"
-#include "nodes.h"
-#include "note.h"
-#include "rails_rows.h"
-#include "rails_sums.h"
-#include "rows.h"
-#include "wait.h"
+#include "moe/rails_rows.h"
+#include "moe/rails_sums.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/error.h"
+#include "src/nodes.h"
+#include "src/note.h"
+#include "src/wait.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)

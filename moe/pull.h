@@ -9,7 +9,7 @@
 #ifndef SHUNTI_PULL_H
 #define SHUNTI_PULL_H
 
-#include "plan.h"
+#include "moe/plan.h"
 
 struct shunti_pull {
     const void *src;               /* (total, hidden) */

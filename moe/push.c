@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows to the experts; see push.h. */
-#include "push.h"
+#include "moe/push.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "copy.h"
-#include "error.h"
-#include "nodes.h"
-#include "note.h"
-#include "rails_rows.h"
-#include "rows.h"
-#include "wait.h"
+#include "moe/rails_rows.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/error.h"
+#include "src/nodes.h"
+#include "src/note.h"
+#include "src/wait.h"
 
 /* Tokens between two looks at who else is ready: their rows stay in the
  * second level cache for a peer that comes right after. */

@@ -14,7 +14,7 @@
 #ifndef SHUNTI_PUSH_H
 #define SHUNTI_PUSH_H
 
-#include "plan.h"
+#include "moe/plan.h"
 
 struct shunti_push {
     const void *src;               /* (tokens, hidden) */

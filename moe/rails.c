@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a plan knows of rows between nodes; see rails.h. */
-#include "rails.h"
+#include "moe/rails.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "error.h"
-#include "fp8.h"
-#include "grow.h"
-#include "nodes.h"
-#include "plan.h"
-#include "rows.h"
+#include "moe/fp8.h"
+#include "moe/grow.h"
+#include "moe/plan.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/nodes.h"
 
 #define LINE ((size_t)SHUNT_TRANSPORT_LINE)
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tokens' rows between nodes; see rails_rows.h. */
-#include "rails_rows.h"
+#include "moe/rails_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "copy.h"
-#include "fp8.h"
-#include "nodes.h"
-#include "rows.h"
+#include "moe/fp8.h"
+#include "moe/rows.h"
+#include "src/comm.h"
+#include "src/copy.h"
+#include "src/nodes.h"
 
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_plan *plan)

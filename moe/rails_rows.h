@@ -11,7 +11,7 @@
 #ifndef SHUNTI_RAILS_ROWS_H
 #define SHUNTI_RAILS_ROWS_H
 
-#include "plan.h"
+#include "moe/plan.h"
 
 struct shunti_rail_rows {
     struct shunti_plan *plan;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Results between nodes; see rails_sums.h. */
-#include "rails_sums.h"
+#include "moe/rails_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
+#include "src/comm.h"
 
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_plan *plan)

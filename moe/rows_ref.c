@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "fp8.h"
-#include "rows.h"
+#include "moe/fp8.h"
+#include "moe/rows.h"
+#include "src/dtype.h"
 
 /* How an element type is read and written. */
 struct element {

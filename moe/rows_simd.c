@@ -18,8 +18,8 @@
 #include <arm_neon.h>
 #endif
 
-#include "dtype.h"
-#include "rows.h"
+#include "moe/rows.h"
+#include "src/dtype.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define LANES SHUNTI_ROWS_LANES

@@ -7,7 +7,7 @@
  * between the two and may pass on neither descriptors nor pipes. The file has no
  * name but that of our descriptor, so that it goes with us, however we end.
  */
-#include "births.h"
+#include "perf/births.h"
 
 #include <errno.h>
 #include <fcntl.h>

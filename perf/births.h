@@ -7,7 +7,7 @@
 #ifndef SHUNT_PERF_BIRTHS_H
 #define SHUNT_PERF_BIRTHS_H
 
-#include "table.h"
+#include "perf/table.h"
 
 /*
  * Run this program as often as asked for, one run after the other, print what

@@ -4,14 +4,14 @@
  * of a comparison come from the counters of random.h. Buffers may be unaligned,
  * so elements go in and out by memcpy().
  */
-#include "check.h"
+#include "perf/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
-#include "random.h"
+#include "perf/perf.h"
+#include "perf/random.h"
 
 #define BLOCK 1024 /* elements (or bytes) that are compared at a time */
 

@@ -13,7 +13,7 @@
 
 #include <shunt/coll.h>
 
-#include "routing.h"
+#include "perf/routing.h"
 
 /* What outputs are filled with before a call: no result of ours looks so, and
  * floats of it are not a number. */

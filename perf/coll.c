@@ -10,20 +10,20 @@
  * then the same check again with other input, for results that go wrong only
  * when calls follow one another closely.
  */
-#include "coll.h"
+#include "perf/coll.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <shunt/memory.h>
 
-#include "check.h"
-#include "pair.h"
-#include "random.h"
-#include "sample.h"
-#include "table.h"
-#include "traffic.h"
-#include "wire.h"
+#include "perf/check.h"
+#include "perf/pair.h"
+#include "perf/random.h"
+#include "perf/sample.h"
+#include "perf/table.h"
+#include "perf/traffic.h"
+#include "perf/wire.h"
 
 enum { STREAM_DATA = 21, STREAM_SHARE };
 

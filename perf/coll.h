@@ -5,7 +5,7 @@
 #ifndef SHUNT_PERF_COLL_H
 #define SHUNT_PERF_COLL_H
 
-#include "contest.h"
+#include "perf/contest.h"
 
 /* A sweep over sizes. Prints rows. */
 void perf_coll(const struct perf_contest *contest);

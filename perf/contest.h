@@ -5,11 +5,11 @@
 #ifndef SHUNT_PERF_CONTEST_H
 #define SHUNT_PERF_CONTEST_H
 
-#include "engine.h"
-#include "group.h"
-#include "net.h"
-#include "options.h"
-#include "sample.h"
+#include "perf/engine.h"
+#include "perf/group.h"
+#include "perf/net.h"
+#include "perf/options.h"
+#include "perf/sample.h"
 
 /* The sides, in the order in which they take turns. */
 enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_ROLES };

@@ -2,7 +2,7 @@
 /*
  * rtnetlink: a dump of the disciplines, and one request for the interface.
  */
-#include "counters.h"
+#include "perf/counters.h"
 
 #include <errno.h>
 #include <net/if.h>

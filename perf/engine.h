@@ -19,7 +19,7 @@
 #include <shunt/comm.h>
 #include <shunt/moe.h>
 
-#include "perf.h"
+#include "perf/perf.h"
 
 /* A collective call: described once, run many times. Counts and displacements
  * in elements. */

@@ -7,8 +7,8 @@
  */
 #include <stdlib.h>
 
-#include "engine.h"
-#include "net.h"
+#include "perf/engine.h"
+#include "perf/net.h"
 
 static struct perf_net *net;
 

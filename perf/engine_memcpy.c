@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "perf/engine.h"
 
 /* Memory with its pages in place. */
 static void *touched(size_t bytes, int value)

@@ -17,7 +17,7 @@
 
 #include <shunt/mpi.h>
 
-#include "engine.h"
+#include "perf/engine.h"
 
 static void *must_alloc(size_t bytes)
 {

@@ -7,7 +7,7 @@
 
 #include <shunt/shunt.h>
 
-#include "engine.h"
+#include "perf/engine.h"
 
 static struct shunt_comm *comm;
 

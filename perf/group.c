@@ -7,7 +7,7 @@
  * to rank 0 and one back, by plain sockets. Where neither is possible, as
  * between containers of one host, a small all-gather takes its place.
  */
-#include "group.h"
+#include "perf/group.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -20,7 +20,7 @@
 
 #include <shunt/coll.h>
 
-#include "net.h"
+#include "perf/net.h"
 
 #define GATE_BYTES 4096
 #define GATE_PATIENCE 300e6 /* microseconds until a rank counts as stuck */

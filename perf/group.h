@@ -12,8 +12,8 @@
 
 #include <shunt/comm.h>
 
-#include "engine.h"
-#include "hosts.h"
+#include "perf/engine.h"
+#include "perf/hosts.h"
 
 struct perf_gate;
 struct perf_net;

@@ -3,7 +3,7 @@
  * Hosts by what tells them apart: the kernel that runs, and the network that a
  * process sees of it. So containers with addresses of their own are hosts too.
  */
-#include "hosts.h"
+#include "perf/hosts.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "group.h"
+#include "perf/group.h"
 
 struct identity {
     char name[64];

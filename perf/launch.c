@@ -2,7 +2,7 @@
 /*
  * --ranks: becoming a launcher's job.
  */
-#include "launch.h"
+#include "perf/launch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "perf_config.h"
+#include "perf/perf_config.h"
 
 /* Set in the ranks, so that they do not launch again. */
 #define MARK "SHUNT_PERF_RANKS"

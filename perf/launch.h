@@ -5,7 +5,7 @@
 #ifndef SHUNT_PERF_LAUNCH_H
 #define SHUNT_PERF_LAUNCH_H
 
-#include "options.h"
+#include "perf/options.h"
 
 /*
  * Replace this process by a launcher that starts `options->ranks` of it with

@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "births.h"
-#include "coll.h"
-#include "engine.h"
-#include "group.h"
-#include "launch.h"
-#include "moe.h"
-#include "net.h"
-#include "options.h"
-#include "pair.h"
-#include "perf.h"
-#include "perf_config.h"
-#include "table.h"
-#include "wire.h"
+#include "perf/births.h"
+#include "perf/coll.h"
+#include "perf/engine.h"
+#include "perf/group.h"
+#include "perf/launch.h"
+#include "perf/moe.h"
+#include "perf/net.h"
+#include "perf/options.h"
+#include "perf/pair.h"
+#include "perf/perf.h"
+#include "perf/perf_config.h"
+#include "perf/table.h"
+#include "perf/wire.h"
 
 static struct perf_group group = {.ranks = 1};
 

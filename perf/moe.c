@@ -12,18 +12,18 @@
  * Nothing computes between dispatch and combine: the experts' answers are put
  * into a buffer when it is met for the first time, outside of the timing.
  */
-#include "moe.h"
+#include "perf/moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "pair.h"
-#include "random.h"
-#include "sample.h"
-#include "table.h"
-#include "traffic.h"
-#include "wire.h"
+#include "perf/check.h"
+#include "perf/pair.h"
+#include "perf/random.h"
+#include "perf/sample.h"
+#include "perf/table.h"
+#include "perf/traffic.h"
+#include "perf/wire.h"
 
 /* Row buffers of a side, one for each plan in flight. */
 #define MAX_BUFFERS 16

@@ -5,7 +5,7 @@
 #ifndef SHUNT_PERF_MOE_H
 #define SHUNT_PERF_MOE_H
 
-#include "contest.h"
+#include "perf/contest.h"
 
 /* Prints rows for each number of tokens. */
 void perf_moe(const struct perf_contest *contest);

@@ -7,7 +7,7 @@
  * it is; the greeting holds a number that was handed round before, so that
  * strangers are turned away.
  */
-#include "net.h"
+#include "perf/net.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "group.h"
-#include "sample.h"
+#include "perf/group.h"
+#include "perf/sample.h"
 
 #define MAX_ADDRESSES 6
 #define CONNECT_MS 10000

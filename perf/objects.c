@@ -2,16 +2,16 @@
 /*
  * The rows for machines. Every row has every field (see record.h).
  */
-#include "objects.h"
+#include "perf/objects.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "births.h"
-#include "perf_commit.h"
-#include "record.h"
+#include "perf/births.h"
+#include "perf/perf_commit.h"
+#include "perf/record.h"
 
 static struct perf_settings settings;
 static FILE *json, *csv; /* NULL: none, or not rank 0 */

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "table.h"
+#include "perf/table.h"
 
 /* On rank 0 alone. Returns whether stdout belongs to the rows from now on; ends
  * the program if a file cannot be written. */

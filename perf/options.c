@@ -2,7 +2,7 @@
 /*
  * The command line.
  */
-#include "options.h"
+#include "perf/options.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -12,8 +12,8 @@
 #include <shunt/coll.h>
 #include <shunt/moe.h>
 
-#include "perf.h"
-#include "routing.h"
+#include "perf/perf.h"
+#include "perf/routing.h"
 
 enum perf_mem { PERF_MEM_MALLOC, PERF_MEM_WINDOW };
 enum perf_peer {

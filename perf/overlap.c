@@ -7,7 +7,7 @@
  * processor, which is what is to be measured (a progress thread, say, or a peer
  * on the same core).
  */
-#include "overlap.h"
+#include "perf/overlap.h"
 
 #define CALIBRATION_LOOPS 200000L
 /* The share of the time that goes into finding out how long a call is. */

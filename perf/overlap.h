@@ -7,7 +7,7 @@
 #ifndef SHUNT_PERF_OVERLAP_H
 #define SHUNT_PERF_OVERLAP_H
 
-#include "sample.h"
+#include "perf/sample.h"
 
 /* A call in two halves. */
 struct perf_halves {

@@ -2,7 +2,7 @@
 /*
  * The pair of ranks 0 and 1.
  */
-#include "pair.h"
+#include "perf/pair.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sample.h"
+#include "perf/sample.h"
 
 /* A few milliseconds in all, so that it can be done before each row. */
 #define TRIPS 500

@@ -8,7 +8,7 @@
 #ifndef SHUNT_PERF_PAIR_H
 #define SHUNT_PERF_PAIR_H
 
-#include "group.h"
+#include "perf/group.h"
 
 /* Where the two run, in words; the caches are as the kernel says. */
 const char *perf_pair_place(const struct perf_group *group);

@@ -2,13 +2,13 @@
 /*
  * A measured row, for machines.
  */
-#include "record.h"
+#include "perf/record.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "perf.h"
+#include "perf/perf.h"
 
 static struct perf_field *add(struct perf_record *r, const char *key)
 {

@@ -3,15 +3,15 @@
  * Routings: experts are drawn without replacement, each with its weight among
  * those that the token does not have yet. The weights say how skewed it is.
  */
-#include "routing.h"
+#include "perf/routing.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf.h"
-#include "random.h"
+#include "perf/perf.h"
+#include "perf/random.h"
 
 /* Streams of a routing's key. */
 enum { STREAM_ORDER = 1, STREAM_EXPERTS, STREAM_GROUPS, STREAM_WEIGHTS };

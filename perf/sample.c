@@ -10,7 +10,7 @@
  * The sides alternate, and change who goes first: what drifts (clock rates, the
  * neighbours on the machine) meets both alike. Both take the same batch.
  */
-#include "sample.h"
+#include "perf/sample.h"
 
 #include <math.h>
 #include <stdlib.h>

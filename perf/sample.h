@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "group.h"
+#include "perf/group.h"
 
 #define PERF_MAX_PHASES 3
 #define PERF_MAX_SIDES 3

@@ -2,7 +2,7 @@
 /*
  * What a run was made with.
  */
-#include "settings.h"
+#include "perf/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>

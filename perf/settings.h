@@ -6,7 +6,7 @@
 #ifndef SHUNT_PERF_SETTINGS_H
 #define SHUNT_PERF_SETTINGS_H
 
-#include "contest.h"
+#include "perf/contest.h"
 
 struct perf_settings {
     const struct perf_options *options;

@@ -3,7 +3,7 @@
  * What is printed for people. Where the rows for machines go to stdout, all
  * that is printed here goes to stderr, and there is no table.
  */
-#include "table.h"
+#include "perf/table.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,9 +14,9 @@
 
 #include <shunt/version.h>
 
-#include "births.h"
-#include "objects.h"
-#include "perf_commit.h"
+#include "perf/births.h"
+#include "perf/objects.h"
+#include "perf/perf_commit.h"
 
 static struct perf_settings settings;
 static FILE *words; /* all that is not for machines; NULL: not our rank */

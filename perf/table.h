@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "overlap.h"
-#include "settings.h"
-#include "wire.h"
+#include "perf/overlap.h"
+#include "perf/settings.h"
+#include "perf/wire.h"
 
 /* What had to cross between hosts (or nodes) in one call, by arithmetic. */
 struct perf_need {

@@ -2,7 +2,7 @@
 /*
  * Traffic between places.
  */
-#include "traffic.h"
+#include "perf/traffic.h"
 
 #include <stdlib.h>
 #include <string.h>

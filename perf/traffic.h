@@ -10,9 +10,9 @@
 
 #include <stdint.h>
 
-#include "engine.h"
-#include "group.h"
-#include "routing.h"
+#include "perf/engine.h"
+#include "perf/group.h"
+#include "perf/routing.h"
 
 /*
  * The fewest bytes of a collective's payload: everything once to each place

@@ -9,7 +9,7 @@
  * counted as well: about 140 bytes for each rank of another host; so is what
  * settles a side's calls.
  */
-#include "wire.h"
+#include "perf/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 
 #include <shunt/comm.h>
 
-#include "counters.h"
-#include "net.h"
+#include "perf/counters.h"
+#include "perf/net.h"
 
 static char source[96];
 static bool usable;

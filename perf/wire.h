@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-#include "group.h"
-#include "sample.h"
+#include "perf/group.h"
+#include "perf/sample.h"
 
 /* Bytes of one call, of all hosts together and of the host that sends most. */
 struct perf_wire {

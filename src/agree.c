@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Agreement; see agree.h. One note from each rank to each. */
-#include "agree.h"
+#include "src/agree.h"
 
-#include "comm.h"
-#include "note.h"
+#include "src/comm.h"
+#include "src/note.h"
 
 struct agreement {
     int mine;

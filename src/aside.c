@@ -14,16 +14,16 @@
  * the owner itself is in a call on is in a wait. What is aside it may also hold
  * for longer, without the lock; then the call waits for the release.
  */
-#include "aside.h"
+#include "src/aside.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm.h"
-#include "wait.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/wait.h"
+#include "src/whole.h"
 
 struct shelf {
     pthread_mutex_t lock;

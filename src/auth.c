@@ -2,7 +2,7 @@
 /*
  * HMAC-SHA256 by nettle; RFC 2104.
  */
-#include "auth.h"
+#include "src/auth.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  * hopeless ends at once: nobody listens where an id was made, or the secrets
  * differ.
  */
-#include "bootstrap.h"
+#include "src/bootstrap.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,12 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bootstrap_wire.h"
-#include "env.h"
-#include "error.h"
-#include "log.h"
-#include "peer_user.h"
-#include "wait.h"
+#include "src/bootstrap_wire.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/peer_user.h"
+#include "src/wait.h"
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2

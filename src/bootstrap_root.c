@@ -13,7 +13,7 @@
  * ranks that come late; then the thread ends. It ends, too, when every member
  * has left, when nobody came in time, or when nothing happened for long.
  */
-#include "bootstrap.h"
+#include "src/bootstrap.h"
 
 #include <errno.h>
 #include <math.h>
@@ -31,10 +31,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap_wire.h"
-#include "error.h"
-#include "log.h"
-#include "peer_user.h"
+#include "src/bootstrap_wire.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/peer_user.h"
 
 #define STRANGERS_MAX 256
 #define STRANGERS_SHARE 4 /* at most one in so many of our descriptors */

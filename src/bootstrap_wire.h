@@ -29,8 +29,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "auth.h"
-#include "id.h"
+#include "src/auth.h"
+#include "src/id.h"
 
 #define SHUNTI_WIRE_MAGIC "shuntbs2" /* 8 bytes */
 #define SHUNTI_WIRE_MAGIC_BYTES ((size_t)8)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The life of a communicator after birth.c: queries, failure, end. */
-#include "comm.h"
+#include "src/comm.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,24 +8,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agree.h"
-#include "aside.h"
-#include "bootstrap.h"
-#include "error.h"
-#include "launch.h"
-#include "live.h"
-#include "log.h"
-#include "loss.h"
-#include "nodes.h"
-#include "note.h"
-#include "request.h"
-#include "scratch.h"
-#include "segment.h"
-#include "trace.h"
-#include "trace_request.h"
-#include "wait.h"
-#include "whole.h"
-#include "window.h"
+#include "src/agree.h"
+#include "src/aside.h"
+#include "src/bootstrap.h"
+#include "src/error.h"
+#include "src/launch.h"
+#include "src/live.h"
+#include "src/log.h"
+#include "src/loss.h"
+#include "src/nodes.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/scratch.h"
+#include "src/segment.h"
+#include "src/trace.h"
+#include "src/trace_request.h"
+#include "src/wait.h"
+#include "src/whole.h"
+#include "src/window.h"
 
 char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len)
 {

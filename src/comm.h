@@ -16,10 +16,10 @@
 
 #include <shunt/comm.h>
 
-#include "link.h"
-#include "transport.h"
-#include "ways.h"
-#include "zcopy.h"
+#include "src/link.h"
+#include "src/ways.h"
+#include "src/zcopy.h"
+#include "transports/transport.h"
 
 struct pollfd;
 struct shunti_deferred_put;

@@ -2,7 +2,7 @@
 /*
  * Copies of payload, through the cache or past it.
  */
-#include "copy.h"
+#include "src/copy.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

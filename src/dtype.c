@@ -2,7 +2,7 @@
 /*
  * Sizes and names of element types and reductions.
  */
-#include "dtype.h"
+#include "src/dtype.h"
 
 static const char *const dtypes[] = {
     [SHUNT_I8] = "i8",

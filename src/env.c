@@ -2,7 +2,7 @@
 /*
  * The table of environment variables, and how their values are read.
  */
-#include "env.h"
+#include "src/env.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "trace.h"
+#include "src/log.h"
+#include "src/trace.h"
 
 /* Keep it in the order in which a user would look for things. */
 static const struct shunti_env_row rows[] = {
@@ -127,7 +127,7 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_MOE_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes of rows that dispatch and combine send to another node at once.",
      false},
-    /* Under an MPI program (mpi/). */
+    /* Under an MPI program (bindings/mpi/). */
     {"SHUNT_MPI", SHUNTI_ENV_CHOICE, "on", "off|on|force",
      "libshunt-mpi: whether MPI's collective calls are served: on, where that "
      "is faster; force, wherever it is possible. Ranks that disagree take the "
@@ -137,7 +137,7 @@ static const struct shunti_env_row rows[] = {
      "libshunt-mpi: print at MPI_Finalize() what was served and what was "
      "passed on to MPI, and why.",
      false},
-    /* Of shunt-train (moe/train). */
+    /* Of shunt-train (train). */
     {"SHUNT_TRAIN_KERNELS", SHUNTI_ENV_CHOICE, NULL, "baseline|avx2|avx512",
      "shunt-train: the instruction set of its kernels. Unset: the best that "
      "this machine has.",

@@ -3,7 +3,7 @@
  * What is wrong with the SHUNT_ variables that are set: names that are not in
  * the table, and values that make no sense.
  */
-#include "env.h"
+#include "src/env.h"
 
 #include <ctype.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "src/log.h"
 
 #define PREFIX "SHUNT_"
 #define NAME_MAX_LEN 64 /* a longer one is like none of ours */

@@ -2,14 +2,14 @@
 /*
  * Status texts, and where the sentences of failures are kept.
  */
-#include "error.h"
+#include "src/error.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
+#include "src/log.h"
 
 static _Thread_local char thread_text[1024];
 

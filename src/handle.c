@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Handles; see handle.h. */
-#include "handle.h"
+#include "src/handle.h"
 
 #include <pthread.h>
 #include <stddef.h>

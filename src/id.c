@@ -2,7 +2,7 @@
 /*
  * Ids: packing, unpacking, and the address they advertise.
  */
-#include "id.h"
+#include "src/id.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,11 +16,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "auth.h"
-#include "bootstrap.h"
-#include "env.h"
-#include "error.h"
-#include "log.h"
+#include "src/auth.h"
+#include "src/bootstrap.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/log.h"
 
 enum {
     AT_MAGIC = 0,

@@ -7,7 +7,7 @@
  * matter twice: all ranks must find the same text, and two jobs a different
  * one.
  */
-#include "launch.h"
+#include "src/launch.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -19,12 +19,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "auth.h"
-#include "bootstrap.h"
-#include "env.h"
-#include "error.h"
-#include "id.h"
-#include "log.h"
+#include "src/auth.h"
+#include "src/bootstrap.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/id.h"
+#include "src/log.h"
 
 struct launcher {
     const char *how;

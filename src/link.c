@@ -7,20 +7,20 @@
  * raises ours to the same number. For bytes it writes to the ring of streams
  * first, which nobody uses yet.
  */
-#include "link.h"
+#include "src/link.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "comm.h"
-#include "error.h"
-#include "log.h"
-#include "nodes.h"
-#include "note.h"
-#include "trace.h"
-#include "wait.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/nodes.h"
+#include "src/note.h"
+#include "src/trace.h"
+#include "src/wait.h"
 
 /* Bits of the word beside the number. */
 #define ANSWER (UINT64_C(1) << 62)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Communicators that exist, and ruins; see live.h. */
-#include "live.h"
+#include "src/live.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm.h"
-#include "request.h"
+#include "src/comm.h"
+#include "src/request.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_comm *live; /* linked by next_live */

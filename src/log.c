@@ -4,7 +4,7 @@
  * by one write(2): messages are rare, and readers of interleaved ranks
  * matter more than the writer's microsecond.
  */
-#include "log.h"
+#include "src/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "env.h"
+#include "src/env.h"
 
 #define RULES_MAX 16
 #define UNREAD INT_MAX

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loss records; see loss.h. */
-#include "loss.h"
+#include "src/loss.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
+#include "src/comm.h"
 
 /* A published record, which transports may still be sending. */
 struct shunti_loss_image {

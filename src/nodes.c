@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes and rails; see nodes.h. */
-#include "nodes.h"
+#include "src/nodes.h"
 
 #include <stdlib.h>
 
-#include "comm.h"
+#include "src/comm.h"
 
 bool shunti_nodes_init(struct shunt_comm *comm)
 {

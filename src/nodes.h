@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "bootstrap.h"
+#include "src/bootstrap.h"
 
 struct shunt_comm;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Notes and acks; see note.h. This is the latency of every small call. */
-#include "note.h"
+#include "src/note.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "comm.h"
-#include "whole.h"
-#include "window.h"
+#include "src/comm.h"
+#include "src/whole.h"
+#include "src/window.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
 

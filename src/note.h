@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "request.h"
+#include "src/request.h"
 
 struct shunt_comm;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The user at the other end of a socket. */
-#include "peer_user.h"
+#include "src/peer_user.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -6,7 +6,7 @@
  * its descriptor is handed around by pointer. What could not be loaded is not
  * remembered, so that a path repaired by setenv() works.
  */
-#include "plugin.h"
+#include "src/plugin.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -22,10 +22,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "env.h"
-#include "error.h"
-#include "log.h"
-#include "shunt-build.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/shunt-build.h"
 
 #define PREFIX "shunt_"
 #define SUFFIX ".so"

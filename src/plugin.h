@@ -16,7 +16,7 @@
 
 #include <shunt/status.h>
 
-#include "transport.h"
+#include "transports/transport.h"
 
 #define SHUNTI_TRANSPORT_NAME_MAX 32
 #define SHUNTI_TRANSPORTS_MAX 16

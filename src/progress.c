@@ -21,14 +21,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "aside.h"
-#include "comm.h"
-#include "error.h"
-#include "log.h"
-#include "request.h"
-#include "trace.h"
-#include "wait.h"
-#include "whole.h"
+#include "src/aside.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/request.h"
+#include "src/trace.h"
+#include "src/wait.h"
+#include "src/whole.h"
 
 #define DOZE_NS 1000000
 

@@ -6,9 +6,9 @@
  */
 #include <stdlib.h>
 
-#include "comm.h"
-#include "segment.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/segment.h"
+#include "src/whole.h"
 
 struct shunti_deferred_put {
     struct shunti_deferred_put *next;

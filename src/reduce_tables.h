@@ -5,7 +5,7 @@
 #ifndef SHUNTI_REDUCE_TABLES_H
 #define SHUNTI_REDUCE_TABLES_H
 
-#include "reduce.h"
+#include "src/reduce.h"
 
 extern const struct shunti_reduce_table shunti_reduce_plain;
 extern const struct shunti_reduce_table shunti_reduce_avx2;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operations: numbering, stepping, finishing; see request.h. */
-#include "request.h"
+#include "src/request.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "error.h"
-#include "note.h"
-#include "scratch.h"
-#include "trace.h"
-#include "trace_request.h"
-#include "wait.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/note.h"
+#include "src/scratch.h"
+#include "src/trace.h"
+#include "src/trace_request.h"
+#include "src/wait.h"
+#include "src/whole.h"
 
 /* Tests without a wait between two looks at the transports. */
 #define TESTS_PER_LOOK 32

@@ -5,12 +5,12 @@
  * here. As nobody can look at as many words as there are ranks all the time,
  * every question also changes one that all share, the bell.
  */
-#include "rollcall.h"
+#include "src/rollcall.h"
 
 #include <string.h>
 
-#include "comm.h"
-#include "request.h"
+#include "src/comm.h"
+#include "src/request.h"
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Large blocks of memory that are used again; see scratch.h. */
-#include "scratch.h"
+#include "src/scratch.h"
 
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "comm.h"
+#include "src/comm.h"
 
 #define LINE 64
 /* Blocks are multiples of it, and smaller ones are not kept. */

@@ -66,14 +66,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap.h"
-#include "comm.h"
-#include "error.h"
-#include "log.h"
-#include "loss.h"
-#include "nodes.h"
-#include "trace.h"
-#include "wait.h"
+#include "src/bootstrap.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/loss.h"
+#include "src/nodes.h"
+#include "src/trace.h"
+#include "src/wait.h"
 
 #define NAP_MS 20
 /* Attempts end after so many timeouts altogether. */

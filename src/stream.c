@@ -7,13 +7,13 @@
  * CONSUMED word to k + 1 when the slot is free again, or later, when more of
  * them are. Both only ever grow.
  */
-#include "stream.h"
+#include "src/stream.h"
 
 #include <string.h>
 
-#include "comm.h"
-#include "note.h"
-#include "trace.h"
+#include "src/comm.h"
+#include "src/note.h"
+#include "src/trace.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {

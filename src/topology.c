@@ -5,7 +5,7 @@
  * Only CPUs, caches and NUMA nodes are discovered: devices would cost a walk
  * through the PCI tree. CPU numbers are the operating system's.
  */
-#include "topology.h"
+#include "src/topology.h"
 
 #include <hwloc.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "src/log.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hwloc_topology_t topology; /* NULL: hwloc could not; not changed after */

@@ -11,7 +11,7 @@
  *
  * The format: "Trace Event Format", Google, 2016, JSON array form.
  */
-#include "trace.h"
+#include "src/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "env.h"
-#include "log.h"
+#include "src/env.h"
+#include "src/log.h"
 
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define EVENT_MAX ((size_t)1024)

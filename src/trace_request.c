@@ -2,16 +2,16 @@
 /*
  * Operations in the timeline.
  */
-#include "trace_request.h"
+#include "src/trace_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "dtype.h"
-#include "note.h"
-#include "trace.h"
+#include "src/comm.h"
+#include "src/dtype.h"
+#include "src/note.h"
+#include "src/trace.h"
 
 /* Of the arguments, for the ways. */
 #define WAYS_TEXT 112

@@ -7,8 +7,8 @@
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
 
-#include "request.h"
-#include "whole.h"
+#include "src/request.h"
+#include "src/whole.h"
 
 /* It begins: from here on it is known by which ways its payload goes. */
 SHUNTI_APART void shunti_trace_request_begin(struct shunt_request *request);

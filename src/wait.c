@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Waiting, and what is noticed meanwhile; see wait.h. */
-#include "wait.h"
+#include "src/wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,14 +10,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aside.h"
-#include "comm.h"
-#include "loss.h"
-#include "note.h"
-#include "request.h"
-#include "rollcall.h"
-#include "trace.h"
-#include "whole.h"
+#include "src/aside.h"
+#include "src/comm.h"
+#include "src/loss.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/rollcall.h"
+#include "src/trace.h"
+#include "src/whole.h"
 
 /* With a CPU of its own a rank polls this many rounds between two looks at
  * the clock. */

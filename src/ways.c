@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Through the ring, or read by the kernel; see ways.h. */
-#include "ways.h"
+#include "src/ways.h"
 
-#include "comm.h"
-#include "log.h"
+#include "src/comm.h"
+#include "src/log.h"
 
 enum {
     SMALLEST = 8192,

@@ -6,18 +6,18 @@
  * transport and sends the key to each peer, which imports it; then all agree
  * that it worked, or all give it up.
  */
-#include "window.h"
+#include "src/window.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agree.h"
-#include "comm.h"
-#include "error.h"
-#include "note.h"
-#include "segment.h"
+#include "src/agree.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/note.h"
+#include "src/segment.h"
 
 /* What a rank tells a peer about its part; the key follows. */
 struct offer {

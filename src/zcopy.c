@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Zero copy to ranks whose memory is not mapped; see zcopy.h. */
-#include "zcopy.h"
+#include "src/zcopy.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "note.h"
-#include "request.h"
-#include "trace.h"
-#include "wait.h"
-#include "whole.h"
+#include "src/comm.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/trace.h"
+#include "src/wait.h"
+#include "src/whole.h"
 
 /* A block goes in pieces, and the next one follows when few puts of the last are
  * left: what the transport has cannot be taken back when the communicator fails, and

@@ -3,15 +3,15 @@
  * The table of algorithms, as the communicator of the ranks that were started
  * has it.
  */
-#include "info_algorithms.h"
+#include "tools/info_algorithms.h"
 
 #include <stdio.h>
 
 #include <shunt/shunt.h>
 
-#include "info_comm.h"
-#include "launch.h"
-#include "select.h"
+#include "collectives/select.h"
+#include "src/launch.h"
+#include "tools/info_comm.h"
 
 static void print(const struct shunt_comm *comm)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* See info_comm.h. */
-#include "info_comm.h"
+#include "tools/info_comm.h"
 
 #include <stdio.h>
 

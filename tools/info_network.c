@@ -2,7 +2,7 @@
 /*
  * Network devices, from /sys and getifaddrs().
  */
-#include "info_network.h"
+#include "tools/info_network.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

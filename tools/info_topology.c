@@ -6,7 +6,7 @@
  * of a few bytes one way, and the rate of some megabytes. All through the
  * library, so that it is what a program gets.
  */
-#include "info_topology.h"
+#include "tools/info_topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@
 
 #include <shunt/shunt.h>
 
-#include "comm.h"
-#include "info_comm.h"
-#include "launch.h"
-#include "nodes.h"
-#include "topology.h"
+#include "src/comm.h"
+#include "src/launch.h"
+#include "src/nodes.h"
+#include "src/topology.h"
+#include "tools/info_comm.h"
 
 enum {
     CLASSES = 8,    /* of pairs; there are two or three */

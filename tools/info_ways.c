@@ -3,7 +3,7 @@
  * Which way raw memory takes between rank 0 and the others of its host, learnt as
  * programs make them learn it: by sending blocks to and fro.
  */
-#include "info_ways.h"
+#include "tools/info_ways.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 
 #include <shunt/shunt.h>
 
-#include "comm.h"
-#include "info_comm.h"
-#include "launch.h"
+#include "src/comm.h"
+#include "src/launch.h"
+#include "tools/info_comm.h"
 
 /* With more ranks only the first are looked at: each takes its time. */
 #define MOST_PEERS 7

@@ -2,7 +2,7 @@
 //
 // Ports and secrets for the ranks of one host.
 
-#include "ranks_env.h"
+#include "tools/ranks_env.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 //
 // Output of ranks, cut into lines that carry the rank.
 
-#include "run_lines.h"
+#include "tools/run_lines.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "run_sink.h"
+#include "tools/run_sink.h"
 
 /* One stream of one rank: a pipe, and the line that is not complete yet. */
 struct run_stream {

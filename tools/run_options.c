@@ -2,7 +2,7 @@
 //
 // shunt-run's command line: what it understands, and its help.
 
-#include "run_options.h"
+#include "tools/run_options.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include <shunt/version.h>
 
-#include "run_sink.h"
+#include "tools/run_sink.h"
 
 #define MAX_RANKS 4096
 

@@ -2,7 +2,7 @@
 //
 // shunt-run's own stdout and stderr, which never make it wait.
 
-#include "run_sink.h"
+#include "tools/run_sink.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 // their own (src/trace.c): what is between them is joined by commas. Ranks of
 // one host share the clock, and the events say which rank they are of.
 
-#include "run_traces.h"
+#include "tools/run_traces.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "run_sink.h"
+#include "tools/run_sink.h"
 
 #define HEAD "[\n"
 #define TAIL "\n]\n"

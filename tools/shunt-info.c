@@ -13,16 +13,16 @@
 
 #include <shunt/shunt.h>
 
-#include "env.h"
-#include "info_algorithms.h"
-#include "info_network.h"
-#include "info_topology.h"
-#include "info_ways.h"
-#include "launch.h"
-#include "plugin.h"
-#include "select.h"
-#include "shunt-build.h"
-#include "topology.h"
+#include "collectives/select.h"
+#include "src/env.h"
+#include "src/launch.h"
+#include "src/plugin.h"
+#include "src/shunt-build.h"
+#include "src/topology.h"
+#include "tools/info_algorithms.h"
+#include "tools/info_network.h"
+#include "tools/info_topology.h"
+#include "tools/info_ways.h"
 
 enum part {
     VERSION = 1 << 0,

@@ -37,11 +37,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ranks_env.h"
-#include "run_lines.h"
-#include "run_options.h"
-#include "run_sink.h"
-#include "run_traces.h"
+#include "tools/ranks_env.h"
+#include "tools/run_lines.h"
+#include "tools/run_options.h"
+#include "tools/run_sink.h"
+#include "tools/run_traces.h"
 
 #define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
 

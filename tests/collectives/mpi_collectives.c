@@ -16,7 +16,7 @@
 #include <shunt/coll.h>
 #include <shunt/mpi.h>
 
-#include "random.h"
+#include "tests/collectives/random.h"
 
 enum { MAX_RANKS = 16, MOST = 3000, POISON = 0xa5 };
 

@@ -20,9 +20,9 @@
 
 #include <shunt/shunt.h>
 
-#include "random.h"
-#include "rank_main.h"
-#include "reduce_ref.h"
+#include "tests/collectives/random.h"
+#include "tests/collectives/reduce_ref.h"
+#include "tests/harness/rank_main.h"
 
 enum { MAX_RANKS = 16, GUARD = 64, POISON = 0xa5 };
 

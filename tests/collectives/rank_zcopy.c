@@ -10,7 +10,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 enum { RANKS = 16, ROUNDS = 6 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The reduction by its definition; see reduce_ref.h. */
-#include "reduce_ref.h"
+#include "tests/collectives/reduce_ref.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
+#include "src/dtype.h"
 
 /* The comparisons are written so that a NaN of either side is the result. */
 static double float_op(double a, double b, enum shunt_op op)

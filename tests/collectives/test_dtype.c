@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "dtype.h"
+#include "src/dtype.h"
 
 TestSuite(dtype, .timeout = 60);
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(messages, .timeout = 120);
 

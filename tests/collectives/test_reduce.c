@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "copy.h"
-#include "random.h"
-#include "reduce.h"
-#include "reduce_ref.h"
+#include "src/copy.h"
+#include "src/reduce.h"
+#include "tests/collectives/random.h"
+#include "tests/collectives/reduce_ref.h"
 
 TestSuite(reduce, .timeout = 120);
 

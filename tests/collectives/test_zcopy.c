@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 static void run_over(const char *transports, const char *across,
                      const char *nodes, const char *algorithm,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory_moe.h"
+#include "tests/comm/memory_moe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -24,7 +24,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 /* --- listening sockets --------------------------------------------------------- */
 

@@ -24,8 +24,8 @@
 
 #include <shunt/shunt.h>
 
-#include "memory_moe.h"
-#include "rank_main.h"
+#include "tests/comm/memory_moe.h"
+#include "tests/harness/rank_main.h"
 
 /* --- the allocator -------------------------------------------------------- */
 

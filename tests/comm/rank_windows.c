@@ -13,7 +13,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 /* Large enough that a block is pointed to and not sent along. */
 #define BLOCK ((size_t)8192)

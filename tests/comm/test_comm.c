@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(comm, .timeout = 120);
 

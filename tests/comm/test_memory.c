@@ -2,7 +2,7 @@
 /* One allocation, or descriptor, of one rank fails; rank_memory.c is what the ranks do. */
 #include <criterion/criterion.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(memory, .timeout = 120);
 

@@ -2,7 +2,7 @@
 /* Windows that ranks free in different ways; rank_windows.c is what they do. */
 #include <criterion/criterion.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(windows, .timeout = 120);
 

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../collectives/random.h"
-#include "../collectives/reduce_ref.h"
-#include "digest.h"
-#include "dtype.h"
-#include "fp8.h"
-#include "reduce.h"
-#include "rows.h"
+#include "moe/fp8.h"
+#include "moe/rows.h"
+#include "src/dtype.h"
+#include "src/reduce.h"
+#include "tests/collectives/random.h"
+#include "tests/collectives/reduce_ref.h"
+#include "tests/cross/digest.h"
 
 enum { MOST = 2100, TERMS = 9, SHAPES = 120 };
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../collectives/random.h"
-#include "digest.h"
-#include "rank_main.h"
+#include "tests/collectives/random.h"
+#include "tests/cross/digest.h"
+#include "tests/harness/rank_main.h"
 
 static void tell(const struct rank *self, const char *what, int which,
                  uint64_t digest)

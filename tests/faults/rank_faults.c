@@ -26,7 +26,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 /* Exchanges before "in the loop". */
 #define WARM_UP 6

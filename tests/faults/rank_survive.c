@@ -25,7 +25,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 enum { RANKS_MAX = 64, SHRINKS = 3 };
 enum { BLOCK = 600 << 10 }; /* bytes; several pieces between hosts */

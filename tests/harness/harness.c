@@ -3,7 +3,7 @@
 // Starts rank programs, reads what they write, waits for them with a deadline.
 // Pidfds and pipes in one poll(); nothing here sleeps on hope.
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ranks_env.h"
+#include "tools/ranks_env.h"
 
 #define STORY_OUTPUT 6000 /* bytes of each failed rank's output to show */
 

@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 void harness_check(const struct harness_job *job)
 {

@@ -2,7 +2,7 @@
 //
 // The main function of rank programs, and ranks as threads.
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -8,7 +8,7 @@
 
 #include <shunt/coll.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 static int succeeds(const struct rank *self)
 {

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(rank_main, .timeout = 60);
 

@@ -139,7 +139,7 @@ fi
 (
     cd "$source"
     for file in LICENSE README.md CHANGELOG.md docs/*.md docs/scaling/*.svg \
-        moe/train/README.md; do
+        train/README.md; do
         cmp "$file" "$where/share/doc/shunt/$file" || exit 1
     done
 ) || fail "documents are missing"

@@ -3,7 +3,7 @@
 #ifndef TEST_MOE_CASES_H
 #define TEST_MOE_CASES_H
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 /* cases_modes.c */
 int fresh_routings(const struct rank *self);

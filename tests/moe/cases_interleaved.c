@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cases.h"
-#include "exchange.h"
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
 
 /* -- two calls that use the same memory between nodes ---------------------------- */
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cases.h"
-#include "exchange.h"
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
 
 /* An exchange, its routing and one run of it. */
 struct stage {

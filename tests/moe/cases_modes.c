@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cases.h"
-#include "exchange.h"
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
 
 /* -- routings ------------------------------------------------------------------ */
 

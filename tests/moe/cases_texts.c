@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cases.h"
-#include "exchange.h"
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
 
 /* The text of `comm` has one of these in it, and not the other. */
 static int check_text(const struct shunt_comm *comm, const char *want,

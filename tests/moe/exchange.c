@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exchange.h"
+#include "tests/moe/exchange.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
-#include "reference.h"
+#include "tests/harness/rank_main.h"
+#include "tests/moe/reference.h"
 
 enum memory { WINDOW, HEAP };
 

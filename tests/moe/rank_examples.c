@@ -9,7 +9,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 static const enum shunt_moe_mode modes[] = {
     SHUNT_MOE_FLAT, SHUNT_MOE_DIRECT, SHUNT_MOE_TWO_LEVEL, SHUNT_MOE_ALLGATHER,

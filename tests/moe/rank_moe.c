@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cases.h"
-#include "exchange.h"
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
 
 /* -- against the reference ---------------------------------------------------- */
 

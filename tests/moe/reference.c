@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference.h"
+#include "tests/moe/reference.h"
 
 #include <math.h>
 #include <stdlib.h>

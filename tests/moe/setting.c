@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "setting.h"
+#include "tests/moe/setting.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 /* Does the environment say so? */
 static bool has(const struct setting *s, const char *text)

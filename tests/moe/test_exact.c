@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness.h"
-#include "setting.h"
+#include "tests/harness/harness.h"
+#include "tests/moe/setting.h"
 
 TestSuite(exact, .timeout = 120);
 

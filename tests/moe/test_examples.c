@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(examples, .timeout = 120);
 

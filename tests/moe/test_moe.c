@@ -8,8 +8,8 @@
 #include <criterion/parameterized.h>
 #include <signal.h>
 
-#include "harness.h"
-#include "setting.h"
+#include "tests/harness/harness.h"
+#include "tests/moe/setting.h"
 
 TestSuite(moe, .timeout = 120);
 

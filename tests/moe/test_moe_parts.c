@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capacity.h"
-#include "dtype.h"
-#include "fp8.h"
-#include "layout.h"
-#include "placement.h"
-#include "reference.h"
-#include "rows.h"
+#include "moe/capacity.h"
+#include "moe/fp8.h"
+#include "moe/layout.h"
+#include "moe/placement.h"
+#include "moe/rows.h"
+#include "src/dtype.h"
+#include "tests/moe/reference.h"
 
 TestSuite(moe_parts, .timeout = 60);
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "perf.h"
+#include "perf/perf.h"
 
 _Noreturn void perf_die(int status, const char *format, ...)
 {

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "coll.h"
-#include "engine.h"
-#include "moe.h"
-#include "table.h"
+#include "perf/check.h"
+#include "perf/coll.h"
+#include "perf/engine.h"
+#include "perf/moe.h"
+#include "perf/table.h"
 
 TestSuite(check, .timeout = 60);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "routing.h"
+#include "perf/routing.h"
 
 TestSuite(routing, .timeout = 60);
 

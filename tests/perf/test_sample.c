@@ -6,8 +6,8 @@
 #include <math.h>
 #include <sched.h>
 
-#include "overlap.h"
-#include "sample.h"
+#include "perf/overlap.h"
+#include "perf/sample.h"
 
 TestSuite(sample, .timeout = 30);
 

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "traffic.h"
+#include "perf/traffic.h"
 
 TestSuite(traffic, .timeout = 30);
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "world.h"
+#include "tests/random/world.h"
 
 static const enum shunt_dtype reducible[] = {
     SHUNT_I8,  SHUNT_U8,  SHUNT_I32,  SHUNT_U32, SHUNT_I64,

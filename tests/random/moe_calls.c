@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "world.h"
+#include "tests/random/world.h"
 
 /* --- exchanges --- */
 

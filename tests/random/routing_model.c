@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See routing_model.h.
 
-#include "routing_model.h"
+#include "tests/random/routing_model.h"
 
 #include <math.h>
 #include <stdlib.h>

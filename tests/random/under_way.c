@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "world.h"
+#include "tests/random/world.h"
 
 __extension__ typedef _Float16 half;
 

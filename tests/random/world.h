@@ -13,9 +13,9 @@
 
 #include <shunt/shunt.h>
 
-#include "chance.h"
-#include "rank_main.h"
-#include "routing_model.h"
+#include "tests/harness/rank_main.h"
+#include "tests/random/chance.h"
+#include "tests/random/routing_model.h"
 
 enum {
     MAX_RANKS = 16,

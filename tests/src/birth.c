@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "birth.h"
+#include "tests/src/birth.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap_wire.h"
-#include "error.h"
+#include "src/bootstrap_wire.h"
+#include "src/error.h"
 
 // The blob of `rank` in exchange `round`: its size and every byte follow.
 static size_t blob_size(int rank, int round)

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "bootstrap.h"
+#include "src/bootstrap.h"
 
 #define BIRTH_MAX 16
 

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "birth.h"
-#include "error.h"
-#include "plugin.h"
-#include "topology.h"
-#include "trace.h"
+#include "src/error.h"
+#include "src/plugin.h"
+#include "src/topology.h"
+#include "src/trace.h"
+#include "tests/src/birth.h"
 
 #define BIRTHS 4
 #define RANKS 4

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "transport.h"
+#include "transports/transport.h"
 
 extern const struct shunt_transport shunt_transport_v2;
 

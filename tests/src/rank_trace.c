@@ -12,7 +12,7 @@
 
 #include <shunt/shunt.h>
 
-#include "rank_main.h"
+#include "tests/harness/rank_main.h"
 
 #define LARGE ((size_t)256 << 10)
 

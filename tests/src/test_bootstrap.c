@@ -20,11 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "birth.h"
-#include "bootstrap_wire.h"
-#include "error.h"
-#include "log.h"
-#include "peer_user.h"
+#include "src/bootstrap_wire.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/peer_user.h"
+#include "tests/src/birth.h"
 
 TestSuite(bootstrap, .timeout = 60);
 

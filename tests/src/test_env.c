@@ -14,11 +14,11 @@
 
 #include <shunt/shunt.h>
 
-#include "env.h"
-#include "error.h"
-#include "harness.h"
-#include "log.h"
-#include "trace.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/log.h"
+#include "src/trace.h"
+#include "tests/harness/harness.h"
 
 TestSuite(env, .timeout = 30);
 TestSuite(log, .timeout = 30);

@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "id.h"
-#include "launch.h"
-#include "topology.h"
+#include "src/error.h"
+#include "src/id.h"
+#include "src/launch.h"
+#include "src/topology.h"
 
 // A clean slate, and what a case adds.
 static void with(const char *const *variables)

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "plugin.h"
+#include "src/error.h"
+#include "src/plugin.h"
 
 static void use_samples(void)
 {

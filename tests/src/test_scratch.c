@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "comm.h"
-#include "scratch.h"
+#include "src/comm.h"
+#include "src/scratch.h"
 
 #define MIB ((size_t)1 << 20)
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(shunt_info, .timeout = 60);
 

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "trace.h"
+#include "src/log.h"
+#include "src/trace.h"
 
 static char folder[] = "/tmp/shunt-test-trace-XXXXXX";
 

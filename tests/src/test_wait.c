@@ -7,9 +7,9 @@
 
 #include <shunt/shunt.h>
 
-#include "comm.h"
-#include "request.h"
-#include "wait.h"
+#include "src/comm.h"
+#include "src/request.h"
+#include "src/wait.h"
 
 TestSuite(wait, .timeout = 30);
 

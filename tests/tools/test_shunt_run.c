@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(shunt_run, .timeout = 60);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(topology, .timeout = 60);
 

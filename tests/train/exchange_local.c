@@ -2,9 +2,9 @@
 //
 // Rows are copied by nested loops over experts and assignments, and sums run in
 // that order: by expert, then by token, then by slot.
-#include "exchange_local.h"
+#include "tests/train/exchange_local.h"
 
-#include "error.h"
+#include "train/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gradient.h"
+#include "tests/train/gradient.h"
 
-#include "random.h"
+#include "train/random.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Test data; apart from gradient.c, which needs Criterion.
-#include "gradient.h"
+#include "tests/train/gradient.h"
 
-#include "random.h"
+#include "train/random.h"
 
 void gradient_fill(uint64_t seed, size_t n, double scale, float *x)
 {

@@ -2,10 +2,10 @@
 //
 // Checkpoints of three small vectors: what was damaged is noticed and named,
 // what is complete stays until its successor is.
-#include "checkpoint.h"
-#include "error.h"
-#include "rank_main.h"
-#include "team.h"
+#include "tests/harness/rank_main.h"
+#include "train/checkpoint.h"
+#include "train/error.h"
+#include "train/team.h"
 
 #include <dirent.h>
 #include <errno.h>

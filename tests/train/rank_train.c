@@ -5,14 +5,14 @@
 //
 // A case has a team of all its ranks, and on each rank a team of that rank
 // alone, which does the whole batch by itself.
-#include "checkpoint.h"
-#include "emulated_tile.h"
-#include "error.h"
-#include "exchange_shunt.h"
-#include "gradient.h"
-#include "rank_main.h"
-#include "team.h"
-#include "trainer.h"
+#include "tests/harness/rank_main.h"
+#include "tests/train/emulated_tile.h"
+#include "tests/train/gradient.h"
+#include "train/checkpoint.h"
+#include "train/error.h"
+#include "train/exchange_shunt.h"
+#include "train/team.h"
+#include "train/trainer.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -2,11 +2,11 @@
 //
 // The whole model: its gradient against finite differences, for every tensor,
 // with the local exchange; shares; and what must not change a result.
-#include "emulated_tile.h"
-#include "error.h"
-#include "exchange_local.h"
-#include "gradient.h"
-#include "model.h"
+#include "tests/train/emulated_tile.h"
+#include "tests/train/exchange_local.h"
+#include "tests/train/gradient.h"
+#include "train/error.h"
+#include "train/model.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the cases of rank_train.c and rank_checkpoint.c as processes.
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 //
 // shunt-train as its users run it: on 1, 2 and 4 ranks, twice, killed and
 // resumed, interrupted, and with options that make no sense.
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -29,11 +29,11 @@ static void set_up(void)
 
     strcpy(folder, "/tmp/shunt-run-XXXXXX");
     cr_assert(mkdtemp(folder));
-    snprintf(program, sizeof(program), "%s/moe/train/shunt-train",
+    snprintf(program, sizeof(program), "%s/train/shunt-train",
              environment("SHUNT_TEST_BUILD"));
     // Files that do not change while tests run, of more than 20 kB.
     snprintf(text1, sizeof(text1), "%s/LICENSE", source);
-    snprintf(text2, sizeof(text2), "%s/moe/train/model.c", source);
+    snprintf(text2, sizeof(text2), "%s/train/model.c", source);
 }
 
 static void tear_down(void)

@@ -57,9 +57,9 @@ static void run(bool of_session, unsigned short columns, char *out)
     size_t length = 0;
 
     cr_assert(getenv("SHUNT_TEST_BUILD") && getenv("SHUNT_TEST_SOURCE"));
-    snprintf(program, sizeof(program), "%s/moe/train/shunt-train",
+    snprintf(program, sizeof(program), "%s/train/shunt-train",
              getenv("SHUNT_TEST_BUILD"));
-    snprintf(texts, sizeof(texts), "%s/moe/train", getenv("SHUNT_TEST_SOURCE"));
+    snprintf(texts, sizeof(texts), "%s/train", getenv("SHUNT_TEST_SOURCE"));
     pid_t pid = fork();
     if (pid == 0)
         become(program, texts, name, of_session);

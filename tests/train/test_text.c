@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The text: reading, holding out, sampling; and the bigram model of it.
-#include "bigram.h"
-#include "data.h"
-#include "error.h"
-#include "xz.h"
+#include "train/bigram.h"
+#include "train/data.h"
+#include "train/error.h"
+#include "train/xz.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Around the model: the optimizer, the learning rate, options, metrics, files.
-#include "error.h"
-#include "files.h"
-#include "length.h"
-#include "metrics.h"
-#include "optimizer.h"
-#include "options.h"
-#include "presets.h"
+#include "train/error.h"
+#include "train/files.h"
+#include "train/length.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/options.h"
+#include "train/presets.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 #define CHANNELS 8
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 static void open_with(struct rank *r, const char *program)
 {

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 /* More than a rank will hear at once. */
 #define IDLE 200

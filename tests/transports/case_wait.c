@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 /* A token goes round; everyone sleeps until it comes. Every other time it
  * travels by a plain store and wake(), where memory is mapped. */

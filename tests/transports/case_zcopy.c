@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 #define NONE 0xee
 

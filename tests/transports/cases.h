@@ -3,7 +3,7 @@
 #ifndef SHUNT_TEST_CASES_H
 #define SHUNT_TEST_CASES_H
 
-#include "world.h"
+#include "tests/transports/world.h"
 
 /* In the order they run; a NULL name ends. */
 extern const struct test_case transport_cases[];

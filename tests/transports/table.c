@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The conformance suite's cases, with how many ranks each runs on. */
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 const struct test_case transport_cases[] = {
     {.name = "connect", .run = case_connect, .nranks = {1, 2, 3, 5}},

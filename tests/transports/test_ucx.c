@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness.h"
+#include "tests/harness/harness.h"
 
 TestSuite(ucx, .timeout = 300);
 

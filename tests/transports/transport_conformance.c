@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "cases.h"
+#include "tests/transports/cases.h"
 
 static int run_all(const char *spec, const char *only, bool threads)
 {

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "world.h"
+#include "tests/transports/world.h"
 
 static int hosts[2]; /* --enter */
 

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "world.h"
+#include "tests/transports/world.h"
 
 double world_patience = 20.0;
 

@@ -24,8 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "program.h"
-#include "transport.h"
+#include "transports/fault/program.h"
+#include "transports/transport.h"
 
 #define CHANNELS 8
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "transports/fault/program.h"
 
 enum word {
     NOMAP,

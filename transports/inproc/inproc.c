@@ -27,7 +27,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "transport.h"
+#include "transports/transport.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
 /* The sanitizer does not know the fence in wake(). It orders a store against

@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "transports/shm/shm.h"
 
 /* Of one call: the kernel stops at just under 2 GiB anyway. */
 #define CHUNK ((size_t)1 << 30)

@@ -40,7 +40,7 @@
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
 
-#include "shm.h"
+#include "transports/shm/shm.h"
 
 #define STRANGER_MS 10000
 #define CROWDED_STRANGER_MS 1000

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "transports/shm/shm.h"
 
 struct key {
     char magic[8];

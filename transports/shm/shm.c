@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "transports/shm/shm.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
 /* The sanitizer does not know the fence in wake(). It orders a store against

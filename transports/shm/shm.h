@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "transport.h"
+#include "transports/transport.h"
 
 #define SHM_NONCE 32
 #define SHM_PROOF 32 /* HMAC-SHA-256 */

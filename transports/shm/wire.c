@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "transports/shm/shm.h"
 
 #define MAGIC 0x6d687373u
 

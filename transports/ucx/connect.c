@@ -35,7 +35,7 @@
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 #define TCP_EAGER_MAX ((size_t)64 << 10)
 

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 /*
  * libucm calls this when it is loaded. Its symbols are looked up in us first,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 struct key {
     char magic[8];

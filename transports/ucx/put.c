@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 #define MAX_SENDS 1024
 /* With its header one segment of UCX's TCP, as ucx.c sets it. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,

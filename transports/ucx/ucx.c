@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ucx.h"
+#include "transports/ucx/ucx.h"
 
 /* Calls of ucp_worker_progress() in one progress(), while there is news. */
 #define BURST 64

@@ -24,7 +24,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "transport.h"
+#include "transports/transport.h"
 
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * libshunt-mpi.so: see door.h.
+ *
+ * Arguments are passed through as machine words: integers, pointers and either
+ * MPI's handles fit into one, and a function that takes an int looks at the
+ * lower half. So the same door serves Open MPI, whose handles are pointers, and
+ * MPICH, whose are ints; and where there is no part for the MPI of a process,
+ * calls go on to that MPI as if the door were not there.
+ *
+ * Each call is one load and one jump once its way is known.
+ */
+#include "bindings/mpi/door.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define DOOR_API __attribute__((visibility("default")))
+
+typedef uintptr_t word;
+
+/* --- the calls ------------------------------------------------------------ */
+
+/* C: name, number of arguments. MPI_..._c are MPI-4's with large counts. */
+#define CALLS_C(X)                 \
+    X(MPI_Allgather, 7)            \
+    X(MPI_Allgather_c, 7)          \
+    X(MPI_Allgatherv, 8)           \
+    X(MPI_Allgatherv_c, 8)         \
+    X(MPI_Allreduce, 6)            \
+    X(MPI_Allreduce_c, 6)          \
+    X(MPI_Alltoall, 7)             \
+    X(MPI_Alltoall_c, 7)           \
+    X(MPI_Alltoallv, 9)            \
+    X(MPI_Alltoallv_c, 9)          \
+    X(MPI_Alltoallw, 9)            \
+    X(MPI_Alltoallw_c, 9)          \
+    X(MPI_Barrier, 1)              \
+    X(MPI_Bcast, 5)                \
+    X(MPI_Bcast_c, 5)              \
+    X(MPI_Comm_disconnect, 1)      \
+    X(MPI_Comm_free, 1)            \
+    X(MPI_Finalize, 0)             \
+    X(MPI_Reduce_scatter, 6)       \
+    X(MPI_Reduce_scatter_c, 6)     \
+    X(MPI_Reduce_scatter_block, 6) \
+    X(MPI_Reduce_scatter_block_c, 6)
+
+/* Fortran: name and the same in capitals, number of arguments. Compilers add
+ * no, one or two underscores; the module mpi_f08 has names of its own. */
+#define CALLS_FORTRAN(X)                           \
+    X(mpi_allgather, MPI_ALLGATHER, 8)             \
+    X(mpi_allgatherv, MPI_ALLGATHERV, 9)           \
+    X(mpi_allreduce, MPI_ALLREDUCE, 7)             \
+    X(mpi_alltoall, MPI_ALLTOALL, 8)               \
+    X(mpi_alltoallv, MPI_ALLTOALLV, 10)            \
+    X(mpi_alltoallw, MPI_ALLTOALLW, 10)            \
+    X(mpi_barrier, MPI_BARRIER, 2)                 \
+    X(mpi_bcast, MPI_BCAST, 6)                     \
+    X(mpi_comm_disconnect, MPI_COMM_DISCONNECT, 2) \
+    X(mpi_comm_free, MPI_COMM_FREE, 2)             \
+    X(mpi_finalize, MPI_FINALIZE, 1)               \
+    X(mpi_reduce_scatter, MPI_REDUCE_SCATTER, 7)   \
+    X(mpi_reduce_scatter_block, MPI_REDUCE_SCATTER_BLOCK, 7)
+
+#define MANGLED(X, name, NAME, n) \
+    X(name, name, n)              \
+    X(name##_, name, n)           \
+    X(name##__, name, n)          \
+    X(NAME, name, n)              \
+    X(name##_f08_, name, n)
+
+/* One number for each name that is exported. */
+enum way {
+#define NUMBER(name, n) AT_##name,
+#define NUMBER_MANGLED(mangled, name, n) AT_##mangled,
+#define NUMBER_FORTRAN(name, NAME, n) MANGLED(NUMBER_MANGLED, name, NAME, n)
+    CALLS_C(NUMBER) CALLS_FORTRAN(NUMBER_FORTRAN) AT_shunt_comm_create_mpi,
+    WAYS
+};
+
+/* What is exported, and what a part calls it. */
+static const struct {
+    const char *exported;
+    const char *entry;
+} names[WAYS] = {
+#define NAME_C(name, n) {#name, #name},
+#define NAME_MANGLED(mangled, name, n) {#mangled, #name},
+#define NAME_FORTRAN(name, NAME, n) MANGLED(NAME_MANGLED, name, NAME, n)
+    CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN){"shunt_comm_create_mpi",
+                                                "shunt_comm_create_mpi"}};
+
+/* --- finding MPI, and the part for it -------------------------------------- */
+
+/* An MPI is known by a symbol that only it has. */
+static const struct {
+    const char *mark;
+    const char *file;
+    const char *name;
+} flavours[] = {
+    {"ompi_mpi_comm_world", "mpi-openmpi.so", "Open MPI"},
+    {"MPIR_Dup_fn", "mpi-mpich.so", "MPICH"},
+};
+
+/* By these names an MPI may be loaded out of our sight, by a dlopen() of
+ * something that needs it (mpi4py). */
+static const char *const mpi_files[] = {"libmpi.so.40", "libmpich.so.12",
+                                        "libmpi.so.12"};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool opened;                        /* under lock */
+static const struct shunti_mpi_part *part; /* under lock; NULL: none */
+
+/* NULL until the way of a call is known; then it never changes. */
+static _Atomic(shunti_mpi_function *) ways[WAYS];
+
+static void *symbol(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+
+    for (size_t i = 0; !found && i < sizeof(mpi_files) / sizeof(mpi_files[0]);
+         i++) {
+        /* For all to see: the part needs it, too. */
+        void *file =
+            dlopen(mpi_files[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+
+        if (file)
+            found = dlsym(file, name);
+    }
+    return found;
+}
+
+/* Once, in a job of the usual launchers: rank 0 speaks. */
+static void complain(const char *what, const char *why)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                            "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const char *rank = getenv(variables[i]);
+
+        if (rank && strcmp(rank, "0"))
+            return;
+    }
+    fprintf(stderr, "shunt-mpi: serves no call, all go to MPI: %s%s\n", what,
+            why);
+}
+
+/* Beside this file, or in shunt/ there, where it is installed. */
+static void *load(const char *file)
+{
+    static const char *const folders[] = {"shunt/", ""};
+    char path[PATH_MAX], *slash;
+    void *loaded = NULL;
+    Dl_info info;
+
+    if (!dladdr((void *)(uintptr_t)load, &info) || !info.dli_fname ||
+        !realpath(info.dli_fname, path) || !(slash = strrchr(path, '/')))
+        return NULL;
+    for (size_t i = 0; i < 2 && !loaded; i++) {
+        size_t room = sizeof(path) - (size_t)(slash + 1 - path);
+
+        if ((size_t)snprintf(slash + 1, room, "%s%s", folders[i], file) < room)
+            loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return loaded;
+}
+
+static void open_part(void)
+{
+    const size_t count = sizeof(flavours) / sizeof(flavours[0]);
+    void *loaded;
+    size_t i = 0;
+
+    opened = true;
+    while (i < count && !symbol(flavours[i].mark))
+        i++;
+    if (i == count) {
+        complain("this is neither Open MPI nor MPICH", "");
+        return;
+    }
+    loaded = load(flavours[i].file);
+    if (!loaded) {
+        const char *why = dlerror();
+
+        complain(why ? why : flavours[i].file, "");
+        return;
+    }
+    part = dlsym(loaded, SHUNTI_MPI_PART);
+    if (!part || part->abi != SHUNTI_MPI_ABI) {
+        complain(flavours[i].file, " is of another version of Shunt");
+        part = NULL;
+    }
+}
+
+static shunti_mpi_function *of_part(const char *entry)
+{
+    for (size_t i = 0; part && part->entries[i].name; i++)
+        if (!strcmp(part->entries[i].name, entry))
+            return part->entries[i].call;
+    return NULL;
+}
+
+/* MPI's own: by its profiling name (PMPI_Bcast, pmpi_bcast_); for some of
+ * Fortran's there is none, and it is what comes after us. */
+static shunti_mpi_function *of_mpi(const char *exported)
+{
+    char profiling[64];
+    void *found;
+
+    snprintf(profiling, sizeof(profiling), "%c%s",
+             exported[0] == 'M' ? 'P' : 'p', exported);
+    found = symbol(profiling);
+    if (!found)
+        found = dlsym(RTLD_NEXT, exported);
+    return (shunti_mpi_function *)(uintptr_t)found;
+}
+
+/* There is nobody to call. No MPI has an error of this number. */
+static word nobody(void)
+{
+    fprintf(stderr, "shunt-mpi: an MPI function was called, but this process "
+                    "has no MPI library\n");
+    return (word)INT_MAX;
+}
+
+/* SHUNT_ERR_UNSUPPORTED. */
+static word no_create(void)
+{
+    return (word)-9;
+}
+
+/* What ends something needs no part if nothing has begun; unless the end is to
+ * be told of. */
+static bool needs_part(const char *entry)
+{
+    if (!strcasecmp(entry, "MPI_Finalize"))
+        return getenv("SHUNT_MPI_STATS") != NULL;
+    return strcasecmp(entry, "MPI_Comm_free") &&
+           strcasecmp(entry, "MPI_Comm_disconnect");
+}
+
+static shunti_mpi_function *find_way(enum way at)
+{
+    const char *exported = names[at].exported, *entry = names[at].entry;
+    shunti_mpi_function *way;
+
+    pthread_mutex_lock(&lock);
+    if (!opened && needs_part(entry))
+        open_part();
+    way = of_part(entry);
+    if (!way && at == AT_shunt_comm_create_mpi)
+        way = (shunti_mpi_function *)(uintptr_t)no_create;
+    if (!way)
+        way = of_mpi(exported);
+    if (!way)
+        way = (shunti_mpi_function *)(uintptr_t)nobody;
+    if (opened)
+        atomic_store_explicit(&ways[at], way, memory_order_release);
+    pthread_mutex_unlock(&lock);
+    return way;
+}
+
+static inline shunti_mpi_function *way_of(enum way at)
+{
+    /* Pairs with the release in find_way(). */
+    shunti_mpi_function *way =
+        atomic_load_explicit(&ways[at], memory_order_acquire);
+
+    return __builtin_expect(way != NULL, 1) ? way : find_way(at);
+}
+
+/* --- the exported functions ------------------------------------------------ */
+
+#define PARAMETERS_0 void
+#define PARAMETERS_1 word a
+#define PARAMETERS_2 PARAMETERS_1, word b
+#define PARAMETERS_3 PARAMETERS_2, word c
+#define PARAMETERS_4 PARAMETERS_3, word d
+#define PARAMETERS_5 PARAMETERS_4, word e
+#define PARAMETERS_6 PARAMETERS_5, word f
+#define PARAMETERS_7 PARAMETERS_6, word g
+#define PARAMETERS_8 PARAMETERS_7, word h
+#define PARAMETERS_9 PARAMETERS_8, word i
+#define PARAMETERS_10 PARAMETERS_9, word j
+#define ARGUMENTS_0
+#define ARGUMENTS_1 a
+#define ARGUMENTS_2 ARGUMENTS_1, b
+#define ARGUMENTS_3 ARGUMENTS_2, c
+#define ARGUMENTS_4 ARGUMENTS_3, d
+#define ARGUMENTS_5 ARGUMENTS_4, e
+#define ARGUMENTS_6 ARGUMENTS_5, f
+#define ARGUMENTS_7 ARGUMENTS_6, g
+#define ARGUMENTS_8 ARGUMENTS_7, h
+#define ARGUMENTS_9 ARGUMENTS_8, i
+#define ARGUMENTS_10 ARGUMENTS_9, j
+
+#define PASS(name, n)                                                   \
+    DOOR_API word name(PARAMETERS_##n);                                 \
+    word name(PARAMETERS_##n)                                           \
+    {                                                                   \
+        return ((word(*)(PARAMETERS_##n))(uintptr_t)way_of(AT_##name))( \
+            ARGUMENTS_##n);                                             \
+    }
+#define PASS_MANGLED(mangled, name, n) PASS(mangled, n)
+#define PASS_FORTRAN(name, NAME, n) MANGLED(PASS_MANGLED, name, NAME, n)
+
+CALLS_C(PASS)
+CALLS_FORTRAN(PASS_FORTRAN)
+PASS(shunt_comm_create_mpi, 3)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is served: a table, by call and by how the ranks are spread over nodes.
+ *
+ * Where Shunt is not faster than MPI the call is passed on. The figures are in
+ * docs/drop-in.md: 2, 4 and 8 ranks of one node, and 2x2, 2x4, 4x2 and 8x1
+ * (nodes x ranks). Sizes count only where the standard makes the bytes equal on
+ * all ranks: of MPI_Alltoallv() and MPI_Alltoallw() no rank knows more than its
+ * own, so that they are served at every size or at none.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "bindings/mpi/dropin.h"
+
+#define ALL         \
+    {               \
+        0, SIZE_MAX \
+    }
+#define NONE \
+    {        \
+        1, 0 \
+    }
+#define FROM(bytes)       \
+    {                     \
+        (bytes), SIZE_MAX \
+    }
+
+/*
+ * Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
+ * a rank receives (MPI_Alltoall, MPI_Allgather, MPI_Allgatherv) or of all that
+ * it gives (MPI_Reduce_scatter, _block).
+ *
+ * Several nodes are some with two ranks or more each, on the average: between
+ * them what ranks of a node send goes together. With one rank a node there is
+ * nothing to put together, and MPI sends a message for less.
+ */
+static const struct {
+    struct shunti_mpi_range one_node, nodes;
+    bool joins; /* not worth a communicator that would not be made anyway */
+} table[SHUNTI_MPI_CALLS] = {
+    /*                                   on one node       on several */
+    [SHUNTI_MPI_ALLTOALL] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLTOALLV] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL, false},
+    [SHUNTI_MPI_ALLGATHER] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_ALLGATHERV] = {ALL, FROM(8 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_ALLREDUCE] = {ALL, NONE, false},
+    [SHUNTI_MPI_BCAST] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},
+};
+
+enum shunti_mpi_mode shunti_mpi_mode(void)
+{
+    const char *text = secure_getenv("SHUNT_MPI");
+
+    if (text && !strcasecmp(text, "off"))
+        return SHUNTI_MPI_MODE_OFF;
+    if (text && !strcasecmp(text, "force"))
+        return SHUNTI_MPI_MODE_FORCE;
+    return SHUNTI_MPI_MODE_ON;
+}
+
+/* What the table has for ranks so spread. */
+static struct shunti_mpi_range spread(const struct shunti_mpi_comm *state,
+                                      enum shunti_mpi_call call)
+{
+    static const struct shunti_mpi_range none = NONE;
+
+    if (state->nodes == 1)
+        return table[call].one_node;
+    return state->size >= 2 * state->nodes ? table[call].nodes : none;
+}
+
+static bool is_none(struct shunti_mpi_range range)
+{
+    return range.from > range.upto;
+}
+
+static struct shunti_mpi_range served(const struct shunti_mpi_comm *state,
+                                      enum shunti_mpi_call call)
+{
+    static const struct shunti_mpi_range every = ALL, none = NONE;
+
+    if (state->mode == SHUNTI_MPI_MODE_FORCE)
+        return every;
+    return table[call].joins && !state->shunt ? none : spread(state, call);
+}
+
+enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
+                                          enum shunti_mpi_call call)
+{
+    return state->reason == SHUNTI_MPI_FASTER && is_none(state->served[call]) &&
+                   !is_none(spread(state, call))
+               ? SHUNTI_MPI_JOINS
+               : state->reason;
+}
+
+void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
+                           enum shunti_mpi_reason reason)
+{
+    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
+        state->served[call] = (struct shunti_mpi_range)NONE;
+    state->reason = reason;
+    state->never = true;
+}
+
+void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes)
+{
+    if (state->mode == SHUNTI_MPI_MODE_OFF) {
+        shunti_mpi_serve_none(state, SHUNTI_MPI_OFF);
+        return;
+    }
+    state->nodes = nodes;
+    for (int call = 0; call < SHUNTI_MPI_CALLS; call++)
+        state->served[call] = served(state, (enum shunti_mpi_call)call);
+    state->reason = SHUNTI_MPI_FASTER;
+}

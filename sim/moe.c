@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Exchanges of tokens as schedules: in packs by all-to-all (moe/packed.c), and
+ * between nodes once for each node by rails (moe/rails_rows.c, rails_sums.c).
+ */
+#include "sim/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/layout.h"
+#include "moe/placement.h"
+#include "perf/routing.h"
+
+/* Bytes of rows that a rank writes to its own node between two looks at the
+ * network (moe/push.c), and that it adds up (moe/pull.c). */
+enum { OWN_CHUNK = 256 << 10, SUM_STEP = 1 << 20 };
+
+const char *scaling_mode_name(enum scaling_mode mode)
+{
+    static const char *const names[SCALING_MODES] = {"plain", "ranks", "2dh",
+                                                     "nodes", "allgather"};
+
+    return names[mode];
+}
+
+/* --- one source rank's tokens --------------------------------------------------- */
+
+struct reader {
+    const struct scaling_topology *t;
+    const struct scaling_moe *moe;
+    struct shunti_placement placement;
+    struct shunti_tree tree;
+    size_t *base; /* (experts) zeros: rows' places do not matter here */
+    struct shunti_layout_expert *scratch;
+    /* Of the rank that was read last. */
+    struct shunti_term *terms;
+    size_t *first; /* (tokens + 1) */
+};
+
+static void reader_init(struct reader *x, const struct scaling_topology *t,
+                        const struct scaling_moe *moe)
+{
+    const struct perf_routing *r = moe->routing;
+    char why[200];
+
+    *x = (struct reader){
+        .t = t,
+        .moe = moe,
+        .tree = {0, t->node},
+        .base = scaling_alloc((size_t)r->experts * sizeof(*x->base)),
+        .scratch = scaling_alloc((size_t)r->experts * sizeof(*x->scratch)),
+        .terms = scaling_alloc(r->tokens * (size_t)r->topk * sizeof(*x->terms)),
+        .first = scaling_alloc((r->tokens + 1) * sizeof(*x->first)),
+    };
+    if (r->ranks != t->ranks ||
+        shunti_placement_init(&x->placement, t->ranks, r->experts, NULL, NULL,
+                              0, t->node, why, sizeof(why))) {
+        fprintf(stderr, "scaling: no placement of %d experts on %d ranks\n",
+                r->experts, t->ranks);
+        exit(3);
+    }
+}
+
+static void reader_finish(struct reader *x)
+{
+    shunti_placement_finish(&x->placement);
+    free(x->base);
+    free(x->scratch);
+    free(x->terms);
+    free(x->first);
+}
+
+static void read_rank(struct reader *x, int source)
+{
+    const struct perf_routing *r = x->moe->routing;
+
+    shunti_layout_terms(&x->placement, &x->tree, source,
+                        r->tokens ? perf_token_experts(r, source, 0) : NULL,
+                        NULL, r->tokens, r->topk, x->base, x->scratch, x->terms,
+                        x->first);
+}
+
+static int node_of(const struct reader *x, size_t term)
+{
+    return x->t->node[x->terms[term].rank];
+}
+
+/* Terms of a token lie by node, and within it by rank: is this one the first
+ * of its token on its node, on its rank? */
+static bool first_on_node(const struct reader *x, size_t t, size_t i)
+{
+    return i == x->first[t] || node_of(x, i - 1) != node_of(x, i);
+}
+
+static bool first_on_rank(const struct reader *x, size_t t, size_t i)
+{
+    return i == x->first[t] || x->terms[i - 1].rank != x->terms[i].rank;
+}
+
+/* --- rows ----------------------------------------------------------------------- */
+
+void scaling_count_rows(const struct scaling_topology *t,
+                        const struct scaling_moe *moe,
+                        struct scaling_rows *rows)
+{
+    const size_t tokens = moe->routing->tokens;
+    struct reader x;
+
+    memset(rows, 0, sizeof(*rows));
+    reader_init(&x, t, moe);
+    for (int s = 0; s < t->ranks; s++) {
+        read_rank(&x, s);
+        rows->tokens += tokens;
+        rows->allgather += tokens * (size_t)(t->nodes - 1);
+        for (size_t k = 0; k < tokens; k++)
+            for (size_t i = x.first[k]; i < x.first[k + 1]; i++) {
+                if (node_of(&x, i) == t->node[s])
+                    continue;
+                rows->plain++;
+                rows->ranks += first_on_rank(&x, k, i);
+                rows->nodes += first_on_node(&x, k, i);
+            }
+    }
+    reader_finish(&x);
+}
+
+/* --- packs ---------------------------------------------------------------------- */
+
+/* Rows that each rank has for each other, as bytes; if `once`, those of a token
+ * for one rank are one. */
+static uint32_t *pack_blocks(const struct scaling_topology *t,
+                             const struct scaling_moe *moe, bool once,
+                             size_t bytes, bool transposed)
+{
+    const size_t ranks = (size_t)t->ranks, tokens = moe->routing->tokens;
+    uint32_t *blocks = scaling_alloc(ranks * ranks * sizeof(*blocks));
+    struct reader x;
+
+    reader_init(&x, t, moe);
+    for (size_t s = 0; s < ranks; s++) {
+        read_rank(&x, (int)s);
+        for (size_t k = 0; k < tokens; k++)
+            for (size_t i = x.first[k]; i < x.first[k + 1]; i++) {
+                size_t d = (size_t)x.terms[i].rank;
+
+                if (!once || first_on_rank(&x, k, i))
+                    blocks[transposed ? d * ranks + s : s * ranks + d] +=
+                        (uint32_t)bytes;
+            }
+    }
+    reader_finish(&x);
+    return blocks;
+}
+
+/* All of a rank's packs are filled before the exchange, and emptied after it:
+ * as one copy of all more, on both sides. */
+static void charge_packs(struct scaling_schedule *s, size_t first,
+                         const uint32_t *blocks)
+{
+    const size_t ranks = (size_t)s->topology->ranks;
+
+    for (size_t i = first, next; i < s->nops; i = next) {
+        const size_t r = (size_t)s->ops[i].rank;
+        uint64_t out = 0;
+
+        for (size_t d = 0; d < ranks; d++)
+            out += d != r ? blocks[r * ranks + d] : 0;
+        s->ops[i].local += (uint32_t)out;
+        for (next = i; next < s->nops && s->ops[next].rank == (int32_t)r;)
+            next++;
+    }
+}
+
+static void in_packs(struct scaling_schedule *s, const struct scaling_moe *moe,
+                     const uint32_t *blocks)
+{
+    const size_t first = s->nops;
+
+    scaling_alltoallv(s, blocks,
+                      moe->mode == SCALING_CARRIED ? SCALING_CARRY_ALL
+                                                   : SCALING_FLAT,
+                      moe->mode == SCALING_PLAIN);
+    charge_packs(s, first, blocks);
+    /* And a row is copied once more, from its pack to its place. */
+    for (size_t i = first; i < s->nops; i++) {
+        struct scaling_op *op = &s->ops[i];
+        bool inside =
+            s->topology->node[op->rank] == s->topology->node[op->peer];
+
+        if (moe->mode == SCALING_CARRIED && inside)
+            op->unpack += blocks[(size_t)op->rank * (size_t)s->topology->ranks +
+                                 (size_t)op->peer];
+        else
+            op->unpack += (uint32_t)(op->bytes - SCALING_NOTE);
+    }
+}
+
+/* --- rails ---------------------------------------------------------------------- */
+
+/* Rows of one source for one node that travel together. */
+struct parcel {
+    uint32_t rows;
+    uint32_t terms[]; /* (ranks of the node) rows that they make there */
+};
+
+struct rails {
+    const struct scaling_topology *t;
+    const struct scaling_moe *moe;
+    size_t chunk;  /* rows of a parcel */
+    size_t stride; /* bytes of one */
+    int most;      /* ranks of a node */
+};
+
+/* Those of one source, by node. */
+struct parcels {
+    size_t *first; /* (nodes + 1) */
+    unsigned char *memory;
+    size_t most;   /* of one node */
+    uint32_t *own; /* (most ranks of a node) rows for the source's own */
+};
+
+static void rails_init(struct rails *x, const struct scaling_topology *t,
+                       const struct scaling_moe *moe, size_t row)
+{
+    *x = (struct rails){.t = t, .moe = moe, .chunk = moe->chunk / row};
+    if (!x->chunk)
+        x->chunk = 1;
+    for (int n = 0; n < t->nodes; n++)
+        if (scaling_node_size(t, n) > x->most)
+            x->most = scaling_node_size(t, n);
+    x->stride = sizeof(struct parcel) + (size_t)x->most * sizeof(uint32_t);
+}
+
+static size_t parcels_of(const struct parcels *p, int node)
+{
+    return p->first[node + 1] - p->first[node];
+}
+
+static struct parcel *parcel_at(const struct rails *x, const struct parcels *p,
+                                int node, size_t k)
+{
+    return (struct parcel *)(void *)(p->memory +
+                                     (p->first[node] + k) * x->stride);
+}
+
+/* How many rows go to each node: (nodes). */
+static void count_rows_by_node(const struct rails *x,
+                               const struct reader *reader, int source,
+                               size_t *rows)
+{
+    const size_t tokens = x->moe->routing->tokens;
+
+    for (int n = 0; n < x->t->nodes; n++)
+        rows[n] = x->moe->mode == SCALING_ALLGATHER && n != x->t->node[source]
+                      ? tokens
+                      : 0;
+    if (x->moe->mode == SCALING_ALLGATHER)
+        return;
+    for (size_t k = 0; k < tokens; k++)
+        for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++)
+            if (node_of(reader, i) != x->t->node[source])
+                rows[node_of(reader, i)] += first_on_node(reader, k, i);
+}
+
+/* Of the rank that was read last. */
+static void make_parcels(const struct rails *x, const struct reader *reader,
+                         struct parcels *to, int source)
+{
+    const struct scaling_topology *t = x->t;
+    const size_t nodes = (size_t)t->nodes, tokens = x->moe->routing->tokens;
+    const bool all = x->moe->mode == SCALING_ALLGATHER;
+    size_t *rows = scaling_alloc(nodes * sizeof(*rows));
+
+    *to = (struct parcels){
+        .first = scaling_alloc((nodes + 1) * sizeof(*to->first)),
+        .own = scaling_alloc((size_t)x->most * sizeof(*to->own)),
+    };
+    count_rows_by_node(x, reader, source, rows);
+    for (size_t n = 0; n < nodes; n++) {
+        size_t count = (rows[n] + x->chunk - 1) / x->chunk;
+
+        to->first[n + 1] = to->first[n] + count;
+        to->most = count > to->most ? count : to->most;
+    }
+    to->memory = scaling_alloc(to->first[nodes] * x->stride);
+    for (size_t n = 0; n < nodes; n++)
+        for (size_t row = 0; row < rows[n]; row++)
+            parcel_at(x, to, (int)n, row / x->chunk)->rows++;
+    memset(rows, 0, nodes * sizeof(*rows));
+    for (size_t k = 0; k < tokens; k++)
+        for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++) {
+            int rank = reader->terms[i].rank, n = t->node[rank];
+            size_t row;
+
+            if (n == t->node[source]) {
+                to->own[t->local[rank]]++;
+                continue;
+            }
+            rows[n] += first_on_node(reader, k, i);
+            row = all ? k : rows[n] - 1;
+            parcel_at(x, to, n, row / x->chunk)->terms[t->local[rank]]++;
+        }
+    free(rows);
+}
+
+static void free_parcels(struct parcels *p)
+{
+    free(p->first);
+    free(p->memory);
+    free(p->own);
+}
+
+/* The rows of a parcel, in the memory of the ranks of `node`. */
+static void move_terms(const struct rails *x, struct scaling_schedule *s,
+                       struct scaling_op *op, int node, const uint32_t *terms)
+{
+    for (int l = 0; l < scaling_node_size(x->t, node); l++) {
+        int rank = x->t->first[node] + l;
+        uint64_t bytes = (uint64_t)terms[l] * x->moe->row_bytes;
+
+        if (rank == op->rank)
+            op->local += (uint32_t)bytes;
+        else
+            scaling_move(s, op, rank, bytes);
+    }
+}
+
+/* Those of its own node, a rank moves piece by piece. */
+static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
+                     const uint32_t *own, size_t step)
+{
+    const int node = x->t->node[r], size = scaling_node_size(x->t, node);
+    uint64_t rows = 0, pieces;
+
+    for (int l = 0; l < size; l++)
+        rows += own[l];
+    pieces = (rows * x->moe->row_bytes + step - 1) / step;
+    for (uint64_t p = 0; p < pieces; p++) {
+        struct scaling_op *op = scaling_add(s, r);
+        uint32_t part[64] = {0};
+
+        for (int l = 0; l < size && l < 64; l++)
+            part[l] =
+                (uint32_t)(own[l] * (p + 1) / pieces - own[l] * p / pieces);
+        move_terms(x, s, op, node, part);
+    }
+}
+
+/* Notes to mates and partners; they hold up nothing here. */
+static void tell(struct scaling_schedule *s, int r)
+{
+    const struct scaling_topology *t = s->topology;
+
+    for (int i = 1; i < t->ranks; i++) {
+        int peer = (r + i) % t->ranks;
+
+        if (t->node[peer] == t->node[r] ||
+            scaling_rail(t, r, t->node[peer]) == peer ||
+            scaling_rail(t, peer, t->node[r]) == r)
+            scaling_send(s, scaling_add(s, r), peer, 0, SCALING_NOTE);
+    }
+}
+
+/* What `r` sends, and what the proxies do with it. */
+static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
+                      const struct parcels *parcels)
+{
+    const struct scaling_topology *t = x->t;
+    int32_t *passed = scaling_alloc((size_t)t->nodes * sizeof(*passed));
+
+    /* The proxy answers when all has been passed on. */
+    for (int n = 0; n < t->nodes; n++) {
+        size_t first = s->nops;
+
+        if (!parcels_of(parcels, n))
+            continue;
+        passed[n] = scaling_count_to(s, (uint32_t)parcels_of(parcels, n));
+        scaling_send(s, scaling_add(s, scaling_rail(t, r, n)), r, 0,
+                     SCALING_ACK);
+        scaling_start_by(s, passed[n], first);
+    }
+    for (size_t k = 0; k < parcels->most; k++)
+        for (int i = 1; i < t->nodes; i++) {
+            int n = (t->node[r] + i) % t->nodes;
+            const struct parcel *p;
+            struct scaling_op *op;
+            uint64_t bytes;
+
+            if (k >= parcels_of(parcels, n))
+                continue;
+            p = parcel_at(x, parcels, n, k);
+            bytes = p->rows * (uint64_t)x->moe->wire_bytes;
+            op = scaling_add(s, r);
+            op->local = (uint32_t)bytes;
+            scaling_send(s, op, scaling_rail(t, r, n), bytes, 0);
+            op->then = (int32_t)s->nops;
+            op = scaling_add(s, op->peer);
+            op->waits = true;
+            op->counter = passed[n];
+            move_terms(x, s, op, n, p->terms);
+        }
+    free(passed);
+}
+
+static void rails_dispatch(struct scaling_schedule *s,
+                           const struct scaling_moe *moe)
+{
+    const struct scaling_topology *t = s->topology;
+    struct rails x;
+    struct reader reader;
+
+    rails_init(&x, t, moe, moe->wire_bytes);
+    reader_init(&reader, t, moe);
+    for (int r = 0; r < t->ranks; r++) {
+        struct parcels parcels;
+
+        read_rank(&reader, r);
+        make_parcels(&x, &reader, &parcels, r);
+        tell(s, r);
+        send_rows(&x, s, r, &parcels);
+        move_own(&x, s, r, parcels.own, OWN_CHUNK);
+        free_parcels(&parcels);
+    }
+    reader_finish(&reader);
+}
+
+/* Sums of rank `r`, as a proxy, for its sources. */
+static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
+                      const struct parcels *parcels)
+{
+    const struct scaling_topology *t = x->t;
+    const int node = t->node[r];
+    bool more = true;
+
+    for (size_t k = 0; more; k++) {
+        more = false;
+        for (int i = 1; i < t->ranks; i++) {
+            int source = (r + i) % t->ranks;
+            const struct parcel *p;
+            struct scaling_op *op;
+            uint64_t bytes;
+
+            if (t->node[source] == node || scaling_rail(t, source, node) != r ||
+                k >= parcels_of(&parcels[source], node))
+                continue;
+            more = true;
+            p = parcel_at(x, &parcels[source], node, k);
+            bytes = p->rows * (uint64_t)x->moe->sum_bytes;
+            op = scaling_add(s, r);
+            op->local = (uint32_t)bytes;
+            move_terms(x, s, op, node, p->terms);
+            scaling_send(s, op, source, bytes, 0);
+            op->unpack = (uint32_t)bytes;
+        }
+    }
+}
+
+static void rails_combine(struct scaling_schedule *s,
+                          const struct scaling_moe *moe)
+{
+    const struct scaling_topology *t = s->topology;
+    struct parcels *parcels =
+        scaling_alloc((size_t)t->ranks * sizeof(*parcels));
+    struct rails x;
+    struct reader reader;
+
+    rails_init(&x, t, moe, moe->sum_bytes);
+    reader_init(&reader, t, moe);
+    for (int r = 0; r < t->ranks; r++) {
+        read_rank(&reader, r);
+        make_parcels(&x, &reader, &parcels[r], r);
+    }
+    for (int r = 0; r < t->ranks; r++) {
+        tell(s, r);
+        send_sums(&x, s, r, parcels);
+        move_own(&x, s, r, parcels[r].own, SUM_STEP);
+    }
+    for (int r = 0; r < t->ranks; r++)
+        free_parcels(&parcels[r]);
+    free(parcels);
+    reader_finish(&reader);
+}
+
+/* --- the exchanges -------------------------------------------------------------- */
+
+static bool by_rails(const struct scaling_moe *moe)
+{
+    return moe->mode == SCALING_NODES || moe->mode == SCALING_ALLGATHER;
+}
+
+void scaling_dispatch(struct scaling_schedule *s, const struct scaling_moe *moe)
+{
+    uint32_t *blocks;
+
+    if (by_rails(moe)) {
+        rails_dispatch(s, moe);
+        return;
+    }
+    blocks = pack_blocks(s->topology, moe, moe->mode == SCALING_RANKS,
+                         moe->wire_bytes, false);
+    in_packs(s, moe, blocks);
+    free(blocks);
+}
+
+void scaling_combine(struct scaling_schedule *s, const struct scaling_moe *moe)
+{
+    uint32_t *blocks;
+
+    if (by_rails(moe)) {
+        rails_combine(s, moe);
+        return;
+    }
+    blocks = pack_blocks(s->topology, moe, false, moe->row_bytes, true);
+    in_packs(s, moe, blocks);
+    free(blocks);
+}
+
+/* --- the plan ------------------------------------------------------------------- */
+
+/* moe/plan.c: a record has 216 bytes and a count for each expert, rank and
+ * node; moe/packed.c: an entry of 8 bytes for each row; moe/rails.c: a count of
+ * 2 bytes for each row that travels, an entry of 12 for each that it makes. */
+enum { RECORD = 216, PACK_ENTRY = 8, RAIL_ROW = 2, RAIL_ENTRY = 12 };
+
+uint32_t scaling_plan_record(const struct scaling_topology *t,
+                             const struct scaling_moe *moe)
+{
+    int counts = moe->routing->experts + t->ranks + t->nodes;
+
+    return (uint32_t)((RECORD + counts * 4 + 7) / 8 * 8);
+}
+
+uint32_t *scaling_plan_lists(const struct scaling_topology *t,
+                             const struct scaling_moe *moe)
+{
+    const size_t ranks = (size_t)t->ranks, tokens = moe->routing->tokens;
+    uint32_t *blocks, *rows;
+    struct reader x;
+
+    if (!by_rails(moe))
+        return pack_blocks(t, moe, false, PACK_ENTRY, false);
+    blocks = scaling_alloc(ranks * ranks * sizeof(*blocks));
+    rows = scaling_alloc((size_t)t->nodes * sizeof(*rows));
+    reader_init(&x, t, moe);
+    for (int s = 0; s < t->ranks; s++) {
+        uint32_t *of = blocks + (size_t)s * ranks;
+
+        read_rank(&x, s);
+        memset(rows, 0, (size_t)t->nodes * sizeof(*rows));
+        for (size_t k = 0; k < tokens; k++)
+            for (size_t i = x.first[k]; i < x.first[k + 1]; i++) {
+                int n = node_of(&x, i);
+
+                if (n == t->node[s])
+                    continue;
+                rows[n] += first_on_node(&x, k, i);
+                of[scaling_rail(t, s, n)] += RAIL_ENTRY;
+            }
+        for (int n = 0; n < t->nodes; n++) {
+            if (n == t->node[s])
+                continue;
+            if (moe->mode == SCALING_ALLGATHER)
+                rows[n] = (uint32_t)tokens;
+            of[scaling_rail(t, s, n)] += (rows[n] * RAIL_ROW + 3) / 4 * 4;
+        }
+    }
+    reader_finish(&x);
+    free(rows);
+    return blocks;
+}

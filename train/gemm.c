@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cuts matrix products into the fixed blocks that a backend computes; gemm.h
+// says why. Incomplete blocks are completed with zeros in scratch memory. For
+// bf16 inputs are rounded here, unless there is a tile that does all of it.
+#include "train/gemm.h"
+
+#include "train/error.h"
+#include "train/gemm_bf16.h"
+#include "train/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// In tn, rows are summed in blocks of these heights, the highest that fits
+// first. C is read and written once for each block.
+static const size_t heights[] = {256, 64, 16};
+enum { LOWEST = 16 };
+
+// Rows that are rounded at once: a multiple of every block, and of heights[0].
+enum { ROUNDED = 256 };
+
+struct gemm {
+    const struct gemm_backend *backend;
+    enum gemm_compute compute;
+    const struct bf16_tile *tile; // NULL: the backend multiplies
+    struct bf16_scratch packed;   // the tile's
+    double flops;
+
+    float *scratch; // one block of A and of C, or of A and B
+    size_t scratch_floats;
+    float *turned; // B transposed
+    size_t turned_floats;
+    float *rounded_a, *rounded_b;
+    size_t rounded_a_floats, rounded_b_floats;
+};
+
+static const struct gemm_backend *const backends[] = {
+#ifdef TRAIN_XSMM
+    &gemm_xsmm,
+#endif
+#ifdef TRAIN_CBLAS
+    &gemm_blas,
+#endif
+    &gemm_naive,
+};
+
+static int create(const struct gemm_backend *backend, enum gemm_compute compute,
+                  const struct bf16_tile *tile, struct gemm **gemm)
+{
+    *gemm = calloc(1, sizeof(**gemm));
+    if (!*gemm)
+        return train_error("out of memory");
+    (*gemm)->backend = backend;
+    (*gemm)->compute = compute;
+    (*gemm)->tile = tile;
+    return 0;
+}
+
+int gemm_create(const char *backend, enum gemm_compute compute,
+                struct gemm **gemm)
+{
+    size_t n = sizeof(backends) / sizeof(backends[0]);
+
+    for (size_t i = 0; i < n; i++) {
+        if (backend && strcmp(backend, backends[i]->name) != 0)
+            continue;
+        if (backends[i]->usable())
+            return create(backends[i], compute,
+                          compute == GEMM_BF16 && !backend ? bf16_tile() : NULL,
+                          gemm);
+        if (backend)
+            return train_error("matrix products by \"%s\" do not work on this "
+                               "CPU; leave --gemm out",
+                               backend);
+    }
+    return train_error("no matrix products by \"%s\" in this build; leave "
+                       "--gemm out, or take \"%s\"",
+                       backend, backends[0]->name);
+}
+
+int gemm_create_f32(const struct gemm_backend *backend, struct gemm **gemm)
+{
+    return create(backend, GEMM_F32, NULL, gemm);
+}
+
+int gemm_create_bf16(const struct gemm_backend *backend,
+                     const struct bf16_tile *tile, struct gemm **gemm)
+{
+    return create(backend, GEMM_BF16, tile, gemm);
+}
+
+void gemm_destroy(struct gemm *gemm)
+{
+    if (!gemm)
+        return;
+    bf16_scratch_free(&gemm->packed);
+    free(gemm->scratch);
+    free(gemm->turned);
+    free(gemm->rounded_a);
+    free(gemm->rounded_b);
+    free(gemm);
+}
+
+const char *gemm_name(const struct gemm *gemm)
+{
+    return gemm->tile ? gemm->tile->name : gemm->backend->name;
+}
+
+const struct bf16_tile *gemm_tile(const struct gemm *gemm)
+{
+    return gemm->tile;
+}
+
+void gemm_describe(const struct gemm *gemm, char *to, size_t room)
+{
+    snprintf(to, room, "%s%s", gemm_name(gemm),
+             gemm->tile                   ? ", in bf16"
+             : gemm->compute == GEMM_BF16 ? ", of inputs rounded to bf16"
+                                          : "");
+}
+
+double gemm_flops(const struct gemm *gemm)
+{
+    return gemm->flops;
+}
+
+// Memory that grows to the largest product seen. Its size is bounded by the
+// model's shapes, which were allocated before: failing here means that the
+// machine is out of memory in the middle of a step, and nothing can be saved.
+static float *reserve(float **memory, size_t *have, size_t floats)
+{
+    if (floats > *have) {
+        free(*memory);
+        *have = (floats + 1023) & ~(size_t)1023;
+        *memory = aligned_alloc(64, *have * sizeof(float));
+        if (!*memory)
+            train_out_of_memory();
+    }
+    return *memory;
+}
+
+static void copy_rows(size_t rows, size_t n, const float *a, size_t lda,
+                      float *b, size_t ldb)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy(b + i * ldb, a + i * lda, n * sizeof(float));
+}
+
+static void nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+               size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+               float *c, size_t ldc)
+{
+    size_t block = g->backend->block;
+    size_t whole = m - m % block, rest = m % block;
+
+    g->backend->nn(whole / block, n, k, a, lda, b, ldb, beta, c, ldc);
+    if (!rest)
+        return;
+    a += whole * lda;
+    c += whole * ldc;
+    float *ta = reserve(&g->scratch, &g->scratch_floats, block * (k + n));
+    float *tc = ta + block * k;
+    copy_rows(rest, k, a, lda, ta, k);
+    memset(ta + rest * k, 0, (block - rest) * k * sizeof(float));
+    if (beta == GEMM_ADD) {
+        copy_rows(rest, n, c, ldc, tc, n);
+        memset(tc + rest * n, 0, (block - rest) * n * sizeof(float));
+    }
+    g->backend->nn(1, n, k, ta, k, b, ldb, beta, tc, n);
+    copy_rows(rest, n, tc, n, c, ldc);
+}
+
+static void clear(size_t m, size_t n, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        memset(c + i * ldc, 0, n * sizeof(float));
+}
+
+// C (m, n) += A (k, m)^T B (k, n)
+static void tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+               size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < sizeof(heights) / sizeof(heights[0]); i++) {
+        for (; k >= heights[i]; k -= heights[i]) {
+            g->backend->tn(m, n, heights[i], a, lda, b, ldb, c, ldc);
+            a += heights[i] * lda;
+            b += heights[i] * ldb;
+        }
+    }
+    if (k) {
+        float *ta = reserve(&g->scratch, &g->scratch_floats, LOWEST * (m + n));
+        float *tb = ta + LOWEST * m;
+        copy_rows(k, m, a, lda, ta, m);
+        memset(ta + k * m, 0, (LOWEST - k) * m * sizeof(float));
+        copy_rows(k, n, b, ldb, tb, n);
+        memset(tb + k * n, 0, (LOWEST - k) * n * sizeof(float));
+        g->backend->tn(m, n, LOWEST, ta, m, tb, n, c, ldc);
+    }
+}
+
+// -- bf16 by rounding ---------------------------------------------------------
+
+static float *round_rows(float **memory, size_t *have, size_t rows, size_t n,
+                         const float *x, size_t ld)
+{
+    float *y = reserve(memory, have, rows * n);
+
+    for (size_t i = 0; i < rows; i++)
+        kernels()->round_bf16(n, x + i * ld, y + i * n);
+    return y;
+}
+
+static float *round_a(struct gemm *g, size_t rows, size_t n, const float *a,
+                      size_t lda)
+{
+    return round_rows(&g->rounded_a, &g->rounded_a_floats, rows, n, a, lda);
+}
+
+static float *round_b(struct gemm *g, size_t rows, size_t n, const float *b,
+                      size_t ldb)
+{
+    return round_rows(&g->rounded_b, &g->rounded_b_floats, rows, n, b, ldb);
+}
+
+static void rounded_nn(struct gemm *g, size_t m, size_t n, size_t k,
+                       const float *a, size_t lda, const float *b, size_t ldb,
+                       enum gemm_beta beta, float *c, size_t ldc)
+{
+    const float *rb = round_b(g, k, n, b, ldb);
+
+    for (size_t i = 0; i < m; i += ROUNDED) {
+        size_t some = m - i < ROUNDED ? m - i : ROUNDED;
+        nn(g, some, n, k, round_a(g, some, k, a + i * lda, lda), k, rb, n, beta,
+           c + i * ldc, ldc);
+    }
+}
+
+static void rounded_tn(struct gemm *g, size_t m, size_t n, size_t k,
+                       const float *a, size_t lda, const float *b, size_t ldb,
+                       float *c, size_t ldc)
+{
+    for (size_t i = 0; i < k; i += ROUNDED) {
+        size_t some = k - i < ROUNDED ? k - i : ROUNDED;
+        tn(g, m, n, some, round_a(g, some, m, a + i * lda, lda), m,
+           round_b(g, some, n, b + i * ldb, ldb), n, c, ldc);
+    }
+}
+
+// -- the interface ------------------------------------------------------------
+
+static void count(struct gemm *g, size_t m, size_t n, size_t k)
+{
+    g->flops += 2.0 * (double)m * (double)n * (double)k;
+}
+
+void gemm_nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (g->tile)
+        bf16_nn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    else if (g->compute == GEMM_BF16)
+        rounded_nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    else
+        nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm_nt(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (g->tile) {
+        bf16_nt(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
+        return;
+    }
+    float *bt = reserve(&g->turned, &g->turned_floats, k * n);
+    kernels()->transpose(n, k, b, ldb, bt, n);
+    if (g->compute == GEMM_BF16)
+        rounded_nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
+    else
+        nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
+}
+
+void gemm_tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
+             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
+             float *c, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    count(g, m, n, k);
+    if (beta == GEMM_SET)
+        clear(m, n, c, ldc);
+    if (g->tile)
+        bf16_tn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, c, ldc);
+    else if (g->compute == GEMM_BF16)
+        rounded_tn(g, m, n, k, a, lda, b, ldb, c, ldc);
+    else
+        tn(g, m, n, k, a, lda, b, ldb, c, ldc);
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matrix products by LIBXSMM, which writes a kernel for each shape at run time
+// (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
+// on. It thinks in columns: our row-major C = A B is its C' = B' A', so that
+// its m is our n, and it vectorises over our columns.
+//
+// Kernels are looked up for each product: LIBXSMM keeps them in a table of its
+// own, which is safe to use from any thread once initialised.
+#include "train/gemm.h"
+
+#include <libxsmm.h>
+#include <pthread.h>
+
+enum {
+    BLOCK = 16,
+    // B is walked in panels of columns that stay in the second-level cache
+    // while all rows pass by.
+    PANEL_FLOATS = 96 * 1024,
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
+                                  size_t ldb, size_t ldc, int add, int flags)
+{
+    const libxsmm_blasint a = (libxsmm_blasint)lda, b = (libxsmm_blasint)ldb;
+    const libxsmm_blasint c = (libxsmm_blasint)ldc;
+    const float alpha = 1.0f, beta = add ? 1.0f : 0.0f;
+    const int prefetch = LIBXSMM_GEMM_PREFETCH_NONE;
+
+    return libxsmm_smmdispatch((libxsmm_blasint)m, (libxsmm_blasint)n,
+                               (libxsmm_blasint)k, &a, &b, &c, &alpha, &beta,
+                               &flags, &prefetch);
+}
+
+static bool usable(void)
+{
+    pthread_once(&once, libxsmm_init);
+    // It has no code generator for CPUs without AVX, nor for other families.
+    return kernel(16, BLOCK, 16, 16, 16, 16, 0, LIBXSMM_GEMM_FLAG_NONE) &&
+           kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
+}
+
+static size_t panel(size_t n, size_t k)
+{
+    size_t width = PANEL_FLOATS / (k ? k : 1) / 64 * 64;
+
+    if (width < 64)
+        width = 64;
+    return width < n ? width : n;
+}
+
+static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, enum gemm_beta beta, float *c,
+               size_t ldc)
+{
+    size_t width = panel(n, k);
+
+    for (size_t j = 0; j < n; j += width) {
+        size_t w = n - j < width ? n - j : width;
+        libxsmm_smmfunction f =
+            kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
+        if (!f) { // no kernel for this shape: the same order, slowly
+            gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta, c + j,
+                          ldc);
+            continue;
+        }
+        for (size_t i = 0; i < blocks; i++)
+            f(b + j, a + i * BLOCK * lda, c + i * BLOCK * ldc + j);
+    }
+}
+
+static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, float *c, size_t ldc)
+{
+    libxsmm_smmfunction f =
+        kernel(n, m, k, ldb, lda, ldc, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
+
+    if (f)
+        f(b, a, c);
+    else
+        gemm_naive.tn(m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+const struct gemm_backend gemm_xsmm = {
+    .name = "xsmm",
+    .block = BLOCK,
+    .usable = usable,
+    .nn = nn,
+    .tn = tn,
+};

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The element-wise kernels; see kernels.h. Compiled once for each instruction
+// set, with KERNELS set to the table's name. Plain loops that gcc and clang
+// turn into vector code: where a sum is needed it runs in LANES separate lanes,
+// which are then added in a fixed tree, so that the width of the machine's
+// vectors does not show in the result.
+//
+// exp() is the polynomial of Cephes (Moshier), 2 ulp: a libm call for each
+// element would cost more than the matrix products do.
+#include "train/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+#ifndef KERNELS
+#define KERNELS kernels_baseline
+#define KERNELS_NAME "baseline"
+#endif
+
+static inline float exp_(float x)
+{
+    // Outside of this range the result is 0 (nearly) or infinite; NaN stays.
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+
+    // n = round(x / ln 2), by the addition that pushes all fraction bits out.
+    const float magic = 12582912.0f;
+    float z = x * 1.44269504f + magic;
+    float n = z - magic;
+    float r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+
+    // times 2^n: n stands in the low bits of z
+    uint32_t bits;
+    memcpy(&bits, &z, sizeof(bits));
+    bits = (bits - 0x4b400000u + 127u) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+
+static inline float lanes_sum(const float s[LANES])
+{
+    float a[8], b[4];
+    for (int i = 0; i < 8; i++)
+        a[i] = s[i] + s[i + 8];
+    for (int i = 0; i < 4; i++)
+        b[i] = a[i] + a[i + 4];
+    return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+// -- transpose ----------------------------------------------------------------
+
+typedef float v8 __attribute__((vector_size(32)));
+#define SHUFFLE __builtin_shufflevector
+
+static inline void transpose_8x8(const float *a, size_t lda, float *b,
+                                 size_t ldb)
+{
+    v8 r[8], t[8];
+    for (int i = 0; i < 8; i++)
+        memcpy(&r[i], a + (size_t)i * lda, sizeof(v8));
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = SHUFFLE(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        t[i + 1] = SHUFFLE(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int j = i; j < i + 2; j++) {
+            r[j] = SHUFFLE(t[j], t[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            r[j + 2] = SHUFFLE(t[j], t[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = SHUFFLE(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        t[i + 4] = SHUFFLE(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    for (int i = 0; i < 8; i++)
+        memcpy(b + (size_t)i * ldb, &t[i], sizeof(v8));
+}
+
+static void transpose(size_t m, size_t n, const float *a, size_t lda, float *b,
+                      size_t ldb)
+{
+    size_t m8 = m - m % 8, n8 = n - n % 8;
+
+    for (size_t i = 0; i < m8; i += 8)
+        for (size_t j = 0; j < n8; j += 8)
+            transpose_8x8(a + i * lda + j, lda, b + j * ldb + i, ldb);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = i < m8 ? n8 : 0; j < n; j++)
+            b[j * ldb + i] = a[i * lda + j];
+}
+
+// -- sums ---------------------------------------------------------------------
+
+static void add(size_t n, const float *restrict x, float *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static double sum_squares(size_t n, const float *x)
+{
+    double s[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            s[j] += (double)x[i + j] * x[i + j];
+    for (int j = 0; i < n; i++, j++)
+        s[j] += (double)x[i] * x[i];
+    double sum = 0;
+    for (int j = 0; j < LANES; j++)
+        sum += s[j];
+    return sum;
+}
+
+static inline float dot(size_t n, const float *x, const float *y)
+{
+    float s[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            s[j] += x[i + j] * y[i + j];
+    for (int j = 0; i < n; i++, j++)
+        s[j] += x[i] * y[i];
+    return lanes_sum(s);
+}
+
+// -- RMSNorm ------------------------------------------------------------------
+
+static void rmsnorm(size_t rows, size_t n, float eps, const float *restrict x,
+                    const float *restrict gain, float *restrict y,
+                    float *restrict inverse)
+{
+    for (size_t r = 0; r < rows; r++, x += n, y += n) {
+        float inv = 1.0f / sqrtf(dot(n, x, x) / (float)n + eps);
+        for (size_t i = 0; i < n; i++)
+            y[i] = x[i] * inv * gain[i];
+        inverse[r] = inv;
+    }
+}
+
+static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
+                             const float *restrict gain,
+                             const float *restrict inverse,
+                             const float *restrict dy, float *restrict dx,
+                             float *restrict dgain)
+{
+    // y = x g / rms:  dx = g dy / rms - x / rms^3 * mean(g dy x)
+    for (size_t r = 0; r < rows; r++, x += n, dy += n, dx += n) {
+        float inv = inverse[r];
+        float s[LANES] = {0};
+        size_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+            for (int j = 0; j < LANES; j++)
+                s[j] += dy[i + j] * gain[i + j] * x[i + j];
+        for (int j = 0; i < n; i++, j++)
+            s[j] += dy[i] * gain[i] * x[i];
+        float c = lanes_sum(s) / (float)n * (inv * inv * inv);
+        for (i = 0; i < n; i++) {
+            dx[i] += dy[i] * gain[i] * inv - x[i] * c;
+            dgain[i] += dy[i] * x[i] * inv;
+        }
+    }
+}
+
+// -- softmax ------------------------------------------------------------------
+
+static float softmax(size_t n, float scale, float *p)
+{
+    float m[LANES];
+    float top = p[0] * scale;
+    size_t i = 0;
+
+    for (int j = 0; j < LANES; j++)
+        m[j] = top;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            float v = p[i + j] * scale;
+            m[j] = v > m[j] ? v : m[j];
+        }
+    for (; i < n; i++)
+        m[0] = p[i] * scale > m[0] ? p[i] * scale : m[0];
+    for (int j = 0; j < LANES; j++)
+        top = m[j] > top ? m[j] : top;
+
+    for (i = 0; i < n; i++)
+        p[i] = exp_(p[i] * scale - top);
+
+    float s[LANES] = {0};
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            s[j] += p[i + j];
+    for (int j = 0; i < n; i++, j++)
+        s[j] += p[i];
+    float sum = lanes_sum(s);
+    float inv = 1.0f / sum;
+    for (i = 0; i < n; i++)
+        p[i] *= inv;
+    return top + logf(sum);
+}
+
+static void softmax_backward(size_t n, float scale, const float *restrict p,
+                             float *restrict dp)
+{
+    float mean = dot(n, p, dp);
+
+    for (size_t i = 0; i < n; i++)
+        dp[i] = p[i] * (dp[i] - mean) * scale;
+}
+
+// -- SwiGLU -------------------------------------------------------------------
+
+static void swiglu(size_t rows, size_t n, const float *restrict x,
+                   float *restrict y)
+{
+    for (size_t r = 0; r < rows; r++, x += 2 * n, y += n)
+        for (size_t i = 0; i < n; i++)
+            y[i] = x[i] / (1.0f + exp_(-x[i])) * x[n + i];
+}
+
+static void swiglu_backward(size_t rows, size_t n, const float *restrict x,
+                            const float *restrict dy, float *restrict dx)
+{
+    for (size_t r = 0; r < rows; r++, x += 2 * n, dy += n, dx += 2 * n)
+        for (size_t i = 0; i < n; i++) {
+            float s = 1.0f / (1.0f + exp_(-x[i]));
+            float silu = x[i] * s;
+            dx[i] = dy[i] * x[n + i] * (s + silu * (1.0f - s));
+            dx[n + i] = dy[i] * silu;
+        }
+}
+
+// -- rotary positions ---------------------------------------------------------
+
+static void rotate(size_t n, const float *restrict cosine,
+                   const float *restrict sine, float sign, float *restrict x)
+{
+    size_t half = n / 2;
+
+    for (size_t i = 0; i < half; i++) {
+        float a = x[i], b = x[half + i], s = sine[i] * sign;
+        x[i] = a * cosine[i] - b * s;
+        x[half + i] = a * s + b * cosine[i];
+    }
+}
+
+// -- AdamW --------------------------------------------------------------------
+
+static void adamw(size_t n, const struct adamw_step *step,
+                  const float *restrict grad, float *restrict w,
+                  float *restrict m, float *restrict v)
+{
+    const struct adamw_step k = *step;
+
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * k.clip;
+        m[i] = k.beta1 * m[i] + (1.0f - k.beta1) * g;
+        v[i] = k.beta2 * v[i] + (1.0f - k.beta2) * (g * g);
+        float mean = m[i] * k.correction1;
+        float deviation = __builtin_sqrtf(v[i] * k.correction2);
+        w[i] -= k.lr * (mean / (deviation + k.eps) + k.decay * w[i]);
+    }
+}
+
+// -- bf16 ---------------------------------------------------------------------
+
+// The upper half of the result is x in bf16; the lower half is anything.
+static inline uint32_t bf16_in_f32(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    // A NaN must not be rounded into an infinity.
+    return (bits & 0x7fffffffu) > 0x7f800000u
+               ? bits | 0x400000u
+               : bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+
+static void to_bf16(size_t n, const float *restrict x, uint16_t *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (uint16_t)(bf16_in_f32(x[i]) >> 16);
+}
+
+static void round_bf16(size_t n, const float *restrict x, float *restrict y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = bf16_in_f32(x[i]) & 0xffff0000u;
+        memcpy(&y[i], &bits, sizeof(bits));
+    }
+}
+
+static void pair_bf16(size_t n, const float *restrict x,
+                      const float *restrict y, uint32_t *restrict pairs)
+{
+    if (y)
+        for (size_t i = 0; i < n; i++)
+            pairs[i] =
+                bf16_in_f32(x[i]) >> 16 | (bf16_in_f32(y[i]) & 0xffff0000u);
+    else
+        for (size_t i = 0; i < n; i++)
+            pairs[i] = bf16_in_f32(x[i]) >> 16;
+}
+
+static void from_bf16(size_t n, const uint16_t *restrict x, float *restrict y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)x[i] << 16;
+        memcpy(&y[i], &bits, sizeof(bits));
+    }
+}
+
+const struct kernels KERNELS = {
+    .name = KERNELS_NAME,
+    .transpose = transpose,
+    .add = add,
+    .sum_squares = sum_squares,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .rotate = rotate,
+    .adamw = adamw,
+    .to_bf16 = to_bf16,
+    .from_bf16 = from_bf16,
+    .round_bf16 = round_bf16,
+    .pair_bf16 = pair_bf16,
+};

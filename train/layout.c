@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The list of parameters, their places and initial values.
+#include "train/layout.h"
+
+#include "train/error.h"
+#include "train/layers.h"
+#include "train/random.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16, TENSORS_OF_LAYER = 7 }; // floats: a cache line
+
+int model_config_check(const struct model_config *c)
+{
+    if (!c->layers || !c->dim || !c->heads || !c->seq || !c->experts ||
+        !c->expert_hidden)
+        return train_error("layers, dim, heads, seq, experts and expert-hidden "
+                           "must all be at least 1");
+    if (c->dim % c->heads || c->dim / c->heads % 2)
+        return train_error("dim (%zu) must be heads (%zu) times an even head "
+                           "width",
+                           c->dim, c->heads);
+    if (!c->topk || c->topk > c->experts)
+        return train_error("topk (%zu) must be 1 to experts (%zu)", c->topk,
+                           c->experts);
+    return 0;
+}
+
+// Appends a tensor. layer < 0: of none.
+static size_t place(struct layout *l, int layer, const char *name, size_t count,
+                    float std, float fill, bool decay)
+{
+    struct tensor *t = &l->tensors[l->ntensors++];
+
+    if (layer < 0)
+        snprintf(t->name, sizeof(t->name), "%s", name);
+    else
+        snprintf(t->name, sizeof(t->name), "layer.%d.%s", layer, name);
+    t->offset = l->dense;
+    t->count = count;
+    t->std = std;
+    t->fill = fill;
+    t->decay = decay;
+    l->dense += (count + ALIGN - 1) / ALIGN * ALIGN;
+    return t->offset;
+}
+
+static size_t place_matrix(struct layout *l, int layer, const char *name,
+                           size_t n, size_t m, float std)
+{
+    return place(l, layer, name, n * m, std, 0, true);
+}
+
+static size_t place_gain(struct layout *l, int layer, const char *name,
+                         size_t n)
+{
+    return place(l, layer, name, n, 0, 1.0f, false);
+}
+
+int layout_create(const struct model_config *c, struct layout *layout)
+{
+    struct layout l = {0};
+    size_t D = c->dim, F = c->expert_hidden, S = c->shared_hidden;
+    // A product keeps the size of what goes through it. What is added to the
+    // residual stream starts small, so that its sum over layers stays 1.
+    float std = 1.0f / sqrtf((float)D);
+    float residual = 1.0f / sqrtf(2.0f * (float)c->layers);
+
+    l.tensors = calloc(3 + c->layers * TENSORS_OF_LAYER, sizeof(*l.tensors));
+    l.layer = calloc(c->layers, sizeof(*l.layer));
+    if (!l.tensors || !l.layer) {
+        layout_destroy(&l);
+        return train_error("out of memory");
+    }
+
+    l.embed = place(&l, -1, "embed", VOCABULARY * D, 1.0f, 0, false);
+    for (size_t i = 0; i < c->layers; i++) {
+        struct layer_layout *at = &l.layer[i];
+        int n = (int)i;
+        at->norm1 = place_gain(&l, n, "norm1", D);
+        at->qkv = place_matrix(&l, n, "qkv", D, 3 * D, std);
+        at->proj = place_matrix(&l, n, "proj", D, D, std * residual);
+        at->norm2 = place_gain(&l, n, "norm2", D);
+        at->router = place_matrix(&l, n, "router", D, c->experts, std);
+        if (!S)
+            continue;
+        at->shared_gate_up =
+            place_matrix(&l, n, "shared.gate_up", D, 2 * S, std);
+        at->shared_down = place_matrix(&l, n, "shared.down", S, D,
+                                       residual / sqrtf((float)S));
+    }
+    l.norm = place_gain(&l, -1, "norm", D);
+    l.head = place_matrix(&l, -1, "head", D, VOCABULARY, 0.5f * std);
+
+    l.gate_up = 0;
+    l.down = D * 2 * F;
+    l.expert_size = l.down + F * D;
+    l.gate_up_std = std;
+    l.down_std = residual / sqrtf((float)F);
+    *layout = l;
+    return 0;
+}
+
+void layout_destroy(struct layout *layout)
+{
+    free(layout->tensors);
+    free(layout->layer);
+    memset(layout, 0, sizeof(*layout));
+}
+
+static void fill_normal(uint64_t seed, const char *name, float std, size_t n,
+                        float *w)
+{
+    uint64_t key = random_key(seed, name);
+
+    for (size_t i = 0; i < n; i++)
+        w[i] = std * (float)random_normal(key, i);
+}
+
+void layout_init_dense(const struct layout *layout, uint64_t seed, float *dense)
+{
+    memset(dense, 0, layout->dense * sizeof(float));
+    for (size_t i = 0; i < layout->ntensors; i++) {
+        const struct tensor *t = &layout->tensors[i];
+        float *w = dense + t->offset;
+        if (t->std != 0)
+            fill_normal(seed, t->name, t->std, t->count, w);
+        for (size_t j = 0; t->std == 0 && j < t->count; j++)
+            w[j] = t->fill;
+    }
+}
+
+void layout_init_expert(const struct layout *layout, uint64_t seed,
+                        size_t layer, size_t expert, float *weights)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "layer.%zu.expert.%zu.gate_up", layer, expert);
+    fill_normal(seed, name, layout->gate_up_std, layout->down, weights);
+    snprintf(name, sizeof(name), "layer.%zu.expert.%zu.down", layer, expert);
+    fill_normal(seed, name, layout->down_std,
+                layout->expert_size - layout->down, weights + layout->down);
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines of JSON, written and read through one table of fields.
+#include "train/metrics.h"
+
+#include "train/error.h"
+#include "train/files.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct field {
+    const char *name;
+    size_t offset;
+} fields[] = {
+    {"loss", offsetof(struct step_metrics, loss)},
+    {"balance", offsetof(struct step_metrics, balance)},
+    {"zloss", offsetof(struct step_metrics, zloss)},
+    {"lr", offsetof(struct step_metrics, lr)},
+    {"grad_norm", offsetof(struct step_metrics, grad_norm)},
+    {"tokens_per_s", offsetof(struct step_metrics, tokens_per_s)},
+    {"step_s", offsetof(struct step_metrics, step_s)},
+    {"compute_s", offsetof(struct step_metrics, compute_s)},
+    {"exchange_s", offsetof(struct step_metrics, exchange_s)},
+    {"reduce_s", offsetof(struct step_metrics, reduce_s)},
+    {"wait_s", offsetof(struct step_metrics, wait_s)},
+    {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
+    {"wire_rows", offsetof(struct step_metrics, wire_rows)},
+    {"plain_rows", offsetof(struct step_metrics, plain_rows)},
+    {"gflops", offsetof(struct step_metrics, gflops)},
+    {"compute_bits", offsetof(struct step_metrics, compute_bits)},
+    {"imbalance", offsetof(struct step_metrics, imbalance)},
+    {"dropped", offsetof(struct step_metrics, dropped)},
+    {"dropped_part", offsetof(struct step_metrics, dropped_part)},
+    {"time_s", offsetof(struct step_metrics, time_s)},
+    {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
+    {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},
+};
+enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+static double *at(struct step_metrics *s, size_t field)
+{
+    return (double *)((char *)s + fields[field].offset);
+}
+
+static int keep(struct metrics *m, const struct step_metrics *s)
+{
+    if (m->count == m->room) {
+        size_t room = m->room ? 2 * m->room : 256;
+        struct step_metrics *grown = realloc(m->steps, room * sizeof(*grown));
+        if (!grown)
+            return train_error("out of memory");
+        m->steps = grown;
+        m->room = room;
+    }
+    m->steps[m->count++] = *s;
+    return 0;
+}
+
+static void write_line(FILE *f, const struct step_metrics *s)
+{
+    struct step_metrics copy = *s;
+
+    fprintf(f, "{\"step\": %zu", s->step);
+    for (size_t i = 0; i < FIELDS; i++)
+        if (isfinite(*at(&copy, i)))
+            fprintf(f, ", \"%s\": %.17g", fields[i].name, *at(&copy, i));
+    fputs("}\n", f);
+    fflush(f);
+}
+
+// A line of the log; false if it is none.
+static bool read_line(const char *line, struct step_metrics *s)
+{
+    cJSON *json = cJSON_Parse(line);
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(json, "step");
+    bool good = cJSON_IsNumber(step) && step->valuedouble >= 1;
+
+    if (good)
+        s->step = (size_t)step->valuedouble;
+    for (size_t i = 0; good && i < FIELDS; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, fields[i].name);
+        *at(s, i) = cJSON_IsNumber(v) ? v->valuedouble : (double)NAN;
+    }
+    cJSON_Delete(json);
+    return good;
+}
+
+static int read_back(struct metrics *m, const char *path, size_t last)
+{
+    int missing;
+    char *text = read_text(path, NULL, &missing), *rest = NULL;
+
+    if (!text)
+        return missing ? 0 : -1;
+    for (char *line = strtok_r(text, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        struct step_metrics s;
+        if (read_line(line, &s) && s.step <= last && keep(m, &s)) {
+            free(text);
+            return -1;
+        }
+    }
+    free(text);
+    return 0;
+}
+
+int metrics_open(struct metrics *m, const char *path, size_t resume_step)
+{
+    memset(m, 0, sizeof(*m));
+    if (!path)
+        return 0;
+    if (resume_step && is_plain_file(path) && read_back(m, path, resume_step)) {
+        metrics_close(m);
+        return -1;
+    }
+    // What was kept is written again, by way of a new file, so that the steps
+    // that are about to be repeated are not in it twice.
+    struct new_file f;
+    int st = new_file_open(&f, path);
+    if (st == 0) {
+        for (size_t i = 0; i < m->count; i++)
+            write_line(f.stream, &m->steps[i]);
+        st = new_file_commit(&f);
+    }
+    if (st == 0) {
+        m->file = fopen(path, "ab");
+        if (!m->file)
+            st = train_error("cannot write %s: %s", path, strerror(errno));
+    }
+    if (st != 0)
+        metrics_close(m);
+    return st;
+}
+
+int metrics_add(struct metrics *m, const struct step_metrics *s)
+{
+    if (m->file) {
+        write_line(m->file, s);
+        if (ferror(m->file))
+            return train_error("cannot write --log: %s", strerror(errno));
+    }
+    return keep(m, s);
+}
+
+// What an older log does not have is no number.
+static void add(double *sum, double value, size_t n)
+{
+    if (isfinite(value))
+        *sum += value / (double)n;
+}
+
+struct metrics_means metrics_means(const struct metrics *m)
+{
+    struct metrics_means mean = {0};
+    size_t first = m->count / 2, n = m->count - first;
+    double tokens = 0, gflop = 0;
+
+    for (size_t i = first; i < m->count; i++) {
+        const struct step_metrics *s = &m->steps[i];
+        add(&mean.step_s, s->step_s, n);
+        add(&mean.exchange_s, s->exchange_s, n);
+        add(&mean.reduce_s, s->reduce_s, n);
+        add(&mean.wait_s, s->wait_s, n);
+        add(&mean.wire_bytes, s->wire_bytes, n);
+        add(&mean.wire_rows, s->wire_rows, n);
+        add(&mean.plain_rows, s->plain_rows, n);
+        add(&mean.dropped, s->dropped, n);
+        add(&mean.dropped_part, s->dropped_part, n);
+        add(&tokens, s->tokens_per_s * s->step_s, n);
+        add(&gflop, s->gflops * s->step_s, n);
+    }
+    mean.gflops = mean.step_s > 0 ? gflop / mean.step_s : 0;
+    mean.tokens_per_s = mean.step_s > 0 ? tokens / mean.step_s : 0;
+    return mean;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (m->file)
+        fclose(m->file);
+    free(m->steps);
+    memset(m, 0, sizeof(*m));
+}

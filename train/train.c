@@ -1,0 +1,808 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shunt-train: trains a small mixture-of-experts language model, its experts
+// spread over ranks. Top to bottom: join the other ranks, get the text, set up
+// or resume, step after step, validate, sample, report.
+#include "train/bars.h"
+#include "train/clock.h"
+#include "train/data.h"
+#include "train/error.h"
+#include "train/gemm.h"
+#include "train/kernels.h"
+#include "train/length.h"
+#include "train/options.h"
+#include "train/peak.h"
+#include "train/progress.h"
+#include "train/report.h"
+#include "train/sample.h"
+#include "train/team.h"
+#include "train/trainer.h"
+#include "train/xz.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_INTERRUPTED = 130,
+};
+
+struct run {
+    struct options o;
+    struct team team;
+    struct text text;
+    struct data data;
+    struct trainer trainer;
+    struct metrics metrics;   // rank 0
+    struct progress progress; // rank 0
+    struct checkpoint_info info;
+    struct checkpoint *checkpoint;  // to resume or generate from; NULL: none
+    struct checkpoint_info resumed; // of that
+    char changes[600];              // settings that are not that one's
+    char source[256];               // what the text is, in words
+    double start;
+    struct bars bars;     // rank 0
+    double val[HELD];     // of the last validation
+    double val_dropped;   // of its assignments, which part
+    size_t windows[HELD]; // that it was on
+    double peak;          // operations a second that the ranks' cores could do
+    double probed;        // when the steps began that say how long a step takes
+    size_t evals;         // validations done
+    struct sample sample; // rank 0
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    interrupted = 1;
+}
+
+// Training stops after a step. --generate has nothing to save, and ends.
+static void catch_signals(const struct options *o)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    // The second one is for those in a hurry.
+    action.sa_flags |= (int)SA_RESETHAND;
+    if (!o->generate) {
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+    }
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static bool first_rank(const struct run *run)
+{
+    return run->team.rank == 0;
+}
+
+// -- the text -----------------------------------------------------------------
+
+static const char *find_root(const struct options *o)
+{
+    static const char *const places[] = {TRAIN_SOURCE_ROOT, "."};
+
+    if (o->root)
+        return o->root;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char path[4200];
+        snprintf(path, sizeof(path), "%s/train/train.c", places[i]);
+        if (access(path, R_OK) == 0)
+            return places[i];
+    }
+    return NULL;
+}
+
+static int read_text_here(struct run *run)
+{
+    const struct options *o = &run->o;
+
+    if (o->ndata) {
+        snprintf(run->source, sizeof(run->source), "%s%s", o->data[0],
+                 o->ndata > 1 ? " and others" : "");
+        return text_read_files(o->data, o->ndata, &run->text);
+    }
+    const char *root = find_root(o);
+    if (!root)
+        return train_error(
+            "this project's sources, which are the text without "
+            "--data, are not at %s any more; give --data FILE or "
+            "--root FOLDER",
+            TRAIN_SOURCE_ROOT);
+    if (text_read_tree(root, &run->text))
+        return -1;
+    snprintf(run->source, sizeof(run->source),
+             "this project's sources and documents, %zu files",
+             (size_t)run->text.files);
+    return 0;
+}
+
+// Rank 0 reads, so that all have the same even while files are being edited.
+static int share_text(struct run *run)
+{
+    struct text *text = &run->text;
+    uint64_t sizes[2] = {0}; // bytes, files
+    int st = first_rank(run) ? read_text_here(run) : 0;
+
+    if (team_agree(&run->team, st == 0, "reading the text"))
+        return -1;
+    sizes[0] = text->length;
+    sizes[1] = text->files;
+    if (team_broadcast(&run->team, sizes, sizeof(sizes), 0))
+        return -1;
+    if (!first_rank(run)) {
+        text->length = sizes[0];
+        text->files = sizes[1];
+        text->bytes = malloc(sizes[0] + 1);
+        text->end = malloc((sizes[1] + 1) * sizeof(*text->end));
+    }
+    if (team_agree(&run->team, text->bytes && text->end, "memory for the text"))
+        return -1;
+    if (text->length &&
+        team_broadcast(&run->team, text->bytes, text->length, 0))
+        return -1;
+    if (text->files && team_broadcast(&run->team, text->end,
+                                      text->files * sizeof(*text->end), 0))
+        return -1;
+    run->info.text_hash = text_hash(text);
+    return 0;
+}
+
+// -- beginning ----------------------------------------------------------------
+
+// Every rank must have been given the same options; the library compares those
+// of the exchange, this is for the rest.
+static int compare_options(struct run *run)
+{
+    uint64_t own = options_hash(&run->o);
+    uint64_t *all = malloc((size_t)run->team.size * sizeof(*all));
+    int st = 0;
+
+    if (!all)
+        return train_error("out of memory");
+    st = team_gather(&run->team, &own, all, sizeof(own));
+    for (int r = 0; st == 0 && r < run->team.size; r++)
+        if (all[r] != all[0])
+            st = train_error("rank %d was given other options than rank 0", r);
+    free(all);
+    return st;
+}
+
+static size_t parameters(const struct run *run, size_t experts)
+{
+    const struct layout *l = &run->trainer.model.layout;
+
+    return l->dense + run->o.model.layers * experts * l->expert_size;
+}
+
+// How rank 0 reaches the others: of its own node, and of others.
+static void introduce_ranks(struct run *run)
+{
+    const struct shunt_comm *comm = run->team.comm;
+    int nodes = shunt_comm_nodes(comm), near = 0, far = 0;
+
+    for (int r = run->team.size - 1; r > 0; r--)
+        *(shunt_comm_node(comm, r) == shunt_comm_node(comm, 0) ? &near : &far) =
+            r;
+    if (near)
+        progress_say(&run->progress, "ranks       reached by %s",
+                     shunt_comm_transport(comm, near));
+    if (far)
+        progress_say(&run->progress, "nodes       %d, reached by %s", nodes,
+                     shunt_comm_transport(comm, far));
+}
+
+static void introduce_text(struct run *run)
+{
+    const struct data *d = &run->data;
+
+    progress_say(&run->progress, "text        %s: %zu bytes", run->source,
+                 run->text.length);
+    if (d->files)
+        progress_say(&run->progress,
+                     "            held out: %zu files of %zu bytes, and blocks "
+                     "of the others, %zu bytes",
+                     d->files, d->held[HELD_FILES].length,
+                     d->held[HELD_BLOCKS].length);
+    else
+        progress_say(
+            &run->progress,
+            "            held out: blocks of %zu bytes; no whole file, "
+            "for which it takes nine",
+            d->held[HELD_BLOCKS].length);
+}
+
+// "unseen files 2.5012, unseen blocks 2.4876 nats a byte"
+static const char *each_kind(const double *nats, char *to, size_t room)
+{
+    size_t at = 0;
+
+    to[0] = '\0';
+    for (int kind = 0; kind < HELD; kind++)
+        if (isfinite(nats[kind]) && at < room)
+            at += (size_t)snprintf(to + at, room - at, "%s%s %.4f",
+                                   at ? ", " : "", held_name(kind), nats[kind]);
+    if (at < room)
+        snprintf(to + at, room - at, "%s",
+                 at ? " nats a byte" : "not measured");
+    return to;
+}
+
+// What the peak is one of.
+static const char *peak_name(const struct run *run)
+{
+    return gemm_tile(run->trainer.gemm) ? "bf16 dot products"
+                                        : "f32 multiply-adds";
+}
+
+static void introduce(struct run *run)
+{
+    const struct options *o = &run->o;
+    const struct trainer *t = &run->trainer;
+    char kinds[128], products[64];
+
+    introduce_text(run);
+    progress_say(&run->progress,
+                 "model       %zu layers, width %zu, %zu experts "
+                 "of width %zu, top %zu%s",
+                 o->model.layers, o->model.dim, o->model.experts,
+                 o->model.expert_hidden, o->model.topk,
+                 o->model.shared_hidden ? " and a shared one" : "");
+    progress_say(&run->progress,
+                 "            %.2f million parameters, %.2f "
+                 "million for a token",
+                 (double)parameters(run, o->model.experts) / 1e6,
+                 (double)parameters(run, o->model.topk) / 1e6);
+    progress_say(&run->progress,
+                 "batch       %zu sequences of %zu bytes on %d "
+                 "rank%s",
+                 o->batch, o->model.seq, run->team.size,
+                 run->team.size == 1 ? "" : "s");
+    gemm_describe(t->gemm, products, sizeof(products));
+    progress_say(&run->progress, "computing   products by %s, kernels for %s",
+                 products, kernels()->name);
+    if (o->compute_bf16 && !gemm_tile(t->gemm))
+        progress_say(&run->progress,
+                     "            in f32: %s, no faster than --compute f32",
+                     *o->gemm ? "--gemm was given"
+                              : "no AVX512-BF16 on this CPU");
+    progress_say(&run->progress,
+                 "peak        %.0f GF/s: %s, measured on all ranks at once",
+                 run->peak / 1e9, peak_name(run));
+    introduce_ranks(run);
+    for (int bar = 0; bar < BARS; bar++)
+        progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
+                     each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
+                     bar == BAR_XZ && !xz_there() ? ": built without liblzma"
+                                                  : "");
+}
+
+__attribute__((format(printf, 2, 3))) static void
+add_change(struct run *run, const char *format, ...)
+{
+    size_t at = strlen(run->changes), room = sizeof(run->changes) - at;
+    int n = snprintf(run->changes + at, room, "%s", at ? "; " : "");
+    va_list args;
+
+    va_start(args, format);
+    if (n >= 0 && (size_t)n < room)
+        vsnprintf(run->changes + at + n, room - (size_t)n, format, args);
+    va_end(args);
+}
+
+// Before anything is set up: the settings of the checkpoint are the run's. What
+// is not as it was is refused, all of it at once.
+static int open_checkpoint(struct run *run)
+{
+    struct options *o = &run->o;
+    int there = checkpoint_open(&run->team, o->checkpoint, &run->checkpoint,
+                                &run->resumed);
+    bool fits;
+
+    if (there < 0)
+        return -1;
+    if (there == 0 && o->generate)
+        return train_error("no checkpoint in %s", o->checkpoint);
+    if (there == 0) {
+        if (first_rank(run))
+            progress_say(&run->progress, "no checkpoint in %s: starting anew",
+                         o->checkpoint);
+        return 0;
+    }
+    o->accept |= o->generate; // nothing is trained; what differs is said
+    if (checkpoint_settings(run->checkpoint, o, run->changes,
+                            sizeof(run->changes), &fits))
+        return -1;
+    if (o->resume && o->steps && run->resumed.steps &&
+        o->steps != run->resumed.steps)
+        add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
+    // Each rank drops what exceeds its own part of the capacity.
+    if (o->resume && o->capacity_factor > 0 &&
+        run->resumed.ranks != (size_t)run->team.size)
+        add_change(run, "%zu ranks, not %d", run->resumed.ranks,
+                   run->team.size);
+    if (!o->generate && run->resumed.text_hash != run->info.text_hash)
+        add_change(run, "another text");
+    if (!fits)
+        return train_error("the checkpoint was made with %s; leave these "
+                           "options out, a model cannot change its shape",
+                           run->changes);
+    if (run->changes[0] && !o->accept)
+        return train_error("the checkpoint was made with %s; go on as it was "
+                           "made, or with --accept-changes",
+                           run->changes);
+    return 0;
+}
+
+// A new run would remove the checkpoint of another with its first own.
+static int refuse_to_replace(struct run *run)
+{
+    struct checkpoint_info found;
+    int there = checkpoint_open(&run->team, run->o.checkpoint, &run->checkpoint,
+                                &found);
+
+    if (there <= 0)
+        return there;
+    return train_error("there is a checkpoint of step %zu in %s already: go on "
+                       "from it with --resume, or give another folder",
+                       found.step, run->o.checkpoint);
+}
+
+static int resume(struct run *run)
+{
+    if (trainer_load(&run->trainer, run->checkpoint))
+        return -1;
+    run->info.step = run->resumed.step;
+    run->info.steps = run->resumed.steps;
+    if (first_rank(run)) {
+        progress_say(&run->progress, "resumed     after step %zu, from %s",
+                     run->info.step, run->o.checkpoint);
+        if (run->changes[0])
+            progress_say(&run->progress, "changed     %s", run->changes);
+    }
+    return 0;
+}
+
+// -- the length of the run ----------------------------------------------------
+
+// What was asked for; else what the checkpoint says. 0: --minutes decide, when
+// it is known how long a step takes.
+static void choose_length(struct run *run)
+{
+    const struct options *o = &run->o;
+
+    if (o->steps)
+        run->info.steps = o->steps;
+    else if (!run->info.steps && o->minutes <= 0)
+        run->info.steps = STEPS_UNASKED;
+    else if (run->info.steps && o->minutes > 0 && first_rank(run))
+        progress_say(&run->progress,
+                     "the checkpoint's run is of %zu steps, whatever --minutes "
+                     "says: the learning rate follows them\n",
+                     run->info.steps);
+    run->evals =
+        length_evals_due(run->info.steps, o->eval_every, run->info.step);
+}
+
+// Is it time to validate? The same on every rank.
+static bool is_time_to_validate(struct run *run)
+{
+    size_t due =
+        length_evals_due(run->info.steps, run->o.eval_every, run->info.step);
+    bool now = due > run->evals || run->info.step == run->info.steps;
+
+    run->evals = due;
+    return now;
+}
+
+// Fixes the number of steps by rank 0's clock, for all. `done`: since the run,
+// or its resumption, began.
+static int fix_length(struct run *run, size_t done)
+{
+    uint64_t steps = 0;
+
+    if (done == PROBE_SKIP)
+        run->probed = clock_now();
+    if (run->info.steps || done != PROBE)
+        return 0;
+    if (first_rank(run)) {
+        double step_s = (clock_now() - run->probed) / (PROBE - PROBE_SKIP);
+        double left = 60 * run->o.minutes - (clock_now() - run->start);
+        double batch = (double)run->o.batch;
+        double batches = 0;
+        for (int kind = 0; kind < HELD; kind++)
+            batches += ceil((double)run->windows[kind] / batch);
+        steps =
+            length_in_time(left, step_s, run->info.step, batches,
+                           (double)run->o.sample / batch, run->o.eval_every);
+    }
+    if (team_broadcast(&run->team, &steps, sizeof(steps), 0))
+        return -1;
+    run->info.steps = steps;
+    if (first_rank(run))
+        progress_say(&run->progress, "steps       %zu, %s %g minutes",
+                     run->info.steps,
+                     steps == STEPS_LEAST ? "the fewest there are, for"
+                                          : "what fits into",
+                     run->o.minutes);
+    return 0;
+}
+
+// -- the run ------------------------------------------------------------------
+
+static int validate(struct run *run, struct step_metrics *m)
+{
+    char kinds[128], dropped[64] = "";
+
+    if (trainer_validate(&run->trainer, run->val, &run->val_dropped))
+        return -1;
+    if (run->val_dropped > 0)
+        snprintf(dropped, sizeof(dropped),
+                 "; %.1f%% of the assignments dropped", 100 * run->val_dropped);
+    memcpy(m->val, run->val, sizeof(m->val));
+    if (first_rank(run))
+        progress_say(&run->progress, "validation after step %zu: %s%s", m->step,
+                     each_kind(m->val, kinds, sizeof(kinds)), dropped);
+    return 0;
+}
+
+static int save(struct run *run)
+{
+    if (trainer_save(&run->trainer, &run->info))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "checkpoint of step %zu in %s",
+                     run->info.step, run->o.checkpoint);
+    return 0;
+}
+
+// Returns 1 when it was interrupted.
+static int train(struct run *run)
+{
+    struct trainer *t = &run->trainer;
+    size_t first = run->info.step + 1;
+
+    if (run->info.steps && first > run->info.steps) {
+        // Resumed after its end: still say what the model is worth.
+        struct step_metrics m = {.step = run->info.step};
+        return validate(run, &m);
+    }
+    for (size_t step = first; !run->info.steps || step <= run->info.steps;
+         step++) {
+        struct step_metrics m;
+        // Without a number of steps yet, the rate is that of an endless run:
+        // it rises, or stays where it is.
+        size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
+
+        if (trainer_step(t, step, steps, interrupted != 0, &m))
+            return -1;
+        run->info.step = step;
+        if (fix_length(run, step - first + 1))
+            return -1;
+        m.time_s = clock_now() - run->start;
+        if (first_rank(run))
+            progress_step(&run->progress, &m, run->info.steps);
+
+        bool last = step == run->info.steps || t->stop;
+        bool eval = is_time_to_validate(run);
+        if (eval && !t->stop && validate(run, &m))
+            return -1;
+        int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
+        if (logged)
+            return -1;
+        // What each expert got is reported since the last validation but one.
+        if (eval && !last)
+            memset(t->expert_rows, 0,
+                   run->o.model.layers * run->o.model.experts * sizeof(double));
+        if (run->o.checkpoint &&
+            (last || step % run->o.checkpoint_every == 0) && save(run))
+            return -1;
+        if (t->stop) {
+            if (first_rank(run))
+                progress_say(
+                    &run->progress, "interrupted after step %zu%s", step,
+                    run->o.checkpoint ? "; --resume goes on from there" : "");
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int report(struct run *run)
+{
+    const struct options *o = &run->o;
+    char products[64];
+    struct report r = {
+        .options = o,
+        .metrics = &run->metrics,
+        .ranks = run->team.size,
+        .parameters = parameters(run, o->model.experts),
+        .active = parameters(run, o->model.topk),
+        .gemm = products,
+        .kernels = kernels()->name,
+        .transport = run->team.size > 1
+                         ? shunt_comm_transport(run->team.comm, 1)
+                         : "nothing: there is one rank",
+        .text = run->source,
+        .text_bytes = run->text.length,
+        .val = run->val,
+        .val_dropped = run->val_dropped,
+        .windows = run->windows,
+        .bars = &run->bars,
+        .peak = run->peak,
+        .peak_name = peak_name(run),
+        .seconds = clock_now() - run->start,
+        .expert_rows = run->trainer.expert_rows,
+        .sample = &run->sample,
+    };
+
+    if (!o->report)
+        return 0;
+    gemm_describe(run->trainer.gemm, products, sizeof(products));
+    int st = first_rank(run) ? report_write(&r, o->report) : 0;
+    if (team_agree(&run->team, st == 0, "writing the report"))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "report      %s", o->report);
+    return 0;
+}
+
+// What was sent, and what of it the steps had to wait for: means of a step.
+static void conclude_traffic(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->team.size == 1 || m.step_s <= 0)
+        return;
+    progress_say(&run->progress,
+                 "communication not hidden: %.0f%% of a step (rows %.0f%%, "
+                 "gradients and parameters %.0f%%), of it waiting %.0f%%",
+                 100 * (m.exchange_s + m.reduce_s) / m.step_s,
+                 100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
+                 100 * m.wait_s / m.step_s);
+    if (m.wire_bytes > 0)
+        progress_say(
+            &run->progress,
+            "between nodes: %.3f MB a step; %.0f rows forward, not the "
+            "%.0f of one for each assignment (%.2f times fewer)",
+            m.wire_bytes / 1e6, m.wire_rows, m.plain_rows,
+            m.plain_rows / fmax(m.wire_rows, 1));
+}
+
+static void conclude_speed(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (m.step_s > 0)
+        progress_say(&run->progress,
+                     "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
+                     "%.0f%% of the peak",
+                     m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
+}
+
+static void conclude_dropped(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->o.capacity_factor > 0)
+        progress_say(
+            &run->progress,
+            "dropped: %.2f%% of the assignments, %.0f a step; %.2f%% in "
+            "the last validation",
+            100 * m.dropped_part, m.dropped, 100 * run->val_dropped);
+}
+
+// The sample after the run.
+static int write_sample(struct run *run)
+{
+    const struct options *o = &run->o;
+    const uint8_t *prompt = (const uint8_t *)o->prompt;
+    size_t length = o->prompt ? strlen(o->prompt) : 0;
+
+    if (!prompt && !o->generate)
+        prompt = data_prompt(&run->data, &length);
+    return sample_text(&run->trainer, prompt, length, o->sample, o->temperature,
+                       &run->sample);
+}
+
+static void show_sample(struct run *run)
+{
+    const struct sample *s = &run->sample;
+    char *prompt = sample_show(s->bytes, s->prompt);
+    char *text = sample_show(s->bytes + s->prompt, s->length - s->prompt);
+
+    if (prompt && text)
+        progress_say(
+            &run->progress,
+            "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
+            "(\\xNN: a byte that does not print):\n%s\n",
+            s->prompt,
+            run->o.prompt || run->o.generate ? "" : " of the validation text",
+            prompt, s->length - s->prompt, text);
+    free(prompt);
+    free(text);
+}
+
+// The model and the bars beside each other, in bits, which is how compressors
+// are measured.
+static void conclude_losses(struct run *run)
+{
+    char line[160];
+
+    for (int row = -2; row < BARS; row++) {
+        const double *loss = row < 0 ? run->val : run->bars.loss[row];
+        int at = sprintf(line, "%-11s",
+                         row == -2   ? "bits a byte"
+                         : row == -1 ? "this model"
+                                     : bar_name(row));
+        for (int kind = 0; kind < HELD; kind++) {
+            if (!isfinite(run->val[kind]))
+                continue;
+            at += sprintf(line + at, "  ");
+            if (row == -2)
+                at += sprintf(line + at, "%-17s", held_name(kind));
+            else if (!isfinite(loss[kind]))
+                at += sprintf(line + at, "%-17s", "  -    not measured");
+            else
+                at += sprintf(line + at, "%6.3f %-10s", bits_of(loss[kind]),
+                              row < 0                       ? ""
+                              : run->val[kind] < loss[kind] ? "beaten"
+                                                            : "not beaten");
+        }
+        while (at > 0 && line[at - 1] == ' ')
+            at--;
+        progress_say(&run->progress, "%.*s", at, line);
+    }
+}
+
+static void conclude(struct run *run)
+{
+    conclude_speed(run);
+    conclude_traffic(run);
+    conclude_dropped(run);
+
+    if (run->sample.bytes)
+        show_sample(run);
+    conclude_losses(run);
+}
+
+// The text, a checkpoint or none, and options that go with them and with the
+// ranks.
+static int settle_options(struct run *run)
+{
+    struct options *o = &run->o;
+    size_t ranks = (size_t)run->team.size;
+    int good = (!o->resume && !o->generate) || o->checkpoint;
+
+    if (!good)
+        train_error("--%s needs --checkpoint FOLDER",
+                    o->resume ? "resume" : "generate");
+    if (team_agree(&run->team, good, "options") || compare_options(run))
+        return -1;
+    if (!o->generate && share_text(run)) // of which a checkpoint knows the hash
+        return -1;
+    if (o->checkpoint && (o->resume || o->generate ? open_checkpoint(run)
+                                                   : refuse_to_replace(run)))
+        return -1;
+    if (o->generate) { // on any number of ranks, with no more memory than needed
+        o->batch = o->shares = ranks;
+        o->nodes = 0;
+    }
+    // Agreed on, not just returned: no rank leaves while others are joining.
+    good = options_check(o, ranks, team_nodes(&run->team)) == 0;
+    return team_agree(&run->team, good, "options");
+}
+
+// Generates, and does nothing else: no text is needed.
+static int generate(struct run *run)
+{
+    if (trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
+        trainer_load(&run->trainer, run->checkpoint))
+        return -1;
+    if (first_rank(run))
+        progress_say(&run->progress, "model       of step %zu, from %s",
+                     run->resumed.step, run->o.checkpoint);
+    if (first_rank(run) && run->changes[0])
+        progress_say(&run->progress, "changed     %s", run->changes);
+    if (write_sample(run))
+        return -1;
+    if (first_rank(run))
+        show_sample(run);
+    return 0;
+}
+
+// Everything from the communicator's birth to its end. Returns the exit status.
+static int run_all(struct run *run)
+{
+    for (int kind = 0; kind < HELD; kind++)
+        run->val[kind] = (double)NAN;
+    if (settle_options(run))
+        return -1;
+    if (run->o.generate)
+        return generate(run);
+    if (data_split(&run->text, run->o.model.seq, &run->data) ||
+        trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
+        peak_measure(&run->team, gemm_tile(run->trainer.gemm), &run->peak))
+        return -1;
+    if (run->checkpoint && resume(run))
+        return -1;
+    choose_length(run);
+    for (int kind = 0; kind < HELD; kind++)
+        run->windows[kind] = trainer_windows(&run->trainer, kind);
+    if (first_rank(run))
+        bars_measure(&run->data, run->windows, run->o.model.seq, &run->bars);
+    int opened = first_rank(run)
+                     ? metrics_open(&run->metrics, run->o.log, run->info.step)
+                     : 0;
+    if (team_agree(&run->team, opened == 0, "opening the log"))
+        return -1;
+    if (first_rank(run))
+        introduce(run);
+
+    int st = train(run);
+    if (st == 0 && run->o.sample)
+        st = write_sample(run);
+    if (st == 0 && first_rank(run))
+        conclude(run);
+    if (st >= 0 && report(run))
+        return -1;
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    struct run run = {.start = clock_now()};
+    int status = EXIT_SUCCESS;
+
+    switch (options_parse(argc, argv, &run.o)) {
+    case OPTIONS_EXIT:
+        return EXIT_SUCCESS;
+    case OPTIONS_BAD:
+        fprintf(stderr, "shunt-train: %s\n", train_error_text());
+        return EXIT_USAGE;
+    case OPTIONS_RUN:
+        break;
+    }
+    enum shunt_status st = shunt_comm_create_env(NULL, &run.team.comm);
+    if (st != SHUNT_OK) {
+        fprintf(stderr, "shunt-train: cannot join the other ranks: %s: %s\n",
+                shunt_strerror(st), shunt_last_error(NULL));
+        options_free(&run.o);
+        return EXIT_FAILURE;
+    }
+    run.team.rank = shunt_comm_rank(run.team.comm);
+    run.team.size = shunt_comm_size(run.team.comm);
+    catch_signals(&run.o);
+    progress_start(&run.progress, run.o.print_every);
+
+    int done = run_all(&run);
+    if (done >= 0 &&
+        team_check(&run.team, shunt_comm_finish(run.team.comm), "ending"))
+        done = -1;
+    if (done < 0) {
+        if (run.progress.drawn)
+            putchar('\n');
+        fflush(stdout);
+        fprintf(stderr, "shunt-train: rank %d: %s\n", run.team.rank,
+                train_error_text());
+        status = EXIT_FAILURE;
+    } else if (done > 0) {
+        status = EXIT_INTERRUPTED;
+    }
+    checkpoint_close(run.checkpoint);
+    trainer_destroy(&run.trainer);
+    shunt_comm_destroy(run.team.comm);
+    metrics_close(&run.metrics);
+    data_free(&run.data);
+    text_free(&run.text);
+    free(run.sample.bytes);
+    options_free(&run.o);
+    return status;
+}

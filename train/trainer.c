@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The step: batch, forward, the batch's sums, backward, gradients, update.
+#include "train/trainer.h"
+
+#include "train/clock.h"
+#include "train/error.h"
+#include "train/exchange_shunt.h"
+#include "train/kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Slices of the dense vector begin at multiples of this, and its norm is summed
+// in pieces of it: fixed, so that the sum does not depend on the ranks.
+enum { CHUNK = 1024 };
+
+// What ranks count in a step and add up.
+enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, DROPPED, COUNTS };
+
+// -- set-up -------------------------------------------------------------------
+
+static size_t chunks_of(size_t n)
+{
+    return (n + CHUNK - 1) / CHUNK;
+}
+
+static void cut_slices(struct trainer *t)
+{
+    size_t n = t->model.layout.dense, ranks = (size_t)t->team->size;
+
+    for (size_t r = 0; r <= ranks; r++) {
+        size_t at = chunks_of(n) * r / ranks * CHUNK;
+        t->begin[r] = at < n ? at : n;
+    }
+}
+
+// Norm parts of a rank: one for each chunk of its slice, and for each of its
+// experts in each layer.
+static size_t norms_of(const struct trainer *t, int rank)
+{
+    size_t first, experts;
+
+    exchange_shunt_experts(t->o->model.experts, rank, t->team->size, &first,
+                           &experts);
+    return chunks_of(t->begin[rank + 1] - t->begin[rank]) +
+           experts * t->o->model.layers;
+}
+
+static void *zeroed(size_t count, size_t size, bool *bad)
+{
+    void *p = calloc(count ? count : 1, size);
+
+    *bad |= !p;
+    return p;
+}
+
+// Numbers that a rank tells of a batch: its sequences' statistics, and whether
+// it was asked to stop.
+static size_t record_size(const struct trainer *t)
+{
+    return t->sequences * stats_size(&t->o->model) + 1;
+}
+
+static int allocate(struct trainer *t)
+{
+    const struct model_config *c = &t->o->model;
+    size_t ranks = (size_t)t->team->size, LE = c->layers * c->experts;
+    size_t dense = t->model.layout.dense;
+    bool bad = false;
+    void *window = NULL;
+
+    t->begin = zeroed(ranks + 1, sizeof(*t->begin), &bad);
+    t->norm_counts = zeroed(ranks, sizeof(*t->norm_counts), &bad);
+    if (bad)
+        return train_error("out of memory");
+    cut_slices(t);
+
+    size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
+    size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
+    size_t norms = 0, rows = t->sequences * c->seq;
+    for (int r = 0; r < t->team->size; r++)
+        norms += t->norm_counts[r] = norms_of(t, r);
+
+    t->slice_grad = zeroed(slice, sizeof(float), &bad);
+    t->slice_m = zeroed(slice, sizeof(float), &bad);
+    t->slice_v = zeroed(slice, sizeof(float), &bad);
+    if (!team_reduces_at_once(t->team, t->shares, t->o->nodes))
+        t->reduce_work = zeroed(t->o->shares * slice, sizeof(float), &bad);
+    t->expert = zeroed(experts, sizeof(float), &bad);
+    t->expert_grad = zeroed(experts, sizeof(float), &bad);
+    t->expert_m = zeroed(experts, sizeof(float), &bad);
+    t->expert_v = zeroed(experts, sizeof(float), &bad);
+    t->router_bias = zeroed(LE, sizeof(float), &bad);
+    t->bytes = zeroed(rows, 1, &bad);
+    t->targets = zeroed(rows, 1, &bad);
+    t->own_record = zeroed(record_size(t), sizeof(double), &bad);
+    t->records = zeroed(ranks * record_size(t), sizeof(double), &bad);
+    t->stats = zeroed(t->o->batch * stats_size(c), sizeof(double), &bad);
+    t->load = zeroed(t->shares * LE, sizeof(float), &bad);
+    t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
+    t->norms = zeroed(norms, sizeof(double), &bad);
+    t->expert_rows = zeroed(LE, sizeof(double), &bad);
+    t->counts = zeroed(COUNTS * ranks, sizeof(double), &bad);
+    if (bad)
+        return train_error("out of memory");
+
+    if (team_memory(t->team, dense * sizeof(float), &window))
+        return -1;
+    t->dense = window;
+    if (team_memory(t->team, t->shares * dense * sizeof(float), &window))
+        return -1;
+    t->dense_grad = window;
+    return 0;
+}
+
+static float *expert_at(const struct trainer *t, float *vector, size_t layer,
+                        size_t local)
+{
+    return vector +
+           (layer * t->local_experts + local) * t->model.layout.expert_size;
+}
+
+static void init_weights(struct trainer *t)
+{
+    const struct layout *layout = &t->model.layout;
+
+    layout_init_dense(layout, t->o->seed, t->dense);
+    for (size_t l = 0; l < t->o->model.layers; l++)
+        for (size_t e = 0; e < t->local_experts; e++)
+            layout_init_expert(layout, t->o->seed, l, t->model.first_expert + e,
+                               expert_at(t, t->expert, l, e));
+}
+
+int trainer_create(struct trainer *t, const struct options *o,
+                   struct team *team, const struct data *data)
+{
+    size_t ranks = (size_t)team->size;
+    struct exchange_config x = {
+        .bf16 = o->bf16,
+        .fp8 = o->fp8,
+        .capacity_factor = o->capacity_factor,
+        .drop_by_weight = o->drop_by_weight,
+        .tree_ranks = (int)o->shares,
+        .tree_nodes = (int)o->nodes,
+        .max_tokens = o->batch / ranks * o->model.seq,
+    };
+
+    memset(t, 0, sizeof(*t));
+    t->o = o;
+    t->team = team;
+    t->data = data;
+    t->sequences = o->batch / ranks;
+    t->shares = o->shares / ranks;
+    size_t first;
+    exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
+                           &t->local_experts);
+    if (gemm_create(*o->gemm ? o->gemm : NULL,
+                    o->compute_bf16 ? GEMM_BF16 : GEMM_F32, &t->gemm) ||
+        exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
+        model_create(&o->model, t->sequences, t->gemm, t->exchange,
+                     &t->model) ||
+        allocate(t)) {
+        trainer_destroy(t);
+        return -1;
+    }
+    t->model.dense = t->dense;
+    t->model.dense_grad =
+        (struct grad){t->dense_grad, t->model.layout.dense, t->shares};
+    t->model.expert = t->expert;
+    t->model.expert_grad = t->expert_grad;
+    t->model.first_expert = first;
+    t->model.local_experts = t->local_experts;
+    t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
+    init_weights(t);
+    return 0;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+    model_destroy(&t->model);
+    exchange_shunt_destroy(t->exchange);
+    gemm_destroy(t->gemm);
+    // The windows are the communicator's.
+    free(t->begin);
+    free(t->norm_counts);
+    free(t->slice_grad);
+    free(t->slice_m);
+    free(t->slice_v);
+    free(t->reduce_work);
+    free(t->expert);
+    free(t->expert_grad);
+    free(t->expert_m);
+    free(t->expert_v);
+    free(t->router_bias);
+    free(t->bytes);
+    free(t->targets);
+    free(t->own_record);
+    free(t->records);
+    free(t->stats);
+    free(t->load);
+    free(t->own_norms);
+    free(t->norms);
+    free(t->expert_rows);
+    free(t->counts);
+    memset(t, 0, sizeof(*t));
+}
+
+// -- the batch's sums ---------------------------------------------------------
+
+// Tells every rank every sequence's statistics: t->stats, in the batch's order.
+static int gather_stats(struct trainer *t, bool asked_to_stop)
+{
+    size_t n = record_size(t), own = n - 1;
+
+    t->own_record[own] = asked_to_stop;
+    if (team_gather(t->team, t->own_record, t->records, n * sizeof(double)))
+        return -1;
+    for (size_t r = 0; r < (size_t)t->team->size; r++) {
+        const double *from = t->records + r * n;
+        memcpy(t->stats + r * own, from, own * sizeof(double));
+        t->stop |= from[own] != 0;
+    }
+    return 0;
+}
+
+// Adds element `at` of the statistics of sequences [from, to).
+static double sum_stats(const struct trainer *t, size_t at, size_t from,
+                        size_t to)
+{
+    size_t n = stats_size(&t->o->model);
+    double sum = 0;
+
+    for (size_t b = from; b < to; b++)
+        sum += t->stats[b * n + at];
+    return sum;
+}
+
+// t->load: what fraction of the assignments each expert got, for each of this
+// rank's shares.
+static void set_loads(struct trainer *t)
+{
+    const struct model_config *c = &t->o->model;
+    size_t E = c->experts, share = t->o->batch / t->o->shares;
+
+    for (size_t g = 0; g < t->shares; g++) {
+        size_t from = ((size_t)t->team->rank * t->shares + g) * share;
+        size_t to = from + share;
+        if (!t->o->balance_share) {
+            from = 0;
+            to = t->o->batch;
+        }
+        double all = (double)((to - from) * c->seq * c->topk);
+        for (size_t l = 0; l < c->layers; l++) {
+            size_t at = 1 + l * (1 + 2 * E) + 1 + E;
+            for (size_t e = 0; e < E; e++)
+                t->load[(g * c->layers + l) * E + e] =
+                    (float)(sum_stats(t, at + e, from, to) / all);
+        }
+    }
+}
+
+// Losses and loads of the batch; also moves the router's bias.
+static void judge_batch(struct trainer *t, struct step_metrics *m)
+{
+    const struct model_config *c = &t->o->model;
+    size_t E = c->experts, L = c->layers, B = t->o->batch;
+    double rows = (double)(B * c->seq), all = rows * (double)c->topk;
+    double even = all / (double)E;
+
+    m->loss = sum_stats(t, 0, 0, B) / rows;
+    for (size_t l = 0; l < L; l++) {
+        size_t at = 1 + l * (1 + 2 * E);
+        double fullest = 0;
+        m->zloss += sum_stats(t, at, 0, B) / rows / (double)L;
+        for (size_t e = 0; e < E; e++) {
+            double p = sum_stats(t, at + 1 + e, 0, B) / rows;
+            double n = sum_stats(t, at + 1 + E + e, 0, B);
+            float *bias = &t->router_bias[l * E + e];
+            m->balance += (double)E * (n / all) * p / (double)L;
+            fullest = n > fullest ? n : fullest;
+            t->expert_rows[l * E + e] += n;
+            *bias += c->bias_rate * (float)((n < even) - (n > even));
+        }
+        m->imbalance += fullest / even / (double)L;
+    }
+}
+
+// -- the gradient's norm ------------------------------------------------------
+
+static int gradient_norm(struct trainer *t, double *norm)
+{
+    const struct kernels *kern = kernels();
+    size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
+    size_t L = t->o->model.layers, n = 0, size = t->model.layout.expert_size;
+
+    for (size_t at = 0; at < slice; at += CHUNK)
+        t->own_norms[n++] = kern->sum_squares(
+            slice - at < CHUNK ? slice - at : CHUNK, t->slice_grad + at);
+    for (size_t l = 0; l < L; l++)
+        for (size_t e = 0; e < t->local_experts; e++)
+            t->own_norms[n++] =
+                kern->sum_squares(size, expert_at(t, t->expert_grad, l, e));
+    if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
+        return -1;
+
+    // All chunks, then layer by layer all experts, whatever rank has them.
+    double sum = 0;
+    size_t at = 0;
+    for (int r = 0; r < t->team->size; r++) {
+        size_t chunks = chunks_of(t->begin[r + 1] - t->begin[r]);
+        for (size_t i = 0; i < chunks; i++)
+            sum += t->norms[at + i];
+        at += t->norm_counts[r];
+    }
+    for (size_t l = 0; l < L; l++) {
+        at = 0;
+        for (int r = 0; r < t->team->size; r++) {
+            size_t chunks = chunks_of(t->begin[r + 1] - t->begin[r]);
+            size_t experts = (t->norm_counts[r] - chunks) / L;
+            for (size_t e = 0; e < experts; e++)
+                sum += t->norms[at + chunks + l * experts + e];
+            at += t->norm_counts[r];
+        }
+    }
+    *norm = sqrt(sum);
+    return 0;
+}
+
+// -- the step -----------------------------------------------------------------
+
+static void load_batch(struct trainer *t, size_t step)
+{
+    size_t T = t->o->model.seq;
+
+    for (size_t b = 0; b < t->sequences; b++) {
+        size_t place = (size_t)t->team->rank * t->sequences + b;
+        const uint8_t *s = data_sequence(t->data, t->o->seed, step, place, T);
+        memcpy(t->bytes + b * T, s, T);
+        memcpy(t->targets + b * T, s + 1, T);
+    }
+}
+
+static struct shunt_comm_stats counters(const struct trainer *t)
+{
+    struct shunt_comm_stats stats = {0};
+
+    // It cannot fail: the arguments are good.
+    return shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats))
+               ? (struct shunt_comm_stats){0}
+               : stats;
+}
+
+// Of so many sequences, in all layers.
+static double assignments(const struct trainer *t, size_t sequences)
+{
+    const struct model_config *c = &t->o->model;
+
+    return (double)sequences * (double)(c->seq * c->topk * c->layers);
+}
+
+// Counters at the beginning of a step.
+struct before {
+    struct shunt_comm_stats comm;
+    double flops;
+};
+
+// What all ranks did since `before`.
+static int add_counts(struct trainer *t, const struct before *before,
+                      struct step_metrics *m)
+{
+    const struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    double sum[COUNTS] = {0},
+           own[COUNTS] = {
+               [WIRE_BYTES] = (double)(counters(t).bytes_remote -
+                                       before->comm.bytes_remote),
+               [WIRE_ROWS] = (double)x->rows,
+               [PLAIN_ROWS] = (double)x->plain,
+               [FLOPS] = gemm_flops(t->gemm) - before->flops,
+               [DROPPED] = (double)x->dropped,
+           };
+
+    if (team_gather(t->team, own, t->counts, sizeof(own)))
+        return -1;
+    for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
+        sum[i % COUNTS] += t->counts[i];
+    m->wire_bytes = sum[WIRE_BYTES];
+    m->wire_rows = sum[WIRE_ROWS];
+    m->plain_rows = sum[PLAIN_ROWS];
+    m->dropped = sum[DROPPED];
+    m->dropped_part = m->dropped / assignments(t, t->o->batch);
+    m->gflops = sum[FLOPS] / 1e9; // of the step; trainer_step() has the seconds
+    return 0;
+}
+
+int trainer_step(struct trainer *t, size_t step, size_t steps,
+                 bool asked_to_stop, struct step_metrics *m)
+{
+    const struct model_config *c = &t->o->model;
+    size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
+    size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
+    size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
+    double start = clock_now();
+    struct before before = {counters(t), gemm_flops(t->gemm)};
+
+    memset(m, 0, sizeof(*m));
+    m->step = step;
+    for (int kind = 0; kind < HELD; kind++)
+        m->val[kind] = (double)NAN;
+    t->team->seconds = 0;
+    memset(&t->model.times, 0, sizeof(t->model.times));
+    memset(exchange_shunt_traffic(t->exchange), 0,
+           sizeof(struct exchange_traffic));
+
+    load_batch(t, step);
+    memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
+    memset(t->expert_grad, 0, experts * sizeof(float));
+
+    if (model_forward(&t->model, B, T, t->bytes, t->targets, t->own_record) ||
+        gather_stats(t, asked_to_stop))
+        return -1;
+    set_loads(t);
+    judge_batch(t, m);
+    if (!isfinite(m->loss))
+        return train_error("the loss of step %zu is not a number: lower --lr, "
+                           "or set --clip",
+                           step);
+    if (model_backward(&t->model, B, T, t->bytes, t->targets, t->load,
+                       1.0f / (float)rows))
+        return -1;
+
+    if (team_reduce_shares(t->team, t->dense_grad, t->shares,
+                           t->model.layout.dense, t->o->nodes, t->begin,
+                           t->slice_grad, t->reduce_work) ||
+        gradient_norm(t, &m->grad_norm))
+        return -1;
+    struct adamw_step a =
+        optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
+    m->lr = (double)a.lr;
+    optimizer_dense(&t->model.layout, &a, begin, end, t->slice_grad, t->dense,
+                    t->slice_m, t->slice_v);
+    kernels()->adamw(experts, &a, t->expert_grad, t->expert, t->expert_m,
+                     t->expert_v);
+    if (team_gather_slices(t->team, t->dense, t->begin) ||
+        add_counts(t, &before, m))
+        return -1;
+
+    m->step_s = clock_now() - start;
+    m->exchange_s = t->model.times.exchange;
+    m->reduce_s = t->team->seconds;
+    m->wait_s = counters(t).seconds_waiting - before.comm.seconds_waiting;
+    m->compute_s = m->step_s - m->exchange_s - m->reduce_s;
+    m->tokens_per_s = (double)rows / m->step_s;
+    m->gflops /= m->step_s;
+    m->compute_bits = t->o->compute_bf16 ? 16 : 32;
+    return 0;
+}
+
+// -- validation ---------------------------------------------------------------
+
+size_t trainer_windows(const struct trainer *t, int kind)
+{
+    size_t T = t->o->model.seq, kinds = 0;
+    size_t there = data_windows(&t->data->held[kind], T);
+
+    for (int i = 0; i < HELD; i++)
+        kinds += data_windows(&t->data->held[i], T) > 0;
+    size_t asked = t->o->eval_bytes / T / (kinds ? kinds : 1);
+    asked = asked ? asked : 1;
+    return asked < there ? asked : there;
+}
+
+static int validate(struct trainer *t, int kind, double *loss)
+{
+    const struct held *held = &t->data->held[kind];
+    size_t T = t->o->model.seq, n = trainer_windows(t, kind);
+    size_t place = (size_t)t->team->rank * t->sequences;
+    double sum = 0;
+
+    for (size_t at = 0; at < n; at += t->o->batch) {
+        // The last batch is not full. It is not filled up, either: a fuller
+        // expert would drop what belongs to the text.
+        size_t rest = n - at < t->o->batch ? n - at : t->o->batch;
+        size_t B = rest > place ? rest - place : 0;
+        B = B < t->sequences ? B : t->sequences;
+        for (size_t b = 0; b < B; b++) {
+            const uint8_t *s = data_window(held, at + place + b, n, T);
+            memcpy(t->bytes + b * T, s, T);
+            memcpy(t->targets + b * T, s + 1, T);
+        }
+        if (model_forward(&t->model, B, T, t->bytes, t->targets,
+                          t->own_record) ||
+            gather_stats(t, false))
+            return -1;
+        model_release(&t->model);
+        sum += sum_stats(t, 0, 0, rest);
+    }
+    *loss = n ? sum / (double)(n * T) : (double)NAN;
+    return 0;
+}
+
+int trainer_validate(struct trainer *t, double *loss, double *dropped)
+{
+    struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    size_t windows = 0;
+    double own;
+
+    memset(x, 0, sizeof(*x));
+    for (int kind = 0; kind < HELD; kind++) {
+        if (validate(t, kind, &loss[kind]))
+            return -1;
+        windows += trainer_windows(t, kind);
+    }
+    own = (double)x->dropped;
+    if (team_gather(t->team, &own, t->counts, sizeof(own)))
+        return -1;
+    *dropped = 0;
+    for (int r = 0; r < t->team->size; r++)
+        *dropped += t->counts[r] / assignments(t, windows);
+    return 0;
+}
+
+// -- checkpoints --------------------------------------------------------------
+
+// The state as pieces: the same number on every rank. whole: all of the dense
+// weights (to read), or this rank's slice of them (to write).
+static size_t list_pieces(const struct trainer *t, bool whole,
+                          struct piece *pieces)
+{
+    const struct model_config *c = &t->o->model;
+    size_t begin = t->begin[t->team->rank], n = 0;
+    size_t slice = t->begin[t->team->rank + 1] - begin;
+    size_t size = t->model.layout.expert_size, LE = c->layers * c->experts;
+
+    pieces[n++] =
+        whole ? (struct piece){"dense.w", 0, t->model.layout.dense, t->dense}
+              : (struct piece){"dense.w", begin, slice, t->dense + begin};
+    pieces[n++] = (struct piece){"dense.m", begin, slice, t->slice_m};
+    pieces[n++] = (struct piece){"dense.v", begin, slice, t->slice_v};
+    pieces[n++] = (struct piece){
+        "router.bias", 0, whole || t->team->rank == 0 ? LE : 0, t->router_bias};
+    for (size_t l = 0; l < c->layers; l++) {
+        size_t at = (l * c->experts + t->model.first_expert) * size;
+        size_t count = t->local_experts * size;
+        pieces[n++] = (struct piece){"expert.w", at, count,
+                                     expert_at(t, t->expert, l, 0)};
+        pieces[n++] = (struct piece){"expert.m", at, count,
+                                     expert_at(t, t->expert_m, l, 0)};
+        pieces[n++] = (struct piece){"expert.v", at, count,
+                                     expert_at(t, t->expert_v, l, 0)};
+    }
+    return n;
+}
+
+static struct piece *make_pieces(const struct trainer *t, bool whole,
+                                 size_t *count)
+{
+    struct piece *p = calloc(4 + 3 * t->o->model.layers, sizeof(*p));
+
+    if (!p)
+        train_error("out of memory");
+    else
+        *count = list_pieces(t, whole, p);
+    return p;
+}
+
+int trainer_save(struct trainer *t, const struct checkpoint_info *info)
+{
+    size_t n;
+    struct piece *pieces = make_pieces(t, false, &n);
+    int st = pieces ? checkpoint_write(t->team, t->o, info, pieces, n) : -1;
+
+    free(pieces);
+    return st;
+}
+
+int trainer_load(struct trainer *t, struct checkpoint *checkpoint)
+{
+    size_t n;
+    struct piece *pieces = make_pieces(t, true, &n);
+    int st = pieces ? checkpoint_read(t->team, checkpoint, pieces, n) : -1;
+
+    free(pieces);
+    return st;
+}
