@@ -50,7 +50,8 @@ train:
 
 build:
 	scripts/deps
-	scripts/configure build -Dtests=enabled -Dtrain=enabled
+	scripts/configure build -Dtests=enabled -Dtrain=enabled \
+	    -Dwhole_library=false
 	ninja -C build
 
 test:
@@ -101,7 +102,8 @@ perf: build
 
 docs:
 	scripts/deps
-	scripts/configure build -Dtests=enabled -Dtrain=enabled
+	scripts/configure build -Dtests=enabled -Dtrain=enabled \
+	    -Dwhole_library=false
 	ninja -C build docs/html
 	@echo build/docs/html/index.html
 
