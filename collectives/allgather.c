@@ -5,9 +5,24 @@
  */
 #include "collectives/allgather.h"
 #include "collectives/exchange.h"
+#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "src/comm.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kinds[] = {
+    {.number = SHUNTI_KIND_ALLGATHER, .name = "allgather", .typed = true},
+    {.number = SHUNTI_KIND_ALLGATHERV,
+     .name = "allgatherv",
+     .typed = true,
+     .counts = true},
+};
+
+__attribute__((constructor)) static void register_kinds(void)
+{
+    shunti_kind_register(&kinds[0]);
+    shunti_kind_register(&kinds[1]);
+}
 
 static const struct shunti_class allgather_class = {
     .name = "allgather",

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "collectives/allgather.h"
+#include "collectives/kinds.h"
 #include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/copy.h"

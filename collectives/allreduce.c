@@ -4,6 +4,7 @@
  * every rank gets every other's whole vector and adds them all up.
  */
 #include "collectives/allreduce.h"
+#include "collectives/kinds.h"
 
 #include "collectives/coll_call.h"
 #include "collectives/reduction.h"
@@ -11,8 +12,21 @@
 #include "src/comm.h"
 #include "src/dtype.h"
 #include "src/note.h"
+#include "src/offer.h"
 #include "src/scratch.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kind = {
+    .number = SHUNTI_KIND_ALLREDUCE,
+    .name = "allreduce",
+    .detail = SHUNTI_DETAIL_ALGORITHM,
+    .typed = true,
+};
+
+__attribute__((constructor)) static void register_kind(void)
+{
+    shunti_kind_register(&kind);
+}
 
 static const struct shunti_class direct_class = {
     .name = "allreduce",

@@ -28,6 +28,7 @@
 #include "collectives/source.h"
 #include "src/comm.h"
 #include "src/note.h"
+#include "src/offer.h"
 #include "src/scratch.h"
 #include "src/stream.h"
 #include "src/whole.h"

@@ -7,11 +7,26 @@
 #include "collectives/alltoall.h"
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
+#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "src/comm.h"
 #include "src/copy.h"
 #include "src/scratch.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kinds[] = {
+    {.number = SHUNTI_KIND_ALLTOALL,
+     .name = "alltoall",
+     .typed = true,
+     .split_by_count = true},
+    {.number = SHUNTI_KIND_ALLTOALLV, .name = "alltoallv", .typed = true},
+};
+
+__attribute__((constructor)) static void register_kinds(void)
+{
+    shunti_kind_register(&kinds[0]);
+    shunti_kind_register(&kinds[1]);
+}
 
 static const struct shunti_class alltoall_class = {
     .name = "alltoall",

@@ -26,11 +26,13 @@
 #include <string.h>
 
 #include "collectives/alltoall.h"
+#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/copy.h"
 #include "src/nodes.h"
+#include "src/offer.h"
 #include "src/scratch.h"
 #include "src/whole.h"
 

@@ -11,11 +11,20 @@
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
+#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kind = {.number = SHUNTI_KIND_BARRIER,
+                                        .name = "barrier"};
+
+__attribute__((constructor)) static void register_kind(void)
+{
+    shunti_kind_register(&kind);
+}
 
 static const struct shunti_class barrier_class = {
     .name = "barrier",

@@ -10,6 +10,7 @@
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
+#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
@@ -17,6 +18,18 @@
 #include "src/comm.h"
 #include "src/nodes.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kind = {
+    .number = SHUNTI_KIND_BROADCAST,
+    .name = "broadcast",
+    .detail = SHUNTI_DETAIL_ROOT,
+    .typed = true,
+};
+
+__attribute__((constructor)) static void register_kind(void)
+{
+    shunti_kind_register(&kind);
+}
 
 _Static_assert(SHUNTI_RANKS_MAX <= SHUNTI_TWO_LEVEL, "a root is below the bit");
 

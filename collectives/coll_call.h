@@ -20,7 +20,7 @@ struct shunt_comm;
 
 struct shunti_coll {
     struct shunt_comm *comm;
-    unsigned kind; /* enum shunti_kind */
+    unsigned kind; /* unsigned */
     bool start;    /* `_start`: give `*request` back */
     struct shunt_request **request;
 };

@@ -5,6 +5,7 @@
 #include "src/comm.h"
 #include "src/copy.h"
 #include "src/note.h"
+#include "src/offer.h"
 #include "src/scratch.h"
 #include "src/whole.h"
 

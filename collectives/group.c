@@ -15,6 +15,7 @@
 
 #include <shunt/coll.h>
 
+#include "collectives/kinds.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
 #include "src/error.h"
@@ -161,7 +162,7 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);
     else
-        shunti_fail(comm, st, "%s", text);
+        shunti_fail(&comm->error, st, "%s", text);
     shunti_comm_leave(comm);
     return st;
 }
@@ -243,10 +244,11 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (st)
         goto out;
     if (mine.status) {
-        st = shunti_fail(comm, (enum shunt_status)mine.status, "%s: %s", call,
-                         out ? shunt_last_error(NULL) : "out is NULL");
+        st = shunti_fail(&comm->error, (enum shunt_status)mine.status, "%s: %s",
+                         call, out ? shunt_last_error(NULL) : "out is NULL");
     } else if (colour >= 0 && (bad = failed_mate(all, comm)) >= 0) {
-        st = shunti_fail(comm, SHUNT_ERR_REMOTE, "%s: rank %d: %s", call, bad,
+        st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE, "%s: rank %d: %s",
+                         call, bad,
                          shunt_strerror((enum shunt_status)all[bad].status));
     } else if (colour >= 0) {
         group.root = first;

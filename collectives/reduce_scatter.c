@@ -8,11 +8,28 @@
  * been taken by its owner.
  */
 #include "collectives/reduce_scatter.h"
+#include "collectives/kinds.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
 #include "src/comm.h"
 #include "src/dtype.h"
 #include "src/whole.h"
+
+static const struct shunti_kind kinds[] = {
+    {.number = SHUNTI_KIND_REDUCE_SCATTER,
+     .name = "reduce_scatter",
+     .typed = true},
+    {.number = SHUNTI_KIND_REDUCE_SCATTERV,
+     .name = "reduce_scatterv",
+     .typed = true,
+     .counts = true},
+};
+
+__attribute__((constructor)) static void register_kinds(void)
+{
+    shunti_kind_register(&kinds[0]);
+    shunti_kind_register(&kinds[1]);
+}
 
 static const struct shunti_class reduce_scatter_class = {
     .name = "reduce_scatter",

@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "collectives/kinds.h"
 #include "collectives/reduce_scatter.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"

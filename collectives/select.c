@@ -15,6 +15,7 @@
  * alone, told in the note: note.h, SHUNT_EAGER and SHUNT_READ_MIN.
  */
 #include "collectives/select.h"
+#include "collectives/kinds.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -88,7 +89,7 @@ struct shape {
 
 /* The table. Of equal cost the first. */
 static const struct row {
-    enum shunti_kind kind;
+    unsigned kind;
     enum shunti_algorithm algorithm;
     const char *name; /* flat..., two_level...: for SHUNT_ALGORITHM */
     struct work (*work)(double P, double N, double G, double far, double S);
@@ -169,7 +170,7 @@ static enum match matches(const char *entry, size_t len, const struct row *row)
 }
 
 /* The last entry that concerns this kind; *len is 0 if there is none. */
-static const char *wanted(const char *text, enum shunti_kind kind, size_t *len)
+static const char *wanted(const char *text, unsigned kind, size_t *len)
 {
     const char *found = text;
 
@@ -262,8 +263,7 @@ static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
 
 SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
                                              const struct shape *shape,
-                                             enum shunti_kind kind,
-                                             size_t bytes)
+                                             unsigned kind, size_t bytes)
 {
     size_t len;
     const char *wish = wanted(comm->tune.algorithm, kind, &len);
@@ -291,7 +291,7 @@ SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
     return best;
 }
 
-static bool is_star(const struct shunt_comm *comm, enum shunti_kind kind)
+static bool is_star(const struct shunt_comm *comm, unsigned kind)
 {
     /* Not comm->oversubscribed: that may be set, and on one rank alone. */
     return (kind == SHUNTI_KIND_BROADCAST ||
@@ -300,7 +300,7 @@ static bool is_star(const struct shunt_comm *comm, enum shunti_kind kind)
 }
 
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
-                                    enum shunti_kind kind, size_t bytes)
+                                    unsigned kind, size_t bytes)
 {
     struct shape shape;
 
@@ -354,7 +354,7 @@ static void print_size(FILE *out, size_t bytes)
 
 /* "flat up to 4k, two_level": by powers of two. */
 static void print_kind(FILE *out, const struct shunt_comm *comm,
-                       const struct shape *shape, enum shunti_kind kind)
+                       const struct shape *shape, unsigned kind)
 {
     const size_t end = (size_t)256 << 20;
     const struct row *now = choose(comm, shape, kind, 0);

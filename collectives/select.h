@@ -39,7 +39,7 @@ enum shunti_algorithm {
  * (reduce_scatter), of a block (alltoall); of others it does not matter.
  */
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
-                                    enum shunti_kind kind, size_t bytes);
+                                    unsigned kind, size_t bytes);
 
 /* alltoall and alltoallv in two levels: larger blocks go straight. */
 size_t shunti_select_carry(const struct shunt_comm *comm);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "src/note.h"
+#include "src/offer.h"
 #include "src/stream.h"
 
 struct shunti_source {

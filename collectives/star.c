@@ -6,6 +6,7 @@
 #include "collectives/source.h"
 #include "src/comm.h"
 #include "src/note.h"
+#include "src/offer.h"
 #include "src/whole.h"
 
 /* --- the root: an exchange in which the others have no blocks --------------- */

@@ -7,6 +7,7 @@
 #include "collectives/exchange.h"
 #include "src/comm.h"
 #include "src/nodes.h"
+#include "src/offer.h"
 #include "src/scratch.h"
 #include "src/window.h"
 
@@ -236,14 +237,14 @@ static void raise_alarm(struct shunti_two_level *x,
  * same rank for twice. */
 static bool is_own_failure(const struct shunti_blame *blame)
 {
-    return blame->rank == blame->accuser;
+    return blame->rank == blame->reporter;
 }
 
 static void raise_own_alarm(struct shunt_request *request,
                             struct shunti_two_level *x, int rank)
 {
     struct shunti_blame blame = {.rank = rank,
-                                 .accuser = rank,
+                                 .reporter = rank,
                                  .status = SHUNT_ERR_REMOTE,
                                  .signature = request->signature};
 
@@ -591,7 +592,7 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
 {
     struct shunti_blame blame = {
         .rank = peer,
-        .accuser = request->comm->rank,
+        .reporter = request->comm->rank,
         .status = SHUNT_ERR_MISMATCH,
         .signature = request->signature,
         .argument = note->expects,

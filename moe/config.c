@@ -156,11 +156,11 @@ static enum shunt_status agree(struct shunt_comm *comm,
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
     comm->purpose = SHUNTI_PURPOSE_ITSELF;
     if (!st && mine->status)
-        st = shunti_fail(comm, (enum shunt_status)mine->status, "%s: %s", call,
-                         mine->why);
+        st = shunti_fail(&comm->error, (enum shunt_status)mine->status,
+                         "%s: %s", call, mine->why);
     for (int r = 0; r < nranks && !st; r++)
         if (all[r].status)
-            st = shunti_fail(comm, SHUNT_ERR_REMOTE,
+            st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
                              "%s: rank %d's call failed there: %.*s", call, r,
                              (int)sizeof(all[r].why), all[r].why);
     for (int r = 0; r < nranks && !st; r++)
@@ -171,7 +171,7 @@ static enum shunt_status agree(struct shunt_comm *comm,
                 continue;
             print_field(theirs, sizeof(theirs), f, all[r].field[f]);
             print_field(ours, sizeof(ours), f, mine->field[f]);
-            st = shunti_fail(comm, SHUNT_ERR_MISMATCH,
+            st = shunti_fail(&comm->error, SHUNT_ERR_MISMATCH,
                              "%s: rank %d has %s %s, this rank %s", call, r,
                              field_names[f], theirs, ours);
         }
@@ -476,7 +476,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     st = agree(comm, SHUNTI_PURPOSE_MOE_CREATE, &terms);
     shunti_comm_enter(comm);
     if (!st && !shunti_slot_take(moe, slot, terms.free))
-        st = shunti_fail(comm, SHUNT_ERR_BUSY,
+        st = shunti_fail(&comm->error, SHUNT_ERR_BUSY,
                          "moe_create: %d exchanges exist already, counting "
                          "those that some rank has not destroyed yet",
                          SHUNTI_EXCHANGES_MAX);

@@ -7,6 +7,7 @@
 #include "src/comm.h"
 #include "src/error.h"
 #include "src/handle.h"
+#include "src/offer.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
@@ -45,7 +46,7 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
         return true;
     *blame = (struct shunti_blame){
         .rank = peer,
-        .accuser = request->comm->rank,
+        .reporter = request->comm->rank,
         .status = SHUNT_ERR_MISMATCH,
         .signature = request->signature,
         .argument = note->expects,
@@ -247,7 +248,7 @@ enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
     if (max_rows < plan->total) {
         owe(call, plan);
         return shunti_fail(
-            plan->moe->comm, SHUNT_ERR_OVERFLOW,
+            &plan->moe->comm->error, SHUNT_ERR_OVERFLOW,
             "%s: %s holds %zu rows, and %zu come: make this call again with "
             "that many before any other on this communicator (the other ranks "
             "wait in it; another call ends it for them with an error)",

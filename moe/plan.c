@@ -252,7 +252,7 @@ static enum shunt_status compare(struct shunt_moe *moe,
 
         if (r == moe->rank || !theirs->status)
             continue;
-        return shunti_fail(moe->comm, SHUNT_ERR_REMOTE,
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_REMOTE,
                            "moe_plan_create: rank %d's call failed there: "
                            "%.*s",
                            r, (int)sizeof(theirs->why), theirs->why);
@@ -261,17 +261,17 @@ static enum shunt_status compare(struct shunt_moe *moe,
         const struct record *theirs = record_of(moe, r);
 
         if (theirs->exchange != mine->exchange)
-            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: rank %d plans for another "
                                "exchange (struct shunt_moe) than this rank",
                                r);
         if (theirs->placed != mine->placed)
-            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: rank %d has another "
                                "placement than this rank",
                                r);
         if (!is_possible(moe, theirs))
-            return shunti_fail(moe->comm, SHUNT_ERR_MISMATCH,
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: the counts of rank %d "
                                "contradict each other",
                                r);
@@ -309,7 +309,8 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
                          moe->record_bytes, SHUNT_U8);
     if (status)
-        return shunti_fail(moe->comm, status, "moe_plan_create: %s", why);
+        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s",
+                           why);
     return st ? st : compare(moe, mine);
 }
 
@@ -489,7 +490,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     rows = rows + rows / 4 + 1;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
         bytes > SIZE_MAX / 16)
-        return shunti_fail(moe->comm, SHUNT_ERR_MEMORY,
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_MEMORY,
                            "moe_plan_create: %zu rows do not fit in memory",
                            rows);
     /* Pages of one buffer hold nothing of another. */
@@ -541,7 +542,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
             &moe->placement, &counts, moe->config.row_align, r,
             r == moe->rank ? &recv : NULL, moe->rank, base);
         if (total[r] > ROWS_MAX && !st)
-            st = shunti_fail(moe->comm, SHUNT_ERR_INVALID,
+            st = shunti_fail(&moe->comm->error, SHUNT_ERR_INVALID,
                              "moe_plan_create: rank %d would get %zu rows; at "
                              "most %u can be had",
                              r, total[r], (unsigned)ROWS_MAX);
@@ -611,7 +612,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     number = number_plan(moe);
     plan = take_place(moe);
     if (!plan)
-        return shunti_fail(moe->comm, SHUNT_ERR_BUSY,
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_BUSY,
                            "moe_plan_create: %d plans are in flight "
                            "(plans_in_flight), counting those that some rank "
                            "has not destroyed yet",

@@ -11,6 +11,7 @@
 
 #include <shunt/moe.h>
 
+#include "moe/kinds.h"
 #include "moe/layout.h"
 #include "moe/placement.h"
 #include "moe/rails.h"
@@ -191,7 +192,7 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
 
 struct shunti_moe_call {
     const char *name;
-    enum shunti_kind kind;
+    unsigned kind; /* SHUNTI_KIND_MOE_... */
 };
 
 /* The plan of a handle, or NULL: then *status is what to return, and the other

@@ -5,6 +5,19 @@
 #include "src/comm.h"
 #include "src/note.h"
 
+static const struct shunti_kind agreements[] = {
+    {.number = SHUNTI_KIND_MEM_ALLOC, .name = "mem_alloc"},
+    {.number = SHUNTI_KIND_MEM_FREE, .name = "mem_free"},
+    {.number = SHUNTI_KIND_BIRTH, .name = "comm_create"},
+    {.number = SHUNTI_KIND_FINISH, .name = "comm_finish"},
+};
+
+__attribute__((constructor)) static void register_kinds(void)
+{
+    for (size_t i = 0; i < sizeof(agreements) / sizeof(*agreements); i++)
+        shunti_kind_register(&agreements[i]);
+}
+
 struct agreement {
     int mine;
     int posted;   /* peers (rank + 1 .. ) told so far */

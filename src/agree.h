@@ -9,10 +9,18 @@
 
 struct shunt_comm;
 
+/* Calls that are no more than an agreement (src/kind.h). */
+enum {
+    SHUNTI_KIND_MEM_ALLOC = 10,
+    SHUNTI_KIND_MEM_FREE,
+    SHUNTI_KIND_BIRTH,
+    SHUNTI_KIND_FINISH,
+};
+
 /*
  * Collective and blocking; a barrier, too.
  *
- * kind  what is agreed on (enum shunti_kind), for the error text.
+ * kind  what is agreed on (SHUNTI_KIND_...), for the error text.
  * mine  this rank's status.
  *
  * Returns SHUNT_OK if every rank is well; `mine` if it is not; otherwise

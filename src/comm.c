@@ -27,10 +27,11 @@
 #include "src/whole.h"
 #include "src/window.h"
 
-char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len)
+const char *shunt_last_error(const struct shunt_comm *comm)
 {
-    *len = sizeof(comm->error);
-    return comm->error;
+    if (!comm)
+        return shunti_error_last();
+    return comm->error.text[0] ? comm->error.text : "no error";
 }
 
 /* --- making ------------------------------------------------------------------ */
@@ -293,7 +294,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     tell_others(comm, word);
     if (shunti_trace_enabled())
         shunti_trace_failure(comm);
-    return shunti_fail(comm, status, "%s", comm->failure_text);
+    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
 }
 
 /* Somebody else, or another thread, ended us. */
@@ -339,7 +340,7 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
     tell_others(comm, word);
     if (shunti_trace_enabled())
         shunti_trace_failure(comm);
-    return shunti_fail(comm, status, "%s", comm->failure_text);
+    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
 }
 
 enum shunt_status shunti_comm_check(struct shunt_comm *comm)
@@ -347,7 +348,7 @@ enum shunt_status shunti_comm_check(struct shunt_comm *comm)
     uint64_t word;
 
     if (comm->failure)
-        return shunti_fail(comm, (enum shunt_status)comm->failure, "%s",
+        return shunti_fail(&comm->error, (enum shunt_status)comm->failure, "%s",
                            comm->failure_text);
     word = __atomic_load_n(abort_word(comm, comm->control), __ATOMIC_ACQUIRE);
     return word ? take_abort(comm, word) : SHUNT_OK;

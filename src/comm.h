@@ -16,6 +16,7 @@
 
 #include <shunt/comm.h>
 
+#include "src/error.h"
 #include "src/link.h"
 #include "src/ways.h"
 #include "src/zcopy.h"
@@ -214,8 +215,8 @@ struct shunt_comm {
     char name[32];
     char transports[128]; /* as configured, for those made from us */
     char node_name[64];
-    char failure_text[400]; /* of `failure` */
-    char error[512];        /* of the last call */
+    char failure_text[400];    /* of `failure` */
+    struct shunti_error error; /* of the last call */
 };
 
 /* Free one that nobody has been given yet. */

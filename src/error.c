@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Status texts, and where the sentences of failures are kept.
- */
+/* Status texts, and this thread's last sentence; see error.h. */
 #include "src/error.h"
 
 #include <errno.h>
@@ -46,33 +44,21 @@ const char *shunt_strerror(enum shunt_status status)
     return "unknown status";
 }
 
-const char *shunt_last_error(const struct shunt_comm *comm)
+const char *shunti_error_last(void)
 {
-    const char *text = thread_text;
-    size_t len;
-
-    /* The buffer is the communicator's, but reading does not change it. */
-    if (comm)
-        text = shunti_comm_error_buffer((struct shunt_comm *)comm, &len);
-    return text[0] ? text : "no error";
+    return thread_text[0] ? thread_text : "no error";
 }
 
-/* In the communicator, and in the thread, where it is found by who does not
- * know the communicator. */
-static void keep(struct shunt_comm *comm, const char *text)
+static void keep(struct shunti_error *error, const char *text)
 {
-    char *buffer;
-    size_t len;
-
     snprintf(thread_text, sizeof(thread_text), "%s", text);
-    if (!comm)
-        return;
-    buffer = shunti_comm_error_buffer(comm, &len);
-    snprintf(buffer, len, "%s", text);
+    if (error)
+        snprintf(error->text, sizeof(error->text), "%.*s",
+                 (int)sizeof(error->text) - 1, text);
 }
 
-enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
-                              const char *format, ...)
+enum shunt_status shunti_fail(struct shunti_error *error,
+                              enum shunt_status status, const char *format, ...)
 {
     int saved = errno;
     char text[sizeof(thread_text)]; /* the arguments may be in the buffer */
@@ -82,18 +68,18 @@ enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
 
-    keep(comm, text);
+    keep(error, text);
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     errno = saved;
     return status;
 }
 
-void shunti_fail_again(struct shunt_comm *comm, const char *text)
+void shunti_fail_again(struct shunti_error *error, const char *text)
 {
     char copy[sizeof(thread_text)]; /* it may be in a buffer */
 
     snprintf(copy, sizeof(copy), "%s", text);
-    keep(comm, copy);
+    keep(error, copy);
 }
 
 const char *shunti_remedy(int error)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Failing with a story: every error is a status and a sentence.
+ * Error texts: every error is a status and a sentence.
  *
- * The sentence of a communicator's failure lives in the communicator, and every
- * sentence in the thread that failed; shunt_last_error() reads them.
+ * A sentence is kept twice: in the thread that failed, and in the object that
+ * failed, if it has a struct shunti_error. shunt_last_error() reads both.
  */
 #ifndef SHUNTI_ERROR_H
 #define SHUNTI_ERROR_H
@@ -12,30 +12,32 @@
 
 #include <shunt/status.h>
 
-struct shunt_comm;
+/* The last sentence of an object, such as a communicator. Zeroed: none. */
+struct shunti_error {
+    char text[512];
+};
 
 /*
  * Keep the sentence, log it at debug level, and return `status`, so that a
- * failure is one line: `return shunti_fail(comm, SHUNT_ERR_..., "...")`.
+ * failure is one line: `return shunti_fail(&comm->error, SHUNT_ERR_..., "...")`.
  *
- * comm    NULL: into the thread's buffer alone.
+ * error   NULL: only the thread keeps it.
  * format  what happened, which rank and value, what to do. The arguments may
- *         include the former text (shunt_last_error()). Cut at the buffer's
- *         end. errno is preserved.
+ *         include an earlier text. Cut at the buffer's end. errno is preserved.
  */
-enum shunt_status shunti_fail(struct shunt_comm *comm, enum shunt_status status,
-                              const char *format, ...)
+enum shunt_status shunti_fail(struct shunti_error *error,
+                              enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A sentence that was kept before: it is the last again. */
-void shunti_fail_again(struct shunt_comm *comm, const char *text);
+/* Make a sentence that was kept before the last one again. */
+void shunti_fail_again(struct shunti_error *error, const char *text);
+
+/* This thread's last sentence; "no error" if there is none. Valid until the
+ * thread's next error. */
+const char *shunti_error_last(void);
 
 /* What to do about an errno of the system's limits, as the end of a sentence:
  * "; raise `ulimit -n`"; "" if there is nothing to say. */
 const char *shunti_remedy(int error);
-
-/* Where a communicator keeps its sentence; implemented in comm.c. Never called
- * with NULL. */
-char *shunti_comm_error_buffer(struct shunt_comm *comm, size_t *len);
 
 #endif

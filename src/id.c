@@ -324,8 +324,7 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
         enum shunt_status st = shunti_id_resolve(host, 0, parts);
 
         if (st)
-            return shunti_fail(NULL, st, "SHUNT_HOST: %s",
-                               shunt_last_error(NULL));
+            return shunti_fail(NULL, st, "SHUNT_HOST: %s", shunti_error_last());
         if (later && !is_here(parts))
             host = NULL;
     }

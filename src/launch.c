@@ -398,7 +398,7 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
         return st;
     st = shunti_id_resolve(host, (uint16_t)port, parts);
     if (st)
-        return shunti_fail(NULL, st, "%s (from %s)", shunt_last_error(NULL),
+        return shunti_fail(NULL, st, "%s (from %s)", shunti_error_last(),
                            shunti_env_is_set("SHUNT_HOST") ? "SHUNT_HOST"
                                                            : l->how);
     /* A name may resolve to 127.0.1.1 on its own host and otherwise elsewhere:

@@ -7,7 +7,6 @@
 
 #include "src/comm.h"
 #include "src/whole.h"
-#include "src/window.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
 
@@ -287,138 +286,12 @@ static bool is_bad(const struct shunt_request *request,
            note->signature != request->signature;
 }
 
-static void describe(uint32_t signature, char *text, size_t size)
-{
-    static const char *const op_names[] = {"",     " sum", " min",
-                                           " max", " avg", " prod"};
-    static const char *const dtype_names[] = {"",      " i8",  " u8",  " i32",
-                                              " u32",  " i64", " u64", " f16",
-                                              " bf16", " f32", " f64", " fp8"};
-    const char *purpose = shunti_purpose_name(signature);
-    const unsigned kind = signature >> 24;
-    unsigned dtype = signature >> 20 & 15, op = signature >> 16 & 15;
-    char root[32] = "";
-
-    if (purpose) {
-        snprintf(text, size, "%s (its %s)", purpose, shunti_kind_name(kind));
-        return;
-    }
-    if (kind == SHUNTI_KIND_BROADCAST || kind == SHUNTI_KIND_ALLREDUCE)
-        snprintf(root, sizeof(root), ", %s %u",
-                 kind == SHUNTI_KIND_BROADCAST ? "root" : "algorithm",
-                 signature & 0xffff & ~SHUNTI_TWO_LEVEL);
-    snprintf(text, size, "%s%s%s%s%s", shunti_kind_name(kind),
-             dtype < sizeof(dtype_names) / sizeof(*dtype_names)
-                 ? dtype_names[dtype]
-                 : " ?",
-             op < sizeof(op_names) / sizeof(*op_names) ? op_names[op] : " ?",
-             root, signature & SHUNTI_TWO_LEVEL ? ", in two levels" : "");
-}
-
-SHUNTI_APART static void record_blame(struct shunt_request *request,
-                                      const struct shunti_blame *blame)
-{
-    char theirs[100], ours[100];
-
-    if (request->error && !request->hearsay)
-        return;
-    if (blame->status != SHUNT_ERR_MISMATCH) {
-        shunti_request_error(
-            request, SHUNT_ERR_REMOTE,
-            "%s: rank %d's call failed there: %s (its shunt_last_error says "
-            "more)",
-            shunti_request_name(request), blame->rank,
-            shunt_strerror(blame->status));
-        return;
-    }
-    if (blame->signature == request->signature) {
-        shunti_blame_argument(request, blame);
-        return;
-    }
-    if ((blame->signature ^ request->signature) == SHUNTI_TWO_LEVEL &&
-        blame->signature >> 24 == SHUNTI_KIND_ALLTOALL) {
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "alltoall: rank %d called with another count than "
-                             "this rank",
-                             blame->rank);
-        return;
-    }
-    describe(blame->signature, theirs, sizeof(theirs));
-    describe(request->signature, ours, sizeof(ours));
-    shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                         "operation %llu: rank %d called %s, this rank %s",
-                         (unsigned long long)request->seq, blame->rank, theirs,
-                         ours);
-}
-
-/* What differs is a number of bytes, a digest of counts, or a plan. */
-static bool has_counts(uint32_t signature)
-{
-    unsigned kind = signature >> 24;
-
-    return kind == SHUNTI_KIND_ALLGATHERV ||
-           kind == SHUNTI_KIND_REDUCE_SCATTERV;
-}
-
-static bool has_plan(uint32_t signature)
-{
-    unsigned kind = signature >> 24;
-
-    return kind >= SHUNTI_KIND_MOE_DISPATCH &&
-           kind <= SHUNTI_KIND_MOE_DISPATCH_BACKWARD;
-}
-
-static void blame_plan(struct shunt_request *request,
-                       const struct shunti_blame *blame)
-{
-    const unsigned theirs = (unsigned)(blame->argument >> 32);
-    const unsigned plan = (unsigned)(blame->argument & UINT32_MAX);
-    const unsigned expected = (unsigned)(blame->expected & UINT32_MAX);
-
-    if (theirs == blame->expected >> 32)
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d called with plan number %u of this "
-                             "exchange, rank %d with number %u (as they were "
-                             "made, from 1)",
-                             shunti_request_name(request), blame->rank, plan,
-                             blame->accuser, expected);
-    else
-        shunti_request_error(
-            request, SHUNT_ERR_MISMATCH,
-            "%s: rank %d called with a plan of another exchange (made by "
-            "operation %u) than rank %d (by operation %u): do all ranks make "
-            "the calls of their layers in the same order?",
-            shunti_request_name(request), blame->rank, theirs, blame->accuser,
-            (unsigned)(blame->expected >> 32));
-}
-
-void shunti_blame_argument(struct shunt_request *request,
-                           const struct shunti_blame *blame)
-{
-    if (has_plan(blame->signature))
-        blame_plan(request, blame);
-    else if (has_counts(blame->signature))
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d and rank %d called with different "
-                             "counts",
-                             shunti_request_name(request), blame->rank,
-                             blame->accuser);
-    else
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d called with %llu B, rank %d with "
-                             "%llu B",
-                             shunti_request_name(request), blame->rank,
-                             (unsigned long long)blame->argument,
-                             blame->accuser,
-                             (unsigned long long)blame->expected);
-}
-
 static struct shunti_blame blame_of(const struct shunt_request *request,
                                     int peer, const struct shunti_note *note)
 {
     struct shunti_blame blame = {
         .rank = peer,
-        .accuser = request->comm->rank,
+        .reporter = request->comm->rank,
         .status = SHUNT_ERR_MISMATCH,
         .signature = note->signature,
     };
@@ -428,7 +301,7 @@ static struct shunti_blame blame_of(const struct shunt_request *request,
     } else if (note->way == SHUNTI_WAY_ALARM &&
                note->signature == request->signature) {
         blame.rank = note->blame.rank;
-        blame.accuser = note->blame.accuser;
+        blame.reporter = note->blame.reporter;
         blame.status = (enum shunt_status)note->blame.status;
         blame.signature = note->blame.signature;
         blame.argument = note->blame.argument;
@@ -442,7 +315,7 @@ SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
 {
     struct shunti_blame blame = blame_of(request, peer, note);
 
-    record_blame(request, &blame);
+    shunti_blame_record(request, &blame);
 }
 
 /* Somebody else has told us what it was, or nobody has. */
@@ -483,7 +356,7 @@ void shunti_note_alarm(struct shunt_request *request, int peer,
     note->way = SHUNTI_WAY_ALARM;
     note->bytes = note->expects = 0;
     note->blame.rank = blame->rank;
-    note->blame.accuser = blame->accuser;
+    note->blame.reporter = blame->reporter;
     note->blame.status = (int32_t)blame->status;
     note->blame.signature = blame->signature;
     note->blame.argument = blame->argument;
@@ -607,116 +480,4 @@ bool shunti_acked(struct shunt_request *request, int peer)
         return true;
     }
     return false;
-}
-
-static enum shunti_way locate(struct shunt_request *request, int peer,
-                              const void *data, size_t bytes, uint64_t where[2])
-{
-    struct shunt_comm *comm = request->comm;
-    struct shunti_peer *p = &comm->peers[peer];
-    const struct shunti_window *window =
-        p->control ? shunti_window_find(comm, data, bytes) : NULL;
-
-    if (window) {
-        where[0] = window->id;
-        where[1] = (uint64_t)((const unsigned char *)data - window->addr);
-        return SHUNTI_WAY_WINDOW;
-    }
-    where[1] = 0;
-    if (p->caps & SHUNT_TRANSPORT_GET &&
-        (bytes >= comm->tune.read_min || shunti_ways_read(comm, peer, bytes))) {
-        where[0] = (uint64_t)(uintptr_t)data;
-        return SHUNTI_WAY_READ;
-    }
-    where[0] = p->tx_reserved;
-    p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
-    return SHUNTI_WAY_STREAM;
-}
-
-enum shunti_way shunti_locate(struct shunt_request *request, int peer,
-                              const void *data, size_t bytes, uint64_t where[2])
-{
-    const enum shunti_way way = locate(request, peer, data, bytes, where);
-
-    shunti_request_way(request, peer, way);
-    return way;
-}
-
-size_t shunti_eager(const struct shunt_comm *comm, int peer)
-{
-    return comm->peers[peer].control ? comm->tune.eager : comm->layout.eager;
-}
-
-static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
-                      size_t bytes)
-{
-    return comm->peers[peer].control && shunti_window_find(comm, data, bytes);
-}
-
-enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
-                                 struct shunti_note *note, const void *data,
-                                 size_t bytes, size_t *behind,
-                                 uint64_t *stream_start)
-{
-    struct shunt_comm *comm = request->comm;
-    enum shunti_way way = SHUNTI_WAY_INLINE;
-
-    note->bytes = bytes;
-    if (bytes <= SHUNTI_NOTE_BODY) {
-        if (bytes)
-            memcpy(note->body, data, bytes);
-    } else if (bytes <= shunti_eager(comm, peer) &&
-               (bytes < SHUNTI_WINDOW_MIN ||
-                !can_point(comm, peer, data, bytes))) {
-        *behind = bytes;
-        memcpy(note + 1, data, bytes);
-    } else {
-        uint64_t where[2];
-
-        way = shunti_locate(request, peer, data, bytes, where);
-        memcpy(note->word, where, sizeof(where));
-        *stream_start = where[0];
-    }
-    if (way == SHUNTI_WAY_INLINE) {
-        comm->stats.bytes_inline += bytes;
-        if (bytes)
-            shunti_request_way(request, peer, way);
-    }
-    note->way = (uint8_t)way & 15;
-    return way;
-}
-
-enum shunti_way shunti_offer(struct shunt_request *request, int peer,
-                             const void *data, size_t bytes, size_t expects,
-                             uint64_t *stream_start)
-{
-    struct shunti_note *note = shunti_note_compose(request, peer);
-    size_t behind = 0;
-    enum shunti_way way;
-
-    note->expects = expects;
-    way = shunti_note_fill(request, peer, note, data, bytes, &behind,
-                           stream_start);
-    shunti_note_send(request, peer, note, behind);
-    return way;
-}
-
-const void *shunti_mapped(const struct shunt_comm *comm, int peer,
-                          const uint64_t where[2], uint64_t bytes)
-{
-    const struct shunti_window *window = shunti_window_by_id(comm, where[0]);
-    const struct shunti_window_peer *wp;
-
-    if (!window)
-        return NULL;
-    wp = &window->peers[peer];
-    if (!wp->map || where[1] > wp->bytes || bytes > wp->bytes - where[1])
-        return NULL;
-    return wp->map + where[1];
-}
-
-const void *shunti_note_mapped(const struct shunt_request *request, int peer,
-                               const struct shunti_note *note)
-{
-    return shunti_mapped(request->comm, peer, note->word, note->bytes);
 }

@@ -28,15 +28,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/blame.h"
 #include "src/request.h"
 
 struct shunt_comm;
 
 #define SHUNTI_DEPTH 16
 #define SHUNTI_NOTE_BODY 32
-/* From here on a block in a window is pointed to, also if the note could hold
- * it: one copy less is worth the ack. (Two ranks, 4 KiB: 0.27 us, not 0.33.) */
-#define SHUNTI_WINDOW_MIN 2048
 
 /* Where the payload of a note is. */
 enum shunti_way {
@@ -73,7 +71,7 @@ struct shunti_note {
         uint64_t start;
         int64_t status;
         struct {
-            int32_t rank, accuser;
+            int32_t rank, reporter;
             int32_t status;
             uint32_t signature;
             uint64_t argument, expected;
@@ -128,19 +126,6 @@ void shunti_note_look(struct shunt_request *request, int peer);
 /* It arrived, and it was a refusal, an alarm or another call: expect nothing. */
 bool shunti_note_bad(const struct shunt_request *request, int peer);
 
-/*
- * Who made a bad call, or another one than we, and who noticed. Not all ranks
- * hear of it by themselves where an operation goes through several hands
- * (collectives/two_level.h).
- */
-struct shunti_blame {
-    int rank, accuser;
-    enum shunt_status status; /* SHUNT_ERR_MISMATCH, or why it was refused */
-    uint32_t signature;       /* of its call */
-    /* If the signatures agree: what does not, its and the accuser's. */
-    uint64_t argument, expected;
-};
-
 /* Tell `peer`, in the place of our note, which it then does not get. Needs
  * shunti_note_room(). It counts as a bad note there. */
 void shunti_note_alarm(struct shunt_request *request, int peer,
@@ -148,11 +133,6 @@ void shunti_note_alarm(struct shunt_request *request, int peer,
 /* Whose fault the bad note of `peer` is. */
 struct shunti_blame shunti_note_blame(const struct shunt_request *request,
                                       int peer);
-/* The error of a call whose signature agrees with the accuser's and ours, and
- * whose argument does not. */
-void shunti_blame_argument(struct shunt_request *request,
-                           const struct shunti_blame *blame);
-
 /* The payload of an INLINE note. */
 const void *shunti_note_inline(const struct shunti_note *note);
 
@@ -174,42 +154,5 @@ void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
 /* The stages that came from `peer`; 0: none yet. All but the bad news if the peer
  * is long past this operation. */
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer);
-
-/*
- * The best way for `peer` to get at `bytes` at `data` that do not travel in a
- * note: by window, by address, or as a stream, whose chunks are then reserved.
- * where[]: for the note's word[0] and word[1].
- */
-enum shunti_way shunti_locate(struct shunt_request *request, int peer,
-                              const void *data, size_t bytes,
-                              uint64_t where[2]);
-
-/* Bytes up to which a message to `peer` travels in the note. It must not be
- * less than that for mates: allreduce.c. */
-size_t shunti_eager(const struct shunt_comm *comm, int peer);
-
-/*
- * Offer `bytes` at `data` to `peer` in the best way: inline, by window, by
- * address, or as a stream (then *stream_start is set, and the caller pumps
- * it: stream.h). Returns the way. Needs shunti_note_room().
- */
-enum shunti_way shunti_offer(struct shunt_request *request, int peer,
-                             const void *data, size_t bytes, size_t expects,
-                             uint64_t *stream_start);
-
-/* The part of it that fills in the note; *behind: bytes used there. */
-enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
-                                 struct shunti_note *note, const void *data,
-                                 size_t bytes, size_t *behind,
-                                 uint64_t *stream_start);
-
-/* `bytes` of the peer's at where[] of shunti_locate(), which said WINDOW, as a
- * pointer. NULL: there are not that many. */
-const void *shunti_mapped(const struct shunt_comm *comm, int peer,
-                          const uint64_t where[2], uint64_t bytes);
-
-/* The peer's payload of a WINDOW note as a pointer. */
-const void *shunti_note_mapped(const struct shunt_request *request, int peer,
-                               const struct shunti_note *note);
 
 #endif

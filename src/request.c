@@ -19,52 +19,6 @@
 /* Tests without a wait between two looks at the transports. */
 #define TESTS_PER_LOOK 32
 
-const char *shunti_kind_name(unsigned kind)
-{
-    static const char *const names[SHUNTI_KINDS] = {
-        [SHUNTI_KIND_BARRIER] = "barrier",
-        [SHUNTI_KIND_BROADCAST] = "broadcast",
-        [SHUNTI_KIND_ALLGATHER] = "allgather",
-        [SHUNTI_KIND_ALLGATHERV] = "allgatherv",
-        [SHUNTI_KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [SHUNTI_KIND_REDUCE_SCATTERV] = "reduce_scatterv",
-        [SHUNTI_KIND_ALLREDUCE] = "allreduce",
-        [SHUNTI_KIND_ALLTOALL] = "alltoall",
-        [SHUNTI_KIND_ALLTOALLV] = "alltoallv",
-        [SHUNTI_KIND_MEM_ALLOC] = "mem_alloc",
-        [SHUNTI_KIND_MEM_FREE] = "mem_free",
-        [SHUNTI_KIND_BIRTH] = "comm_create",
-        [SHUNTI_KIND_FINISH] = "comm_finish",
-        [SHUNTI_KIND_MOE_DISPATCH] = "moe_dispatch",
-        [SHUNTI_KIND_MOE_COMBINE] = "moe_combine",
-        [SHUNTI_KIND_MOE_COMBINE_BACKWARD] = "moe_combine_backward",
-        [SHUNTI_KIND_MOE_DISPATCH_BACKWARD] = "moe_dispatch_backward",
-    };
-
-    return kind < SHUNTI_KINDS && names[kind] ? names[kind] : "something else";
-}
-
-const char *shunti_purpose_name(uint32_t signature)
-{
-    static const char *const names[SHUNTI_PURPOSES] = {
-        [SHUNTI_PURPOSE_MOE_CREATE] = "moe_create",
-        [SHUNTI_PURPOSE_MOE_SET_PLACEMENT] = "moe_set_placement",
-        [SHUNTI_PURPOSE_MOE_PLAN_CREATE] = "moe_plan_create",
-        [SHUNTI_PURPOSE_MOE_DISPATCH] = "moe_dispatch",
-        [SHUNTI_PURPOSE_MOE_COMBINE] = "moe_combine",
-        [SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD] = "moe_combine_backward",
-        [SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD] = "moe_dispatch_backward",
-    };
-    unsigned kind = signature >> 24;
-    unsigned purpose = signature & 0xffff & ~SHUNTI_TWO_LEVEL;
-
-    /* Of these it is a root, an algorithm, a plan. */
-    if (kind == SHUNTI_KIND_BROADCAST || kind == SHUNTI_KIND_ALLREDUCE ||
-        kind >= SHUNTI_KIND_MOE_DISPATCH)
-        return NULL;
-    return purpose < SHUNTI_PURPOSES ? names[purpose] : NULL;
-}
-
 const char *shunti_request_name(const struct shunt_request *request)
 {
     const char *name = shunti_purpose_name(request->signature);
@@ -141,7 +95,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     if (st)
         return st;
     if (comm->finished)
-        return shunti_fail(comm, SHUNT_ERR_INVALID,
+        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
                            class->name);
     if (comm->owed)
@@ -249,7 +203,7 @@ SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
 
     if (comm->late.held || comm->purpose)
         return SHUNT_OK;
-    shunti_fail(comm, st, "an earlier call, which had returned: %s",
+    shunti_fail(&comm->error, st, "an earlier call, which had returned: %s",
                 comm->late.story ? comm->late.story : shunt_strerror(st));
     free(comm->late.story);
     comm->late.story = NULL;
@@ -272,9 +226,9 @@ SHUNTI_APART static void keep_story(struct shunt_request *request)
 /* It is collected now. */
 SHUNTI_APART static void tell_story(struct shunt_request *request)
 {
-    shunti_fail_again(request->comm, request->story
-                                         ? request->story
-                                         : request->comm->failure_text);
+    shunti_fail_again(&request->comm->error, request->story
+                                                 ? request->story
+                                                 : request->comm->failure_text);
     drop_story(request);
 }
 
@@ -505,7 +459,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->hearsay = false;
     free(request->story);
     request->story = strdup(text);
-    return shunti_fail(request->comm, status, "%s", text);
+    return shunti_fail(&request->comm->error, status, "%s", text);
 }
 
 /* --- a refused call -------------------------------------------------------- */
@@ -574,7 +528,7 @@ enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
     state->status = status;
     request->detached = true;
     shunti_request_begin(request);
-    return shunti_fail(comm, status, "%s", text);
+    return shunti_fail(&comm->error, status, "%s", text);
 }
 
 /* --- the end ---------------------------------------------------------------- */
@@ -699,7 +653,7 @@ enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
     }
     if (first) {
         shunti_comm_enter(failed);
-        shunti_fail_again(failed, story);
+        shunti_fail_again(&failed->error, story);
         shunti_comm_leave(failed);
     }
     return first;

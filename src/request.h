@@ -26,6 +26,8 @@
 #include <shunt/request.h>
 #include <shunt/status.h>
 
+#include "src/kind.h"
+
 struct shunt_comm;
 struct shunt_request;
 
@@ -95,65 +97,6 @@ struct shunt_request {
     struct shunt_request *newer, *older; /* in that of `listed`, by creation */
     _Alignas(16) unsigned char state[];
 };
-
-/* What a call is, in 32 bits that travel in each note and can be named when
- * they disagree: kind (enum shunti_kind), dtype, reduction, root. */
-#define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
-    ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
-     ((uint32_t)(root)&0xffff))
-
-/* In it, with the root: the call is made in two levels
- * (collectives/two_level.h). */
-#define SHUNTI_TWO_LEVEL 0x8000u
-
-enum shunti_kind {
-    SHUNTI_KIND_BARRIER = 1,
-    SHUNTI_KIND_BROADCAST,
-    SHUNTI_KIND_ALLGATHER,
-    SHUNTI_KIND_ALLGATHERV,
-    SHUNTI_KIND_REDUCE_SCATTER,
-    SHUNTI_KIND_REDUCE_SCATTERV,
-    SHUNTI_KIND_ALLREDUCE,
-    SHUNTI_KIND_ALLTOALL,
-    SHUNTI_KIND_ALLTOALLV,
-    SHUNTI_KIND_MEM_ALLOC,
-    SHUNTI_KIND_MEM_FREE,
-    SHUNTI_KIND_BIRTH,
-    SHUNTI_KIND_FINISH,
-    SHUNTI_KIND_MOE_DISPATCH,
-    SHUNTI_KIND_MOE_COMBINE,
-    SHUNTI_KIND_MOE_COMBINE_BACKWARD,
-    SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
-    SHUNTI_KINDS,
-};
-
-/* What the argument (note.h) of the MOE kinds is: the number of an exchange, and
- * of a plan of it. */
-#define SHUNTI_PLAN_NAME(exchange, plan) \
-    ((uint64_t)(exchange) << 32 | ((uint64_t)(plan)&UINT32_MAX))
-
-/* "alltoallv" and so on; total. */
-const char *shunti_kind_name(unsigned kind);
-
-/*
- * What a caller called that makes operations of other kinds: all that are
- * created while comm->purpose is set carry it, in the place of a root, so that
- * a disagreement or a timeout names that call.
- */
-enum shunti_purpose {
-    SHUNTI_PURPOSE_ITSELF,
-    SHUNTI_PURPOSE_MOE_CREATE,
-    SHUNTI_PURPOSE_MOE_SET_PLACEMENT,
-    SHUNTI_PURPOSE_MOE_PLAN_CREATE,
-    SHUNTI_PURPOSE_MOE_DISPATCH,
-    SHUNTI_PURPOSE_MOE_COMBINE,
-    SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD,
-    SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD,
-    SHUNTI_PURPOSES,
-};
-
-/* "moe_plan_create" and so on, of a signature; NULL: the call is itself. */
-const char *shunti_purpose_name(uint32_t signature);
 
 /* What the caller called: the purpose's name, or that of the class. */
 const char *shunti_request_name(const struct shunt_request *request);

@@ -148,7 +148,7 @@ give_up(struct shrink *s, enum shunt_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    s->status = shunti_fail(s->comm, status, "comm_shrink: %s", text);
+    s->status = shunti_fail(&s->comm->error, status, "comm_shrink: %s", text);
 }
 
 /* --- what there is to know ------------------------------------------------------ */
@@ -247,7 +247,7 @@ static void take_names(struct shrink *s, int rank)
 }
 
 /* A peer calls us lost, and relies on our giving up, or the others have gone. */
-static void look_for_accusers(struct shrink *s)
+static void look_for_reporters(struct shrink *s)
 {
     const int rank = s->comm->rank;
 
@@ -279,7 +279,7 @@ static bool look(struct shrink *s)
     shunti_control_retry(comm);
     read_records(s);
     judge_peers(s);
-    look_for_accusers(s);
+    look_for_reporters(s);
     return !s->status;
 }
 
@@ -738,15 +738,15 @@ static enum shunt_status refuse(struct shunt_comm *comm)
 {
     if (!shunti_comm_check(comm))
         return shunti_fail(
-            comm, SHUNT_ERR_INVALID,
+            &comm->error, SHUNT_ERR_INVALID,
             "comm_shrink: no rank is lost; use shunt_comm_split()");
     if (is_given_up(comm))
-        return shunti_fail(comm, SHUNT_ERR_TIMEOUT,
+        return shunti_fail(&comm->error, SHUNT_ERR_TIMEOUT,
                            "comm_shrink: the others went on without this "
                            "rank (%s)",
                            comm->failure_text);
     if (comm->loss && comm->loss->stage == SHUNTI_WENT)
-        return shunti_fail(comm, SHUNT_ERR_INVALID,
+        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "comm_shrink: this communicator has been shrunk "
                            "already");
     return SHUNT_OK;
@@ -759,15 +759,16 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
     enum shunt_status st;
 
     if (!comm || !out)
-        return shunti_fail(comm, SHUNT_ERR_INVALID, "comm_shrink: %s is NULL",
-                           comm ? "out" : "comm");
+        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
+                           "comm_shrink: %s is NULL", comm ? "out" : "comm");
     *out = NULL;
     if (!comm->control) /* it has been destroyed */
         return shunti_comm_check(comm);
     shunti_comm_enter(comm);
     st = refuse(comm);
     if (!st && !make_records(&s))
-        st = shunti_fail(comm, SHUNT_ERR_MEMORY, "comm_shrink: no memory");
+        st = shunti_fail(&comm->error, SHUNT_ERR_MEMORY,
+                         "comm_shrink: no memory");
     if (!st)
         st = shrink(&s, out);
     free_records(&s);

@@ -16,16 +16,11 @@
 /* Of the arguments, for the ways. */
 #define WAYS_TEXT 112
 
-static bool has_dtype(unsigned kind)
-{
-    return kind >= SHUNTI_KIND_BROADCAST && kind <= SHUNTI_KIND_ALLTOALLV;
-}
-
 /* "seq":7,"algorithm":"flat",...: what a request is, without braces. */
 static size_t describe(const struct shunt_request *request, char *args,
                        size_t size)
 {
-    const unsigned kind = request->signature >> 24;
+    const struct shunti_kind *kind = shunti_kind_of(request->signature);
     const char *purpose = shunti_purpose_name(request->signature);
     size_t n = (size_t)snprintf(args, size, "\"seq\":%llu",
                                 (unsigned long long)request->seq);
@@ -33,11 +28,11 @@ static size_t describe(const struct shunt_request *request, char *args,
     if (request->class->algorithm)
         n += (size_t)snprintf(args + n, size - n, ",\"algorithm\":\"%s\"",
                               request->class->algorithm);
-    if (has_dtype(kind))
+    if (kind->typed)
         n += (size_t)snprintf(args + n, size - n, ",\"dtype\":\"%s\"",
                               shunti_dtype_name((enum shunt_dtype)(
                                   request->signature >> 20 & 15)));
-    if (kind == SHUNTI_KIND_BROADCAST && !purpose)
+    if (kind->detail == SHUNTI_DETAIL_ROOT)
         n += (size_t)snprintf(args + n, size - n, ",\"root\":%u",
                               request->signature & 0xffff & ~SHUNTI_TWO_LEVEL);
     if (purpose)

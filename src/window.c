@@ -196,7 +196,7 @@ static enum shunt_status take_memory(struct shunt_comm *comm,
         return SHUNT_OK;
     window->segment = shunti_segment_create("shunt-window", window->bytes);
     if (!window->segment)
-        return shunti_fail(comm, SHUNT_ERR_MEMORY,
+        return shunti_fail(&comm->error, SHUNT_ERR_MEMORY,
                            "mem_alloc: %zu bytes of shared memory: %s%s",
                            window->bytes, strerror(errno),
                            shunti_remedy(errno));
@@ -218,9 +218,9 @@ static enum shunt_status register_part(struct shunt_comm *comm,
         st = shunti_context_register(context, window->segment, keys->keys[c],
                                      &keys->key_len[c], &window->reg[c]);
         if (st)
-            return shunti_fail(comm, st, "mem_alloc: register %zu bytes: %s",
-                               window->bytes,
-                               context->transport->error(context->ctx));
+            return shunti_fail(
+                &comm->error, st, "mem_alloc: register %zu bytes: %s",
+                window->bytes, context->transport->error(context->ctx));
     }
     return SHUNT_OK;
 }
@@ -237,7 +237,8 @@ static enum shunt_status make_room(struct shunt_comm *comm)
         return SHUNT_OK;
     grown = realloc(comm->windows, room * sizeof(struct shunti_window *));
     if (!grown)
-        return shunti_fail(comm, SHUNT_ERR_MEMORY, "mem_alloc: no memory");
+        return shunti_fail(&comm->error, SHUNT_ERR_MEMORY,
+                           "mem_alloc: no memory");
     comm->windows = grown;
     comm->windows_room = room;
     return SHUNT_OK;
@@ -286,14 +287,14 @@ static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
 
     *out = window;
     if (!window)
-        return shunti_fail(comm, st, "mem_alloc: no memory");
+        return shunti_fail(&comm->error, st, "mem_alloc: no memory");
     window->bytes = bytes;
     window->reg = calloc(contexts, sizeof(*window->reg));
     window->peers = calloc((size_t)comm->nranks, sizeof(*window->peers));
     keys->keys = calloc(contexts, sizeof(*keys->keys));
     keys->key_len = calloc(contexts, sizeof(*keys->key_len));
     if (!window->reg || !window->peers || !keys->keys || !keys->key_len)
-        return shunti_fail(comm, st, "mem_alloc: no memory");
+        return shunti_fail(&comm->error, st, "mem_alloc: no memory");
     st = make_room(comm);
     if (!st)
         st = take_memory(comm, window);
@@ -382,7 +383,7 @@ static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
     for (int r = named + 1; r < comm->nranks; r++)
         if (said[r] && said[r] != said[named])
             return shunti_fail(
-                comm, SHUNT_ERR_MISMATCH,
+                &comm->error, SHUNT_ERR_MISMATCH,
                 "mem_free: rank %d frees the memory of operation "
                 "%llu, rank %d that of operation %llu; nothing "
                 "is freed",
@@ -390,14 +391,14 @@ static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
                 (unsigned long long)said[r]);
     *window = shunti_window_by_id(comm, said[named]);
     if (!*window)
-        return shunti_fail(comm, SHUNT_ERR_MISMATCH,
+        return shunti_fail(&comm->error, SHUNT_ERR_MISMATCH,
                            "mem_free: rank %d frees the memory of operation "
                            "%llu, which this rank does not know",
                            named, (unsigned long long)said[named]);
     for (int r = 0; r < comm->nranks; r++)
         if (!said[r] && (*window)->peers[r].bytes)
             return shunti_fail(
-                comm, SHUNT_ERR_MISMATCH,
+                &comm->error, SHUNT_ERR_MISMATCH,
                 "mem_free: rank %d passed NULL, but has %zu B of "
                 "the memory that rank %d frees; nothing is freed",
                 r, (*window)->peers[r].bytes, named);
@@ -531,7 +532,7 @@ enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
                                      size_t bytes)
 {
     if (!comm || !ptr || !bytes)
-        return shunti_fail(comm, SHUNT_ERR_INVALID, "mem_register: %s",
+        return shunti_fail(&comm->error, SHUNT_ERR_INVALID, "mem_register: %s",
                            !comm ? "comm is NULL" : "no memory given");
     return SHUNT_OK;
 }
@@ -539,7 +540,8 @@ enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
 enum shunt_status shunt_mem_deregister(struct shunt_comm *comm, void *ptr)
 {
     if (!comm || !ptr)
-        return shunti_fail(comm, SHUNT_ERR_INVALID, "mem_deregister: %s",
+        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
+                           "mem_deregister: %s",
                            !comm ? "comm is NULL" : "no memory given");
     return SHUNT_OK;
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Kinds and purposes of the calls on an exchange (src/kind.h): their numbers.
+ */
+#ifndef SHUNTI_MOE_KINDS_H
+#define SHUNTI_MOE_KINDS_H
+
+#include "collectives/kinds.h"
+#include "src/kind.h"
+
+enum shunti_kind_moe {
+    SHUNTI_KIND_MOE_DISPATCH = 14,
+    SHUNTI_KIND_MOE_COMBINE,
+    SHUNTI_KIND_MOE_COMBINE_BACKWARD,
+    SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
+};
+
+/* The argument (src/note.h) of these kinds: the number of an exchange, and of a
+ * plan of it. */
+#define SHUNTI_PLAN_NAME(exchange, plan) \
+    ((uint64_t)(exchange) << 32 | ((uint64_t)(plan)&UINT32_MAX))
+
+enum shunti_purpose {
+    SHUNTI_PURPOSE_ITSELF,
+    SHUNTI_PURPOSE_MOE_CREATE,
+    SHUNTI_PURPOSE_MOE_SET_PLACEMENT,
+    SHUNTI_PURPOSE_MOE_PLAN_CREATE,
+    SHUNTI_PURPOSE_MOE_DISPATCH,
+    SHUNTI_PURPOSE_MOE_COMBINE,
+    SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD,
+    SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD,
+};
+
+#endif

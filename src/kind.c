@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The tables of kinds and purposes; see kind.h. Constructors fill them. */
+#include "src/kind.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+enum { PURPOSES = 64 };
+
+static const struct shunti_kind *kinds[256];
+static const char *purposes[PURPOSES];
+
+void shunti_kind_register(const struct shunti_kind *kind)
+{
+    assert(kind->number && !kinds[kind->number]);
+    kinds[kind->number] = kind;
+}
+
+void shunti_purpose_register(unsigned number, const char *name)
+{
+    assert(number && number < PURPOSES && !purposes[number]);
+    purposes[number] = name;
+}
+
+const struct shunti_kind *shunti_kind_of(uint32_t signature)
+{
+    static const struct shunti_kind unknown = {.name = "something else"};
+    const struct shunti_kind *kind = kinds[signature >> 24];
+
+    return kind ? kind : &unknown;
+}
+
+const char *shunti_kind_name(unsigned kind)
+{
+    return kind < 256 ? shunti_kind_of(kind << 24)->name
+                      : shunti_kind_of(0)->name;
+}
+
+const char *shunti_purpose_name(uint32_t signature)
+{
+    const unsigned purpose = signature & 0xffff & ~SHUNTI_TWO_LEVEL;
+
+    if (shunti_kind_of(signature)->detail != SHUNTI_DETAIL_PURPOSE)
+        return NULL;
+    return purpose < PURPOSES ? purposes[purpose] : NULL;
+}
