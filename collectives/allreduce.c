@@ -13,6 +13,7 @@
 #include "src/dtype.h"
 #include "src/note.h"
 #include "src/offer.h"
+#include "src/refusal.h"
 #include "src/scratch.h"
 #include "src/whole.h"
 

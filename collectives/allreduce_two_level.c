@@ -21,6 +21,7 @@
 #include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/dtype.h"
+#include "src/failure.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
 #include "src/whole.h"

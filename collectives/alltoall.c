@@ -11,6 +11,7 @@
 #include "collectives/select.h"
 #include "src/comm.h"
 #include "src/copy.h"
+#include "src/refusal.h"
 #include "src/scratch.h"
 #include "src/whole.h"
 

@@ -31,6 +31,7 @@
 #include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/copy.h"
+#include "src/failure.h"
 #include "src/nodes.h"
 #include "src/offer.h"
 #include "src/scratch.h"

@@ -5,9 +5,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/call.h"
 #include "src/comm.h"
 #include "src/dtype.h"
+#include "src/entry.h"
 #include "src/error.h"
+#include "src/refusal.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)
 {

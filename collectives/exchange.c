@@ -4,6 +4,7 @@
 
 #include "src/comm.h"
 #include "src/copy.h"
+#include "src/failure.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/scratch.h"

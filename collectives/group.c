@@ -16,10 +16,14 @@
 #include <shunt/coll.h>
 
 #include "collectives/kinds.h"
+#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/nodes.h"
+#include "src/refusal.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/wait.h"
@@ -140,7 +144,7 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
     struct shunt_comm *comm = group->comm;
     char text[400];
 
-    snprintf(text, sizeof(text), "%s: %s", group->call, shunt_last_error(NULL));
+    snprintf(text, sizeof(text), "%s: %s", group->call, shunti_error_last());
     /* Told by another rank, or by the root: we may be about to see it. */
     while (!doomed(group, text + sizeof(text) - 1, 1) && !parent->nblamed &&
            (st == SHUNT_ERR_PEER || st == SHUNT_ERR_REMOTE) &&
@@ -245,7 +249,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         goto out;
     if (mine.status) {
         st = shunti_fail(&comm->error, (enum shunt_status)mine.status, "%s: %s",
-                         call, out ? shunt_last_error(NULL) : "out is NULL");
+                         call, out ? shunti_error_last() : "out is NULL");
     } else if (colour >= 0 && (bad = failed_mate(all, comm)) >= 0) {
         st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE, "%s: rank %d: %s",
                          call, bad,

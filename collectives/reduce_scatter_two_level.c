@@ -17,6 +17,7 @@
 #include "src/comm.h"
 #include "src/copy.h"
 #include "src/dtype.h"
+#include "src/failure.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
 #include "src/whole.h"

@@ -7,6 +7,7 @@
 #include "collectives/tree.h"
 #include "src/comm.h"
 #include "src/dtype.h"
+#include "src/failure.h"
 #include "src/note.h"
 #include "src/scratch.h"
 #include "src/whole.h"

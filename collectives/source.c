@@ -5,6 +5,7 @@
 #include "src/comm.h"
 #include "src/copy.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/trace.h"
 #include "src/ways.h"
 

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "collectives/exchange.h"
+#include "src/blame.h"
 #include "src/comm.h"
+#include "src/failure.h"
 #include "src/nodes.h"
 #include "src/offer.h"
 #include "src/scratch.h"

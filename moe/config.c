@@ -15,10 +15,12 @@
 #include "moe/rows.h"
 #include "src/comm.h"
 #include "src/dtype.h"
+#include "src/entry.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/handle.h"
 #include "src/nodes.h"
+#include "src/refusal.h"
 
 /* Limits that keep every index in its type. */
 #define EXPERTS_MAX (1 << 20)

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "src/comm.h"
+#include "src/failure.h"
 #include "src/handle.h"
 
 struct exchanges {

@@ -8,7 +8,7 @@
 #include "src/request.h"
 
 static void mismatch(struct shunt_request *request,
-                       const struct shunti_blame *blame)
+                     const struct shunti_blame *blame)
 {
     const unsigned theirs = (unsigned)(blame->argument >> 32);
     const unsigned plan = (unsigned)(blame->argument & UINT32_MAX);
@@ -31,10 +31,10 @@ static void mismatch(struct shunt_request *request,
             (unsigned)(blame->expected >> 32));
 }
 
-#define KIND(symbol, text)                                                   \
-    {                                                                        \
-        .number = symbol, .name = text, .detail = SHUNTI_DETAIL_NONE,        \
-        .mismatch = mismatch,                                                \
+#define KIND(symbol, text)                                            \
+    {                                                                 \
+        .number = symbol, .name = text, .detail = SHUNTI_DETAIL_NONE, \
+        .mismatch = mismatch,                                         \
     }
 
 static const struct shunti_kind kinds[] = {

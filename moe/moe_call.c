@@ -4,10 +4,13 @@
 #include <stdio.h>
 
 #include "moe/exchanges.h"
+#include "src/blame.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
 #include "src/offer.h"
+#include "src/refusal.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)

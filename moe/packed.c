@@ -9,9 +9,12 @@
 #include "moe/fp8.h"
 #include "moe/grow.h"
 #include "moe/rows.h"
+#include "src/call.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/note.h"
+#include "src/refusal.h"
 
 /* --- with the plan: lists ----------------------------------------------------- */
 

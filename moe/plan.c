@@ -16,9 +16,12 @@
 #include "moe/packed.h"
 #include "moe/plan.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/handle.h"
 #include "src/nodes.h"
+#include "src/refusal.h"
 
 /* A rank's contribution. `count` has an entry for each expert, and behind them
  * the distinct tokens for each rank and for each node. */

@@ -7,8 +7,11 @@
 
 #include "moe/rails_rows.h"
 #include "moe/rows.h"
+#include "src/call.h"
 #include "src/comm.h"
+#include "src/contexts.h"
 #include "src/copy.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"

@@ -10,8 +10,11 @@
 #include "moe/plan.h"
 #include "moe/rows.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/nodes.h"
+#include "src/put.h"
+#include "src/refusal.h"
 
 #define LINE ((size_t)SHUNT_TRANSPORT_LINE)
 

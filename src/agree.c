@@ -2,6 +2,7 @@
 /* Agreement; see agree.h. One note from each rank to each. */
 #include "src/agree.h"
 
+#include "src/call.h"
 #include "src/comm.h"
 #include "src/note.h"
 

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "src/comm.h"
+#include "src/contexts.h"
 #include "src/wait.h"
 #include "src/whole.h"
 

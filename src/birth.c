@@ -19,6 +19,8 @@
  * Every round carries each rank's status, so that one rank's trouble is an
  * error on all, with a text that names it.
  */
+#include "src/birth.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -32,6 +34,7 @@
 #include "src/aside.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
+#include "src/contexts.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/launch.h"
@@ -41,10 +44,17 @@
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/plugin.h"
+#include "src/progress.h"
 #include "src/segment.h"
 #include "src/topology.h"
 #include "src/trace.h"
 #include "src/wait.h"
+
+/* Communicators that this thread has already get on while it waits. */
+__attribute__((constructor)) static void wait_for_bootstrap(void)
+{
+    shunti_bootstrap_poll = shunti_poll;
+}
 
 #define PROTOCOL 4
 #define PAGE 4096u
@@ -93,7 +103,7 @@ static enum shunt_status round_trip(struct birth *b, struct blob_head *mine,
     mine->status = status;
     if (status)
         snprintf(mine->text, sizeof(mine->text), "%.500s",
-                 shunt_last_error(NULL));
+                 shunti_error_last());
     if (status && shunti_bootstrap_failed(b->bootstrap))
         return status; /* that is why, and its text says so already */
     st = shunti_bootstrap_allgather(b->bootstrap, mine, len, all);
@@ -594,7 +604,7 @@ static enum shunt_status try_stage(struct birth *b, struct stage stage)
          * with nobody's silence they hear at once. */
         if (st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY ||
             st == SHUNT_ERR_MISMATCH)
-            shunti_bootstrap_abort(b->bootstrap, shunt_last_error(NULL));
+            shunti_bootstrap_abort(b->bootstrap, shunti_error_last());
     }
     if (!st && stage.end == first->candidates) {
         take_last_resorts(b);
@@ -1141,7 +1151,7 @@ static enum shunt_status refuse_birth(struct shunti_parent *parent,
         nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
     char text[256];
 
-    snprintf(text, sizeof(text), "%.250s", shunt_last_error(NULL));
+    snprintf(text, sizeof(text), "%.250s", shunti_error_last());
     if (!id)
         return status;
     /* Ranks out of range are judged, told to the others and described by
@@ -1176,7 +1186,7 @@ static enum shunt_status tell_disagreement(struct birth *b,
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
                            name_of(b, comm->culprit), shunt_strerror(status));
     if (!b->parent || !comm->nlost)
-        return shunti_fail(NULL, status, "%s", shunt_last_error(comm));
+        return shunti_fail(NULL, status, "%s", comm->error.text);
     for (size_t i = 0; i < comm->nlost; i++) {
         int name = name_of(b, comm->lost[i]);
 
@@ -1253,7 +1263,7 @@ enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
              config.node ? config.node : "");
     st = meet(&b, id);
     if (st && b.bootstrap)
-        shunti_bootstrap_abort(b.bootstrap, shunt_last_error(NULL));
+        shunti_bootstrap_abort(b.bootstrap, shunti_error_last());
     if (!st) {
         set_waiting(b.comm);
         /* Whoever runs the root may exit as soon as it returns from here: not

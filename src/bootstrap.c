@@ -27,7 +27,6 @@
 #include "src/error.h"
 #include "src/log.h"
 #include "src/peer_user.h"
-#include "src/wait.h"
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
@@ -77,6 +76,9 @@ void shunti_parent_blame(struct shunti_parent *parent, int name)
 
 /* -- sockets with deadlines ---------------------------------------------------- */
 
+int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
+                             int ms) = poll;
+
 enum io { IO_OK, IO_TIMEOUT, IO_CLOSED, IO_DOOMED };
 
 /* IO_OK: ready, or broken, which the call after will find out. */
@@ -95,7 +97,7 @@ static enum io wait_ready(int fd, short events, double deadline,
 
         if (!parent || !parent->doomed || until > deadline)
             until = deadline;
-        n = shunti_poll(&p, 1, shunti_wire_poll_ms(until));
+        n = shunti_bootstrap_poll(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
             return IO_OK;
         late = shunti_wire_now() - until;
@@ -162,7 +164,8 @@ static enum io recv_all(int fd, void *data, size_t len, double deadline,
 
 static void nap(double seconds)
 {
-    shunti_poll(NULL, 0, (int)(seconds * 1e3)); /* ended early: no harm */
+    shunti_bootstrap_poll(NULL, 0,
+                          (int)(seconds * 1e3)); /* ended early: no harm */
 }
 
 /* A TCP port of the range that the kernel gives to clients can connect to

@@ -27,7 +27,13 @@
 #include <shunt/comm.h>
 #include <shunt/status.h>
 
+struct pollfd;
 struct shunti_bootstrap;
+
+/* How the bootstrap waits: poll(), unless birth.c, which knows what else the
+ * thread has to do meanwhile, has set another. */
+extern int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
+                                    int ms);
 
 /*
  * What the birth of a communicator has from the one that it is made from

@@ -10,14 +10,21 @@
 
 #include "src/agree.h"
 #include "src/aside.h"
+#include "src/birth.h"
 #include "src/bootstrap.h"
+#include "src/call.h"
+#include "src/entry.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/launch.h"
 #include "src/live.h"
 #include "src/log.h"
 #include "src/loss.h"
 #include "src/nodes.h"
 #include "src/note.h"
+#include "src/operations.h"
+#include "src/progress.h"
+#include "src/put.h"
 #include "src/request.h"
 #include "src/scratch.h"
 #include "src/segment.h"
@@ -32,46 +39,6 @@ const char *shunt_last_error(const struct shunt_comm *comm)
     if (!comm)
         return shunti_error_last();
     return comm->error.text[0] ? comm->error.text : "no error";
-}
-
-/* --- making ------------------------------------------------------------------ */
-
-enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
-                                    int rank,
-                                    const struct shunt_comm_config *config,
-                                    struct shunt_comm **comm)
-{
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "comm_create: comm is NULL");
-    *comm = NULL;
-    if (!id)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_create: id is NULL");
-    return shunti_comm_birth(id, nranks, rank, config, NULL, comm);
-}
-
-enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
-                                        struct shunt_comm **comm)
-{
-    struct shunti_launch launch;
-    enum shunt_status st;
-
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "comm_create_env: comm is NULL");
-    *comm = NULL;
-    st = shunti_launch_find(&launch);
-    if (st)
-        return st;
-    if (launch.nranks == 1)
-        return shunti_comm_birth(NULL, 1, 0, config, NULL, comm);
-    if (launch.rank == 0) {
-        st = shunti_bootstrap_serve(&launch.id);
-        if (st)
-            return st;
-    }
-    return shunti_comm_birth(&launch.id, launch.nranks, launch.rank, config,
-                             NULL, comm);
 }
 
 void shunti_comm_inherit(const struct shunt_comm *comm,
@@ -175,20 +142,6 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
-{
-    uint64_t word;
-
-    if (!comm)
-        return SHUNT_ERR_INVALID;
-    if (comm->failure)
-        return (enum shunt_status)comm->failure;
-    word = __atomic_load_n(
-        (const uint64_t *)(const void *)(comm->control + comm->layout.abort),
-        __ATOMIC_ACQUIRE);
-    return (enum shunt_status) - (int)(word & 0xff);
-}
-
 enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
                                   const int **ranks, size_t *count)
 {
@@ -200,186 +153,7 @@ enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* --- failure ------------------------------------------------------------------ */
-
-/*
- * The abort word: status (negated, 8 bits), the lost rank + 1 (24 bits), the
- * rank that noticed + 1 (24 bits). The first one written stays.
- */
-static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
-{
-    return (uint64_t)(-(int)status & 0xff) |
-           (uint64_t)((unsigned)(lost + 1) & 0xffffff) << 8 |
-           (uint64_t)((unsigned)(reporter + 1) & 0xffffff) << 32;
-}
-
-static uint64_t *abort_word(const struct shunt_comm *comm,
-                            unsigned char *control)
-{
-    return (uint64_t *)(void *)(control + comm->layout.abort);
-}
-
-static void set_abort(const struct shunt_comm *comm, unsigned char *control,
-                      uint64_t word)
-{
-    uint64_t none = 0;
-
-    __atomic_compare_exchange_n(abort_word(comm, control), &none, word, false,
-                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-/* Mapped peers only: may be called from any thread. */
-static void tell_mapped(struct shunt_comm *comm, uint64_t word)
-{
-    int r;
-
-    for (r = 0; r < comm->nranks; r++) {
-        struct shunti_peer *p = &comm->peers[r];
-
-        if (p->control) {
-            set_abort(comm, p->control, word);
-            p->transport->wake(p->ep);
-        }
-    }
-}
-
-static void tell_others(struct shunt_comm *comm, uint64_t word)
-{
-    int r;
-
-    for (r = 0; r < comm->nranks; r++) {
-        struct shunti_peer *p = &comm->peers[r];
-
-        if (p->control_remote && !p->control && !p->lost)
-            shunti_control_put(comm, r, 0, NULL, 0, comm->layout.abort, word);
-    }
-}
-
-static bool is_lost(const struct shunt_comm *comm, int rank)
-{
-    for (size_t i = 0; i < comm->nlost; i++)
-        if (comm->lost[i] == rank)
-            return true;
-    return false;
-}
-
-void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
-{
-    if (rank >= 0 && rank < comm->nranks && !is_lost(comm, rank))
-        comm->lost[comm->nlost++] = rank;
-}
-
-enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
-                                   enum shunt_status status, int lost,
-                                   const char *format, ...)
-{
-    uint64_t word = pack_abort(status, lost, comm->rank);
-    va_list args;
-
-    if (comm->failure)
-        return (enum shunt_status)comm->failure;
-    va_start(args, format);
-    vsnprintf(comm->failure_text, sizeof(comm->failure_text), format, args);
-    va_end(args);
-    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-        shunti_comm_add_lost(comm, lost);
-    comm->culprit = lost;
-    comm->failure = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
-    set_abort(comm, comm->control, word);
-    /* First who is lost, of which the word names but one. */
-    if (comm->nlost)
-        shunti_loss_tell(comm);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
-    if (shunti_trace_enabled())
-        shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
-}
-
-/* Somebody else, or another thread, ended us. */
-SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
-                                                 uint64_t word)
-{
-    enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
-    int lost = (int)(word >> 8 & 0xffffff) - 1;
-    int reporter = (int)(word >> 32 & 0xffffff) - 1;
-    char names[128], nodes[64];
-
-    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
-        shunti_comm_add_lost(comm, lost);
-        shunti_loss_believe(comm);
-    }
-    shunti_loss_names(comm, names, sizeof(names));
-    shunti_loss_nodes(comm, nodes, sizeof(nodes));
-    if (status == SHUNT_ERR_ABORTED)
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
-                 "rank %d called shunt_comm_abort()", reporter);
-    else if (is_lost(comm, comm->rank))
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
-                 "rank %d gave this rank up: %s", reporter,
-                 shunt_strerror(status));
-    else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
-                 "%s %s lost%s, as rank %d noticed: %s", names,
-                 comm->nlost > 1 ? "are" : "is", nodes, reporter,
-                 shunt_strerror(status));
-    else
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
-                 "rank %d ended the communicator because of rank %d: %s (its "
-                 "shunt_last_error says more)",
-                 reporter, lost, shunt_strerror(status));
-    comm->culprit = lost;
-    comm->failure = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
-    /* Whoever told us may not have told all yet, and we may leave before it
-     * does: a rank that saw us go would name us. */
-    if (comm->nlost)
-        shunti_loss_tell(comm);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
-    if (shunti_trace_enabled())
-        shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
-}
-
-enum shunt_status shunti_comm_check(struct shunt_comm *comm)
-{
-    uint64_t word;
-
-    if (comm->failure)
-        return shunti_fail(&comm->error, (enum shunt_status)comm->failure, "%s",
-                           comm->failure_text);
-    word = __atomic_load_n(abort_word(comm, comm->control), __ATOMIC_ACQUIRE);
-    return word ? take_abort(comm, word) : SHUNT_OK;
-}
-
-void shunt_comm_abort(struct shunt_comm *comm)
-{
-    uint64_t word;
-
-    if (!comm || !comm->control)
-        return;
-    word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
-    set_abort(comm, comm->control, word);
-    tell_mapped(comm, word);
-    shunti_wake_self(comm);
-}
-
 /* --- end ------------------------------------------------------------------------ */
-
-void shunti_comm_drain(struct shunt_comm *comm)
-{
-    while (comm->active && !shunti_comm_check(comm)) {
-        struct shunti_waiter waiter = {.idle = true};
-        uint64_t before = comm->finished_count;
-
-        while (comm->active && comm->finished_count == before) {
-            shunti_waiter_pause(comm, &waiter);
-            shunti_progress(comm);
-        }
-    }
-}
 
 enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
 {

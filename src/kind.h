@@ -27,8 +27,8 @@ struct shunti_kind {
     uint8_t number;   /* 1 .. 255 */
     const char *name; /* "alltoallv": for errors and traces */
     enum shunti_detail detail;
-    bool typed;        /* its elements have a type, which traces show */
-    bool counts;       /* its argument (note.h) is a digest of counts */
+    bool typed;          /* its elements have a type, which traces show */
+    bool counts;         /* its argument (note.h) is a digest of counts */
     bool split_by_count; /* its count decides whether it takes two levels */
     /* Record the error of a call whose signature agrees with ours and whose
      * argument does not. NULL: the argument is a number of bytes, or `counts`. */

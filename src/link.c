@@ -15,10 +15,12 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/contexts.h"
 #include "src/error.h"
 #include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
+#include "src/put.h"
 #include "src/trace.h"
 #include "src/wait.h"
 

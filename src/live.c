@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "src/comm.h"
+#include "src/operations.h"
 #include "src/request.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

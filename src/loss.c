@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/failure.h"
+#include "src/put.h"
 
 /* A published record, which transports may still be sending. */
 struct shunti_loss_image {

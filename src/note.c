@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/failure.h"
+#include "src/put.h"
 #include "src/whole.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");

@@ -1,112 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Whose turn it is on a communicator.
- *
- * The progress thread advances operations while the caller computes. It and the
- * caller take turns by a lock. While a caller is inside the library the thread
- * waits on a condition; with no operation under way, too.
- *
- * Only one of them sleeps on the transports' descriptors. These are
- * edge-triggered, and one flag tells peers whether to wake us: two sleepers
- * would take each other's wake-ups. So a caller who is about to sleep first
- * wakes the thread, if that sleeps there, and waits until it is out; and a
- * caller who returns while the thread still sleeps there wakes it, for he may
- * have taken its wake-up.
- *
- * A communicator without a thread is the caller's alone. What calls leave
- * under way there is put aside (aside.h).
- */
-#include <poll.h>
+/* The progress thread: see progress.h, and entry.h for whose turn it is. */
+#include "src/progress.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-#include "src/aside.h"
 #include "src/comm.h"
+#include "src/contexts.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/log.h"
-#include "src/request.h"
+#include "src/operations.h"
 #include "src/trace.h"
 #include "src/wait.h"
-#include "src/whole.h"
 
 #define DOZE_NS 1000000
-
-SHUNTI_APART static void enter(struct shunt_comm *comm)
-{
-    if (!comm->threaded) {
-        if (comm->aside.owner != shunti_this_thread())
-            shunti_aside_take_over(comm);
-        if (comm->aside.put)
-            shunti_aside_take(comm);
-        comm->aside.home = comm->aside.owner;
-        return;
-    }
-    atomic_fetch_add_explicit(&comm->callers, 1, memory_order_acq_rel);
-    if (pthread_mutex_trylock(&comm->lock)) {
-        shunti_wake_self(comm);
-        pthread_mutex_lock(&comm->lock);
-    }
-    if (comm->aside.owner != shunti_this_thread())
-        shunti_aside_take_over(comm);
-}
-
-void shunti_comm_enter(struct shunt_comm *comm)
-{
-    if (comm->aside.home != shunti_this_thread())
-        enter(comm);
-}
-
-void shunti_comm_leave(struct shunt_comm *comm)
-{
-    if (!comm->threaded) {
-        if (comm->active || comm->aside.unsent)
-            shunti_aside_put(comm);
-        return;
-    }
-    atomic_fetch_sub_explicit(&comm->callers, 1, memory_order_acq_rel);
-    if (comm->asleep && (comm->active || comm->aside.unsent))
-        shunti_wake_self(comm);
-    pthread_cond_signal(&comm->idle);
-    pthread_mutex_unlock(&comm->lock);
-}
-
-static bool is_the_thread(const struct shunt_comm *comm)
-{
-    return pthread_equal(pthread_self(), comm->thread);
-}
-
-bool shunti_progress_alone(struct shunt_comm *comm)
-{
-    bool waited = false;
-
-    if (!comm->threaded || is_the_thread(comm))
-        return true;
-    while (comm->asleep) {
-        shunti_wake_self(comm);
-        pthread_cond_wait(&comm->awake, &comm->lock);
-        waited = true;
-    }
-    return !waited;
-}
-
-int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
-                         unsigned long n, const struct timespec *timeout)
-{
-    int ready;
-
-    if (!comm->threaded)
-        return ppoll(fds, n, timeout, NULL);
-    comm->asleep = is_the_thread(comm);
-    pthread_mutex_unlock(&comm->lock);
-    ready = ppoll(fds, n, timeout, NULL);
-    pthread_mutex_lock(&comm->lock);
-    if (comm->asleep && is_the_thread(comm)) {
-        comm->asleep = false;
-        pthread_cond_signal(&comm->awake);
-    }
-    return ready;
-}
 
 static bool may_drive(const struct shunt_comm *comm)
 {

@@ -4,10 +4,12 @@
  * not mapped. Of these puts, what the transport has no room for is kept in order
  * and tried again by progress; callers never see it.
  */
+#include "src/put.h"
+
 #include <stdlib.h>
 
 #include "src/comm.h"
-#include "src/segment.h"
+#include "src/failure.h"
 #include "src/whole.h"
 
 struct shunti_deferred_put {
@@ -110,25 +112,4 @@ void shunti_control_forget(struct shunt_comm *comm)
         free(d);
     }
     comm->deferred_tail = &comm->deferred;
-}
-
-enum shunt_status shunti_context_register(struct shunti_context *context,
-                                          struct shunti_segment *segment,
-                                          void *key, size_t *key_len,
-                                          struct shunt_transport_reg **reg)
-{
-    struct shunt_transport_memory memory = {
-        .addr = segment->addr,
-        .bytes = segment->bytes,
-        .fd = segment->fd,
-        .done = shunti_segment_drop,
-        .arg = segment,
-    };
-    enum shunt_status st;
-
-    shunti_segment_hold(segment);
-    st = context->transport->reg(context->ctx, &memory, key, key_len, reg);
-    if (st)
-        shunti_segment_drop(segment);
-    return st;
 }

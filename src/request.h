@@ -114,27 +114,6 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         uint32_t signature, size_t state_bytes,
                                         struct shunt_request **request);
 
-/* Step it once and make it active; the `_start` half of every call. */
-void shunti_request_begin(struct shunt_request *request);
-
-/* Wait, free, and return the status; the other half of every blocking call. */
-enum shunt_status shunti_request_wait(struct shunt_request *request);
-
-/* Of a finished one: free it, and return the status, at once. For operations
- * that are made of others, and look after what both leave behind when they are
- * waited for themselves. */
-enum shunt_status shunti_request_collect(struct shunt_request *request);
-
-/*
- * What a collective, a test or a wait returns that itself ended with `status`: the
- * error of an earlier call that had returned (`settled`), if there is one. Other
- * calls do not tell it, since ranks would take different ways through what they
- * are made of; nor do collectives that are a part of one (comm->purpose,
- * late.held).
- */
-enum shunt_status shunti_request_late(struct shunt_comm *comm,
-                                      enum shunt_status status);
-
 /* Payload of ours goes to `peer` by `way` (enum shunti_way): for traces. */
 static inline void shunti_request_way(struct shunt_request *request, int peer,
                                       unsigned way)
@@ -143,10 +122,6 @@ static inline void shunti_request_way(struct shunt_request *request, int peer,
         request->ways[peer] |= (uint8_t)(1u << way);
 }
 
-/* begin, and then either hand it to the caller (out != NULL) or wait. */
-enum shunt_status shunti_request_launch(struct shunt_request *request,
-                                        struct shunt_request **out);
-
 /* Record an error of this operation; printf-like text. The first one recorded
  * stays, unless it was hearsay. Returns the one that the operation has now. */
 enum shunt_status shunti_request_error(struct shunt_request *request,
@@ -154,23 +129,15 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
                                        const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/*
- * This rank's call was wrong: tell every peer, with the number that the
- * operation would have had, so that they fail with a text that names us
- * instead of waiting. Returns `status` (its text set from `format`).
- */
-enum shunt_status
-shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,
-                      enum shunt_status status, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* --- for operations.c and call.c, which end requests --- */
 
-/* End all active operations of `comm`, which goes: nobody is told. Requests
- * that nobody has collected stay. */
-void shunti_requests_drop(struct shunt_comm *comm);
-/* Free all of them. */
-void shunti_requests_free(struct shunt_comm *comm);
-
-/* Advance all active operations of `comm` once. */
-void shunti_progress(struct shunt_comm *comm);
+/* The request may outlive its call, and the communicator: keep it in a list. */
+void shunti_request_list(struct shunt_request *request);
+/* Its error has been told, or it had none. */
+void shunti_request_free(struct shunt_request *request);
+/* It failed: keep the sentence until somebody asks for it, unless nobody will. */
+void shunti_request_keep_story(struct shunt_request *request);
+void shunti_request_drop_story(struct shunt_request *request);
+void shunti_request_drop_ways(struct shunt_request *request);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/put.h"
 #include "src/request.h"
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)

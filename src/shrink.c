@@ -66,12 +66,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
+#include "src/contexts.h"
+#include "src/entry.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/log.h"
 #include "src/loss.h"
 #include "src/nodes.h"
+#include "src/put.h"
 #include "src/trace.h"
 #include "src/wait.h"
 
@@ -438,7 +443,7 @@ static bool decide(struct shrink *s)
     }
     st = make_id(s);
     if (st) {
-        give_up(s, st, "%s", shunt_last_error(NULL));
+        give_up(s, st, "%s", shunti_error_last());
         return false;
     }
     s->mine->leader = comm->rank;
@@ -539,7 +544,7 @@ static bool doomed(void *arg, char *why, size_t size)
     return true;
 }
 
-/* The communicator of the decision. Its error is in shunt_last_error(NULL). */
+/* The communicator of the decision. Its error is in shunti_error_last(). */
 static enum shunt_status make(struct shrink *s, struct shunt_comm **made)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -679,7 +684,7 @@ static enum shunt_status shrink(struct shrink *s, struct shunt_comm **out)
         /* A loss is a reason to try again without it; what else keeps this
          * rank from it would do so again. */
         if (st)
-            snprintf(why, sizeof(why), "%s", shunt_last_error(NULL));
+            snprintf(why, sizeof(why), "%s", shunti_error_last());
         if (st && !await_loss(s))
             give_up(s, st, "%s", why);
         else if (seconds_since(s->began_ns) > TIMEOUTS * comm->birth_timeout)

@@ -12,8 +12,13 @@
 
 #include "src/aside.h"
 #include "src/comm.h"
+#include "src/contexts.h"
+#include "src/entry.h"
+#include "src/failure.h"
 #include "src/loss.h"
 #include "src/note.h"
+#include "src/operations.h"
+#include "src/put.h"
 #include "src/request.h"
 #include "src/rollcall.h"
 #include "src/trace.h"
@@ -57,18 +62,6 @@ static void relax(void)
 #endif
 }
 
-void shunti_transports_progress(struct shunt_comm *comm)
-{
-    size_t i;
-
-    comm->looks++;
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
-
-        comm->events += (unsigned)c->transport->progress(c->ctx);
-    }
-}
-
 static uint64_t timeout_ns(const struct shunt_comm *comm)
 {
     return shunti_ns(comm->timeout);
@@ -103,22 +96,6 @@ static void note_events(struct shunt_comm *comm)
     comm->last_event_ns = now;
     comm->roll.open = false;
     comm->roll.excused = 0;
-}
-
-bool shunti_all_sent(const struct shunt_comm *comm)
-{
-    for (size_t i = 0; i < comm->ncontexts; i++) {
-        const struct shunti_context *c = &comm->contexts[i];
-
-        if (c->transport->busy && c->transport->busy(c->ctx))
-            return false;
-    }
-    return !comm->deferred;
-}
-
-void shunti_note_unsent(struct shunt_comm *comm)
-{
-    comm->aside.unsent = !comm->all_mapped && !shunti_all_sent(comm);
 }
 
 /* How much `peer` is to blame for a wait, if it is awaited: those that do not
@@ -735,14 +712,4 @@ SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
     answer_elsewhere(comm, now); /* short waits one after the other */
     if (shunti_trace_enabled())
         shunti_trace_span(comm->rank, "wait", waiter->began_ns, now, NULL);
-}
-
-void shunti_wake_self(struct shunt_comm *comm)
-{
-    static const uint64_t one = 1;
-    int saved = errno;
-    ssize_t put = write(comm->wake_fd, &one, sizeof(one));
-
-    (void)put; /* full: it is readable already */
-    errno = saved;
 }

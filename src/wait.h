@@ -60,18 +60,4 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms);
  * held against the others. Sets *looked_ns. */
 uint64_t shunti_stopped_ns(uint64_t *looked_ns);
 
-/* Let all transports progress; for operations that work on between two looks
- * at what has come. */
-void shunti_transports_progress(struct shunt_comm *comm);
-
-/* Has every put left this rank for good, needing nothing more of us? */
-bool shunti_all_sent(const struct shunt_comm *comm);
-
-/* Note if it has not, in aside.unsent: then this rank has to step the
- * communicator even if no operation is under way there. */
-void shunti_note_unsent(struct shunt_comm *comm);
-
-/* Interrupt a sleeping wait of this communicator; from any thread. */
-void shunti_wake_self(struct shunt_comm *comm);
-
 #endif

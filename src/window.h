@@ -58,6 +58,12 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
 struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
                                           uint64_t id);
 
+/* The table: room for one more, and then put in or taken out. */
+enum shunt_status shunti_windows_reserve(struct shunt_comm *comm);
+void shunti_window_list(struct shunt_comm *comm, struct shunti_window *window);
+void shunti_window_unlist(struct shunt_comm *comm,
+                          const struct shunti_window *window);
+
 /* Free all of them, with the communicator. Local. */
 void shunti_windows_destroy(struct shunt_comm *comm);
 

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/contexts.h"
+#include "src/failure.h"
 #include "src/note.h"
+#include "src/put.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/wait.h"

@@ -7,7 +7,10 @@
 
 #include <shunt/shunt.h>
 
+#include "src/call.h"
 #include "src/comm.h"
+#include "src/contexts.h"
+#include "src/operations.h"
 #include "src/request.h"
 #include "src/wait.h"
 

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include "src/birth.h"
 #include "src/comm.h"
 
 enum { CHUNK = 65536, BLOCK = 4 * CHUNK };

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Making communicators. */
+#ifndef SHUNTI_BIRTH_H
+#define SHUNTI_BIRTH_H
+
+#include <stdbool.h>
+
+#include <shunt/comm.h>
+
+struct shunti_layout;
+struct shunti_parent; /* bootstrap.h */
+struct shunti_tunables;
+
+/* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
+ * that is made from another, else NULL. */
+enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
+                                    int rank,
+                                    const struct shunt_comm_config *config,
+                                    struct shunti_parent *parent,
+                                    struct shunt_comm **comm);
+
+/* The control window's layout for so many ranks. */
+void shunti_layout_compute(struct shunti_layout *layout, int nranks,
+                           bool all_mapped, const struct shunti_tunables *tune);
+
+/* The options of a communicator that is made from `comm`. */
+void shunti_comm_inherit(const struct shunt_comm *comm,
+                         struct shunt_comm_config *config);
+
+/* Free one that nobody has been given yet. */
+void shunti_comm_free(struct shunt_comm *comm);
+
+#endif

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calls: what a caller does with an operation. A blocking call is a start and a
+ * wait; see call.h.
+ */
+#include "src/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/comm.h"
+#include "src/contexts.h"
+#include "src/entry.h"
+#include "src/error.h"
+#include "src/failure.h"
+#include "src/note.h"
+#include "src/operations.h"
+#include "src/request.h"
+#include "src/trace.h"
+#include "src/wait.h"
+#include "src/whole.h"
+
+/* Tests without a wait between two looks at the transports. */
+#define TESTS_PER_LOOK 32
+
+SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
+{
+    const enum shunt_status st = comm->late.status;
+
+    if (comm->late.held || comm->purpose)
+        return SHUNT_OK;
+    shunti_fail(&comm->error, st, "an earlier call, which had returned: %s",
+                comm->late.story ? comm->late.story : shunt_strerror(st));
+    free(comm->late.story);
+    comm->late.story = NULL;
+    comm->late.status = SHUNT_OK;
+    return st;
+}
+
+/* It is collected now. */
+SHUNTI_APART static void tell_story(struct shunt_request *request)
+{
+    shunti_fail_again(&request->comm->error, request->story
+                                                 ? request->story
+                                                 : request->comm->failure_text);
+    shunti_request_drop_story(request);
+}
+
+/*
+ * Others may still be in this call, with notes that wait for their turn: theirs
+ * of an older operation must go first, and these for what we send in it. Who
+ * waits for it is here, and takes it.
+ */
+static bool holds_up(const struct shunt_comm *comm,
+                     const struct shunt_request *request)
+{
+    const struct shunt_request *older = comm->active;
+
+    if (!request->in_turn || comm->progressing)
+        return false;
+    for (; older && older->seq < request->seq; older = older->next)
+        if (older->class->owes && older->class->owes(older))
+            return true;
+    return false;
+}
+
+/*
+ * What others still need of us goes out before a call returns: the caller may
+ * compute for long before it comes back. But not for long: what keeps it from
+ * going is noticed by the next call, whose own time begins only then.
+ */
+SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
+{
+    double limit = comm->timeout / 8 < 1 ? comm->timeout / 8 : 1;
+
+    if (comm->progressing)
+        return false;
+    comm->aside.unsent = !shunti_all_sent(comm);
+    return comm->aside.unsent && !shunt_comm_async_status(comm) &&
+           (double)(shunti_now_ns() - since_ns) < limit * 1e9;
+}
+
+enum shunt_status shunti_request_collect(struct shunt_request *request)
+{
+    enum shunt_status st = request->status;
+
+    if (st)
+        tell_story(request);
+    shunti_request_free(request);
+    return st;
+}
+
+enum shunt_status shunti_request_late(struct shunt_comm *comm,
+                                      enum shunt_status status)
+{
+    return !status && comm->late.status ? tell_late(comm) : status;
+}
+
+/* Leave it under way. */
+SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
+{
+    request->detached = request->trailing = true;
+    if (!request->listed)
+        shunti_request_list(request);
+    return SHUNT_OK;
+}
+
+SHUNTI_APART static bool settled(const struct shunt_request *request)
+{
+    return !request->error && request->comm->all_mapped &&
+           !request->comm->progressing && request->class->settled(request);
+}
+
+/* Who is in our call has said before all that it had to say. Who had nothing to say,
+ * because it made another call, is known by its count of operations, at which we
+ * look when something is wrong. */
+SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
+{
+    shunti_progress(comm);
+    if (comm->active && comm->active->trailing && comm->active->error) {
+        shunti_note_learn_completed(comm);
+        shunti_progress(comm);
+    }
+}
+
+enum shunt_status shunti_request_wait(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_waiter waiter = {.idle = true};
+    const bool may_leave = request->class->settled != NULL;
+    bool leaves = false;
+
+    while (request->status == SHUNT_IN_PROGRESS) {
+        if (may_leave && (leaves = settled(request)))
+            break;
+        shunti_waiter_pause(comm, &waiter);
+        shunti_progress(comm);
+    }
+    while (comm->active && holds_up(comm, request)) {
+        shunti_waiter_pause(comm, &waiter);
+        shunti_progress(comm);
+    }
+    if (!comm->all_mapped) {
+        uint64_t since = shunti_now_ns();
+
+        while (sees_off(comm, since)) {
+            shunti_waiter_pause(comm, &waiter);
+            shunti_progress(comm);
+        }
+    }
+    shunti_waiter_end(comm, &waiter);
+    if (comm->active) {
+        if (comm->active->trailing)
+            hear_trailing(comm);
+        /* It may have ended since. */
+        if (leaves && request->status == SHUNT_IN_PROGRESS)
+            return trail(request);
+    }
+    return shunti_request_collect(request);
+}
+
+enum shunt_status shunti_request_launch(struct shunt_request *request,
+                                        struct shunt_request **out)
+{
+    if (!out) {
+        shunti_operation_begin(request);
+        return shunti_request_wait(request);
+    }
+    shunti_request_begin(request);
+    *out = request;
+    /* It may be over for us, and others still need what we sent. */
+    shunti_note_unsent(request->comm);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunt_test(struct shunt_request **request)
+{
+    struct shunt_request *r;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    if (!request)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_test: request is NULL");
+    r = *request;
+    if (!r)
+        return SHUNT_OK;
+    comm = r->comm;
+    shunti_comm_enter(comm);
+    if (r->status == SHUNT_IN_PROGRESS) {
+        if (!r->begun_ns)
+            r->begun_ns = shunti_now_ns();
+        if (!comm->all_mapped || ++comm->tests % TESTS_PER_LOOK == 0)
+            shunti_look_around(comm);
+        else
+            shunti_progress(comm);
+        shunti_step_others();
+    }
+    st = r->status;
+    if (!r->begun_ns)
+        r->begun_ns = shunti_now_ns();
+    if (st != SHUNT_IN_PROGRESS && holds_up(comm, r)) {
+        shunti_look_around(comm);
+        if (holds_up(comm, r))
+            st = SHUNT_IN_PROGRESS;
+    }
+    if (st != SHUNT_IN_PROGRESS && !comm->all_mapped &&
+        sees_off(comm, r->begun_ns)) {
+        shunti_look_around(comm);
+        if (sees_off(comm, r->begun_ns))
+            st = SHUNT_IN_PROGRESS;
+    }
+    if (st != SHUNT_IN_PROGRESS) {
+        st = shunti_request_late(comm, shunti_request_collect(r));
+        *request = NULL;
+    }
+    shunti_comm_leave(comm);
+    return st;
+}
+
+enum shunt_status shunt_wait(struct shunt_request **request)
+{
+    struct shunt_request *r;
+    struct shunt_comm *comm;
+    enum shunt_status st;
+
+    if (!request)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_wait: request is NULL");
+    r = *request;
+    if (!r)
+        return SHUNT_OK;
+    comm = r->comm;
+    shunti_comm_enter(comm);
+    st = shunti_request_late(comm, shunti_request_wait(r));
+    *request = NULL;
+    shunti_comm_leave(comm);
+    return st;
+}
+
+enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
+{
+    enum shunt_status first = SHUNT_OK, st;
+    struct shunt_comm *failed = NULL;
+    char story[512];
+    size_t i;
+
+    if (count && !requests)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_wait_all: requests is NULL");
+    for (i = 0; i < count; i++) {
+        struct shunt_comm *comm = requests[i] ? requests[i]->comm : NULL;
+
+        st = shunt_wait(&requests[i]);
+        if (st && !first) {
+            first = st;
+            failed = comm;
+            snprintf(story, sizeof(story), "%s", shunti_error_last());
+        }
+    }
+    if (first) {
+        shunti_comm_enter(failed);
+        shunti_fail_again(&failed->error, story);
+        shunti_comm_leave(failed);
+    }
+    return first;
+}
+
+void shunti_comm_drain(struct shunt_comm *comm)
+{
+    while (comm->active && !shunti_comm_check(comm)) {
+        struct shunti_waiter waiter = {.idle = true};
+        uint64_t before = comm->finished_count;
+
+        while (comm->active && comm->finished_count == before) {
+            shunti_waiter_pause(comm, &waiter);
+            shunti_progress(comm);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The open transports of a communicator, all at once: let them progress, ask
+ * whether they still have something to send, interrupt a sleep on them.
+ */
+#ifndef SHUNTI_CONTEXTS_H
+#define SHUNTI_CONTEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/status.h>
+
+struct shunt_comm;
+struct shunti_context;
+struct shunti_segment;
+struct shunt_transport_reg;
+
+/* Let all transports progress. */
+void shunti_transports_progress(struct shunt_comm *comm);
+
+/* Has every put left this rank for good, needing nothing more of it? */
+bool shunti_all_sent(const struct shunt_comm *comm);
+
+/* Keep the answer in aside.unsent: while something is left, this rank has to step
+ * the communicator even if no operation is under way there. */
+void shunti_note_unsent(struct shunt_comm *comm);
+
+/* Interrupt a sleeping wait of this communicator; from any thread. */
+void shunti_wake_self(struct shunt_comm *comm);
+
+/* Register a segment with an open transport, which then counts as a user. */
+enum shunt_status shunti_context_register(struct shunti_context *context,
+                                          struct shunti_segment *segment,
+                                          void *key, size_t *key_len,
+                                          struct shunt_transport_reg **reg);
+
+#endif

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a communicator by a failure; see failure.h.
+ *
+ * Every rank has an abort word in its control window, which any rank may write,
+ * and the first value stays. A rank that fails writes its own and every peer's,
+ * after the ranks that it counts as lost (loss.h), which the word has no room for.
+ */
+#include "src/failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "src/comm.h"
+#include "src/contexts.h"
+#include "src/log.h"
+#include "src/loss.h"
+#include "src/trace.h"
+#include "src/trace_request.h"
+#include "src/whole.h"
+#include "src/put.h"
+#include "src/error.h"
+
+enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (!comm)
+        return SHUNT_ERR_INVALID;
+    if (comm->failure)
+        return (enum shunt_status)comm->failure;
+    word = __atomic_load_n(
+        (const uint64_t *)(const void *)(comm->control + comm->layout.abort),
+        __ATOMIC_ACQUIRE);
+    return (enum shunt_status) - (int)(word & 0xff);
+}
+
+/*
+ * The abort word: status (negated, 8 bits), the lost rank + 1 (24 bits), the
+ * rank that noticed + 1 (24 bits). The first one written stays.
+ */
+static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
+{
+    return (uint64_t)(-(int)status & 0xff) |
+           (uint64_t)((unsigned)(lost + 1) & 0xffffff) << 8 |
+           (uint64_t)((unsigned)(reporter + 1) & 0xffffff) << 32;
+}
+
+static uint64_t *abort_word(const struct shunt_comm *comm,
+                            unsigned char *control)
+{
+    return (uint64_t *)(void *)(control + comm->layout.abort);
+}
+
+static void set_abort(const struct shunt_comm *comm, unsigned char *control,
+                      uint64_t word)
+{
+    uint64_t none = 0;
+
+    __atomic_compare_exchange_n(abort_word(comm, control), &none, word, false,
+                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Mapped peers only: may be called from any thread. */
+static void tell_mapped(struct shunt_comm *comm, uint64_t word)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (p->control) {
+            set_abort(comm, p->control, word);
+            p->transport->wake(p->ep);
+        }
+    }
+}
+
+static void tell_others(struct shunt_comm *comm, uint64_t word)
+{
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (p->control_remote && !p->control && !p->lost)
+            shunti_control_put(comm, r, 0, NULL, 0, comm->layout.abort, word);
+    }
+}
+
+static bool is_lost(const struct shunt_comm *comm, int rank)
+{
+    for (size_t i = 0; i < comm->nlost; i++)
+        if (comm->lost[i] == rank)
+            return true;
+    return false;
+}
+
+void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
+{
+    if (rank >= 0 && rank < comm->nranks && !is_lost(comm, rank))
+        comm->lost[comm->nlost++] = rank;
+}
+
+enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
+                                   enum shunt_status status, int lost,
+                                   const char *format, ...)
+{
+    uint64_t word = pack_abort(status, lost, comm->rank);
+    va_list args;
+
+    if (comm->failure)
+        return (enum shunt_status)comm->failure;
+    va_start(args, format);
+    vsnprintf(comm->failure_text, sizeof(comm->failure_text), format, args);
+    va_end(args);
+    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+        shunti_comm_add_lost(comm, lost);
+    comm->culprit = lost;
+    comm->failure = (int)status;
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    set_abort(comm, comm->control, word);
+    /* First who is lost, of which the word names but one. */
+    if (comm->nlost)
+        shunti_loss_tell(comm);
+    tell_mapped(comm, word);
+    tell_others(comm, word);
+    if (shunti_trace_enabled())
+        shunti_trace_failure(comm);
+    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
+}
+
+/* Somebody else, or another thread, ended us. */
+SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
+                                                 uint64_t word)
+{
+    enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
+    int lost = (int)(word >> 8 & 0xffffff) - 1;
+    int reporter = (int)(word >> 32 & 0xffffff) - 1;
+    char names[128], nodes[64];
+
+    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
+        shunti_comm_add_lost(comm, lost);
+        shunti_loss_believe(comm);
+    }
+    shunti_loss_names(comm, names, sizeof(names));
+    shunti_loss_nodes(comm, nodes, sizeof(nodes));
+    if (status == SHUNT_ERR_ABORTED)
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d called shunt_comm_abort()", reporter);
+    else if (is_lost(comm, comm->rank))
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d gave this rank up: %s", reporter,
+                 shunt_strerror(status));
+    else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "%s %s lost%s, as rank %d noticed: %s", names,
+                 comm->nlost > 1 ? "are" : "is", nodes, reporter,
+                 shunt_strerror(status));
+    else
+        snprintf(comm->failure_text, sizeof(comm->failure_text),
+                 "rank %d ended the communicator because of rank %d: %s (its "
+                 "shunt_last_error says more)",
+                 reporter, lost, shunt_strerror(status));
+    comm->culprit = lost;
+    comm->failure = (int)status;
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    /* Whoever told us may not have told all yet, and we may leave before it
+     * does: a rank that saw us go would name us. */
+    if (comm->nlost)
+        shunti_loss_tell(comm);
+    tell_mapped(comm, word);
+    tell_others(comm, word);
+    if (shunti_trace_enabled())
+        shunti_trace_failure(comm);
+    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
+}
+
+enum shunt_status shunti_comm_check(struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (comm->failure)
+        return shunti_fail(&comm->error, (enum shunt_status)comm->failure, "%s",
+                           comm->failure_text);
+    word = __atomic_load_n(abort_word(comm, comm->control), __ATOMIC_ACQUIRE);
+    return word ? take_abort(comm, word) : SHUNT_OK;
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+    uint64_t word;
+
+    if (!comm || !comm->control)
+        return;
+    word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
+    set_abort(comm, comm->control, word);
+    tell_mapped(comm, word);
+    shunti_wake_self(comm);
+}

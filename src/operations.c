@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The operations under way on a communicator; see operations.h. */
+#include "src/operations.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "src/comm.h"
+#include "src/failure.h"
+#include "src/note.h"
+#include "src/request.h"
+#include "src/scratch.h"
+#include "src/trace.h"
+#include "src/trace_request.h"
+#include "src/whole.h"
+#include "src/put.h"
+
+/* Peers that wait for it are woken, or told, well before they run out of
+ * slots. */
+static void publish_completed(struct shunt_comm *comm)
+{
+    uint64_t old = comm->completed;
+    uint64_t now = (comm->active ? comm->active->seq : comm->next_seq) - 1;
+    int r;
+
+    if (now == old)
+        return;
+    comm->completed = now;
+    /* Pairs with the acquire in shunti_note_room(). */
+    __atomic_store_n(
+        (uint64_t *)(void *)(comm->control + comm->layout.completed), now,
+        __ATOMIC_RELEASE);
+    /* A peer that waits for room sleeps, too. */
+    if (now / (SHUNTI_DEPTH / 4) == old / (SHUNTI_DEPTH / 4))
+        return;
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r != comm->rank && p->ep && p->control)
+            p->transport->wake(p->ep);
+    }
+    if (!comm->all_mapped)
+        shunti_give_credits(comm, false);
+}
+
+static void unlink_active(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunt_request **at = &comm->active;
+
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    if (!*at)
+        comm->active_tail = at;
+}
+
+static void finish(struct shunt_request *request, enum shunt_status status)
+{
+    struct shunt_comm *comm = request->comm;
+
+    request->status = request->error ? request->error : status;
+    if (request->status)
+        shunti_request_keep_story(request);
+    if (comm->zcopies.open)
+        shunti_zcopy_end(request, comm->failure != 0);
+    if (request->class->cleanup)
+        request->class->cleanup(request);
+    unlink_active(request);
+    publish_completed(comm);
+    comm->finished_count++;
+    comm->stats.operations++;
+    if (shunti_trace_enabled())
+        shunti_trace_request(request);
+    if (request->ways)
+        shunti_request_drop_ways(request);
+    if (request->detached)
+        shunti_request_free(request);
+}
+
+static void advance(struct shunt_request *request)
+{
+    enum shunt_status st;
+
+    if (request->stepping)
+        return;
+    /* What others tell us of the communicator's end need not keep us from
+     * finishing: who told us may have finished it. */
+    st = request->comm->failure ? shunti_comm_check(request->comm) : SHUNT_OK;
+    if (!st) {
+        request->stepping = true;
+        st = request->class->step(request);
+        request->stepping = false;
+    }
+    /* Who gives up tells us before he returns and uses his memory for something
+     * else: what we have read there is only good if nobody has told us yet. */
+    if (st == SHUNT_IN_PROGRESS || !request->class->from_notes) {
+        enum shunt_status over;
+
+        atomic_thread_fence(memory_order_acquire);
+        over = shunti_comm_check(request->comm);
+        if (over)
+            st = over;
+        else if (st == SHUNT_IN_PROGRESS)
+            return;
+    }
+    finish(request, st);
+}
+
+void shunti_progress(struct shunt_comm *comm)
+{
+    struct shunt_request *request = comm->active, *next;
+
+    if (comm->progressing) /* called from within a step */
+        return;
+    comm->progressing = true;
+    if (comm->deferred)
+        shunti_control_retry(comm);
+    for (; request; request = next) {
+        next = request->next;
+        /* Nobody waits for it, and it would be published after those before. */
+        if (request->trailing && request != comm->active)
+            continue;
+        advance(request);
+    }
+    comm->progressing = false;
+}
+
+void shunti_operation_begin(struct shunt_request *request)
+{
+    if (shunti_trace_enabled())
+        shunti_trace_request_begin(request);
+    advance(request);
+}
+
+void shunti_request_begin(struct shunt_request *request)
+{
+    shunti_request_list(request);
+    shunti_operation_begin(request);
+}
+
+void shunti_requests_drop(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+
+    while ((request = comm->active)) {
+        comm->active = request->next;
+        if (comm->zcopies.open)
+            shunti_zcopy_end(request, true);
+        if (request->class->cleanup)
+            request->class->cleanup(request);
+        shunti_request_drop_ways(request);
+    }
+    while ((request = comm->spare)) {
+        comm->spare = request->next;
+        free(request);
+    }
+}
+
+void shunti_requests_free(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+
+    shunti_requests_drop(comm);
+    while ((request = comm->newest)) {
+        comm->newest = request->older;
+        free(request->story);
+        free(request);
+    }
+    shunti_scratch_leave(comm);
+}
