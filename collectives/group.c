@@ -16,12 +16,12 @@
 #include <shunt/coll.h>
 
 #include "collectives/kinds.h"
-#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/init.h"
 #include "src/nodes.h"
 #include "src/refusal.h"
 #include "src/request.h"
@@ -185,8 +185,7 @@ static enum shunt_status make_group(struct group *group,
     enum shunt_status st;
 
     shunti_comm_inherit(group->comm, &config);
-    st =
-        shunti_comm_birth(id, group->size, group->place, &config, &parent, out);
+    st = shunti_comm_init(id, group->size, group->place, &config, &parent, out);
     if (st)
         st = fail_group(group, st, &parent);
     free(parent.blamed);

@@ -9,7 +9,7 @@
 static const struct shunti_kind agreements[] = {
     {.number = SHUNTI_KIND_MEM_ALLOC, .name = "mem_alloc"},
     {.number = SHUNTI_KIND_MEM_FREE, .name = "mem_free"},
-    {.number = SHUNTI_KIND_BIRTH, .name = "comm_create"},
+    {.number = SHUNTI_KIND_CREATE, .name = "comm_create"},
     {.number = SHUNTI_KIND_FINISH, .name = "comm_finish"},
 };
 

@@ -13,7 +13,7 @@ struct shunt_comm;
 enum {
     SHUNTI_KIND_MEM_ALLOC = 10,
     SHUNTI_KIND_MEM_FREE,
-    SHUNTI_KIND_BIRTH,
+    SHUNTI_KIND_CREATE,
     SHUNTI_KIND_FINISH,
 };
 

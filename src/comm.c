@@ -10,12 +10,12 @@
 
 #include "src/agree.h"
 #include "src/aside.h"
-#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/call.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/init.h"
 #include "src/launch.h"
 #include "src/live.h"
 #include "src/log.h"
@@ -44,7 +44,7 @@ const char *shunt_last_error(const struct shunt_comm *comm)
 void shunti_comm_inherit(const struct shunt_comm *comm,
                          struct shunt_comm_config *config)
 {
-    config->timeout = comm->birth_timeout;
+    config->timeout = comm->init_timeout;
     config->call_timeout = comm->call_timeout;
     config->idle = comm->idle_call;
     config->idle_arg = comm->idle_arg;

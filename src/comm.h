@@ -163,9 +163,9 @@ struct shunt_comm {
     size_t nwindows, windows_room;
     struct shunti_deferred_put *deferred, **deferred_tail; /* to be retried */
 
-    double timeout;       /* of calls */
-    double birth_timeout; /* of making it, and those that are made from it */
-    double call_timeout;  /* as configured */
+    double timeout;      /* of calls */
+    double init_timeout; /* of making it, and those that are made from it */
+    double call_timeout; /* as configured */
     int (*idle_call)(void *arg); /* as configured: wait.h */
     void *idle_arg;
     unsigned spin_ns;

@@ -2,9 +2,9 @@
 /* shunt_comm_create() and its like: an id, or a launcher, and then a birth. */
 #include <stddef.h>
 
-#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/error.h"
+#include "src/init.h"
 #include "src/launch.h"
 
 enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
@@ -18,7 +18,7 @@ enum shunt_status shunt_comm_create(const struct shunt_id *id, int nranks,
     *comm = NULL;
     if (!id)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "comm_create: id is NULL");
-    return shunti_comm_birth(id, nranks, rank, config, NULL, comm);
+    return shunti_comm_init(id, nranks, rank, config, NULL, comm);
 }
 
 enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
@@ -35,12 +35,12 @@ enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
     if (st)
         return st;
     if (launch.nranks == 1)
-        return shunti_comm_birth(NULL, 1, 0, config, NULL, comm);
+        return shunti_comm_init(NULL, 1, 0, config, NULL, comm);
     if (launch.rank == 0) {
         st = shunti_bootstrap_serve(&launch.id);
         if (st)
             return st;
     }
-    return shunti_comm_birth(&launch.id, launch.nranks, launch.rank, config,
-                             NULL, comm);
+    return shunti_comm_init(&launch.id, launch.nranks, launch.rank, config,
+                            NULL, comm);
 }

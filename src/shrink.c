@@ -66,13 +66,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/birth.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/init.h"
 #include "src/log.h"
 #include "src/loss.h"
 #include "src/nodes.h"
@@ -423,7 +423,7 @@ static bool decide(struct shrink *s)
     struct shunt_comm *comm = s->comm;
     /* One that is in a call of another communicator may hear of it only when
      * that has timed out. */
-    bool late = seconds_since(s->attempt_ns) > 2 * comm->birth_timeout;
+    bool late = seconds_since(s->attempt_ns) > 2 * comm->init_timeout;
     enum shunt_status st;
 
     for (int r = 0; r < comm->nranks; r++) {
@@ -496,13 +496,13 @@ static bool await_decision(struct shrink *s)
         if (lowest_not_lost(s) == comm->rank) {
             if (decide(s))
                 break;
-        } else if (seconds_since(s->attempt_ns) > 4 * comm->birth_timeout) {
+        } else if (seconds_since(s->attempt_ns) > 4 * comm->init_timeout) {
             shunti_comm_add_lost(comm, lowest_not_lost(s));
             s->attempt_ns = s->looked_ns = shunti_now_ns();
         }
         if (s->status)
             return false;
-        if (seconds_since(s->began_ns) > TIMEOUTS * comm->birth_timeout) {
+        if (seconds_since(s->began_ns) > TIMEOUTS * comm->init_timeout) {
             give_up(s, SHUNT_ERR_TIMEOUT, "no decision in %g s",
                     seconds_since(s->began_ns));
             return false;
@@ -559,7 +559,7 @@ static enum shunt_status make(struct shrink *s, struct shunt_comm **made)
         return SHUNT_ERR_MEMORY;
     parent.names = names;
     shunti_comm_inherit(comm, &config);
-    st = shunti_comm_birth(&s->mine->id, size, place, &config, &parent, made);
+    st = shunti_comm_init(&s->mine->id, size, place, &config, &parent, made);
     for (size_t i = 0; i < parent.nblamed; i++)
         shunti_comm_add_lost(comm, parent.blamed[i]);
     free(parent.blamed);
@@ -627,7 +627,7 @@ static bool await_members(struct shrink *s)
             return false;
         if (members_agree(s))
             return missing < 0;
-        if (seconds_since(s->attempt_ns) > s->comm->birth_timeout) {
+        if (seconds_since(s->attempt_ns) > s->comm->init_timeout) {
             for (int r = 0; r < s->comm->nranks; r++)
                 if (r != s->comm->rank && member(s, r) &&
                     record(s, r)->stage < SHUNTI_MADE)
@@ -687,7 +687,7 @@ static enum shunt_status shrink(struct shrink *s, struct shunt_comm **out)
             snprintf(why, sizeof(why), "%s", shunti_error_last());
         if (st && !await_loss(s))
             give_up(s, st, "%s", why);
-        else if (seconds_since(s->began_ns) > TIMEOUTS * comm->birth_timeout)
+        else if (seconds_since(s->began_ns) > TIMEOUTS * comm->init_timeout)
             give_up(s, SHUNT_ERR_TIMEOUT, "no communicator in %g s",
                     seconds_since(s->began_ns));
         if (s->status)

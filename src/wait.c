@@ -2,10 +2,8 @@
 /* Waiting, and what is noticed meanwhile; see wait.h. */
 #include "src/wait.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,12 +13,11 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/failure.h"
-#include "src/loss.h"
+#include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/put.h"
 #include "src/request.h"
-#include "src/rollcall.h"
 #include "src/trace.h"
 #include "src/whole.h"
 
@@ -35,8 +32,6 @@
 #define MAX_FDS 256
 /* Longest sleep when something has to be tried again. */
 #define RETRY_NAP_MS 1
-/* At most this long before the time is out does the roll call begin. */
-#define NOTICE_NS 1000000000u
 /* A loop that naps shortly, and takes so long, was stopped meanwhile. */
 #define STOPPED_NS 250000000u
 /* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
@@ -62,233 +57,6 @@ static void relax(void)
 #endif
 }
 
-static uint64_t timeout_ns(const struct shunt_comm *comm)
-{
-    return shunti_ns(comm->timeout);
-}
-
-/* So long before the time is out we ask those that we wait for whether they are
- * waiting, too. */
-static uint64_t notice_ns(const struct shunt_comm *comm)
-{
-    uint64_t part = timeout_ns(comm) / 4;
-
-    return part < NOTICE_NS ? part : NOTICE_NS;
-}
-
-/* Answer who asks, and note the time if anything else has come: we are not
- * forgotten. A question or an answer is no such sign, nor is what wakes us for
- * it, which may come later: ranks that all wait would keep each other waiting
- * for ever by asking. */
-static void note_events(struct shunt_comm *comm)
-{
-    const bool rung = shunti_roll_look(comm);
-    uint64_t now;
-
-    if (!rung && comm->events == comm->events_seen)
-        return;
-    now = shunti_now_ns();
-    comm->events_seen = comm->events;
-    if (rung)
-        comm->roll.rung_ns = now;
-    if (now < comm->roll.rung_ns + notice_ns(comm) / 2)
-        return;
-    comm->last_event_ns = now;
-    comm->roll.open = false;
-    comm->roll.excused = 0;
-}
-
-/* How much `peer` is to blame for a wait, if it is awaited: those that do not
- * answer the roll call. If all do, which there should not be, ranks of our node
- * that have not been heard of; then such ranks of others, which may be waiting
- * for a mate of theirs; then those that only have not finished. */
-enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_MATE, SILENT };
-
-static int blame_of(const struct shunt_request *request, int peer)
-{
-    const struct shunt_comm *comm = request->comm;
-
-    if (peer == comm->rank || !request->class->awaits(request, peer))
-        return NOT_AWAITED;
-    if (!shunti_roll_answered(comm, peer))
-        return SILENT;
-    if (request->class->heard && request->class->heard(request, peer))
-        return UNFINISHED;
-    return comm->peers[peer].node == comm->node ? UNHEARD_MATE : UNHEARD_AFAR;
-}
-
-static int most_blame(const struct shunt_request *request)
-{
-    int most = NOT_AWAITED;
-
-    for (int r = 0; r < request->comm->nranks; r++) {
-        int blame = blame_of(request, r);
-
-        most = blame > most ? blame : most;
-    }
-    return most;
-}
-
-/* Those that the oldest operation misses most, as "2, 5"; each counts as lost.
- * Returns the first. */
-static int name_missing(const struct shunt_request *request, char *text,
-                        size_t size)
-{
-    const int most = most_blame(request);
-    int first = -1;
-    size_t len = 0;
-
-    text[0] = 0;
-    for (int r = 0; r < request->comm->nranks && most != NOT_AWAITED; r++) {
-        if (blame_of(request, r) != most)
-            continue;
-        if (len + 16 < size)
-            len += (size_t)snprintf(text + len, size - len, "%s%d",
-                                    first < 0 ? "" : ", ", r);
-        if (first < 0)
-            first = r;
-        shunti_comm_add_lost(request->comm, r);
-    }
-    return first;
-}
-
-static void fail_by_timeout(struct shunt_comm *comm)
-{
-    char missing[128], nodes[64];
-    int first;
-
-    first = name_missing(comm->active, missing, sizeof(missing));
-    shunti_loss_nodes(comm, nodes, sizeof(nodes));
-    shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
-                     "%s (operation %llu): nothing from rank %s%s for %.3g s; "
-                     "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
-                     shunti_request_name(comm->active),
-                     (unsigned long long)comm->active->seq,
-                     first < 0 ? "?" : missing, nodes, comm->timeout);
-}
-
-/* The time to answer, from now on. */
-static void give_notice(struct shunt_comm *comm, uint64_t now)
-{
-    comm->last_event_ns = now - timeout_ns(comm) + notice_ns(comm);
-}
-
-/* Time is out. Who does not answer is named. If everybody does, one of those
- * that we wait for waits for somebody who does not, and will name him. */
-static void judge(struct shunt_comm *comm, uint64_t now)
-{
-    if (shunti_comm_check(comm))
-        return; /* somebody else was first, and says whom */
-    if (shunti_roll_call_more(comm->active)) {
-        give_notice(comm, now);
-    } else if (most_blame(comm->active) != SILENT &&
-               comm->roll.excused <= comm->active->class->follows) {
-        comm->roll.excused++;
-        comm->roll.open = false;
-        comm->last_event_ns = now;
-    } else {
-        fail_by_timeout(comm);
-    }
-}
-
-/* Has the oldest operation been waiting for too long without any news? Returns
- * when to look again. */
-static uint64_t mind_the_time(struct shunt_comm *comm, uint64_t now)
-{
-    const uint64_t due = comm->last_event_ns + timeout_ns(comm);
-
-    if (!comm->active || comm->failure)
-        return now + notice_ns(comm) / 4; /* the caller has his own limit */
-    if (comm->roll.seq != comm->active->seq) {
-        comm->roll.seq = comm->active->seq;
-        comm->roll.open = false;
-        comm->roll.excused = 0;
-    }
-    if (!comm->roll.open) {
-        if (now + notice_ns(comm) < due)
-            return due - notice_ns(comm);
-        shunti_roll_call(comm->active);
-        give_notice(comm, now);
-    } else if (now >= due) {
-        judge(comm, now);
-    }
-    return comm->last_event_ns + timeout_ns(comm);
-}
-
-/* Mark who is gone; is anybody newly so? */
-static bool mark_losses(struct shunt_comm *comm)
-{
-    bool news = false;
-    int r;
-
-    for (r = 0; r < comm->nranks; r++) {
-        struct shunti_peer *p = &comm->peers[r];
-
-        if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
-            continue;
-        news |= !p->lost;
-        p->lost = true;
-    }
-    return news;
-}
-
-static void fail_by_loss(struct shunt_comm *comm,
-                         const struct shunt_request *request, int rank)
-{
-    const struct shunti_peer *p = &comm->peers[rank];
-
-    shunti_comm_fail(
-        comm, SHUNT_ERR_PEER, rank,
-        p->transport->left(p->ep)
-            ? "%s (operation %llu): rank %d has left: it destroyed "
-              "its communicator, or exited, before this was done"
-        : p->control
-            ? "%s (operation %llu): rank %d is lost: its process "
-              "was killed, or crashed"
-            : "%s (operation %llu): rank %d is lost: the connection to it "
-              "broke (its process ended, its host cannot be reached, or "
-              "something between reset it)",
-        shunti_request_name(request), (unsigned long long)request->seq, rank);
-}
-
-/* Fail for a rank that is gone and needed, of those that left in order or of
- * those that did not. Who had completed an operation is not needed in it any
- * more: what it gave is here, although it may not have been used yet, as in a
- * sum that lacks another rank's part. */
-static bool fail_if_needed(struct shunt_comm *comm, bool left)
-{
-    const struct shunt_request *request;
-    int r;
-
-    for (r = 0; r < comm->nranks; r++) {
-        const struct shunti_peer *p = &comm->peers[r];
-
-        if (!p->lost || p->transport->left(p->ep) != left)
-            continue;
-        for (request = comm->active; request; request = request->next) {
-            if (request->status == SHUNT_IN_PROGRESS &&
-                request->class->awaits(request, r) &&
-                !shunti_peer_completed(comm, r, request->seq)) {
-                fail_by_loss(comm, request, r);
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Who is gone, and does anything under way need him? */
-static void look_for_losses(struct shunt_comm *comm)
-{
-    /* What a lost peer still said before counts: step after the transport has
-     * told us, and judge then. */
-    if (mark_losses(comm))
-        shunti_progress(comm);
-    /* Who left may have done so because of somebody who crashed. */
-    if (!fail_if_needed(comm, false))
-        fail_if_needed(comm, true);
-}
-
 /* The communicators of `held` get on, and answer who asks them. */
 static void step_held(struct shunt_comm *held)
 {
@@ -296,7 +64,7 @@ static void step_held(struct shunt_comm *held)
 
     for (comm = held; comm; comm = comm->aside.next_held) {
         shunti_transports_progress(comm);
-        note_events(comm);
+        shunti_liveness_note_events(comm);
         shunti_progress(comm);
         shunti_note_unsent(comm);
     }
@@ -314,11 +82,11 @@ void shunti_step_others(void)
  * Several times within the notice that the others give. */
 static uint64_t answer_there(struct shunt_comm *comm)
 {
-    const uint64_t pause = notice_ns(comm) / 4;
+    const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
 
     if (!comm->all_mapped)
         shunti_transports_progress(comm);
-    note_events(comm);
+    shunti_liveness_note_events(comm);
     if (comm->all_mapped)
         return pause;
     if (comm->deferred)
@@ -340,11 +108,11 @@ void shunti_look_around(struct shunt_comm *comm)
     shunti_transports_progress(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
-    note_events(comm);
+    shunti_liveness_note_events(comm);
     answer_elsewhere(comm, now);
     if (!comm->active || comm->failure)
         return;
-    look_for_losses(comm);
+    shunti_liveness_look(comm);
     if (!comm->active)
         return;
     /* Of an operation that nobody has waited for yet the beginning is unknown:
@@ -353,7 +121,7 @@ void shunti_look_around(struct shunt_comm *comm)
         comm->active->begun_ns = now;
     if (comm->last_event_ns < comm->active->begun_ns)
         comm->last_event_ns = comm->active->begun_ns;
-    mind_the_time(comm, now);
+    shunti_liveness_check_time(comm, now);
 }
 
 /* What else our caller has to do. True: it did something, and has perhaps more
@@ -453,12 +221,12 @@ static bool is_idle(struct shunt_comm *comm)
     const uint64_t finished = comm->finished_count;
     const uint64_t looks = comm->looks, events = comm->events;
 
-    note_events(comm);
+    shunti_liveness_note_events(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
     if (!comm->all_mapped)
         shunti_give_credits(comm, true);
-    look_for_losses(comm);
+    shunti_liveness_look(comm);
     return comm->finished_count == finished && comm->active == oldest &&
            comm->looks == looks && comm->events == events;
 }
@@ -499,9 +267,9 @@ static void get_up(const struct watch *watch, struct shunt_comm *comm)
     disarm(comm);
     take_token(watch, comm);
     shunti_transports_progress(comm);
-    note_events(comm);
+    shunti_liveness_note_events(comm);
     shunti_progress(comm);
-    look_for_losses(comm);
+    shunti_liveness_look(comm);
 }
 
 /* Those that are held have heard of a peer: it may be busy there instead of
@@ -690,11 +458,11 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
             return;
         }
     }
-    note_events(comm);
+    shunti_liveness_note_events(comm);
     if (comm->last_event_ns < waiter->began_ns)
         comm->last_event_ns = waiter->began_ns;
     now = shunti_now_ns();
-    deadline = mind_the_time(comm, now);
+    deadline = shunti_liveness_check_time(comm, now);
     visit = answer_elsewhere(comm, now);
     if (!comm->failure)
         sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);

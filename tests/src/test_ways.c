@@ -6,8 +6,8 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "src/birth.h"
 #include "src/comm.h"
+#include "src/init.h"
 
 enum { CHUNK = 65536, BLOCK = 4 * CHUNK };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Making communicators. */
-#ifndef SHUNTI_BIRTH_H
-#define SHUNTI_BIRTH_H
+#ifndef SHUNTI_INIT_H
+#define SHUNTI_INIT_H
 
 #include <stdbool.h>
 
@@ -13,7 +13,7 @@ struct shunti_tunables;
 
 /* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
  * that is made from another, else NULL. */
-enum shunt_status shunti_comm_birth(const struct shunt_id *id, int nranks,
+enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
                                     int rank,
                                     const struct shunt_comm_config *config,
                                     struct shunti_parent *parent,
@@ -27,7 +27,7 @@ void shunti_layout_compute(struct shunti_layout *layout, int nranks,
 void shunti_comm_inherit(const struct shunt_comm *comm,
                          struct shunt_comm_config *config);
 
-/* Free one that nobody has been given yet. */
+/* Free one that no caller has been given yet. */
 void shunti_comm_free(struct shunt_comm *comm);
 
 #endif

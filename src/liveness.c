@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Timeouts and lost ranks; see liveness.h. */
+#include "src/liveness.h"
+
+#include <stdio.h>
+
+#include "src/comm.h"
+#include "src/failure.h"
+#include "src/loss.h"
+#include "src/note.h"
+#include "src/operations.h"
+#include "src/request.h"
+#include "src/rollcall.h"
+#include "src/trace.h"
+
+/* The probe begins at most this long before the timeout. */
+#define NOTICE_NS 1000000000u
+
+static uint64_t timeout_ns(const struct shunt_comm *comm)
+{
+    return shunti_ns(comm->timeout);
+}
+
+uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm)
+{
+    uint64_t part = timeout_ns(comm) / 4;
+
+    return part < NOTICE_NS ? part : NOTICE_NS;
+}
+
+/* A question or an answer is no sign of progress, nor is the wake-up that comes
+ * with it, perhaps later: ranks that all wait would keep each other waiting for
+ * ever by asking. */
+void shunti_liveness_note_events(struct shunt_comm *comm)
+{
+    const bool rung = shunti_roll_look(comm);
+    uint64_t now;
+
+    if (!rung && comm->events == comm->events_seen)
+        return;
+    now = shunti_now_ns();
+    comm->events_seen = comm->events;
+    if (rung)
+        comm->roll.rung_ns = now;
+    if (now < comm->roll.rung_ns + shunti_liveness_notice_ns(comm) / 2)
+        return;
+    comm->last_event_ns = now;
+    comm->roll.open = false;
+    comm->roll.excused = 0;
+}
+
+/*
+ * How likely an awaited peer is the cause of a timeout, the likeliest last: it
+ * has only not finished; it has not been heard of in this call, and is on another
+ * node, where it may wait for a local peer of its own; the same on our node; it
+ * does not answer the probe.
+ */
+enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_LOCAL, SILENT };
+
+static int suspicion(const struct shunt_request *request, int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    if (peer == comm->rank || !request->class->awaits(request, peer))
+        return NOT_AWAITED;
+    if (!shunti_roll_answered(comm, peer))
+        return SILENT;
+    if (request->class->heard && request->class->heard(request, peer))
+        return UNFINISHED;
+    return comm->peers[peer].node == comm->node ? UNHEARD_LOCAL : UNHEARD_AFAR;
+}
+
+static int likeliest(const struct shunt_request *request)
+{
+    int most = NOT_AWAITED;
+
+    for (int r = 0; r < request->comm->nranks; r++) {
+        int blame = suspicion(request, r);
+
+        most = blame > most ? blame : most;
+    }
+    return most;
+}
+
+/* The likeliest peers of the oldest operation, as "2, 5". Each counts as lost.
+ * Returns the first. */
+static int name_missing(const struct shunt_request *request, char *text,
+                        size_t size)
+{
+    const int most = likeliest(request);
+    int first = -1;
+    size_t len = 0;
+
+    text[0] = 0;
+    for (int r = 0; r < request->comm->nranks && most != NOT_AWAITED; r++) {
+        if (suspicion(request, r) != most)
+            continue;
+        if (len + 16 < size)
+            len += (size_t)snprintf(text + len, size - len, "%s%d",
+                                    first < 0 ? "" : ", ", r);
+        if (first < 0)
+            first = r;
+        shunti_comm_add_lost(request->comm, r);
+    }
+    return first;
+}
+
+static void fail_by_timeout(struct shunt_comm *comm)
+{
+    char missing[128], nodes[64];
+    int first;
+
+    first = name_missing(comm->active, missing, sizeof(missing));
+    shunti_loss_nodes(comm, nodes, sizeof(nodes));
+    shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
+                     "%s (operation %llu): nothing from rank %s%s for %.3g s; "
+                     "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
+                     shunti_request_name(comm->active),
+                     (unsigned long long)comm->active->seq,
+                     first < 0 ? "?" : missing, nodes, comm->timeout);
+}
+
+/* Give the probe's answers their time, from now on. */
+static void give_notice(struct shunt_comm *comm, uint64_t now)
+{
+    comm->last_event_ns = now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
+}
+
+/* Timed out: blame the ranks that did not answer the probe. If all answered, some
+ * peer is itself blocked on the real culprit and will report it. */
+static void judge(struct shunt_comm *comm, uint64_t now)
+{
+    if (shunti_comm_check(comm))
+        return; /* another rank was first, and names the culprit */
+    if (shunti_roll_call_more(comm->active)) {
+        give_notice(comm, now);
+    } else if (likeliest(comm->active) != SILENT &&
+               comm->roll.excused <= comm->active->class->follows) {
+        comm->roll.excused++;
+        comm->roll.open = false;
+        comm->last_event_ns = now;
+    } else {
+        fail_by_timeout(comm);
+    }
+}
+
+uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
+{
+    const uint64_t due = comm->last_event_ns + timeout_ns(comm);
+
+    if (!comm->active || comm->failure)
+        return now + shunti_liveness_notice_ns(comm) / 4; /* the caller has its own limit */
+    if (comm->roll.seq != comm->active->seq) {
+        comm->roll.seq = comm->active->seq;
+        comm->roll.open = false;
+        comm->roll.excused = 0;
+    }
+    if (!comm->roll.open) {
+        if (now + shunti_liveness_notice_ns(comm) < due)
+            return due - shunti_liveness_notice_ns(comm);
+        shunti_roll_call(comm->active);
+        give_notice(comm, now);
+    } else if (now >= due) {
+        judge(comm, now);
+    }
+    return comm->last_event_ns + timeout_ns(comm);
+}
+
+/* Mark the peers that are gone. Is one newly so? */
+static bool mark_losses(struct shunt_comm *comm)
+{
+    bool news = false;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
+            continue;
+        news |= !p->lost;
+        p->lost = true;
+    }
+    return news;
+}
+
+static void fail_by_loss(struct shunt_comm *comm,
+                         const struct shunt_request *request, int rank)
+{
+    const struct shunti_peer *p = &comm->peers[rank];
+
+    shunti_comm_fail(
+        comm, SHUNT_ERR_PEER, rank,
+        p->transport->left(p->ep)
+            ? "%s (operation %llu): rank %d has left: it destroyed "
+              "its communicator, or exited, before this was done"
+        : p->control
+            ? "%s (operation %llu): rank %d is lost: its process "
+              "was killed, or crashed"
+            : "%s (operation %llu): rank %d is lost: the connection to it "
+              "broke (its process ended, its host cannot be reached, or "
+              "something between reset it)",
+        shunti_request_name(request), (unsigned long long)request->seq, rank);
+}
+
+/* Fail for a rank that is gone and needed. left: of those that left in order, or
+ * of the others. A rank that had completed an operation is not needed in it any
+ * more: its data is here, although it may not have been used yet, as in a sum
+ * that lacks another rank's part. */
+static bool fail_if_needed(struct shunt_comm *comm, bool left)
+{
+    const struct shunt_request *request;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        const struct shunti_peer *p = &comm->peers[r];
+
+        if (!p->lost || p->transport->left(p->ep) != left)
+            continue;
+        for (request = comm->active; request; request = request->next) {
+            if (request->status == SHUNT_IN_PROGRESS &&
+                request->class->awaits(request, r) &&
+                !shunti_peer_completed(comm, r, request->seq)) {
+                fail_by_loss(comm, request, r);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void shunti_liveness_look(struct shunt_comm *comm)
+{
+    /* What a lost peer sent before counts: step once after the transport reported
+     * the loss, and only then decide. */
+    if (mark_losses(comm))
+        shunti_progress(comm);
+    /* A rank that left in order may have left because of one that crashed. */
+    if (!fail_if_needed(comm, false))
+        fail_if_needed(comm, true);
+}
