@@ -47,7 +47,8 @@ __attribute__((constructor)) static void wait_for_bootstrap(void)
     shunti_bootstrap_poll = shunti_poll;
 }
 
-static enum shunt_status meet(struct shunti_init *init, const struct shunt_id *id)
+static enum shunt_status meet(struct shunti_init *init,
+                              const struct shunt_id *id)
 {
     struct shunt_comm *comm = init->comm;
     struct shunti_blobs all = {0};
@@ -55,8 +56,9 @@ static enum shunt_status meet(struct shunti_init *init, const struct shunt_id *i
     enum shunt_status st;
 
     if (comm->nranks > 1 || id) {
-        st = shunti_bootstrap_join_from(init->parent, id, comm->nranks, comm->rank,
-                                        init->timeout, &init->bootstrap);
+        st = shunti_bootstrap_join_from(init->parent, id, comm->nranks,
+                                        comm->rank, init->timeout,
+                                        &init->bootstrap);
         if (st)
             return st;
         shunti_bootstrap_secret(init->bootstrap, comm->secret);
@@ -147,8 +149,8 @@ static bool wants_thread(const struct shunt_comm_config *config)
 /* This rank's arguments are wrong, or it lacks what it needs: the others must
  * not wait for it. */
 static enum shunt_status refuse(struct shunti_parent *parent,
-                                      const struct shunt_id *id, int nranks,
-                                      int rank, enum shunt_status status)
+                                const struct shunt_id *id, int nranks, int rank,
+                                enum shunt_status status)
 {
     struct shunti_bootstrap *bootstrap = NULL;
     double timeout = shunti_env_number("SHUNT_TIMEOUT");
@@ -189,7 +191,8 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
     if (comm->failure && !comm->nlost && comm->culprit >= 0 &&
         comm->culprit != comm->rank)
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
-                           shunti_init_name(init, comm->culprit), shunt_strerror(status));
+                           shunti_init_name(init, comm->culprit),
+                           shunt_strerror(status));
     if (!init->parent || !comm->nlost)
         return shunti_fail(NULL, status, "%s", comm->error.text);
     for (size_t i = 0; i < comm->nlost; i++) {
@@ -214,10 +217,10 @@ static double limited(double seconds)
 }
 
 enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
-                                    int rank,
-                                    const struct shunt_comm_config *given,
-                                    struct shunti_parent *parent,
-                                    struct shunt_comm **out)
+                                   int rank,
+                                   const struct shunt_comm_config *given,
+                                   struct shunti_parent *parent,
+                                   struct shunt_comm **out)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     struct shunti_init init = {0};

@@ -14,10 +14,10 @@ struct shunti_tunables;
 /* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
  * that is made from another, else NULL. */
 enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
-                                    int rank,
-                                    const struct shunt_comm_config *config,
-                                    struct shunti_parent *parent,
-                                    struct shunt_comm **comm);
+                                   int rank,
+                                   const struct shunt_comm_config *config,
+                                   struct shunti_parent *parent,
+                                   struct shunt_comm **comm);
 
 /* The control window's layout for so many ranks. */
 void shunti_layout_compute(struct shunti_layout *layout, int nranks,

@@ -80,8 +80,8 @@ static int unreached(const struct shunti_init *init)
  * Open a transport and find its address, if we have it. One that is far and
  * that nobody asked for may fail: `a` says why.
  */
-static enum shunt_status open_context(struct shunti_init *init, const char *name,
-                                      struct address *a)
+static enum shunt_status open_context(struct shunti_init *init,
+                                      const char *name, struct address *a)
 {
     struct shunt_comm *comm = init->comm;
     struct shunti_candidate *candidate = candidate_by_name(init, name);
@@ -128,10 +128,11 @@ static const struct address *find_address(const struct shunti_blobs *all,
                                           int rank, const char *name)
 {
     const unsigned char *data = all->data[rank];
-    size_t count =
-        (all->len[rank] - sizeof(struct shunti_init_head)) / sizeof(struct address);
+    size_t count = (all->len[rank] - sizeof(struct shunti_init_head)) /
+                   sizeof(struct address);
     const struct address *a =
-        (const struct address *)(const void *)(data + sizeof(struct shunti_init_head));
+        (const struct address *)(const void *)(data +
+                                               sizeof(struct shunti_init_head));
     size_t i;
 
     for (i = 0; i < count; i++)
@@ -176,9 +177,10 @@ static void take_link(struct shunti_peer *p, struct shunti_context *context,
  * ranks were given different names: a transport that maps such a peer is only
  * used if no other one reaches it, and then only puts.
  */
-static enum shunt_status connect_peer(struct shunti_init *init, int peer, struct stage stage,
-                               const struct shunti_blobs *addresses,
-                               struct shunti_connecting *c)
+static enum shunt_status connect_peer(struct shunti_init *init, int peer,
+                                      struct stage stage,
+                                      const struct shunti_blobs *addresses,
+                                      struct shunti_connecting *c)
 {
     struct shunt_comm *comm = init->comm;
     struct shunti_peer *p = &comm->peers[peer];
@@ -232,7 +234,8 @@ static enum shunt_status connect_peer(struct shunti_init *init, int peer, struct
 }
 
 /* Reach whom this stage reaches. */
-static enum shunt_status connect_stage(struct shunti_init *init, struct stage stage,
+static enum shunt_status connect_stage(struct shunti_init *init,
+                                       struct stage stage,
                                        const struct shunti_blobs *addresses)
 {
     struct shunt_comm *comm = init->comm;
@@ -350,7 +353,8 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
 
 const unsigned char *shunti_caps_of(const struct shunti_blobs *reach, int rank)
 {
-    return (const unsigned char *)reach->data[rank] + sizeof(struct shunti_init_head);
+    return (const unsigned char *)reach->data[rank] +
+           sizeof(struct shunti_init_head);
 }
 
 /* What both sides of a pair must be able to do. */
@@ -436,7 +440,7 @@ static void close_idle_contexts(struct shunt_comm *comm)
 
 /* *reach: the caps of every pair. */
 enum shunt_status shunti_init_connect(struct shunti_init *init,
-                                     struct shunti_blobs *reach)
+                                      struct shunti_blobs *reach)
 {
     struct shunt_comm *comm = init->comm;
     const struct shunti_introduction *first = shunti_introduction_of(init, 0);
@@ -448,7 +452,8 @@ enum shunt_status shunti_init_connect(struct shunti_init *init,
     for (r = 0; r < comm->nranks; r++)
         comm->one_host &=
             shunti_place_same_loopback(&init->places[0], &init->places[r]);
-    init->connections = calloc((size_t)comm->nranks, sizeof(*init->connections));
+    init->connections =
+        calloc((size_t)comm->nranks, sizeof(*init->connections));
     comm->contexts = calloc(SHUNTI_TRANSPORTS_MAX, sizeof(*comm->contexts));
     if (!init->connections || !comm->contexts)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");

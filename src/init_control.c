@@ -86,7 +86,8 @@ static const struct key *find_key(const struct shunti_blobs *all, int rank,
 {
     const unsigned char *data = all->data[rank];
     const struct key *k =
-        (const struct key *)(const void *)(data + sizeof(struct shunti_init_head));
+        (const struct key *)(const void *)(data +
+                                           sizeof(struct shunti_init_head));
     size_t count =
         (all->len[rank] - sizeof(struct shunti_init_head)) / sizeof(struct key);
     size_t i;
@@ -109,8 +110,8 @@ static enum shunt_status import_control(struct shunti_init *init, int peer,
 
     if (!k)
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                           "rank %d sent no key for %s", shunti_init_name(init, peer),
-                           p->transport->name);
+                           "rank %d sent no key for %s",
+                           shunti_init_name(init, peer), p->transport->name);
     for (;;) {
         st = p->transport->import(p->ep, k->key, (size_t)k->len,
                                   &p->control_remote);

@@ -76,8 +76,8 @@ enum shunt_status shunti_init_introduce(struct shunti_init *init)
     const char *spec = init->config->transports
                            ? init->config->transports
                            : shunti_env_string("SHUNT_TRANSPORTS");
-    const char *node =
-        init->config->node ? init->config->node : shunti_env_string("SHUNT_NODE");
+    const char *node = init->config->node ? init->config->node
+                                          : shunti_env_string("SHUNT_NODE");
     struct shunti_introduction *mine = calloc(1, sizeof(*mine));
     struct shunti_blobs all = {0};
     enum shunt_status st = SHUNT_OK;
@@ -108,7 +108,8 @@ enum shunt_status shunti_init_introduce(struct shunti_init *init)
     for (r = 0; !st && r < comm->nranks; r++) {
         const struct shunti_introduction *theirs = all.data[r];
 
-        if (all.len[r] != sizeof(*theirs) || theirs->protocol != SHUNTI_PROTOCOL ||
+        if (all.len[r] != sizeof(*theirs) ||
+            theirs->protocol != SHUNTI_PROTOCOL ||
             theirs->candidates > SHUNTI_TRANSPORTS_MAX)
             st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
                              "rank %d has another version of the library",
@@ -126,12 +127,14 @@ enum shunt_status shunti_init_introduce(struct shunti_init *init)
     return st;
 }
 
-const struct shunti_introduction *shunti_introduction_of(const struct shunti_init *init, int r)
+const struct shunti_introduction *
+shunti_introduction_of(const struct shunti_init *init, int r)
 {
     return init->introductions.data[r];
 }
 
 bool shunti_named_apart(const struct shunti_init *init, int i, int j)
 {
-    return strcmp(shunti_introduction_of(init, i)->node, shunti_introduction_of(init, j)->node);
+    return strcmp(shunti_introduction_of(init, i)->node,
+                  shunti_introduction_of(init, j)->node);
 }

@@ -21,8 +21,8 @@ static int root_of(const int *parent, int r)
 }
 
 /* Same node: mapped, and not told otherwise; or told so by name. */
-static bool node_mates(const struct shunti_init *init, const struct shunti_blobs *reach,
-                       int i, int j)
+static bool node_mates(const struct shunti_init *init,
+                       const struct shunti_blobs *reach, int i, int j)
 {
     const struct shunti_introduction *a = shunti_introduction_of(init, i);
     const unsigned char *caps = shunti_caps_of(reach, i);

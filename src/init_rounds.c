@@ -16,17 +16,17 @@ int shunti_init_name(const struct shunti_init *init, int rank)
     return shunti_rank_name(init->parent, rank);
 }
 
-enum shunt_status shunti_init_gather(struct shunti_init *init, struct shunti_init_head *mine,
-                                    size_t len, enum shunt_status status,
-                                    struct shunti_blobs *all)
+enum shunt_status shunti_init_gather(struct shunti_init *init,
+                                     struct shunti_init_head *mine, size_t len,
+                                     enum shunt_status status,
+                                     struct shunti_blobs *all)
 {
     enum shunt_status st;
     int r;
 
     mine->status = status;
     if (status)
-        snprintf(mine->text, sizeof(mine->text), "%.500s",
-                 shunti_error_last());
+        snprintf(mine->text, sizeof(mine->text), "%.500s", shunti_error_last());
     if (status && shunti_bootstrap_failed(init->bootstrap))
         return status; /* that is why, and its text says so already */
     st = shunti_bootstrap_allgather(init->bootstrap, mine, len, all);
@@ -60,7 +60,8 @@ bool shunti_init_is_late(struct shunti_init *init, uint64_t *deadline_ns)
     return init->looked_ns > *deadline_ns;
 }
 
-enum shunt_status shunti_init_pause(struct shunti_init *init, uint64_t *deadline_ns)
+enum shunt_status shunti_init_pause(struct shunti_init *init,
+                                    uint64_t *deadline_ns)
 {
     if (shunti_parent_gives_up(init->parent))
         return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", init->parent->why);

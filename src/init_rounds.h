@@ -86,8 +86,7 @@ bool shunti_named_apart(const struct shunti_init *init, int i, int j);
 enum shunt_status shunti_init_connect(struct shunti_init *init,
                                       struct shunti_blobs *reach);
 /* What `rank` can do with each rank, by shunt_transport_caps. */
-const unsigned char *shunti_caps_of(const struct shunti_blobs *reach,
-                                     int rank);
+const unsigned char *shunti_caps_of(const struct shunti_blobs *reach, int rank);
 
 /* Which ranks make up which node (init_nodes.c); no message. */
 enum shunt_status shunti_init_nodes(struct shunti_init *init,

@@ -123,7 +123,8 @@ static void fail_by_timeout(struct shunt_comm *comm)
 /* Give the probe's answers their time, from now on. */
 static void give_notice(struct shunt_comm *comm, uint64_t now)
 {
-    comm->last_event_ns = now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
+    comm->last_event_ns =
+        now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
 }
 
 /* Timed out: blame the ranks that did not answer the probe. If all answered, some
@@ -149,7 +150,8 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     const uint64_t due = comm->last_event_ns + timeout_ns(comm);
 
     if (!comm->active || comm->failure)
-        return now + shunti_liveness_notice_ns(comm) / 4; /* the caller has its own limit */
+        return now + shunti_liveness_notice_ns(comm) /
+                         4; /* the caller has its own limit */
     if (comm->roll.seq != comm->active->seq) {
         comm->roll.seq = comm->active->seq;
         comm->roll.open = false;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Alarms of operations in two levels; see two_level_alarm.h. */
+#include "collectives/two_level_alarm.h"
+
+#include "collectives/two_level_leg.h"
+#include "src/comm.h"
+
+
+/* After an alarm no late block is taken or made. Late blocks of ours that are ready
+ * stay until they are answered: another rank, whose call succeeds, may need
+ * them. */
+static void forget_late(struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (!x->is_ready)
+            shunti_outgoing_drop(&leg->out[SHUNTI_BLOCK]);
+        leg->unwanted |= !leg->in[SHUNTI_BLOCK].done;
+        leg->in[SHUNTI_BLOCK].done = true;
+    }
+}
+
+void shunti_two_level_alarm(struct shunti_two_level *x,
+                        const struct shunti_blame *blame)
+{
+    if (x->alarmed)
+        return;
+    x->blame = *blame;
+    x->alarmed = true;
+    if (x->late)
+        forget_late(x);
+}
+
+/* A read that fails is known to the reader alone, which then names itself as both
+ * the culprit and the reporter. */
+static bool is_read_failure(const struct shunti_blame *blame)
+{
+    return blame->rank == blame->reporter;
+}
+
+void shunti_two_level_own_alarm(struct shunt_request *request,
+                            struct shunti_two_level *x, int rank)
+{
+    struct shunti_blame blame = {.rank = rank,
+                                 .reporter = rank,
+                                 .status = SHUNT_ERR_REMOTE,
+                                 .signature = request->signature};
+
+    shunti_two_level_alarm(x, &blame);
+}
+
+void shunti_two_level_say_alarm(struct shunt_request *request, struct shunti_two_level *x)
+{
+    x->said_so = true;
+    for (int i = 0; i < x->nlegs && is_read_failure(&x->blame); i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        if (leg->told)
+            shunti_leg_ack(request, leg, x->order[i], SHUNTI_ACK_ALARM);
+    }
+}
+
+bool shunti_two_level_hear_alarm(struct shunt_request *request,
+                       struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++) {
+        const int peer = x->order[i];
+
+        if (!x->legs[peer].told || !(shunti_acked_stage(request, peer) & SHUNTI_ACK_ALARM))
+            continue;
+        if (!request->error) {
+            shunti_request_error(
+                request, SHUNT_ERR_REMOTE,
+                "%s: rank %d could not read what it needed, or has heard so "
+                "(its shunt_last_error says more)",
+                shunti_request_name(request), peer);
+            request->hearsay = true;
+        }
+        shunti_two_level_own_alarm(request, x, peer);
+        return true;
+    }
+    return false;
+}

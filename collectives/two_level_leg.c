@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Legs of operations in two levels; see two_level_leg.h. */
+#include "collectives/two_level_leg.h"
+
+#include "src/comm.h"
+#include "src/failure.h"
+#include "src/scratch.h"
+
+struct shunti_two_level *
+shunti_two_level_of(const struct shunt_request *request)
+{
+    return (struct shunti_two_level *)(void *)(uintptr_t)request->state;
+}
+
+bool shunti_is_pulled(uint8_t way)
+{
+    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+}
+
+void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg, int peer,
+                unsigned stage)
+{
+    leg->said |= (uint8_t)stage;
+    shunti_ack_stage(request, peer, leg->said);
+}
+
+bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
+                  size_t bytes)
+{
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+
+    return shunti_zcopy_suits(request->comm, peer, bytes) &&
+           (k == SHUNTI_BLOCK
+                ? !x->late
+                : !x->varies && x->legs[peer].phase != SHUNTI_PHASE_DIRECT);
+}
+
+struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
+                                     struct shunti_leg *leg, int peer, int k)
+{
+    if (!leg->zcopy[k])
+        leg->zcopy[k] = shunti_zcopy_create(request, peer, k);
+    return leg->zcopy[k];
+}
+
+bool shunti_incoming_place(struct shunt_request *request,
+                       struct shunti_incoming *in)
+{
+    if (!in->to)
+        in->to = in->owned = shunti_scratch_get(in->bytes);
+    if (!in->to)
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), in->bytes);
+    return in->to;
+}
+
+void shunti_outgoing_drop(struct shunti_outgoing *out)
+{
+    out->dropped = true;
+    if (out->way == SHUNTI_WAY_WINDOW || out->way == SHUNTI_WAY_READ)
+        out->done = true;
+}
+
+void shunti_leg_close(struct shunti_leg *leg)
+{
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        shunti_outgoing_drop(&leg->out[k]);
+        leg->in[k].done = true;
+    }
+    leg->taken = leg->closed = true;
+}
+
+/* A rank that is neither a local peer nor a rail peer may send no note if we want
+ * nothing of it: neither a block, nor a place for ours. Then its note is looked
+ * for, but not awaited. */
+static void expect_less(struct shunt_request *request, int peer)
+{
+    struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+    const struct shunti_incoming *in = &leg->in[SHUNTI_BLOCK];
+    const struct shunti_outgoing *out = &leg->out[SHUNTI_BLOCK];
+
+    if (leg->phase == SHUNTI_PHASE_DIRECT)
+        leg->hears =
+            (in->bytes && !in->done) ||
+            (!out->dropped && shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, out->bytes));
+}
+
+void shunti_two_level_drop_out(struct shunt_request *request, int peer)
+{
+    shunti_outgoing_drop(&shunti_two_level_of(request)->legs[peer].out[SHUNTI_BLOCK]);
+    expect_less(request, peer);
+}
+
+void shunti_two_level_drop_in(struct shunt_request *request, int peer)
+{
+    shunti_two_level_of(request)->legs[peer].in[SHUNTI_BLOCK].done = true;
+    expect_less(request, peer);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A leg of an operation in two levels: what goes to one peer and comes from it.
+ * For the parts of two_level.c only.
+ */
+#ifndef SHUNTI_TWO_LEVEL_LEG_H
+#define SHUNTI_TWO_LEVEL_LEG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/two_level.h"
+
+/* Acks of a leg, as bits (shunti_ack_stage()). */
+enum {
+    SHUNTI_ACK_TAKEN = 0x01,  /* we have all that we want of the peer */
+    SHUNTI_ACK_READY = 0x02,  /* our late block for it is ready */
+    SHUNTI_ACK_UNREAD = 0x10, /* what we want of it cannot be read */
+    SHUNTI_ACK_ALARM = 0x20,  /* there is an alarm, and our note is out */
+};
+
+/* Does the reader fetch a payload that goes this way? */
+bool shunti_is_pulled(uint8_t way);
+
+void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
+                    int peer, unsigned stage);
+
+/* Does a payload of `bytes` to or from `peer` go by zero copy? Only one whose size
+ * both ranks know and that is ready when it is offered: after an alarm a late
+ * block may never be made. */
+bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
+                        size_t bytes);
+
+/* The zero copy of payload `k`; made by the first call. */
+struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
+                                      struct shunti_leg *leg, int peer, int k);
+
+/* Memory for a package that may come to any place. False: none; the communicator
+ * has failed. */
+bool shunti_incoming_place(struct shunt_request *request,
+                           struct shunti_incoming *in);
+
+/* This payload is no longer sent, as far as the peer does not rely on it. */
+void shunti_outgoing_drop(struct shunti_outgoing *out);
+
+/* Nothing more is sent or taken. */
+void shunti_leg_close(struct shunti_leg *leg);
+
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What operations in two levels send and receive. Each function does what can be
+ * done now, and returns whether something moved.
+ */
+#ifndef SHUNTI_TWO_LEVEL_MOVES_H
+#define SHUNTI_TWO_LEVEL_MOVES_H
+
+#include <stdbool.h>
+
+#include "collectives/two_level.h"
+
+/* Send notes, or alarms (two_level_send.c). */
+bool shunti_two_level_post(struct shunt_request *request,
+                           struct shunti_two_level *x);
+
+/* Send payloads that are in no note, and look for acks. */
+bool shunti_two_level_send(struct shunt_request *request,
+                           struct shunti_two_level *x);
+
+/* A late block that the peer fetches is ready from here on. (Of one that is
+ * streamed the stream tells.) */
+void shunti_leg_ack_ready(struct shunt_request *request,
+                          struct shunti_two_level *x, int peer);
+
+/* Both notes of a leg are out: find where our payloads go by zero copy. A payload
+ * that the peer does not want, or expects in another size, is dropped. */
+void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer);
+
+/* Take notes and payloads (two_level_receive.c). */
+bool shunti_two_level_receive(struct shunt_request *request,
+                              struct shunti_two_level *x);
+
+#endif

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Notes and payloads of operations in two levels, from peers: two_level_moves.h. */
+#include "collectives/two_level_moves.h"
+
+#include "collectives/two_level_alarm.h"
+#include "collectives/two_level_leg.h"
+#include "src/blame.h"
+#include "src/comm.h"
+#include "src/failure.h"
+
+/* All notes of a call must say the same. */
+static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
+                   int peer, const struct shunti_note *note)
+{
+    struct shunti_blame blame = {
+        .rank = peer,
+        .reporter = request->comm->rank,
+        .status = SHUNT_ERR_MISMATCH,
+        .signature = request->signature,
+        .argument = note->expects,
+        .expected = x->argument,
+    };
+
+    if (shunti_note_bad(request, peer)) {
+        blame = shunti_note_blame(request, peer);
+    } else if (x->agreed && note->expects != x->argument) {
+        shunti_blame_argument(request, &blame);
+    } else {
+        return true;
+    }
+    shunti_two_level_alarm(x, &blame);
+    return false;
+}
+
+/* Is the package as long as the call says, which both ranks know? If not, the
+ * peer's memory is damaged, or it runs another version of the library. */
+static bool is_package(struct shunt_request *request,
+                       const struct shunti_two_level *x, int peer,
+                       uint64_t bytes)
+{
+    const size_t expected = x->legs[peer].in[SHUNTI_PACKAGE].bytes;
+
+    if (x->legs[peer].phase == SHUNTI_PHASE_DIRECT
+            ? !bytes
+            : bytes == expected || (x->varies && bytes < expected))
+        return true;
+    shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                     "%s: rank %d sends a package of %llu B, this rank expects "
+                     "%s%zu B; do all ranks run the same version?",
+                     shunti_request_name(request), peer,
+                     (unsigned long long)bytes, x->varies ? "at most " : "",
+                     expected);
+    return false;
+}
+
+/* Where the payloads are that its note offers. */
+static void open_payloads(struct shunt_request *request,
+                          struct shunti_two_level *x, int peer,
+                          const struct shunti_note *note)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    const unsigned char *behind = (const unsigned char *)(note + 1);
+    const size_t block_bytes = x->agreed ? block->bytes : note->expects;
+    size_t room = request->comm->layout.eager;
+    bool well;
+
+    well = is_package(request, x, peer, note->bytes);
+    if (well) {
+        package->bytes = note->bytes;
+        well = shunti_source_open(request, peer, (enum shunti_way)note->way,
+                                  &note->word[0], behind, room, package->bytes,
+                                  &package->source);
+    }
+    if (well && note->way == SHUNTI_WAY_INLINE) {
+        behind += package->bytes;
+        room -= package->bytes;
+    }
+    if (block_bytes != block->bytes) {
+        block->done = leg->unwanted = true;
+    } else if (well) {
+        well = shunti_source_open(
+            request, peer, (enum shunti_way)note->second_way, &note->word[2],
+            behind, room, block->bytes, &block->source);
+    }
+    if (!well) /* the communicator has failed */
+        shunti_leg_close(leg);
+}
+
+static bool meet(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    const struct shunti_note *note;
+
+    if (leg->met)
+        return false;
+    /* A rank that has nothing to send us may still have to say that its call is
+     * another one. */
+    if (!leg->hears && !shunti_note_bad(request, peer))
+        return false;
+    note = shunti_note_arrived(request, peer);
+    if (!note)
+        return false;
+    leg->met = true;
+    if (!agrees(request, x, peer, note)) {
+        shunti_leg_close(leg);
+        return true;
+    }
+    open_payloads(request, x, peer, note);
+    if (leg->told && !request->comm->failure)
+        shunti_leg_aim(request, x, peer);
+    return true;
+}
+
+/* A zero-copy payload goes where our own note said. */
+static bool pull(struct shunt_request *request, int peer,
+                 struct shunti_incoming *in, const struct shunti_zcopy *z)
+{
+    if (in->source.way == SHUNTI_WAY_ZCOPY)
+        return z && z->named && shunti_zcopy_arrived(z);
+    return shunti_source_pull(request, peer, &in->source, in->to);
+}
+
+/* Take what has come of a package. True: it is complete. */
+static bool take_package(struct shunt_request *request,
+                         struct shunti_two_level *x, int peer)
+{
+    struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+    const struct shunti_zcopy *z = x->legs[peer].zcopy[SHUNTI_PACKAGE];
+
+    if (!in->to && in->source.way == SHUNTI_WAY_INLINE) {
+        in->at = in->source.at;
+        return true;
+    }
+    if (!shunti_incoming_place(request, in))
+        return false;
+    in->at = in->to;
+    return pull(request, peer, in, z);
+}
+
+static bool take(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    const size_t before = package->source.done + block->source.done;
+    bool moved = false;
+
+    if (!package->done && take_package(request, x, peer)) {
+        package->done = moved = true;
+        if (package->source.failed) {
+            shunti_two_level_own_alarm(request, x, request->comm->rank);
+            block->done = leg->taken = true; /* but the peer still takes ours */
+            shunti_leg_ack(request, leg, peer, SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
+            return true;
+        }
+        if (leg->phase != SHUNTI_PHASE_DIRECT)
+            x->left[leg->phase]--;
+        if (leg->phase != SHUNTI_PHASE_DIRECT && x->hooks->arrived &&
+            !x->hooks->arrived(request, x, peer)) {
+            shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                             "%s: rank %d sends a package of %zu B whose parts "
+                             "are not as long; do all ranks run the same "
+                             "version?",
+                             shunti_request_name(request), peer,
+                             package->bytes);
+            return true;
+        }
+    }
+    /* In the stream a block comes behind its package. */
+    if (package->done && !block->done &&
+        (!x->late || !shunti_is_pulled(block->source.way) ||
+         shunti_acked_stage(request, peer) & SHUNTI_ACK_READY))
+        block->done = pull(request, peer, block, leg->zcopy[SHUNTI_BLOCK]);
+    if (package->done && block->done) {
+        leg->taken = true;
+        if (shunti_is_pulled(package->source.way) || shunti_is_pulled(block->source.way) ||
+            leg->unwanted)
+            shunti_leg_ack(request, leg, peer,
+                block->source.failed ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD : SHUNTI_ACK_TAKEN);
+        moved = true;
+    }
+    return moved || package->source.done + block->source.done != before;
+}
+
+bool shunti_two_level_receive(struct shunt_request *request, struct shunti_two_level *x)
+{
+    bool moved = false;
+
+    for (int i = x->nlegs - 1; i >= 0; i--) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+
+        moved |= meet(request, x, x->order[i]);
+        if (leg->met && !leg->taken)
+            moved |= take(request, x, x->order[i]);
+    }
+    return moved;
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Notes and payloads of operations in two levels, to peers: two_level_moves.h. */
+#include "collectives/two_level_moves.h"
+
+#include <string.h>
+
+#include "collectives/exchange.h"
+#include "collectives/two_level_leg.h"
+#include "src/comm.h"
+#include "src/offer.h"
+#include "src/window.h"
+
+static bool is_remote(const struct shunt_comm *comm, int peer)
+{
+    return comm->peers[peer].node != comm->node;
+}
+
+/* Name in our note where the peer's payloads are to be put. False: the
+ * communicator has failed. */
+static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
+                        int peer, struct shunti_note *note, size_t *behind)
+{
+    *behind = (*behind + 7) & ~(size_t)7;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_incoming *in = &leg->in[k];
+        struct shunti_zcopy *z;
+        size_t length;
+
+        if (in->done || !shunti_leg_zcopies(request, peer, k, in->bytes))
+            continue;
+        z = shunti_incoming_place(request, in) ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
+        length = z ? shunti_zcopy_name(z, in->to, in->bytes,
+                                       (unsigned char *)(note + 1) + *behind)
+                   : 0;
+        if (!length)
+            return false;
+        note->names |= (uint8_t)(1u << k);
+        *behind += length;
+    }
+    return true;
+}
+
+/* Bytes of a note that are behind its header, without the names. */
+static size_t inline_bytes(const struct shunti_two_level *x,
+                           const struct shunti_leg *leg,
+                           const struct shunti_note *note)
+{
+    const size_t block =
+        x->agreed ? leg->in[SHUNTI_BLOCK].bytes : (size_t)note->expects;
+
+    return (note->way == SHUNTI_WAY_INLINE ? (size_t)note->bytes : 0) +
+           (note->second_way == SHUNTI_WAY_INLINE ? block : 0);
+}
+
+void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
+                int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    const struct shunti_note *note = shunti_note_arrived(request, peer);
+    const size_t behind =
+        note ? (inline_bytes(x, leg, note) + 7) & ~(size_t)7 : 0;
+    const unsigned char *name = (const unsigned char *)(note + 1) + behind;
+
+    if (!note || leg->closed)
+        return;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_outgoing *out = &leg->out[k];
+        const bool named =
+            note->names >> k & 1 && behind <= request->comm->layout.eager;
+        struct shunti_zcopy *z = named ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
+        const bool aimed =
+            z && shunti_zcopy_aim(z, out->data, out->bytes, &name);
+
+        if (request->comm->failure)
+            return;
+        if (out->way == SHUNTI_WAY_ZCOPY && !aimed)
+            shunti_outgoing_drop(out);
+    }
+}
+
+/* Put a payload into the note, or write there where it is. */
+static uint8_t put_payload(struct shunt_request *request, int peer,
+                           struct shunti_outgoing *out,
+                           struct shunti_note *note, int k, size_t *behind)
+{
+    struct shunt_comm *comm = request->comm;
+    const bool is_late =
+        k == SHUNTI_BLOCK && shunti_two_level_of(request)->late;
+    uint64_t *where = &note->word[2 * k];
+
+    where[0] = where[1] = 0;
+    if (shunti_leg_zcopies(request, peer, k, out->bytes)) {
+        shunti_request_way(request, peer, SHUNTI_WAY_ZCOPY);
+        return out->way = SHUNTI_WAY_ZCOPY;
+    }
+    if (!(is_late && out->bytes) &&
+        *behind + out->bytes <= shunti_eager(comm, peer) &&
+        !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
+          comm->peers[peer].control &&
+          shunti_window_find(comm, out->data, out->bytes))) {
+        if (out->bytes) {
+            memcpy((unsigned char *)(note + 1) + *behind, out->data,
+                   out->bytes);
+            shunti_request_way(request, peer, SHUNTI_WAY_INLINE);
+        }
+        *behind += out->bytes;
+        comm->stats.bytes_inline += out->bytes;
+        out->done = true;
+        return SHUNTI_WAY_INLINE;
+    }
+    out->way =
+        (uint8_t)shunti_locate(request, peer, out->data, out->bytes, where);
+    if (out->way == SHUNTI_WAY_STREAM)
+        out->tx =
+            (struct shunti_stream){.start = where[0], .bytes = out->bytes};
+    return out->way;
+}
+
+void shunti_leg_ack_ready(struct shunt_request *request,
+                         struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    if (x->late && x->is_ready && shunti_is_pulled(leg->out[SHUNTI_BLOCK].way))
+        shunti_leg_ack(request, leg, peer, SHUNTI_ACK_READY);
+}
+
+static void tell(struct shunt_request *request, struct shunti_two_level *x,
+                 int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_note *note = shunti_note_compose(request, peer);
+    size_t behind = 0;
+
+    if (is_remote(request->comm, peer))
+        request->comm->stats.bytes_remote +=
+            leg->payload + leg->out[SHUNTI_BLOCK].bytes;
+    note->bytes = leg->out[SHUNTI_PACKAGE].bytes;
+    note->expects = x->agreed ? x->argument : leg->out[SHUNTI_BLOCK].bytes;
+    note->way = put_payload(request, peer, &leg->out[SHUNTI_PACKAGE], note,
+                            SHUNTI_PACKAGE, &behind) &
+                15;
+    note->second_way = put_payload(request, peer, &leg->out[SHUNTI_BLOCK], note,
+                                   SHUNTI_BLOCK, &behind) &
+                       15;
+    if (!request->comm->peers[peer].control &&
+        !name_places(request, leg, peer, note, &behind))
+        return;
+    shunti_note_send(request, peer, note, behind);
+    leg->told = true;
+    if (leg->met)
+        shunti_leg_aim(request, x, peer);
+    shunti_leg_ack_ready(request, x, peer);
+}
+
+static void tell_alarm(struct shunt_request *request,
+                       struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    shunti_note_alarm(request, peer, &x->blame);
+    leg->told = true;
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++)
+        leg->out[k].done = true;
+    shunti_leg_close(leg);
+}
+
+/* Send this rank what can be sent now: the note or an alarm. */
+static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
+                    int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer *p = &request->comm->peers[peer];
+    const bool waits = leg->phase == SHUNTI_PHASE_SECOND && !x->turned;
+
+    if (!leg->passed && p->turn == x->ticket && !leg->tells) {
+        shunti_turn_over(request, peer);
+        leg->passed = true;
+    }
+    if (leg->told || (!leg->tells && !x->alarmed) || (waits && !x->alarmed))
+        return false;
+    /* An alarm reserves no chunks, but a note that would have done so must
+     * not be overtaken by later ones. */
+    if (leg->passed ? !shunti_note_room(request, peer)
+                    : !shunti_turn(request, peer, x->ticket))
+        return false;
+    if (x->alarmed)
+        tell_alarm(request, x, peer);
+    else
+        tell(request, x, peer);
+    if (!leg->passed) {
+        shunti_turn_over(request, peer);
+        leg->passed = true;
+    }
+    return true;
+}
+
+/* Ranks with a leg come first: they wait for us. */
+bool shunti_two_level_post(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    bool moved = false;
+
+    for (int i = 0; i < x->nlegs; i++)
+        moved |= post_to(request, x, x->order[i]);
+    if (x->passed_all && !x->alarmed)
+        return moved;
+    x->passed_all = true;
+    for (int r = 0; r < comm->nranks; r++) {
+        if (r == comm->rank)
+            continue;
+        if (x->legs[r].phase == SHUNTI_PHASE_NONE)
+            moved |= post_to(request, x, r);
+        x->passed_all &= x->legs[r].passed;
+    }
+    return moved;
+}
+
+/* Has the peer taken all that it wants of us? It answers after the package. */
+static bool answered(struct shunt_request *request, int peer)
+{
+    const unsigned stages = shunti_acked_stage(request, peer);
+
+    if (stages & SHUNTI_ACK_UNREAD)
+        shunti_request_error(request, SHUNT_ERR_REMOTE,
+                             "%s: rank %d could not read this rank's memory "
+                             "(its shunt_last_error says why)",
+                             shunti_request_name(request), peer);
+    return stages & SHUNTI_ACK_TAKEN;
+}
+
+/* By zero copy, once both notes are out. A peer that named a place waits for the
+ * put. */
+static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
+{
+    const size_t before = z ? z->done : 0;
+
+    out->done = z && z->remote ? shunti_zcopy_send(z) : out->dropped;
+    return out->done || (z && z->done != before);
+}
+
+static bool send_payload(struct shunt_request *request, int peer,
+                         struct shunti_outgoing *out, struct shunti_zcopy *z)
+{
+    const size_t before = out->tx.done;
+    const bool was_dropped = out->dropped;
+
+    if (out->way == SHUNTI_WAY_ZCOPY)
+        return put_straight(out, z);
+    if (shunti_is_pulled(out->way)) {
+        out->done = answered(request, peer);
+    } else if (out->dropped) {
+        out->done = shunti_stream_skip(request, peer, &out->tx);
+    } else {
+        out->done = shunti_stream_send(request, peer, &out->tx, out->data);
+        /* It answered before the end: it does not want the rest. */
+        out->dropped = !out->done && answered(request, peer);
+    }
+    /* A dropped payload may still have to wait for its turn. */
+    return out->done || out->dropped != was_dropped || out->tx.done != before;
+}
+
+bool shunti_two_level_send(struct shunt_request *request, struct shunti_two_level *x)
+{
+    bool moved = false;
+
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_leg *leg = &x->legs[x->order[i]];
+        const int payloads =
+            x->late && !x->is_ready && !x->alarmed ? 1 : SHUNTI_PAYLOADS;
+
+        for (int k = 0; k < payloads && leg->told; k++)
+            if (!leg->out[k].done)
+                moved |= send_payload(request, x->order[i], &leg->out[k],
+                                      leg->zcopy[k]);
+    }
+    return moved;
+}
