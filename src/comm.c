@@ -209,6 +209,25 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
     }
 }
 
+/* "transport ucx: 12 messages, 4096 bytes, 0 retries" */
+static void log_counters(const struct shunti_context *context)
+{
+    struct shunt_transport_counter all[16];
+    const size_t room = sizeof(all) / sizeof(all[0]);
+    char text[400] = "";
+    size_t count, n = 0;
+
+    if (!context->transport->counters ||
+        !shunti_log_wanted(SHUNTI_LOG_INFO, "comm"))
+        return;
+    count = context->transport->counters(context->ctx, all, room);
+    for (size_t i = 0; i < count && i < room && n + 64 < sizeof(text); i++)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%llu %.32s",
+                              i ? ", " : "", (unsigned long long)all[i].value,
+                              all[i].name);
+    shunti_info("comm", "transport %s: %s", context->transport->name, text);
+}
+
 static void close_contexts(struct shunt_comm *comm)
 {
     size_t i;
@@ -225,6 +244,7 @@ static void close_contexts(struct shunt_comm *comm)
 
         if (c->control_reg)
             c->transport->dereg(c->ctx, c->control_reg);
+        log_counters(c);
         c->transport->close(c->ctx);
     }
     /* What a failure left on its way was being sent from there. */

@@ -20,7 +20,7 @@
 #include "src/link.h"
 #include "src/ways.h"
 #include "src/zcopy.h"
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 struct pollfd;
 struct shunti_deferred_put;

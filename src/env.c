@@ -8,6 +8,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,10 +74,6 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off|no|0",
      "Read memory that is no window straight out of the other process "
      "(process_vm_readv), where the kernel allows it.",
-     false},
-    {"SHUNT_FAULT", SHUNTI_ENV_STRING, NULL, NULL,
-     "What the fault transport does to the one it wraps, for tests: "
-     "'nomap,delay=50,reorder' (shunt-info has the words).",
      false},
     /* How calls wait and move data. */
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
@@ -144,23 +142,53 @@ static const struct shunti_env_row rows[] = {
      false},
 };
 
-const struct shunti_env_row *shunti_env_rows(size_t *count)
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), DECLARED_MAX = 64 };
+
+/* Of plugins. Written under the lock, and counted when they are whole. */
+static struct shunti_env_row declared[DECLARED_MAX];
+static atomic_size_t declared_count;
+static pthread_mutex_t declare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+const struct shunti_env_row *shunti_env_row_at(size_t i)
 {
-    *count = sizeof(rows) / sizeof(rows[0]);
-    return rows;
+    if (i < ROWS)
+        return &rows[i];
+    i -= ROWS;
+    return i < atomic_load_explicit(&declared_count, memory_order_acquire)
+               ? &declared[i]
+               : NULL;
 }
 
-static const struct shunti_env_row *find(const char *name)
+const struct shunti_env_row *shunti_env_row_of(const char *name)
 {
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (!strcmp(rows[i].name, name))
-            return &rows[i];
+    const struct shunti_env_row *row;
+
+    for (size_t i = 0; (row = shunti_env_row_at(i)); i++)
+        if (!strcmp(row->name, name))
+            return row;
     return NULL;
+}
+
+bool shunti_env_declare(const struct shunti_env_row *row)
+{
+    size_t count;
+    bool there;
+
+    pthread_mutex_lock(&declare_lock);
+    count = atomic_load_explicit(&declared_count, memory_order_relaxed);
+    there = shunti_env_row_of(row->name) != NULL;
+    if (!there && count < DECLARED_MAX) {
+        declared[count] = *row;
+        atomic_store_explicit(&declared_count, count + 1, memory_order_release);
+        there = true;
+    }
+    pthread_mutex_unlock(&declare_lock);
+    return there;
 }
 
 const char *shunti_env_raw(const char *name)
 {
-    return find(name) ? secure_getenv(name) : NULL;
+    return shunti_env_row_of(name) ? secure_getenv(name) : NULL;
 }
 
 /* -- values ------------------------------------------------------------------ */
@@ -320,7 +348,7 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
  * default. */
 static const char *value_of(const char *name, enum shunti_env_type type)
 {
-    const struct shunti_env_row *row = find(name);
+    const struct shunti_env_row *row = shunti_env_row_of(name);
     const char *text;
 
     assert(row && row->type == type);
@@ -366,7 +394,7 @@ size_t shunti_env_size(const char *name)
 
 double shunti_env_number(const char *name)
 {
-    const struct shunti_env_row *row = find(name);
+    const struct shunti_env_row *row = shunti_env_row_of(name);
     bool seconds = row && row->type == SHUNTI_ENV_SECONDS;
     const char *text =
         value_of(name, seconds ? SHUNTI_ENV_SECONDS : SHUNTI_ENV_NUMBER);
@@ -382,6 +410,6 @@ bool shunti_env_is_set(const char *name)
 {
     const char *text = shunti_env_raw(name);
 
-    assert(find(name));
+    assert(shunti_env_row_of(name));
     return text && *text;
 }

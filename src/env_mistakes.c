@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/log.h"
+#include "src/plugin.h"
 
 #define PREFIX "SHUNT_"
 #define NAME_MAX_LEN 64 /* a longer one is like none of ours */
@@ -79,29 +80,34 @@ static const char *nearest(const char *name)
 {
     const char *best = NULL;
     unsigned least_far = NAME_MAX_LEN + 1;
-    size_t count;
-    const struct shunti_env_row *rows = shunti_env_rows(&count);
+    const struct shunti_env_row *row;
 
-    for (size_t i = 0; i < count; i++) {
-        unsigned far = distance(name, rows[i].name);
+    for (size_t i = 0; (row = shunti_env_row_at(i)); i++) {
+        unsigned far = distance(name, row->name);
 
         if (far < least_far) {
             least_far = far;
-            best = rows[i].name;
+            best = row->name;
         }
     }
     return best;
 }
 
-static const struct shunti_env_row *row_of(const char *name)
+/* A variable of a plugin that is there, and perhaps not loaded yet:
+ * SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_... */
+static bool is_plugins(const char *name)
 {
-    size_t count;
-    const struct shunti_env_row *rows = shunti_env_rows(&count);
+    char plugin[SHUNTI_TRANSPORT_NAME_MAX];
+    size_t n;
 
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(rows[i].name, name))
-            return &rows[i];
-    return NULL;
+    name += strlen(PREFIX);
+    n = strcspn(name, "_");
+    if (n >= sizeof(plugin))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        plugin[i] = (char)tolower((unsigned char)name[i]);
+    plugin[n] = '\0';
+    return shunti_transport_is_there(plugin);
 }
 
 size_t shunti_env_mistakes(shunti_env_take *take, void *arg)
@@ -121,9 +127,9 @@ size_t shunti_env_mistakes(shunti_env_take *take, void *arg)
         name[length] = '\0';
         m.name = name;
         m.value = (*e)[length] ? *e + length + 1 : "";
-        m.row = row_of(name);
+        m.row = shunti_env_row_of(name);
         if (m.row ? !*m.value || shunti_env_valid(m.row, m.value)
-                  : is_other(name))
+                  : is_other(name) || is_plugins(name))
             continue;
         if (m.row && m.row->secret)
             m.value = "...";

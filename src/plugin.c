@@ -189,6 +189,46 @@ static const char *missing_operation(const struct shunt_transport *t)
     return NULL;
 }
 
+/* Does the variable `name` belong to `plugin`? */
+static bool owns(const char *plugin, const char *name)
+{
+    size_t n = strlen(plugin);
+
+    if (strncmp(name, "SHUNT_", 6) || strncasecmp(name + 6, plugin, n))
+        return false;
+    return !name[6 + n] || name[6 + n] == '_';
+}
+
+/* A knob of `t` that cannot be its own, or NULL. */
+static const char *foreign_knob(const struct shunt_transport *t)
+{
+    const struct shunt_transport_knob *knob;
+
+    for (knob = t->knobs; knob && knob->name; knob++)
+        if (!owns(t->name, knob->name))
+            return knob->name;
+    return NULL;
+}
+
+/* Take its knobs into the table of variables. */
+static void declare_knobs(const struct shunt_transport *t)
+{
+    const struct shunt_transport_knob *knob;
+
+    for (knob = t->knobs; knob && knob->name; knob++) {
+        const struct shunti_env_row row = {
+            .name = knob->name,
+            .type = SHUNTI_ENV_STRING,
+            .fallback = knob->fallback,
+            .help = knob->help,
+        };
+
+        if (!shunti_env_declare(&row))
+            shunti_warn("plugin", "no room for the variable %s of transport %s",
+                        knob->name, t->name);
+    }
+}
+
 /* Is it one of ours, and whole? `why` says what not. */
 static bool check(const struct shunt_transport *t, const char *name,
                   const char *path, char *why, size_t why_len)
@@ -210,6 +250,11 @@ static bool check(const struct shunt_transport *t, const char *name,
                  path, t->name ? t->name : "");
     } else if ((missing = missing_operation(t))) {
         snprintf(why, why_len, "%s lacks the operation '%s'", path, missing);
+    } else if ((missing = foreign_knob(t))) {
+        snprintf(why, why_len,
+                 "%s declares the variable '%s', which is none of its own "
+                 "(SHUNT_<NAME>, or SHUNT_<NAME>_...)",
+                 path, missing);
     } else {
         return true;
     }
@@ -246,6 +291,7 @@ static const struct shunt_transport *load(const char *name, const char *path,
         free(entry);
         return NULL;
     }
+    declare_knobs(t);
     entry->transport = t;
     strcpy(entry->path, path);
     entry->next = loaded;
@@ -668,4 +714,12 @@ enum shunt_status shunti_transport_candidates(const char *spec,
     for (size_t i = 0; !st && i < n; i++)
         st = add_wanted(out, words[i]);
     return st;
+}
+
+bool shunti_transport_is_there(const char *name)
+{
+    char path[FILE_MAX], why[256];
+
+    return valid_name(name) &&
+           locate(name, path, sizeof(path), why, sizeof(why));
 }

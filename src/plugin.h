@@ -16,7 +16,7 @@
 
 #include <shunt/status.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #define SHUNTI_TRANSPORT_NAME_MAX 32
 #define SHUNTI_TRANSPORTS_MAX 16
@@ -30,6 +30,9 @@ const struct shunt_transport_host *shunti_transport_host(void);
  */
 const struct shunt_transport *shunti_transport_find(const char *name, char *why,
                                                     size_t why_len);
+
+/* Is there a file of this transport? It is not loaded. Thread safe. */
+bool shunti_transport_is_there(const char *name);
 
 /* One to try, best first. */
 struct shunti_candidate {

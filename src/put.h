@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 struct shunt_comm;
 

@@ -281,12 +281,11 @@ static void print_transports(const struct facts *f, bool brief)
 /* All variables with their meaning, or the names of those that are set. */
 static void print_environment(bool all)
 {
-    size_t count, set = 0;
-    const struct shunti_env_row *rows = shunti_env_rows(&count);
+    size_t count = 0, set = 0;
+    const struct shunti_env_row *row;
 
     printf("\nVariables\n");
-    for (size_t i = 0; i < count; i++) {
-        const struct shunti_env_row *row = &rows[i];
+    for (; (row = shunti_env_row_at(count)); count++) {
         const char *value = current(row);
 
         set += value != NULL;
@@ -457,18 +456,17 @@ static void json_mistakes(void)
 
 static void json_environment(void)
 {
-    size_t count;
-    const struct shunti_env_row *rows = shunti_env_rows(&count);
+    const struct shunti_env_row *row;
 
     printf(",\n\"variables\":[");
-    for (size_t i = 0; i < count; i++) {
-        json_field(i ? ",\n {" : "\n {", "name", rows[i].name);
-        json_field(",", "type", type_name(rows[i].type));
-        json_field(",", "choices", rows[i].choices);
-        json_field(",", "default", rows[i].fallback);
-        json_field(",", "value", current(&rows[i]));
-        printf(",\"valid\":%s", is_wrong(&rows[i]) ? "false" : "true");
-        json_field(",", "help", rows[i].help);
+    for (size_t i = 0; (row = shunti_env_row_at(i)); i++) {
+        json_field(i ? ",\n {" : "\n {", "name", row->name);
+        json_field(",", "type", type_name(row->type));
+        json_field(",", "choices", row->choices);
+        json_field(",", "default", row->fallback);
+        json_field(",", "value", current(row));
+        printf(",\"valid\":%s", is_wrong(row) ? "false" : "true");
+        json_field(",", "help", row->help);
         printf("}");
     }
     printf("]");

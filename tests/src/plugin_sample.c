@@ -2,11 +2,12 @@
 //
 // Transports for test_plugin.c, which do nothing: what they are is said by
 // SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
-// SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL.
+// SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL. SAMPLE_KNOB is the name of
+// a variable that it declares.
 
 #include <stdio.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 extern const struct shunt_transport shunt_transport_v2;
 
@@ -42,6 +43,13 @@ static void nothing(void)
 {
 }
 
+#ifdef SAMPLE_KNOB
+static const struct shunt_transport_knob knobs[] = {
+    {SAMPLE_KNOB, "plain", "What the sample tastes like, for the tests."},
+    {NULL, NULL, NULL},
+};
+#endif
+
 #define NOTHING(op) .op = (__typeof__(shunt_transport_v2.op))nothing
 
 __attribute__((visibility("default")))
@@ -74,6 +82,9 @@ const struct shunt_transport shunt_transport_v2 = {
     NOTHING(disarm),
     NOTHING(alive),
     NOTHING(left),
+#ifdef SAMPLE_KNOB
+    .knobs = knobs,
+#endif
 };
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/env.h"
 #include "src/error.h"
 #include "src/plugin.h"
 
@@ -31,12 +32,19 @@ static void expect_refused(const char *name, const char *part)
     cr_assert(strstr(why, part), "%s: '%s' should say '%s'", name, why, part);
 }
 
+static void ignore(void *arg, const struct shunti_env_mistake *m)
+{
+    (void)arg;
+    (void)m;
+}
+
 Test(plugin, bad_ones)
 {
     expect_refused("nosymbol", "does not export shunt_transport_v2");
     expect_refused("oldabi", "version 4711");
     expect_refused("misnamed", "calls itself 'someone'");
     expect_refused("partial", "lacks the operation 'flush'");
+    expect_refused("thief", "declares the variable 'SHUNT_TIMEOUT'");
     expect_refused("nowhere", "no shunt_nowhere.so in");
     expect_refused("../../etc/passwd", "cannot be the name");
     expect_refused("", "cannot be the name");
@@ -72,6 +80,24 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_eq(shunti_transport_host()->find("good"), t);
     cr_assert_null(shunti_transport_host()->find("nosymbol"));
     cr_assert_null(shunti_transport_host()->env("HOME"));
+}
+
+// A plugin's variable is in the table once it is loaded, and nobody else's is; a
+// plugin that is there, and not loaded, is given the benefit of the doubt.
+Test(plugin, knobs)
+{
+    const struct shunt_transport_host *host = shunti_transport_host();
+    char why[512];
+
+    setenv("SHUNT_GOOD_TASTE", "sweet", 1);
+    setenv("SHUNT_GOOFY_TASTE", "sour", 1);
+    cr_assert_null(host->env("SHUNT_GOOD_TASTE"));
+    cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
+    cr_assert(shunti_transport_find("good", why, sizeof(why)), "%s", why);
+    cr_assert_str_eq(host->env("SHUNT_GOOD_TASTE"), "sweet");
+    cr_assert_str_eq(shunti_env_row_of("SHUNT_GOOD_TASTE")->fallback, "plain");
+    cr_assert_null(host->env("SHUNT_GOOFY_TASTE"));
+    cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
 }
 
 // The names of the candidates of `spec`, with options, separated by spaces.

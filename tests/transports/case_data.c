@@ -517,6 +517,27 @@ void case_two_worlds(struct rank *r)
 }
 
 /* Wrong arguments are told, and change nothing. */
+/* No transport reaches these yet. */
+static void expect_kinds_refused(struct rank *r)
+{
+    static const enum shunt_transport_memory_kind kinds[] = {
+        SHUNT_TRANSPORT_DEVICE_MEMORY,
+        SHUNT_TRANSPORT_DMABUF,
+    };
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const struct shunt_transport_memory memory = {
+            .kind = kinds[i], .bytes = 4096, .fd = -1};
+        struct shunt_transport_reg *reg = NULL;
+        size_t len = sizeof(key);
+
+        EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+               r->t->reg(r->ctx, &memory, key, &len, &reg));
+        CHECK(r, strlen(r->t->error(r->ctx)) > 10, "no text");
+    }
+}
+
 void case_errors(struct rank *r)
 {
     struct shunt_transport_remote *none = NULL;
@@ -531,6 +552,7 @@ void case_errors(struct rank *r)
     CHECK(r, strlen(r->t->error(r->ctx)) > 10, "no text");
     EXPECT(r, SHUNT_ERR_INVALID, r->t->import(r->eps[p], junk, 24, &none));
     EXPECT(r, SHUNT_ERR_INVALID, r->t->import(r->eps[p], junk, 1, &none));
+    expect_kinds_refused(r);
     window_create(r, &w, 4096);
     memset(w.addr, 7, 4096);
     world_barrier(r);
@@ -554,5 +576,48 @@ void case_errors(struct rank *r)
     world_barrier(r);
     for (size_t i = 0; i < 4096; i++)
         CHECK(r, w.addr[i] == 7, "byte %zu was written", i);
+    window_destroy(r, &w);
+}
+
+static uint64_t counter(const struct rank *r, const char *name)
+{
+    struct shunt_transport_counter all[16];
+    size_t count = r->t->counters(r->ctx, all, 16);
+
+    CHECK(r, count <= 16, "%zu counters", count);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(all[i].name, name))
+            return all[i].value;
+    return 0;
+}
+
+/* What a transport counts is what it was asked to do. */
+void case_counters(struct rank *r)
+{
+    static unsigned char data[1000];
+    const int p = (r->rank + 1) % r->nranks;
+    struct shunt_transport_put put = {.local = data, .bytes = sizeof(data)};
+    uint64_t messages, bytes;
+    struct window w;
+
+    if (!r->t->counters || !r->t->counters(r->ctx, NULL, 0))
+        return;
+    window_create(r, &w, 4096);
+    world_barrier(r);
+    messages = counter(r, "messages");
+    bytes = counter(r, "bytes");
+    put.remote = w.remote[p];
+    for (int i = 0; i < 3; i++) {
+        enum shunt_status st;
+
+        UNTIL(r, (st = r->t->put(r->eps[p], &put)) != SHUNT_IN_PROGRESS);
+        EXPECT(r, SHUNT_OK, st);
+    }
+    UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    CHECK(r, counter(r, "messages") == messages + 3, "%llu messages",
+          (unsigned long long)(counter(r, "messages") - messages));
+    CHECK(r, counter(r, "bytes") == bytes + 3 * sizeof(data), "%llu bytes",
+          (unsigned long long)(counter(r, "bytes") - bytes));
+    world_barrier(r);
     window_destroy(r, &w);
 }

@@ -21,6 +21,7 @@ void case_many_registrations(struct rank *r);
 void case_unimported(struct rank *r);
 void case_two_worlds(struct rank *r);
 void case_errors(struct rank *r);
+void case_counters(struct rank *r);
 
 /* case_zcopy.c: memory that is lent for one operation. */
 void case_brief(struct rank *r);

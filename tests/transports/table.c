@@ -18,6 +18,7 @@ const struct test_case transport_cases[] = {
     {.name = "unimported", .run = case_unimported, .nranks = {2}},
     {.name = "two_worlds", .run = case_two_worlds, .nranks = {2, 3}},
     {.name = "errors", .run = case_errors, .nranks = {2}},
+    {.name = "counters", .run = case_counters, .nranks = {2}},
     {.name = "brief", .run = case_brief, .nranks = {2, 3, 5}},
     {.name = "brief_withdrawn", .run = case_brief_withdrawn, .nranks = {2}},
     {.name = "let_go", .run = case_let_go, .nranks = {2}, .processes = true},

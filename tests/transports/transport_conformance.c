@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of transports/transport.h, as tests, for any transport.
+ * The contract of include/shunt/transport.h, as tests, for any transport.
  *
  *     transport_conformance [--threads] [--case NAME] NAME[+OPTIONS]
  *

@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #define MAX_RANKS 64
 #define SLOT_BYTES 2048

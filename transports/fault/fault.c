@@ -24,8 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/wrap.h"
 #include "transports/fault/program.h"
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #define CHANNELS 8
 
@@ -146,29 +147,6 @@ static bool open_timer(struct shunt_transport_ctx *ctx)
                       &event);
 }
 
-static enum shunt_status open_inner(struct shunt_transport_ctx *ctx,
-                                    const struct shunt_transport_params *params,
-                                    char *why, size_t why_len)
-{
-    struct shunt_transport_params inner = *params;
-    char name[32];
-    size_t n = strcspn(params->options, "+");
-
-    if (n == 0 || n >= sizeof(name)) {
-        snprintf(why, why_len, "name the transport to wrap: fault+shm");
-        return SHUNT_ERR_UNSUPPORTED;
-    }
-    memcpy(name, params->options, n);
-    name[n] = 0;
-    ctx->t = params->host->find ? params->host->find(name) : NULL;
-    if (!ctx->t) {
-        snprintf(why, why_len, "there is no transport %s to wrap", name);
-        return SHUNT_ERR_UNSUPPORTED;
-    }
-    inner.options = params->options[n] ? params->options + n + 1 : "";
-    return ctx->t->open(&inner, &ctx->inner, why, why_len);
-}
-
 static enum shunt_status fault_open(const struct shunt_transport_params *params,
                                     struct shunt_transport_ctx **out, char *why,
                                     size_t why_len)
@@ -197,7 +175,7 @@ static enum shunt_status fault_open(const struct shunt_transport_params *params,
         ctx->program.noget = noget;
     }
     ctx->random = ctx->program.seed * 1000003 + (uint64_t)params->rank;
-    status = open_inner(ctx, params, why, why_len);
+    status = transport_wrap_open(params, &ctx->t, &ctx->inner, why, why_len);
     if (!status && ctx->program.delay > 0 && !open_timer(ctx)) {
         snprintf(why, why_len, "no timer: %s", strerror(errno));
         status = SHUNT_ERR_SYSTEM;
@@ -653,6 +631,21 @@ static bool fault_busy(const struct shunt_transport_ctx *ctx)
     return ctx->waiting > 0 || (ctx->t->busy && ctx->t->busy(ctx->inner));
 }
 
+/* Of the transport that it wraps. */
+static size_t fault_counters(const struct shunt_transport_ctx *ctx,
+                             struct shunt_transport_counter *counters,
+                             size_t room)
+{
+    return ctx->t->counters ? ctx->t->counters(ctx->inner, counters, room) : 0;
+}
+
+static const struct shunt_transport_knob knobs[] = {
+    {"SHUNT_FAULT", NULL,
+     "What the fault transport does to the one it wraps, for tests: "
+     "'nomap,delay=50,reorder' (shunt-info has the words)."},
+    {NULL, NULL, NULL},
+};
+
 extern const struct shunt_transport shunt_transport_v2;
 
 __attribute__((visibility("default")))
@@ -685,4 +678,6 @@ const struct shunt_transport shunt_transport_v2 = {
     .alive = fault_alive,
     .left = fault_left,
     .busy = fault_busy,
+    .counters = fault_counters,
+    .knobs = knobs,
 };

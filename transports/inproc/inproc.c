@@ -27,7 +27,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
 /* The sanitizer does not know the fence in wake(). It orders a store against
@@ -389,6 +389,9 @@ static enum shunt_status inproc_reg(struct shunt_transport_ctx *ctx,
     if (*len < sizeof(key))
         return fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes %zu bytes",
                     sizeof(key));
+    if (memory->kind != SHUNT_TRANSPORT_HOST_MEMORY)
+        return fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                    "only the host's memory can be registered");
     reg = calloc(1, sizeof(*reg));
     if (!reg)
         return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");

@@ -87,7 +87,7 @@ static enum shunt_status check(struct shunt_transport_ctx *ctx,
 {
     struct stat st;
 
-    if (memory->fd < 0)
+    if (memory->kind != SHUNT_TRANSPORT_HOST_MEMORY || memory->fd < 0)
         return shm_fail(ctx, SHUNT_ERR_UNSUPPORTED,
                         "only memory of a memfd can be mapped by others");
     if (fstat(memory->fd, &st))

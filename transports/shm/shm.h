@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #define SHM_NONCE 32
 #define SHM_PROOF 32 /* HMAC-SHA-256 */

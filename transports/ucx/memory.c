@@ -59,6 +59,9 @@ enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
     if (*len < sizeof(key))
         return ucx_fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes %zu bytes",
                         sizeof(key));
+    if (memory->kind != SHUNT_TRANSPORT_HOST_MEMORY)
+        return ucx_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                        "only the host's memory can be registered");
     reg = calloc(1, sizeof(*reg));
     if (!reg || !find_slot(ctx, &slot)) {
         free(reg);

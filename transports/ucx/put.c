@@ -269,8 +269,12 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
     }
     if (!header.region && !header.signal_region)
         return SHUNT_OK;
-    if (ep->sends >= MAX_SENDS)
+    if (ep->sends >= MAX_SENDS) {
+        ep->ctx->full++;
         return SHUNT_IN_PROGRESS;
+    }
+    ep->ctx->puts++;
+    ep->ctx->put_bytes += put->bytes;
     ep->unflushed = true; /* also if it fails half-way */
     ep->flush_stale = true;
     status = put_pieces(ep, put, &header);

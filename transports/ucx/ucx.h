@@ -24,7 +24,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "transports/transport.h"
+#include <shunt/transport.h>
 
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */
@@ -176,6 +176,7 @@ struct shunt_transport_ctx {
     bool look;       /* at them: we have slept */
     int64_t looked;  /* when we last did, ms */
     bool closing;
+    uint64_t puts, put_bytes, full; /* full: puts that found no room */
     char error[256];
 };
 

@@ -4,8 +4,10 @@
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
  * `shunt_transport_v2`, a `const struct shunt_transport`. It includes nothing
- * of the library but this file and the public headers, and it calls nothing
- * of it but what `struct shunt_transport_host` offers.
+ * of the library but the public headers, and it calls nothing of it but what
+ * `struct shunt_transport_host` offers. A plugin of your own is built against the
+ * installed headers, found by SHUNT_PLUGIN_PATH, and held to this contract by
+ * `transport_conformance` (tests/transports).
  *
  * Who calls: the core, one thread at a time per context. No operation blocks,
  * none spins; what cannot finish now says SHUNT_IN_PROGRESS and is called
@@ -92,14 +94,24 @@ struct shunt_transport_host {
     uint32_t abi;
     void (*log)(int level, const char *transport, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
-    /* Value of a variable of the library's table, or NULL if unset. */
+    /* Value of a variable of the library's table, or of the plugin's own knobs;
+     * NULL if unset. */
     const char *(*env)(const char *name);
     /* Another transport by name, for wrappers (fault+shm); NULL: none. */
     const struct shunt_transport *(*find)(const char *name);
 };
 
+/* Where memory is. A transport that cannot reach a kind refuses to register it:
+ * SHUNT_ERR_UNSUPPORTED. The library registers host memory only, so far. */
+enum shunt_transport_memory_kind {
+    SHUNT_TRANSPORT_HOST_MEMORY = 0,
+    SHUNT_TRANSPORT_DEVICE_MEMORY, /* `addr` is a device pointer */
+    SHUNT_TRANSPORT_DMABUF,        /* `fd` is a dma-buf; `addr` its offset */
+};
+
 /* Memory to register. */
 struct shunt_transport_memory {
+    enum shunt_transport_memory_kind kind;
     void *addr;
     size_t bytes;
     /* >= 0: a memfd made with MFD_ALLOW_SEALING whose byte 0 is at addr.
@@ -142,6 +154,21 @@ struct shunt_transport_params {
 struct shunt_transport_estimate {
     double latency;   /* seconds one way */
     double bandwidth; /* bytes per second of one pair */
+};
+
+/* A variable that a plugin reads by host->env(). `shunt-info --env` prints it
+ * with the library's. The name is SHUNT_<PLUGIN>, or begins with
+ * SHUNT_<PLUGIN>_, in capitals; others are refused when the plugin is loaded. */
+struct shunt_transport_knob {
+    const char *name;
+    const char *fallback; /* the default, as text; NULL: unset */
+    const char *help;     /* one or two sentences */
+};
+
+/* What a context has counted since it was opened. */
+struct shunt_transport_counter {
+    const char *name; /* "messages", "bytes", "retries", or its own */
+    uint64_t value;
 };
 
 struct shunt_transport_ctx;    /* one communicator */
@@ -283,6 +310,13 @@ struct shunt_transport {
      * that is alive? The core sees to it before a call returns, as nobody may
      * be here for long after. NULL: never. */
     bool (*busy)(const struct shunt_transport_ctx *ctx);
+
+    /* Fill counters[0 .. room - 1]; returns how many there are. The library logs
+     * them when a communicator is destroyed (SHUNT_LOG=info). NULL: none. */
+    size_t (*counters)(const struct shunt_transport_ctx *ctx,
+                       struct shunt_transport_counter *counters, size_t room);
+    /* Its variables; the last has no name. NULL: none. */
+    const struct shunt_transport_knob *knobs;
 };
 
 #endif

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * For transports that wrap another one: SHUNT_TRANSPORTS=fault+shm,
+ * trace+fault+shm.
+ */
+#ifndef TRANSPORT_WRAP_H
+#define TRANSPORT_WRAP_H
+
+#include <stddef.h>
+
+#include <shunt/transport.h>
+
+/*
+ * Open the transport that the options of `params` name first ("shm", or
+ * "fault+shm", of which the rest are its own options).
+ *
+ * transport, ctx  out; *ctx is NULL after an error, and `why` says why.
+ */
+enum shunt_status
+transport_wrap_open(const struct shunt_transport_params *params,
+                    const struct shunt_transport **transport,
+                    struct shunt_transport_ctx **ctx, char *why,
+                    size_t why_len);
+
+#endif
