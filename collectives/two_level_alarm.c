@@ -5,7 +5,6 @@
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
 
-
 /* After an alarm no late block is taken or made. Late blocks of ours that are ready
  * stay until they are answered: another rank, whose call succeeds, may need
  * them. */
@@ -22,7 +21,7 @@ static void forget_late(struct shunti_two_level *x)
 }
 
 void shunti_two_level_alarm(struct shunti_two_level *x,
-                        const struct shunti_blame *blame)
+                            const struct shunti_blame *blame)
 {
     if (x->alarmed)
         return;
@@ -40,7 +39,7 @@ static bool is_read_failure(const struct shunti_blame *blame)
 }
 
 void shunti_two_level_own_alarm(struct shunt_request *request,
-                            struct shunti_two_level *x, int rank)
+                                struct shunti_two_level *x, int rank)
 {
     struct shunti_blame blame = {.rank = rank,
                                  .reporter = rank,
@@ -50,7 +49,8 @@ void shunti_two_level_own_alarm(struct shunt_request *request,
     shunti_two_level_alarm(x, &blame);
 }
 
-void shunti_two_level_say_alarm(struct shunt_request *request, struct shunti_two_level *x)
+void shunti_two_level_say_alarm(struct shunt_request *request,
+                                struct shunti_two_level *x)
 {
     x->said_so = true;
     for (int i = 0; i < x->nlegs && is_read_failure(&x->blame); i++) {
@@ -62,12 +62,13 @@ void shunti_two_level_say_alarm(struct shunt_request *request, struct shunti_two
 }
 
 bool shunti_two_level_hear_alarm(struct shunt_request *request,
-                       struct shunti_two_level *x)
+                                 struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++) {
         const int peer = x->order[i];
 
-        if (!x->legs[peer].told || !(shunti_acked_stage(request, peer) & SHUNTI_ACK_ALARM))
+        if (!x->legs[peer].told ||
+            !(shunti_acked_stage(request, peer) & SHUNTI_ACK_ALARM))
             continue;
         if (!request->error) {
             shunti_request_error(

@@ -17,15 +17,15 @@ bool shunti_is_pulled(uint8_t way)
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
 }
 
-void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg, int peer,
-                unsigned stage)
+void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
+                    int peer, unsigned stage)
 {
     leg->said |= (uint8_t)stage;
     shunti_ack_stage(request, peer, leg->said);
 }
 
 bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
-                  size_t bytes)
+                        size_t bytes)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);
 
@@ -36,7 +36,7 @@ bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
 }
 
 struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
-                                     struct shunti_leg *leg, int peer, int k)
+                                      struct shunti_leg *leg, int peer, int k)
 {
     if (!leg->zcopy[k])
         leg->zcopy[k] = shunti_zcopy_create(request, peer, k);
@@ -44,7 +44,7 @@ struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
 }
 
 bool shunti_incoming_place(struct shunt_request *request,
-                       struct shunti_incoming *in)
+                           struct shunti_incoming *in)
 {
     if (!in->to)
         in->to = in->owned = shunti_scratch_get(in->bytes);
@@ -83,12 +83,14 @@ static void expect_less(struct shunt_request *request, int peer)
     if (leg->phase == SHUNTI_PHASE_DIRECT)
         leg->hears =
             (in->bytes && !in->done) ||
-            (!out->dropped && shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, out->bytes));
+            (!out->dropped &&
+             shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, out->bytes));
 }
 
 void shunti_two_level_drop_out(struct shunt_request *request, int peer)
 {
-    shunti_outgoing_drop(&shunti_two_level_of(request)->legs[peer].out[SHUNTI_BLOCK]);
+    shunti_outgoing_drop(
+        &shunti_two_level_of(request)->legs[peer].out[SHUNTI_BLOCK]);
     expect_less(request, peer);
 }
 

@@ -154,7 +154,8 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         if (package->source.failed) {
             shunti_two_level_own_alarm(request, x, request->comm->rank);
             block->done = leg->taken = true; /* but the peer still takes ours */
-            shunti_leg_ack(request, leg, peer, SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
+            shunti_leg_ack(request, leg, peer,
+                           SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
             return true;
         }
         if (leg->phase != SHUNTI_PHASE_DIRECT)
@@ -177,16 +178,19 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         block->done = pull(request, peer, block, leg->zcopy[SHUNTI_BLOCK]);
     if (package->done && block->done) {
         leg->taken = true;
-        if (shunti_is_pulled(package->source.way) || shunti_is_pulled(block->source.way) ||
-            leg->unwanted)
+        if (shunti_is_pulled(package->source.way) ||
+            shunti_is_pulled(block->source.way) || leg->unwanted)
             shunti_leg_ack(request, leg, peer,
-                block->source.failed ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD : SHUNTI_ACK_TAKEN);
+                           block->source.failed
+                               ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD
+                               : SHUNTI_ACK_TAKEN);
         moved = true;
     }
     return moved || package->source.done + block->source.done != before;
 }
 
-bool shunti_two_level_receive(struct shunt_request *request, struct shunti_two_level *x)
+bool shunti_two_level_receive(struct shunt_request *request,
+                              struct shunti_two_level *x)
 {
     bool moved = false;
 

@@ -28,7 +28,9 @@ static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
 
         if (in->done || !shunti_leg_zcopies(request, peer, k, in->bytes))
             continue;
-        z = shunti_incoming_place(request, in) ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
+        z = shunti_incoming_place(request, in)
+                ? shunti_leg_zcopy(request, leg, peer, k)
+                : NULL;
         length = z ? shunti_zcopy_name(z, in->to, in->bytes,
                                        (unsigned char *)(note + 1) + *behind)
                    : 0;
@@ -53,7 +55,7 @@ static size_t inline_bytes(const struct shunti_two_level *x,
 }
 
 void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
-                int peer)
+                    int peer)
 {
     struct shunti_leg *leg = &x->legs[peer];
     const struct shunti_note *note = shunti_note_arrived(request, peer);
@@ -67,7 +69,8 @@ void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
         struct shunti_outgoing *out = &leg->out[k];
         const bool named =
             note->names >> k & 1 && behind <= request->comm->layout.eager;
-        struct shunti_zcopy *z = named ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
+        struct shunti_zcopy *z =
+            named ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
         const bool aimed =
             z && shunti_zcopy_aim(z, out->data, out->bytes, &name);
 
@@ -117,7 +120,7 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
 }
 
 void shunti_leg_ack_ready(struct shunt_request *request,
-                         struct shunti_two_level *x, int peer)
+                          struct shunti_two_level *x, int peer)
 {
     struct shunti_leg *leg = &x->legs[peer];
 
@@ -196,7 +199,8 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
 }
 
 /* Ranks with a leg come first: they wait for us. */
-bool shunti_two_level_post(struct shunt_request *request, struct shunti_two_level *x)
+bool shunti_two_level_post(struct shunt_request *request,
+                           struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     bool moved = false;
@@ -260,7 +264,8 @@ static bool send_payload(struct shunt_request *request, int peer,
     return out->done || out->dropped != was_dropped || out->tx.done != before;
 }
 
-bool shunti_two_level_send(struct shunt_request *request, struct shunti_two_level *x)
+bool shunti_two_level_send(struct shunt_request *request,
+                           struct shunti_two_level *x)
 {
     bool moved = false;
 
