@@ -47,9 +47,9 @@ static int order(const char *out, const char *first, const char *second)
     return a && b && a < b;
 }
 
-// The transport for tests is last, in one line, except if transports are all
-// that is asked for.
-Test(shunt_info, the_test_transport_is_last)
+// Transports that wrap others are last, each in one line, except if transports are
+// all that is asked for.
+Test(shunt_info, wrappers_are_last)
 {
     struct harness *h = run(NULL, NULL, 0);
     const char *out = harness_rank(h, 0)->out;
@@ -57,6 +57,8 @@ Test(shunt_info, the_test_transport_is_last)
     cr_assert(order(out, "\n  shm  ", "\n  fault  "), "%s", out);
     cr_assert(order(out, "\n  inproc  ", "\n  fault  "), "%s", out);
     const char *line = strstr(out, "\n  fault  ") + 1;
+    line = strchr(line, '\n') + 1;
+    cr_assert(!strncmp(line, "  trace  ", 9), "%s", out);
     cr_assert(!strncmp(strchr(line, '\n'), "\n  chosen ", 10), "%s", out);
     harness_finish(h);
     expect(run("-t", NULL, 0), "nomap: peers'");
