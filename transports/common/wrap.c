@@ -8,8 +8,7 @@
 enum shunt_status
 transport_wrap_open(const struct shunt_transport_params *params,
                     const struct shunt_transport **transport,
-                    struct shunt_transport_ctx **ctx, char *why,
-                    size_t why_len)
+                    struct shunt_transport_ctx **ctx, char *why, size_t why_len)
 {
     struct shunt_transport_params inner = *params;
     char name[32];

@@ -90,8 +90,7 @@ static bool parse(const char *text, unsigned *bits, char *why, size_t why_len)
         size_t n = strcspn(text, ",");
         int op = 0;
 
-        while (op < OPERATIONS &&
-               (strncmp(text, names[op], n) || names[op][n]))
+        while (op < OPERATIONS && (strncmp(text, names[op], n) || names[op][n]))
             op++;
         if (n && op == OPERATIONS) {
             snprintf(why, why_len,
@@ -156,10 +155,10 @@ static enum shunt_status trace_open(const struct shunt_transport_params *params,
         return SHUNT_ERR_MEMORY;
     }
     ctx->host = params->host;
-    status = parse(setting(params->host), &ctx->logged, why, why_len)
-                 ? transport_wrap_open(params, &ctx->t, &ctx->inner, why,
-                                       why_len)
-                 : SHUNT_ERR_INVALID;
+    status =
+        parse(setting(params->host), &ctx->logged, why, why_len)
+            ? transport_wrap_open(params, &ctx->t, &ctx->inner, why, why_len)
+            : SHUNT_ERR_INVALID;
     if (status) {
         trace_close(ctx);
         return status;
@@ -218,8 +217,7 @@ static enum shunt_status trace_reg(struct shunt_transport_ctx *ctx,
                                    struct shunt_transport_reg **reg)
 {
     const uint64_t from = now_ns();
-    enum shunt_status status =
-        ctx->t->reg(ctx->inner, memory, key, len, reg);
+    enum shunt_status status = ctx->t->reg(ctx->inner, memory, key, len, reg);
 
     if (logs(ctx, OP_REG))
         ctx->host->log(SHUNT_TRANSPORT_DEBUG, "trace",
@@ -286,8 +284,7 @@ static enum shunt_status trace_put(struct shunt_transport_ep *ep,
     n = snprintf(what, sizeof(what), "%zu B to %zu, channel %d", put->bytes,
                  put->offset, put->channel);
     if (put->signal)
-        snprintf(what + n, sizeof(what) - (size_t)n,
-                 ", signal %llu to %zu",
+        snprintf(what + n, sizeof(what) - (size_t)n, ", signal %llu to %zu",
                  (unsigned long long)put->signal_value, put->signal_offset);
     log_end(ctx, OP_PUT, ep->peer, what, status, from);
     return status;
@@ -383,8 +380,8 @@ static size_t trace_counters(const struct shunt_transport_ctx *ctx,
                              size_t room)
 {
     const struct shunt_transport_counter all[] = {
-        {"messages", ctx->puts},       {"bytes", ctx->put_bytes},
-        {"retries", ctx->retries},     {"reads", ctx->gets},
+        {"messages", ctx->puts},        {"bytes", ctx->put_bytes},
+        {"retries", ctx->retries},      {"reads", ctx->gets},
         {"bytes read", ctx->get_bytes}, {"wakes", ctx->wakes},
     };
     const size_t count = sizeof(all) / sizeof(all[0]);
@@ -396,7 +393,8 @@ static size_t trace_counters(const struct shunt_transport_ctx *ctx,
 
 static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_TRACE_OPS", NULL,
-     "Operations that the trace transport logs: a list of connect, reg, import, "
+     "Operations that the trace transport logs: a list of connect, reg, "
+     "import, "
      "put, get and loss. Unset: all."},
     {NULL, NULL, NULL},
 };

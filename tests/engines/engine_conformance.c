@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of include/shunt/engine.h, as tests, for any copy engine.
+ *
+ *     engine_conformance [--seed N] NAME
+ *
+ * prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_NAME.so.
+ */
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/engine.h>
+
+#define GUARD 64
+#define DEADLINE_SECONDS 60
+
+static const struct shunt_engine *engine;
+static struct shunt_engine_ctx *ctx;
+static uint64_t seed = 1;
+
+static void log_line(int level, const char *name, const char *format, ...)
+{
+    va_list args;
+
+    (void)level;
+    va_start(args, format);
+    printf("# %s: ", name);
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+}
+
+static const char *variable(const char *name)
+{
+    return getenv(name);
+}
+
+static const struct shunt_transport_host host = {
+    .abi = SHUNT_TRANSPORT_ABI,
+    .log = log_line,
+    .env = variable,
+};
+
+/* splitmix64 */
+static uint64_t random_below(uint64_t n)
+{
+    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (z ^ (z >> 31)) % n;
+}
+
+static double seconds(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static bool open_engine(void)
+{
+    const struct shunt_engine_params params = {.host = &host};
+    char why[512] = "";
+
+    if (!engine->open(&params, &ctx, why, sizeof(why)))
+        return true;
+    printf("# open: %s\n", why);
+    return false;
+}
+
+/* False: the engine refuses it, or takes none for too long. */
+static bool submit(const struct shunt_engine_copy *copy)
+{
+    const double end = seconds() + DEADLINE_SECONDS;
+    enum shunt_status st;
+
+    while ((st = engine->submit(ctx, copy)) == SHUNT_IN_PROGRESS) {
+        engine->poll(ctx);
+        sched_yield();
+        if (seconds() > end)
+            return false;
+    }
+    return !st;
+}
+
+static bool raised(const uint64_t *signal, uint64_t value)
+{
+    const double end = seconds() + DEADLINE_SECONDS;
+
+    while (__atomic_load_n(signal, __ATOMIC_ACQUIRE) != value) {
+        engine->poll(ctx);
+        sched_yield();
+        if (seconds() > end) {
+            printf("# the signal was not raised\n");
+            return false;
+        }
+    }
+    return true;
+}
+
+struct memory {
+    unsigned char *at; /* GUARD bytes on both sides */
+    size_t bytes;
+};
+
+static struct memory memory_new(size_t bytes)
+{
+    struct memory m = {malloc(bytes + 2 * GUARD), bytes};
+
+    for (size_t i = 0; i < bytes + 2 * GUARD; i++)
+        m.at[i] = (unsigned char)random_below(256);
+    m.at += GUARD;
+    return m;
+}
+
+static void memory_free(struct memory m)
+{
+    free(m.at - GUARD);
+}
+
+/* One descriptor against the definition in engine.h, and nothing beside it. */
+static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
+                     bool indexed)
+{
+    const size_t to_stride = bytes + to_gap, from_stride = bytes + from_gap;
+    const size_t sources = indexed ? rows + 5 : rows;
+    struct memory from = memory_new(sources * from_stride + 1);
+    struct memory to = memory_new(rows * to_stride + 1);
+    const size_t whole = to.bytes + 2 * GUARD;
+    unsigned char *expected = malloc(whole);
+    uint32_t *index = malloc((rows + 1) * sizeof(*index));
+    uint64_t signal = 0;
+    struct shunt_engine_copy copy = {
+        .to = to.at + 1,
+        .from = from.at + 1,
+        .bytes = bytes,
+        .rows = rows,
+        .to_stride = to_stride,
+        .from_stride = from_stride,
+        .index = indexed ? index : NULL,
+        .signal = &signal,
+        .value = 1 + random_below(1000),
+        .wake_fd = -1,
+    };
+    bool well;
+
+    memcpy(expected, to.at - GUARD, whole);
+    for (size_t i = 0; i < rows; i++) {
+        index[i] = (uint32_t)random_below(sources);
+        memcpy(expected + GUARD + 1 + i * to_stride,
+               from.at + 1 + (indexed ? index[i] : i) * from_stride, bytes);
+    }
+    well = submit(&copy) && raised(&signal, copy.value) &&
+           !memcmp(expected, to.at - GUARD, whole);
+    if (!well)
+        printf("# %zu rows of %zu B, gaps %zu and %zu%s\n", rows, bytes, to_gap,
+               from_gap, indexed ? ", by an index" : "");
+    memory_free(from);
+    memory_free(to);
+    free(expected);
+    free(index);
+    return well;
+}
+
+static bool contiguous(void)
+{
+    static const size_t sizes[] = {0,    1,    3,     63,      64,     65,
+                                   4095, 4096, 65537, 1000003, 8 << 20};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (!one_copy(1, sizes[i], 0, 0, false))
+            return false;
+    return true;
+}
+
+static bool strides(void)
+{
+    for (int i = 0; i < 200; i++)
+        if (!one_copy(random_below(40), random_below(300), random_below(50),
+                      random_below(50), false))
+            return false;
+    return true;
+}
+
+static bool index_lists(void)
+{
+    for (int i = 0; i < 200; i++)
+        if (!one_copy(random_below(40), random_below(300), random_below(50),
+                      random_below(50), true))
+            return false;
+    return true;
+}
+
+enum { THREADS = 3, COPIES = 2000, PIECE = 200 };
+
+struct submitter {
+    unsigned char from[PIECE];
+    unsigned char to[COPIES][PIECE];
+    uint64_t signal[COPIES];
+    bool well;
+};
+
+static void *submit_many(void *arg)
+{
+    struct submitter *s = arg;
+
+    s->well = true;
+    for (int i = 0; i < COPIES; i++) {
+        struct shunt_engine_copy copy = {
+            .to = s->to[i],
+            .from = s->from,
+            .bytes = PIECE,
+            .rows = 1,
+            .signal = &s->signal[i],
+            .value = 7,
+            .wake_fd = -1,
+        };
+
+        s->well &= submit(&copy);
+        copy.to = NULL; /* the descriptor was copied */
+    }
+    for (int i = 0; i < COPIES && s->well; i++)
+        s->well = raised(&s->signal[i], 7) && !memcmp(s->to[i], s->from, PIECE);
+    return NULL;
+}
+
+/* More than any queue holds, by several threads. */
+static bool many(void)
+{
+    struct submitter *all = calloc(THREADS, sizeof(*all));
+    pthread_t threads[THREADS];
+    bool well = true;
+
+    for (int t = 0; t < THREADS; t++) {
+        memset(all[t].from, 'a' + t, PIECE);
+        pthread_create(&threads[t], NULL, submit_many, &all[t]);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(threads[t], NULL);
+        well &= all[t].well;
+    }
+    free(all);
+    return well && engine->poll(ctx) == 0;
+}
+
+/* A sleeper on the eventfd is woken, and the signal is there when it is. */
+static bool wakes(void)
+{
+    struct memory from = memory_new(1 << 20), to = memory_new(1 << 20);
+    struct pollfd p = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
+    uint64_t signal = 0;
+    struct shunt_engine_copy copy = {
+        .to = to.at,
+        .from = from.at,
+        .bytes = from.bytes,
+        .rows = 1,
+        .signal = &signal,
+        .value = 3,
+        .wake_fd = p.fd,
+    };
+    bool well = submit(&copy) && poll(&p, 1, DEADLINE_SECONDS * 1000) == 1 &&
+                __atomic_load_n(&signal, __ATOMIC_ACQUIRE) == 3 &&
+                !memcmp(from.at, to.at, from.bytes);
+
+    while (engine->poll(ctx))
+        sched_yield();
+    close(p.fd);
+    memory_free(from);
+    memory_free(to);
+    return well;
+}
+
+/* close() waits for what is under way. */
+static bool closing(void)
+{
+    struct memory from = memory_new(4 << 20), to = memory_new(4 << 20);
+    uint64_t signals[8] = {0};
+    bool well = true;
+
+    for (int i = 0; i < 8; i++) {
+        struct shunt_engine_copy copy = {
+            .to = to.at + i * (from.bytes / 8),
+            .from = from.at + i * (from.bytes / 8),
+            .bytes = from.bytes / 8,
+            .rows = 1,
+            .signal = &signals[i],
+            .value = 1,
+            .wake_fd = -1,
+        };
+
+        well &= submit(&copy);
+    }
+    engine->close(ctx);
+    ctx = NULL;
+    for (int i = 0; i < 8; i++)
+        well &= signals[i] == 1;
+    well &= !memcmp(from.at, to.at, from.bytes);
+    memory_free(from);
+    memory_free(to);
+    return open_engine() && well;
+}
+
+static uint64_t counter(const char *name)
+{
+    struct shunt_transport_counter all[16];
+    size_t count = engine->counters(ctx, all, 16);
+
+    for (size_t i = 0; i < count && i < 16; i++)
+        if (!strcmp(all[i].name, name))
+            return all[i].value;
+    return 0;
+}
+
+static bool counters(void)
+{
+    uint64_t messages, bytes;
+
+    if (!engine->counters)
+        return true;
+    messages = counter("messages");
+    bytes = counter("bytes");
+    return one_copy(3, 100, 7, 0, false) && counter("messages") == messages + 1 &&
+           counter("bytes") == bytes + 300;
+}
+
+static const struct {
+    const char *name;
+    bool (*run)(void);
+} cases[] = {
+    {"contiguous", contiguous}, {"strides", strides},
+    {"index lists", index_lists}, {"many, by several threads", many},
+    {"wakes a sleeper", wakes}, {"close waits", closing},
+    {"counters", counters},
+};
+
+static bool load(const char *name)
+{
+    const char *folder = getenv("SHUNT_PLUGIN_PATH");
+    char path[4096], why[512] = "";
+    void *handle;
+
+    snprintf(path, sizeof(path), "%s/shunt_%s.so", folder ? folder : ".", name);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    engine = handle ? dlsym(handle, SHUNT_ENGINE_SYMBOL) : NULL;
+    if (!engine || engine->abi != SHUNT_ENGINE_ABI ||
+        strcmp(engine->name, name)) {
+        printf("Bail out! %s is no copy engine %s\n", path, name);
+        return false;
+    }
+    if (engine->probe(&host, why, sizeof(why))) {
+        printf("1..0 # SKIP %s\n", why);
+        return false;
+    }
+    return open_engine();
+}
+
+int main(int argc, char **argv)
+{
+    const size_t count = sizeof(cases) / sizeof(cases[0]);
+    bool failed = false;
+
+    if (argc == 4 && !strcmp(argv[1], "--seed"))
+        seed = strtoull(argv[2], NULL, 10);
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s [--seed N] NAME\n", argv[0]);
+        return 2;
+    }
+    printf("# seed %llu\n1..%zu\n", (unsigned long long)seed, count);
+    if (!load(argv[argc - 1]))
+        return 1;
+    for (size_t i = 0; i < count; i++) {
+        bool well = cases[i].run();
+
+        printf("%sok %zu - %s\n", well ? "" : "not ", i + 1, cases[i].name);
+        fflush(stdout);
+        failed |= !well;
+    }
+    engine->close(ctx);
+    return failed;
+}
