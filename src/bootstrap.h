@@ -14,7 +14,7 @@
  * encrypted: it is addresses, not data.
  *
  * Every error is told to every rank with a text that names the rank at fault.
- * The texts are in shunt_last_error(NULL). All waits sleep, and all end.
+ * The texts are in shunti_error_last(). All waits sleep, and all end.
  */
 #ifndef SHUNTI_BOOTSTRAP_H
 #define SHUNTI_BOOTSTRAP_H
@@ -65,6 +65,9 @@ static inline int shunti_rank_name(const struct shunti_parent *parent, int rank)
 
 /* Is this birth doomed? `parent->why` then says why. */
 bool shunti_parent_gives_up(struct shunti_parent *parent);
+
+/* Fails with that text. */
+enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
 
 /* One more that did not come. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);

@@ -144,7 +144,7 @@ double shunti_wire_now(void);
 /* Milliseconds for poll(2) until `deadline`, rounded up, at least 0. */
 int shunti_wire_poll_ms(double deadline);
 
-/* bootstrap_root.c: run the root behind a listening socket, which it takes
+/* Run the root (bootstrap_root.c) behind a listening socket, which it takes
  * over; the parts are copied, and the names of the `nranks` ranks. 0: they are
  * called by their numbers. */
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,

@@ -63,7 +63,7 @@ struct shunti_candidates {
  *
  * SHUNT_ERR_INVALID: an unknown name (the text lists what exists) or a
  * malformed list; SHUNT_ERR_UNSUPPORTED: none works, or not one asked for;
- * the text says why, in shunt_last_error(NULL).
+ * the text says why, in shunti_error_last().
  */
 enum shunt_status shunti_transport_candidates(const char *spec,
                                               struct shunti_candidates *out);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The root accepts connections, and bounds those that have not authenticated.
+ */
+#include "src/bootstrap_root.h"
+
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/error.h"
+#include "src/log.h"
+
+#define STRANGERS_MAX 256
+#define STRANGERS_SHARE 4 /* at most one in so many of our descriptors */
+#define ACCEPTS_PER_ROUND 64
+#define STUCK_SECONDS 1.0 /* without descriptors: before giving up */
+#define PAUSE_SECONDS 0.1 /* without them: before accepting again */
+
+/* They leave descriptors to the process, whose transports need them. */
+size_t shunti_root_unauthenticated_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        limit.rlim_cur / STRANGERS_SHARE > STRANGERS_MAX)
+        return STRANGERS_MAX;
+    return (size_t)limit.rlim_cur / STRANGERS_SHARE + 1;
+}
+
+static void drop_oldest_stranger(struct shunti_root *root)
+{
+    struct shunti_conn *oldest = NULL;
+
+    for (size_t i = 0; i < root->nconns; i++) {
+        struct shunti_conn *c = root->conns[i];
+
+        if (shunti_conn_is_unauthenticated(c) &&
+            (!oldest || c->deadline < oldest->deadline))
+            oldest = c;
+    }
+    if (oldest && oldest->stage == SHUNTI_CONN_LEAVING)
+        shunti_conn_close(oldest); /* it was refused before */
+    else if (oldest)
+        shunti_root_refuse(oldest,
+                           "too many connections wait; it was the oldest");
+}
+
+/* Room for one more; the table and what poll(2) reads grow together. */
+bool shunti_root_make_room(struct shunti_root *root)
+{
+    size_t room = root->room ? root->room * 2 : 64;
+    struct shunti_conn **conns;
+    struct pollfd *polls;
+
+    if (root->nconns < root->room)
+        return true;
+    conns = realloc(root->conns, room * sizeof(*conns));
+    if (!conns)
+        return false;
+    root->conns = conns;
+    polls = realloc(root->polls, (room + 1) * sizeof(*polls));
+    if (!polls)
+        return false;
+    root->polls = polls;
+    root->room = room;
+    return true;
+}
+
+static void name_peer(struct shunti_conn *c,
+                      const struct sockaddr_storage *addr)
+{
+    struct shunti_id_parts parts;
+
+    if (shunti_id_set_sockaddr(&parts, addr)) {
+        shunti_id_describe(&parts, c->from, sizeof(c->from));
+    } else {
+        struct ucred cred = {0};
+        socklen_t len = sizeof(cred);
+
+        getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+        snprintf(c->from, sizeof(c->from), "pid %ld", (long)cred.pid);
+    }
+}
+
+/* No descriptors or memory: strangers go first, then we wait a little. What the
+ * process does not get back by then it does not get back at all. */
+static void cannot_accept(struct shunti_root *root, int error)
+{
+    struct pollfd p = {.fd = root->listen_fd, .events = POLLIN};
+    double now = shunti_wire_now();
+
+    if (poll(&p, 1, 0) <= 0)
+        return; /* without a descriptor to spare it fails for nobody, too */
+    shunti_info("bootstrap", "root %s: accept: %s", root->where,
+                strerror(error));
+    drop_oldest_stranger(root);
+    root->pause = now + PAUSE_SECONDS;
+    if (!root->stuck)
+        root->stuck = now;
+    else if (now - root->stuck > STUCK_SECONDS) {
+        shunti_root_fail(
+            root, SHUNT_ERR_SYSTEM,
+            "the process that ranks meet at (that made the id, or rank "
+            "0) cannot take their connections: %s%s",
+            strerror(error), shunti_remedy(error));
+        shunti_root_release_spare(root);
+    }
+}
+
+/* false: there is nobody, or no means to take them in. */
+static bool accept_one(struct shunti_root *root)
+{
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    struct shunti_conn *c;
+    int one = 1;
+    int fd = accept4(root->listen_fd, (struct sockaddr *)&addr, &len,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0) {
+        if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)
+            return true;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            cannot_accept(root, errno);
+        return false;
+    }
+    root->stuck = 0;
+    c = shunti_root_make_room(root) ? calloc(1, sizeof(*c)) : NULL;
+    if (!c) {
+        close(fd);
+        root->pause = shunti_wire_now() + PAUSE_SECONDS;
+        return false;
+    }
+    if (root->parts.kind != SHUNTI_ID_LOCAL)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    c->fd = fd;
+    c->rank = -1;
+    c->stage = SHUNTI_CONN_HELLO;
+    c->deadline =
+        shunti_wire_now() + fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
+    name_peer(c, &addr);
+    root->conns[root->nconns++] = c;
+    return true;
+}
+
+void shunti_root_accept(struct shunti_root *root)
+{
+    size_t strangers = 0;
+
+    for (int i = 0; i < ACCEPTS_PER_ROUND && accept_one(root); i++)
+        ;
+    for (size_t i = 0; i < root->nconns; i++)
+        strangers += shunti_conn_is_unauthenticated(root->conns[i]);
+    for (; strangers > root->strangers_max; strangers--)
+        drop_oldest_stranger(root);
+}
+
+void shunti_root_expire(struct shunti_root *root, double now)
+{
+    for (size_t i = 0; i < root->nconns; i++) {
+        struct shunti_conn *c = root->conns[i];
+
+        if (c->fd < 0 || c->stage == SHUNTI_CONN_MEMBER || now < c->deadline)
+            continue;
+        if (c->stage == SHUNTI_CONN_LEAVING)
+            shunti_conn_close(c);
+        else
+            shunti_root_refuse(c,
+                               "it did not prove to know the secret in time");
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Counts, over all roots of this process, their threads and the connections that
+ * are to be told something. shunti_bootstrap_settle() waits for the latter.
+ */
+#include "src/bootstrap_root.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "src/bootstrap.h"
+
+/* Connections of members, of all roots of this process; see settle. */
+static pthread_mutex_t census_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t census_changed = PTHREAD_COND_INITIALIZER;
+static size_t census;
+static size_t roots; /* threads */
+
+void shunti_root_count_conns(struct shunti_root *root, size_t now)
+{
+    if (now == root->counted)
+        return;
+    pthread_mutex_lock(&census_lock);
+    census += now - root->counted;
+    pthread_cond_broadcast(&census_changed);
+    pthread_mutex_unlock(&census_lock);
+    root->counted = now;
+}
+
+void shunti_bootstrap_settle(double seconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&census_lock);
+    while (census &&
+           !pthread_cond_timedwait(&census_changed, &census_lock, &until))
+        ;
+    pthread_mutex_unlock(&census_lock);
+}
+
+void shunti_root_count(int by)
+{
+    pthread_mutex_lock(&census_lock);
+    roots += (size_t)by;
+    pthread_mutex_unlock(&census_lock);
+}
+
+bool shunti_roots_linger(void)
+{
+    bool any;
+
+    pthread_mutex_lock(&census_lock);
+    any = roots > 0;
+    pthread_mutex_unlock(&census_lock);
+    return any;
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The root's failure: the first one is final. It is told to every member, with
+ * the names of the ranks that did not come.
+ */
+#include "src/bootstrap_root.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/log.h"
+
+int shunti_root_rank_name(const struct shunti_root *root, int rank)
+{
+    return rank >= 0 && rank < root->nnames ? root->names[rank] : rank;
+}
+
+/* Most ranks that are named as those that did not come. */
+#define BLAMED_MAX 100
+
+/* Tell one connection of the failure. That may be a rank of this process, which
+ * then looks into the census and ends: count as if one more were there until
+ * the thread counts anew. */
+void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
+{
+    root->told++;
+    shunti_root_count_conns(root, root->counted + 1);
+    if (c->fd < 0)
+        return;
+    if (!shunti_conn_send(c, root->bad_news)) {
+        shunti_conn_close(c); /* no memory for words: the end of file says it */
+        return;
+    }
+    shunti_conn_leave(c);
+}
+
+/* The frame that tells of the failure, and of the ranks for which `is`. */
+static struct shunti_reply *make_bad_news(const struct shunti_root *root,
+                                          bool (*is)(const struct shunti_root *,
+                                                     int))
+{
+    size_t len = strlen(root->text), blamed = 0;
+    struct shunti_reply *news;
+    unsigned char *at;
+
+    for (int r = 0; is && r < root->nranks && blamed < BLAMED_MAX; r++)
+        blamed += is(root, r);
+    news = shunti_reply_new(SHUNTI_WIRE_ERROR, root->failure,
+                            len + (blamed ? 1 + 4 * blamed : 0));
+    if (!news)
+        return NULL;
+    at = news->bytes + SHUNTI_WIRE_HEADER_BYTES;
+    memcpy(at, root->text, len);
+    at += len;
+    if (blamed)
+        *at++ = 0;
+    for (int r = 0; blamed && r < root->nranks; r++) {
+        if (!is(root, r))
+            continue;
+        shunti_wire_put32(at, (uint32_t)shunti_root_rank_name(root, r));
+        at += 4;
+        blamed--;
+    }
+    return news;
+}
+
+/* `is`: for the ranks that did not come; NULL: that is not what is wrong. */
+__attribute__((format(printf, 4, 5))) void
+shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
+                     bool (*is)(const struct shunti_root *, int),
+                     const char *format, ...)
+{
+    va_list args;
+
+    if (root->failure)
+        return;
+    va_start(args, format);
+    vsnprintf(root->text, sizeof(root->text), format, args);
+    va_end(args);
+    root->failure = status;
+    root->failed_at = shunti_wire_now();
+    shunti_info("bootstrap", "root %s: %s", root->where, root->text);
+    root->bad_news = make_bad_news(root, is);
+    for (int r = 0; r < root->nranks; r++)
+        if (root->members[r] && root->members[r]->stage == SHUNTI_CONN_MEMBER)
+            shunti_root_tell(root, root->members[r]);
+    root->deadline =
+        shunti_wire_now() + (root->timeout < SHUNTI_ROOT_LINGER_SECONDS
+                                 ? root->timeout
+                                 : SHUNTI_ROOT_LINGER_SECONDS);
+}

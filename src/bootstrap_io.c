@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Blocking I/O with deadlines; see bootstrap_io.h. */
+#include "src/bootstrap_io.h"
+
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/bootstrap.h"
+#include "src/bootstrap_wire.h"
+#include "src/peer_user.h"
+
+/* Between two looks at whether a birth is doomed. */
+#define LOOK_SECONDS 0.02
+
+double shunti_wire_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+int shunti_wire_poll_ms(double deadline)
+{
+    double ms = ceil((deadline - shunti_wire_now()) * 1e3);
+
+    if (ms <= 0)
+        return 0;
+    return ms < 1e6 ? (int)ms : 1000000;
+}
+
+int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
+                             int ms) = poll;
+
+/* SHUNTI_IO_OK: ready, or broken, which the call after will find out. */
+enum shunti_io shunti_io_wait(int fd, short events, double deadline,
+                              struct shunti_parent *parent)
+{
+    const double soon = shunti_wire_now() + SHUNTI_WIRE_STOPPED_SECONDS;
+
+    /* If this process was stopped, what it waits for may be about to come. */
+    if (deadline < soon)
+        deadline = soon;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = events};
+        double until = shunti_wire_now() + LOOK_SECONDS, late;
+        int n;
+
+        if (!parent || !parent->doomed || until > deadline)
+            until = deadline;
+        n = shunti_bootstrap_poll(&p, 1, shunti_wire_poll_ms(until));
+        if (n > 0)
+            return SHUNTI_IO_OK;
+        late = shunti_wire_now() - until;
+        if (late > SHUNTI_WIRE_STOPPED_SECONDS)
+            deadline += late;
+        if (n == 0 && shunti_wire_now() >= deadline)
+            return SHUNTI_IO_TIMEOUT;
+        if (n == 0 && shunti_parent_gives_up(parent))
+            return SHUNTI_IO_DOOMED;
+        if (n < 0 && errno != EINTR)
+            return SHUNTI_IO_CLOSED;
+    }
+}
+
+enum shunti_io shunti_io_send(int fd, const void *data, size_t len,
+                              double deadline, struct shunti_parent *parent)
+{
+    const unsigned char *p = data;
+
+    while (len) {
+        ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        enum shunti_io io;
+
+        if (n >= 0) {
+            p += n;
+            len -= (size_t)n;
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return SHUNTI_IO_CLOSED;
+        io = shunti_io_wait(fd, POLLOUT, deadline, parent);
+        if (io)
+            return io;
+    }
+    return SHUNTI_IO_OK;
+}
+
+enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
+                                 double deadline, struct shunti_parent *parent)
+{
+    unsigned char *p = data;
+
+    while (len) {
+        ssize_t n = recv(fd, p, len, MSG_DONTWAIT);
+        enum shunti_io io;
+
+        if (n > 0) {
+            p += n;
+            len -= (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+            return SHUNTI_IO_CLOSED;
+        io = shunti_io_wait(fd, POLLIN, deadline, parent);
+        if (io)
+            return io;
+    }
+    return SHUNTI_IO_OK;
+}
+
+void shunti_io_sleep(double seconds)
+{
+    shunti_bootstrap_poll(NULL, 0,
+                          (int)(seconds * 1e3)); /* ended early: no harm */
+}
+
+/* A TCP port of the range that the kernel gives to clients can connect to
+ * itself when nobody listens there. */
+static bool is_self_connected(int fd)
+{
+    struct sockaddr_storage us = {0}, them = {0};
+    socklen_t us_len = sizeof(us), them_len = sizeof(them);
+
+    if (getsockname(fd, (struct sockaddr *)&us, &us_len) ||
+        getpeername(fd, (struct sockaddr *)&them, &them_len))
+        return false;
+    return us.ss_family != AF_UNIX && us_len == them_len &&
+           !memcmp(&us, &them, us_len);
+}
+
+/* A connected socket, or -1 and errno. */
+int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
+                      struct shunti_parent *parent)
+{
+    struct sockaddr_storage addr;
+    socklen_t len, error_len = sizeof(int);
+    int error = 0, one = 1, fd;
+
+    shunti_id_sockaddr(parts, false, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (parts->kind != SHUNTI_ID_LOCAL)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (connect(fd, (struct sockaddr *)&addr, len)) {
+        if (errno != EINPROGRESS && errno != EINTR) {
+            error = errno;
+        } else if (shunti_io_wait(fd, POLLOUT, deadline, parent)) {
+            error = ETIMEDOUT;
+        } else {
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len);
+        }
+    }
+    if (!error && is_self_connected(fd))
+        error = ECONNREFUSED;
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+/* The name of a job's unix socket is no secret, and whoever is first has it:
+ * somebody who is silent there is not to cost us a handshake's time. True:
+ * another user has it; `why` says who. */
+bool shunti_io_is_held(int fd, char *why, size_t why_len)
+{
+    uid_t uid;
+
+    if (!shunti_peer_uid(fd, &uid) || uid == geteuid())
+        return false;
+    snprintf(why, why_len,
+             "user %lu holds the meeting place of this job, and we are another "
+             "user: run all ranks as one; if that is no rank, choose another "
+             "MASTER_PORT",
+             (unsigned long)uid);
+    return true;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Blocking I/O with deadlines on sockets, for a rank that meets the root. All
+ * waits go through shunti_bootstrap_poll, and end early when the parent says
+ * that a rank will not come.
+ */
+#ifndef SHUNTI_BOOTSTRAP_IO_H
+#define SHUNTI_BOOTSTRAP_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct shunti_id_parts;
+struct shunti_parent;
+
+enum shunti_io {
+    SHUNTI_IO_OK,
+    SHUNTI_IO_TIMEOUT,
+    SHUNTI_IO_CLOSED,
+    SHUNTI_IO_DOOMED
+};
+
+/* SHUNTI_IO_OK: ready, or broken, which the next call finds out. */
+enum shunti_io shunti_io_wait(int fd, short events, double deadline,
+                              struct shunti_parent *parent);
+
+/* Send or receive `len` bytes; `parent` may be NULL. */
+enum shunti_io shunti_io_send(int fd, const void *data, size_t len,
+                              double deadline, struct shunti_parent *parent);
+enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
+                                 double deadline, struct shunti_parent *parent);
+
+/* Sleep for so long, or less. */
+void shunti_io_sleep(double seconds);
+
+/* A connected socket, or -1 and errno. */
+int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
+                      struct shunti_parent *parent);
+
+/* Does another user hold the unix socket at the other end of `fd`? `why` then
+ * says which. */
+bool shunti_io_is_held(int fd, char *why, size_t why_len);
+
+#endif

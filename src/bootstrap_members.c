@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The root's members: peers that have proved the secret and have a rank.
+ *
+ * Checks what a peer says of itself against the others, tells all when the last
+ * has come, gathers a blob of each and hands all of them out, and finds out at a
+ * deadline which ranks are missing.
+ */
+#include "src/bootstrap_root.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/bootstrap.h"
+#include "src/log.h"
+
+#define GATHER_GRACE_SECONDS 0.5 /* for a rank that knows who is missing */
+
+/* -- admission ---------------------------------------------------------------- */
+
+/* What a claim gets wrong, as a failure of all; true: nothing. */
+static bool judge(struct shunti_root *root, const struct shunti_auth_talk *talk)
+{
+    if (talk->nranks < 1 || talk->nranks > SHUNTI_RANKS_MAX) {
+        shunti_root_fail(
+            root, SHUNT_ERR_MISMATCH,
+            "rank %d came with %d as the number of ranks; it must be 1 "
+            "to %d",
+            talk->rank, talk->nranks, SHUNTI_RANKS_MAX);
+    } else if (root->nranks && talk->nranks != root->nranks) {
+        int other = 0;
+
+        while (!root->members[other])
+            other++;
+        shunti_root_fail(
+            root, SHUNT_ERR_MISMATCH,
+            "rank %d says that there are %d ranks, rank %d that there "
+            "are %d",
+            talk->rank, talk->nranks, other, root->nranks);
+    } else if (talk->rank < 0 || talk->rank >= talk->nranks) {
+        shunti_root_fail(root, SHUNT_ERR_MISMATCH,
+                         "a rank came as rank %d of %d; ranks are 0 to %d",
+                         talk->rank, talk->nranks, talk->nranks - 1);
+    } else if (root->nranks && root->members[talk->rank]) {
+        shunti_root_fail(
+            root, SHUNT_ERR_MISMATCH,
+            "rank %d (of %d) came twice: each process needs a rank of "
+            "its own",
+            shunti_root_rank_name(root, talk->rank), talk->nranks);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void all_have_come(struct shunti_root *root)
+{
+    struct shunti_reply *ready =
+        shunti_reply_new(SHUNTI_WIRE_READY, 0, SHUNTI_WIRE_SALT_BYTES);
+
+    close(root->listen_fd); /* an id serves one communicator */
+    root->listen_fd = -1;
+    shunti_root_release_spare(root);
+    root->deadline = shunti_wire_now() + 2 * root->patience;
+    if (!ready || !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
+                                      SHUNTI_WIRE_SALT_BYTES)) {
+        shunti_reply_release(ready);
+        shunti_root_fail(root, SHUNT_ERR_MEMORY,
+                         "the root has no memory or random numbers");
+        return;
+    }
+    shunti_debug("bootstrap", "root %s: all %d ranks have come", root->where,
+                 root->nranks);
+    for (int r = 0; r < root->nranks; r++) {
+        struct shunti_conn *c = root->members[r];
+
+        if (c->stage == SHUNTI_CONN_MEMBER && !shunti_conn_send(c, ready))
+            shunti_conn_close(
+                c); /* cannot be: the outbox holds the welcome at most */
+    }
+    shunti_reply_release(ready);
+}
+
+/* Somebody has proved the secret. */
+void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
+{
+    double now = shunti_wire_now();
+    double patience = c->talk.timeout_ms * 1e-3;
+    /* It has been trying for a while: its time is up when it thinks so. */
+    double until = now + patience - c->talk.waited_ms * 1e-3;
+    struct shunti_reply *welcome =
+        shunti_reply_new(SHUNTI_WIRE_WELCOME, 0, SHUNTI_WIRE_PROOF_BYTES);
+
+    c->rank = c->talk.rank;
+    c->proven = true;
+    if (!welcome) {
+        shunti_conn_close(c);
+        return;
+    }
+    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_ROOT, &c->talk,
+                      welcome->bytes + SHUNTI_WIRE_HEADER_BYTES);
+    shunti_conn_send(c, welcome);
+    shunti_reply_release(welcome);
+
+    if (c->talk.nranks > root->expected && c->talk.nranks <= SHUNTI_RANKS_MAX)
+        root->expected = c->talk.nranks;
+    if (root->failure || !judge(root, &c->talk)) {
+        shunti_root_tell(root, c);
+        return;
+    }
+    if (!root->nranks) {
+        root->members = calloc((size_t)c->talk.nranks, sizeof(*root->members));
+        root->blobs = calloc((size_t)c->talk.nranks, sizeof(*root->blobs));
+        if (!root->members || !root->blobs) {
+            shunti_root_fail(root, SHUNT_ERR_MEMORY,
+                             "the root has no memory for %d ranks",
+                             c->talk.nranks);
+            shunti_root_tell(root, c);
+            return;
+        }
+        root->nranks = c->talk.nranks;
+        root->patience = patience;
+        root->deadline = until;
+    }
+    if (patience < root->patience)
+        root->patience = patience;
+    if (until < root->deadline)
+        root->deadline = until;
+    c->stage = SHUNTI_CONN_MEMBER;
+    root->members[c->rank] = c;
+    shunti_debug("bootstrap", "root %s: rank %d of %d came from %s",
+                 root->where, c->rank, root->nranks, c->from);
+    if (++root->joined == root->nranks)
+        all_have_come(root);
+}
+
+/* -- gathering ---------------------------------------------------------------- */
+
+/* Everyone's blobs are here: hand them out. */
+static void answer_gather(struct shunti_root *root)
+{
+    size_t table = (size_t)root->nranks * 8, bytes = table;
+    struct shunti_reply *all;
+    unsigned char *out;
+
+    for (int r = 0; r < root->nranks; r++)
+        bytes += (root->blobs[r].len + 7) & ~(size_t)7;
+    all = shunti_reply_new(SHUNTI_WIRE_ALL, 0, bytes);
+    if (!all) {
+        shunti_root_fail(root, SHUNT_ERR_MEMORY,
+                         "the root has no memory for %zu bytes of addresses",
+                         bytes);
+        return;
+    }
+    out = all->bytes + SHUNTI_WIRE_HEADER_BYTES;
+    memset(out, 0, bytes);
+    for (int r = 0; r < root->nranks; r++)
+        shunti_wire_put64(out + (size_t)r * 8, root->blobs[r].len);
+    out += table;
+    for (int r = 0; r < root->nranks; r++) {
+        struct shunti_root_blob *b = &root->blobs[r];
+
+        if (b->len)
+            memcpy(out, b->data, b->len);
+        out += (b->len + 7) & ~(size_t)7;
+        free(b->data);
+        *b = (struct shunti_root_blob){0};
+    }
+    root->gathered = 0;
+    root->deadline = shunti_wire_now() + 2 * root->patience;
+    for (int r = 0; r < root->nranks; r++) {
+        struct shunti_conn *c = root->members[r];
+
+        if (c->fd >= 0 && c->stage == SHUNTI_CONN_MEMBER &&
+            !shunti_conn_send(c, all))
+            shunti_root_fail(root, SHUNT_ERR_PEER,
+                             "rank %d does not read what the root sends",
+                             shunti_root_rank_name(root, r));
+    }
+    shunti_reply_release(all);
+}
+
+static void on_frame(struct shunti_root *root, struct shunti_conn *c)
+{
+    struct shunti_root_blob *b = &root->blobs[c->rank];
+    size_t bytes = (size_t)c->header.bytes;
+
+    switch (c->header.type) {
+    case SHUNTI_WIRE_GATHER:
+        if (b->here || root->joined < root->nranks) {
+            shunti_root_fail(
+                root, SHUNT_ERR_MISMATCH,
+                "rank %d sent out of turn: different releases of the "
+                "library?",
+                shunti_root_rank_name(root, c->rank));
+            return;
+        }
+        b->here = true;
+        b->data = c->body;
+        b->len = bytes;
+        c->body = NULL;
+        /* Later than those who wait for a rank to connect: they are silent,
+         * too, and know whom it is for; but before the ranks' own time is up. */
+        if (!root->gathered++)
+            root->deadline =
+                shunti_wire_now() + root->patience + GATHER_GRACE_SECONDS;
+        if (root->gathered == root->nranks)
+            answer_gather(root);
+        return;
+    case SHUNTI_WIRE_ABORT:
+        c->stage = SHUNTI_CONN_LEAVING; /* it knows, and is not told */
+        shunti_root_fail(root, SHUNT_ERR_REMOTE, "rank %d: %.*s",
+                         shunti_root_rank_name(root, c->rank), (int)bytes,
+                         c->body ? (const char *)c->body : "");
+        shunti_conn_leave(c);
+        return;
+    case SHUNTI_WIRE_BYE:
+        root->left++;
+        shunti_conn_leave(c);
+        return;
+    default:
+        shunti_root_fail(
+            root, SHUNT_ERR_MISMATCH,
+            "rank %d sent an unknown message (%u): different releases of "
+            "the library?",
+            shunti_root_rank_name(root, c->rank), (unsigned)c->header.type);
+    }
+}
+
+/* Ranks wait for one who will never send. */
+void shunti_root_check_left(struct shunti_root *root)
+{
+    if (root->failure || !root->gathered || !root->left)
+        return;
+    for (int r = 0; r < root->nranks; r++) {
+        if (root->members[r]->stage == SHUNTI_CONN_LEAVING &&
+            !root->blobs[r].here) {
+            shunti_root_fail(
+                root, SHUNT_ERR_PEER,
+                "rank %d left while the communicator was being made",
+                shunti_root_rank_name(root, r));
+            return;
+        }
+    }
+}
+
+void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c)
+{
+    int rank = shunti_root_rank_name(root, c->rank);
+
+    shunti_conn_close(c);
+    shunti_root_fail(
+        root, SHUNT_ERR_PEER,
+        "rank %d went away while the communicator was being made: it "
+        "died, or gave up",
+        rank);
+}
+
+/* A header has come; false: nonsense. */
+static bool start_body(struct shunti_conn *c)
+{
+    size_t limit = 0;
+
+    c->header = shunti_wire_get_header(c->in);
+    c->in_used = 0;
+    if (c->header.type == SHUNTI_WIRE_GATHER)
+        limit = SHUNTI_BLOB_MAX;
+    else if (c->header.type == SHUNTI_WIRE_ABORT)
+        limit = SHUNTI_WIRE_TEXT_MAX;
+    if (c->header.bytes > limit)
+        return false;
+    c->in_body = true;
+    c->body_used = 0;
+    c->body = NULL;
+    if (c->header.bytes)
+        c->body = malloc((size_t)c->header.bytes);
+    return c->body || !c->header.bytes;
+}
+
+void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
+{
+    while (c->fd >= 0 && c->stage == SHUNTI_CONN_MEMBER) {
+        ssize_t n;
+
+        if (!c->in_body) {
+            n = shunti_conn_receive(c, c->in + c->in_used,
+                                    SHUNTI_WIRE_HEADER_BYTES - c->in_used);
+            if (n == 0)
+                return;
+            if (n < 0) {
+                shunti_root_member_lost(root, c);
+                return;
+            }
+            c->in_used += (size_t)n;
+            if (c->in_used < SHUNTI_WIRE_HEADER_BYTES)
+                continue;
+            if (!start_body(c)) {
+                shunti_root_fail(
+                    root, SHUNT_ERR_MISMATCH,
+                    "rank %d sent a message of type %u with %llu bytes, "
+                    "more than the root takes: different releases of "
+                    "the library?",
+                    shunti_root_rank_name(root, c->rank),
+                    (unsigned)c->header.type,
+                    (unsigned long long)c->header.bytes);
+                return;
+            }
+        }
+        if (c->body_used < c->header.bytes) {
+            n = shunti_conn_receive(c, c->body + c->body_used,
+                                    (size_t)c->header.bytes - c->body_used);
+            if (n == 0)
+                return;
+            if (n < 0) {
+                shunti_root_member_lost(root, c);
+                return;
+            }
+            c->body_used += (size_t)n;
+            if (c->body_used < c->header.bytes)
+                continue;
+        }
+        c->in_body = false;
+        on_frame(root, c);
+        if (c->fd >= 0) {
+            free(c->body);
+            c->body = NULL;
+        }
+    }
+}
+
+/* -- deadlines ---------------------------------------------------------------- */
+
+/* "2, 5 and 7 more": ranks for which `is` says so. */
+static void list_ranks(const struct shunti_root *root,
+                       bool (*is)(const struct shunti_root *, int), char *text,
+                       size_t len)
+{
+    int shown = 0, more = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < root->nranks; r++) {
+        if (!is(root, r))
+            continue;
+        if (shown < 8) {
+            used += (size_t)snprintf(text + used, len - used, "%s%d",
+                                     shown ? ", " : "",
+                                     shunti_root_rank_name(root, r));
+            shown++;
+        } else {
+            more++;
+        }
+    }
+    if (more)
+        snprintf(text + used, len - used, " and %d more", more);
+}
+
+static bool is_missing(const struct shunti_root *root, int rank)
+{
+    return !root->members[rank];
+}
+
+static bool is_silent(const struct shunti_root *root, int rank)
+{
+    return !root->blobs[rank].here;
+}
+
+void shunti_root_on_deadline(struct shunti_root *root)
+{
+    char ranks[160];
+
+    if (!root->nranks) {
+        shunti_info("bootstrap", "root %s: nobody came within %g s; giving up",
+                    root->where, root->timeout);
+        root->failure = SHUNT_ERR_TIMEOUT;
+    } else if (root->joined < root->nranks) {
+        list_ranks(root, is_missing, ranks, sizeof(ranks));
+        shunti_root_fail_for(
+            root, SHUNT_ERR_TIMEOUT, is_missing,
+            "%s %s did not come within %g s (%d of %d did); started? with "
+            "the same id? (SHUNT_TIMEOUT sets the time)",
+            root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
+            root->patience, root->joined, root->nranks);
+    } else if (root->gathered) {
+        list_ranks(root, is_silent, ranks, sizeof(ranks));
+        shunti_root_fail_for(
+            root, SHUNT_ERR_TIMEOUT, is_silent,
+            "%s %s joined, but then did not send for %g s; stuck?",
+            root->nranks - root->gathered > 1 ? "ranks" : "rank", ranks,
+            root->patience);
+    } else {
+        shunti_root_fail(root, SHUNT_ERR_TIMEOUT,
+                         "nothing was heard from any rank for %g s",
+                         2 * root->patience);
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the init of a communicator has from the one that it is made from. */
+#include "src/bootstrap.h"
+
+#include <stdlib.h>
+
+#include "src/error.h"
+
+bool shunti_parent_gives_up(struct shunti_parent *parent)
+{
+    return parent && parent->doomed &&
+           parent->doomed(parent->arg, parent->why, sizeof(parent->why));
+}
+
+void shunti_parent_blame(struct shunti_parent *parent, int name)
+{
+    int *blamed;
+
+    if (!parent)
+        return;
+    blamed = realloc(parent->blamed, (parent->nblamed + 1) * sizeof(*blamed));
+    if (!blamed)
+        return;
+    blamed[parent->nblamed++] = name;
+    parent->blamed = blamed;
+}
+
+enum shunt_status shunti_parent_error(const struct shunti_parent *parent)
+{
+    return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", parent->why);
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Making ids, and starting the root that serves them. */
+#include "src/bootstrap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/bootstrap_io.h"
+#include "src/bootstrap_wire.h"
+#include "src/env.h"
+#include "src/error.h"
+#include "src/log.h"
+
+/* A port in use: for long if an earlier root of this process may have it, which
+ * is still telling latecomers; else only for what is just ending. */
+#define BIND_SECONDS 1.0
+#define BIND_BEHIND_SECONDS 15.0
+
+/* Is it another user who listens where the parts say? */
+static bool is_held_at(const struct shunti_id_parts *parts, char *why,
+                       size_t why_len)
+{
+    int fd = parts->kind == SHUNTI_ID_LOCAL
+                 ? shunti_io_connect(parts, shunti_wire_now(), NULL)
+                 : -1;
+    bool held = fd >= 0 && shunti_io_is_held(fd, why, why_len);
+
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
+/* Listen where the parts say; takes the port that the kernel chose into them.
+ * An address in use is tried again until `deadline`, unless another user has
+ * it, which `why` then says. */
+static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
+                     size_t why_len)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int one = 1, fd, error;
+    bool looked = false;
+
+    shunti_id_sockaddr(parts, true, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    for (;;) {
+        if (!bind(fd, (struct sockaddr *)&addr, len) && !listen(fd, 1024))
+            break;
+        if (errno != EADDRINUSE)
+            goto failed;
+        if ((!looked && is_held_at(parts, why, why_len)) ||
+            shunti_wire_now() >= deadline) {
+            errno = EADDRINUSE;
+            goto failed;
+        }
+        looked = true;
+        shunti_io_sleep(0.02);
+    }
+    if (parts->kind != SHUNTI_ID_LOCAL && !parts->port) {
+        struct shunti_id_parts bound = *parts;
+
+        len = sizeof(addr);
+        if (getsockname(fd, (struct sockaddr *)&addr, &len))
+            goto failed;
+        shunti_id_set_sockaddr(&bound, &addr);
+        parts->port = bound.port;
+    }
+    return fd;
+
+failed:
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
+                               const int *names, int nranks)
+{
+    static const char in_use[] =
+        "; the port is in use, by another program or another job: set "
+        "SHUNT_PORT to a free one, on all ranks";
+    char where[64], why[192] = "";
+    int fd = listen_at(parts, shunti_wire_now() + patience, why, sizeof(why));
+    int rc, error = errno;
+
+    shunti_id_describe(parts, where, sizeof(where));
+    if (fd < 0 && why[0])
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s",
+                           where, why);
+    if (fd < 0)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
+                           where, strerror(error),
+                           error == EMFILE || error == ENFILE
+                               ? shunti_remedy(error)
+                           : error != EADDRINUSE
+                               ? "; set SHUNT_HOST to an address of this host"
+                           : parts->kind == SHUNTI_ID_LOCAL
+                               ? "; another process is rank 0 of this job, or "
+                                 "holds its place: if it is none of yours, "
+                                 "choose another MASTER_PORT"
+                               : in_use);
+    rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
+                           nranks);
+    if (rc) {
+        close(fd);
+        return shunti_fail(
+            NULL, rc == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
+            "cannot start the bootstrap's thread: %s", strerror(rc));
+    }
+    shunti_debug("bootstrap", "root %s: waiting for ranks", where);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
+{
+    double timeout = shunti_env_number("SHUNT_TIMEOUT");
+    double patience =
+        shunti_roots_linger() ? BIND_BEHIND_SECONDS : BIND_SECONDS;
+    struct shunti_id_parts parts;
+    enum shunt_status st = shunti_id_unpack(id, &parts);
+
+    if (!st)
+        st = serve(&parts, timeout < patience ? timeout : patience, NULL, 0);
+    explicit_bzero(&parts, sizeof(parts));
+    return st;
+}
+
+/* The address of an id, by who is to meet there. */
+static enum shunt_status choose_address(enum shunti_reach reach, bool later,
+                                        struct shunti_id_parts *parts)
+{
+    static const unsigned char loopback[4] = {127, 0, 0, 1};
+
+    if (reach == SHUNTI_REACH_HOSTS)
+        return shunti_id_choose_address(parts, later);
+    parts->kind = reach == SHUNTI_REACH_USER ? SHUNTI_ID_LOCAL : SHUNTI_ID_IPV4;
+    memcpy(parts->address, loopback, sizeof(loopback));
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_id_create_named(const int *names, int nranks,
+                                         enum shunti_reach reach,
+                                         struct shunt_id *id)
+{
+    struct shunti_id_parts parts = {0};
+    enum shunt_status st;
+
+    if (!id)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "shunt_id_create: id is "
+                           "NULL");
+    st = choose_address(reach, names != NULL, &parts);
+    if (st)
+        return st;
+    if (!shunti_auth_random(parts.secret, sizeof(parts.secret)) ||
+        !shunti_auth_random(parts.tag, sizeof(parts.tag)))
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "the kernel gives no random numbers: %s",
+                           strerror(errno));
+    st = serve(&parts, 0, names, nranks);
+    if (st && names && parts.port) {
+        /* SHUNT_PORT: other ranks of this host may be making communicators. */
+        parts.port = 0;
+        st = serve(&parts, 0, names, nranks);
+    }
+    if (!st)
+        shunti_id_pack(&parts, id);
+    explicit_bzero(&parts, sizeof(parts));
+    return st;
+}
+
+enum shunt_status shunt_id_create(struct shunt_id *id)
+{
+    return shunti_id_create_named(NULL, 0, SHUNTI_REACH_HOSTS, id);
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Agreeing on the members of the new communicator: the leader decides, and all
+ * others wait for a decision that counts them in.
+ */
+#include "src/shrink.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/bootstrap.h"
+#include "src/error.h"
+#include "src/failure.h"
+#include "src/nodes.h"
+
+/* The highest attempt that a rank which is not lost has come to. */
+static uint32_t latest_attempt(const struct shunti_shrink *s)
+{
+    uint32_t latest = s->mine->attempt;
+
+    for (int r = 0; r < s->comm->nranks; r++)
+        if (!shunti_shrink_lost(s, r) &&
+            shunti_shrink_record(s, r)->attempt > latest)
+            latest = shunti_shrink_record(s, r)->attempt;
+    return latest;
+}
+
+static bool is_here(const struct shunti_shrink *s, int rank)
+{
+    return !shunti_shrink_lost(s, rank) &&
+           shunti_shrink_record(s, rank)->stage == SHUNTI_HERE &&
+           shunti_shrink_record(s, rank)->attempt == s->mine->attempt;
+}
+
+static int lowest_not_lost(const struct shunti_shrink *s)
+{
+    int r = 0;
+
+    while (shunti_shrink_lost(s, r))
+        r++;
+    return r; /* at the latest ourselves */
+}
+
+/* Everybody who is here and whom no member counts as lost. */
+static void choose_members(struct shunti_shrink *s)
+{
+    shunti_shrink_clear(s, SHUNTI_MEMBERS);
+    for (int r = 0; r < s->comm->nranks; r++) {
+        bool good = is_here(s, r);
+
+        for (int m = 0; m < r && good; m++)
+            if (shunti_shrink_member(s, m))
+                good = !shunti_shrink_has(s, shunti_shrink_record(s, m),
+                                          SHUNTI_LOST, r) &&
+                       !shunti_shrink_has(s, shunti_shrink_record(s, r),
+                                          SHUNTI_LOST, m);
+        if (good)
+            shunti_loss_add(s->comm, s->mine, SHUNTI_MEMBERS, r);
+    }
+}
+
+static bool out_for_members(const struct shunti_shrink *s, int rank)
+{
+    for (int m = 0; m < s->comm->nranks; m++)
+        if (shunti_shrink_member(s, m) &&
+            shunti_shrink_has(s, shunti_shrink_record(s, m), SHUNTI_OUT, rank))
+            return true;
+    return false;
+}
+
+static bool have_quorum(const struct shunti_shrink *s)
+{
+    int members = 0, others = 0, lowest = -1;
+
+    for (int r = 0; r < s->comm->nranks; r++) {
+        if (!shunti_shrink_member(s, r) && out_for_members(s, r))
+            continue;
+        if (lowest < 0)
+            lowest = r;
+        members += shunti_shrink_member(s, r);
+        others += !shunti_shrink_member(s, r);
+    }
+    return members > others ||
+           (members == others && shunti_shrink_member(s, lowest));
+}
+
+static void too_few(struct shunti_shrink *s, int leader)
+{
+    char names[128], nodes[64];
+
+    shunti_loss_believe(s->comm); /* the leader, for all to name the same */
+    shunti_loss_names(s->comm, names, sizeof(names));
+    shunti_loss_nodes(s->comm, nodes, sizeof(nodes));
+    shunti_shrink_give_up(
+        s, SHUNT_ERR_PEER,
+        "%s%s cannot be reached, nothing proves that they have ended, and "
+        "rank %d finds too few ranks left to go on without them",
+        names, nodes, leader);
+}
+
+/* The names of the members, in their order: what the new ranks are called. */
+int *shunti_shrink_member_names(const struct shunti_shrink *s, int *size,
+                                int *place)
+{
+    int *names = calloc((size_t)s->comm->nranks, sizeof(*names));
+
+    *size = *place = 0;
+    for (int r = 0; names && r < s->comm->nranks; r++) {
+        if (!shunti_shrink_member(s, r))
+            continue;
+        *place += r < s->comm->rank;
+        names[(*size)++] = r;
+    }
+    if (!names)
+        shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    return names;
+}
+
+static enum shunt_status make_id(struct shunti_shrink *s)
+{
+    int size, place, *names = shunti_shrink_member_names(s, &size, &place);
+    enum shunt_status st = SHUNT_ERR_MEMORY;
+
+    if (names)
+        st = shunti_id_create_named(
+            names, size, shunti_reach_of(s->comm, names, size), &s->mine->id);
+    free(names);
+    return st;
+}
+
+/* The leader's part. False: wait on. */
+static bool decide(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+    /* One that is in a call of another communicator may hear of it only when
+     * that has timed out. */
+    bool late = shunti_shrink_elapsed(s->attempt_ns) > 2 * comm->init_timeout;
+    enum shunt_status st;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        if (shunti_shrink_lost(s, r) || is_here(s, r))
+            continue;
+        if (!late)
+            return false;
+        shunti_comm_add_lost(comm,
+                             r); /* seen with the next shunti_shrink_look() */
+    }
+    if (late && comm->nlost && !shunti_shrink_look(s))
+        return false;
+    choose_members(s);
+    if (!have_quorum(s)) {
+        shunti_shrink_set_stage(s, SHUNTI_REFUSED);
+        too_few(s, comm->rank);
+        return false;
+    }
+    st = make_id(s);
+    if (st) {
+        shunti_shrink_give_up(s, st, "%s", shunti_error_last());
+        return false;
+    }
+    s->mine->leader = comm->rank;
+    return true;
+}
+
+/* A decision of a leader's that counts us in, or NULL. */
+static const struct shunti_loss *find_decision(struct shunti_shrink *s)
+{
+    for (int r = 0; r < s->comm->nranks; r++) {
+        const struct shunti_loss *theirs = s->theirs[r];
+
+        if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
+            continue;
+        if (theirs->stage == SHUNTI_REFUSED) /* and has perhaps left since */
+            too_few(s, r);
+        if (!shunti_shrink_lost(s, r) && theirs->stage >= SHUNTI_BOUND &&
+            theirs->leader == r &&
+            shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank))
+            return theirs;
+    }
+    return NULL;
+}
+
+/* Until this rank is bound to a decision. False: it gives up. */
+bool shunti_shrink_await_decision(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+
+    for (;;) {
+        const struct shunti_loss *theirs;
+
+        if (!shunti_shrink_look(s))
+            return false;
+        if (latest_attempt(s) > s->mine->attempt)
+            shunti_shrink_next_attempt(s, latest_attempt(s));
+        theirs = find_decision(s);
+        if (theirs) {
+            s->mine->attempt = theirs->attempt;
+            s->mine->leader = theirs->leader;
+            s->mine->id = theirs->id;
+            memcpy(shunti_loss_set(comm, s->mine, SHUNTI_MEMBERS),
+                   shunti_loss_set(comm, s->theirs[theirs->leader],
+                                   SHUNTI_MEMBERS),
+                   ((size_t)comm->nranks + 63) / 64 * 8);
+            break;
+        }
+        if (s->status)
+            return false;
+        if (lowest_not_lost(s) == comm->rank) {
+            if (decide(s))
+                break;
+        } else if (shunti_shrink_elapsed(s->attempt_ns) >
+                   4 * comm->init_timeout) {
+            shunti_comm_add_lost(comm, lowest_not_lost(s));
+            s->attempt_ns = s->looked_ns = shunti_now_ns();
+        }
+        if (s->status)
+            return false;
+        if (shunti_shrink_elapsed(s->began_ns) >
+            SHUNTI_SHRINK_TIMEOUTS * comm->init_timeout) {
+            shunti_shrink_give_up(s, SHUNT_ERR_TIMEOUT, "no decision in %g s",
+                                  shunti_shrink_elapsed(s->began_ns));
+            return false;
+        }
+        shunti_shrink_nap(s);
+    }
+    shunti_shrink_set_stage(s, SHUNTI_BOUND);
+    return shunti_shrink_look(s);
+}

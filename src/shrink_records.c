@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a rank in shunt_comm_shrink() knows of the others: it reads their loss
+ * records, judges who is lost and who is out, and publishes its own.
+ */
+#include "src/shrink.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/contexts.h"
+#include "src/error.h"
+#include "src/failure.h"
+#include "src/put.h"
+#include "src/wait.h"
+
+#define NAP_MS 20
+
+void shunti_shrink_clear(const struct shunti_shrink *s, int which)
+{
+    for (int r = 0; r < s->comm->nranks; r += 64)
+        shunti_loss_set(s->comm, s->mine, which)[r / 64] = 0;
+}
+
+/* Wait for news. The time that this process was stopped does not count. */
+void shunti_shrink_nap(struct shunti_shrink *s)
+{
+    uint64_t stopped;
+
+    shunti_transports_nap(s->comm, NAP_MS);
+    stopped = shunti_stopped_ns(&s->looked_ns);
+    s->began_ns += stopped;
+    s->attempt_ns += stopped;
+}
+
+void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
+                           const char *format, ...)
+{
+    char text[400];
+    va_list args;
+
+    if (s->status)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    s->status = shunti_fail(&s->comm->error, status, "comm_shrink: %s", text);
+}
+
+bool shunti_shrink_make_records(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+
+    if (!comm->loss)
+        comm->loss = shunti_loss_new(comm->nranks);
+    s->mine = comm->loss;
+    s->theirs = calloc((size_t)comm->nranks, sizeof(struct shunti_loss *));
+    if (!s->mine || !s->theirs)
+        return false;
+    for (int r = 0; r < comm->nranks; r++) {
+        s->theirs[r] = shunti_loss_new(comm->nranks);
+        if (!s->theirs[r])
+            return false;
+    }
+    return true;
+}
+
+void shunti_shrink_free_records(struct shunti_shrink *s)
+{
+    for (int r = 0; s->theirs && r < s->comm->nranks; r++)
+        free(s->theirs[r]);
+    free(s->theirs);
+}
+
+/* --- what there is to know ------------------------------------------------------ */
+
+/* Records with stage and attempt; a loss may have been told by others. */
+static void read_records(struct shunti_shrink *s)
+{
+    for (int r = 0; r < s->comm->nranks; r++)
+        if (r != s->comm->rank)
+            shunti_loss_read(s->comm, r, s->theirs[r]);
+}
+
+/* Has `rank` gone, or is about to go, with a decision that leaves us out? */
+static bool excludes_us(const struct shunti_shrink *s, int rank)
+{
+    const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
+
+    return theirs->stage >= SHUNTI_BOUND &&
+           theirs->attempt >= s->mine->attempt &&
+           !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank);
+}
+
+/* We see the rank's window, and it sees ours: as every rank knows of both. */
+static bool maps_both_ways(const struct shunti_shrink *s, int rank)
+{
+    const struct shunti_peer *p = &s->comm->peers[rank];
+
+    return p->control && (s->comm->all_mapped ||
+                          (s->comm->nodes_mapped && p->node == s->comm->node));
+}
+
+/* A rank that is lost: can it still go on by itself? Our own record, with it
+ * called lost, has been published. */
+static bool is_out(const struct shunti_shrink *s, int rank)
+{
+    const struct shunti_peer *p = &s->comm->peers[rank];
+    const bool gone = !p->transport->alive(p->ep);
+
+    if (excludes_us(s, rank))
+        return false;
+    return maps_both_ways(s, rank) || (gone && p->control) ||
+           (gone && p->transport->left(p->ep));
+}
+
+/* Whom do we count as lost, and as out? Publishes what is new. */
+static void judge_peers(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+    bool news = false;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        /* One that went may have left since: it is not lost. */
+        if (r == comm->rank || shunti_shrink_lost(s, r) ||
+            shunti_shrink_record(s, r)->stage == SHUNTI_WENT)
+            continue;
+        for (size_t i = 0; i < comm->nlost && p->ep; i++)
+            if (comm->lost[i] == r)
+                shunti_loss_add(comm, s->mine, SHUNTI_LOST, r);
+        if (!p->transport->alive(p->ep)) {
+            shunti_loss_add(comm, s->mine, SHUNTI_LOST, r);
+            shunti_comm_add_lost(comm, r);
+        }
+        news |= shunti_shrink_lost(s, r);
+    }
+    if (news) {
+        if (!shunti_loss_publish(comm))
+            return; /* who has not been told is not out */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        read_records(s);
+    }
+    news = false;
+    for (int r = 0; r < comm->nranks; r++) {
+        if (!shunti_shrink_lost(s, r) ||
+            shunti_shrink_has(s, s->mine, SHUNTI_OUT, r) || !is_out(s, r))
+            continue;
+        shunti_loss_add(comm, s->mine, SHUNTI_OUT, r);
+        news = true;
+    }
+    if (news)
+        shunti_loss_publish(comm);
+}
+
+/* The others go on without us: the lost are those that `rank` goes on without,
+ * and not members that have gone and left us alone. */
+static void take_names(struct shunti_shrink *s, int rank)
+{
+    const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
+    struct shunt_comm *comm = s->comm;
+
+    comm->nlost = 0;
+    for (int r = 0; r < comm->nranks; r++)
+        if (shunti_shrink_has(s, theirs, SHUNTI_LOST, r) ||
+            (theirs->stage >= SHUNTI_BOUND &&
+             !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, r)))
+            shunti_comm_add_lost(comm, r);
+}
+
+/* A peer calls us lost, and relies on our giving up, or the others have gone. */
+static void look_for_reporters(struct shunti_shrink *s)
+{
+    const int rank = s->comm->rank;
+
+    for (int r = 0; r < s->comm->nranks && !s->status; r++) {
+        if (r == rank)
+            continue;
+        if (shunti_shrink_has(s, s->theirs[r], SHUNTI_LOST, rank) &&
+            (s->comm->peers[r].control || !shunti_shrink_lost(s, r)))
+            shunti_shrink_give_up(
+                s, SHUNT_ERR_TIMEOUT,
+                "rank %d gave this rank up, and the others go on without "
+                "it",
+                r);
+        else if (excludes_us(s, r))
+            shunti_shrink_give_up(
+                s, SHUNT_ERR_TIMEOUT,
+                "the others went on without this rank: it came too late "
+                "(rank %d is in a communicator of theirs)",
+                r);
+        if (s->status)
+            take_names(s, r);
+    }
+}
+
+/* Everything that there is to see from here. False: this rank gives up. */
+bool shunti_shrink_look(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+
+    shunti_transports_progress(comm);
+    shunti_control_retry(comm);
+    read_records(s);
+    judge_peers(s);
+    look_for_reporters(s);
+    return !s->status;
+}
+
+void shunti_shrink_set_stage(struct shunti_shrink *s, enum shunti_stage stage)
+{
+    s->mine->stage = stage;
+    /* Nobody goes before all have heard that we are bound, and have made it. */
+    if (!shunti_loss_publish(s->comm) &&
+        (stage == SHUNTI_BOUND || stage == SHUNTI_MADE))
+        shunti_shrink_give_up(s, SHUNT_ERR_MEMORY,
+                              "no memory to tell the others");
+    /* Whoever calls us lost from now on has seen this stage. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt)
+{
+    s->mine->attempt = attempt;
+    s->mine->leader = -1;
+    s->attempt_ns = s->looked_ns = shunti_now_ns();
+    shunti_shrink_clear(s, SHUNTI_MEMBERS);
+    shunti_shrink_set_stage(s, SHUNTI_HERE);
+}
