@@ -18,7 +18,7 @@
  * thread are not put aside either, for the thread steps them.
  *
  * Visits: a thread that waits also looks now and then at all that it owns, for
- * roll calls (rollcall.h), which need an answer where nothing is under way.
+ * liveness probes (probe.h), which need an answer where nothing is under way.
  * Nothing wakes it for that; it sleeps no longer than until the next visit.
  */
 #ifndef SHUNTI_ASIDE_H

@@ -36,7 +36,7 @@ struct timespec;
 struct shunti_layout {
     size_t completed; /* word: operations finished by the owner */
     size_t abort;     /* word: why the communicator ended, 0 while it lives */
-    size_t bell;      /* word: changes with each question: rollcall.h */
+    size_t doorbell;  /* word: changes with each probe: probe.h */
     size_t inbox, slot_bytes, inbox_stride;
     size_t acks, ack_stride;
     size_t landed, landed_stride; /* per src: what came by zero copy: zcopy.h */
@@ -54,8 +54,8 @@ enum {
     SHUNTI_WORD_CREDIT,
     SHUNTI_WORD_ARRIVED,
     SHUNTI_WORD_CONSUMED,
-    SHUNTI_WORD_QUESTION,
-    SHUNTI_WORD_ANSWER,
+    SHUNTI_WORD_PROBE,
+    SHUNTI_WORD_PROBE_REPLY,
     SHUNTI_WORD_LINK,
     SHUNTI_WORD_WAYS,
     SHUNTI_WORDS
@@ -85,7 +85,7 @@ struct shunti_peer {
     uint64_t messages;                      /* sent: shunt_peer_stats */
     uint64_t bytes_put;                     /* the same */
     uint64_t turn;            /* ticket of the collective whose note is next */
-    uint64_t asked, answered; /* numbers of ours and its: rollcall.h */
+    uint64_t probed, replied; /* numbers of our probe and of its: probe.h */
     bool lost;
     bool full; /* has no room, as far as shunti_control_retry() has come */
     int node, local;         /* node number, index within it */
@@ -149,15 +149,15 @@ struct shunt_comm {
     uint64_t looks;               /* at transports */
     uint64_t last_event_ns;       /* when one came from a peer, for timeouts */
     struct {
-        uint64_t number;  /* of our last question; 0: none */
-        uint64_t bell;    /* as last seen */
-        uint64_t rung_ns; /* when a question or an answer last came */
-        int asked, heard; /* ranks, of this question */
-        bool open;        /* it decides who is named when time is out */
-        uint8_t excused;  /* times that all had answered: they get more time */
-        uint64_t seq;     /* of the operation */
-    } roll;               /* rollcall.h */
-    unsigned tests;       /* shunt_test() calls, for looking around */
+        uint64_t number;    /* of our last probe; 0: none */
+        uint64_t doorbell;  /* as last seen */
+        uint64_t last_ns;   /* when a probe or a reply last came */
+        int sent, answered; /* ranks, of this probe */
+        bool open;          /* it decides whom a timeout blames */
+        uint8_t extensions; /* of the timeout, because all had answered */
+        uint64_t seq;       /* of the operation */
+    } probe;                /* probe.h */
+    unsigned tests;         /* shunt_test() calls, for looking around */
 
     struct shunti_window **windows; /* (nwindows), by ascending id */
     size_t nwindows, windows_room;

@@ -42,7 +42,7 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
     l->chunks = (unsigned)tune->chunks;
     l->completed = 0;
     l->abort = SHUNT_TRANSPORT_LINE;
-    l->bell = 2 * SHUNT_TRANSPORT_LINE;
+    l->doorbell = 2 * SHUNT_TRANSPORT_LINE;
     l->inbox = PAGE;
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
     if (!all_mapped)

@@ -10,7 +10,7 @@
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/request.h"
-#include "src/rollcall.h"
+#include "src/probe.h"
 #include "src/trace.h"
 
 /* The probe begins at most this long before the timeout. */
@@ -33,7 +33,7 @@ uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm)
  * ever by asking. */
 void shunti_liveness_note_events(struct shunt_comm *comm)
 {
-    const bool rung = shunti_roll_look(comm);
+    const bool rung = shunti_probe_poll(comm);
     uint64_t now;
 
     if (!rung && comm->events == comm->events_seen)
@@ -41,12 +41,12 @@ void shunti_liveness_note_events(struct shunt_comm *comm)
     now = shunti_now_ns();
     comm->events_seen = comm->events;
     if (rung)
-        comm->roll.rung_ns = now;
-    if (now < comm->roll.rung_ns + shunti_liveness_notice_ns(comm) / 2)
+        comm->probe.last_ns = now;
+    if (now < comm->probe.last_ns + shunti_liveness_notice_ns(comm) / 2)
         return;
     comm->last_event_ns = now;
-    comm->roll.open = false;
-    comm->roll.excused = 0;
+    comm->probe.open = false;
+    comm->probe.extensions = 0;
 }
 
 /*
@@ -63,7 +63,7 @@ static int suspicion(const struct shunt_request *request, int peer)
 
     if (peer == comm->rank || !request->class->awaits(request, peer))
         return NOT_AWAITED;
-    if (!shunti_roll_answered(comm, peer))
+    if (!shunti_probe_answered(comm, peer))
         return SILENT;
     if (request->class->heard && request->class->heard(request, peer))
         return UNFINISHED;
@@ -133,12 +133,12 @@ static void judge(struct shunt_comm *comm, uint64_t now)
 {
     if (shunti_comm_check(comm))
         return; /* another rank was first, and names the culprit */
-    if (shunti_roll_call_more(comm->active)) {
+    if (shunti_probe_more(comm->active)) {
         give_notice(comm, now);
     } else if (likeliest(comm->active) != SILENT &&
-               comm->roll.excused <= comm->active->class->follows) {
-        comm->roll.excused++;
-        comm->roll.open = false;
+               comm->probe.extensions <= comm->active->class->follows) {
+        comm->probe.extensions++;
+        comm->probe.open = false;
         comm->last_event_ns = now;
     } else {
         fail_by_timeout(comm);
@@ -152,15 +152,15 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     if (!comm->active || comm->failure)
         return now + shunti_liveness_notice_ns(comm) /
                          4; /* the caller has its own limit */
-    if (comm->roll.seq != comm->active->seq) {
-        comm->roll.seq = comm->active->seq;
-        comm->roll.open = false;
-        comm->roll.excused = 0;
+    if (comm->probe.seq != comm->active->seq) {
+        comm->probe.seq = comm->active->seq;
+        comm->probe.open = false;
+        comm->probe.extensions = 0;
     }
-    if (!comm->roll.open) {
+    if (!comm->probe.open) {
         if (now + shunti_liveness_notice_ns(comm) < due)
             return due - shunti_liveness_notice_ns(comm);
-        shunti_roll_call(comm->active);
+        shunti_probe_start(comm->active);
         give_notice(comm, now);
     } else if (now >= due) {
         judge(comm, now);

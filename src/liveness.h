@@ -4,7 +4,7 @@
  * SHUNT_TIMEOUT, and ranks that a transport reports as gone, end the
  * communicator with an error that names the rank.
  *
- * Before a timeout, a rank probes the ranks that it waits for (rollcall.h): those
+ * Before a timeout, a rank probes the ranks that it waits for (probe.h): those
  * that wait, too, answer, and are not to blame.
  */
 #ifndef SHUNTI_LIVENESS_H

@@ -57,7 +57,7 @@ struct shunti_class {
      * known. */
     bool (*heard)(const struct shunt_request *request, int peer);
     /* Another rank waits for the same ranks, and knows which of them have not
-     * come: where all answer the roll call, it is left to name them. */
+     * come: where all answer the probe, it is left to name them. */
     bool follows;
     /* Do later calls of others wait for what this one still has to send? NULL:
      * never. See `in_turn`. */

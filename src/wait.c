@@ -78,7 +78,7 @@ void shunti_step_others(void)
     shunti_aside_release(held);
 }
 
-/* Answer roll calls where perhaps nothing is under way. In how many ns again?
+/* Answer probes where perhaps nothing is under way. In how many ns again?
  * Several times within the notice that the others give. */
 static uint64_t answer_there(struct shunt_comm *comm)
 {
@@ -280,8 +280,8 @@ static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
         if (held->last_event_ns <= comm->last_event_ns)
             continue;
         comm->last_event_ns = held->last_event_ns;
-        comm->roll.open = false;
-        comm->roll.excused = 0;
+        comm->probe.open = false;
+        comm->probe.extensions = 0;
     }
 }
 

@@ -47,7 +47,7 @@ void shunti_look_around(struct shunt_comm *comm);
 void shunti_step_others(void);
 
 /* poll(), at most `ms` >= 0, during which this thread's communicators with
- * operations under way get on, and all of them answer roll calls: for waits
+ * operations under way get on, and all of them answer liveness probes: for waits
  * that are in no call on one of them, as in a birth. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
