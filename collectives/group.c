@@ -179,7 +179,7 @@ static enum shunt_status make_group(struct group *group,
     struct shunti_parent parent = {
         .names = group->names,
         .root = group->root,
-        .doomed = doomed,
+        .cancelled = doomed,
         .arg = group,
     };
     enum shunt_status st;

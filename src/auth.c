@@ -15,22 +15,22 @@
 
 void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
                        enum shunti_auth_side side,
-                       const struct shunti_auth_talk *talk,
+                       const struct shunti_auth_transcript *transcript,
                        unsigned char proof[SHUNTI_KEY_BYTES])
 {
     /* Of one length, so that the parts cannot be read in two ways. */
     static const char labels[2][16] = {"shunt join rank", "shunt join root"};
-    uint32_t rank = htole32((uint32_t)talk->rank);
-    uint32_t nranks = htole32((uint32_t)talk->nranks);
-    uint32_t timeout = htole32(talk->timeout_ms);
-    uint32_t waited = htole32(talk->waited_ms);
+    uint32_t rank = htole32((uint32_t)transcript->rank);
+    uint32_t nranks = htole32((uint32_t)transcript->nranks);
+    uint32_t timeout = htole32(transcript->timeout_ms);
+    uint32_t waited = htole32(transcript->waited_ms);
     struct hmac_sha256_ctx ctx;
 
     hmac_sha256_set_key(&ctx, SHUNTI_KEY_BYTES, secret);
     hmac_sha256_update(&ctx, sizeof(labels[0]),
                        (const uint8_t *)labels[side == SHUNTI_AUTH_ROOT]);
-    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, talk->rank_nonce);
-    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, talk->root_nonce);
+    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, transcript->rank_nonce);
+    hmac_sha256_update(&ctx, SHUNTI_NONCE_BYTES, transcript->root_nonce);
     hmac_sha256_update(&ctx, sizeof(rank), (const uint8_t *)&rank);
     hmac_sha256_update(&ctx, sizeof(nranks), (const uint8_t *)&nranks);
     hmac_sha256_update(&ctx, sizeof(timeout), (const uint8_t *)&timeout);

@@ -20,7 +20,7 @@
 enum shunti_auth_side { SHUNTI_AUTH_RANK, SHUNTI_AUTH_ROOT };
 
 /* What both sides know when they prove. */
-struct shunti_auth_talk {
+struct shunti_auth_transcript {
     unsigned char rank_nonce[SHUNTI_NONCE_BYTES];
     unsigned char root_nonce[SHUNTI_NONCE_BYTES];
     int32_t rank;
@@ -31,7 +31,7 @@ struct shunti_auth_talk {
 
 void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
                        enum shunti_auth_side side,
-                       const struct shunti_auth_talk *talk,
+                       const struct shunti_auth_transcript *transcript,
                        unsigned char proof[SHUNTI_KEY_BYTES]);
 
 /* A key for another purpose: the HMAC of the label, a zero, and the salt. */

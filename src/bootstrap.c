@@ -22,7 +22,7 @@
 /* -- frames ------------------------------------------------------------------- */
 
 /* The process that runs the root is stuck, or cannot be reached. */
-static enum shunt_status root_is_silent(struct shunti_bootstrap *bs,
+static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
                                         const char *doing)
 {
     char whose[48] = "";
@@ -40,11 +40,11 @@ static enum shunt_status root_is_silent(struct shunti_bootstrap *bs,
 static enum shunt_status io_failed(struct shunti_bootstrap *bs,
                                    enum shunti_io io, const char *doing)
 {
-    if (io == SHUNTI_IO_DOOMED) /* which the root is to hear from us */
+    if (io == SHUNTI_IO_CANCELLED) /* which the root is to hear from us */
         return shunti_parent_error(bs->parent);
     bs->failed = true;
     if (io == SHUNTI_IO_TIMEOUT)
-        return root_is_silent(bs, doing);
+        return root_timed_out(bs, doing);
     return shunti_fail(NULL, SHUNT_ERR_PEER,
                        "rank %d: the root at %s is gone (the process that made "
                        "the id, or rank 0, has ended) while %s",
@@ -296,7 +296,7 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     if (!io)
         io = shunti_io_send(bs->fd, mine, len, deadline, bs->parent);
     /* A root that is done with us may have said why: look before giving up. */
-    if (io == SHUNTI_IO_TIMEOUT || io == SHUNTI_IO_DOOMED)
+    if (io == SHUNTI_IO_TIMEOUT || io == SHUNTI_IO_CANCELLED)
         return io_failed(bs, io, doing);
     st = expect(bs, SHUNTI_WIRE_ALL, deadline, doing, &bytes);
     if (st)

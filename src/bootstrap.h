@@ -46,7 +46,7 @@ struct shunti_parent {
     int root; /* likewise, the one whose process runs the root */
     /* Called now and then by whoever waits: true ends the birth, `why` says
      * who will not come. NULL: none. */
-    bool (*doomed)(void *arg, char *why, size_t size);
+    bool (*cancelled)(void *arg, char *why, size_t size);
     void *arg;
     char why[256]; /* what it said */
     /* out: the root has let this rank in, and will tell the others of its
@@ -64,7 +64,7 @@ static inline int shunti_rank_name(const struct shunti_parent *parent, int rank)
 }
 
 /* Is this birth doomed? `parent->why` then says why. */
-bool shunti_parent_gives_up(struct shunti_parent *parent);
+bool shunti_parent_cancelled(struct shunti_parent *parent);
 
 /* Fails with that text. */
 enum shunt_status shunti_parent_error(const struct shunti_parent *parent);

@@ -18,11 +18,11 @@
 #include "src/error.h"
 #include "src/log.h"
 
-#define STRANGERS_MAX 256
-#define STRANGERS_SHARE 4 /* at most one in so many of our descriptors */
+#define UNAUTHENTICATED_MAX 256
+#define UNAUTHENTICATED_SHARE 4 /* at most one in so many of our descriptors */
 #define ACCEPTS_PER_ROUND 64
-#define STUCK_SECONDS 1.0 /* without descriptors: before giving up */
-#define PAUSE_SECONDS 0.1 /* without them: before accepting again */
+#define ACCEPT_FAILS_SECONDS 1.0 /* without descriptors: before giving up */
+#define ACCEPT_RETRY_SECONDS 0.1 /* without them: before accepting again */
 
 /* They leave descriptors to the process, whose transports need them. */
 size_t shunti_root_unauthenticated_max(void)
@@ -30,12 +30,12 @@ size_t shunti_root_unauthenticated_max(void)
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) ||
-        limit.rlim_cur / STRANGERS_SHARE > STRANGERS_MAX)
-        return STRANGERS_MAX;
-    return (size_t)limit.rlim_cur / STRANGERS_SHARE + 1;
+        limit.rlim_cur / UNAUTHENTICATED_SHARE > UNAUTHENTICATED_MAX)
+        return UNAUTHENTICATED_MAX;
+    return (size_t)limit.rlim_cur / UNAUTHENTICATED_SHARE + 1;
 }
 
-static void drop_oldest_stranger(struct shunti_root *root)
+static void drop_oldest_unauthenticated(struct shunti_root *root)
 {
     struct shunti_conn *oldest = NULL;
 
@@ -101,11 +101,11 @@ static void cannot_accept(struct shunti_root *root, int error)
         return; /* without a descriptor to spare it fails for nobody, too */
     shunti_info("bootstrap", "root %s: accept: %s", root->where,
                 strerror(error));
-    drop_oldest_stranger(root);
-    root->pause = now + PAUSE_SECONDS;
-    if (!root->stuck)
-        root->stuck = now;
-    else if (now - root->stuck > STUCK_SECONDS) {
+    drop_oldest_unauthenticated(root);
+    root->accept_after = now + ACCEPT_RETRY_SECONDS;
+    if (!root->accept_fails_since)
+        root->accept_fails_since = now;
+    else if (now - root->accept_fails_since > ACCEPT_FAILS_SECONDS) {
         shunti_root_fail(
             root, SHUNT_ERR_SYSTEM,
             "the process that ranks meet at (that made the id, or rank "
@@ -132,11 +132,11 @@ static bool accept_one(struct shunti_root *root)
             cannot_accept(root, errno);
         return false;
     }
-    root->stuck = 0;
+    root->accept_fails_since = 0;
     c = shunti_root_make_room(root) ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {
         close(fd);
-        root->pause = shunti_wire_now() + PAUSE_SECONDS;
+        root->accept_after = shunti_wire_now() + ACCEPT_RETRY_SECONDS;
         return false;
     }
     if (root->parts.kind != SHUNTI_ID_LOCAL)
@@ -153,14 +153,14 @@ static bool accept_one(struct shunti_root *root)
 
 void shunti_root_accept(struct shunti_root *root)
 {
-    size_t strangers = 0;
+    size_t unauthenticated = 0;
 
     for (int i = 0; i < ACCEPTS_PER_ROUND && accept_one(root); i++)
         ;
     for (size_t i = 0; i < root->nconns; i++)
-        strangers += shunti_conn_is_unauthenticated(root->conns[i]);
-    for (; strangers > root->strangers_max; strangers--)
-        drop_oldest_stranger(root);
+        unauthenticated += shunti_conn_is_unauthenticated(root->conns[i]);
+    for (; unauthenticated > root->unauthenticated_max; unauthenticated--)
+        drop_oldest_unauthenticated(root);
 }
 
 void shunti_root_expire(struct shunti_root *root, double now)

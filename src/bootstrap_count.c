@@ -12,19 +12,19 @@
 #include "src/bootstrap.h"
 
 /* Connections of members, of all roots of this process; see settle. */
-static pthread_mutex_t census_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t census_changed = PTHREAD_COND_INITIALIZER;
-static size_t census;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static size_t conns;
 static size_t roots; /* threads */
 
 void shunti_root_count_conns(struct shunti_root *root, size_t now)
 {
     if (now == root->counted)
         return;
-    pthread_mutex_lock(&census_lock);
-    census += now - root->counted;
-    pthread_cond_broadcast(&census_changed);
-    pthread_mutex_unlock(&census_lock);
+    pthread_mutex_lock(&lock);
+    conns += now - root->counted;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
     root->counted = now;
 }
 
@@ -39,26 +39,25 @@ void shunti_bootstrap_settle(double seconds)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    pthread_mutex_lock(&census_lock);
-    while (census &&
-           !pthread_cond_timedwait(&census_changed, &census_lock, &until))
+    pthread_mutex_lock(&lock);
+    while (conns && !pthread_cond_timedwait(&changed, &lock, &until))
         ;
-    pthread_mutex_unlock(&census_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 void shunti_root_count(int by)
 {
-    pthread_mutex_lock(&census_lock);
+    pthread_mutex_lock(&lock);
     roots += (size_t)by;
-    pthread_mutex_unlock(&census_lock);
+    pthread_mutex_unlock(&lock);
 }
 
-bool shunti_roots_linger(void)
+bool shunti_root_is_running(void)
 {
     bool any;
 
-    pthread_mutex_lock(&census_lock);
+    pthread_mutex_lock(&lock);
     any = roots > 0;
-    pthread_mutex_unlock(&census_lock);
+    pthread_mutex_unlock(&lock);
     return any;
 }

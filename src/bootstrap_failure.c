@@ -28,7 +28,7 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     shunti_root_count_conns(root, root->counted + 1);
     if (c->fd < 0)
         return;
-    if (!shunti_conn_send(c, root->bad_news)) {
+    if (!shunti_conn_send(c, root->failure_frame)) {
         shunti_conn_close(c); /* no memory for words: the end of file says it */
         return;
     }
@@ -36,21 +36,21 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
 }
 
 /* The frame that tells of the failure, and of the ranks for which `is`. */
-static struct shunti_reply *make_bad_news(const struct shunti_root *root,
-                                          bool (*is)(const struct shunti_root *,
-                                                     int))
+static struct shunti_reply *
+make_failure_frame(const struct shunti_root *root,
+                   bool (*is)(const struct shunti_root *, int))
 {
     size_t len = strlen(root->text), blamed = 0;
-    struct shunti_reply *news;
+    struct shunti_reply *frame;
     unsigned char *at;
 
     for (int r = 0; is && r < root->nranks && blamed < BLAMED_MAX; r++)
         blamed += is(root, r);
-    news = shunti_reply_new(SHUNTI_WIRE_ERROR, root->failure,
-                            len + (blamed ? 1 + 4 * blamed : 0));
-    if (!news)
+    frame = shunti_reply_new(SHUNTI_WIRE_ERROR, root->failure,
+                             len + (blamed ? 1 + 4 * blamed : 0));
+    if (!frame)
         return NULL;
-    at = news->bytes + SHUNTI_WIRE_HEADER_BYTES;
+    at = frame->bytes + SHUNTI_WIRE_HEADER_BYTES;
     memcpy(at, root->text, len);
     at += len;
     if (blamed)
@@ -62,7 +62,7 @@ static struct shunti_reply *make_bad_news(const struct shunti_root *root,
         at += 4;
         blamed--;
     }
-    return news;
+    return frame;
 }
 
 /* `is`: for the ranks that did not come; NULL: that is not what is wrong. */
@@ -81,7 +81,7 @@ shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
     root->failure = status;
     root->failed_at = shunti_wire_now();
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
-    root->bad_news = make_bad_news(root, is);
+    root->failure_frame = make_failure_frame(root, is);
     for (int r = 0; r < root->nranks; r++)
         if (root->members[r] && root->members[r]->stage == SHUNTI_CONN_MEMBER)
             shunti_root_tell(root, root->members[r]);

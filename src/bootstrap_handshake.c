@@ -22,11 +22,11 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
 {
     struct shunti_reply *challenge;
 
-    shunti_wire_get_hello(c->in, &c->talk);
+    shunti_wire_get_hello(c->in, &c->transcript);
     /* Not a frame: who says hello expects exactly these bytes. */
     challenge = malloc(sizeof(*challenge) + SHUNTI_WIRE_CHALLENGE_BYTES);
     if (!challenge ||
-        !shunti_auth_random(c->talk.root_nonce, SHUNTI_NONCE_BYTES)) {
+        !shunti_auth_random(c->transcript.root_nonce, SHUNTI_NONCE_BYTES)) {
         free(challenge);
         shunti_root_refuse(c, "no memory");
         return;
@@ -34,7 +34,7 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
     challenge->refs = 1;
     challenge->len = SHUNTI_WIRE_CHALLENGE_BYTES;
     memcpy(challenge->bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
-    memcpy(challenge->bytes + SHUNTI_WIRE_MAGIC_BYTES, c->talk.root_nonce,
+    memcpy(challenge->bytes + SHUNTI_WIRE_MAGIC_BYTES, c->transcript.root_nonce,
            SHUNTI_NONCE_BYTES);
     memcpy(challenge->bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES,
            root->parts.tag, SHUNTI_TAG_BYTES);
@@ -45,7 +45,7 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
 }
 
 /* Tell it why, and no more; it stays a stranger. */
-static void refuse_politely(struct shunti_conn *c, enum shunti_wire_refusal why)
+static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
 {
     struct shunti_reply *refused =
         shunti_reply_new(SHUNTI_WIRE_REFUSED, why, 0);
@@ -61,13 +61,14 @@ static void refuse_politely(struct shunti_conn *c, enum shunti_wire_refusal why)
 
 /* May this be a rank of ours that was given another SHUNT_SECRET? Not if that
  * rank has come, or if the id, which was handed on, holds the secret. */
-static bool may_be_ours(const struct shunti_root *root,
-                        const struct shunti_auth_talk *talk)
+static bool is_plausible_rank(const struct shunti_root *root,
+                              const struct shunti_auth_transcript *transcript)
 {
-    return root->parts.flags & SHUNTI_ID_PATIENT && talk->nranks >= 1 &&
-           talk->nranks <= SHUNTI_RANKS_MAX && talk->rank >= 0 &&
-           talk->rank < talk->nranks &&
-           !(talk->rank < root->nranks && root->members[talk->rank]);
+    return root->parts.flags & SHUNTI_ID_RETRY && transcript->nranks >= 1 &&
+           transcript->nranks <= SHUNTI_RANKS_MAX && transcript->rank >= 0 &&
+           transcript->rank < transcript->nranks &&
+           !(transcript->rank < root->nranks &&
+             root->members[transcript->rank]);
 }
 
 /*
@@ -81,14 +82,14 @@ static void on_wrong_proof(struct shunti_root *root, struct shunti_conn *c,
     shunti_info("bootstrap",
                 "refused a connection from %s, which calls itself rank %d of "
                 "%d: it does not know the secret of this communicator",
-                c->from, c->talk.rank, c->talk.nranks);
-    refuse_politely(c, SHUNTI_WIRE_WRONG_SECRET);
-    if (user == SHUNTI_USER_OURS && may_be_ours(root, &c->talk))
+                c->from, c->transcript.rank, c->transcript.nranks);
+    send_refusal(c, SHUNTI_WIRE_WRONG_SECRET);
+    if (user == SHUNTI_USER_OURS && is_plausible_rank(root, &c->transcript))
         shunti_root_fail(
             root, SHUNT_ERR_MISMATCH,
             "rank %d was given another SHUNT_SECRET than rank 0: it must "
             "be the same on all ranks",
-            c->talk.rank);
+            c->transcript.rank);
 }
 
 static void on_proof(struct shunti_root *root, struct shunti_conn *c)
@@ -96,15 +97,17 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
     bool public = root->parts.flags & SHUNTI_ID_PUBLIC;
     unsigned char expected[SHUNTI_KEY_BYTES];
     enum shunti_peer_user user;
-    bool proven;
+    bool authenticated;
 
-    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->talk, expected);
+    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_RANK, &c->transcript,
+                      expected);
     c->in_used = 0;
-    proven = shunti_auth_equal(expected, c->in, sizeof(expected));
+    authenticated = shunti_auth_equal(expected, c->in, sizeof(expected));
     /* To find it out takes milliseconds if they are of this host: only if it
      * matters. */
-    user =
-        shunti_peer_user(c->fd, proven ? public : may_be_ours(root, &c->talk));
+    user = shunti_peer_user(
+        c->fd,
+        authenticated ? public : is_plausible_rank(root, &c->transcript));
     if (user == SHUNTI_USER_GONE) {
         shunti_root_refuse(c, "it left with its proof");
     } else if (user == SHUNTI_USER_OTHER &&
@@ -112,9 +115,9 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
         shunti_info("bootstrap",
                     "refused a connection from %s, which calls itself rank %d "
                     "of %d: it runs as another user",
-                    c->from, c->talk.rank, c->talk.nranks);
-        refuse_politely(c, SHUNTI_WIRE_WRONG_USER);
-    } else if (proven) {
+                    c->from, c->transcript.rank, c->transcript.nranks);
+        send_refusal(c, SHUNTI_WIRE_WRONG_USER);
+    } else if (authenticated) {
         shunti_root_admit(root, c);
     } else {
         on_wrong_proof(root, c, user);

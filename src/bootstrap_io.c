@@ -18,7 +18,7 @@
 #include "src/peer_user.h"
 
 /* Between two looks at whether a birth is doomed. */
-#define LOOK_SECONDS 0.02
+#define CANCEL_CHECK_SECONDS 0.02
 
 double shunti_wire_now(void)
 {
@@ -51,10 +51,10 @@ enum shunti_io shunti_io_wait(int fd, short events, double deadline,
         deadline = soon;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
-        double until = shunti_wire_now() + LOOK_SECONDS, late;
+        double until = shunti_wire_now() + CANCEL_CHECK_SECONDS, late;
         int n;
 
-        if (!parent || !parent->doomed || until > deadline)
+        if (!parent || !parent->cancelled || until > deadline)
             until = deadline;
         n = shunti_bootstrap_poll(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
@@ -64,8 +64,8 @@ enum shunti_io shunti_io_wait(int fd, short events, double deadline,
             deadline += late;
         if (n == 0 && shunti_wire_now() >= deadline)
             return SHUNTI_IO_TIMEOUT;
-        if (n == 0 && shunti_parent_gives_up(parent))
-            return SHUNTI_IO_DOOMED;
+        if (n == 0 && shunti_parent_cancelled(parent))
+            return SHUNTI_IO_CANCELLED;
         if (n < 0 && errno != EINTR)
             return SHUNTI_IO_CLOSED;
     }
@@ -177,7 +177,7 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
 /* The name of a job's unix socket is no secret, and whoever is first has it:
  * somebody who is silent there is not to cost us a handshake's time. True:
  * another user has it; `why` says who. */
-bool shunti_io_is_held(int fd, char *why, size_t why_len)
+bool shunti_io_is_other_user(int fd, char *why, size_t why_len)
 {
     uid_t uid;
 

@@ -17,7 +17,7 @@ enum shunti_io {
     SHUNTI_IO_OK,
     SHUNTI_IO_TIMEOUT,
     SHUNTI_IO_CLOSED,
-    SHUNTI_IO_DOOMED
+    SHUNTI_IO_CANCELLED
 };
 
 /* SHUNTI_IO_OK: ready, or broken, which the next call finds out. */
@@ -39,6 +39,6 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
 
 /* Does another user hold the unix socket at the other end of `fd`? `why` then
  * says which. */
-bool shunti_io_is_held(int fd, char *why, size_t why_len);
+bool shunti_io_is_other_user(int fd, char *why, size_t why_len);
 
 #endif

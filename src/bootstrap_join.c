@@ -26,14 +26,14 @@
 #define BACKOFF_MAX 0.2
 #define NOT_SHUNT_SECONDS 1.0 /* no root of ours will come to that port */
 
-enum knock {
-    IN,       /* welcome */
-    AGAIN,    /* may be better later */
-    HOPELESS, /* at once */
-    LACKING,  /* of what this process needs to knock; likewise */
-    ALIEN,    /* listens: hopeless if it stays, or the id is not patient */
-    OTHERS,   /* meet there: hopeless if the id is not patient */
-    NOBODY,   /* listens; likewise */
+enum outcome {
+    JOINED,        /* welcome */
+    RETRY,         /* may be better later */
+    FATAL,         /* at once */
+    NO_DESCRIPTOR, /* of what this process needs to knock; likewise */
+    NOT_SHUNT,     /* listens: hopeless if it stays, or the id is not retry */
+    OTHER_JOB,     /* meet there: hopeless if the id is not retry */
+    NOT_LISTENING, /* listens; likewise */
 };
 
 static const char *refusal(int32_t reason)
@@ -47,16 +47,16 @@ static const char *refusal(int32_t reason)
 /*
  * One attempt at being let in; `why` says what stood against it.
  */
-static enum knock knock(const struct shunti_id_parts *parts,
-                        struct shunti_auth_talk *talk, double deadline,
-                        struct shunti_parent *parent, int *fd_out, char *why,
-                        size_t why_len)
+static enum outcome try_join(const struct shunti_id_parts *parts,
+                             struct shunti_auth_transcript *transcript,
+                             double deadline, struct shunti_parent *parent,
+                             int *fd_out, char *why, size_t why_len)
 {
     unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES];
     unsigned char proof[SHUNTI_KEY_BYTES];
     struct shunti_wire_header header;
     double until = shunti_wire_now() + SHUNTI_WIRE_HANDSHAKE_SECONDS;
-    enum knock result = AGAIN;
+    enum outcome result = RETRY;
     enum shunti_io io;
     int fd;
 
@@ -66,20 +66,20 @@ static enum knock knock(const struct shunti_id_parts *parts,
     if (fd < 0) {
         snprintf(why, why_len, "%s%s", strerror(errno), shunti_remedy(errno));
         if (errno == EMFILE || errno == ENFILE)
-            return LACKING;
-        return errno == ECONNREFUSED ? NOBODY : AGAIN;
+            return NO_DESCRIPTOR;
+        return errno == ECONNREFUSED ? NOT_LISTENING : RETRY;
     }
-    if (shunti_io_is_held(fd, why, why_len)) {
+    if (shunti_io_is_other_user(fd, why, why_len)) {
         close(fd);
-        return HOPELESS;
+        return FATAL;
     }
 
-    if (!shunti_auth_random(talk->rank_nonce, SHUNTI_NONCE_BYTES)) {
+    if (!shunti_auth_random(transcript->rank_nonce, SHUNTI_NONCE_BYTES)) {
         snprintf(why, why_len, "no random numbers");
         close(fd);
-        return AGAIN;
+        return RETRY;
     }
-    shunti_wire_put_hello(bytes, talk);
+    shunti_wire_put_hello(bytes, transcript);
     io = shunti_io_send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
     /* What is not Shunt may say less than a challenge, and wait or hang up. */
     for (size_t i = 0; !io && i < SHUNTI_WIRE_MAGIC_BYTES; i++) {
@@ -89,7 +89,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
         snprintf(why, why_len,
                  "what listens there is not Shunt, or another release of it: "
                  "is the port in use (SHUNT_PORT sets another)?");
-        result = ALIEN;
+        result = NOT_SHUNT;
         goto out;
     }
     if (!io)
@@ -104,7 +104,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
         snprintf(why, why_len,
                  "what listens there runs as another user: run all ranks as "
                  "one");
-        result = HOPELESS;
+        result = FATAL;
         goto out;
     }
     if (memcmp(bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES, parts->tag,
@@ -112,12 +112,12 @@ static enum knock knock(const struct shunti_id_parts *parts,
         snprintf(why, why_len,
                  "the ranks of another job, or of another "
                  "communicator of this one, meet there");
-        result = OTHERS;
+        result = OTHER_JOB;
         goto out;
     }
-    memcpy(talk->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+    memcpy(transcript->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
            SHUNTI_NONCE_BYTES);
-    shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, talk, proof);
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, transcript, proof);
     io = shunti_io_send(fd, proof, sizeof(proof), until, parent);
     if (!io)
         io = shunti_io_receive(fd, bytes, SHUNTI_WIRE_HEADER_BYTES, until,
@@ -127,7 +127,7 @@ static enum knock knock(const struct shunti_id_parts *parts,
     header = shunti_wire_get_header(bytes);
     if (header.type == SHUNTI_WIRE_REFUSED) {
         snprintf(why, why_len, "%s", refusal(header.status));
-        result = HOPELESS;
+        result = FATAL;
         goto out;
     }
     io = SHUNTI_IO_CLOSED;
@@ -137,14 +137,14 @@ static enum knock knock(const struct shunti_id_parts *parts,
                                parent);
     if (io)
         goto broken;
-    shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, talk, proof);
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, transcript, proof);
     if (!shunti_auth_equal(proof, bytes, sizeof(proof))) {
         snprintf(why, why_len, "what listens there does not know the secret");
-        result = HOPELESS;
+        result = FATAL;
         goto out;
     }
     *fd_out = fd;
-    return IN;
+    return JOINED;
 
 broken:
     snprintf(why, why_len, "%s",
@@ -176,59 +176,61 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
                                            double start, double deadline)
 {
-    bool patient = parts->flags & SHUNTI_ID_PATIENT;
+    bool retry = parts->flags & SHUNTI_ID_RETRY;
     struct shunti_id_parts other = {0};
     bool elsewhere = other_place(parts, &other);
-    double backoff = BACKOFF_MIN, alien_since = start;
+    double backoff = BACKOFF_MIN, not_shunt_since = start;
     char why[192] = "";
-    enum knock k;
+    enum outcome outcome;
 
     for (;;) {
         double now = shunti_wire_now();
-        struct shunti_auth_talk talk = {
+        struct shunti_auth_transcript transcript = {
             .rank = bs->rank,
             .nranks = bs->nranks,
             .timeout_ms = milliseconds(bs->timeout),
             .waited_ms = milliseconds(now - start),
         };
 
-        k = knock(parts, &talk, deadline, bs->parent, &bs->fd, why,
-                  sizeof(why));
-        if (k == IN)
+        outcome = try_join(parts, &transcript, deadline, bs->parent, &bs->fd,
+                           why, sizeof(why));
+        if (outcome == JOINED)
             return SHUNT_OK;
-        if (shunti_parent_gives_up(bs->parent))
+        if (shunti_parent_cancelled(bs->parent))
             return shunti_parent_error(bs->parent);
         shunti_debug("bootstrap", "root %s: %s", bs->where, why);
-        if (k == HOPELESS || k == LACKING || (k != AGAIN && !patient))
+        if (outcome == FATAL || outcome == NO_DESCRIPTOR ||
+            (outcome != RETRY && !retry))
             break;
         if (elsewhere) {
             char ignored[192];
 
-            if (knock(&other, &talk, deadline, bs->parent, &bs->fd, ignored,
-                      sizeof(ignored)) == IN)
+            if (try_join(&other, &transcript, deadline, bs->parent, &bs->fd,
+                         ignored, sizeof(ignored)) == JOINED)
                 return SHUNT_OK;
         }
         now = shunti_wire_now();
-        if (k != ALIEN)
-            alien_since = now;
-        if (now >= deadline || now - alien_since > NOT_SHUNT_SECONDS)
+        if (outcome != NOT_SHUNT)
+            not_shunt_since = now;
+        if (now >= deadline || now - not_shunt_since > NOT_SHUNT_SECONDS)
             break;
         shunti_io_sleep(deadline - now < backoff ? deadline - now : backoff);
         backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
     }
 
-    if (k == LACKING)
+    if (outcome == NO_DESCRIPTOR)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "rank %d: no connection to %s: %s", bs->name,
                            bs->where, why);
-    if (!patient && k == NOBODY)
+    if (!retry && outcome == NOT_LISTENING)
         return shunti_fail(NULL, SHUNT_ERR_PEER,
                            "rank %d: nobody listens at %s: the process that "
                            "made the id has ended, or the id is used up (it "
                            "serves one communicator, and waits SHUNT_TIMEOUT "
                            "for its first rank)",
                            bs->name, bs->where);
-    if (k == HOPELESS || k == ALIEN || (!patient && k == OTHERS))
+    if (outcome == FATAL || outcome == NOT_SHUNT ||
+        (!retry && outcome == OTHER_JOB))
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
                            bs->name, bs->where, why);
     if (bs->parent)
@@ -236,7 +238,7 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
     return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                        "rank %d of %d could not join at %s within %g s: %s%s",
                        bs->name, bs->nranks, bs->where, bs->timeout, why,
-                       !patient   ? ""
+                       !retry     ? ""
                        : bs->rank ? "; is rank 0 running, and at this address?"
                                   : "; is this an address of rank 0's host?");
 }

@@ -21,15 +21,16 @@
 /* -- admission ---------------------------------------------------------------- */
 
 /* What a claim gets wrong, as a failure of all; true: nothing. */
-static bool judge(struct shunti_root *root, const struct shunti_auth_talk *talk)
+static bool check_claim(struct shunti_root *root,
+                        const struct shunti_auth_transcript *transcript)
 {
-    if (talk->nranks < 1 || talk->nranks > SHUNTI_RANKS_MAX) {
+    if (transcript->nranks < 1 || transcript->nranks > SHUNTI_RANKS_MAX) {
         shunti_root_fail(
             root, SHUNT_ERR_MISMATCH,
             "rank %d came with %d as the number of ranks; it must be 1 "
             "to %d",
-            talk->rank, talk->nranks, SHUNTI_RANKS_MAX);
-    } else if (root->nranks && talk->nranks != root->nranks) {
+            transcript->rank, transcript->nranks, SHUNTI_RANKS_MAX);
+    } else if (root->nranks && transcript->nranks != root->nranks) {
         int other = 0;
 
         while (!root->members[other])
@@ -38,24 +39,25 @@ static bool judge(struct shunti_root *root, const struct shunti_auth_talk *talk)
             root, SHUNT_ERR_MISMATCH,
             "rank %d says that there are %d ranks, rank %d that there "
             "are %d",
-            talk->rank, talk->nranks, other, root->nranks);
-    } else if (talk->rank < 0 || talk->rank >= talk->nranks) {
+            transcript->rank, transcript->nranks, other, root->nranks);
+    } else if (transcript->rank < 0 || transcript->rank >= transcript->nranks) {
         shunti_root_fail(root, SHUNT_ERR_MISMATCH,
                          "a rank came as rank %d of %d; ranks are 0 to %d",
-                         talk->rank, talk->nranks, talk->nranks - 1);
-    } else if (root->nranks && root->members[talk->rank]) {
+                         transcript->rank, transcript->nranks,
+                         transcript->nranks - 1);
+    } else if (root->nranks && root->members[transcript->rank]) {
         shunti_root_fail(
             root, SHUNT_ERR_MISMATCH,
             "rank %d (of %d) came twice: each process needs a rank of "
             "its own",
-            shunti_root_rank_name(root, talk->rank), talk->nranks);
+            shunti_root_rank_name(root, transcript->rank), transcript->nranks);
     } else {
         return true;
     }
     return false;
 }
 
-static void all_have_come(struct shunti_root *root)
+static void all_joined(struct shunti_root *root)
 {
     struct shunti_reply *ready =
         shunti_reply_new(SHUNTI_WIRE_READY, 0, SHUNTI_WIRE_SALT_BYTES);
@@ -63,7 +65,7 @@ static void all_have_come(struct shunti_root *root)
     close(root->listen_fd); /* an id serves one communicator */
     root->listen_fd = -1;
     shunti_root_release_spare(root);
-    root->deadline = shunti_wire_now() + 2 * root->patience;
+    root->deadline = shunti_wire_now() + 2 * root->member_timeout;
     if (!ready || !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
                                       SHUNTI_WIRE_SALT_BYTES)) {
         shunti_reply_release(ready);
@@ -87,45 +89,48 @@ static void all_have_come(struct shunti_root *root)
 void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
 {
     double now = shunti_wire_now();
-    double patience = c->talk.timeout_ms * 1e-3;
+    double timeout = c->transcript.timeout_ms * 1e-3;
     /* It has been trying for a while: its time is up when it thinks so. */
-    double until = now + patience - c->talk.waited_ms * 1e-3;
+    double until = now + timeout - c->transcript.waited_ms * 1e-3;
     struct shunti_reply *welcome =
         shunti_reply_new(SHUNTI_WIRE_WELCOME, 0, SHUNTI_WIRE_PROOF_BYTES);
 
-    c->rank = c->talk.rank;
-    c->proven = true;
+    c->rank = c->transcript.rank;
+    c->authenticated = true;
     if (!welcome) {
         shunti_conn_close(c);
         return;
     }
-    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_ROOT, &c->talk,
+    shunti_auth_prove(root->parts.secret, SHUNTI_AUTH_ROOT, &c->transcript,
                       welcome->bytes + SHUNTI_WIRE_HEADER_BYTES);
     shunti_conn_send(c, welcome);
     shunti_reply_release(welcome);
 
-    if (c->talk.nranks > root->expected && c->talk.nranks <= SHUNTI_RANKS_MAX)
-        root->expected = c->talk.nranks;
-    if (root->failure || !judge(root, &c->talk)) {
+    if (c->transcript.nranks > root->expected &&
+        c->transcript.nranks <= SHUNTI_RANKS_MAX)
+        root->expected = c->transcript.nranks;
+    if (root->failure || !check_claim(root, &c->transcript)) {
         shunti_root_tell(root, c);
         return;
     }
     if (!root->nranks) {
-        root->members = calloc((size_t)c->talk.nranks, sizeof(*root->members));
-        root->blobs = calloc((size_t)c->talk.nranks, sizeof(*root->blobs));
+        root->members =
+            calloc((size_t)c->transcript.nranks, sizeof(*root->members));
+        root->blobs =
+            calloc((size_t)c->transcript.nranks, sizeof(*root->blobs));
         if (!root->members || !root->blobs) {
             shunti_root_fail(root, SHUNT_ERR_MEMORY,
                              "the root has no memory for %d ranks",
-                             c->talk.nranks);
+                             c->transcript.nranks);
             shunti_root_tell(root, c);
             return;
         }
-        root->nranks = c->talk.nranks;
-        root->patience = patience;
+        root->nranks = c->transcript.nranks;
+        root->member_timeout = timeout;
         root->deadline = until;
     }
-    if (patience < root->patience)
-        root->patience = patience;
+    if (timeout < root->member_timeout)
+        root->member_timeout = timeout;
     if (until < root->deadline)
         root->deadline = until;
     c->stage = SHUNTI_CONN_MEMBER;
@@ -133,13 +138,13 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
     shunti_debug("bootstrap", "root %s: rank %d of %d came from %s",
                  root->where, c->rank, root->nranks, c->from);
     if (++root->joined == root->nranks)
-        all_have_come(root);
+        all_joined(root);
 }
 
 /* -- gathering ---------------------------------------------------------------- */
 
 /* Everyone's blobs are here: hand them out. */
-static void answer_gather(struct shunti_root *root)
+static void finish_gather(struct shunti_root *root)
 {
     size_t table = (size_t)root->nranks * 8, bytes = table;
     struct shunti_reply *all;
@@ -169,7 +174,7 @@ static void answer_gather(struct shunti_root *root)
         *b = (struct shunti_root_blob){0};
     }
     root->gathered = 0;
-    root->deadline = shunti_wire_now() + 2 * root->patience;
+    root->deadline = shunti_wire_now() + 2 * root->member_timeout;
     for (int r = 0; r < root->nranks; r++) {
         struct shunti_conn *c = root->members[r];
 
@@ -205,9 +210,9 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
          * too, and know whom it is for; but before the ranks' own time is up. */
         if (!root->gathered++)
             root->deadline =
-                shunti_wire_now() + root->patience + GATHER_GRACE_SECONDS;
+                shunti_wire_now() + root->member_timeout + GATHER_GRACE_SECONDS;
         if (root->gathered == root->nranks)
-            answer_gather(root);
+            finish_gather(root);
         return;
     case SHUNTI_WIRE_ABORT:
         c->stage = SHUNTI_CONN_LEAVING; /* it knows, and is not told */
@@ -362,7 +367,7 @@ static bool is_missing(const struct shunti_root *root, int rank)
     return !root->members[rank];
 }
 
-static bool is_silent(const struct shunti_root *root, int rank)
+static bool has_not_sent(const struct shunti_root *root, int rank)
 {
     return !root->blobs[rank].here;
 }
@@ -382,17 +387,17 @@ void shunti_root_on_deadline(struct shunti_root *root)
             "%s %s did not come within %g s (%d of %d did); started? with "
             "the same id? (SHUNT_TIMEOUT sets the time)",
             root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
-            root->patience, root->joined, root->nranks);
+            root->member_timeout, root->joined, root->nranks);
     } else if (root->gathered) {
-        list_ranks(root, is_silent, ranks, sizeof(ranks));
+        list_ranks(root, has_not_sent, ranks, sizeof(ranks));
         shunti_root_fail_for(
-            root, SHUNT_ERR_TIMEOUT, is_silent,
+            root, SHUNT_ERR_TIMEOUT, has_not_sent,
             "%s %s joined, but then did not send for %g s; stuck?",
             root->nranks - root->gathered > 1 ? "ranks" : "rank", ranks,
-            root->patience);
+            root->member_timeout);
     } else {
         shunti_root_fail(root, SHUNT_ERR_TIMEOUT,
                          "nothing was heard from any rank for %g s",
-                         2 * root->patience);
+                         2 * root->member_timeout);
     }
 }

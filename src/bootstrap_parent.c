@@ -6,10 +6,10 @@
 
 #include "src/error.h"
 
-bool shunti_parent_gives_up(struct shunti_parent *parent)
+bool shunti_parent_cancelled(struct shunti_parent *parent)
 {
-    return parent && parent->doomed &&
-           parent->doomed(parent->arg, parent->why, sizeof(parent->why));
+    return parent && parent->cancelled &&
+           parent->cancelled(parent->arg, parent->why, sizeof(parent->why));
 }
 
 void shunti_parent_blame(struct shunti_parent *parent, int name)

@@ -26,10 +26,11 @@
 #include "src/bootstrap.h"
 #include "src/log.h"
 
-#define LATE_SECONDS 1.5 /* the process stays so long for that; see settle */
+#define LATECOMER_SECONDS \
+    1.5 /* the process stays so long for that; see settle */
 
 /* What comes after the end is thrown away, until the other side closes. */
-static void read_leaving(struct shunti_conn *c)
+static void drain(struct shunti_conn *c)
 {
     char waste[4096];
 
@@ -46,7 +47,7 @@ static void read_leaving(struct shunti_conn *c)
 }
 
 /* Members stay in the table: `members` points at them. */
-static void forget_closed(struct shunti_root *root)
+static void remove_closed(struct shunti_root *root)
 {
     size_t kept = 0;
 
@@ -90,24 +91,24 @@ static bool is_over(const struct shunti_root *root, double now)
 /* Until when the process should not end, because ranks that are about to come
  * would look for us in vain; 0: it may. Those that did not come in time are not
  * waited for. */
-static double late_until(const struct shunti_root *root)
+static double latecomers_until(const struct shunti_root *root)
 {
     return root->failure && root->failure != SHUNT_ERR_TIMEOUT &&
                    root->listen_fd >= 0 && root->told < root->expected
-               ? root->failed_at + LATE_SECONDS
+               ? root->failed_at + LATECOMER_SECONDS
                : 0;
 }
 
-static int wait_for_something(struct shunti_root *root, double now)
+static int wait_for_events(struct shunti_root *root, double now)
 {
-    double late = late_until(root), stopped;
+    double late = latecomers_until(root), stopped;
     double until = late > now && late < root->deadline ? late : root->deadline;
     int n;
-    bool listening = root->listen_fd >= 0 && now >= root->pause;
+    bool listening = root->listen_fd >= 0 && now >= root->accept_after;
     struct pollfd *p = root->polls;
 
-    if (root->listen_fd >= 0 && !listening && root->pause < until)
-        until = root->pause;
+    if (root->listen_fd >= 0 && !listening && root->accept_after < until)
+        until = root->accept_after;
     p[0] = (struct pollfd){.fd = listening ? root->listen_fd : -1,
                            .events = POLLIN};
     for (size_t i = 0; i < root->nconns; i++) {
@@ -135,7 +136,7 @@ static void serve_conn(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd >= 0 && c->stage == SHUNTI_CONN_MEMBER)
         shunti_root_read_member(root, c);
     if (c->fd >= 0 && c->stage == SHUNTI_CONN_LEAVING)
-        read_leaving(c);
+        drain(c);
     shunti_root_check_left(root);
 }
 
@@ -166,7 +167,7 @@ static void root_destroy(struct shunti_root *root)
     }
     for (int r = 0; root->blobs && r < root->nranks; r++)
         free(root->blobs[r].data);
-    shunti_reply_release(root->bad_news);
+    shunti_reply_release(root->failure_frame);
     explicit_bzero(&root->parts, sizeof(root->parts));
     free(root->names);
     free(root->blobs);
@@ -190,7 +191,7 @@ static void *root_main(void *arg)
             shunti_root_on_deadline(root);
         if (is_over(root, now))
             break;
-        if (wait_for_something(root, now) < 0 && errno != EINTR)
+        if (wait_for_events(root, now) < 0 && errno != EINTR)
             break; /* the ranks see the end of their connections */
         for (size_t i = 0; i < polled; i++)
             if (root->conns[i]->fd >= 0 && root->polls[i + 1].revents)
@@ -198,9 +199,10 @@ static void *root_main(void *arg)
         if (root->listen_fd >= 0 && root->polls[0].revents)
             shunti_root_accept(root);
         flush_all(root);
-        forget_closed(root);
+        remove_closed(root);
         shunti_root_count_conns(
-            root, open_conns(root) + (late_until(root) > shunti_wire_now()));
+            root,
+            open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
     }
     shunti_root_count_conns(root, 0);
     shunti_debug("bootstrap", "root %s: done", root->where);
@@ -232,7 +234,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->listen_fd = listen_fd;
     root->spare_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     root->parts = *parts;
-    root->strangers_max = shunti_root_unauthenticated_max();
+    root->unauthenticated_max = shunti_root_unauthenticated_max();
     root->timeout = timeout;
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));

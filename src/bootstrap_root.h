@@ -49,11 +49,11 @@ enum shunti_conn_stage {
 struct shunti_conn {
     int fd; /* -1: to be forgotten */
     enum shunti_conn_stage stage;
-    bool proven;     /* it knows the secret: no stranger */
-    double deadline; /* of a stranger, or of SHUNTI_CONN_LEAVING */
-    int rank;        /* of a member, else -1 */
-    char from[64];   /* its address, for the log */
-    struct shunti_auth_talk talk;
+    bool authenticated; /* it knows the secret: no stranger */
+    double deadline;    /* of a stranger, or of SHUNTI_CONN_LEAVING */
+    int rank;           /* of a member, else -1 */
+    char from[64];      /* its address, for the log */
+    struct shunti_auth_transcript transcript;
 
     unsigned char in[SHUNTI_WIRE_HELLO_BYTES]; /* hello, proof, or header */
     size_t in_used;
@@ -78,11 +78,12 @@ struct shunti_root {
     int listen_fd; /* -1: all have come */
     struct shunti_id_parts parts;
     char where[64];
-    double timeout;       /* of this process's SHUNT_TIMEOUT */
-    size_t strangers_max; /* as many are kept */
-    double pause;         /* do not accept before */
-    double stuck;         /* since when nobody can be accepted; 0: they can */
-    int spare_fd;         /* nothing: given up to tell them of that; or -1 */
+    double timeout;             /* of this process's SHUNT_TIMEOUT */
+    size_t unauthenticated_max; /* as many are kept */
+    double accept_after;        /* do not accept before */
+    double
+        accept_fails_since; /* since when nobody can be accepted; 0: they can */
+    int spare_fd;           /* nothing: given up to tell them of that; or -1 */
 
     struct shunti_conn **conns;
     size_t nconns, room;
@@ -96,14 +97,14 @@ struct shunti_root {
     int left;                       /* how many have said goodbye */
     struct shunti_root_blob *blobs; /* (nranks) of the gather under way */
     int gathered;
-    double patience; /* the shortest timeout of a member */
-    double deadline; /* of what is under way */
+    double member_timeout; /* the shortest timeout of a member */
+    double deadline;       /* of what is under way */
 
     enum shunt_status failure;
     double failed_at;
     char text[512];
-    struct shunti_reply *bad_news; /* the failure, as a frame */
-    int told;                      /* how many were sent it */
+    struct shunti_reply *failure_frame; /* the failure, as a frame */
+    int told;                           /* how many were sent it */
     int expected;   /* how many may come: the most that anybody said */
     size_t counted; /* connections in the census */
 };
@@ -137,7 +138,7 @@ void shunti_conn_leave(struct shunti_conn *c);
 /* Has this connection not proved the secret yet? */
 static inline bool shunti_conn_is_unauthenticated(const struct shunti_conn *c)
 {
-    return c->fd >= 0 && !c->proven;
+    return c->fd >= 0 && !c->authenticated;
 }
 
 /* Close the spare descriptor, which makes room for one connection. */

@@ -17,20 +17,20 @@
 /* A port in use: for long if an earlier root of this process may have it, which
  * is still telling latecomers; else only for what is just ending. */
 #define BIND_SECONDS 1.0
-#define BIND_BEHIND_SECONDS 15.0
+#define BIND_AFTER_ROOT_SECONDS 15.0
 
 /* Is it another user who listens where the parts say? */
-static bool is_held_at(const struct shunti_id_parts *parts, char *why,
-                       size_t why_len)
+static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
+                             size_t why_len)
 {
     int fd = parts->kind == SHUNTI_ID_LOCAL
                  ? shunti_io_connect(parts, shunti_wire_now(), NULL)
                  : -1;
-    bool held = fd >= 0 && shunti_io_is_held(fd, why, why_len);
+    bool taken = fd >= 0 && shunti_io_is_other_user(fd, why, why_len);
 
     if (fd >= 0)
         close(fd);
-    return held;
+    return taken;
 }
 
 /* Listen where the parts say; takes the port that the kernel chose into them.
@@ -54,7 +54,7 @@ static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
             break;
         if (errno != EADDRINUSE)
             goto failed;
-        if ((!looked && is_held_at(parts, why, why_len)) ||
+        if ((!looked && is_other_user_at(parts, why, why_len)) ||
             shunti_wire_now() >= deadline) {
             errno = EADDRINUSE;
             goto failed;
@@ -80,14 +80,16 @@ failed:
     return -1;
 }
 
-static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
-                               const int *names, int nranks)
+static enum shunt_status serve(struct shunti_id_parts *parts,
+                               double retry_seconds, const int *names,
+                               int nranks)
 {
     static const char in_use[] =
         "; the port is in use, by another program or another job: set "
         "SHUNT_PORT to a free one, on all ranks";
     char where[64], why[192] = "";
-    int fd = listen_at(parts, shunti_wire_now() + patience, why, sizeof(why));
+    int fd =
+        listen_at(parts, shunti_wire_now() + retry_seconds, why, sizeof(why));
     int rc, error = errno;
 
     shunti_id_describe(parts, where, sizeof(where));
@@ -121,13 +123,14 @@ static enum shunt_status serve(struct shunti_id_parts *parts, double patience,
 enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
 {
     double timeout = shunti_env_number("SHUNT_TIMEOUT");
-    double patience =
-        shunti_roots_linger() ? BIND_BEHIND_SECONDS : BIND_SECONDS;
+    double retry_seconds =
+        shunti_root_is_running() ? BIND_AFTER_ROOT_SECONDS : BIND_SECONDS;
     struct shunti_id_parts parts;
     enum shunt_status st = shunti_id_unpack(id, &parts);
 
     if (!st)
-        st = serve(&parts, timeout < patience ? timeout : patience, NULL, 0);
+        st = serve(&parts, timeout < retry_seconds ? timeout : retry_seconds,
+                   NULL, 0);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }

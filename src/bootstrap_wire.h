@@ -116,26 +116,28 @@ shunti_wire_get_header(const unsigned char *in)
     };
 }
 
-/* The hello holds the rank's part of the talk; the magic is checked apart. */
-static inline void shunti_wire_put_hello(unsigned char *out,
-                                         const struct shunti_auth_talk *talk)
+/* The hello holds the rank's part of the transcript; the magic is checked apart. */
+static inline void
+shunti_wire_put_hello(unsigned char *out,
+                      const struct shunti_auth_transcript *transcript)
 {
     memcpy(out, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
-    memcpy(out + 8, talk->rank_nonce, SHUNTI_NONCE_BYTES);
-    shunti_wire_put32(out + 40, (uint32_t)talk->rank);
-    shunti_wire_put32(out + 44, (uint32_t)talk->nranks);
-    shunti_wire_put32(out + 48, talk->timeout_ms);
-    shunti_wire_put32(out + 52, talk->waited_ms);
+    memcpy(out + 8, transcript->rank_nonce, SHUNTI_NONCE_BYTES);
+    shunti_wire_put32(out + 40, (uint32_t)transcript->rank);
+    shunti_wire_put32(out + 44, (uint32_t)transcript->nranks);
+    shunti_wire_put32(out + 48, transcript->timeout_ms);
+    shunti_wire_put32(out + 52, transcript->waited_ms);
 }
 
-static inline void shunti_wire_get_hello(const unsigned char *in,
-                                         struct shunti_auth_talk *talk)
+static inline void
+shunti_wire_get_hello(const unsigned char *in,
+                      struct shunti_auth_transcript *transcript)
 {
-    memcpy(talk->rank_nonce, in + 8, SHUNTI_NONCE_BYTES);
-    talk->rank = (int32_t)shunti_wire_get32(in + 40);
-    talk->nranks = (int32_t)shunti_wire_get32(in + 44);
-    talk->timeout_ms = shunti_wire_get32(in + 48);
-    talk->waited_ms = shunti_wire_get32(in + 52);
+    memcpy(transcript->rank_nonce, in + 8, SHUNTI_NONCE_BYTES);
+    transcript->rank = (int32_t)shunti_wire_get32(in + 40);
+    transcript->nranks = (int32_t)shunti_wire_get32(in + 44);
+    transcript->timeout_ms = shunti_wire_get32(in + 48);
+    transcript->waited_ms = shunti_wire_get32(in + 52);
 }
 
 /* Seconds on the monotonic clock. */
@@ -151,6 +153,6 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
                       double timeout, const int *names, int nranks);
 
 /* Do roots of this process live that may still listen? */
-bool shunti_roots_linger(void);
+bool shunti_root_is_running(void);
 
 #endif

@@ -141,7 +141,7 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
 
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
         shunti_comm_add_lost(comm, lost);
-        shunti_loss_believe(comm);
+        shunti_loss_merge(comm);
     }
     shunti_loss_names(comm, names, sizeof(names));
     shunti_loss_nodes(comm, nodes, sizeof(nodes));

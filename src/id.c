@@ -207,7 +207,7 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
 /* -- choosing an address ------------------------------------------------------ */
 
 /* How well an address serves others: 0, not at all; the higher the better. */
-static int suitability(const struct ifaddrs *ifa)
+static int rate_address(const struct ifaddrs *ifa)
 {
     if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP))
         return 0;
@@ -249,7 +249,7 @@ static bool best_address(const char *interface, struct shunti_id_parts *parts)
 
         if (interface && strcmp(interface, ifa->ifa_name))
             continue;
-        score = suitability(ifa);
+        score = rate_address(ifa);
         if (score > 1 && ifa->ifa_flags & IFF_RUNNING)
             score += 3;
         if (score <= best)
@@ -293,7 +293,7 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
 }
 
 /* Can a socket of ours have this address? */
-static bool is_here(const struct shunti_id_parts *parts)
+static bool is_local_address(const struct shunti_id_parts *parts)
 {
     struct shunti_id_parts any_port = *parts;
     struct sockaddr_storage addr;
@@ -325,7 +325,7 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
 
         if (st)
             return shunti_fail(NULL, st, "SHUNT_HOST: %s", shunti_error_last());
-        if (later && !is_here(parts))
+        if (later && !is_local_address(parts))
             host = NULL;
     }
     if (!host && !best_address(NULL, parts)) {

@@ -44,7 +44,7 @@ enum shunti_id_kind {
 enum shunti_id_flag {
     /* The root may not be up yet: keep trying. (Ids from the environment; one
      * that was handed on is served already.) */
-    SHUNTI_ID_PATIENT = 1u << 0,
+    SHUNTI_ID_RETRY = 1u << 0,
     /* The root listens on all addresses: names may resolve differently from
      * host to host. */
     SHUNTI_ID_ANY = 1u << 1,

@@ -63,7 +63,7 @@ bool shunti_init_is_late(struct shunti_init *init, uint64_t *deadline_ns)
 enum shunt_status shunti_init_pause(struct shunti_init *init,
                                     uint64_t *deadline_ns)
 {
-    if (shunti_parent_gives_up(init->parent))
+    if (shunti_parent_cancelled(init->parent))
         return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", init->parent->why);
     shunti_transports_nap(init->comm, CONNECT_NAP_MS);
     *deadline_ns += shunti_stopped_ns(&init->looked_ns);

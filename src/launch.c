@@ -339,8 +339,8 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
  * MASTER_ADDR. So that both find each other, and are told what is wrong, who
  * finds nobody looks at the other place, too.
  */
-static void meet_elsewhere(const struct launcher *l,
-                           struct shunti_id_parts *parts)
+static void add_second_place(const struct launcher *l,
+                             struct shunti_id_parts *parts)
 {
     const char *host = get("MASTER_ADDR");
     struct shunti_id_parts there;
@@ -362,8 +362,8 @@ static void meet_elsewhere(const struct launcher *l,
     memcpy(parts->address, there.address, sizeof(parts->address));
 }
 
-static enum shunt_status meet(const struct launcher *l, int nranks,
-                              struct shunti_id_parts *parts)
+static enum shunt_status choose_place(const struct launcher *l, int nranks,
+                                      struct shunti_id_parts *parts)
 {
     bool asked =
         shunti_env_is_set("SHUNT_HOST") || shunti_env_is_set("SHUNT_PORT");
@@ -372,7 +372,7 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
     enum shunt_status st;
     int port;
 
-    parts->flags |= SHUNTI_ID_PATIENT;
+    parts->flags |= SHUNTI_ID_RETRY;
     if (!asked && on_one_host(l, nranks)) {
         parts->kind = SHUNTI_ID_LOCAL;
         return SHUNT_OK;
@@ -410,7 +410,7 @@ static enum shunt_status meet(const struct launcher *l, int nranks,
 }
 
 /* Nobody else comes: meet where nobody else looks. */
-static enum shunt_status meet_alone(struct shunti_id_parts *parts)
+static enum shunt_status choose_private_place(struct shunti_id_parts *parts)
 {
     parts->kind = SHUNTI_ID_LOCAL;
     if (!shunti_auth_random(parts->secret, sizeof(parts->secret)) ||
@@ -437,13 +437,13 @@ enum shunt_status shunti_launch_find(struct shunti_launch *launch)
     shunti_log_set_rank(launch->rank);
     if (l && launch->nranks > 1) {
         derive_secret(l, call, &parts);
-        st = meet(l, launch->nranks, &parts);
+        st = choose_place(l, launch->nranks, &parts);
         if (!st) {
-            meet_elsewhere(l, &parts);
+            add_second_place(l, &parts);
             warn_of_public_secret(launch, &parts);
         }
     } else {
-        st = meet_alone(&parts);
+        st = choose_private_place(&parts);
     }
     if (!st) {
         shunti_id_pack(&parts, &launch->id);

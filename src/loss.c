@@ -150,7 +150,7 @@ bool shunti_loss_read(const struct shunt_comm *comm, int rank,
     return whole;
 }
 
-void shunti_loss_believe(struct shunt_comm *comm)
+void shunti_loss_merge(struct shunt_comm *comm)
 {
     struct shunti_loss *loss = shunti_loss_new(comm->nranks);
 

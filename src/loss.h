@@ -21,19 +21,19 @@
 struct shunt_comm;
 
 /* How far a rank is in a shrink (shrink.c). */
-enum shunti_stage {
-    SHUNTI_AWAY = 0, /* not in it */
-    SHUNTI_HERE,     /* waits for a decision */
-    SHUNTI_REFUSED,  /* led, and found that too few are left */
-    SHUNTI_BOUND,    /* has taken a decision: its communicator is being made */
-    SHUNTI_MADE,     /* has the new communicator, but not returned it */
-    SHUNTI_WENT,     /* has returned it */
+enum shunti_shrink_stage {
+    SHUNTI_SHRINK_NONE = 0,  /* not in it */
+    SHUNTI_SHRINK_WAITING,   /* waits for a decision */
+    SHUNTI_SHRINK_NO_QUORUM, /* led, and found that too few are left */
+    SHUNTI_SHRINK_BOUND, /* has taken a decision: its communicator is being made */
+    SHUNTI_SHRINK_MADE,     /* has the new communicator, but not returned it */
+    SHUNTI_SHRINK_RETURNED, /* has returned it */
 };
 
 /* Sets of ranks in a record. */
 enum {
     SHUNTI_LOST,    /* counted as lost, for whatever reason */
-    SHUNTI_OUT,     /* of these: cannot go on by themselves (shrink.c) */
+    SHUNTI_FENCED,  /* of these: cannot go on by themselves (shrink.c) */
     SHUNTI_MEMBERS, /* from BOUND on: of the new communicator */
     SHUNTI_SETS
 };
@@ -75,7 +75,7 @@ bool shunti_loss_read(const struct shunt_comm *comm, int rank,
 void shunti_loss_tell(struct shunt_comm *comm);
 
 /* Count as lost whom the peers' records call lost: adds to comm->lost. */
-void shunti_loss_believe(struct shunt_comm *comm);
+void shunti_loss_merge(struct shunt_comm *comm);
 
 /* "rank 2", "ranks 2, 5", for comm->lost; cut where `text` ends. */
 void shunti_loss_names(const struct shunt_comm *comm, char *text, size_t size);

@@ -73,7 +73,7 @@
 #include "src/failure.h"
 
 /* Until a loss that others have noticed is noticed here. */
-#define NOTICE_SECONDS 1.0
+#define LOSS_DELAY_SECONDS 1.0
 
 /* --- making it ----------------------------------------------------------------------- */
 
@@ -88,7 +88,7 @@ static int missing_member(const struct shunti_shrink *s)
     return -1;
 }
 
-static bool doomed(void *arg, char *why, size_t size)
+static bool cancelled(void *arg, char *why, size_t size)
 {
     struct shunti_shrink *s = arg;
     int r;
@@ -108,11 +108,12 @@ static bool doomed(void *arg, char *why, size_t size)
 }
 
 /* The communicator of the decision. Its error is in shunti_error_last(). */
-static enum shunt_status make(struct shunti_shrink *s, struct shunt_comm **made)
+static enum shunt_status create(struct shunti_shrink *s,
+                                struct shunt_comm **made)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     struct shunti_parent parent = {
-        .root = s->mine->leader, .doomed = doomed, .arg = s};
+        .root = s->mine->leader, .cancelled = cancelled, .arg = s};
     struct shunt_comm *comm = s->comm;
     int size, place, *names = shunti_shrink_member_names(s, &size, &place);
     enum shunt_status st;
@@ -131,14 +132,14 @@ static enum shunt_status make(struct shunti_shrink *s, struct shunt_comm **made)
 }
 
 /* The communicator is not to be; nobody may take it for one that is. */
-static void unmake(struct shunt_comm *made)
+static void discard(struct shunt_comm *made)
 {
     if (!made)
         return;
     made->loss = made->loss ? made->loss : shunti_loss_new(made->nranks);
     if (made->loss) {
         made->loss->attempt = UINT32_MAX;
-        made->loss->stage = SHUNTI_WENT;
+        made->loss->stage = SHUNTI_SHRINK_RETURNED;
         made->loss->leader = made->rank;
         shunti_loss_publish(made);
     }
@@ -152,7 +153,7 @@ static bool members_agree(const struct shunti_shrink *s)
         if (r == s->comm->rank || !shunti_shrink_member(s, r) ||
             shunti_shrink_lost(s, r))
             continue;
-        if (shunti_shrink_record(s, r)->stage < SHUNTI_MADE ||
+        if (shunti_shrink_record(s, r)->stage < SHUNTI_SHRINK_MADE ||
             shunti_shrink_record(s, r)->attempt != s->mine->attempt)
             return false;
         for (int m = 0; m < s->comm->nranks; m++)
@@ -165,11 +166,11 @@ static bool members_agree(const struct shunti_shrink *s)
     return true;
 }
 
-static bool somebody_went(const struct shunti_shrink *s)
+static bool any_returned(const struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++)
         if (r != s->comm->rank && shunti_shrink_member(s, r) &&
-            shunti_shrink_record(s, r)->stage == SHUNTI_WENT &&
+            shunti_shrink_record(s, r)->stage == SHUNTI_SHRINK_RETURNED &&
             shunti_shrink_record(s, r)->attempt == s->mine->attempt)
             return true;
     return false;
@@ -178,25 +179,25 @@ static bool somebody_went(const struct shunti_shrink *s)
 /* We have it; may we go? False: on to the next attempt, or give up. */
 static bool await_members(struct shunti_shrink *s)
 {
-    shunti_shrink_set_stage(s, SHUNTI_MADE);
+    shunti_shrink_set_stage(s, SHUNTI_SHRINK_MADE);
     s->attempt_ns = s->looked_ns = shunti_now_ns();
     for (;;) {
-        bool accused = !shunti_shrink_look(s);
+        bool reported = !shunti_shrink_look(s);
         int missing = missing_member(s);
 
-        if (somebody_went(s)) {
+        if (any_returned(s)) {
             /* With us: what else is said of us is older. */
             s->status = SHUNT_OK;
             return true;
         }
-        if (accused || (missing >= 0 && !shunti_shrink_lost(s, missing)))
+        if (reported || (missing >= 0 && !shunti_shrink_lost(s, missing)))
             return false;
         if (members_agree(s))
             return missing < 0;
         if (shunti_shrink_elapsed(s->attempt_ns) > s->comm->init_timeout) {
             for (int r = 0; r < s->comm->nranks; r++)
                 if (r != s->comm->rank && shunti_shrink_member(s, r) &&
-                    shunti_shrink_record(s, r)->stage < SHUNTI_MADE)
+                    shunti_shrink_record(s, r)->stage < SHUNTI_SHRINK_MADE)
                     shunti_comm_add_lost(s->comm, r);
             return false;
         }
@@ -206,10 +207,11 @@ static bool await_members(struct shunti_shrink *s)
 
 /* --- all together --------------------------------------------------------------------- */
 
-static enum shunt_status went(struct shunti_shrink *s, struct shunt_comm *made,
-                              struct shunt_comm **out)
+static enum shunt_status finish(struct shunti_shrink *s,
+                                struct shunt_comm *made,
+                                struct shunt_comm **out)
 {
-    shunti_shrink_set_stage(s, SHUNTI_WENT);
+    shunti_shrink_set_stage(s, SHUNTI_SHRINK_RETURNED);
     /* The same on every member: one that has gone and left is none of these. */
     s->comm->nlost = 0;
     for (int r = 0; r < s->comm->nranks; r++)
@@ -226,7 +228,7 @@ static bool await_loss(struct shunti_shrink *s)
     uint64_t start = shunti_now_ns();
 
     while (shunti_shrink_look(s) && missing_member(s) < 0) {
-        if (shunti_shrink_elapsed(start) > NOTICE_SECONDS)
+        if (shunti_shrink_elapsed(start) > LOSS_DELAY_SECONDS)
             return false;
         shunti_shrink_nap(s);
     }
@@ -243,11 +245,11 @@ static enum shunt_status shrink(struct shunti_shrink *s,
     /* Whoever gave up earlier may come again. */
     shunti_shrink_next_attempt(s, s->mine->attempt ? s->mine->attempt : 1);
     while (shunti_shrink_await_decision(s)) {
-        enum shunt_status st = make(s, &made);
+        enum shunt_status st = create(s, &made);
 
         if (!st && await_members(s))
-            return went(s, made, out);
-        unmake(made);
+            return finish(s, made, out);
+        discard(made);
         /* A loss is a reason to try again without it; what else keeps this
          * rank from it would do so again. */
         if (st)
@@ -264,11 +266,11 @@ static enum shunt_status shrink(struct shunti_shrink *s,
         shunti_shrink_next_attempt(s, s->mine->attempt + 1);
     }
     /* Others that are bound to the same decision must not wait for us. */
-    if (s->mine->stage != SHUNTI_REFUSED) {
+    if (s->mine->stage != SHUNTI_SHRINK_NO_QUORUM) {
         s->mine->attempt++;
         s->mine->leader = -1;
         shunti_shrink_clear(s, SHUNTI_MEMBERS);
-        shunti_shrink_set_stage(s, SHUNTI_AWAY);
+        shunti_shrink_set_stage(s, SHUNTI_SHRINK_NONE);
     }
     return s->status;
 }
@@ -294,7 +296,7 @@ static enum shunt_status refuse(struct shunt_comm *comm)
                            "comm_shrink: the others went on without this "
                            "rank (%s)",
                            comm->failure_text);
-    if (comm->loss && comm->loss->stage == SHUNTI_WENT)
+    if (comm->loss && comm->loss->stage == SHUNTI_SHRINK_RETURNED)
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "comm_shrink: this communicator has been shrunk "
                            "already");

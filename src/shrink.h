@@ -86,7 +86,8 @@ void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
 bool shunti_shrink_look(struct shunti_shrink *s);
 
 /* Publish how far this rank is. */
-void shunti_shrink_set_stage(struct shunti_shrink *s, enum shunti_stage stage);
+void shunti_shrink_set_stage(struct shunti_shrink *s,
+                             enum shunti_shrink_stage stage);
 
 /* Begin an attempt: HERE, without a decision. */
 void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt);

@@ -25,10 +25,10 @@ static uint32_t latest_attempt(const struct shunti_shrink *s)
     return latest;
 }
 
-static bool is_here(const struct shunti_shrink *s, int rank)
+static bool is_waiting(const struct shunti_shrink *s, int rank)
 {
     return !shunti_shrink_lost(s, rank) &&
-           shunti_shrink_record(s, rank)->stage == SHUNTI_HERE &&
+           shunti_shrink_record(s, rank)->stage == SHUNTI_SHRINK_WAITING &&
            shunti_shrink_record(s, rank)->attempt == s->mine->attempt;
 }
 
@@ -46,7 +46,7 @@ static void choose_members(struct shunti_shrink *s)
 {
     shunti_shrink_clear(s, SHUNTI_MEMBERS);
     for (int r = 0; r < s->comm->nranks; r++) {
-        bool good = is_here(s, r);
+        bool good = is_waiting(s, r);
 
         for (int m = 0; m < r && good; m++)
             if (shunti_shrink_member(s, m))
@@ -59,11 +59,12 @@ static void choose_members(struct shunti_shrink *s)
     }
 }
 
-static bool out_for_members(const struct shunti_shrink *s, int rank)
+static bool is_fenced_by_members(const struct shunti_shrink *s, int rank)
 {
     for (int m = 0; m < s->comm->nranks; m++)
         if (shunti_shrink_member(s, m) &&
-            shunti_shrink_has(s, shunti_shrink_record(s, m), SHUNTI_OUT, rank))
+            shunti_shrink_has(s, shunti_shrink_record(s, m), SHUNTI_FENCED,
+                              rank))
             return true;
     return false;
 }
@@ -73,7 +74,7 @@ static bool have_quorum(const struct shunti_shrink *s)
     int members = 0, others = 0, lowest = -1;
 
     for (int r = 0; r < s->comm->nranks; r++) {
-        if (!shunti_shrink_member(s, r) && out_for_members(s, r))
+        if (!shunti_shrink_member(s, r) && is_fenced_by_members(s, r))
             continue;
         if (lowest < 0)
             lowest = r;
@@ -84,11 +85,11 @@ static bool have_quorum(const struct shunti_shrink *s)
            (members == others && shunti_shrink_member(s, lowest));
 }
 
-static void too_few(struct shunti_shrink *s, int leader)
+static void no_quorum(struct shunti_shrink *s, int leader)
 {
     char names[128], nodes[64];
 
-    shunti_loss_believe(s->comm); /* the leader, for all to name the same */
+    shunti_loss_merge(s->comm); /* the leader, for all to name the same */
     shunti_loss_names(s->comm, names, sizeof(names));
     shunti_loss_nodes(s->comm, nodes, sizeof(nodes));
     shunti_shrink_give_up(
@@ -138,7 +139,7 @@ static bool decide(struct shunti_shrink *s)
     enum shunt_status st;
 
     for (int r = 0; r < comm->nranks; r++) {
-        if (shunti_shrink_lost(s, r) || is_here(s, r))
+        if (shunti_shrink_lost(s, r) || is_waiting(s, r))
             continue;
         if (!late)
             return false;
@@ -149,8 +150,8 @@ static bool decide(struct shunti_shrink *s)
         return false;
     choose_members(s);
     if (!have_quorum(s)) {
-        shunti_shrink_set_stage(s, SHUNTI_REFUSED);
-        too_few(s, comm->rank);
+        shunti_shrink_set_stage(s, SHUNTI_SHRINK_NO_QUORUM);
+        no_quorum(s, comm->rank);
         return false;
     }
     st = make_id(s);
@@ -170,9 +171,10 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 
         if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        if (theirs->stage == SHUNTI_REFUSED) /* and has perhaps left since */
-            too_few(s, r);
-        if (!shunti_shrink_lost(s, r) && theirs->stage >= SHUNTI_BOUND &&
+        if (theirs->stage ==
+            SHUNTI_SHRINK_NO_QUORUM) /* and has perhaps left since */
+            no_quorum(s, r);
+        if (!shunti_shrink_lost(s, r) && theirs->stage >= SHUNTI_SHRINK_BOUND &&
             theirs->leader == r &&
             shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank))
             return theirs;
@@ -223,6 +225,6 @@ bool shunti_shrink_await_decision(struct shunti_shrink *s)
         }
         shunti_shrink_nap(s);
     }
-    shunti_shrink_set_stage(s, SHUNTI_BOUND);
+    shunti_shrink_set_stage(s, SHUNTI_SHRINK_BOUND);
     return shunti_shrink_look(s);
 }

@@ -88,7 +88,7 @@ static bool excludes_us(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
 
-    return theirs->stage >= SHUNTI_BOUND &&
+    return theirs->stage >= SHUNTI_SHRINK_BOUND &&
            theirs->attempt >= s->mine->attempt &&
            !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank);
 }
@@ -104,7 +104,7 @@ static bool maps_both_ways(const struct shunti_shrink *s, int rank)
 
 /* A rank that is lost: can it still go on by itself? Our own record, with it
  * called lost, has been published. */
-static bool is_out(const struct shunti_shrink *s, int rank)
+static bool is_fenced(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
     const bool gone = !p->transport->alive(p->ep);
@@ -126,7 +126,7 @@ static void judge_peers(struct shunti_shrink *s)
 
         /* One that went may have left since: it is not lost. */
         if (r == comm->rank || shunti_shrink_lost(s, r) ||
-            shunti_shrink_record(s, r)->stage == SHUNTI_WENT)
+            shunti_shrink_record(s, r)->stage == SHUNTI_SHRINK_RETURNED)
             continue;
         for (size_t i = 0; i < comm->nlost && p->ep; i++)
             if (comm->lost[i] == r)
@@ -146,9 +146,9 @@ static void judge_peers(struct shunti_shrink *s)
     news = false;
     for (int r = 0; r < comm->nranks; r++) {
         if (!shunti_shrink_lost(s, r) ||
-            shunti_shrink_has(s, s->mine, SHUNTI_OUT, r) || !is_out(s, r))
+            shunti_shrink_has(s, s->mine, SHUNTI_FENCED, r) || !is_fenced(s, r))
             continue;
-        shunti_loss_add(comm, s->mine, SHUNTI_OUT, r);
+        shunti_loss_add(comm, s->mine, SHUNTI_FENCED, r);
         news = true;
     }
     if (news)
@@ -157,7 +157,7 @@ static void judge_peers(struct shunti_shrink *s)
 
 /* The others go on without us: the lost are those that `rank` goes on without,
  * and not members that have gone and left us alone. */
-static void take_names(struct shunti_shrink *s, int rank)
+static void copy_lost(struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
     struct shunt_comm *comm = s->comm;
@@ -165,7 +165,7 @@ static void take_names(struct shunti_shrink *s, int rank)
     comm->nlost = 0;
     for (int r = 0; r < comm->nranks; r++)
         if (shunti_shrink_has(s, theirs, SHUNTI_LOST, r) ||
-            (theirs->stage >= SHUNTI_BOUND &&
+            (theirs->stage >= SHUNTI_SHRINK_BOUND &&
              !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, r)))
             shunti_comm_add_lost(comm, r);
 }
@@ -192,7 +192,7 @@ static void look_for_reporters(struct shunti_shrink *s)
                 "(rank %d is in a communicator of theirs)",
                 r);
         if (s->status)
-            take_names(s, r);
+            copy_lost(s, r);
     }
 }
 
@@ -209,12 +209,13 @@ bool shunti_shrink_look(struct shunti_shrink *s)
     return !s->status;
 }
 
-void shunti_shrink_set_stage(struct shunti_shrink *s, enum shunti_stage stage)
+void shunti_shrink_set_stage(struct shunti_shrink *s,
+                             enum shunti_shrink_stage stage)
 {
     s->mine->stage = stage;
     /* Nobody goes before all have heard that we are bound, and have made it. */
     if (!shunti_loss_publish(s->comm) &&
-        (stage == SHUNTI_BOUND || stage == SHUNTI_MADE))
+        (stage == SHUNTI_SHRINK_BOUND || stage == SHUNTI_SHRINK_MADE))
         shunti_shrink_give_up(s, SHUNT_ERR_MEMORY,
                               "no memory to tell the others");
     /* Whoever calls us lost from now on has seen this stage. */
@@ -227,5 +228,5 @@ void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt)
     s->mine->leader = -1;
     s->attempt_ns = s->looked_ns = shunti_now_ns();
     shunti_shrink_clear(s, SHUNTI_MEMBERS);
-    shunti_shrink_set_stage(s, SHUNTI_HERE);
+    shunti_shrink_set_stage(s, SHUNTI_SHRINK_WAITING);
 }

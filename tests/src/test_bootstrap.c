@@ -88,7 +88,7 @@ static bool hear(int fd, void *bytes, size_t len)
 static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
                         bool slowly)
 {
-    struct shunti_auth_talk talk = {
+    struct shunti_auth_transcript transcript = {
         .rank = rank, .nranks = nranks, .timeout_ms = 30000};
     unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
     struct shunti_id_parts parts;
@@ -96,21 +96,21 @@ static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
 
     cr_assert(fd >= 0);
     cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
-    memset(talk.rank_nonce, 7, sizeof(talk.rank_nonce));
-    shunti_wire_put_hello(bytes, &talk);
+    memset(transcript.rank_nonce, 7, sizeof(transcript.rank_nonce));
+    shunti_wire_put_hello(bytes, &transcript);
     for (size_t i = 0; slowly && i < SHUNTI_WIRE_HELLO_BYTES; i++)
         say(fd, bytes + i, 1);
     if (!slowly)
         say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
     cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
-    memcpy(talk.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+    memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
            SHUNTI_NONCE_BYTES);
-    shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &talk, proof);
+    shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript, proof);
     say(fd, proof, sizeof(proof));
     cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
     cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_WELCOME);
     cr_assert(hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES));
-    shunti_auth_prove(parts.secret, SHUNTI_AUTH_ROOT, &talk, proof);
+    shunti_auth_prove(parts.secret, SHUNTI_AUTH_ROOT, &transcript, proof);
     cr_assert(!memcmp(bytes, proof, sizeof(proof)), "the root's proof");
     return fd;
 }
@@ -512,11 +512,11 @@ Test(bootstrap, a_stranger_who_dawdles_is_dropped)
 // A stranger's hello and a wrong proof; false: it was not answered.
 static bool forge(int fd, int rank, int nranks)
 {
-    struct shunti_auth_talk talk = {
+    struct shunti_auth_transcript transcript = {
         .rank = rank, .nranks = nranks, .timeout_ms = 9000};
     unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES] = {0};
 
-    shunti_wire_put_hello(bytes, &talk);
+    shunti_wire_put_hello(bytes, &transcript);
     if (send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, MSG_NOSIGNAL) < 0 ||
         !hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES))
         return false;
@@ -612,7 +612,7 @@ Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
         int rank, nranks;
     } claims[] = {{0, 3}, {3, 3}, {-1, 3}, {0x61616161, 0x61616161}, {1, -1}};
     struct shunti_id_parts parts = {.kind = SHUNTI_ID_LOCAL,
-                                    .flags = SHUNTI_ID_PATIENT};
+                                    .flags = SHUNTI_ID_RETRY};
     struct shunt_id id;
     int member;
 
@@ -738,7 +738,8 @@ Test(bootstrap, a_wrong_secret_is_refused)
 
 Test(bootstrap, a_replayed_proof_is_refused)
 {
-    struct shunti_auth_talk talk = {.rank = 0, .nranks = 2, .timeout_ms = 9000};
+    struct shunti_auth_transcript transcript = {
+        .rank = 0, .nranks = 2, .timeout_ms = 9000};
     unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
     struct shunt_id id = new_id();
     struct shunti_id_parts parts;
@@ -747,13 +748,14 @@ Test(bootstrap, a_replayed_proof_is_refused)
     for (int i = 0; i < 2; i++) {
         int fd = dial(&id);
 
-        shunti_wire_put_hello(bytes, &talk);
+        shunti_wire_put_hello(bytes, &transcript);
         say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
         cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
-        memcpy(talk.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+        memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
                SHUNTI_NONCE_BYTES);
         if (i == 0) { // overheard: good for this challenge, which we leave
-            shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &talk, proof);
+            shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript,
+                              proof);
         } else {
             say(fd, proof, sizeof(proof));
             cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
@@ -904,7 +906,7 @@ Test(bootstrap, another_user_has_the_meeting_place)
     // A root that would take us is at the other place.
     cr_assert_eq(shunti_id_unpack(&id, &far), SHUNT_OK);
     near = far;
-    near.flags |= SHUNTI_ID_PATIENT;
+    near.flags |= SHUNTI_ID_RETRY;
     near.kind = SHUNTI_ID_LOCAL;
     near.other = far.kind;
     shunti_id_pack(&near, &id);
