@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The rank's calls on the bootstrap: joining, gathers, abort, leave.
+ * A rank's calls on the bootstrap: join, allgather, abort, leave.
  */
 #include "src/bootstrap.h"
 
@@ -16,12 +16,12 @@
 #include "src/error.h"
 #include "src/log.h"
 
-#define NO_TYPE 0         /* of no message */
-#define GRACE_SECONDS 1.0 /* for the root's own verdict to arrive */
+#define NO_TYPE 0         /* no message has this type */
+#define GRACE_SECONDS 1.0 /* for the root's ERROR to arrive */
 
-/* -- frames ------------------------------------------------------------------- */
+/* -- frames ---------------------------------------------------------------- */
 
-/* The process that runs the root is stuck, or cannot be reached. */
+/* The process of the root is stuck or unreachable. */
 static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
                                         const char *doing)
 {
@@ -40,7 +40,7 @@ static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
 static enum shunt_status io_failed(struct shunti_bootstrap *bs,
                                    enum shunti_io io, const char *doing)
 {
-    if (io == SHUNTI_IO_CANCELLED) /* which the root is to hear from us */
+    if (io == SHUNTI_IO_CANCELLED) /* the caller tells the root */
         return shunti_parent_error(bs->parent);
     bs->failed = true;
     if (io == SHUNTI_IO_TIMEOUT)
@@ -56,10 +56,8 @@ static bool is_error(int32_t status)
     return status <= SHUNT_ERR_INVALID && status >= SHUNT_ERR_BUSY;
 }
 
-/*
- * The next frame's header, which must be of `type`, or an error that the root
- * tells us.
- */
+/* Receive the header of the next frame, which must be of `type`. If it is
+ * ERROR, receive that, and return the error. */
 static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
                                 double deadline, const char *doing,
                                 uint64_t *bytes)
@@ -128,7 +126,7 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
     return SHUNT_OK;
 }
 
-/* -- joining and leaving ------------------------------------------------------ */
+/* -- joining and leaving --------------------------------------------------- */
 
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
@@ -162,8 +160,8 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     bs->name = sane ? shunti_rank_name(parent, rank) : rank;
     bs->nranks = nranks;
     bs->timeout = timeout;
-    /* Ranks that make no sense join too, so that the others hear of it; but
-     * that is no reason to wait long. */
+    /* With an invalid rank or nranks join all the same, so that the other ranks
+     * are told; but do not wait long. */
     deadline = start + (sane || timeout < 5 ? timeout : 5);
     shunti_id_describe(&parts, bs->where, sizeof(bs->where));
 
@@ -235,7 +233,7 @@ void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
     memcpy(out, bs->key, SHUNTI_KEY_BYTES);
 }
 
-/* -- exchanging --------------------------------------------------------------- */
+/* -- exchanging ------------------------------------------------------------ */
 
 void shunti_blobs_finish(struct shunti_blobs *blobs)
 {
@@ -247,7 +245,7 @@ void shunti_blobs_finish(struct shunti_blobs *blobs)
     *blobs = (struct shunti_blobs){0};
 }
 
-/* Find the blobs in the root's answer; false: it makes no sense. */
+/* Find the blobs in an ALL frame; false: it is malformed. */
 static bool split_blobs(struct shunti_blobs *all, int nranks, uint64_t bytes)
 {
     unsigned char *p = all->storage;
@@ -295,7 +293,8 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     io = shunti_io_send(bs->fd, header, sizeof(header), deadline, bs->parent);
     if (!io)
         io = shunti_io_send(bs->fd, mine, len, deadline, bs->parent);
-    /* A root that is done with us may have said why: look before giving up. */
+    /* If the root has closed the connection, it may have sent an ERROR before:
+     * read that. */
     if (io == SHUNTI_IO_TIMEOUT || io == SHUNTI_IO_CANCELLED)
         return io_failed(bs, io, doing);
     st = expect(bs, SHUNTI_WIRE_ALL, deadline, doing, &bytes);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Bootstrap: how the ranks of a communicator to be find each other, prove that
- * they belong together, and exchange a few blobs, before there is a transport.
+ * Bootstrap: the ranks of a new communicator find each other, authenticate, and
+ * exchange a few blobs, before there is a transport.
  *
- * A star. Whoever made the id runs the root, a thread with one listening
- * socket; each rank (that process's own, too) connects to it. Both sides prove
- * to know the id's secret (auth.h). The root gathers a blob of each rank and
- * hands all of them to everyone; it judges nothing but who belongs. When the
- * ranks have left, or anything went wrong and all have been told, it ends: an
- * id serves one communicator.
+ * The topology is a star. The process that made the id runs the root, a thread
+ * with one listening socket. Each rank connects to it, also the ranks of that
+ * process. Both sides prove that they know the id's secret (auth.h). The root
+ * gathers a blob from each rank and sends all of them to every rank; it does
+ * not look into them. The root ends when all ranks have left, or after a
+ * failure once all ranks have been told. An id serves one communicator.
  *
- * The proofs keep strangers out. What is exchanged afterwards is not
- * encrypted: it is addresses, not data.
+ * The proofs keep out everybody without the secret. What is exchanged
+ * afterwards is not encrypted: it is addresses, not data.
  *
- * Every error is told to every rank with a text that names the rank at fault.
- * The texts are in shunti_error_last(). All waits sleep, and all end.
+ * Every error is sent to every rank with a text that names the rank at fault.
+ * The texts are in shunti_error_last(). All waits sleep, and all are
+ * bounded.
  */
 #ifndef SHUNTI_BOOTSTRAP_H
 #define SHUNTI_BOOTSTRAP_H
@@ -30,54 +31,56 @@
 struct pollfd;
 struct shunti_bootstrap;
 
-/* How the bootstrap waits: poll(), unless birth.c, which knows what else the
- * thread has to do meanwhile, has set another. */
+/* The bootstrap waits by this function. It is poll(), unless birth.c has set
+ * another one, which also does what the thread owes its other communicators. */
 extern int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                                     int ms);
 
 /*
- * What the birth of a communicator has from the one that it is made from
- * (split, dup, shrink): through which it is noticed that a rank will not come,
- * and by whose numbers ranks are named in errors.
+ * What the init of a communicator gets from the parent that it is made from
+ * (split, dup, shrink): the parent notices that a rank will not join, and
+ * errors name ranks by their numbers in the parent.
  */
 struct shunti_parent {
-    /* (nranks) What the new ranks are called; NULL: as they are. Borrowed. */
+    /* (nranks) Number of each new rank in the parent; NULL: the same.
+     * Borrowed. */
     const int *names;
-    int root; /* likewise, the one whose process runs the root */
-    /* Called now and then by whoever waits: true ends the birth, `why` says
-     * who will not come. NULL: none. */
+    int root; /* number in the parent of the rank whose process runs the root */
+    /* Called now and then during waits. True cancels the init, and `why` says
+     * which rank will not join. NULL: none. */
     bool (*cancelled)(void *arg, char *why, size_t size);
     void *arg;
-    char why[256]; /* what it said */
-    /* out: the root has let this rank in, and will tell the others of its
-     * failure. */
+    char why[256]; /* the text of `cancelled` */
+    /* out: the root has admitted this rank, and will tell the others if it
+     * fails. */
     bool known;
-    /* out: ranks that did not come in time, as they are called; to be freed. */
+    /* out: parent's numbers of the ranks that did not join in time; the caller
+     * frees them. */
     int *blamed;
     size_t nblamed;
 };
 
-/* Names of ranks; what `parent` (or NULL) calls `rank`. */
+/* The number of `rank` in errors: that in `parent`, if it is not NULL. */
 static inline int shunti_rank_name(const struct shunti_parent *parent, int rank)
 {
     return parent && parent->names ? parent->names[rank] : rank;
 }
 
-/* Is this birth doomed? `parent->why` then says why. */
+/* Is this init cancelled? `parent->why` then says why. NULL: no. */
 bool shunti_parent_cancelled(struct shunti_parent *parent);
 
-/* Fails with that text. */
+/* Fail with `parent->why`. */
 enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
 
-/* One more that did not come. */
+/* Add a rank, by its number in the parent, to those that did not join. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
 
-/* The largest blob of one rank, and the largest communicator: roots have 15 bits
- * of a signature (request.h). */
+/* The largest blob of one rank, and the largest communicator: a signature
+ * (request.h) has 15 bits for the root. */
 #define SHUNTI_BLOB_MAX ((size_t)1 << 20)
 #define SHUNTI_RANKS_MAX 32768
 
-/* What every rank gave, in rank order; data[r] is aligned to 8 bytes. */
+/* The blob of every rank, in rank order; data[r] is aligned to 8 bytes. */
 struct shunti_blobs {
     int count;
     void **data;
@@ -85,59 +88,60 @@ struct shunti_blobs {
     void *storage; /* internal */
 };
 
-/* Frees; NULL or a zeroed one is fine. */
+/* Free the contents; NULL or a zeroed struct is fine. */
 void shunti_blobs_finish(struct shunti_blobs *blobs);
 
 /*
- * Run the root of `id` in this process (in a thread of its own, which ends by
- * itself). Called once, by one process, for ids of shunti_launch_find();
- * shunt_id_create() has done so.
+ * Run the root of `id` in this process, in a thread of its own, which ends by
+ * itself. One process calls this once for an id of shunti_launch_find().
+ * shunt_id_create() does it for its own ids.
  */
 enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id);
 
 /*
- * Join; returns when every rank has, or with an error on each that came.
+ * Join. Returns when every rank has joined, or with an error on each rank that
+ * tried to.
  *
- * timeout  seconds, > 0; also bounds each later call. An error that the root
- *          finds after the same time may take a second longer to arrive.
- * bs       out; given back to shunti_bootstrap_leave().
+ * timeout  seconds, > 0; also bounds each later call. The root may detect an
+ *          error after the same time; it then arrives up to a second later.
+ * bs       out; to be passed to shunti_bootstrap_leave().
  *
  * Errors: SHUNT_ERR_INVALID, malformed id, ranks out of range;
- * SHUNT_ERR_MISMATCH, ranks disagree, or one came twice, or the secret is
- * wrong; SHUNT_ERR_TIMEOUT, names who is missing; SHUNT_ERR_PEER, a rank or
- * the root's process died.
+ * SHUNT_ERR_MISMATCH, ranks disagree, or two have the same number, or the
+ * secret is wrong; SHUNT_ERR_TIMEOUT, names the missing ranks; SHUNT_ERR_PEER,
+ * a rank or the root's process died.
  */
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
                                         struct shunti_bootstrap **bs);
 
-/* As shunti_bootstrap_join(), for a communicator made from another; `parent`
- * stays until leave(). */
+/* As shunti_bootstrap_join(), for a communicator made from another. `parent`
+ * must stay valid until leave(). */
 enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              const struct shunt_id *id,
                                              int nranks, int rank,
                                              double timeout,
                                              struct shunti_bootstrap **bs);
 
-/* Where ranks that are to meet are, as seen from the one that makes the id. */
+/* Where the other ranks are, as seen from the rank that makes the id. */
 enum shunti_reach {
     SHUNTI_REACH_HOSTS,    /* anywhere */
     SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
-    SHUNTI_REACH_USER,     /* likewise, and of the same user */
+    SHUNTI_REACH_USER,     /* the same, and they run as the same user */
 };
 
-/* As shunt_id_create(), for an id of `nranks` ranks that are called `names`. No
- * port is opened that is not needed to reach them. */
+/* As shunt_id_create(), for `nranks` ranks that errors call `names`. Opens no
+ * port unless one is needed to reach them. */
 enum shunt_status shunti_id_create_named(const int *names, int nranks,
                                          enum shunti_reach reach,
                                          struct shunt_id *id);
 
-/* Has the root anything to say while no call is under way? That is never good:
- * then its error, and later calls fail, too. */
+/* Has the root sent something while no call is under way? Then it is an error,
+ * which is returned; later calls fail as well. */
 enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs);
 
 /*
- * Everyone's blob to everyone; a barrier, too. Collective.
+ * Send every rank's blob to every rank; also a barrier. Collective.
  *
  * mine  len bytes, of any size up to SHUNTI_BLOB_MAX (0 included), which may
  *       differ between ranks.
@@ -149,27 +153,27 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
                                              const void *mine, size_t len,
                                              struct shunti_blobs *all);
 
-/* Has a call failed already, so that all that follow will? */
+/* Has a call failed? Then all later calls fail. */
 bool shunti_bootstrap_failed(const struct shunti_bootstrap *bs);
 
 /*
- * This rank cannot go on: every other rank's pending or next call fails with
- * SHUNT_ERR_REMOTE and "rank R: <text>". leave() follows.
+ * This rank cannot go on. The pending or next call of every other rank fails
+ * with SHUNT_ERR_REMOTE and "rank R: <text>". Only leave() may follow.
  */
 void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
 
-/* Say goodbye and free; NULL is fine. Local, does not wait. */
+/* Send a goodbye and free; NULL is fine. Local; does not wait. */
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
 
 /*
- * After a failed birth: if this process runs a root, wait until it has told
- * the ranks that are connected, at most so long; the process may be about to
- * exit. Returns at once if it runs none.
+ * After a failed init: if this process runs a root, wait until the root has
+ * told the connected ranks of the failure, at most for `seconds`, as the
+ * process may be about to exit. Returns at once if it runs none.
  */
 void shunti_bootstrap_settle(double seconds);
 
-/* A key that only the ranks of this birth know (derived from the id's secret
- * and of a fresh salt of the root), for the transports. */
+/* A key for the transports that only the ranks of this init know. It is derived
+ * from the id's secret and a fresh salt of the root. */
 void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
                              unsigned char out[32]);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The root accepts connections, and bounds those that have not authenticated.
+ * The root accepts connections, and limits the unauthenticated ones in number
+ * and time.
  */
 #include "src/bootstrap_root.h"
 
@@ -19,12 +20,12 @@
 #include "src/log.h"
 
 #define UNAUTHENTICATED_MAX 256
-#define UNAUTHENTICATED_SHARE 4 /* at most one in so many of our descriptors */
+#define UNAUTHENTICATED_SHARE 4 /* at most 1/4 of RLIMIT_NOFILE */
 #define ACCEPTS_PER_ROUND 64
-#define ACCEPT_FAILS_SECONDS 1.0 /* without descriptors: before giving up */
-#define ACCEPT_RETRY_SECONDS 0.1 /* without them: before accepting again */
+#define ACCEPT_FAILS_SECONDS 1.0 /* so long, then give up */
+#define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
 
-/* They leave descriptors to the process, whose transports need them. */
+/* Leaves descriptors to the process, whose transports need them. */
 size_t shunti_root_unauthenticated_max(void)
 {
     struct rlimit limit;
@@ -53,7 +54,7 @@ static void drop_oldest_unauthenticated(struct shunti_root *root)
                            "too many connections wait; it was the oldest");
 }
 
-/* Room for one more; the table and what poll(2) reads grow together. */
+/* The table and the array for poll(2) grow together. */
 bool shunti_root_make_room(struct shunti_root *root)
 {
     size_t room = root->room ? root->room * 2 : 64;
@@ -90,15 +91,16 @@ static void name_peer(struct shunti_conn *c,
     }
 }
 
-/* No descriptors or memory: strangers go first, then we wait a little. What the
- * process does not get back by then it does not get back at all. */
+/* Out of descriptors or memory: drop unauthenticated peers, and retry a little
+ * later. If that does not help within ACCEPT_FAILS_SECONDS, nothing will, and
+ * the init fails. */
 static void cannot_accept(struct shunti_root *root, int error)
 {
     struct pollfd p = {.fd = root->listen_fd, .events = POLLIN};
     double now = shunti_wire_now();
 
     if (poll(&p, 1, 0) <= 0)
-        return; /* without a descriptor to spare it fails for nobody, too */
+        return; /* accept() fails also if no connection is pending */
     shunti_info("bootstrap", "root %s: accept: %s", root->where,
                 strerror(error));
     drop_oldest_unauthenticated(root);
@@ -115,7 +117,7 @@ static void cannot_accept(struct shunti_root *root, int error)
     }
 }
 
-/* false: there is nobody, or no means to take them in. */
+/* False: no connection is pending, or there are no resources for it. */
 static bool accept_one(struct shunti_root *root)
 {
     struct sockaddr_storage addr = {0};

@@ -35,7 +35,6 @@ void shunti_reply_release(struct shunti_reply *r)
         free(r);
 }
 
-/* Send what the socket takes; false: the other side is gone. */
 bool shunti_conn_flush(struct shunti_conn *c)
 {
     while (c->nout) {
@@ -62,7 +61,6 @@ bool shunti_conn_flush(struct shunti_conn *c)
     return true;
 }
 
-/* Queue a message; takes a reference of its own. */
 bool shunti_conn_send(struct shunti_conn *c, struct shunti_reply *r)
 {
     if (!r || c->nout == SHUNTI_CONN_OUTBOX)
@@ -95,7 +93,6 @@ void shunti_conn_leave(struct shunti_conn *c)
         shunti_conn_close(c);
 }
 
-/* As recv(2) into a part of `buffer`; 0: nothing now, -1: gone. */
 ssize_t shunti_conn_receive(struct shunti_conn *c, void *buffer, size_t len)
 {
     for (;;) {
@@ -111,7 +108,6 @@ ssize_t shunti_conn_receive(struct shunti_conn *c, void *buffer, size_t len)
     }
 }
 
-/* Room for one connection: those who wait are told one after the other. */
 void shunti_root_release_spare(struct shunti_root *root)
 {
     if (root->spare_fd >= 0)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Counts, over all roots of this process, their threads and the connections that
- * are to be told something. shunti_bootstrap_settle() waits for the latter.
+ * Counts, over all roots of this process, their threads and the connections
+ * that are to be told something. shunti_bootstrap_settle() waits for the
+ * latter.
  */
 #include "src/bootstrap_root.h"
 
@@ -11,11 +12,11 @@
 
 #include "src/bootstrap.h"
 
-/* Connections of members, of all roots of this process; see settle. */
+/* Both are sums over all roots of this process, under `lock`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static size_t conns;
-static size_t roots; /* threads */
+static size_t conns; /* see shunti_root_count_conns() */
+static size_t roots; /* threads that run */
 
 void shunti_root_count_conns(struct shunti_root *root, size_t now)
 {

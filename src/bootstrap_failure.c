@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The root's failure: the first one is final. It is told to every member, with
- * the names of the ranks that did not come.
+ * The failure of an init: the first one is final. Every member is told, with
+ * the numbers of the ranks that did not join or send in time.
  */
 #include "src/bootstrap_root.h"
 
@@ -16,12 +16,12 @@ int shunti_root_rank_name(const struct shunti_root *root, int rank)
     return rank >= 0 && rank < root->nnames ? root->names[rank] : rank;
 }
 
-/* Most ranks that are named as those that did not come. */
+/* Most ranks that an ERROR frame lists. */
 #define BLAMED_MAX 100
 
-/* Tell one connection of the failure. That may be a rank of this process, which
- * then looks into the census and ends: count as if one more were there until
- * the thread counts anew. */
+/* The connection may be that of a rank of this process, which then calls
+ * shunti_bootstrap_settle() and exits. So count one connection more, until the
+ * event loop counts again. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
 {
     root->told++;
@@ -29,13 +29,13 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd < 0)
         return;
     if (!shunti_conn_send(c, root->failure_frame)) {
-        shunti_conn_close(c); /* no memory for words: the end of file says it */
+        shunti_conn_close(c); /* no memory for a frame: it sees end of file */
         return;
     }
     shunti_conn_leave(c);
 }
 
-/* The frame that tells of the failure, and of the ranks for which `is`. */
+/* The ERROR frame: the text, and the ranks for which `is` returns true. */
 static struct shunti_reply *
 make_failure_frame(const struct shunti_root *root,
                    bool (*is)(const struct shunti_root *, int))
@@ -65,7 +65,6 @@ make_failure_frame(const struct shunti_root *root,
     return frame;
 }
 
-/* `is`: for the ranks that did not come; NULL: that is not what is wrong. */
 __attribute__((format(printf, 4, 5))) void
 shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
                      bool (*is)(const struct shunti_root *, int),

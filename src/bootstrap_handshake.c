@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The root's side of the handshake: hello, challenge, proof, and what becomes of
+ * The root's side of the handshake: hello, challenge, proof, and the refusal of
  * a peer whose proof is wrong.
  */
 #include "src/bootstrap_root.h"
@@ -23,7 +23,7 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
     struct shunti_reply *challenge;
 
     shunti_wire_get_hello(c->in, &c->transcript);
-    /* Not a frame: who says hello expects exactly these bytes. */
+    /* Not a frame: after its hello a rank expects exactly these bytes. */
     challenge = malloc(sizeof(*challenge) + SHUNTI_WIRE_CHALLENGE_BYTES);
     if (!challenge ||
         !shunti_auth_random(c->transcript.root_nonce, SHUNTI_NONCE_BYTES)) {
@@ -44,7 +44,8 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
     c->in_used = 0;
 }
 
-/* Tell it why, and no more; it stays a stranger. */
+/* Send the reason only. The peer stays unauthenticated, and keeps its
+ * deadline. */
 static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
 {
     struct shunti_reply *refused =
@@ -59,8 +60,9 @@ static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
     shunti_reply_release(refused);
 }
 
-/* May this be a rank of ours that was given another SHUNT_SECRET? Not if that
- * rank has come, or if the id, which was handed on, holds the secret. */
+/* May this be a rank of our job that was given another SHUNT_SECRET? Not if
+ * that rank has joined, nor if the id was handed on, as it then holds the
+ * secret. */
 static bool is_plausible_rank(const struct shunti_root *root,
                               const struct shunti_auth_transcript *transcript)
 {
@@ -72,9 +74,10 @@ static bool is_plausible_rank(const struct shunti_root *root,
 }
 
 /*
- * A rank of ours with another SHUNT_SECRET, or a stranger? What it says of
- * itself proves nothing, unless the kernel says that it is a process of our
- * user, to whom it could do worse. Ids that were handed on hold their secret.
+ * The peer may be a rank of our job with another SHUNT_SECRET, or anything
+ * else. Its claims prove nothing, unless the kernel says that it is a process
+ * of our user, which could do worse to us anyway. Then the init fails for all
+ * ranks.
  */
 static void on_wrong_proof(struct shunti_root *root, struct shunti_conn *c,
                            enum shunti_peer_user user)
@@ -103,7 +106,7 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                       expected);
     c->in_used = 0;
     authenticated = shunti_auth_equal(expected, c->in, sizeof(expected));
-    /* To find it out takes milliseconds if they are of this host: only if it
+    /* For TCP within this host this takes milliseconds: ask only if it
      * matters. */
     user = shunti_peer_user(
         c->fd,
@@ -124,7 +127,6 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
     }
 }
 
-/* A stranger's bytes. */
 void shunti_root_handshake(struct shunti_root *root, struct shunti_conn *c)
 {
     while (c->fd >= 0 &&

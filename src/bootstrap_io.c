@@ -17,7 +17,7 @@
 #include "src/bootstrap_wire.h"
 #include "src/peer_user.h"
 
-/* Between two looks at whether a birth is doomed. */
+/* Between two calls of shunti_parent_cancelled(). */
 #define CANCEL_CHECK_SECONDS 0.02
 
 double shunti_wire_now(void)
@@ -40,13 +40,12 @@ int shunti_wire_poll_ms(double deadline)
 int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                              int ms) = poll;
 
-/* SHUNTI_IO_OK: ready, or broken, which the call after will find out. */
 enum shunti_io shunti_io_wait(int fd, short events, double deadline,
                               struct shunti_parent *parent)
 {
     const double soon = shunti_wire_now() + SHUNTI_WIRE_STOPPED_SECONDS;
 
-    /* If this process was stopped, what it waits for may be about to come. */
+    /* If this process was stopped, what it waits for may be about to arrive. */
     if (deadline < soon)
         deadline = soon;
     for (;;) {
@@ -123,12 +122,11 @@ enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
 
 void shunti_io_sleep(double seconds)
 {
-    shunti_bootstrap_poll(NULL, 0,
-                          (int)(seconds * 1e3)); /* ended early: no harm */
+    shunti_bootstrap_poll(NULL, 0, (int)(seconds * 1e3)); /* may end early */
 }
 
-/* A TCP port of the range that the kernel gives to clients can connect to
- * itself when nobody listens there. */
+/* A TCP connection to a port of the kernel's ephemeral range can connect to
+ * itself when nothing listens there. */
 static bool is_self_connected(int fd)
 {
     struct sockaddr_storage us = {0}, them = {0};
@@ -141,7 +139,6 @@ static bool is_self_connected(int fd)
            !memcmp(&us, &them, us_len);
 }
 
-/* A connected socket, or -1 and errno. */
 int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
                       struct shunti_parent *parent)
 {
@@ -174,9 +171,9 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
     return fd;
 }
 
-/* The name of a job's unix socket is no secret, and whoever is first has it:
- * somebody who is silent there is not to cost us a handshake's time. True:
- * another user has it; `why` says who. */
+/* The name of a job's unix socket is not secret, and the first process to bind
+ * it gets it. Asking the kernel first means that a silent process of another
+ * user does not cost us the time limit of a handshake. */
 bool shunti_io_is_other_user(int fd, char *why, size_t why_len)
 {
     uid_t uid;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Blocking I/O with deadlines on sockets, for a rank that meets the root. All
- * waits go through shunti_bootstrap_poll, and end early when the parent says
- * that a rank will not come.
+ * Blocking I/O with deadlines on sockets, for a rank that talks to the root.
+ * All waits use shunti_bootstrap_poll(), and end early when `parent` cancels
+ * the init.
  */
 #ifndef SHUNTI_BOOTSTRAP_IO_H
 #define SHUNTI_BOOTSTRAP_IO_H
@@ -20,7 +20,8 @@ enum shunti_io {
     SHUNTI_IO_CANCELLED
 };
 
-/* SHUNTI_IO_OK: ready, or broken, which the next call finds out. */
+/* Wait for `events` of poll(2). SHUNTI_IO_OK: ready, or broken, which the next
+ * call on the socket finds out. */
 enum shunti_io shunti_io_wait(int fd, short events, double deadline,
                               struct shunti_parent *parent);
 
@@ -30,15 +31,15 @@ enum shunti_io shunti_io_send(int fd, const void *data, size_t len,
 enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
                                  double deadline, struct shunti_parent *parent);
 
-/* Sleep for so long, or less. */
+/* Sleep for `seconds`, or less. */
 void shunti_io_sleep(double seconds);
 
 /* A connected socket, or -1 and errno. */
 int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
                       struct shunti_parent *parent);
 
-/* Does another user hold the unix socket at the other end of `fd`? `why` then
- * says which. */
+/* Is a process of another user at the other end of unix socket `fd`? `why` then
+ * says which user. */
 bool shunti_io_is_other_user(int fd, char *why, size_t why_len);
 
 #endif

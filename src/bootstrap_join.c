@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How a rank gets its connection to the root.
+ * A rank's connection to the root: connect and handshake.
  *
- * A rank knocks until its time is over: a root that is not up yet (ids from
- * the environment), one that was busy with strangers and dropped us, a port
- * that another job's root still has, are all reasons to come again. What is
- * hopeless ends at once: nobody listens where an id was made, or the secrets
- * differ.
+ * A rank retries until its timeout if the root may not be up yet (ids from the
+ * environment), if the root dropped it in a flood of unauthenticated peers, or
+ * if the root of another job still has the port. It fails at once if retrying
+ * cannot help: nothing listens where an id was made, or the secrets differ.
  */
 #include "src/bootstrap_join.h"
 
@@ -24,16 +23,17 @@
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
-#define NOT_SHUNT_SECONDS 1.0 /* no root of ours will come to that port */
+#define NOT_SHUNT_SECONDS 1.0 /* another program has the port */
 
 enum outcome {
-    JOINED,        /* welcome */
-    RETRY,         /* may be better later */
-    FATAL,         /* at once */
-    NO_DESCRIPTOR, /* of what this process needs to knock; likewise */
-    NOT_SHUNT,     /* listens: hopeless if it stays, or the id is not retry */
-    OTHER_JOB,     /* meet there: hopeless if the id is not retry */
-    NOT_LISTENING, /* listens; likewise */
+    JOINED,
+    RETRY,         /* may work later */
+    FATAL,         /* will never work */
+    NO_DESCRIPTOR, /* this process is out of them: as FATAL */
+    NOT_SHUNT,     /* another program: FATAL if it stays, or without
+                      SHUNTI_ID_RETRY */
+    OTHER_JOB,     /* meets there: FATAL without SHUNTI_ID_RETRY */
+    NOT_LISTENING, /* FATAL without SHUNTI_ID_RETRY */
 };
 
 static const char *refusal(int32_t reason)
@@ -44,9 +44,7 @@ static const char *refusal(int32_t reason)
                  "id, or another SHUNT_SECRET?)";
 }
 
-/*
- * One attempt at being let in; `why` says what stood against it.
- */
+/* One attempt: connect, and prove the secret. If it fails, `why` says why. */
 static enum outcome try_join(const struct shunti_id_parts *parts,
                              struct shunti_auth_transcript *transcript,
                              double deadline, struct shunti_parent *parent,
@@ -81,7 +79,8 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
     }
     shunti_wire_put_hello(bytes, transcript);
     io = shunti_io_send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
-    /* What is not Shunt may say less than a challenge, and wait or hang up. */
+    /* Another program may send less than a challenge, and then wait or close.
+     * So compare the magic byte by byte. */
     for (size_t i = 0; !io && i < SHUNTI_WIRE_MAGIC_BYTES; i++) {
         io = shunti_io_receive(fd, bytes + i, 1, until, parent);
         if (io || bytes[i] == (unsigned char)SHUNTI_WIRE_MAGIC[i])
@@ -160,7 +159,7 @@ static uint32_t milliseconds(double seconds)
     return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
 }
 
-/* The other place to look at, if there is one. */
+/* The second address of the id, if it has one. */
 static bool other_place(const struct shunti_id_parts *parts,
                         struct shunti_id_parts *other)
 {
@@ -171,7 +170,6 @@ static bool other_place(const struct shunti_id_parts *parts,
     return true;
 }
 
-/* Knock until we are in or the time is over. */
 enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
                                            double start, double deadline)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank's connection to the root: its state, and how it is made.
+ * A rank's connection to the root.
  */
 #ifndef SHUNTI_BOOTSTRAP_JOIN_H
 #define SHUNTI_BOOTSTRAP_JOIN_H
@@ -26,8 +26,12 @@ struct shunti_bootstrap {
     unsigned char key[SHUNTI_KEY_BYTES];
 };
 
-/* Connect and authenticate; tries until that succeeds, cannot succeed, or
- * `deadline` has passed. `start`: when this rank began to. */
+/*
+ * Connect to the root and authenticate. Retries until `deadline`, unless it
+ * cannot succeed.
+ *
+ * start  when this rank began to join, which it tells the root.
+ */
 enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
                                            double start, double deadline);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The root's members: peers that have proved the secret and have a rank.
+ * The root's members: authenticated peers with a rank.
  *
- * Checks what a peer says of itself against the others, tells all when the last
- * has come, gathers a blob of each and hands all of them out, and finds out at a
- * deadline which ranks are missing.
+ * Checks what a peer claims against the other members, tells all members when
+ * the last one has joined, gathers a blob from each and sends all of them to
+ * each, and finds out at a deadline which ranks are missing.
  */
 #include "src/bootstrap_root.h"
 
@@ -16,11 +16,12 @@
 #include "src/bootstrap.h"
 #include "src/log.h"
 
-#define GATHER_GRACE_SECONDS 0.5 /* for a rank that knows who is missing */
+#define GATHER_GRACE_SECONDS 0.5 /* see on_frame() */
 
-/* -- admission ---------------------------------------------------------------- */
+/* -- admission ------------------------------------------------------------- */
 
-/* What a claim gets wrong, as a failure of all; true: nothing. */
+/* Check the rank and nranks of an authenticated peer. If they are wrong, the
+ * init fails for all ranks. */
 static bool check_claim(struct shunti_root *root,
                         const struct shunti_auth_transcript *transcript)
 {
@@ -79,18 +80,17 @@ static void all_joined(struct shunti_root *root)
         struct shunti_conn *c = root->members[r];
 
         if (c->stage == SHUNTI_CONN_MEMBER && !shunti_conn_send(c, ready))
-            shunti_conn_close(
-                c); /* cannot be: the outbox holds the welcome at most */
+            /* Cannot happen: the outbox holds at most the WELCOME. */
+            shunti_conn_close(c);
     }
     shunti_reply_release(ready);
 }
 
-/* Somebody has proved the secret. */
 void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
 {
     double now = shunti_wire_now();
     double timeout = c->transcript.timeout_ms * 1e-3;
-    /* It has been trying for a while: its time is up when it thinks so. */
+    /* The rank has been trying for a while. Its timeout began then. */
     double until = now + timeout - c->transcript.waited_ms * 1e-3;
     struct shunti_reply *welcome =
         shunti_reply_new(SHUNTI_WIRE_WELCOME, 0, SHUNTI_WIRE_PROOF_BYTES);
@@ -141,9 +141,9 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
         all_joined(root);
 }
 
-/* -- gathering ---------------------------------------------------------------- */
+/* -- gathering ------------------------------------------------------------- */
 
-/* Everyone's blobs are here: hand them out. */
+/* All blobs have arrived: send them to every member. */
 static void finish_gather(struct shunti_root *root)
 {
     size_t table = (size_t)root->nranks * 8, bytes = table;
@@ -206,8 +206,10 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
         b->data = c->body;
         b->len = bytes;
         c->body = NULL;
-        /* Later than those who wait for a rank to connect: they are silent,
-         * too, and know whom it is for; but before the ranks' own time is up. */
+        /* A rank that has not sent may itself wait, in its transports, for
+         * another rank to connect. It then times out, and knows which rank to
+         * blame. So the root gives it a little longer than that, but less than
+         * the timeout of the ranks in this gather. */
         if (!root->gathered++)
             root->deadline =
                 shunti_wire_now() + root->member_timeout + GATHER_GRACE_SECONDS;
@@ -215,7 +217,7 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
             finish_gather(root);
         return;
     case SHUNTI_WIRE_ABORT:
-        c->stage = SHUNTI_CONN_LEAVING; /* it knows, and is not told */
+        c->stage = SHUNTI_CONN_LEAVING; /* it need not be told */
         shunti_root_fail(root, SHUNT_ERR_REMOTE, "rank %d: %.*s",
                          shunti_root_rank_name(root, c->rank), (int)bytes,
                          c->body ? (const char *)c->body : "");
@@ -234,7 +236,6 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
     }
 }
 
-/* Ranks wait for one who will never send. */
 void shunti_root_check_left(struct shunti_root *root)
 {
     if (root->failure || !root->gathered || !root->left)
@@ -263,7 +264,8 @@ void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c)
         rank);
 }
 
-/* A header has come; false: nonsense. */
+/* Prepare for the body of the header that has arrived; false: the header is not
+ * valid, or no memory. */
 static bool start_body(struct shunti_conn *c)
 {
     size_t limit = 0;
@@ -335,9 +337,9 @@ void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
     }
 }
 
-/* -- deadlines ---------------------------------------------------------------- */
+/* -- deadlines ------------------------------------------------------------- */
 
-/* "2, 5 and 7 more": ranks for which `is` says so. */
+/* "2, 5 and 7 more": the ranks for which `is` returns true. */
 static void list_ranks(const struct shunti_root *root,
                        bool (*is)(const struct shunti_root *, int), char *text,
                        size_t len)

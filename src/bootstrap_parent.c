@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the init of a communicator has from the one that it is made from. */
+/* What the init of a communicator gets from the parent that it is made from. */
 #include "src/bootstrap.h"
 
 #include <stdlib.h>

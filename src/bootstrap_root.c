@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The root: one thread, one poll(2) over the listening socket, the strangers
- * who have not proved anything yet, and the members.
+ * The root's thread and event loop: one poll(2) over the listening socket, the
+ * unauthenticated peers, and the members.
  *
- * Strangers are bounded in number (the oldest is dropped for a new one) and in
- * time, from when they connect until they are gone, and they are read a few
- * bytes at a time into a fixed buffer: whatever they send, or do not, costs one
- * entry of the table for ten seconds. A rank that was dropped in such a flood
- * comes again by itself.
+ * Unauthenticated peers are bounded in number (the oldest is dropped for a new
+ * one) and in time, from connect to close. Each is read a few bytes at a time
+ * into a fixed buffer. So whatever such a peer sends, or does not send, costs
+ * one entry of the table for ten seconds. A rank that was dropped in a flood of
+ * connections connects again by itself.
  *
- * The first failure is final. It is told to every member and, for a while, to
- * ranks that come late; then the thread ends. It ends, too, when every member
- * has left, when nobody came in time, or when nothing happened for long.
+ * The first failure is final. The root tells it to every member and, for a
+ * while, to ranks that connect late; then the thread ends. The thread also ends
+ * when every member has left, when no rank came in time, or when nothing
+ * happened for a long time.
  */
 #include "src/bootstrap_root.h"
 
@@ -26,10 +27,10 @@
 #include "src/bootstrap.h"
 #include "src/log.h"
 
-#define LATECOMER_SECONDS \
-    1.5 /* the process stays so long for that; see settle */
+/* shunti_bootstrap_settle() waits this long for late ranks to be told. */
+#define LATECOMER_SECONDS 1.5
 
-/* What comes after the end is thrown away, until the other side closes. */
+/* Discard what arrives on a leaving connection, until the other side closes. */
 static void drain(struct shunti_conn *c)
 {
     char waste[4096];
@@ -46,7 +47,8 @@ static void drain(struct shunti_conn *c)
     }
 }
 
-/* Members stay in the table: `members` points at them. */
+/* Remove closed connections from the table. Members stay: `members` points at
+ * them. */
 static void remove_closed(struct shunti_root *root)
 {
     size_t kept = 0;
@@ -75,11 +77,11 @@ static size_t open_conns(const struct shunti_root *root)
     return n;
 }
 
-/* Nothing is left to do. */
+/* Is nothing left to do? */
 static bool is_over(const struct shunti_root *root, double now)
 {
     if (root->failure) {
-        /* Late ranks are told as long as we listen. */
+        /* While we listen, late ranks are told of the failure. */
         bool more = root->listen_fd >= 0 && now < root->deadline &&
                     (!root->expected || root->told < root->expected);
 
@@ -88,9 +90,9 @@ static bool is_over(const struct shunti_root *root, double now)
     return root->nranks && root->joined == root->nranks && !open_conns(root);
 }
 
-/* Until when the process should not end, because ranks that are about to come
- * would look for us in vain; 0: it may. Those that did not come in time are not
- * waited for. */
+/* The process should not exit before this time, because ranks that are about to
+ * connect would not find the root; 0: it may exit. After a timeout the ranks
+ * that are missing are not waited for. */
 static double latecomers_until(const struct shunti_root *root)
 {
     return root->failure && root->failure != SHUNT_ERR_TIMEOUT &&
@@ -132,7 +134,7 @@ static void serve_conn(struct shunti_root *root, struct shunti_conn *c)
         shunti_root_read_member(root, c);
     else if (c->stage != SHUNTI_CONN_LEAVING)
         shunti_root_handshake(root, c);
-    /* A stranger who proved itself may have sent more already. */
+    /* A peer that has just been admitted may already have sent more. */
     if (c->fd >= 0 && c->stage == SHUNTI_CONN_MEMBER)
         shunti_root_read_member(root, c);
     if (c->fd >= 0 && c->stage == SHUNTI_CONN_LEAVING)
@@ -192,7 +194,7 @@ static void *root_main(void *arg)
         if (is_over(root, now))
             break;
         if (wait_for_events(root, now) < 0 && errno != EINTR)
-            break; /* the ranks see the end of their connections */
+            break; /* the ranks see their connections close */
         for (size_t i = 0; i < polled; i++)
             if (root->conns[i]->fd >= 0 && root->polls[i + 1].revents)
                 serve_conn(root, root->conns[i]);
@@ -239,7 +241,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));
 
-    /* The program's signals are not for this thread. */
+    /* Block all signals in the new thread: they are the program's. */
     sigfillset(&all);
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -250,7 +252,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_attr_destroy(&attr);
     if (rc) {
         shunti_root_count(-1);
-        root->listen_fd = -1; /* stays the caller's */
+        root->listen_fd = -1; /* the caller keeps it */
         root_destroy(root);
     }
     return rc;

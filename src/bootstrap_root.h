@@ -31,7 +31,7 @@
 #define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
 #define SHUNTI_CONN_OUTBOX 4            /* READY, ALL, ERROR and one to spare */
 
-/* A message on its way to several. */
+/* A message that may be queued on several connections. */
 struct shunti_reply {
     unsigned refs;
     size_t len;
@@ -39,18 +39,19 @@ struct shunti_reply {
 };
 
 enum shunti_conn_stage {
-    SHUNTI_CONN_HELLO,  /* a stranger that has said nothing yet */
-    SHUNTI_CONN_PROOF,  /* a stranger that was challenged */
-    SHUNTI_CONN_MEMBER, /* has proved the secret, and has a rank */
-    SHUNTI_CONN_LEAVING, /* nothing more is expected: send what is left, then read on until
-                the other side closes, so that it can read the end */
+    SHUNTI_CONN_HELLO,  /* unauthenticated, has not sent its hello yet */
+    SHUNTI_CONN_PROOF,  /* unauthenticated, has been sent a challenge */
+    SHUNTI_CONN_MEMBER, /* authenticated, and has a rank */
+    /* Nothing more is expected. Send what is queued, then read until the other
+     * side closes, so that it can read the last message. */
+    SHUNTI_CONN_LEAVING,
 };
 
 struct shunti_conn {
-    int fd; /* -1: to be forgotten */
+    int fd; /* -1: closed, to be removed */
     enum shunti_conn_stage stage;
-    bool authenticated; /* it knows the secret: no stranger */
-    double deadline;    /* of a stranger, or of SHUNTI_CONN_LEAVING */
+    bool authenticated; /* it has proved that it knows the secret */
+    double deadline;    /* while unauthenticated or SHUNTI_CONN_LEAVING */
     int rank;           /* of a member, else -1 */
     char from[64];      /* its address, for the log */
     struct shunti_auth_transcript transcript;
@@ -65,7 +66,7 @@ struct shunti_conn {
     struct shunti_reply *out[SHUNTI_CONN_OUTBOX];
     unsigned nout;
     size_t out_sent; /* of out[0] */
-    bool shut;       /* our direction is closed */
+    bool shut;       /* our direction is shut down */
 };
 
 struct shunti_root_blob {
@@ -75,41 +76,42 @@ struct shunti_root_blob {
 };
 
 struct shunti_root {
-    int listen_fd; /* -1: all have come */
+    int listen_fd; /* -1: all ranks have joined */
     struct shunti_id_parts parts;
     char where[64];
     double timeout;             /* of this process's SHUNT_TIMEOUT */
-    size_t unauthenticated_max; /* as many are kept */
-    double accept_after;        /* do not accept before */
-    double
-        accept_fails_since; /* since when nobody can be accepted; 0: they can */
-    int spare_fd;           /* nothing: given up to tell them of that; or -1 */
+    size_t unauthenticated_max; /* connections kept at a time */
+    double accept_after;        /* do not accept before this time */
+    double accept_fails_since;  /* for lack of descriptors; 0: it works */
+    /* Open on nothing. Closed when descriptors run out, so that ranks can be
+     * accepted one at a time and told so. Or -1. */
+    int spare_fd;
 
     struct shunti_conn **conns;
     size_t nconns, room;
     struct pollfd *polls; /* room + 1 */
 
-    int *names; /* (nnames) what ranks are called in errors */
+    int *names; /* (nnames) numbers of the ranks in errors */
     int nnames;
-    int nranks;                     /* 0: nobody has said yet */
+    int nranks;                     /* 0: no rank has joined yet */
     struct shunti_conn **members;   /* (nranks) by rank */
-    int joined;                     /* how many have come */
-    int left;                       /* how many have said goodbye */
+    int joined;                     /* number of ranks that have joined */
+    int left;                       /* number of ranks that have said goodbye */
     struct shunti_root_blob *blobs; /* (nranks) of the gather under way */
     int gathered;
     double member_timeout; /* the shortest timeout of a member */
-    double deadline;       /* of what is under way */
+    double deadline;       /* for the next step of the init */
 
     enum shunt_status failure;
     double failed_at;
     char text[512];
-    struct shunti_reply *failure_frame; /* the failure, as a frame */
-    int told;                           /* how many were sent it */
-    int expected;   /* how many may come: the most that anybody said */
-    size_t counted; /* connections in the census */
+    struct shunti_reply *failure_frame; /* ERROR, for every rank */
+    int told;                           /* ranks that were sent it */
+    int expected;   /* ranks that may come: the largest nranks of a hello */
+    size_t counted; /* connections, as shunti_root_count_conns() last said */
 };
 
-/* -- bootstrap_conn.c ---------------------------------------------------------- */
+/* -- bootstrap_conn.c ------------------------------------------------------ */
 
 /* A frame with room for `bytes` after its header, with one reference; NULL: no
  * memory. */
@@ -144,7 +146,7 @@ static inline bool shunti_conn_is_unauthenticated(const struct shunti_conn *c)
 /* Close the spare descriptor, which makes room for one connection. */
 void shunti_root_release_spare(struct shunti_root *root);
 
-/* -- bootstrap_count.c --------------------------------------------------------- */
+/* -- bootstrap_count.c ----------------------------------------------------- */
 
 /* This root has `now` connections that shunti_bootstrap_settle() waits for. */
 void shunti_root_count_conns(struct shunti_root *root, size_t now);
@@ -152,16 +154,17 @@ void shunti_root_count_conns(struct shunti_root *root, size_t now);
 /* One more root (1) or one less (-1). */
 void shunti_root_count(int by);
 
-/* -- bootstrap_failure.c ------------------------------------------------------- */
+/* -- bootstrap_failure.c --------------------------------------------------- */
 
-/* What `rank` is called in errors. */
+/* The number of `rank` in errors. */
 int shunti_root_rank_name(const struct shunti_root *root, int rank);
 
 /* Tell one connection of the failure, and end it. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c);
 
-/* The first failure: keep it, and tell it to every member. `is` selects the
- * ranks that did not come, for the message; NULL: that is not the cause. */
+/* Record a failure and tell every member, unless there was one before. `is`
+ * selects the ranks that did not join or send in time, which the ERROR frame
+ * lists; NULL: that is not the cause. */
 void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
                           bool (*is)(const struct shunti_root *, int),
                           const char *format, ...)
@@ -170,9 +173,9 @@ void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
 #define shunti_root_fail(root, status, ...) \
     shunti_root_fail_for(root, status, NULL, __VA_ARGS__)
 
-/* -- bootstrap_members.c ------------------------------------------------------- */
+/* -- bootstrap_members.c --------------------------------------------------- */
 
-/* Make a member of a peer that has proved the secret, or tell it the failure. */
+/* Admit an authenticated peer as a member, or tell it of the failure. */
 void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c);
 
 /* Read and handle what a member has sent. */
@@ -181,29 +184,30 @@ void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c);
 /* A member's connection has ended without a goodbye. */
 void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c);
 
-/* Fail if members wait for a blob of one that has left. */
+/* Fail if members wait for a blob of a member that has left. */
 void shunti_root_check_left(struct shunti_root *root);
 
-/* root->deadline has passed: fail, and say what is missing. */
+/* root->deadline has passed: fail, and name the ranks that are missing. */
 void shunti_root_on_deadline(struct shunti_root *root);
 
-/* -- bootstrap_handshake.c ----------------------------------------------------- */
+/* -- bootstrap_handshake.c ------------------------------------------------- */
 
-/* Read what an unauthenticated peer has sent; admits it if its proof is right. */
+/* Read what an unauthenticated peer has sent. Admits it if its proof is
+ * right. */
 void shunti_root_handshake(struct shunti_root *root, struct shunti_conn *c);
 
 /* Drop an unauthenticated peer, and log why. */
 void shunti_root_refuse(struct shunti_conn *c, const char *why);
 
-/* -- bootstrap_accept.c -------------------------------------------------------- */
+/* -- bootstrap_accept.c ---------------------------------------------------- */
 
-/* How many unauthenticated connections are kept. */
+/* Limit of unauthenticated connections for this process. */
 size_t shunti_root_unauthenticated_max(void);
 
 /* Room in the table for one more connection; false: no memory. */
 bool shunti_root_make_room(struct shunti_root *root);
 
-/* Accept some of the connections that are pending. */
+/* Accept some of the pending connections. */
 void shunti_root_accept(struct shunti_root *root);
 
 /* Drop connections whose deadline has passed. */

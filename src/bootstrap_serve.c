@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Making ids, and starting the root that serves them. */
+/* Makes ids, and starts the root that serves them. */
 #include "src/bootstrap.h"
 
 #include <errno.h>
@@ -14,12 +14,13 @@
 #include "src/error.h"
 #include "src/log.h"
 
-/* A port in use: for long if an earlier root of this process may have it, which
- * is still telling latecomers; else only for what is just ending. */
+/* How long to retry when the address is in use. Long if an earlier root of this
+ * process may have it, which is still telling late ranks of a failure.
+ * Otherwise only long enough for a process that is about to exit. */
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
 
-/* Is it another user who listens where the parts say? */
+/* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
                              size_t why_len)
 {
@@ -33,9 +34,15 @@ static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
     return taken;
 }
 
-/* Listen where the parts say; takes the port that the kernel chose into them.
- * An address in use is tried again until `deadline`, unless another user has
- * it, which `why` then says. */
+/*
+ * Listen at the address of `parts`. A port that the kernel chose is stored
+ * there.
+ *
+ * An address in use is retried until `deadline`, unless a process of another
+ * user has it, which `why` then says.
+ *
+ * Returns the socket, or -1 and errno.
+ */
 static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
                      size_t why_len)
 {
@@ -135,7 +142,7 @@ enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
     return st;
 }
 
-/* The address of an id, by who is to meet there. */
+/* The address of a new id, by where its ranks are. */
 static enum shunt_status choose_address(enum shunti_reach reach, bool later,
                                         struct shunti_id_parts *parts)
 {
@@ -169,7 +176,8 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
                            strerror(errno));
     st = serve(&parts, 0, names, nranks);
     if (st && names && parts.port) {
-        /* SHUNT_PORT: other ranks of this host may be making communicators. */
+        /* SHUNT_PORT is in use: other ranks of this host may be making
+         * communicators at the same time. */
         parts.port = 0;
         st = serve(&parts, 0, names, nranks);
     }

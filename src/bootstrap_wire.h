@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What travels between a rank and the root.
+ * The protocol between a rank and the root.
  *
  *     rank -> root   hello      magic, nonce, rank, nranks, timeout, and how
  *                               long it has been trying (milliseconds)
  *     root -> rank   challenge  magic, nonce, the id's tag
  *     rank -> root   proof
  *     root -> rank   WELCOME (proof), or REFUSED (as status, why)
- *     root -> rank   READY (salt): all have come
+ *     root -> rank   READY (salt): all ranks have joined
  *
  * then, any number of times,
  *
  *     rank -> root   GATHER (blob)
  *     root -> rank   ALL (lengths, blobs)
  *
- * and BYE. ERROR (status, text, and perhaps a zero byte and the names of those
- * who did not come, 4 bytes each) may come instead of anything from the root
- * after WELCOME, ABORT (text) instead of anything from a rank. What is in
- * capitals are frames: a header of 16 bytes and `bytes` more. Numbers are
- * little endian.
+ * and BYE from the rank. After WELCOME the root may send ERROR instead of any
+ * other message: status, text, and optionally a zero byte and the numbers of
+ * the ranks that did not join, 4 bytes each. A rank may send ABORT (text)
+ * instead of any other message. Messages in capitals are frames: a header of 16
+ * bytes, then `bytes` more. Numbers are little endian.
  */
 #ifndef SHUNTI_BOOTSTRAP_WIRE_H
 #define SHUNTI_BOOTSTRAP_WIRE_H
@@ -41,11 +41,11 @@
 #define SHUNTI_WIRE_TEXT_MAX ((size_t)1024)
 #define SHUNTI_WIRE_SALT_BYTES ((size_t)32)
 
-/* A handshake takes no longer on either side, in seconds. */
+/* Limit of a handshake on either side, in seconds. */
 #define SHUNTI_WIRE_HANDSHAKE_SECONDS 10.0
 
-/* A poll(2) that takes so much longer than it should was one of a process that
- * was stopped: that is not held against the others. */
+/* If poll(2) returns this much later than its timeout, this process was stopped
+ * meanwhile. Deadlines of others are then extended by that time. */
 #define SHUNTI_WIRE_STOPPED_SECONDS 0.25
 
 enum shunti_wire_type {
@@ -116,7 +116,8 @@ shunti_wire_get_header(const unsigned char *in)
     };
 }
 
-/* The hello holds the rank's part of the transcript; the magic is checked apart. */
+/* The hello holds the rank's part of the transcript. Its magic is checked
+ * separately. */
 static inline void
 shunti_wire_put_hello(unsigned char *out,
                       const struct shunti_auth_transcript *transcript)
@@ -146,13 +147,20 @@ double shunti_wire_now(void);
 /* Milliseconds for poll(2) until `deadline`, rounded up, at least 0. */
 int shunti_wire_poll_ms(double deadline);
 
-/* Run the root (bootstrap_root.c) behind a listening socket, which it takes
- * over; the parts are copied, and the names of the `nranks` ranks. 0: they are
- * called by their numbers. */
+/*
+ * Run the root (bootstrap_root.c) on a listening socket.
+ *
+ * listen_fd  the root closes it, unless this fails.
+ * parts      of the id; copied.
+ * names      (nranks) what errors call the ranks; copied.
+ * nranks     0: errors use the ranks' own numbers.
+ *
+ * Returns 0 or an errno.
+ */
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
                       double timeout, const int *names, int nranks);
 
-/* Do roots of this process live that may still listen? */
+/* Does this process run a root, which may still be listening? */
 bool shunti_root_is_running(void);
 
 #endif
