@@ -10,7 +10,7 @@
 #include "src/failure.h"
 #include "src/put.h"
 
-/* A published record, which transports may still be sending. */
+/* A published copy of the record, which transports may still be sending. */
 struct shunti_loss_image {
     struct shunti_loss_image *next;
     _Alignas(64) unsigned char record[];
@@ -71,7 +71,7 @@ static size_t slot_at(const struct shunt_comm *comm, int rank)
     return comm->layout.loss + (size_t)rank * comm->layout.loss_stride;
 }
 
-/* Where the window is mapped. The version goes last. */
+/* Write to a mapped window. The version goes last. */
 static void store(unsigned char *slot, const struct shunti_loss *loss,
                   size_t bytes)
 {
@@ -173,7 +173,7 @@ static bool is_lost(const struct shunt_comm *comm, int rank)
     return false;
 }
 
-/* All ranks of a node, which is not ours. */
+/* Are all ranks of the node lost? */
 static bool node_is_lost(const struct shunt_comm *comm, int node)
 {
     for (int r = 0; r < comm->nranks; r++)

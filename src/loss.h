@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loss records: what ranks tell each other once operations do not work any
- * more. Each rank has one record, with the ranks that it counts as lost and how
- * far it is in shunt_comm_shrink(); every control window has a slot for the
- * record of each rank. A record is written whole, by stores where the window is
- * mapped and by the transport's put otherwise, and carries a checksum: a reader
- * that meets one half written takes it for the one before.
+ * Loss records: how ranks talk once operations no longer work.
+ *
+ * Each rank has one record, with the ranks that it counts as lost and its stage
+ * in shunt_comm_shrink(). Every control window has a slot for the record of
+ * each rank. A rank writes its whole record to every peer, by stores if the
+ * peer's window is mapped and by the transport's put otherwise. A record
+ * carries a checksum: a reader ignores a record that is only partly written,
+ * and keeps the one that it read before.
  *
  * A record stays readable after its rank has left or died.
  */
@@ -20,30 +22,30 @@
 
 struct shunt_comm;
 
-/* How far a rank is in a shrink (shrink.c). */
+/* Stages of a rank in shunt_comm_shrink(); shrink.c explains them. */
 enum shunti_shrink_stage {
-    SHUNTI_SHRINK_NONE = 0,  /* not in it */
+    SHUNTI_SHRINK_NONE = 0,  /* not in the call */
     SHUNTI_SHRINK_WAITING,   /* waits for a decision */
-    SHUNTI_SHRINK_NO_QUORUM, /* led, and found that too few are left */
-    SHUNTI_SHRINK_BOUND, /* has taken a decision: its communicator is being made */
-    SHUNTI_SHRINK_MADE,     /* has the new communicator, but not returned it */
-    SHUNTI_SHRINK_RETURNED, /* has returned it */
+    SHUNTI_SHRINK_NO_QUORUM, /* as the leader: too few are left */
+    SHUNTI_SHRINK_BOUND, /* has accepted a decision, makes its communicator */
+    SHUNTI_SHRINK_MADE,  /* has made the communicator, not returned it */
+    SHUNTI_SHRINK_RETURNED, /* has returned the communicator */
 };
 
 /* Sets of ranks in a record. */
 enum {
-    SHUNTI_LOST,    /* counted as lost, for whatever reason */
-    SHUNTI_FENCED,  /* of these: cannot go on by themselves (shrink.c) */
-    SHUNTI_MEMBERS, /* from BOUND on: of the new communicator */
+    SHUNTI_LOST,    /* counted as lost, for any reason */
+    SHUNTI_FENCED,  /* of these: cannot return a communicator (shrink.c) */
+    SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
     SHUNTI_SETS
 };
 
 struct shunti_loss {
-    uint64_t version; /* atomic in a slot; written last; 0: none yet */
+    uint64_t version; /* atomic in a slot, and written last; 0: none yet */
     uint64_t sum;     /* of `version`, and of all that follows */
-    uint32_t attempt; /* number of the decision that `stage` is about */
+    uint32_t attempt; /* number of the decision that `stage` refers to */
     uint32_t stage;
-    int32_t leader; /* whose decision, from BOUND on */
+    int32_t leader; /* the rank that decided, from BOUND on */
     uint32_t unused;
     struct shunt_id id; /* of the leader's decision */
     uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
@@ -62,27 +64,26 @@ bool shunti_loss_has(const struct shunt_comm *comm,
 void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
                      int which, int rank);
 
-/* Write our record (comm->loss) to every peer; wakes them. False: nothing was
- * said, without memory for it. */
+/* Write our record (comm->loss) to every peer, and wake the peers. False: no
+ * memory, nothing was written. */
 bool shunti_loss_publish(struct shunt_comm *comm);
 
-/* The latest record of `rank` into `into`, if it is newer than what is there.
- * True if so. */
+/* Copy the latest record of `rank` to `into`, if it is newer. True if so. */
 bool shunti_loss_read(const struct shunt_comm *comm, int rank,
                       struct shunti_loss *into);
 
-/* Put comm->lost into our record, and publish it. */
+/* Add comm->lost to our record, and publish it. */
 void shunti_loss_tell(struct shunt_comm *comm);
 
-/* Count as lost whom the peers' records call lost: adds to comm->lost. */
+/* Add to comm->lost the ranks that the peers' records count as lost. */
 void shunti_loss_merge(struct shunt_comm *comm);
 
-/* "rank 2", "ranks 2, 5", for comm->lost; cut where `text` ends. */
+/* "rank 2", "ranks 2, 5", of comm->lost; truncated to `size`. */
 void shunti_loss_names(const struct shunt_comm *comm, char *text, size_t size);
-/* " (all of node 1)", if there are nodes of which all ranks are lost. */
+/* " (all of node 1)" if all ranks of a node are lost, otherwise "". */
 void shunti_loss_nodes(const struct shunt_comm *comm, char *text, size_t size);
 
-/* Free our record and what was being sent; after the transports are closed. */
+/* Free our record and its published copies. The transports must be closed. */
 void shunti_loss_finish(struct shunt_comm *comm);
 
 #endif

@@ -1,65 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt_comm_shrink(): the survivors of a dead communicator agree on who they
- * are, and make a new one.
+ * shunt_comm_shrink(): the survivors of a failed communicator agree on the
+ * members of a new one, and make it.
  *
- * Operations do not work any more; ranks talk by loss records (loss.h), which
- * reach also peers that are not mapped. Rank r's record says how far it is:
+ * Operations no longer work, so ranks talk by loss records (loss.h), which also
+ * reach peers that are not mapped. The record of a rank holds its stage; `a`
+ * numbers the attempts:
  *
- *     HERE(a)   waits for decision a
- *     BOUND(a)  has taken decision a: who the members are, and who leads
- *     MADE(a)   the communicator of decision a is made here
- *     WENT(a)   it was returned to the caller
+ *     WAITING(a)   it waits for decision a
+ *     BOUND(a)     it has accepted decision a: the leader and the members
+ *     MADE(a)      it has made the communicator of decision a
+ *     RETURNED(a)  it has returned that communicator to its caller
  *
- * The lowest rank that is not lost leads. Once every rank that is not lost is
- * HERE (or late by more than twice the timeout, and thereby lost), it decides. The
- * members are bound, make the communicator as any other is made, and wait
- * until each of them has MADE it. Then they return it.
+ * The lowest rank that is not lost is the leader. It decides as soon as every
+ * rank that is not lost is WAITING; a rank that is late by more than twice the
+ * timeout counts as lost. The members accept the decision (BOUND), make the
+ * communicator as any other is made, and wait until every member has MADE it.
+ * Then they return it.
  *
- * A second loss. A member that sees a member lost while the communicator is
- * being made gives that up and is HERE for the next attempt. A record of a
- * later attempt makes the others do the same, and a leader that died is
- * replaced by the next rank. When a member is lost after all have made it, the
- * survivors must not differ about that: one returns the communicator only when
- * all members that it does not count as lost have MADE it and count the same
- * members as lost, and none are; if some are, all go on to the next attempt.
- * Whoever sees a WENT follows, as the first to go has seen the MADE of all.
+ * A second loss. If a member sees that another member is lost while the
+ * communicator is being made, it gives up this attempt and is WAITING for the
+ * next one. The other members follow when they read a record of a later
+ * attempt. If the leader is lost, the next rank leads. A member may also be
+ * lost after all have MADE the communicator; then the survivors must not differ
+ * in whether they return it. So a member returns only if every member that it
+ * does not count as lost has MADE the communicator and counts the same members
+ * as lost, and if these are none. If they are some, all go on to the next
+ * attempt. A member that reads RETURNED returns as well: the first one to
+ * return has read MADE of all.
  *
- * Never two communicators. A rank is bound to one decision at a time, and
- * leaves it only when no member can have gone with it: because its own MADE was
- * not given, or because another's will not be. So two groups that both go have
- * no rank in common. The leader decides only for a quorum:
+ * Never two communicators. A rank is bound to one decision at a time. It leaves
+ * a decision only when no member can have returned by it: because this rank has
+ * not published MADE, or because another member will not. So two groups that
+ * both return have no rank in common. The leader decides only with a quorum:
  *
- *     more than half of the ranks that are not out, or exactly half with the
- *     lowest of these among them,
+ *     more than half of the ranks that are not fenced, or exactly half of them
+ *     including the lowest one,
  *
- * where a rank is out if a member has seen to it that it does not go, or knows
- * that it cannot:
+ * where a rank is fenced if a member has made sure, or knows, that it cannot
+ * return another communicator:
  *
- *   - its control window is mapped, and the kernel closed its socket: it died,
- *     or left in order. What it had said is in our window: no decision that
- *     excludes us;
- *   - it left in order over a network; that comes after all that it had said;
- *   - its control window is mapped, and our record there calls it lost. It
- *     looks for such records after it said BOUND; we look for its BOUND after
- *     we wrote ours; so one of us sees the other (both with full fences), and
- *     a rank that finds itself called lost gives up. This covers processes
- *     that were stopped.
+ *   - its control window is mapped, and the kernel has closed its socket: it
+ *     died, or left in order. All that it published is in our window, and holds
+ *     no decision that excludes us;
+ *   - it left in order over a network, which arrives after all that it
+ *     published;
+ *   - its control window is mapped, and our record there counts it as lost. It
+ *     looks for such records after it has published BOUND; we look for its
+ *     BOUND after we have written our record. Both use full memory fences, so
+ *     one of us sees the other, and a rank that finds itself counted as lost
+ *     gives up. This case covers processes that were stopped.
  *
- * Proof that there are never two: let M and N be disjoint groups that went, and
- * L(M), L(N) the ranks that are not out for them. No member of N is out for M,
- * nor the other way round. So 2|M| >= |L(M)| >= |M| + |N|, hence |M| >= |N|, and
- * likewise |N| >= |M|. So |M| = |N|, both have exactly half, and L(M) = L(N) =
- * M and N together; its lowest rank is in only one of them.
+ * Proof that there are never two: let M and N be disjoint groups that returned,
+ * and L(M), L(N) the ranks that are not fenced for them. No member of N is
+ * fenced for M, nor the other way round. So 2|M| >= |L(M)| >= |M| + |N|, hence
+ * |M| >= |N|, and likewise |N| >= |M|. So |M| = |N|, both have exactly half,
+ * and L(M) = L(N) = M and N together; its lowest rank is in only one of them.
  *
- * What cannot be proved: that a rank on another host is dead if nobody who
- * maps its memory survives. A closed or silent connection looks the same when
- * the link was cut. Then less than half gives up: SHUNT_ERR_PEER.
+ * Limit: nobody can prove that a rank on another host is dead if no rank that
+ * maps its memory survives. A cut link looks the same, whether the connection
+ * is closed or silent. Then a group of less than half gives up: SHUNT_ERR_PEER.
  *
- * A rank that goes on to the next attempt has left the communicator of the one
- * before. A member that could not know (its link was cut) may have gone with
- * that: so the record of whoever leaves says, in the communicator that it
- * leaves, that it WENT without anybody; which stops the other from shrinking it.
+ * A rank that goes on to the next attempt has left the communicator of the
+ * attempt before. A member whose link was cut could not know that, and may have
+ * returned that communicator. So a rank that leaves publishes RETURNED there,
+ * without members. This keeps the other member from shrinking it.
  */
 #include "src/shrink.h"
 
@@ -72,12 +77,12 @@
 #include "src/error.h"
 #include "src/failure.h"
 
-/* Until a loss that others have noticed is noticed here. */
+/* Another rank may notice a loss this much earlier than we do. */
 #define LOSS_DELAY_SECONDS 1.0
 
-/* --- making it ----------------------------------------------------------------------- */
+/* --- making the communicator ---------------------------------------------- */
 
-/* A member that will not come, or -1. */
+/* A member that will not join, as it is lost or in a later attempt; or -1. */
 static int missing_member(const struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++)
@@ -107,7 +112,8 @@ static bool cancelled(void *arg, char *why, size_t size)
     return true;
 }
 
-/* The communicator of the decision. Its error is in shunti_error_last(). */
+/* Make the communicator of the decision. An error's text is in
+ * shunti_error_last(). */
 static enum shunt_status create(struct shunti_shrink *s,
                                 struct shunt_comm **made)
 {
@@ -131,7 +137,8 @@ static enum shunt_status create(struct shunti_shrink *s,
     return st;
 }
 
-/* The communicator is not to be; nobody may take it for one that is. */
+/* Destroy a communicator that is not returned. Its record there is RETURNED, so
+ * that no member that has returned it can shrink it (see above). */
 static void discard(struct shunt_comm *made)
 {
     if (!made)
@@ -146,7 +153,8 @@ static void discard(struct shunt_comm *made)
     shunt_comm_destroy(made);
 }
 
-/* Do all members that are not lost have it, and count the same as lost? */
+/* Have all members that are not lost MADE it, and do they count the same
+ * members as lost? */
 static bool members_agree(const struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -176,7 +184,8 @@ static bool any_returned(const struct shunti_shrink *s)
     return false;
 }
 
-/* We have it; may we go? False: on to the next attempt, or give up. */
+/* We have MADE it: wait until we may return it. False: go on to the next
+ * attempt, or give up. */
 static bool await_members(struct shunti_shrink *s)
 {
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_MADE);
@@ -186,7 +195,7 @@ static bool await_members(struct shunti_shrink *s)
         int missing = missing_member(s);
 
         if (any_returned(s)) {
-            /* With us: what else is said of us is older. */
+            /* With us as a member. A record that counts us as lost is older. */
             s->status = SHUNT_OK;
             return true;
         }
@@ -205,14 +214,15 @@ static bool await_members(struct shunti_shrink *s)
     }
 }
 
-/* --- all together --------------------------------------------------------------------- */
+/* --- the call --------------------------------------------------------- */
 
 static enum shunt_status finish(struct shunti_shrink *s,
                                 struct shunt_comm *made,
                                 struct shunt_comm **out)
 {
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_RETURNED);
-    /* The same on every member: one that has gone and left is none of these. */
+    /* The same list on every member: a member that has returned and left is not
+     * in it. */
     s->comm->nlost = 0;
     for (int r = 0; r < s->comm->nranks; r++)
         if (!shunti_shrink_member(s, r))
@@ -221,8 +231,8 @@ static enum shunt_status finish(struct shunti_shrink *s,
     return SHUNT_OK;
 }
 
-/* The making has failed: was it for a loss? That may be known to the root of
- * the new communicator before it is here. */
+/* Making the communicator has failed: was the reason a loss? The root of the
+ * new communicator may know of it before we do. */
 static bool await_loss(struct shunti_shrink *s)
 {
     uint64_t start = shunti_now_ns();
@@ -242,7 +252,7 @@ static enum shunt_status shrink(struct shunti_shrink *s,
     struct shunt_comm *made;
     char why[400];
 
-    /* Whoever gave up earlier may come again. */
+    /* A rank that gave up earlier may call again. */
     shunti_shrink_next_attempt(s, s->mine->attempt ? s->mine->attempt : 1);
     while (shunti_shrink_await_decision(s)) {
         enum shunt_status st = create(s, &made);
@@ -250,8 +260,8 @@ static enum shunt_status shrink(struct shunti_shrink *s,
         if (!st && await_members(s))
             return finish(s, made, out);
         discard(made);
-        /* A loss is a reason to try again without it; what else keeps this
-         * rank from it would do so again. */
+        /* After a loss try again without the lost rank. Any other error would
+         * only happen again. */
         if (st)
             snprintf(why, sizeof(why), "%s", shunti_error_last());
         if (st && !await_loss(s))
@@ -265,7 +275,7 @@ static enum shunt_status shrink(struct shunti_shrink *s,
             break;
         shunti_shrink_next_attempt(s, s->mine->attempt + 1);
     }
-    /* Others that are bound to the same decision must not wait for us. */
+    /* Ranks that are bound to the same decision must not wait for us. */
     if (s->mine->stage != SHUNTI_SHRINK_NO_QUORUM) {
         s->mine->attempt++;
         s->mine->leader = -1;
@@ -275,7 +285,7 @@ static enum shunt_status shrink(struct shunti_shrink *s,
     return s->status;
 }
 
-/* This rank is one of those that are lost. */
+/* Do the others count this rank as lost? */
 static bool is_given_up(const struct shunt_comm *comm)
 {
     for (size_t i = 0; i < comm->nlost; i++)
@@ -284,7 +294,7 @@ static bool is_given_up(const struct shunt_comm *comm)
     return false;
 }
 
-/* Why this communicator is not to be shrunk here, or SHUNT_OK. */
+/* The reason not to shrink this communicator on this rank, or SHUNT_OK. */
 static enum shunt_status refuse(struct shunt_comm *comm)
 {
     if (!shunti_comm_check(comm))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of shunt_comm_shrink() and what they share. shrink.c has the
- * protocol and the argument why it is right.
+ * The parts of shunt_comm_shrink() and what they share. shrink.c describes the
+ * protocol, and proves it.
  *
  *     shrink.c          the call; making the communicator of a decision
- *     shrink_decide.c   agreeing on who the members are
+ *     shrink_decide.c   agreeing on the members
  *     shrink_records.c  the loss records, and judging peers by them
  */
 #ifndef SHUNTI_SHRINK_H
@@ -19,20 +19,20 @@
 #include "src/loss.h"
 #include "src/trace.h"
 
-/* Attempts end after so many timeouts altogether. */
+/* The call ends after so many timeouts, over all attempts. */
 #define SHUNTI_SHRINK_TIMEOUTS 6
 
 struct shunti_shrink {
     struct shunt_comm *comm;
     struct shunti_loss *mine;    /* comm->loss */
-    struct shunti_loss **theirs; /* (nranks) as last read; ours is NULL */
+    struct shunti_loss **theirs; /* (nranks) records as last read */
     uint64_t began_ns;           /* this call */
     uint64_t attempt_ns;         /* this attempt */
-    uint64_t looked_ns;          /* at the clock */
-    enum shunt_status status;    /* why this rank gives up; its text is set */
+    uint64_t looked_ns;          /* when the clock was last read */
+    enum shunt_status status; /* why this rank gives up; the text is set, too */
 };
 
-/* -- sets ---------------------------------------------------------------------- */
+/* -- sets ------------------------------------------------------------------ */
 
 static inline bool shunti_shrink_has(const struct shunti_shrink *s,
                                      const struct shunti_loss *loss, int which,
@@ -51,7 +51,7 @@ static inline bool shunti_shrink_member(const struct shunti_shrink *s, int rank)
     return shunti_shrink_has(s, s->mine, SHUNTI_MEMBERS, rank);
 }
 
-/* The record of any rank. */
+/* The record of any rank, also ours. */
 static inline const struct shunti_loss *
 shunti_shrink_record(const struct shunti_shrink *s, int rank)
 {
@@ -63,7 +63,7 @@ static inline double shunti_shrink_elapsed(uint64_t ns)
     return (double)(shunti_now_ns() - ns) * 1e-9;
 }
 
-/* -- shrink_records.c ---------------------------------------------------------- */
+/* -- shrink_records.c ------------------------------------------------------ */
 
 /* Make comm->loss, if need be, and room for the peers' records; false: no
  * memory. shunti_shrink_free_records() follows in any case. */
@@ -73,11 +73,12 @@ void shunti_shrink_free_records(struct shunti_shrink *s);
 /* Empty a set of our record. */
 void shunti_shrink_clear(const struct shunti_shrink *s, int which);
 
-/* Wait for news, for a short time. The time that this process was stopped does
- * not count. */
+/* Wait a short time for news. If this process was stopped meanwhile, that time
+ * does not count towards timeouts. */
 void shunti_shrink_nap(struct shunti_shrink *s);
 
-/* This rank gives up: sets s->status, and the text. The first reason stays. */
+/* This rank gives up: set s->status and the error's text. The first call
+ * wins. */
 void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
                            const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -85,14 +86,14 @@ void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
 /* Read all records, and judge all peers. False: this rank gives up. */
 bool shunti_shrink_look(struct shunti_shrink *s);
 
-/* Publish how far this rank is. */
+/* Set and publish the stage of this rank. */
 void shunti_shrink_set_stage(struct shunti_shrink *s,
                              enum shunti_shrink_stage stage);
 
-/* Begin an attempt: HERE, without a decision. */
+/* Begin an attempt: WAITING, without a decision. */
 void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt);
 
-/* -- shrink_decide.c ----------------------------------------------------------- */
+/* -- shrink_decide.c ------------------------------------------------------- */
 
 /* Wait until this rank is bound to a decision. False: it gives up. */
 bool shunti_shrink_await_decision(struct shunti_shrink *s);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Agreeing on the members of the new communicator: the leader decides, and all
- * others wait for a decision that counts them in.
+ * Agreeing on the members of the new communicator: the leader decides, and
+ * every other rank waits for a decision that includes it.
  */
 #include "src/shrink.h"
 
@@ -13,7 +13,7 @@
 #include "src/failure.h"
 #include "src/nodes.h"
 
-/* The highest attempt that a rank which is not lost has come to. */
+/* The highest attempt of a rank that is not lost. */
 static uint32_t latest_attempt(const struct shunti_shrink *s)
 {
     uint32_t latest = s->mine->attempt;
@@ -38,10 +38,11 @@ static int lowest_not_lost(const struct shunti_shrink *s)
 
     while (shunti_shrink_lost(s, r))
         r++;
-    return r; /* at the latest ourselves */
+    return r; /* ends at ourselves at the latest */
 }
 
-/* Everybody who is here and whom no member counts as lost. */
+/* The members are all WAITING ranks, except those that a member counts as lost
+ * or that count a member as lost. */
 static void choose_members(struct shunti_shrink *s)
 {
     shunti_shrink_clear(s, SHUNTI_MEMBERS);
@@ -89,7 +90,7 @@ static void no_quorum(struct shunti_shrink *s, int leader)
 {
     char names[128], nodes[64];
 
-    shunti_loss_merge(s->comm); /* the leader, for all to name the same */
+    shunti_loss_merge(s->comm); /* so that all ranks name the same */
     shunti_loss_names(s->comm, names, sizeof(names));
     shunti_loss_nodes(s->comm, nodes, sizeof(nodes));
     shunti_shrink_give_up(
@@ -99,7 +100,6 @@ static void no_quorum(struct shunti_shrink *s, int leader)
         names, nodes, leader);
 }
 
-/* The names of the members, in their order: what the new ranks are called. */
 int *shunti_shrink_member_names(const struct shunti_shrink *s, int *size,
                                 int *place)
 {
@@ -129,12 +129,12 @@ static enum shunt_status make_id(struct shunti_shrink *s)
     return st;
 }
 
-/* The leader's part. False: wait on. */
+/* The leader's part. False: keep waiting. */
 static bool decide(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
-    /* One that is in a call of another communicator may hear of it only when
-     * that has timed out. */
+    /* A rank that is in a call of another communicator may notice the failure
+     * only when that call has timed out. */
     bool late = shunti_shrink_elapsed(s->attempt_ns) > 2 * comm->init_timeout;
     enum shunt_status st;
 
@@ -143,8 +143,7 @@ static bool decide(struct shunti_shrink *s)
             continue;
         if (!late)
             return false;
-        shunti_comm_add_lost(comm,
-                             r); /* seen with the next shunti_shrink_look() */
+        shunti_comm_add_lost(comm, r); /* shunti_shrink_look() reads it */
     }
     if (late && comm->nlost && !shunti_shrink_look(s))
         return false;
@@ -163,7 +162,7 @@ static bool decide(struct shunti_shrink *s)
     return true;
 }
 
-/* A decision of a leader's that counts us in, or NULL. */
+/* A leader's decision that includes us, or NULL. */
 static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -171,8 +170,8 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 
         if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        if (theirs->stage ==
-            SHUNTI_SHRINK_NO_QUORUM) /* and has perhaps left since */
+        /* It may have left since, so whether it is lost does not matter. */
+        if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM)
             no_quorum(s, r);
         if (!shunti_shrink_lost(s, r) && theirs->stage >= SHUNTI_SHRINK_BOUND &&
             theirs->leader == r &&
@@ -182,7 +181,6 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
     return NULL;
 }
 
-/* Until this rank is bound to a decision. False: it gives up. */
 bool shunti_shrink_await_decision(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;

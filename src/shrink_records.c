@@ -23,7 +23,6 @@ void shunti_shrink_clear(const struct shunti_shrink *s, int which)
         shunti_loss_set(s->comm, s->mine, which)[r / 64] = 0;
 }
 
-/* Wait for news. The time that this process was stopped does not count. */
 void shunti_shrink_nap(struct shunti_shrink *s)
 {
     uint64_t stopped;
@@ -73,9 +72,6 @@ void shunti_shrink_free_records(struct shunti_shrink *s)
     free(s->theirs);
 }
 
-/* --- what there is to know ------------------------------------------------------ */
-
-/* Records with stage and attempt; a loss may have been told by others. */
 static void read_records(struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++)
@@ -83,7 +79,8 @@ static void read_records(struct shunti_shrink *s)
             shunti_loss_read(s->comm, r, s->theirs[r]);
 }
 
-/* Has `rank` gone, or is about to go, with a decision that leaves us out? */
+/* Has `rank` accepted a decision that excludes us, or returned its
+ * communicator? */
 static bool excludes_us(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
@@ -93,7 +90,8 @@ static bool excludes_us(const struct shunti_shrink *s, int rank)
            !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank);
 }
 
-/* We see the rank's window, and it sees ours: as every rank knows of both. */
+/* Do both ranks map each other's window? True only where every rank can know it
+ * of both. */
 static bool maps_both_ways(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
@@ -102,8 +100,8 @@ static bool maps_both_ways(const struct shunti_shrink *s, int rank)
                           (s->comm->nodes_mapped && p->node == s->comm->node));
 }
 
-/* A rank that is lost: can it still go on by itself? Our own record, with it
- * called lost, has been published. */
+/* Is a lost rank fenced (shrink.c)? Our record that counts it as lost must have
+ * been published. */
 static bool is_fenced(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
@@ -115,7 +113,8 @@ static bool is_fenced(const struct shunti_shrink *s, int rank)
            (gone && p->transport->left(p->ep));
 }
 
-/* Whom do we count as lost, and as out? Publishes what is new. */
+/* Find out which ranks are lost, and which are fenced. Publishes what is
+ * new. */
 static void judge_peers(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -124,7 +123,7 @@ static void judge_peers(struct shunti_shrink *s)
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
-        /* One that went may have left since: it is not lost. */
+        /* A rank that has returned may have left since: it is not lost. */
         if (r == comm->rank || shunti_shrink_lost(s, r) ||
             shunti_shrink_record(s, r)->stage == SHUNTI_SHRINK_RETURNED)
             continue;
@@ -139,7 +138,7 @@ static void judge_peers(struct shunti_shrink *s)
     }
     if (news) {
         if (!shunti_loss_publish(comm))
-            return; /* who has not been told is not out */
+            return; /* a rank that was not told is not fenced */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         read_records(s);
     }
@@ -155,8 +154,8 @@ static void judge_peers(struct shunti_shrink *s)
         shunti_loss_publish(comm);
 }
 
-/* The others go on without us: the lost are those that `rank` goes on without,
- * and not members that have gone and left us alone. */
+/* The others go on without us. Report as lost the ranks that `rank` goes on
+ * without, and not members that have returned and left. */
 static void copy_lost(struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
@@ -170,7 +169,8 @@ static void copy_lost(struct shunti_shrink *s, int rank)
             shunti_comm_add_lost(comm, r);
 }
 
-/* A peer calls us lost, and relies on our giving up, or the others have gone. */
+/* Give up if a peer counts us as lost, as it relies on that, or if the others
+ * have gone on without us. */
 static void look_for_reporters(struct shunti_shrink *s)
 {
     const int rank = s->comm->rank;
@@ -196,7 +196,6 @@ static void look_for_reporters(struct shunti_shrink *s)
     }
 }
 
-/* Everything that there is to see from here. False: this rank gives up. */
 bool shunti_shrink_look(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -213,12 +212,12 @@ void shunti_shrink_set_stage(struct shunti_shrink *s,
                              enum shunti_shrink_stage stage)
 {
     s->mine->stage = stage;
-    /* Nobody goes before all have heard that we are bound, and have made it. */
+    /* No member returns before all have read that we are BOUND, and MADE. */
     if (!shunti_loss_publish(s->comm) &&
         (stage == SHUNTI_SHRINK_BOUND || stage == SHUNTI_SHRINK_MADE))
         shunti_shrink_give_up(s, SHUNT_ERR_MEMORY,
                               "no memory to tell the others");
-    /* Whoever calls us lost from now on has seen this stage. */
+    /* A rank that counts us as lost from now on has seen this stage. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
