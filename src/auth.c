@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * HMAC-SHA256 by nettle; RFC 2104.
+ * Proofs, derived keys and digests: HMAC-SHA256 (RFC 2104) and SHA-256 by
+ * nettle.
  */
 #include "src/auth.h"
 
@@ -18,7 +19,7 @@ void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
                        const struct shunti_auth_transcript *transcript,
                        unsigned char proof[SHUNTI_KEY_BYTES])
 {
-    /* Of one length, so that the parts cannot be read in two ways. */
+    /* Both have the same length, so that the HMAC's input is unambiguous. */
     static const char labels[2][16] = {"shunt join rank", "shunt join root"};
     uint32_t rank = htole32((uint32_t)transcript->rank);
     uint32_t nranks = htole32((uint32_t)transcript->nranks);

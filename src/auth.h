@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Proving to know a secret without showing it: HMAC-SHA256 over fresh numbers
- * of both sides (challenge and response, both ways).
+ * Mutual challenge-response authentication with a shared secret: a proof is an
+ * HMAC-SHA256 over fresh nonces of both sides. The secret is never sent.
  *
- * The proof covers who proves (so that an answer cannot be sent back as one's
- * own), both nonces (so that an old one is worthless), and what the rank says
- * of itself.
+ * The proof also covers the side that proves, so that it cannot be reflected;
+ * both nonces, so that it cannot be replayed; and the rank's claims about
+ * itself.
  */
 #ifndef SHUNTI_AUTH_H
 #define SHUNTI_AUTH_H
@@ -19,7 +19,7 @@
 
 enum shunti_auth_side { SHUNTI_AUTH_RANK, SHUNTI_AUTH_ROOT };
 
-/* What both sides know when they prove. */
+/* What a proof covers. Both sides know all of it. */
 struct shunti_auth_transcript {
     unsigned char rank_nonce[SHUNTI_NONCE_BYTES];
     unsigned char root_nonce[SHUNTI_NONCE_BYTES];
@@ -39,14 +39,14 @@ void shunti_auth_derive(const unsigned char secret[SHUNTI_KEY_BYTES],
                         const char *label, const void *salt, size_t salt_len,
                         unsigned char out[SHUNTI_KEY_BYTES]);
 
-/* In a time that does not depend on the contents. */
+/* Compares in a time that does not depend on the contents. */
 bool shunti_auth_equal(const void *a, const void *b, size_t len);
 
 /* SHA-256. */
 void shunti_auth_digest(const void *data, size_t len,
                         unsigned char out[SHUNTI_KEY_BYTES]);
 
-/* From the kernel; false: it has none. */
+/* Random bytes from the kernel; false: it has none. */
 bool shunti_auth_random(void *out, size_t len);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids: packing, unpacking, and the address they advertise.
+ * Ids: packing, unpacking, and choosing the address that they advertise.
  */
 #include "src/id.h"
 
@@ -112,7 +112,7 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     return SHUNT_OK;
 }
 
-/* -- socket addresses --------------------------------------------------------- */
+/* -- socket addresses ------------------------------------------------------ */
 
 /* The name of the unix socket, without the leading zero. */
 static void local_name(const struct shunti_id_parts *parts, char name[32])
@@ -204,9 +204,9 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
     snprintf(text, len, "?");
 }
 
-/* -- choosing an address ------------------------------------------------------ */
+/* -- choosing an address --------------------------------------------------- */
 
-/* How well an address serves others: 0, not at all; the higher the better. */
+/* How useful an address is to other hosts: 0, not at all; more is better. */
 static int rate_address(const struct ifaddrs *ifa)
 {
     if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP))
@@ -234,8 +234,8 @@ static int rate_address(const struct ifaddrs *ifa)
     return 0;
 }
 
-/* The best address of `interface`, or of any (NULL). A carrier counts for
- * more than an address family; false: none. */
+/* The best address of `interface`, or of any interface (NULL). That the link is
+ * up counts more than the address family. False: none. */
 static bool best_address(const char *interface, struct shunti_id_parts *parts)
 {
     struct ifaddrs *list;
@@ -276,8 +276,7 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
         return shunti_fail(
             NULL, SHUNT_ERR_SYSTEM, "cannot find the address of host '%s': %s",
             host, rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
-    /* IPv4 where there is one: names often have an IPv6 address that nobody
-     * has tried. */
+    /* Prefer IPv4: names often have an IPv6 address that does not work. */
     for (ai = list; ai && ai->ai_family != AF_INET; ai = ai->ai_next)
         ;
     if (!ai)
@@ -292,7 +291,7 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
     return SHUNT_OK;
 }
 
-/* Can a socket of ours have this address? */
+/* Is this an address of this host? */
 static bool is_local_address(const struct shunti_id_parts *parts)
 {
     struct shunti_id_parts any_port = *parts;

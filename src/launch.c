@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reading the launcher's variables.
+ * Reads the launcher's environment variables.
  *
- * One table row for each launcher says which variables hold the rank and the
- * size, how many ranks are on this host, and which identify the job. The last
- * matter twice: all ranks must find the same text, and two jobs a different
- * one.
+ * Each launcher has a row in a table: the variables that hold the rank, the
+ * number of ranks, the number of ranks on this host, and the job's identity.
+ * The identity must be the same text on all ranks of a job, and another text in
+ * every other job.
  */
 #include "src/launch.h"
 
@@ -32,9 +32,9 @@ struct launcher {
     const char *size[2];    /* the first that is set */
     const char *local_size; /* ranks on this host; NULL: it does not say */
     const char *nodes;      /* number of hosts; NULL: it does not say */
-    const char *job[5];     /* the job's identity, what is set of it */
-    bool parent;            /* no identity but the launcher's process */
-    bool (*started)(void);  /* did it start this process? NULL: it did, if rank
+    const char *job[5];     /* the job's identity: those that are set */
+    bool parent;            /* without these: the launcher's process */
+    bool (*started)(void);  /* did it start this process? NULL: yes, if rank
                                and size are set */
 };
 
@@ -45,14 +45,14 @@ static const char *get(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* Slurm's numbers of steps from here on are not srun's: the batch script, an
- * interactive shell. */
+/* Slurm's step numbers from here on are not steps of srun, but the batch script
+ * or an interactive shell. */
 #define SLURM_SPECIAL_STEPS 0xfffffff0ul
 
 /*
- * The batch script of sbatch has SLURM_PROCID=0 and SLURM_NTASKS, too, and so
- * has what it starts without srun, which is one process and no task of several.
- * What only srun sets is the step.
+ * The batch script of sbatch also has SLURM_PROCID=0 and SLURM_NTASKS, and so
+ * has any process that it starts without srun, which is not one of several
+ * tasks. Only srun sets the step.
  */
 static bool started_by_srun(void)
 {
@@ -127,7 +127,8 @@ static const struct launcher *detect(void)
     return NULL;
 }
 
-/* Half of a torchrun environment is a mistake rather than a single process. */
+/* RANK without WORLD_SIZE, or the reverse, is a mistake, not a single
+ * process. */
 static enum shunt_status check_halves(void)
 {
     bool rank = get("RANK"), size = get("WORLD_SIZE");
@@ -170,11 +171,12 @@ bool shunti_launch_speaks(int rank)
     return rank == 0 && (!launched || strtol(launched, NULL, 10) == 0);
 }
 
-/* -- the secret --------------------------------------------------------------- */
+/* -- the secret ------------------------------------------------------------ */
 
 /*
- * Hydra tells its processes nothing that names the job, but each is the leader
- * of a session, or below one, whose parent is the host's proxy.
+ * Hydra sets no variable that identifies the job. But each of its processes is
+ * the leader of a session, or a descendant of one, whose parent is the host's
+ * Hydra proxy. That process identifies the job on this host.
  */
 static long session_parent(void)
 {
@@ -195,8 +197,9 @@ static long session_parent(void)
     return parent;
 }
 
-/* Text that all ranks of the job find alike; also those that are mistaken about
- * how many there are, so that they meet the others, and are told. */
+/* The job's identity: the same text on all ranks of the job. It does not
+ * contain the number of ranks, so that a rank with a wrong number meets the
+ * others and is told. */
 static void identify(const struct launcher *l, char *text, size_t len)
 {
     bool named = false;
@@ -222,14 +225,14 @@ static void derive_secret(const struct launcher *l, unsigned long call,
     unsigned char key[SHUNTI_KEY_BYTES], tag[SHUNTI_KEY_BYTES];
     char job[1024], salt[1100];
 
-    /* With a secret of the user's the job's identity still tells jobs apart. */
+    /* Even with SHUNT_SECRET the job's identity keeps jobs apart. */
     shunti_auth_digest(given ? given : "", given ? strlen(given) : 0, key);
     identify(l, job, sizeof(job));
     snprintf(salt, sizeof(salt), "%s|call=%lu", job, call);
     shunti_auth_derive(key, "shunt launch", salt, strlen(salt), parts->secret);
     explicit_bzero(key, sizeof(key));
-    /* Without the user's secret: ranks that were given different ones are to
-     * meet, and hear of it. */
+    /* The tag does not depend on SHUNT_SECRET, so that ranks with different
+     * secrets meet and are told. */
     shunti_auth_derive(key, "shunt launch tag", salt, strlen(salt), tag);
     memcpy(parts->tag, tag, sizeof(parts->tag));
     if (!given)
@@ -237,7 +240,7 @@ static void derive_secret(const struct launcher *l, unsigned long call,
     shunti_debug("launch", "job identity: %s", salt);
 }
 
-/* What anybody can read is no secret where anybody can connect. */
+/* Warn if the secret can be guessed, and other hosts can connect. */
 static void warn_of_public_secret(const struct shunti_launch *launch,
                                   const struct shunti_id_parts *parts)
 {
@@ -256,7 +259,7 @@ static void warn_of_public_secret(const struct shunti_launch *launch,
                 where, launch->how);
 }
 
-/* -- where to meet ------------------------------------------------------------ */
+/* -- the root's address ---------------------------------------------------- */
 
 /* The first host of a Slurm list: "node[003-005,9],x" -> "node003". */
 static bool first_host(const char *list, char *host, size_t len)
@@ -290,13 +293,13 @@ static bool on_one_host(const struct launcher *l, int nranks)
     return false;
 }
 
-/* A port that is the job's own, below those the kernel gives to clients. */
+/* A port derived from the job's tag, below the kernel's ephemeral range. */
 static uint16_t derived_port(const unsigned char *tag)
 {
     return (uint16_t)(10000 + (tag[0] | tag[1] << 8) % 20000);
 }
 
-/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: nobody says. */
+/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: none of them is set. */
 static const char *meeting_host(const struct launcher *l, char *buffer,
                                 size_t len)
 {
@@ -334,10 +337,10 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
 }
 
 /*
- * Ranks that were told another number of ranks (a mistake of whoever started
- * them) take the job for one of several hosts, and look for rank 0 at
- * MASTER_ADDR. So that both find each other, and are told what is wrong, who
- * finds nobody looks at the other place, too.
+ * Ranks that were started with another number of ranks, by mistake, believe
+ * that the job spans several hosts, and look for rank 0 at MASTER_ADDR instead
+ * of at the unix socket, or the reverse. So a rank that finds no root also
+ * tries the other address. Then both meet, and are told what is wrong.
  */
 static void add_second_place(const struct launcher *l,
                              struct shunti_id_parts *parts)
@@ -350,7 +353,7 @@ static void add_second_place(const struct launcher *l,
         parts->other = SHUNTI_ID_LOCAL;
         return;
     }
-    /* No name that somebody has to be asked for. */
+    /* Only an address that needs no name service. */
     if (l != &launchers[0] || !host ||
         (strcmp(host, "localhost") &&
          strspn(host, "0123456789.") != strlen(host)) ||
@@ -401,15 +404,15 @@ static enum shunt_status choose_place(const struct launcher *l, int nranks,
         return shunti_fail(NULL, st, "%s (from %s)", shunti_error_last(),
                            shunti_env_is_set("SHUNT_HOST") ? "SHUNT_HOST"
                                                            : l->how);
-    /* A name may resolve to 127.0.1.1 on its own host and otherwise elsewhere:
-     * listen on all addresses, unless it is plainly about this host. */
+    /* A name may resolve to 127.0.1.1 on its own host, and to another address
+     * on others: listen on all addresses, unless it is a name of loopback. */
     if (strcmp(host, "localhost") && strcmp(host, "127.0.0.1") &&
         strcmp(host, "::1"))
         parts->flags |= SHUNTI_ID_ANY;
     return SHUNT_OK;
 }
 
-/* Nobody else comes: meet where nobody else looks. */
+/* A single rank: an address that no other process looks for. */
 static enum shunt_status choose_private_place(struct shunti_id_parts *parts)
 {
     parts->kind = SHUNTI_ID_LOCAL;

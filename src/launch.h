@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the launcher says: this process's rank, how many there are, and an id
- * that every rank of the job works out alike from its environment.
+ * What the launcher says: this process's rank, the number of ranks, and an id
+ * that every rank of the job derives in the same way from its environment.
  *
- * In this order, the first that is there:
+ * The first of these launchers that is found counts:
  *
  *     torchrun,   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
  *     shunt-run
@@ -12,16 +12,17 @@
  *     srun        SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_JOB_ID SLURM_STEP_ID
  *     (none)      one rank
  *
- * Where to meet: SHUNT_HOST and SHUNT_PORT if set (rank 0's); a unix socket
+ * The root's address: SHUNT_HOST and SHUNT_PORT of rank 0 if set; a unix socket
  * if the launcher says that all ranks are on this host; else MASTER_ADDR and
  * MASTER_PORT + 1 (torchrun itself listens on MASTER_PORT), or Slurm's first
  * node.
  *
- * The secret comes from SHUNT_SECRET if set. Else it is a digest of the job's
- * identifiers and the user id, which keeps jobs apart, but not an attacker who
- * can guess them: on a network that is not trusted set SHUNT_SECRET. On one
- * host the kernel says which user a process is of, and others are refused.
- * Rank 0 warns where neither helps: docs/security.md.
+ * The secret is derived from SHUNT_SECRET if set, and otherwise from the job's
+ * identifiers and the user id. The latter keeps jobs apart, but does not keep
+ * out an attacker, who can guess them: set SHUNT_SECRET on a network that is
+ * not trusted. On one host the kernel says which user a process is of, and
+ * processes of other users are refused. Rank 0 warns where neither protects the
+ * job; see docs/security.md.
  */
 #ifndef SHUNTI_LAUNCH_H
 #define SHUNTI_LAUNCH_H
@@ -39,21 +40,22 @@ struct shunti_launch {
 };
 
 /*
- * Find out. The n-th call of each process in a job belong together and give
- * the same id, a different one for each n: so call it once per communicator,
- * before anything that can fail on one rank only. A single rank, too, gets an
- * id to serve and join.
+ * Find the rank, the number of ranks, and the id. The n-th calls of all
+ * processes of a job give the same id, and a different one for each n. So call
+ * it once per communicator, before anything that can fail on one rank only. A
+ * single rank also gets an id to serve and join.
  *
  * SHUNT_ERR_INVALID names the variable and its value;
  * SHUNT_ERR_UNSUPPORTED: several hosts, and no address of rank 0.
  */
 enum shunt_status shunti_launch_find(struct shunti_launch *launch);
 
-/* The rank and size alone; counts no call and needs no address. */
+/* The rank and number of ranks alone. Not counted as a call; needs no
+ * address. */
 enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how);
 
-/* Does rank `rank` of a communicator speak for the job, in what is said once a
- * job? Rank 0 does, if a launcher does not call it another. */
+/* Does `rank` of a communicator log messages that appear once per job? Rank 0
+ * does, unless its launcher gave it another rank. */
 bool shunti_launch_speaks(int rank);
 
 #endif
