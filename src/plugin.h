@@ -3,10 +3,10 @@
  * Transports: finding them, loading them, and choosing among them.
  *
  * A transport NAME is the shared object shunt_NAME.so in the first of these
- * folders that has it: those of SHUNT_PLUGIN_PATH (separated by ':'), and shunt/
- * and transports/ beside the object that this code is in (libshunt.so). The
- * library does not know its prefix, which may be moved. Loaded once, for the life
- * of the process.
+ * folders that has it: those of SHUNT_PLUGIN_PATH (separated by ':'), and
+ * shunt/ and transports/ beside the object that this code is in (libshunt.so).
+ * The library does not know its prefix, which may be moved. Loaded once, for
+ * the life of the process.
  */
 #ifndef SHUNTI_PLUGIN_H
 #define SHUNTI_PLUGIN_H

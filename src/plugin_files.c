@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The files of plugins; see plugin_files.h. */
+#include "src/plugin_files.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/env.h"
+#include "src/shunt-build.h"
+
+__attribute__((format(printf, 2, 3))) static void
+add_folder(struct shunti_plugin_folders *f, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    if (f->count == SHUNTI_PLUGIN_FOLDERS_MAX)
+        return;
+    va_start(args, format);
+    n = vsnprintf(f->path[f->count], sizeof(f->path[0]), format, args);
+    va_end(args);
+    if (n <= 0 || (size_t)n >= sizeof(f->path[0]))
+        return;
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->path[i], f->path[f->count]))
+            return;
+    f->count++;
+}
+
+/* NULL: no memory. */
+struct shunti_plugin_folders *shunti_plugin_find_folders(void)
+{
+    struct shunti_plugin_folders *f = calloc(1, sizeof(*f));
+    const char *path = shunti_env_string("SHUNT_PLUGIN_PATH");
+    char ours[PATH_MAX];
+    Dl_info info;
+    char *slash;
+
+    if (!f)
+        return NULL;
+    while (path && *path) {
+        size_t len = strcspn(path, ":");
+
+        if (len)
+            add_folder(f, "%.*s", (int)len, path);
+        path += len;
+        path += *path == ':';
+    }
+    /* Beside this code: libshunt.so, or (shunt-info, tests) a program that has
+     * it built in, in the build tree or a prefix's bin/. */
+    if (dladdr((void *)(uintptr_t)shunti_plugin_find_folders, &info) &&
+        info.dli_fname && realpath(info.dli_fname, ours) &&
+        (slash = strrchr(ours, '/'))) {
+        *slash = '\0';
+        add_folder(f, "%s/shunt", ours);
+        add_folder(f, "%s/transports", ours);
+        if (strncmp(slash + 1, "libshunt", strlen("libshunt")) &&
+            (slash = strrchr(ours, '/'))) {
+            *slash = '\0';
+            add_folder(f, "%s/transports", ours);
+            add_folder(f, "%s/%s", ours, SHUNT_PLUGIN_LIBDIR);
+        }
+    }
+    return f;
+}
+
+bool shunti_plugin_name_is_valid(const char *name)
+{
+    size_t len = strlen(name);
+
+    return len && len < SHUNTI_TRANSPORT_NAME_MAX &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
+/* The file of `name` in the first folder that has one; false: `why` says where
+ * it was looked for. */
+bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
+                          size_t why_len)
+{
+    struct shunti_plugin_folders *f = shunti_plugin_find_folders();
+    bool found = false;
+    size_t used;
+
+    if (!f) {
+        snprintf(why, why_len, "no memory to look for transports");
+        return false;
+    }
+    for (size_t i = 0; i < f->count && !found; i++) {
+        snprintf(path, len,
+                 "%s/" SHUNTI_PLUGIN_PREFIX "%s" SHUNTI_PLUGIN_SUFFIX,
+                 f->path[i], name);
+        found = !access(path, F_OK);
+    }
+    if (!found)
+        used = (size_t)snprintf(
+            why, why_len,
+            "no " SHUNTI_PLUGIN_PREFIX "%s" SHUNTI_PLUGIN_SUFFIX " in", name);
+    for (size_t i = 0; !found && i < f->count && used < why_len; i++)
+        used += (size_t)snprintf(why + used, why_len - used, "%s %s",
+                                 i ? "," : "", f->path[i]);
+    free(f);
+    return found;
+}
+
+/* Does the file hold SHUNT_TRANSPORT_FAR_MARK? One that cannot be read is left
+ * to the loader, which says why. */
+bool shunti_plugin_file_is_far(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    void *bytes = MAP_FAILED;
+    bool far = false;
+
+    if (fd < 0)
+        return false;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0)
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (bytes != MAP_FAILED) {
+        far = memmem(bytes, (size_t)st.st_size, SHUNT_TRANSPORT_FAR_MARK,
+                     strlen(SHUNT_TRANSPORT_FAR_MARK)) != NULL;
+        munmap(bytes, (size_t)st.st_size);
+    }
+    return far;
+}
