@@ -92,9 +92,9 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
  * interface that is up, else a routable IPv6 one, else 127.0.0.1. Port
  * SHUNT_PORT or 0.
  *
- * later  the id is for a communicator made from another one. SHUNT_HOST may then
- *        be an address of rank 0's host, and is ignored unless it is one of this
- *        host.
+ * later  the id is for a communicator made from another one. SHUNT_HOST may
+ *        then be an address of rank 0's host, and is ignored unless it is one
+ *        of this host.
  */
 enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
                                            bool later);

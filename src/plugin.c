@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The registry of transports.
+ * Loads transports, and keeps them.
  *
- * A plugin that was loaded stays: its code may be running in some thread, and
- * its descriptor is handed around by pointer. What could not be loaded is not
- * remembered, so that a path repaired by setenv() works.
+ * A loaded plugin stays: its code may be running in some thread, and other code
+ * holds pointers to its descriptor. A failure to load is not remembered, so
+ * that a path corrected by setenv() works.
  */
 #include "src/plugin.h"
 
@@ -28,7 +28,7 @@ struct loaded {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct loaded *loaded; /* under lock; entries are never freed */
 
-/* -- what plugins get ------------------------------------------------------ */
+/* -- what the library offers to plugins ------------------------------------ */
 
 __attribute__((format(printf, 3, 4))) static void
 host_log(int level, const char *transport, const char *format, ...)
@@ -80,7 +80,8 @@ struct operation {
 #define OPERATION(op) {#op, offsetof(struct shunt_transport, op)}
 /* clang-format on */
 
-/* Every operation must be there: what a transport lacks it answers itself. */
+/* Every operation is mandatory. A transport implements one that it does not
+ * support by an error. */
 static const struct operation operations[] = {
     OPERATION(probe),  OPERATION(open),     OPERATION(close),
     OPERATION(error),  OPERATION(address),  OPERATION(connect),
@@ -146,7 +147,7 @@ static void declare_knobs(const struct shunt_transport *t)
     }
 }
 
-/* Is it one of ours, and whole? `why` says what not. */
+/* Is this a transport of our ABI, with all operations? `why` says why not. */
 static bool check(const struct shunt_transport *t, const char *name,
                   const char *path, char *why, size_t why_len)
 {

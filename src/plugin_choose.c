@@ -11,7 +11,7 @@
 #include "src/plugin_files.h"
 #include "src/plugin_list.h"
 
-/* "shm, inproc and fault exist" for messages. */
+/* "shm, inproc, fault": the names of all plugins, for messages. */
 static void list_names(char *text, size_t len)
 {
     struct shunti_plugin_list list = shunti_plugin_list(false);
@@ -24,7 +24,7 @@ static void list_names(char *text, size_t len)
     shunti_transport_list_destroy(list.item, list.count);
 }
 
-/* Room for one more; NULL: an error. */
+/* Add a candidate; NULL: an error. */
 static struct shunti_candidate *add_candidate(struct shunti_candidates *out,
                                               const char *name,
                                               const char *options)
@@ -57,7 +57,7 @@ static bool is_far(const char *name)
            shunti_plugin_file_is_far(path);
 }
 
-/* A word "name" or "name+options" of the user's list. */
+/* Add a transport of the user's list: "name" or "name+options". */
 static enum shunt_status add_wanted(struct shunti_candidates *out,
                                     const char *word)
 {
@@ -116,7 +116,7 @@ static bool is_listed(char *const *words, size_t count, const char *name)
     return false;
 }
 
-/* An exclusion of what is not there is a spelling mistake. */
+/* Excluding a transport that does not exist is an error: a spelling mistake. */
 static enum shunt_status check_excluded(char *const *words, size_t nwords,
                                         const struct shunti_transport_entry *e,
                                         size_t count)
@@ -180,7 +180,7 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
     return st;
 }
 
-/* Cut "a, b,c" in place. */
+/* Split "a, b,c" in place. */
 static size_t split(char *text, char *words[SHUNTI_TRANSPORTS_MAX])
 {
     size_t n = 0;

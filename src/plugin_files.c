@@ -35,7 +35,6 @@ add_folder(struct shunti_plugin_folders *f, const char *format, ...)
     f->count++;
 }
 
-/* NULL: no memory. */
 struct shunti_plugin_folders *shunti_plugin_find_folders(void)
 {
     struct shunti_plugin_folders *f = calloc(1, sizeof(*f));
@@ -54,8 +53,8 @@ struct shunti_plugin_folders *shunti_plugin_find_folders(void)
         path += len;
         path += *path == ':';
     }
-    /* Beside this code: libshunt.so, or (shunt-info, tests) a program that has
-     * it built in, in the build tree or a prefix's bin/. */
+    /* Beside the object of this code: libshunt.so, or a program that links it
+     * statically (shunt-info, tests), in the build tree or in PREFIX/bin. */
     if (dladdr((void *)(uintptr_t)shunti_plugin_find_folders, &info) &&
         info.dli_fname && realpath(info.dli_fname, ours) &&
         (slash = strrchr(ours, '/'))) {
@@ -80,8 +79,6 @@ bool shunti_plugin_name_is_valid(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
 }
 
-/* The file of `name` in the first folder that has one; false: `why` says where
- * it was looked for. */
 bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
                           size_t why_len)
 {
@@ -110,8 +107,6 @@ bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
     return found;
 }
 
-/* Does the file hold SHUNT_TRANSPORT_FAR_MARK? One that cannot be read is left
- * to the loader, which says why. */
 bool shunti_plugin_file_is_far(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -18,7 +18,7 @@ static bool list_add(struct shunti_plugin_list *list, const char *folder,
 
     for (size_t i = 0; i < list->count; i++)
         if (!strcmp(list->item[i].name, name))
-            return true; /* an earlier folder's counts */
+            return true; /* the file of an earlier folder counts */
     grown = realloc(list->item, (list->count + 1) * sizeof(*grown));
     if (!grown)
         return false;
@@ -35,8 +35,8 @@ static bool list_add(struct shunti_plugin_list *list, const char *folder,
     return true;
 }
 
-/* The plugin files of a folder. Returns errno of what this process lacks for
- * that, or 0; a folder that is not there has none. */
+/* Add the plugin files of a folder. Returns 0, or an errno if this process
+ * lacks memory or descriptors. A folder that does not exist has none. */
 static int list_folder(struct shunti_plugin_list *list, const char *folder)
 {
     char name[SHUNTI_TRANSPORT_NAME_MAX];
@@ -102,7 +102,6 @@ static void load_entry(struct shunti_transport_entry *e)
                                         sizeof(e->why));
 }
 
-/* Every plugin file; those that are far are loaded only if `far`. */
 struct shunti_plugin_list shunti_plugin_list(bool far)
 {
     struct shunti_plugin_folders *f = shunti_plugin_find_folders();

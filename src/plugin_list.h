@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All plugins that there are.
+ * The list of all plugins.
  */
 #ifndef SHUNTI_PLUGIN_LIST_H
 #define SHUNTI_PLUGIN_LIST_H
@@ -13,7 +13,7 @@
 struct shunti_plugin_list {
     struct shunti_transport_entry *item;
     size_t count;
-    int cut; /* errno, if it is not all of them; else 0 */
+    int cut; /* errno, if the list is incomplete; else 0 */
 };
 
 /* Ask a transport whether it works here. False: `why` says why not. */
