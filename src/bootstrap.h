@@ -10,8 +10,8 @@
  * not look into them. The root ends when all ranks have left, or after a
  * failure once all ranks have been told. An id serves one communicator.
  *
- * The proofs keep out everybody without the secret. What is exchanged
- * afterwards is not encrypted: it is addresses, not data.
+ * A process without the secret cannot join. What is exchanged afterwards is not
+ * encrypted: it is addresses, not data.
  *
  * Every error is sent to every rank with a text that names the rank at fault.
  * The texts are in shunti_error_last(). All waits sleep, and all are

@@ -5,7 +5,7 @@
  *
  *     shrink.c          the call; making the communicator of a decision
  *     shrink_decide.c   agreeing on the members
- *     shrink_records.c  the loss records, and judging peers by them
+ *     shrink_records.c  loss records: which ranks are lost or fenced
  */
 #ifndef SHUNTI_SHRINK_H
 #define SHUNTI_SHRINK_H
@@ -83,7 +83,8 @@ void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
                            const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Read all records, and judge all peers. False: this rank gives up. */
+/* Read all records, and update which ranks are lost or fenced. False: this rank
+ * gives up. */
 bool shunti_shrink_look(struct shunti_shrink *s);
 
 /* Set and publish the stage of this rank. */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a rank in shunt_comm_shrink() knows of the others: it reads their loss
- * records, judges who is lost and who is out, and publishes its own.
+ * records, finds out which ranks are lost and which are fenced, and publishes
+ * its own.
  */
 #include "src/shrink.h"
 
@@ -115,7 +116,7 @@ static bool is_fenced(const struct shunti_shrink *s, int rank)
 
 /* Find out which ranks are lost, and which are fenced. Publishes what is
  * new. */
-static void judge_peers(struct shunti_shrink *s)
+static void update_lost(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
     bool news = false;
@@ -171,7 +172,7 @@ static void copy_lost(struct shunti_shrink *s, int rank)
 
 /* Give up if a peer counts us as lost, as it relies on that, or if the others
  * have gone on without us. */
-static void look_for_reporters(struct shunti_shrink *s)
+static void check_reports(struct shunti_shrink *s)
 {
     const int rank = s->comm->rank;
 
@@ -203,8 +204,8 @@ bool shunti_shrink_look(struct shunti_shrink *s)
     shunti_transports_progress(comm);
     shunti_control_retry(comm);
     read_records(s);
-    judge_peers(s);
-    look_for_reporters(s);
+    update_lost(s);
+    check_reports(s);
     return !s->status;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bootstrap: births that work, births that fail with the right words on
-// every rank, and strangers, who change nothing.
+// The bootstrap: inits that work, inits that fail with the right text on every
+// rank, and unauthenticated peers, which must not disturb any.
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -56,7 +56,7 @@ static void expect_all_ok(int n)
 // A socket connected to the root, blocking, with a receive timeout.
 static int dial(const struct shunt_id *id)
 {
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval timeout = {.tv_sec = 20};
     struct shunti_id_parts parts;
     struct sockaddr_storage addr;
     socklen_t len;
@@ -66,7 +66,7 @@ static int dial(const struct shunt_id *id)
     shunti_id_sockaddr(&parts, false, &addr, &len);
     fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     if (connect(fd, (struct sockaddr *)&addr, len)) {
         close(fd);
         return -1;
@@ -84,7 +84,7 @@ static bool hear(int fd, void *bytes, size_t len)
     return recv(fd, bytes, len, MSG_WAITALL) == (ssize_t)len;
 }
 
-// Joins by hand, and leaves the connection to the test.
+// Join by hand; the test gets the connection.
 static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
                         bool slowly)
 {
@@ -115,7 +115,7 @@ static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
     return fd;
 }
 
-// -- births that work ---------------------------------------------------------
+// -- inits that work ----------------------------------------------------------
 
 Test(bootstrap, births_of_many_sizes)
 {
@@ -165,7 +165,7 @@ Test(bootstrap, ranks_may_come_late_and_slowly)
     close(fd);
 }
 
-// -- births that fail ---------------------------------------------------------
+// -- inits that fail ----------------------------------------------------------
 
 Test(bootstrap, malformed_ids)
 {
@@ -176,7 +176,7 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs), SHUNT_ERR_INVALID);
     expect_text(shunt_last_error(NULL), "not an id");
     cr_assert_null(bs);
-    for (size_t i = 0; i < sizeof(id.bytes); i++) { // any one byte
+    for (size_t i = 0; i < sizeof(id.bytes); i++) { // each byte in turn
         bad = id;
         bad.bytes[i] ^= 0x40;
         cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs),
@@ -186,7 +186,7 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunt_id_create(NULL), SHUNT_ERR_INVALID);
 }
 
-// `count` ranks, of which the last claims what the caller says.
+// `count` ranks, the last of which claims `odd_rank` and `odd_nranks`.
 static void run_with_odd_one(int count, int nranks, int odd_rank,
                              int odd_nranks)
 {
@@ -295,7 +295,7 @@ Test(bootstrap, a_rank_that_dies_while_joining)
     expect_all(2, SHUNT_ERR_PEER, "rank 2 went away");
 }
 
-// Rank 1 by hand up to READY, while rank 0 waits in its exchange.
+// Join rank 1 by hand up to READY, while rank 0 waits in its gather.
 static int beside_rank_0(void)
 {
     struct shunt_id id = new_id();
@@ -389,8 +389,8 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
 
     setenv("SHUNT_TIMEOUT", "0.2", 1);
     id = new_id();
-    // Until nobody listens any more. Who is in the queue at the moment when
-    // the root ends is reset, not refused.
+    // Until nothing listens any more. A connection that is still in the queue
+    // when the root ends is reset, not refused.
     while ((fd = dial(&id)) >= 0 || errno == ECONNRESET) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
@@ -403,7 +403,7 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
     cr_assert_eq(errno, ECONNREFUSED, "%s", strerror(errno));
 }
 
-// Two groups of a split may be made by processes of one host at the same time.
+// Processes of one host may make two groups of a split at the same time.
 Test(bootstrap, later_communicators_share_shunt_port)
 {
     static const int names[2][2] = {{0, 2}, {1, 3}};
@@ -432,14 +432,14 @@ Test(bootstrap, later_communicators_share_shunt_port)
     }
 }
 
-// -- strangers ----------------------------------------------------------------
+// -- unauthenticated peers ----------------------------------------------------
 
-#define STRANGERS 400 // more than the root keeps, also of the silent ones
+#define PEERS 400 // more than the root keeps, also of the silent ones
 
-Test(bootstrap, a_flood_of_strangers_changes_nothing)
+Test(bootstrap, a_flood_of_unauthenticated_peers_changes_nothing)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: shunt\r\n\r\n";
-    static int fds[STRANGERS];
+    static int fds[PEERS];
     char path[] = "/tmp/shunt-test-log-XXXXXX", text[256];
     int log = mkstemp(path), refused = 0, dropped = 0;
     struct shunt_id id;
@@ -450,21 +450,21 @@ Test(bootstrap, a_flood_of_strangers_changes_nothing)
     setenv("SHUNT_LOG_FILE", path, 1);
     shunti_log_reset();
     id = new_id();
-    for (int i = 0; i < STRANGERS; i++) {
+    for (int i = 0; i < PEERS; i++) {
         fds[i] = dial(&id);
         cr_assert(fds[i] >= 0);
         if (i % 8 == 1)
             say(fds[i], request, strlen(request));
         else if (i % 8 == 2)
-            say(fds[i], "s", 1); // begins well, and then stops
+            say(fds[i], "s", 1); // the first byte is right, then silence
         else if (i % 8 == 3)
             shutdown(fds[i], SHUT_WR);
     }
     birth_run(ranks, &id, 8, 8, 30);
     expect_all_ok(8);
     for (int r = 0; r < 8; r++)
-        cr_assert_lt(ranks[r].seconds, 9, "did not wait for any stranger");
-    for (int i = 0; i < STRANGERS; i++)
+        cr_assert_lt(ranks[r].seconds, 9, "did not wait for any peer");
+    for (int i = 0; i < PEERS; i++)
         close(fds[i]);
 
     f = fopen(path, "r");
@@ -474,42 +474,42 @@ Test(bootstrap, a_flood_of_strangers_changes_nothing)
     }
     fclose(f);
     unlink(path);
-    cr_assert_geq(refused, STRANGERS / 4, "only %d were logged", refused);
+    cr_assert_geq(refused, PEERS / 4, "only %d were logged", refused);
     cr_assert_gt(dropped, 0, "silent ones are bounded in number");
 }
 
-Test(bootstrap, a_stranger_who_dawdles_is_dropped)
+Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
 {
     double start = shunti_wire_now();
     struct shunt_id id;
-    int member, stranger;
+    int member, peer;
     char byte;
 
     setenv("SHUNT_TIMEOUT", "1", 1);
     id = new_id();
-    member = join_by_hand(&id, 0, 2, false); // who waits longer than that
-    stranger = dial(&id);
-    cr_assert(stranger >= 0);
-    for (size_t i = 0;; i++) { // a byte now and then
-        struct pollfd p = {.fd = stranger, .events = POLLIN};
+    member = join_by_hand(&id, 0, 2, false); // it waits longer than that
+    peer = dial(&id);
+    cr_assert(peer >= 0);
+    for (size_t i = 0;; i++) { // slowly, byte by byte
+        struct pollfd p = {.fd = peer, .events = POLLIN};
 
         if (i < SHUNTI_WIRE_MAGIC_BYTES)
-            say(stranger, &SHUNTI_WIRE_MAGIC[i], 1);
+            say(peer, &SHUNTI_WIRE_MAGIC[i], 1);
         if (poll(&p, 1, 200) > 0)
             break;
         cr_assert_lt(shunti_wire_now() - start, 20);
     }
-    cr_assert_leq(recv(stranger, &byte, 1, 0), 0, "it was told something");
-    close(stranger);
+    cr_assert_leq(recv(peer, &byte, 1, 0), 0, "it was told something");
+    close(peer);
     ranks[0] = (struct birth_rank){
         .id = id, .nranks = 2, .rank = 0, .timeout = 5, .gathers = 1};
-    birth_start(&ranks[0]); // the root is still there, and judges
+    birth_start(&ranks[0]); // the root is still there, and checks claims
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
     close(member);
 }
 
-// A stranger's hello and a wrong proof; false: it was not answered.
+// Send a hello and a wrong proof; false: no refusal came back.
 static bool forge(int fd, int rank, int nranks)
 {
     struct shunti_auth_transcript transcript = {
@@ -535,11 +535,12 @@ static void limit_descriptors(rlim_t most)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// Strangers of another process, who stay until the pipe is closed.
-static pid_t besiege(const struct shunt_id *id, int count, bool forging,
-                     int *leash)
+// Unauthenticated connections from another process, open until the pipe is
+// closed.
+static pid_t flood(const struct shunt_id *id, int count, bool forging,
+                   int *pipe_end)
 {
-    struct timeval patience = {.tv_sec = 3};
+    struct timeval timeout = {.tv_sec = 3};
     int ready[2], stay[2];
     pid_t pid;
     char byte;
@@ -554,8 +555,7 @@ static pid_t besiege(const struct shunt_id *id, int count, bool forging,
 
             if (fd < 0)
                 break;
-            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
-                       sizeof(patience));
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
             if (forging && !forge(fd, 0, 2))
                 break;
         }
@@ -567,45 +567,45 @@ static pid_t besiege(const struct shunt_id *id, int count, bool forging,
     close(stay[0]);
     cr_assert_eq(read(ready[0], &byte, 1), 1);
     close(ready[0]);
-    *leash = stay[1];
+    *pipe_end = stay[1];
     return pid;
 }
 
-// A birth of `n` ranks in spite of `count` strangers.
-static void born_besieged(const struct shunt_id *id, int count, bool forging,
-                          int n)
+// An init of `n` ranks in spite of `count` unauthenticated peers.
+static void init_during_flood(const struct shunt_id *id, int count,
+                              bool forging, int n)
 {
-    int leash;
-    pid_t pid = besiege(id, count, forging, &leash);
+    int pipe_end;
+    pid_t pid = flood(id, count, forging, &pipe_end);
 
     birth_run(ranks, id, n, n, 20);
     expect_all_ok(n);
-    close(leash);
+    close(pipe_end);
     waitpid(pid, NULL, 0);
 }
 
-// The root, which was there before the limit, does not know it.
-Test(bootstrap, refused_strangers_who_stay_are_bounded)
+// The root started before the limit was set, and does not know it.
+Test(bootstrap, refused_peers_that_stay_are_bounded)
 {
     struct shunt_id id;
 
     setenv("SHUNT_HOST", "127.0.0.1", 1);
     id = new_id();
     limit_descriptors(400);
-    born_besieged(&id, 450, true, 4);
+    init_during_flood(&id, 450, true, 4);
 }
 
-Test(bootstrap, strangers_leave_descriptors_to_the_process)
+Test(bootstrap, unauthenticated_peers_leave_descriptors_to_the_process)
 {
     struct shunt_id id;
 
     limit_descriptors(120);
     id = new_id();
-    born_besieged(&id, 200, false, 8);
+    init_during_flood(&id, 200, false, 8);
 }
 
-// Whoever claims to be a rank that is here already, or one that cannot be, is
-// no rank that was given another SHUNT_SECRET.
+// A peer that claims to be a rank that has joined, or an impossible rank, is
+// not a rank with another SHUNT_SECRET.
 Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
 {
     static const struct {
@@ -640,9 +640,9 @@ Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
     close(member);
 }
 
-// The kernel's table gives closed connections to root, on many kernels: a
-// stranger who leaves at once was taken for one of us if we are root.
-Test(bootstrap, who_has_left_is_of_no_user)
+// Many kernels list closed connections as root's in their table. So if we are
+// root, a peer that closed at once was taken for a process of our user.
+Test(bootstrap, a_peer_that_has_left_is_of_no_user)
 {
     for (int how = 0; how < 3; how++) {
         struct linger linger = {.l_onoff = 1};
@@ -671,8 +671,8 @@ Test(bootstrap, who_has_left_is_of_no_user)
     }
 }
 
-// The loopback device of a network of our own: up, and with this address
-// besides, or (NULL) without it.
+// Set the loopback device of our own network namespace up and add an address,
+// or (NULL) remove it.
 static bool set_second_address(const char *address)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -687,16 +687,16 @@ static bool set_second_address(const char *address)
         set = !ioctl(fd, SIOCSIFFLAGS, &device) &&
               !ioctl(fd, SIOCSIFADDR, &second);
     } else {
-        set = !ioctl(fd, SIOCSIFFLAGS, &second); // down: it goes
+        set = !ioctl(fd, SIOCSIFFLAGS, &second); // down: removes the address
     }
     close(fd);
     return set;
 }
 
-// To look through the kernel's table takes the root long: not for a peer of
-// another host, of whom it holds nothing. Such a one is here who had an address
-// that this host has no longer.
-Test(bootstrap, who_is_elsewhere_is_not_looked_up)
+// Searching the kernel's table takes the root a long time, and the table has no
+// entry for a peer of another host. So the root must not search for such a
+// peer. Here it is a peer with an address that this host no longer has.
+Test(bootstrap, a_peer_of_another_host_is_not_looked_up)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET};
     struct sockaddr_in from = {.sin_family = AF_INET};
@@ -753,7 +753,7 @@ Test(bootstrap, a_replayed_proof_is_refused)
         cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
         memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
                SHUNTI_NONCE_BYTES);
-        if (i == 0) { // overheard: good for this challenge, which we leave
+        if (i == 0) { // "overheard": right for this challenge, not for the next
             shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript,
                               proof);
         } else {
@@ -796,7 +796,7 @@ static void *impersonate(void *arg)
             unsigned char
                 answer[SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_PROOF_BYTES];
 
-            // The rank's own proof, sent back.
+            // Reflect the rank's own proof.
             shunti_wire_put_header(answer, SHUNTI_WIRE_WELCOME, 0,
                                    SHUNTI_WIRE_PROOF_BYTES);
             memcpy(answer + SHUNTI_WIRE_HEADER_BYTES, bytes,
@@ -844,7 +844,7 @@ Test(bootstrap, a_root_without_the_secret)
     meet_impostor(true, "does not know the secret");
 }
 
-// Nothing makes room there for whom the id is of.
+// That root does not end for the ranks of another id.
 Test(bootstrap, another_root_has_the_port)
 {
     struct shunt_id id = new_id(), old;
@@ -863,7 +863,8 @@ Test(bootstrap, another_root_has_the_port)
     expect_all_ok(2);
 }
 
-// A process of another user that listens where the parts say, and is silent.
+// A process of another user that listens at the address of `parts`, and is
+// silent.
 static pid_t squat(const struct shunti_id_parts *parts)
 {
     int up[2];
@@ -891,7 +892,7 @@ static pid_t squat(const struct shunti_id_parts *parts)
     return pid;
 }
 
-// Of a job with a secret, whose meeting place anybody can know.
+// The job has a secret, but any process can work out its address.
 Test(bootstrap, another_user_has_the_meeting_place)
 {
     static const char who[] = "user 65534 holds the meeting place of this job";
@@ -903,7 +904,7 @@ Test(bootstrap, another_user_has_the_meeting_place)
 
     if (geteuid())
         cr_skip_test("only root can be another user");
-    // A root that would take us is at the other place.
+    // A root that would admit us is at the other address.
     cr_assert_eq(shunti_id_unpack(&id, &far), SHUNT_OK);
     near = far;
     near.flags |= SHUNTI_ID_RETRY;
