@@ -9,8 +9,8 @@
 #include "src/loss.h"
 #include "src/note.h"
 #include "src/operations.h"
-#include "src/request.h"
 #include "src/probe.h"
+#include "src/request.h"
 #include "src/trace.h"
 
 /* The probe begins at most this long before the timeout. */

@@ -71,11 +71,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "src/init.h"
 #include "src/bootstrap.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/init.h"
 
 /* Another rank may notice a loss this much earlier than we do. */
 #define LOSS_DELAY_SECONDS 1.0

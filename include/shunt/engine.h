@@ -51,7 +51,7 @@ struct shunt_engine_copy {
     size_t rows;
     size_t to_stride, from_stride; /* bytes; unused with one row */
     const uint32_t *index;         /* NULL: rows in order */
-    uint64_t *signal;              /* raised to `value` (store-release); aligned */
+    uint64_t *signal; /* raised to `value` (store-release); aligned */
     uint64_t value;
     int wake_fd; /* an eventfd to write 1 to after the signal; -1: none */
 };

@@ -330,7 +330,8 @@ static bool counters(void)
         return true;
     messages = counter("messages");
     bytes = counter("bytes");
-    return one_copy(3, 100, 7, 0, false) && counter("messages") == messages + 1 &&
+    return one_copy(3, 100, 7, 0, false) &&
+           counter("messages") == messages + 1 &&
            counter("bytes") == bytes + 300;
 }
 
@@ -338,9 +339,9 @@ static const struct {
     const char *name;
     bool (*run)(void);
 } cases[] = {
-    {"contiguous", contiguous}, {"strides", strides},
+    {"contiguous", contiguous},   {"strides", strides},
     {"index lists", index_lists}, {"many, by several threads", many},
-    {"wakes a sleeper", wakes}, {"close waits", closing},
+    {"wakes a sleeper", wakes},   {"close waits", closing},
     {"counters", counters},
 };
 

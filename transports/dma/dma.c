@@ -87,7 +87,8 @@ static enum shunt_status dma_probe(const struct shunt_transport_host *host,
                                    char *why, size_t why_len)
 {
     (void)host;
-    snprintf(why, why_len, "a copying thread, asleep when it has nothing to do");
+    snprintf(why, why_len,
+             "a copying thread, asleep when it has nothing to do");
     return SHUNT_OK;
 }
 
