@@ -125,6 +125,17 @@ static void came(struct shunt_request *request, int peer,
                          source->way == SHUNTI_WAY_READ);
 }
 
+/* Does the copy engine move this? The first call starts it. */
+static bool by_engine(struct shunt_request *request,
+                      struct shunti_source *source, void *dst, size_t bytes)
+{
+    if (source->copy.started)
+        return true;
+    return shunti_copy_suits(request, bytes) &&
+           shunti_copy_start(request, &source->copy, dst,
+                             source->at + source->done, bytes);
+}
+
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst)
 {
@@ -141,6 +152,11 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
         dst = (unsigned char *)dst + source->done;
         if (source->way == SHUNTI_WAY_READ) {
             read_raw(request, peer, source, dst, rest);
+        } else if (source->way == SHUNTI_WAY_WINDOW &&
+                   by_engine(request, source, dst, rest)) {
+            if (!shunti_copy_test(request, &source->copy))
+                return false;
+            request->comm->stats.bytes_mapped += rest;
         } else {
             shunti_copy(dst, source->at + source->done, rest);
             if (source->way == SHUNTI_WAY_WINDOW)

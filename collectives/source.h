@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/engine.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/stream.h"
@@ -22,6 +23,7 @@ struct shunti_source {
     size_t bytes;
     size_t done; /* taken so far */
     bool failed; /* a raw read did: what was taken is not to be used */
+    struct shunti_copy copy; /* by the copy engine */
 };
 
 /*

@@ -12,6 +12,7 @@
 #include "src/aside.h"
 #include "src/bootstrap.h"
 #include "src/call.h"
+#include "src/engine.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
@@ -266,6 +267,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     if (comm->above.free)
         comm->above.free(comm);
+    shunti_engine_close(comm);
     shunti_scratch_leave(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);

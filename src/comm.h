@@ -23,6 +23,8 @@
 #include <shunt/transport.h>
 
 struct pollfd;
+struct shunt_engine;
+struct shunt_engine_ctx;
 struct shunti_deferred_put;
 struct shunti_loss;
 struct shunti_loss_image;
@@ -209,7 +211,12 @@ struct shunt_comm {
     } aside;                          /* aside.h */
 
     struct shunti_zcopies zcopies;
-    bool uses_scratch; /* has put some: scratch.h */
+    struct {
+        const struct shunt_engine *engine; /* NULL: none */
+        struct shunt_engine_ctx *ctx;      /* the process's */
+        size_t min;                        /* bytes from which it is used */
+    } engine;                              /* engine.h */
+    bool uses_scratch;                     /* has put some: scratch.h */
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];

@@ -26,6 +26,7 @@
 #include "src/agree.h"
 #include "src/aside.h"
 #include "src/comm.h"
+#include "src/engine.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/init_rounds.h"
@@ -269,6 +270,12 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
              config.transports ? config.transports : "");
     snprintf(init.comm->node_name, sizeof(init.comm->node_name), "%.63s",
              config.node ? config.node : "");
+    st = shunti_engine_open(init.comm);
+    if (st) {
+        shunti_comm_free(init.comm);
+        free(init.places);
+        return refuse(parent, id, nranks, rank, st);
+    }
     st = meet(&init, id);
     if (st && init.bootstrap)
         shunti_bootstrap_abort(init.bootstrap, shunti_error_last());
@@ -285,10 +292,8 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     if (!st && config.call_timeout)
         init.comm->timeout =
             limited(config.call_timeout < 0 ? INFINITY : config.call_timeout);
-    if (!st) {
-        if (wants_thread(&config))
-            st = shunti_progress_thread_start(init.comm);
-    }
+    if (!st && wants_thread(&config))
+        st = shunti_progress_thread_start(init.comm);
     if (!st) {
         shunti_trace_begin(rank, nranks);
         report(init.comm);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "src/comm.h"
+#include "src/engine.h"
 #include "src/failure.h"
 #include "src/note.h"
 #include "src/put.h"
@@ -64,6 +65,8 @@ static void finish(struct shunt_request *request, enum shunt_status status)
         shunti_request_keep_story(request);
     if (comm->zcopies.open)
         shunti_zcopy_end(request, comm->failure != 0);
+    if (request->copies)
+        shunti_copies_end(request);
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
@@ -147,6 +150,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
         comm->active = request->next;
         if (comm->zcopies.open)
             shunti_zcopy_end(request, true);
+        if (request->copies)
+            shunti_copies_end(request);
         if (request->class->cleanup)
             request->class->cleanup(request);
         shunti_request_drop_ways(request);

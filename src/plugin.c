@@ -19,9 +19,12 @@
 #include "src/log.h"
 #include "src/plugin_files.h"
 
+/* A plugin is one or the other. */
 struct loaded {
     struct loaded *next;
+    const char *name;
     const struct shunt_transport *transport;
+    const struct shunt_engine *engine;
     char path[];
 };
 
@@ -117,23 +120,21 @@ static bool owns(const char *plugin, const char *name)
     return !name[6 + n] || name[6 + n] == '_';
 }
 
-/* A knob of `t` that cannot be its own, or NULL. */
-static const char *foreign_knob(const struct shunt_transport *t)
+/* A knob of `plugin` that cannot be its own, or NULL. */
+static const char *foreign_knob(const char *plugin,
+                                const struct shunt_transport_knob *knob)
 {
-    const struct shunt_transport_knob *knob;
-
-    for (knob = t->knobs; knob && knob->name; knob++)
-        if (!owns(t->name, knob->name))
+    for (; knob && knob->name; knob++)
+        if (!owns(plugin, knob->name))
             return knob->name;
     return NULL;
 }
 
 /* Take its knobs into the table of variables. */
-static void declare_knobs(const struct shunt_transport *t)
+static void declare_knobs(const char *plugin,
+                          const struct shunt_transport_knob *knob)
 {
-    const struct shunt_transport_knob *knob;
-
-    for (knob = t->knobs; knob && knob->name; knob++) {
+    for (; knob && knob->name; knob++) {
         const struct shunti_env_row row = {
             .name = knob->name,
             .type = SHUNTI_ENV_STRING,
@@ -142,8 +143,8 @@ static void declare_knobs(const struct shunt_transport *t)
         };
 
         if (!shunti_env_declare(&row))
-            shunti_warn("plugin", "no room for the variable %s of transport %s",
-                        knob->name, t->name);
+            shunti_warn("plugin", "no room for the variable %s of plugin %s",
+                        knob->name, plugin);
     }
 }
 
@@ -168,7 +169,7 @@ static bool check(const struct shunt_transport *t, const char *name,
                  path, t->name ? t->name : "");
     } else if ((missing = missing_operation(t))) {
         snprintf(why, why_len, "%s lacks the operation '%s'", path, missing);
-    } else if ((missing = foreign_knob(t))) {
+    } else if ((missing = foreign_knob(t->name, t->knobs))) {
         snprintf(why, why_len,
                  "%s declares the variable '%s', which is none of its own "
                  "(SHUNT_<NAME>, or SHUNT_<NAME>_...)",
@@ -179,21 +180,51 @@ static bool check(const struct shunt_transport *t, const char *name,
     return false;
 }
 
+/* The same for a copy engine. */
+static bool check_engine(const struct shunt_engine *e, const char *name,
+                         const char *path, char *why, size_t why_len)
+{
+    const char *foreign;
+
+    if (e->abi != SHUNT_ENGINE_ABI) {
+        snprintf(why, why_len,
+                 "%s was built for version %u of the engine interface, this "
+                 "library has version %u: rebuild it",
+                 path, e->abi, SHUNT_ENGINE_ABI);
+    } else if (!e->name || strcmp(e->name, name)) {
+        snprintf(why, why_len,
+                 "%s calls itself '%s'; file and engine must have the same "
+                 "name",
+                 path, e->name ? e->name : "");
+    } else if (!e->probe || !e->open || !e->close || !e->submit || !e->poll) {
+        snprintf(why, why_len, "%s lacks an operation", path);
+    } else if ((foreign = foreign_knob(e->name, e->knobs))) {
+        snprintf(why, why_len,
+                 "%s declares the variable '%s', which is none of its own "
+                 "(SHUNT_<NAME>, or SHUNT_<NAME>_...)",
+                 path, foreign);
+    } else {
+        return true;
+    }
+    return false;
+}
+
 static struct loaded *find_loaded(const char *name)
 {
     for (struct loaded *l = loaded; l; l = l->next)
-        if (!strcmp(l->transport->name, name))
+        if (!strcmp(l->name, name))
             return l;
     return NULL;
 }
 
 /* Under lock. */
-static const struct shunt_transport *load(const char *name, const char *path,
-                                          char *why, size_t why_len)
+static struct loaded *load(const char *name, const char *path, char *why,
+                           size_t why_len)
 {
-    struct loaded *entry = malloc(sizeof(*entry) + strlen(path) + 1);
+    struct loaded *entry = calloc(1, sizeof(*entry) + strlen(path) + 1);
     void *handle = entry ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     const struct shunt_transport *t;
+    const struct shunt_engine *e;
 
     if (!handle) {
         const char *error = entry ? dlerror() : "no memory";
@@ -204,24 +235,26 @@ static const struct shunt_transport *load(const char *name, const char *path,
         return NULL;
     }
     t = dlsym(handle, SHUNT_TRANSPORT_SYMBOL);
-    if (!check(t, name, path, why, why_len)) {
+    e = t ? NULL : dlsym(handle, SHUNT_ENGINE_SYMBOL);
+    if (e ? !check_engine(e, name, path, why, why_len)
+          : !check(t, name, path, why, why_len)) {
         dlclose(handle);
         free(entry);
         return NULL;
     }
-    declare_knobs(t);
     entry->transport = t;
+    entry->engine = e;
+    entry->name = t ? t->name : e->name;
+    declare_knobs(entry->name, t ? t->knobs : e->knobs);
     strcpy(entry->path, path);
     entry->next = loaded;
     loaded = entry;
     shunti_debug("plugin", "loaded %s", path);
-    return t;
+    return entry;
 }
 
-const struct shunt_transport *shunti_transport_find(const char *name, char *why,
-                                                    size_t why_len)
+static const struct loaded *find(const char *name, char *why, size_t why_len)
 {
-    const struct shunt_transport *t = NULL;
     char path[SHUNTI_PLUGIN_FILE_MAX];
     struct loaded *l;
 
@@ -233,12 +266,32 @@ const struct shunt_transport *shunti_transport_find(const char *name, char *why,
     }
     pthread_mutex_lock(&lock);
     l = find_loaded(name);
-    if (l)
-        t = l->transport;
-    else if (shunti_plugin_locate(name, path, sizeof(path), why, why_len))
-        t = load(name, path, why, why_len);
+    if (!l && shunti_plugin_locate(name, path, sizeof(path), why, why_len))
+        l = load(name, path, why, why_len);
     pthread_mutex_unlock(&lock);
-    return t;
+    return l;
+}
+
+const struct shunt_transport *shunti_transport_find(const char *name, char *why,
+                                                    size_t why_len)
+{
+    const struct loaded *l = find(name, why, why_len);
+
+    if (l && !l->transport)
+        snprintf(why, why_len, "%s is a copy engine, and no transport",
+                 l->path);
+    return l ? l->transport : NULL;
+}
+
+const struct shunt_engine *shunti_engine_find(const char *name, char *why,
+                                              size_t why_len)
+{
+    const struct loaded *l = find(name, why, why_len);
+
+    if (l && !l->engine)
+        snprintf(why, why_len, "%s is a transport, and no copy engine",
+                 l->path);
+    return l ? l->engine : NULL;
 }
 
 bool shunti_transport_is_there(const char *name)

@@ -22,6 +22,7 @@
 
 #include <shunt/status.h>
 
+#include <shunt/engine.h>
 #include <shunt/transport.h>
 
 #define SHUNTI_TRANSPORT_NAME_MAX 32
@@ -36,6 +37,10 @@ const struct shunt_transport_host *shunti_transport_host(void);
  */
 const struct shunt_transport *shunti_transport_find(const char *name, char *why,
                                                     size_t why_len);
+
+/* A copy engine by name, loaded if need be: as shunti_transport_find(). */
+const struct shunt_engine *shunti_engine_find(const char *name, char *why,
+                                              size_t why_len);
 
 /* Is there a file of this transport? It is not loaded. Thread safe. */
 bool shunti_transport_is_there(const char *name);
@@ -80,6 +85,8 @@ enum shunt_status shunti_candidate_load(struct shunti_candidate *candidate,
 
 /* A plugin file, for shunt-info; also if it cannot be loaded. */
 struct shunti_transport_entry {
+    const struct shunt_engine
+        *engine; /* not NULL: a copy engine, no transport */
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     char *path;
     const struct shunt_transport *transport; /* NULL: could not be loaded */

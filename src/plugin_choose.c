@@ -11,16 +11,18 @@
 #include "src/plugin_files.h"
 #include "src/plugin_list.h"
 
-/* "shm, inproc, fault": the names of all plugins, for messages. */
+/* "shm, inproc, fault": the names of all transports, for messages. */
 static void list_names(char *text, size_t len)
 {
     struct shunti_plugin_list list = shunti_plugin_list(false);
     size_t used = 0;
 
-    snprintf(text, len, "none was found (see shunt-info)");
     for (size_t i = 0; i < list.count && used < len; i++)
-        used += (size_t)snprintf(text + used, len - used, "%s%s", i ? ", " : "",
-                                 list.item[i].name);
+        if (!list.item[i].engine)
+            used += (size_t)snprintf(text + used, len - used, "%s%s",
+                                     used ? ", " : "", list.item[i].name);
+    if (!used)
+        snprintf(text, len, "none was found (see shunt-info)");
     shunti_transport_list_destroy(list.item, list.count);
 }
 

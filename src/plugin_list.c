@@ -96,10 +96,15 @@ bool shunti_plugin_probe(const struct shunt_transport *t,
 
 static void load_entry(struct shunti_transport_entry *e)
 {
+    char why[sizeof(e->why)];
+
     e->transport = shunti_transport_find(e->name, e->why, sizeof(e->why));
     if (e->transport)
         e->usable = shunti_plugin_probe(e->transport, &e->estimate, e->why,
                                         sizeof(e->why));
+    else if ((e->engine = shunti_engine_find(e->name, why, sizeof(why))))
+        e->usable =
+            !e->engine->probe(shunti_transport_host(), e->why, sizeof(e->why));
 }
 
 struct shunti_plugin_list shunti_plugin_list(bool far)

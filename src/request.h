@@ -92,7 +92,8 @@ struct shunt_request {
     char *story; /* of its failure: shunt_last_error() when it is collected;
                         NULL: none, or no memory for it */
     uint64_t begun_ns;
-    size_t capacity;            /* bytes of `state` */
+    unsigned copies; /* that the copy engine has under way: engine.h */
+    size_t capacity; /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     struct shunt_request *newer, *older; /* in that of `listed`, by creation */
     _Alignas(16) unsigned char state[];

@@ -244,6 +244,28 @@ static bool is_wrapper(const struct shunti_transport_entry *e)
     return e->transport && e->transport->score <= 0;
 }
 
+static void print_engines(const struct facts *f)
+{
+    const char *chosen = shunti_env_string("SHUNT_ENGINE");
+
+    printf("\nCopy engines\n");
+    for (size_t i = 0; i < f->ntransports; i++) {
+        const struct shunti_transport_entry *e = &f->transports[i];
+
+        if (!e->engine)
+            continue;
+        printf("  %-13s %s\n%16s", e->name, e->usable ? "usable" : "not usable",
+               "");
+        wrap(e->engine->summary, 16);
+        if (e->why[0]) {
+            printf("%16s", "");
+            wrap(e->why, 16);
+        }
+        printf("%16s%s\n", "", e->path);
+    }
+    printf("  chosen        %s (SHUNT_ENGINE)\n", chosen ? chosen : "none");
+}
+
 /* brief: of wrappers no more than that there are. */
 static void print_transports(const struct facts *f, bool brief)
 {
@@ -252,7 +274,7 @@ static void print_transports(const struct facts *f, bool brief)
         printf(
             "  none was found; SHUNT_PLUGIN_PATH names folders to look in\n");
     for (size_t i = 0; i < f->ntransports; i++)
-        if (!is_wrapper(&f->transports[i]))
+        if (!is_wrapper(&f->transports[i]) && !f->transports[i].engine)
             print_transport(&f->transports[i]);
     for (size_t i = 0; i < f->ntransports; i++) {
         const struct shunti_transport_entry *e = &f->transports[i];
@@ -344,8 +366,10 @@ static void print(const struct facts *f, unsigned parts)
         print_machine(f);
     if (parts & MACHINE)
         info_network_print(f->devices, f->ndevices);
-    if (parts & TRANSPORTS)
+    if (parts & TRANSPORTS) {
         print_transports(f, parts & VERSION);
+        print_engines(f);
+    }
     if (parts & ENVIRONMENT || parts & VERSION)
         print_environment(parts & ENVIRONMENT);
     print_mistakes(f);
@@ -409,10 +433,14 @@ static void json_transports(const struct facts *f)
 
         json_field(i ? ",\n {" : "\n {", "name", e->name);
         json_field(",", "path", e->path);
-        json_field(",", "summary", t ? t->summary : NULL);
+        json_field(",", "kind", e->engine ? "engine" : "transport");
+        json_field(",", "summary",
+                   t           ? t->summary
+                   : e->engine ? e->engine->summary
+                               : NULL);
         printf(",\"loaded\":%s,\"usable\":%s,\"score\":%d,"
                "\"latency_ns\":%.0f,\"bandwidth\":%.0f",
-               t ? "true" : "false", e->usable ? "true" : "false",
+               t || e->engine ? "true" : "false", e->usable ? "true" : "false",
                t ? t->score : 0, e->estimate.latency * 1e9,
                e->estimate.bandwidth);
         json_field(",", "why", e->why);

@@ -225,6 +225,8 @@ struct shunt_comm_stats {
     uint64_t messages_remote; /* those of them to ranks of other nodes */
     uint64_t bytes_zcopy; /* payload sent straight from this rank's memory into
                              that of a rank whose memory is not mapped */
+    uint64_t
+        bytes_engine; /* of bytes_mapped: by the copy engine (SHUNT_ENGINE) */
 };
 
 /**

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks do in test_engine.c: large blocks in windows, of calls that were
+// started, are moved by the copy engine; smaller ones, and those of blocking calls,
+// are not.
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "tests/harness/rank_main.h"
+
+enum { LARGE = 300001, SMALL = 9999, CALLS = 3, ROUNDS = 10 };
+
+static unsigned char byte_of(int from, int to, int call, size_t i)
+{
+    return (unsigned char)(from * 31 + to * 7 + call * 101 + (int)(i % 241));
+}
+
+static int engine_bytes(const struct rank *self, uint64_t *bytes)
+{
+    struct shunt_comm_stats stats;
+
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    *bytes = stats.bytes_engine;
+    return 0;
+}
+
+static void fill(const struct rank *self, unsigned char *send, int call,
+                 size_t block)
+{
+    for (int to = 0; to < self->size; to++)
+        for (size_t i = 0; i < block; i++)
+            send[(size_t)to * block + i] = byte_of(self->rank, to, call, i);
+}
+
+static int check(const struct rank *self, const unsigned char *recv, int call,
+                 size_t block)
+{
+    for (int from = 0; from < self->size; from++)
+        for (size_t i = 0; i < block; i++)
+            CHECK(recv[(size_t)from * block + i] ==
+                      byte_of(from, self->rank, call, i),
+                  "call %d, byte %zu of rank %d", call, i, from);
+    return 0;
+}
+
+static int window(const struct rank *self, size_t bytes, unsigned char **at)
+{
+    void *memory;
+
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, bytes, &memory));
+    *at = memory;
+    return 0;
+}
+
+// Several calls under way at once, on their own memory.
+static int started(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    unsigned char *send[CALLS], *recv[CALLS];
+    uint64_t before, after;
+
+    for (int c = 0; c < CALLS; c++)
+        if (window(self, all, &send[c]) || window(self, all, &recv[c]))
+            return 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct shunt_request *requests[CALLS];
+
+        if (engine_bytes(self, &before))
+            return 1;
+        for (int c = 0; c < CALLS; c++) {
+            fill(self, send[c], round * CALLS + c, LARGE);
+            memset(recv[c], 0, all);
+            CHECK_OK(self->comm,
+                     shunt_alltoall_start(self->comm, send[c], recv[c], LARGE,
+                                          SHUNT_U8, &requests[c]));
+        }
+        CHECK_OK(self->comm, shunt_wait_all(requests, CALLS));
+        for (int c = 0; c < CALLS; c++)
+            if (check(self, recv[c], round * CALLS + c, LARGE))
+                return 1;
+        if (engine_bytes(self, &after))
+            return 1;
+        CHECK(after - before ==
+                  (uint64_t)CALLS * (uint64_t)(self->size - 1) * LARGE,
+              "the engine moved %llu B", (unsigned long long)(after - before));
+    }
+    for (int c = 0; c < CALLS; c++) {
+        CHECK_OK(self->comm, shunt_mem_free(self->comm, send[c]));
+        CHECK_OK(self->comm, shunt_mem_free(self->comm, recv[c]));
+    }
+    return 0;
+}
+
+// The caller waits anyway; and what is small is copied sooner than handed over.
+static int not_for_these(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    struct shunt_request *request;
+    unsigned char *send, *recv;
+    uint64_t before, after;
+
+    if (window(self, all, &send) || window(self, all, &recv) ||
+        engine_bytes(self, &before))
+        return 1;
+    fill(self, send, 1, LARGE);
+    CHECK_OK(self->comm,
+             shunt_alltoall(self->comm, send, recv, LARGE, SHUNT_U8));
+    if (check(self, recv, 1, LARGE))
+        return 1;
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    fill(self, send, 2, SMALL);
+    CHECK_OK(self->comm, shunt_alltoall_start(self->comm, send, recv, SMALL,
+                                              SHUNT_U8, &request));
+    CHECK_OK(self->comm, shunt_wait(&request));
+    if (check(self, recv, 2, SMALL) || engine_bytes(self, &after))
+        return 1;
+    CHECK(after == before, "the engine moved %llu B",
+          (unsigned long long)(after - before));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, send));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, recv));
+    return 0;
+}
+
+// One rank gives the communicator up while copies are under way: every call ends,
+// and what was given to it may be freed at once.
+static int aborted(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    struct shunt_request *requests[CALLS] = {NULL};
+    unsigned char *send, *recv[CALLS];
+    enum shunt_status st = SHUNT_OK;
+
+    if (window(self, all, &send))
+        return 1;
+    fill(self, send, 0, LARGE);
+    for (int c = 0; c < CALLS; c++)
+        recv[c] = malloc(all);
+    for (int c = 0; c < CALLS && !st; c++)
+        st = shunt_alltoall_start(self->comm, send, recv[c], LARGE, SHUNT_U8,
+                                  &requests[c]);
+    if (self->rank == 0)
+        shunt_comm_abort(self->comm);
+    for (int c = 0; c < CALLS; c++) {
+        enum shunt_status end = shunt_wait(&requests[c]);
+
+        CHECK(end == SHUNT_OK || end == SHUNT_ERR_ABORTED, "call %d: %d", c,
+              (int)end);
+        free(recv[c]);
+    }
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "started", .run = started},
+    {.name = "not_for_these", .run = not_for_these},
+    {.name = "aborted", .run = aborted, .breaks_comm = true},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    setenv("SHUNT_ENGINE", "dma", 0);
+    setenv("SHUNT_ENGINE_MIN", "10000", 0);
+    return rank_main(argc, argv, cases);
+}
