@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finding a peer, and proving the secret to one another.
+ * Connecting to a peer, and the proofs of the secret.
  *
- * Each context listens under a random name in the abstract namespace. Of a
- * pair, the higher rank connects and the lower listens:
+ * Of a pair, the higher rank connects and the lower listens (listen.c):
  *
  *     connector                       listener
  *     HELLO ranks, nonce       ->
@@ -15,14 +14,12 @@
  *                              <-     READY
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
- * between the sides, both nonces and both ranks. Whoever connects without one
- * is dropped, at the latest after STRANGER_MS, and is kept apart from the ranks
- * until then; a user other than ours is dropped unread. READY follows the
- * trial of get() and our own connect() call; up is who has sent and seen it.
+ * between the sides, both nonces and both ranks. READY follows the trial of get()
+ * and our own connect() call; a link is up when READY was sent and received.
  *
- * The listener of a pair must find out as well that its peer cannot be reached
- * (another host, another network namespace), so it tries the peer's name too,
- * and closes that connection unused.
+ * The listener of a pair, too, must find out if its peer cannot be reached (another
+ * host, another network namespace). So it connects to the peer's name as well, and
+ * closes that connection unused.
  */
 #include <errno.h>
 #include <poll.h>
@@ -42,12 +39,7 @@
 
 #include "transports/shm/shm.h"
 
-#define STRANGER_MS 10000
-#define CROWDED_STRANGER_MS 1000
-#define ACCEPTS 64        /* in one look */
-#define MAX_STRANGERS 128 /* beside one for each rank */
 #define TRIAL_MS 200
-#define MAX_LOGGED_REFUSALS 8
 
 struct address {
     char magic[8];
@@ -55,156 +47,6 @@ struct address {
 };
 
 static const char address_magic[8] = "shunshm1";
-
-static bool random_bytes(void *to, size_t n)
-{
-    return getrandom(to, n, 0) == (ssize_t)n;
-}
-
-static socklen_t abstract(struct sockaddr_un *sun, const char *name)
-{
-    size_t n = strlen(name);
-
-    memset(sun, 0, sizeof(*sun));
-    sun->sun_family = AF_UNIX;
-    memcpy(sun->sun_path + 1, name, n); /* the leading 0 makes it abstract */
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
-}
-
-/* -- listening -------------------------------------------------------------- */
-
-enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
-                             size_t why_len)
-{
-    struct sockaddr_un sun;
-    struct epoll_event event = {
-        .events = EPOLLIN,
-        .data.ptr = &ctx->listen_watch,
-    };
-    uint64_t r[2];
-
-    if (!random_bytes(r, sizeof(r))) {
-        snprintf(why, why_len, "no random numbers: %s", strerror(errno));
-        return SHUNT_ERR_SYSTEM;
-    }
-    snprintf(ctx->name, sizeof(ctx->name), "shunt-%016llx%016llx",
-             (unsigned long long)r[0], (unsigned long long)r[1]);
-    ctx->listen_watch = SHM_WATCH_LISTEN;
-    ctx->listen =
-        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (ctx->listen < 0 ||
-        bind(ctx->listen, (struct sockaddr *)&sun, abstract(&sun, ctx->name)) ||
-        listen(ctx->listen, SOMAXCONN) ||
-        epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->listen, &event)) {
-        snprintf(why, why_len, "no socket to listen on: %s%s", strerror(errno),
-                 shm_hint(errno));
-        return SHUNT_ERR_SYSTEM;
-    }
-    return SHUNT_OK;
-}
-
-static void refuse_stranger(struct shm_link *link, const char *why)
-{
-    struct shunt_transport_ctx *ctx = link->ctx;
-
-    if (ctx->refusals++ < MAX_LOGGED_REFUSALS && ctx->host->log)
-        ctx->host->log(SHUNT_TRANSPORT_INFO, "shm",
-                       "refused a connection of pid %ld: %s", (long)link->pid,
-                       why);
-    shm_link_drop(link);
-}
-
-/* The same user at the other end? */
-static bool same_user(int fd, pid_t *pid)
-{
-    struct ucred cred = {0};
-    socklen_t len = sizeof(cred);
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-        return false;
-    *pid = cred.pid;
-    return cred.uid == geteuid();
-}
-
-/*
- * When many strangers wait, the next ones stay in the kernel's queue until some
- * have gone. None is put out for another: it may be a rank that was not heard
- * yet.
- */
-static bool crowded(const struct shunt_transport_ctx *ctx)
-{
-    return ctx->nstrangers >= MAX_STRANGERS + ctx->nranks;
-}
-
-static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
-{
-    struct epoll_event event = {
-        .events = pause ? 0u : EPOLLIN,
-        .data.ptr = &ctx->listen_watch,
-    };
-
-    if (ctx->accept_error || ctx->paused == pause)
-        return;
-    ctx->paused = pause;
-    epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
-}
-
-void shm_accept(struct shunt_transport_ctx *ctx)
-{
-    /* Other users who knock all the time do not keep us here. */
-    for (int n = 0; n < ACCEPTS; n++) {
-        struct shm_link *link, **p;
-        pid_t pid = 0;
-        int fd;
-
-        if (crowded(ctx)) {
-            pause_accepting(ctx, true);
-            return;
-        }
-        fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EINTR || errno == ECONNABORTED)
-                continue;
-            if (errno != EAGAIN) {
-                /* It would be ready for ever, and nobody could sleep. */
-                ctx->accept_error = errno;
-                epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
-            }
-            return;
-        }
-        if (!same_user(fd, &pid)) {
-            close(fd);
-            continue;
-        }
-        link = shm_link_create(ctx, fd);
-        if (!link) {
-            ctx->accept_error = errno;
-            return;
-        }
-        link->pid = pid;
-        link->state = SHM_AWAIT_HELLO;
-        link->deadline = shm_now() + STRANGER_MS;
-        for (p = &ctx->strangers; *p; p = &(*p)->next)
-            ;
-        *p = link;
-        ctx->nstrangers++;
-    }
-}
-
-void shm_expire_strangers(struct shunt_transport_ctx *ctx)
-{
-    int64_t now;
-
-    if (!ctx->strangers && !ctx->paused)
-        return;
-    now = shm_now();
-    if (ctx->paused)
-        now += STRANGER_MS - CROWDED_STRANGER_MS;
-    while (ctx->strangers && ctx->strangers->deadline <= now)
-        refuse_stranger(ctx->strangers, "it did not say who it is");
-    if (!crowded(ctx))
-        pause_accepting(ctx, false);
-}
 
 /* -- endpoints -------------------------------------------------------------- */
 
@@ -363,11 +205,11 @@ static void on_hello(struct shm_link *link, const struct shm_message *message)
     link->to = message->u.hello.to;
     if (link->to != ctx->rank || link->from <= ctx->rank ||
         link->from >= ctx->nranks) {
-        refuse_stranger(link, "no rank of ours");
+        shm_refuse(link, "no rank of ours");
         return;
     }
     memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, SHM_NONCE);
-    if (!random_bytes(link->nonces[LISTENER], SHM_NONCE)) {
+    if (!shm_random(link->nonces[LISTENER], SHM_NONCE)) {
         shm_link_drop(link);
         return;
     }
@@ -406,20 +248,19 @@ static void on_proof(struct shm_link *link, const struct shm_message *message)
     struct shunt_transport_ep *ep;
 
     if (!proven(link, CONNECTOR, message->u.proof.proof)) {
-        refuse_stranger(link, "it does not know the communicator's secret");
+        shm_refuse(link, "it does not know the communicator's secret");
         return;
     }
     ep = endpoint(ctx, link->from);
     if (!ep || ep->link || ep->down) {
-        refuse_stranger(link,
-                        ep ? "that rank is there already" : "out of memory");
+        shm_refuse(link, ep ? "that rank is there already" : "out of memory");
         return;
     }
     /* No stranger any more. */
-    for (struct shm_link **p = &ctx->strangers; *p; p = &(*p)->next) {
+    for (struct shm_link **p = &ctx->unauthenticated; *p; p = &(*p)->next) {
         if (*p == link) {
             *p = link->next;
-            ctx->nstrangers--;
+            ctx->nunauthenticated--;
             break;
         }
     }
@@ -500,7 +341,7 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
         if (link->ep)
             shm_link_drop(link);
         else
-            refuse_stranger(link, "it does not speak our protocol");
+            shm_refuse(link, "it does not speak our protocol");
     } else {
         switch ((enum shm_message_type)message->type) {
         case SHM_MSG_HELLO:
@@ -541,7 +382,7 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
 static int reach(const struct shunt_transport_ep *ep)
 {
     struct sockaddr_un sun;
-    socklen_t len = abstract(&sun, ep->name);
+    socklen_t len = shm_abstract(&sun, ep->name);
     int error;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -613,7 +454,7 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
     link->from = ep->ctx->rank;
     link->to = ep->peer;
     link->state = SHM_AWAIT_CHALLENGE;
-    if (!random_bytes(link->nonces[CONNECTOR], SHM_NONCE)) {
+    if (!shm_random(link->nonces[CONNECTOR], SHM_NONCE)) {
         failed(ep, SHUNT_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
         return;
     }
@@ -643,7 +484,7 @@ static void advance(struct shunt_transport_ep *ep)
         reach_failed(ep, errno);
         return;
     }
-    if (!same_user(fd, &pid)) {
+    if (!shm_same_user(fd, &pid)) {
         close(fd);
         wrong_user(ep);
     } else if (listener) {

@@ -212,8 +212,8 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
     }
     while (ctx->regs)
         shm_dereg(ctx, ctx->regs); /* nobody is there to be told */
-    while (ctx->strangers)
-        shm_link_drop(ctx->strangers);
+    while (ctx->unauthenticated)
+        shm_link_drop(ctx->unauthenticated);
     shm_links_bury(ctx);
     for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
         if (ctx->eps[i])
@@ -424,7 +424,7 @@ int shm_look(struct shunt_transport_ctx *ctx)
         for (int i = 0; i < n; i++)
             handled += handle_event(ctx, &events[i]);
     } while (n == EVENTS);
-    shm_expire_strangers(ctx);
+    shm_expire_unauthenticated(ctx);
     shm_links_bury(ctx);
     return handled;
 }

@@ -3,7 +3,8 @@
  * shm: the ranks are processes (or threads) of one host.
  *
  *   shm.c      the context, the hot path (put, wake, progress), the plugin
- *   connect.c  finding a peer, and proving the secret to one another
+ *   listen.c   listening, and peers that have not proved who they are
+ *   connect.c  connecting to a peer, and the proofs of the secret
  *   wire.c     messages and descriptors over the sockets
  *   memory.c   registrations: memfds that travel over the sockets
  *   cma.c      get(): reading a peer's plain memory
@@ -21,7 +22,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include <shunt/transport.h>
 
@@ -94,8 +97,8 @@ struct shm_message {
 enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
 
 enum shm_state {
-    SHM_AWAIT_HELLO,     /* accepted; a stranger */
-    SHM_AWAIT_PROOF,     /* listener; still a stranger */
+    SHM_AWAIT_HELLO,     /* accepted; unauthenticated */
+    SHM_AWAIT_PROOF,     /* listener; still unauthenticated */
     SHM_AWAIT_CHALLENGE, /* connector */
     SHM_AWAIT_INFO,      /* proven both ways */
     SHM_AWAIT_READY,
@@ -114,15 +117,15 @@ struct shm_outgoing {
 /* A socket. */
 struct shm_link {
     enum shm_watch watch;
-    struct shm_link *next; /* of the strangers, or of the dead */
+    struct shm_link *next; /* of the unauthenticated, or of the dead */
     struct shunt_transport_ctx *ctx;
-    struct shunt_transport_ep *ep; /* NULL: a stranger */
+    struct shunt_transport_ep *ep; /* NULL: unauthenticated */
     int fd;
     enum shm_state state;
     pid_t pid;    /* as the kernel tells it, in our namespace; 0: unseen */
     int from, to; /* ranks of connector and listener, as they claim */
     unsigned char nonces[2][SHM_NONCE]; /* connector's, listener's */
-    int64_t deadline;                   /* of a stranger, in milliseconds */
+    int64_t deadline;                   /* of an unauthenticated peer, ms */
     struct shm_outgoing *out, **out_tail;
 };
 
@@ -190,12 +193,12 @@ struct shunt_transport_ctx {
     uint64_t cookie; /* peers read it as a trial */
     int control_fd, event, epoll, listen;
     enum shm_watch event_watch, listen_watch;
-    bool paused;      /* too many strangers: no more are accepted */
+    bool paused;      /* too many unauthenticated: no more are accepted */
     int accept_error; /* errno: no connection can be accepted any more */
     char name[40];
-    struct shunt_transport_ep **eps; /* (nranks) */
-    struct shm_link *strangers;      /* oldest first */
-    int nstrangers;
+    struct shunt_transport_ep **eps;  /* (nranks) */
+    struct shm_link *unauthenticated; /* oldest first */
+    int nunauthenticated;
     struct shm_link *dead; /* freed when no event can point to them */
     int refusals;          /* logged so far */
     uint64_t last_id;      /* of the registrations */
@@ -215,12 +218,24 @@ int64_t shm_now(void);
 /* Look at all descriptors, whatever progress() thinks of it. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
-/* -- connect.c -------------------------------------------------------------- */
+/* -- listen.c --------------------------------------------------------------- */
+
+bool shm_random(void *to, size_t n);
+/* The address of a name in the abstract namespace; its length. */
+socklen_t shm_abstract(struct sockaddr_un *sun, const char *name);
+/* Does the process at the other end, *pid, belong to our user? */
+bool shm_same_user(int fd, pid_t *pid);
+/* Drop an unauthenticated peer, and log why. */
+void shm_refuse(struct shm_link *link, const char *why);
 
 enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void shm_accept(struct shunt_transport_ctx *ctx);
-void shm_expire_strangers(struct shunt_transport_ctx *ctx);
+/* Drop unauthenticated peers whose time is over. */
+void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
+
+/* -- connect.c -------------------------------------------------------------- */
+
 enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
 enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,

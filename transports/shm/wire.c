@@ -82,10 +82,10 @@ void shm_link_drop(struct shm_link *link)
         link->ep->down = true;
         ctx->look = true;
     } else {
-        for (struct shm_link **p = &ctx->strangers; *p; p = &(*p)->next) {
+        for (struct shm_link **p = &ctx->unauthenticated; *p; p = &(*p)->next) {
             if (*p == link) {
                 *p = link->next;
-                ctx->nstrangers--;
+                ctx->nunauthenticated--;
                 break;
             }
         }
