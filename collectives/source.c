@@ -8,6 +8,7 @@
 #include "src/failure.h"
 #include "src/trace.h"
 #include "src/ways.h"
+#include "src/wire.h"
 
 /* Raw reads are made in pieces, so that one call of the kernel does not hold
  * a rank for long. */
@@ -79,15 +80,14 @@ static void read_failed(struct shunt_request *request, int peer,
 static void read_raw(struct shunt_request *request, int peer,
                      struct shunti_source *source, void *dst, size_t bytes)
 {
-    struct shunti_peer *p = &request->comm->peers[peer];
     size_t done = 0;
 
     while (done < bytes && !source->failed) {
         size_t piece = bytes - done < READ_PIECE ? bytes - done : READ_PIECE;
         const uint64_t begin = shunti_now_ns();
-        enum shunt_status st =
-            p->transport->get(p->ep, source->address + source->done + done,
-                              (unsigned char *)dst + done, piece);
+        enum shunt_status st = shunti_get(request->comm, peer,
+                                          source->address + source->done + done,
+                                          (unsigned char *)dst + done, piece);
 
         shunti_ways_was_read(request->comm, peer, source->bytes, piece,
                              shunti_now_ns() - begin);

@@ -13,8 +13,8 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/nodes.h"
-#include "src/put.h"
 #include "src/refusal.h"
+#include "src/wire.h"
 
 #define LINE ((size_t)SHUNT_TRANSPORT_LINE)
 

@@ -25,7 +25,6 @@
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/progress.h"
-#include "src/put.h"
 #include "src/request.h"
 #include "src/scratch.h"
 #include "src/segment.h"
@@ -34,6 +33,7 @@
 #include "src/wait.h"
 #include "src/whole.h"
 #include "src/window.h"
+#include "src/wire.h"
 
 const char *shunt_last_error(const struct shunt_comm *comm)
 {

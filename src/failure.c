@@ -16,10 +16,10 @@
 #include "src/error.h"
 #include "src/log.h"
 #include "src/loss.h"
-#include "src/put.h"
 #include "src/trace.h"
 #include "src/trace_request.h"
 #include "src/whole.h"
+#include "src/wire.h"
 
 enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
 {

@@ -20,9 +20,9 @@
 #include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
-#include "src/put.h"
 #include "src/trace.h"
 #include "src/wait.h"
+#include "src/wire.h"
 
 /* Bits of the word beside the number. */
 #define ANSWER (UINT64_C(1) << 62)

@@ -8,7 +8,7 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/put.h"
+#include "src/wire.h"
 
 /* A published copy of the record, which transports may still be sending. */
 struct shunti_loss_image {

@@ -7,8 +7,8 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/put.h"
 #include "src/whole.h"
+#include "src/wire.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "src/comm.h"
-#include "src/put.h"
 #include "src/request.h"
+#include "src/wire.h"
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {

@@ -13,8 +13,8 @@
 #include "src/contexts.h"
 #include "src/error.h"
 #include "src/failure.h"
-#include "src/put.h"
 #include "src/wait.h"
+#include "src/wire.h"
 
 #define NAP_MS 20
 

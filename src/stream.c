@@ -13,8 +13,8 @@
 
 #include "src/comm.h"
 #include "src/note.h"
-#include "src/put.h"
 #include "src/trace.h"
+#include "src/wire.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {

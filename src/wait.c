@@ -16,10 +16,10 @@
 #include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"
-#include "src/put.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/whole.h"
+#include "src/wire.h"
 
 /* With a CPU of its own a rank polls this many rounds between two looks at
  * the clock. */

@@ -10,11 +10,11 @@
 #include "src/contexts.h"
 #include "src/failure.h"
 #include "src/note.h"
-#include "src/put.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/wait.h"
 #include "src/whole.h"
+#include "src/wire.h"
 
 /* A block goes in pieces, and the next one follows when few puts of the last are
  * left: what the transport has cannot be taken back when the communicator fails, and

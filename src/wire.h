@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Writing to a peer's memory by its transport: the only callers of a transport's
- * put are here.
+ * The door to the wire: writing to a peer's memory, and reading it, by its
+ * transport. The only callers of a transport's put() and get() are here; copies by
+ * an engine are in engine.h.
  */
-#ifndef SHUNTI_PUT_H
-#define SHUNTI_PUT_H
+#ifndef SHUNTI_WIRE_H
+#define SHUNTI_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +19,11 @@ struct shunt_comm;
  * whatever awaits something of it; other errors end the communicator. */
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put);
+
+/* Read `bytes` of the peer's memory at its address `address`; done on return. An
+ * error is the caller's to tell: it may concern one operation alone. */
+enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
+                             uint64_t address, void *local, size_t bytes);
 
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
  * at `signal_offset` to `value`. `local` stays unchanged until the peer has

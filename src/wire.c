@@ -4,7 +4,7 @@
  * not mapped. Of these puts, what the transport has no room for is kept in order
  * and tried again by progress; callers never see it.
  */
-#include "src/put.h"
+#include "src/wire.h"
 
 #include <stdlib.h>
 
@@ -32,6 +32,14 @@ bool shunti_put(struct shunt_comm *comm, int peer,
         shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
                          p->transport->error(p->context->ctx));
     return true;
+}
+
+enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
+                             uint64_t address, void *local, size_t bytes)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    return p->transport->get(p->ep, address, local, bytes);
 }
 
 static bool waits_already(const struct shunt_comm *comm, int peer)
