@@ -154,8 +154,9 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
         st = copy_away(call, a, send_end);
     if (st)
         return st;
-    /* Of alltoallv counts are local: the choice knows none of them. Small blocks
-     * and large ones of one call may go different ways: alltoall_two_level.c. */
+    /* Of alltoallv counts are local: the choice knows none of them. Small
+     * blocks and large ones of one call may go different ways:
+     * alltoall_two_level.c. */
     st = shunti_select(call->comm, call->kind, block) == SHUNTI_FLAT
              ? flat(call->comm, signature, a, &request)
              : shunti_alltoall_two_level(call->comm, signature, a, &request);

@@ -6,8 +6,8 @@
  *
  * With more ranks than cores on one host it is a star (star.h): the notes of an
  * exchange cost more there than the way by rank 0 does. It also lets rank 0 go
- * first, who is the root of what comes next in most programs: others that were ahead
- * of it would only wait for it to get a core.
+ * first, who is the root of what comes next in most programs: others that were
+ * ahead of it would only wait for it to get a core.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Broadcast: where all memory is mapped, a star (star.h). Otherwise an
- * exchange in which only the root has a block, the same for everyone; the others
- * pull it from there all at once. Every pair's empty note is kept: without it,
- * ranks that disagree about the root would wait for each other.
+ * Broadcast: where all memory is mapped, a star (star.h). Otherwise an exchange
+ * in which only the root has a block, the same for everyone; the others pull it
+ * from there all at once. Every pair's empty note is kept: without it, ranks
+ * that disagree about the root would wait for each other.
  *
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
  * each node, and they and the root pass it on to their mates.

@@ -192,7 +192,8 @@ static enum shunt_status make_group(struct group *group,
     return st;
 }
 
-/* As a part of a call: errors of other calls would end it on this rank alone. */
+/* As a part of a call: errors of other calls would end it on this rank
+ * alone. */
 static enum shunt_status gather(struct shunt_comm *comm,
                                 const struct ticket *mine, struct ticket *all)
 {

@@ -35,8 +35,9 @@ struct shunti_reduction {
     bool failed;                    /* one of them did: there is no sum */
 };
 
-/* Do what can be done now; true if that was anything. Ready at done == bytes, or
- * `failed`: then the sources are as far as they came. All sources are open. */
+/* Do what can be done now; true if that was anything. Ready at done ==
+ * bytes, or `failed`: then the sources are as far as they came. All sources
+ * are open. */
 bool shunti_reduction_run(struct shunt_request *request,
                           struct shunti_reduction *reduction);
 

@@ -2,14 +2,14 @@
 /*
  * The choice between algorithms; see select.h.
  *
- * On one node everything is flat, or a star (star.h). Between nodes the algorithm is that which
- * costs least by the table below, where the cost of messages and bytes are the
- * link figures (src/link.h) in the manner of LogGP (Alexandrov and others,
- * 1995): a message of b bytes takes latency + gap + b * byte, the next one of
- * many only gap + b * byte more. A rank handles as many messages as it sends,
- * and ranks that share a CPU do so one after the other. What a node's ranks
- * send to other nodes shares the node's one link. What is received inside a
- * node in two levels is copied twice.
+ * On one node everything is flat, or a star (star.h). Between nodes the
+ * algorithm is that which costs least by the table below, where the cost of
+ * messages and bytes are the link figures (src/link.h) in the manner of LogGP
+ * (Alexandrov and others, 1995): a message of b bytes takes latency + gap + b *
+ * byte, the next one of many only gap + b * byte more. A rank handles as many
+ * messages as it sends, and ranks that share a CPU do so one after the other.
+ * What a node's ranks send to other nodes shares the node's one link. What is
+ * received inside a node in two levels is copied twice.
  *
  * How a block travels (inline, window, raw read, stream) is its sender's choice
  * alone, told in the note: note.h, SHUNT_EAGER and SHUNT_READ_MIN.
@@ -318,8 +318,9 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
  * A block that goes straight is a message more across; one that is carried is
  * copied twice more inside the node, and meanwhile the link waits. So it is
  * carried if the copies take less than the message, and if it is not the link
- * that everybody waits for anyway: measured on links of 1 and 10 Gbit/s, that is
- * so where a block's bytes take it some messages' time (docs/performance.md).
+ * that everybody waits for anyway: measured on links of 1 and 10 Gbit/s, that
+ * is so where a block's bytes take it some messages' time
+ * (docs/performance.md).
  */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {

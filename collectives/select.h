@@ -20,7 +20,8 @@ struct shunt_comm;
 enum shunti_algorithm {
     SHUNTI_FLAT = 1,            /* one exchange of all pairs: exchange.h */
     SHUNTI_TWO_LEVEL_ALGORITHM, /* inside nodes and between them: two_level.h */
-    /* Of broadcast and barrier, on one host: one rank and all others, star.h. */
+    /* Of broadcast and barrier, on one host: one rank and all others,
+     * star.h. */
     SHUNTI_STAR,
     /* Of allreduce, flat. In one exchange: every rank gets every vector, and
      * reduces all of it. In two: each rank reduces a segment, and the others

@@ -28,9 +28,9 @@ struct shunti_source {
 
 /*
  * The payload of `bytes` in `way` at `where` (of shunti_locate()), or, if it is
- * INLINE, at `inside`, where there are `room` bytes. False: the peer cannot have
- * that. The communicator is failed then: the peer's memory is damaged, or its
- * library another one, and what it says next is worth no more.
+ * INLINE, at `inside`, where there are `room` bytes. False: the peer cannot
+ * have that. The communicator is failed then: the peer's memory is damaged, or
+ * its library another one, and what it says next is worth no more.
  */
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
@@ -45,9 +45,9 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
 
 /*
  * For those who read in place: the next `bytes` as a pointer, or NULL: not
- * there yet. `scratch` has room for them, and is used if they cannot be pointed to. A
- * stream gives whole chunks only: bytes is layout.chunk, or what is left. A raw
- * read that fails sets `failed`; there is nothing at the pointer then.
+ * there yet. `scratch` has room for them, and is used if they cannot be pointed
+ * to. A stream gives whole chunks only: bytes is layout.chunk, or what is left.
+ * A raw read that fails sets `failed`; there is nothing at the pointer then.
  */
 const void *shunti_source_peek(struct shunt_request *request, int peer,
                                struct shunti_source *source, size_t bytes,

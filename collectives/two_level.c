@@ -205,9 +205,10 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     return leg->met || !leg->hears;
 }
 
-/* A rank can send its local peers nothing of the second phase, nor of later calls,
- * before it has all packages of the first. A rank that is alone on its node has no
- * local peers: it may have left those calls, and take a package much later. */
+/* A rank can send its local peers nothing of the second phase, nor of later
+ * calls, before it has all packages of the first. A rank that is alone on its
+ * node has no local peers: it may have left those calls, and take a package
+ * much later. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;

@@ -27,9 +27,9 @@
  * place of its packages: so every rank hears of it, also one that waits
  * for notes of all ranks. An alarm ends both directions between two ranks.
  *
- * A rank that cannot read what another offers (a raw read fails) cannot make its
- * packages and late blocks: it raises an alarm, too, and says so by an ack to
- * those that it has told something already; they do the same.
+ * A rank that cannot read what another offers (a raw read fails) cannot make
+ * its packages and late blocks: it raises an alarm, too, and says so by an ack
+ * to those that it has told something already; they do the same.
  */
 #ifndef SHUNTI_TWO_LEVEL_H
 #define SHUNTI_TWO_LEVEL_H

@@ -5,9 +5,9 @@
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
 
-/* After an alarm no late block is taken or made. Late blocks of ours that are ready
- * stay until they are answered: another rank, whose call succeeds, may need
- * them. */
+/* After an alarm no late block is taken or made. Late blocks of ours that are
+ * ready stay until they are answered: another rank, whose call succeeds, may
+ * need them. */
 static void forget_late(struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++) {
@@ -31,8 +31,8 @@ void shunti_two_level_alarm(struct shunti_two_level *x,
         forget_late(x);
 }
 
-/* A read that fails is known to the reader alone, which then names itself as both
- * the culprit and the reporter. */
+/* A read that fails is known to the reader alone, which then names itself as
+ * both the culprit and the reporter. */
 static bool is_read_failure(const struct shunti_blame *blame)
 {
     return blame->rank == blame->reporter;

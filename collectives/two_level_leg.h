@@ -26,9 +26,9 @@ bool shunti_is_pulled(uint8_t way);
 void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
                     int peer, unsigned stage);
 
-/* Does a payload of `bytes` to or from `peer` go by zero copy? Only one whose size
- * both ranks know and that is ready when it is offered: after an alarm a late
- * block may never be made. */
+/* Does a payload of `bytes` to or from `peer` go by zero copy? Only one whose
+ * size both ranks know and that is ready when it is offered: after an alarm a
+ * late block may never be made. */
 bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
                         size_t bytes);
 
@@ -36,8 +36,8 @@ bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
 struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
                                       struct shunti_leg *leg, int peer, int k);
 
-/* Memory for a package that may come to any place. False: none; the communicator
- * has failed. */
+/* Memory for a package that may come to any place. False: none; the
+ * communicator has failed. */
 bool shunti_incoming_place(struct shunt_request *request,
                            struct shunti_incoming *in);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What operations in two levels send and receive. Each function does what can be
- * done now, and returns whether something moved.
+ * What operations in two levels send and receive. Each function does what can
+ * be done now, and returns whether something moved.
  */
 #ifndef SHUNTI_TWO_LEVEL_MOVES_H
 #define SHUNTI_TWO_LEVEL_MOVES_H
@@ -23,8 +23,9 @@ bool shunti_two_level_send(struct shunt_request *request,
 void shunti_leg_ack_ready(struct shunt_request *request,
                           struct shunti_two_level *x, int peer);
 
-/* Both notes of a leg are out: find where our payloads go by zero copy. A payload
- * that the peer does not want, or expects in another size, is dropped. */
+/* Both notes of a leg are out: find where our payloads go by zero copy. A
+ * payload that the peer does not want, or expects in another size, is
+ * dropped. */
 void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
                     int peer);
 

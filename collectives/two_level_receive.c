@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and payloads of operations in two levels, from peers: two_level_moves.h. */
+/* Notes and payloads of operations in two levels, from peers:
+ * two_level_moves.h. */
 #include "collectives/two_level_moves.h"
 
 #include "collectives/two_level_alarm.h"

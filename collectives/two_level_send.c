@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and payloads of operations in two levels, to peers: two_level_moves.h. */
+/* Notes and payloads of operations in two levels, to peers:
+ * two_level_moves.h. */
 #include "collectives/two_level_moves.h"
 
 #include <string.h>
@@ -233,8 +234,8 @@ static bool answered(struct shunt_request *request, int peer)
     return stages & SHUNTI_ACK_TAKEN;
 }
 
-/* By zero copy, once both notes are out. A peer that named a place waits for the
- * put. */
+/* By zero copy, once both notes are out. A peer that named a place waits for
+ * the put. */
 static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = z ? z->done : 0;

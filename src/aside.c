@@ -4,9 +4,9 @@
  *
  * All communicators lie on shelves, each with a lock, found by the address of
  * the thread that owns them. When a thread has ended, another one may get its
- * address, and with it what it left, perhaps another rank's. What is aside there
- * it may hold, as anybody may. For visits the threads' numbers have to agree,
- * too, of which none is used twice.
+ * address, and with it what it left, perhaps another rank's. What is aside
+ * there it may hold, as anybody may. For visits the threads' numbers have to
+ * agree, too, of which none is used twice.
  *
  * A call by another thread than the owner begins with taking the communicator
  * over, under the lock of the owner's shelf. So with this lock held, the owner

@@ -3,8 +3,8 @@
  * Whose call does not agree with the others', and the text that says so.
  *
  * Where an operation goes through several hands (collectives/two_level.h), not
- * every rank sees a disagreement by itself. Then the rank that sees it tells the
- * others, and each records the same error.
+ * every rank sees a disagreement by itself. Then the rank that sees it tells
+ * the others, and each records the same error.
  */
 #ifndef SHUNTI_BLAME_H
 #define SHUNTI_BLAME_H

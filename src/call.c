@@ -111,9 +111,9 @@ SHUNTI_APART static bool settled(const struct shunt_request *request)
            !request->comm->progressing && request->class->settled(request);
 }
 
-/* Who is in our call has said before all that it had to say. Who had nothing to say,
- * because it made another call, is known by its count of operations, at which we
- * look when something is wrong. */
+/* Who is in our call has said before all that it had to say. Who had nothing to
+ * say, because it made another call, is known by its count of operations, at
+ * which we look when something is wrong. */
 SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);

@@ -24,11 +24,11 @@ enum shunt_status shunti_request_wait(struct shunt_request *request);
 enum shunt_status shunti_request_collect(struct shunt_request *request);
 
 /*
- * What a collective, a test or a wait returns that itself ended with `status`: the
- * error of an earlier call that had returned (`settled`), if there is one. Other
- * calls do not tell it, since ranks would take different ways through what they
- * are made of; nor do collectives that are a part of one (comm->purpose,
- * late.held).
+ * What a collective, a test or a wait returns that itself ended with `status`:
+ * the error of an earlier call that had returned (`settled`), if there is one.
+ * Other calls do not tell it, since ranks would take different ways through
+ * what they are made of; nor do collectives that are a part of one
+ * (comm->purpose, late.held).
  */
 enum shunt_status shunti_request_late(struct shunt_comm *comm,
                                       enum shunt_status status);

@@ -22,8 +22,8 @@ void shunti_transports_progress(struct shunt_comm *comm);
 /* Has every put left this rank for good, needing nothing more of it? */
 bool shunti_all_sent(const struct shunt_comm *comm);
 
-/* Keep the answer in aside.unsent: while something is left, this rank has to step
- * the communicator even if no operation is under way there. */
+/* Keep the answer in aside.unsent: while something is left, this rank has to
+ * step the communicator even if no operation is under way there. */
 void shunti_note_unsent(struct shunt_comm *comm);
 
 /* Interrupt a sleeping wait of this communicator; from any thread. */

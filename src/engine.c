@@ -121,8 +121,8 @@ bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy)
     return true;
 }
 
-/* The engine serves others, too, but not for long: what is asked of it is finite,
- * and it needs nobody else. */
+/* The engine serves others, too, but not for long: what is asked of it is
+ * finite, and it needs nobody else. */
 void shunti_copies_end(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;

@@ -2,10 +2,10 @@
 /*
  * Copies by the copy engine of this process (SHUNT_ENGINE; shunt/engine.h).
  *
- * The engine is opened by the first communicator and closed with the last one. A
- * copy that it has under way belongs to a request; a request that ends before its
- * copies have, as in a failure, waits for the engine: its caller gets the memory
- * back.
+ * The engine is opened by the first communicator and closed with the last one.
+ * A copy that it has under way belongs to a request; a request that ends before
+ * its copies have, as in a failure, waits for the engine: its caller gets the
+ * memory back.
  */
 #ifndef SHUNTI_ENGINE_H
 #define SHUNTI_ENGINE_H

@@ -199,7 +199,8 @@ const char *shunti_env_raw(const char *name)
     return shunti_env_row_of(name) ? secure_getenv(name) : NULL;
 }
 
-/* -- values ------------------------------------------------------------------ */
+/* -- values
+ * ------------------------------------------------------------------ */
 
 bool shunti_parse_size(const char *text, size_t *bytes)
 {

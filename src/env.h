@@ -42,9 +42,9 @@ const struct shunti_env_row *shunti_env_row_at(size_t i);
 /* The row of a name, or NULL. */
 const struct shunti_env_row *shunti_env_row_of(const char *name);
 
-/* Take a variable of a plugin into the table; its texts stay the plugin's, which
- * is never unloaded. One that is there already is left as it is. False: the table
- * is full. Thread safe. */
+/* Take a variable of a plugin into the table; its texts stay the plugin's,
+ * which is never unloaded. One that is there already is left as it is. False:
+ * the table is full. Thread safe. */
 bool shunti_env_declare(const struct shunti_env_row *row);
 
 /* The getters assert that `name` is in the table, with that type. */

@@ -19,7 +19,8 @@ struct shunti_error {
 
 /*
  * Keep the sentence, log it at debug level, and return `status`, so that a
- * failure is one line: `return shunti_fail(&comm->error, SHUNT_ERR_..., "...")`.
+ * failure is one line: `return shunti_fail(&comm->error, SHUNT_ERR_...,
+ * "...")`.
  *
  * error   NULL: only the thread keeps it.
  * format  what happened, which rank and value, what to do. The arguments may

@@ -4,7 +4,8 @@
  *
  * Every rank has an abort word in its control window, which any rank may write,
  * and the first value stays. A rank that fails writes its own and every peer's,
- * after the ranks that it counts as lost (loss.h), which the word has no room for.
+ * after the ranks that it counts as lost (loss.h), which the word has no room
+ * for.
  */
 #include "src/failure.h"
 

@@ -7,8 +7,8 @@
 
 struct shunt_comm;
 
-/* The communicator is over. lost: the rank whose fault it is, or -1. Tells every
- * peer. The first failure stays. Returns the failure's status. */
+/* The communicator is over. lost: the rank whose fault it is, or -1. Tells
+ * every peer. The first failure stays. Returns the failure's status. */
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    enum shunt_status status, int lost,
                                    const char *format, ...)

@@ -10,8 +10,8 @@
  *
  * and then a barrier, the first operation of the new communicator.
  *
- * Every round carries each rank's status, so that one rank's failure is an error
- * on all, with a text that names it.
+ * Every round carries each rank's status, so that one rank's failure is an
+ * error on all, with a text that names it.
  */
 #include "src/init.h"
 

@@ -5,10 +5,10 @@
  * rank 0's order) that both have and that reaches, and all compare what they
  * reached.
  *
- * Transports that stay on a host come first. Only if they leave a pair apart are
- * the rounds repeated with the next transport: what reaches other hosts opens
- * ports and loads large libraries. A transport that reached no rank is closed
- * again.
+ * Transports that stay on a host come first. Only if they leave a pair apart
+ * are the rounds repeated with the next transport: what reaches other hosts
+ * opens ports and loads large libraries. A transport that reached no rank is
+ * closed again.
  */
 #include "src/init_rounds.h"
 

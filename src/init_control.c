@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Round 4 of the making of a communicator: the control windows. Each rank
- * registers its own with every transport and imports its peers'. Between nodes a
- * round follows that measures what messages cost.
+ * registers its own with every transport and imports its peers'. Between nodes
+ * a round follows that measures what messages cost.
  */
 #include "src/init_rounds.h"
 

@@ -3,8 +3,8 @@
  * Which ranks make up a node, and how crowded its CPUs are.
  *
  * A node is a set of ranks that map each other's memory, directly or through
- * another rank of it. Ranks with the same node name are one node even if they map
- * nothing; ranks with different names are on different nodes.
+ * another rank of it. Ranks with the same node name are one node even if they
+ * map nothing; ranks with different names are on different nodes.
  */
 #include "src/init_rounds.h"
 
@@ -79,8 +79,9 @@ static double crowd_of(const struct shunti_init *init, int rank,
     return cpus > 0 && (int)count > cpus ? (double)count / cpus : 1;
 }
 
-/* More ranks on this host than CPUs for them: spinning would hurt. What it is like
- * on rank 0's is the same figure on all ranks, since algorithms depend on it. */
+/* More ranks on this host than CPUs for them: spinning would hurt. What it is
+ * like on rank 0's is the same figure on all ranks, since algorithms depend on
+ * it. */
 static enum shunt_status find_oversubscription(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;

@@ -57,8 +57,8 @@ struct shunti_introduction {
 /* What `rank` is called in errors. */
 int shunti_init_name(const struct shunti_init *init, int rank);
 
-/* Gather a blob of `len` bytes that begins with a head; any rank's failure fails
- * all. status: this rank's. */
+/* Gather a blob of `len` bytes that begins with a head; any rank's failure
+ * fails all. status: this rank's. */
 enum shunt_status shunti_init_gather(struct shunti_init *init,
                                      struct shunti_init_head *mine, size_t len,
                                      enum shunt_status status,
@@ -95,7 +95,8 @@ enum shunt_status shunti_init_nodes(struct shunti_init *init,
 /* Round 4 (init_control.c): control windows; that of a rank without peers. */
 enum shunt_status shunti_init_control(struct shunti_init *init);
 enum shunt_status shunti_init_control_alone(struct shunt_comm *comm);
-/* What messages cost between nodes and inside: rank 0's figures on all ranks. */
+/* What messages cost between nodes and inside: rank 0's figures on all
+ * ranks. */
 enum shunt_status shunti_init_links(struct shunti_init *init);
 
 #endif

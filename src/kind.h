@@ -31,7 +31,8 @@ struct shunti_kind {
     bool counts;         /* its argument (note.h) is a digest of counts */
     bool split_by_count; /* its count decides whether it takes two levels */
     /* Record the error of a call whose signature agrees with ours and whose
-     * argument does not. NULL: the argument is a number of bytes, or `counts`. */
+     * argument does not. NULL: the argument is a number of bytes, or
+     * `counts`. */
     void (*mismatch)(struct shunt_request *request,
                      const struct shunti_blame *blame);
 };

@@ -51,9 +51,9 @@ void shunti_liveness_note_events(struct shunt_comm *comm)
 
 /*
  * How likely an awaited peer is the cause of a timeout, the likeliest last: it
- * has only not finished; it has not been heard of in this call, and is on another
- * node, where it may wait for a local peer of its own; the same on our node; it
- * does not answer the probe.
+ * has only not finished; it has not been heard of in this call, and is on
+ * another node, where it may wait for a local peer of its own; the same on our
+ * node; it does not answer the probe.
  */
 enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_LOCAL, SILENT };
 
@@ -127,8 +127,8 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
         now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
 }
 
-/* Timed out: blame the ranks that did not answer the probe. If all answered, some
- * peer is itself blocked on the real culprit and will report it. */
+/* Timed out: blame the ranks that did not answer the probe. If all answered,
+ * some peer is itself blocked on the real culprit and will report it. */
 static void judge(struct shunt_comm *comm, uint64_t now)
 {
     if (shunti_comm_check(comm))
@@ -204,10 +204,10 @@ static void fail_by_loss(struct shunt_comm *comm,
         shunti_request_name(request), (unsigned long long)request->seq, rank);
 }
 
-/* Fail for a rank that is gone and needed. left: of those that left in order, or
- * of the others. A rank that had completed an operation is not needed in it any
- * more: its data is here, although it may not have been used yet, as in a sum
- * that lacks another rank's part. */
+/* Fail for a rank that is gone and needed. left: of those that left in order,
+ * or of the others. A rank that had completed an operation is not needed in it
+ * any more: its data is here, although it may not have been used yet, as in a
+ * sum that lacks another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
@@ -232,8 +232,8 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
 
 void shunti_liveness_look(struct shunt_comm *comm)
 {
-    /* What a lost peer sent before counts: step once after the transport reported
-     * the loss, and only then decide. */
+    /* What a lost peer sent before counts: step once after the transport
+     * reported the loss, and only then decide. */
     if (mark_losses(comm))
         shunti_progress(comm);
     /* A rank that left in order may have left because of one that crashed. */

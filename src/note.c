@@ -267,8 +267,8 @@ void shunti_note_learn_completed(struct shunt_comm *comm)
             (void)shunti_peer_completed(comm, r, 0);
 }
 
-/* Its note, or that there will be none; NULL: not there yet. The peer's count was
- * read before, so that a note which it wrote is there to be seen by now. */
+/* Its note, or that there will be none; NULL: not there yet. The peer's count
+ * was read before, so that a note which it wrote is there to be seen by now. */
 static const struct shunti_note *find_note(const struct shunt_request *request,
                                            int peer)
 {

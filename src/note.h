@@ -10,10 +10,11 @@
  * (acquire).
  *
  * A slot is free for operation seq once its owner and its writer have finished
- * operation seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers look
- * only when they would otherwise have to wait. Where they cannot look, they are
- * told: by notes, and, where these are few, by credits (request.c), but only
- * who has written something since: a slot that holds nothing new is free.
+ * operation seq - SHUNTI_DEPTH: every rank publishes how far it is, and writers
+ * look only when they would otherwise have to wait. Where they cannot look,
+ * they are told: by notes, and, where these are few, by credits (request.c),
+ * but only who has written something since: a slot that holds nothing new is
+ * free.
  *
  * The answer to a note is an ack, a word in the note's sender's control
  * window: "I have taken what you offered" (or that it was refused).
@@ -113,9 +114,9 @@ void shunti_note_send(struct shunt_request *request, int peer,
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
 
-/* May a call leave out its notes to some ranks? Only where every rank can see, by
- * the count of completed operations, that a rank has ended one. The same on all
- * ranks. */
+/* May a call leave out its notes to some ranks? Only where every rank can see,
+ * by the count of completed operations, that a rank has ended one. The same on
+ * all ranks. */
 bool shunti_notes_may_lack(const struct shunt_comm *comm);
 /* Look at those counts; for those who wait for long. */
 void shunti_note_learn_completed(struct shunt_comm *comm);
@@ -123,7 +124,8 @@ void shunti_note_learn_completed(struct shunt_comm *comm);
  * recorded. */
 void shunti_note_look(struct shunt_request *request, int peer);
 
-/* It arrived, and it was a refusal, an alarm or another call: expect nothing. */
+/* It arrived, and it was a refusal, an alarm or another call: expect
+ * nothing. */
 bool shunti_note_bad(const struct shunt_request *request, int peer);
 
 /* Tell `peer`, in the place of our note, which it then does not get. Needs
@@ -151,8 +153,8 @@ bool shunti_acked(struct shunt_request *request, int peer);
  */
 void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
 
-/* The stages that came from `peer`; 0: none yet. All but the bad news if the peer
- * is long past this operation. */
+/* The stages that came from `peer`; 0: none yet. All but the bad news if the
+ * peer is long past this operation. */
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer);
 
 #endif

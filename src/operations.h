@@ -14,8 +14,8 @@ void shunti_operation_begin(struct shunt_request *request);
 /* Advance all active operations of `comm` once. */
 void shunti_progress(struct shunt_comm *comm);
 
-/* End all active operations of `comm`, which is being destroyed: no peer is told.
- * Requests that nobody has collected stay. */
+/* End all active operations of `comm`, which is being destroyed: no peer is
+ * told. Requests that nobody has collected stay. */
 void shunti_requests_drop(struct shunt_comm *comm);
 /* Free all of them. */
 void shunti_requests_free(struct shunt_comm *comm);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The progress thread, which advances operations while their caller computes. */
+/* The progress thread, which advances operations while their caller
+ * computes. */
 #ifndef SHUNTI_PROGRESS_H
 #define SHUNTI_PROGRESS_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests: made, kept while their caller may ask for them, freed; request.h. */
+/* Requests: made, kept while their caller may ask for them, freed;
+ * request.h. */
 #include "src/request.h"
 
 #include <stdarg.h>

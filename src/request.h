@@ -136,7 +136,8 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
 void shunti_request_list(struct shunt_request *request);
 /* Its error has been told, or it had none. */
 void shunti_request_free(struct shunt_request *request);
-/* It failed: keep the sentence until somebody asks for it, unless nobody will. */
+/* It failed: keep the sentence until somebody asks for it, unless nobody
+ * will. */
 void shunti_request_keep_story(struct shunt_request *request);
 void shunti_request_drop_story(struct shunt_request *request);
 void shunti_request_drop_ways(struct shunt_request *request);

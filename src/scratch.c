@@ -22,8 +22,8 @@ struct block {
 
 _Static_assert(sizeof(struct block) == LINE, "a line");
 
-/* Only large blocks go through here, whose copies take far longer than the lock.
- * They are freed after it. */
+/* Only large blocks go through here, whose copies take far longer than the
+ * lock. They are freed after it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *spare; /* the latest first */
 static size_t spare_bytes;  /* of them all */

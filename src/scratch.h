@@ -2,13 +2,13 @@
 /*
  * Scratch: memory in which operations make what they pass on.
  *
- * Large blocks are kept from one operation to the next. malloc() gets them from the
- * kernel and gives them back each time, and to have fresh pages cleared and mapped
- * costs more than the copy that is made in them: 60 % of the time of an all-gather of
- * 2 MiB in two levels, beside the network.
+ * Large blocks are kept from one operation to the next. malloc() gets them from
+ * the kernel and gives them back each time, and to have fresh pages cleared and
+ * mapped costs more than the copy that is made in them: 60 % of the time of an
+ * all-gather of 2 MiB in two levels, beside the network.
  *
- * The communicators of a process share the blocks that are kept, so that many of
- * them keep no more than one does, and the last one frees them.
+ * The communicators of a process share the blocks that are kept, so that many
+ * of them keep no more than one does, and the last one frees them.
  */
 #ifndef SHUNTI_SCRATCH_H
 #define SHUNTI_SCRATCH_H
@@ -19,8 +19,8 @@ struct shunt_comm;
 
 /* Of these any thread may call any, for communicators of its own. */
 
-/* `bytes` of memory, at least one, aligned to a cache line; what is in it is left
- * over. NULL: there is none. */
+/* `bytes` of memory, at least one, aligned to a cache line; what is in it is
+ * left over. NULL: there is none. */
 void *shunti_scratch_get(size_t bytes);
 
 /* It is not needed any more; NULL: nothing. */

@@ -106,7 +106,8 @@ static struct writer *find(int rank)
     return NULL;
 }
 
-/* No more of this file. What a write that failed began goes, so that it is whole. */
+/* No more of this file. What a write that failed began goes, so that it is
+ * whole. */
 static void stop(struct writer *w, const char *why)
 {
     const bool ended = w->offset && pwrite(w->fd, TAIL, TAIL_BYTES,
@@ -144,7 +145,8 @@ static void write_out(struct writer *w)
     w->written_ns = shunti_now_ns();
 }
 
-/* -- events ------------------------------------------------------------------- */
+/* -- events
+ * ------------------------------------------------------------------- */
 
 /* Text for inside a JSON string. */
 static void escape(const char *text, char *out, size_t len)
@@ -304,7 +306,8 @@ void shunti_trace_thread(int rank, const char *name)
     record(rank, "thread_name", 'M', 0, "", args);
 }
 
-/* -- files -------------------------------------------------------------------- */
+/* -- files
+ * -------------------------------------------------------------------- */
 
 static int open_file(const char *variable, int rank, int nranks)
 {
@@ -365,7 +368,8 @@ static void free_writer(struct writer *w)
     free(w);
 }
 
-/* -- the recorder -------------------------------------------------------------- */
+/* -- the recorder
+ * -------------------------------------------------------------- */
 
 static struct recorder *new_recorder(void)
 {
@@ -429,12 +433,14 @@ void shunti_trace_failed(int rank, const char *why)
     pthread_mutex_unlock(&lock);
 }
 
-/* -- beginning and end --------------------------------------------------------- */
+/* -- beginning and end
+ * --------------------------------------------------------- */
 
 /*
- * A forked child has our buffers and our files, at the places where they were. What
- * it wrote there would be in the middle of what we have written since, so it
- * traces nothing. It leaves the lock alone, which another thread may have held.
+ * A forked child has our buffers and our files, at the places where they were.
+ * What it wrote there would be in the middle of what we have written since, so
+ * it traces nothing. It leaves the lock alone, which another thread may have
+ * held.
  */
 static bool forked;
 

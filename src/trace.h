@@ -29,8 +29,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Bytes of an event's arguments that a flight recorder keeps; of longer ones, none:
- * half of an object is no JSON. */
+/* Bytes of an event's arguments that a flight recorder keeps; of longer ones,
+ * none: half of an object is no JSON. */
 #define SHUNTI_TRACE_ARGS 432
 
 /* 1: tracing, 0: not; -1: the environment has not been looked at. */
@@ -54,7 +54,8 @@ static inline uint64_t shunti_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A time that never comes: 30 years, which still are a number of nanoseconds. */
+/* A time that never comes: 30 years, which still are a number of
+ * nanoseconds. */
 #define SHUNTI_NEVER_SECONDS 1e9
 
 /* Seconds that somebody has set, which may be infinite, in nanoseconds. */
@@ -68,9 +69,10 @@ static inline uint64_t shunti_ns(double seconds)
 }
 
 /*
- * Open this rank's file, and its recorder; events before are dropped. Called when a communicator
- * is born; again for the same rank: adds a reference only. Does nothing when
- * tracing is off. A file that cannot be written is a warning in the log.
+ * Open this rank's file, and its recorder; events before are dropped. Called
+ * when a communicator is born; again for the same rank: adds a reference only.
+ * Does nothing when tracing is off. A file that cannot be written is a warning
+ * in the log.
  */
 void shunti_trace_begin(int rank, int nranks);
 /* Write out what is buffered; called when a communicator is destroyed, and at
@@ -87,8 +89,8 @@ void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
                           const char *args_json);
 void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
                           double value);
-/* A communicator has failed: an event of that name, and what is recorded goes to
- * the files. */
+/* A communicator has failed: an event of that name, and what is recorded goes
+ * to the files. */
 void shunti_trace_failed(int rank, const char *why);
 /* Names the calling thread in the timeline ("progress"). */
 void shunti_trace_thread(int rank, const char *name);

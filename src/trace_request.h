@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Operations in the timeline: a span for each, with what was sent to whom, by
- * which algorithm and by which way, and what was under way when a communicator failed. All of it
- * only where shunti_trace_enabled().
+ * which algorithm and by which way, and what was under way when a communicator
+ * failed. All of it only where shunti_trace_enabled().
  */
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H

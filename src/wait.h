@@ -9,8 +9,8 @@
  * While it sleeps it notices lost peers, aborts and timeouts.
  *
  * Where the communicator has an idle() of its user's, it is called before each
- * yield and sleep, and with every look at the clock; no descriptor tells when it
- * has something to do, so that sleeps are short then.
+ * yield and sleep, and with every look at the clock; no descriptor tells when
+ * it has something to do, so that sleeps are short then.
  */
 #ifndef SHUNTI_WAIT_H
 #define SHUNTI_WAIT_H
@@ -47,8 +47,8 @@ void shunti_look_around(struct shunt_comm *comm);
 void shunti_step_others(void);
 
 /* poll(), at most `ms` >= 0, during which this thread's communicators with
- * operations under way get on, and all of them answer liveness probes: for waits
- * that are in no call on one of them, as in a birth. */
+ * operations under way get on, and all of them answer liveness probes: for
+ * waits that are in no call on one of them, as in a birth. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
 /* Sleep until some transport has something, at most `ms`, and let all

@@ -74,7 +74,8 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
 
 /* --- what we tell each other ---------------------------------------------- */
 
-/* In a word: the cost of copies into the ring in ns, what to try, what to read. */
+/* In a word: the cost of copies into the ring in ns, what to try, what to
+ * read. */
 #define BITS SHUNTI_WAYS_CLASSES
 #define ALL ((1u << BITS) - 1)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What it costs a pair of ranks to move memory that is in no window: through the
- * ring of chunks (stream.h), or read by the kernel.
+ * What it costs a pair of ranks to move memory that is in no window: through
+ * the ring of chunks (stream.h), or read by the kernel.
  *
  * Where both share a cache, two copies through it beat one by the kernel; where
  * they do not, every line of the ring crosses between the caches twice, and the
@@ -31,8 +31,8 @@
 
 struct shunt_comm;
 
-/* Classes of sizes: from 8 KiB on, twice as much each; the last has no end. A set
- * of them has a bit for each. */
+/* Classes of sizes: from 8 KiB on, twice as much each; the last has no end. A
+ * set of them has a bit for each. */
 #define SHUNTI_WAYS_CLASSES 9
 
 /* A cost: ns for 64 KiB; 0: not known. */
@@ -49,7 +49,8 @@ struct shunti_ways {
     uint16_t came;        /* those whose last block was read, */
     uint16_t before;      /* and was, when they began to be tried */
     uint16_t their_tries; /* as we last looked */
-    /* Blocks that we may still send before what we want for those that we get is
+    /* Blocks that we may still send before what we want for those that we get
+     * is
        no news any more. */
     uint8_t fresh[SHUNTI_WAYS_CLASSES];
     uint8_t into_chunks, out_chunks; /* until the next one is timed */
@@ -61,8 +62,8 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer);
 /* Shall `bytes` for `peer` be read by it? For each block once. */
 bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes);
 
-/* The least size of a class; what 64 KiB from `peer` cost by the ring, both ends
- * together, in ns. For those who show them. */
+/* The least size of a class; what 64 KiB from `peer` cost by the ring, both
+ * ends together, in ns. For those who show them. */
 size_t shunti_ways_class_bytes(int class);
 float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer);
 

@@ -2,10 +2,10 @@
 /*
  * What is compiled into one piece, and what stays out of it.
  *
- * A small call on one host takes as long as its instructions, and two in five of
- * these only led from one small function to the next: saved registers, arguments
- * by pointer, tests whose outcome the caller knew. Measured: docs/performance.md,
- * "A small call is instructions".
+ * A small call on one host takes as long as its instructions, and two in five
+ * of these only led from one small function to the next: saved registers,
+ * arguments by pointer, tests whose outcome the caller knew. Measured:
+ * docs/performance.md, "A small call is instructions".
  */
 #ifndef SHUNTI_WHOLE_H
 #define SHUNTI_WHOLE_H

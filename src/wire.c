@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The transport's put, and with it writing to a peer's control window where it is
- * not mapped. Of these puts, what the transport has no room for is kept in order
- * and tried again by progress; callers never see it.
+ * The transport's put, and with it writing to a peer's control window where it
+ * is not mapped. Of these puts, what the transport has no room for is kept in
+ * order and tried again by progress; callers never see it.
  */
 #include "src/wire.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The door to the wire: writing to a peer's memory, and reading it, by its
- * transport. The only callers of a transport's put() and get() are here; copies by
- * an engine are in engine.h.
+ * transport. The only callers of a transport's put() and get() are here; copies
+ * by an engine are in engine.h.
  */
 #ifndef SHUNTI_WIRE_H
 #define SHUNTI_WIRE_H
@@ -15,13 +15,13 @@
 
 struct shunt_comm;
 
-/* Put; false: no room now, try again. That a peer is lost is noted, and found by
- * whatever awaits something of it; other errors end the communicator. */
+/* Put; false: no room now, try again. That a peer is lost is noted, and found
+ * by whatever awaits something of it; other errors end the communicator. */
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put);
 
-/* Read `bytes` of the peer's memory at its address `address`; done on return. An
- * error is the caller's to tell: it may concern one operation alone. */
+/* Read `bytes` of the peer's memory at its address `address`; done on return.
+ * An error is the caller's to tell: it may concern one operation alone. */
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              uint64_t address, void *local, size_t bytes);
 

@@ -16,9 +16,9 @@
 #include "src/whole.h"
 #include "src/wire.h"
 
-/* A block goes in pieces, and the next one follows when few puts of the last are
- * left: what the transport has cannot be taken back when the communicator fails, and
- * on one connection everything else waits behind it. */
+/* A block goes in pieces, and the next one follows when few puts of the last
+ * are left: what the transport has cannot be taken back when the communicator
+ * fails, and on one connection everything else waits behind it. */
 #define PIECE ((size_t)1 << 20)
 #define PENDING_MAX 8
 /* Not that of the notes, whose signals would wait for those of blocks. */

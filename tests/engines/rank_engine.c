@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ranks do in test_engine.c: large blocks in windows, of calls that were
-// started, are moved by the copy engine; smaller ones, and those of blocking calls,
-// are not.
+// started, are moved by the copy engine; smaller ones, and those of blocking
+// calls, are not.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -127,8 +127,8 @@ static int not_for_these(const struct rank *self)
     return 0;
 }
 
-// One rank gives the communicator up while copies are under way: every call ends,
-// and what was given to it may be freed at once.
+// One rank gives the communicator up while copies are under way: every call
+// ends, and what was given to it may be freed at once.
 static int aborted(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;

@@ -2,10 +2,10 @@
 /*
  * dma: the plainest copy engine, a thread that copies.
  *
- * Descriptors wait in a ring under a lock. The thread takes them in order, copies
- * without the lock, raises the signal, and sleeps on a condition when the ring is
- * empty: asleep it costs nothing. It copies by memcpy(); rows by an index list one
- * at a time.
+ * Descriptors wait in a ring under a lock. The thread takes them in order,
+ * copies without the lock, raises the signal, and sleeps on a condition when
+ * the ring is empty: asleep it costs nothing. It copies by memcpy(); rows by an
+ * index list one at a time.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -8,8 +8,8 @@
  * overtake each other. progress() delivers what is due; its payload and signal
  * go in one put of the other transport, so payload stays before signal. A copy
  * lives until the other transport has flushed it. Payload that a put counts as
- * pending is not copied, but read when it is delivered: who does not wait for that
- * sends something else.
+ * pending is not copied, but read when it is delivered: who does not wait for
+ * that sends something else.
  *
  * Sleepers are woken for what is due by a timer beside the other transport's
  * descriptor.
@@ -111,7 +111,8 @@ static uint64_t random_below(struct shunt_transport_ctx *ctx, uint64_t n)
     return (z ^ (z >> 31)) % n;
 }
 
-/* -- contexts --------------------------------------------------------------- */
+/* -- contexts
+ * --------------------------------------------------------------- */
 
 static enum shunt_status fault_probe(const struct shunt_transport_host *host,
                                      struct shunt_transport_estimate *estimate,
@@ -239,7 +240,8 @@ static enum shunt_status fault_address(struct shunt_transport_ctx *ctx,
     return passed(ctx, ctx->t->address(ctx->inner, blob, len));
 }
 
-/* -- endpoints and memory: handed through ----------------------------------- */
+/* -- endpoints and memory: handed through
+ * ----------------------------------- */
 
 static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
@@ -303,8 +305,8 @@ static bool goes_to(const struct later *later,
     return later->put.remote == remote || later->put.signal == remote;
 }
 
-/* Lose what is still queued for it, as the caller did not flush; NULL: what reads
- * the caller's memory. */
+/* Lose what is still queued for it, as the caller did not flush; NULL: what
+ * reads the caller's memory. */
 static void forget(struct shunt_transport_ep *ep,
                    const struct shunt_transport_remote *remote)
 {
@@ -361,7 +363,8 @@ static enum shunt_status fault_get(struct shunt_transport_ep *ep,
     return passed(ctx, ctx->t->get(ep->inner, address, local, bytes));
 }
 
-/* -- puts ------------------------------------------------------------------- */
+/* -- puts
+ * ------------------------------------------------------------------- */
 
 static uint64_t first_due(const struct shunt_transport_ctx *ctx)
 {
@@ -567,7 +570,8 @@ static enum shunt_status fault_let_go(struct shunt_transport_ep *ep,
                      : SHUNT_OK;
 }
 
-/* -- waiting ---------------------------------------------------------------- */
+/* -- waiting
+ * ---------------------------------------------------------------- */
 
 static void fault_wake(struct shunt_transport_ep *ep)
 {

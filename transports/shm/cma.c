@@ -34,7 +34,8 @@ void shm_cma_consent(void)
 
     if (fd < 0)
         return; /* no Yama */
-    /* At 1 a process may be read by who it names; at 2 and 3 nobody can help. */
+    /* At 1 a process may be read by who it names; at 2 and 3 nobody can
+     * help. */
     if (read(fd, &scope, 1) == 1 && scope == '1')
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     close(fd);

@@ -14,12 +14,13 @@
  *                              <-     READY
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
- * between the sides, both nonces and both ranks. READY follows the trial of get()
- * and our own connect() call; a link is up when READY was sent and received.
+ * between the sides, both nonces and both ranks. READY follows the trial of
+ * get() and our own connect() call; a link is up when READY was sent and
+ * received.
  *
- * The listener of a pair, too, must find out if its peer cannot be reached (another
- * host, another network namespace). So it connects to the peer's name as well, and
- * closes that connection unused.
+ * The listener of a pair, too, must find out if its peer cannot be reached
+ * (another host, another network namespace). So it connects to the peer's name
+ * as well, and closes that connection unused.
  */
 #include <errno.h>
 #include <poll.h>
@@ -48,7 +49,8 @@ struct address {
 
 static const char address_magic[8] = "shunshm1";
 
-/* -- endpoints -------------------------------------------------------------- */
+/* -- endpoints
+ * -------------------------------------------------------------- */
 
 enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len)
@@ -168,7 +170,8 @@ static void send_info(struct shunt_transport_ep *ep)
     refuse(ep);
 }
 
-/* -- the handshake ---------------------------------------------------------- */
+/* -- the handshake
+ * ---------------------------------------------------------- */
 
 enum side { CONNECTOR, LISTENER };
 
@@ -376,7 +379,8 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
     }
 }
 
-/* -- connecting ------------------------------------------------------------- */
+/* -- connecting
+ * ------------------------------------------------------------- */
 
 /* A socket connected to the peer's name; -1 and errno. */
 static int reach(const struct shunt_transport_ep *ep)

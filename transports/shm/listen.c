@@ -3,8 +3,8 @@
  * Listening for peers, and the peers that have not proved who they are.
  *
  * Each context listens under a random name in the abstract namespace. What
- * connects is unauthenticated until its proof has come (connect.c), and kept apart
- * from the ranks until then; it is dropped at the latest after
+ * connects is unauthenticated until its proof has come (connect.c), and kept
+ * apart from the ranks until then; it is dropped at the latest after
  * UNAUTHENTICATED_MS. A user other than ours is dropped unread.
  */
 #include <errno.h>
@@ -94,9 +94,9 @@ bool shm_same_user(int fd, pid_t *pid)
 }
 
 /*
- * When many unauthenticated peers wait, the next ones stay in the kernel's queue
- * until some have gone. None is dropped for another: it may be a rank whose
- * messages have not been read yet.
+ * When many unauthenticated peers wait, the next ones stay in the kernel's
+ * queue until some have gone. None is dropped for another: it may be a rank
+ * whose messages have not been read yet.
  */
 static bool crowded(const struct shunt_transport_ctx *ctx)
 {
@@ -118,7 +118,8 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
 
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that other users who connect all the time do not keep us here. */
+    /* Bounded, so that other users who connect all the time do not keep us
+     * here. */
     for (int n = 0; n < ACCEPTS; n++) {
         struct shm_link *link, **p;
         pid_t pid = 0;

@@ -37,7 +37,8 @@
  * its own: `armed` is read by every waker, `news` by every progress().
  */
 struct shm_control {
-    /* The owner sleeps, or is about to: its event descriptor must be written. */
+    /* The owner sleeps, or is about to: its event descriptor must be
+     * written. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint armed;
     /* Raised by a peer that has sent something over a socket. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint news;
@@ -45,7 +46,8 @@ struct shm_control {
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint left;
 };
 
-/* -- messages --------------------------------------------------------------- */
+/* -- messages
+ * --------------------------------------------------------------- */
 
 enum shm_message_type {
     SHM_MSG_HELLO = 1, /* connector: who I am */
@@ -91,7 +93,8 @@ struct shm_message {
 
 #define SHM_MESSAGE_FDS 2
 
-/* -- objects ---------------------------------------------------------------- */
+/* -- objects
+ * ---------------------------------------------------------------- */
 
 /* What an epoll event is about; the first member of what it points to. */
 enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
@@ -206,7 +209,8 @@ struct shunt_transport_ctx {
     char error[512];
 };
 
-/* -- shm.c ------------------------------------------------------------------ */
+/* -- shm.c
+ * ------------------------------------------------------------------ */
 
 __attribute__((format(printf, 3, 4))) enum shunt_status
 shm_fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
@@ -218,7 +222,8 @@ int64_t shm_now(void);
 /* Look at all descriptors, whatever progress() thinks of it. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
-/* -- listen.c --------------------------------------------------------------- */
+/* -- listen.c
+ * --------------------------------------------------------------- */
 
 bool shm_random(void *to, size_t n);
 /* The address of a name in the abstract namespace; its length. */
@@ -234,7 +239,8 @@ void shm_accept(struct shunt_transport_ctx *ctx);
 /* Drop unauthenticated peers whose time is over. */
 void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
 
-/* -- connect.c -------------------------------------------------------------- */
+/* -- connect.c
+ * -------------------------------------------------------------- */
 
 enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
@@ -246,7 +252,8 @@ enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
 void shm_handle(struct shm_link *link, const struct shm_message *message,
                 int *fds, int nfds, int lost);
 
-/* -- wire.c ----------------------------------------------------------------- */
+/* -- wire.c
+ * ----------------------------------------------------------------- */
 
 /* Takes the descriptor over, also when it fails. */
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
@@ -261,7 +268,8 @@ void shm_link_flush(struct shm_link *link);
 /* Read all there is. */
 int shm_link_read(struct shm_link *link);
 
-/* -- memory.c --------------------------------------------------------------- */
+/* -- memory.c
+ * --------------------------------------------------------------- */
 
 /* Shared memory of our own making, mapped and sealed; NULL and errno. */
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
@@ -284,7 +292,8 @@ void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
                    int reason);
 void shm_share_drop(struct shunt_transport_ep *ep, uint64_t id);
 
-/* -- cma.c ------------------------------------------------------------------ */
+/* -- cma.c
+ * ------------------------------------------------------------------ */
 
 /* Is get() wanted? By SHUNT_CMA. */
 bool shm_cma_allowed(const struct shunt_transport_host *host);

@@ -9,9 +9,9 @@
  * level info the counters are logged when the communicator is destroyed, by the
  * library. SHUNT_TRACE_OPS chooses operations.
  *
- * Stores to mapped memory are no operations, and are not seen. To see everything
- * that ranks of one host tell each other, wrap a transport that does not map:
- * trace+fault+shm with SHUNT_FAULT=nomap.
+ * Stores to mapped memory are no operations, and are not seen. To see
+ * everything that ranks of one host tell each other, wrap a transport that does
+ * not map: trace+fault+shm with SHUNT_FAULT=nomap.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,7 +178,8 @@ static enum shunt_status trace_address(struct shunt_transport_ctx *ctx,
     return ctx->t->address(ctx->inner, blob, len);
 }
 
-/* -- endpoints and memory --------------------------------------------------- */
+/* -- endpoints and memory
+ * --------------------------------------------------- */
 
 static enum shunt_status trace_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
@@ -262,7 +263,8 @@ static void *trace_map(struct shunt_transport_ep *ep,
     return ep->ctx->t->map(ep->inner, remote);
 }
 
-/* -- data ------------------------------------------------------------------- */
+/* -- data
+ * ------------------------------------------------------------------- */
 
 static enum shunt_status trace_put(struct shunt_transport_ep *ep,
                                    const struct shunt_transport_put *put)
@@ -321,7 +323,8 @@ static enum shunt_status trace_let_go(struct shunt_transport_ep *ep,
     return t->let_go ? t->let_go(ep->inner, by_force) : SHUNT_OK;
 }
 
-/* -- waiting ---------------------------------------------------------------- */
+/* -- waiting
+ * ---------------------------------------------------------------- */
 
 static void trace_wake(struct shunt_transport_ep *ep)
 {

@@ -3,9 +3,9 @@
  * Finding a peer, and noticing that it is gone.
  *
  * UCP connects on its own. The greeting makes sure that it did, both ways: each
- * side says HELLO until it knows that it was heard. A HELLO before our connect()
- * is dropped, as we do not know yet whose it is; ours then makes the peer repeat
- * it.
+ * side says HELLO until it knows that it was heard. A HELLO before our
+ * connect() is dropped, as we do not know yet whose it is; ours then makes the
+ * peer repeat it.
  *
  * Nothing is said over TCP before its connection stands. What is said earlier
  * has UCP queue a message of its own, and where the first write to a connection
@@ -50,7 +50,8 @@ struct address {
 
 static const char address_magic[8] = "shunucx1";
 
-/* -- addresses -------------------------------------------------------------- */
+/* -- addresses
+ * -------------------------------------------------------------- */
 
 static void describe_process(struct address *a)
 {
@@ -99,7 +100,8 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* -- losing ----------------------------------------------------------------- */
+/* -- losing
+ * ----------------------------------------------------------------- */
 
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why)
 {
@@ -188,7 +190,8 @@ static void watch_process(struct shunt_transport_ep *ep,
         stop_watching(ep);
 }
 
-/* -- the way there ---------------------------------------------------------- */
+/* -- the way there
+ * ---------------------------------------------------------- */
 
 /*
  * What UCP says of its lanes to a peer, a line each ("lane[0]: 0:tcp/eth0.0
@@ -234,7 +237,8 @@ static void look_at_lanes(struct shunt_transport_ep *ep)
         ep->eager_max = TCP_EAGER_MAX;
 }
 
-/* -- the greeting ----------------------------------------------------------- */
+/* -- the greeting
+ * ----------------------------------------------------------- */
 
 static void make_token(const struct shunt_transport_ctx *ctx,
                        const unsigned char *from_nonce, int from,
@@ -330,7 +334,8 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
     return UCS_OK;
 }
 
-/* -- connecting ------------------------------------------------------------- */
+/* -- connecting
+ * ------------------------------------------------------------- */
 
 static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
                                 const struct address *a,

@@ -3,8 +3,8 @@
  * Sending.
  *
  * UCP queues without a limit what the fabric cannot take at once; ours is
- * MAX_SENDS for each peer, beyond which put() has no room. (A put that was begun
- * may go beyond it, by its pieces.)
+ * MAX_SENDS for each peer, beyond which put() has no room. (A put that was
+ * begun may go beyond it, by its pieces.)
  *
  * That UCP has sent a message says nothing about its having taken effect, so
  * flush() asks the peer, who answers when all puts up to the question are

@@ -2,11 +2,11 @@
 /*
  * What arrives.
  *
- * A small put comes with its payload, as all do over TCP; a large one is announced,
- * and UCP then moves its payload straight to where it belongs, many at a time. A signal is
- * raised when its own payload and those of all earlier puts of its channel are
- * there. A payload that would overlap one that is still coming waits for it:
- * puts of a channel take effect in order.
+ * A small put comes with its payload, as all do over TCP; a large one is
+ * announced, and UCP then moves its payload straight to where it belongs, many
+ * at a time. A signal is raised when its own payload and those of all earlier
+ * puts of its channel are there. A payload that would overlap one that is still
+ * coming waits for it: puts of a channel take effect in order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
     return ep;
 }
 
-/* -- order ------------------------------------------------------------------ */
+/* -- order
+ * ------------------------------------------------------------------ */
 
 /* In `reg`? */
 static bool within(const struct shunt_transport_reg *reg, uint64_t offset,
@@ -226,7 +227,8 @@ static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
     *p = a;
 }
 
-/* -- messages --------------------------------------------------------------- */
+/* -- messages
+ * --------------------------------------------------------------- */
 
 /* All before it are here, so that what it overlaps is known. */
 static bool no_gap(const struct ucx_channel *channel,

@@ -56,7 +56,8 @@ static int64_t now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* -- UCX as we want it ------------------------------------------------------ */
+/* -- UCX as we want it
+ * ------------------------------------------------------ */
 
 /* Ours are only defaults: what the user's environment says holds. */
 static const struct setting {
@@ -194,7 +195,8 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
     return st;
 }
 
-/* -- contexts --------------------------------------------------------------- */
+/* -- contexts
+ * --------------------------------------------------------------- */
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
@@ -447,8 +449,8 @@ static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
     do
         advance_worker(ctx);
     while ((ep->closing || touches_callers_memory(ep)) && now_ms() < deadline);
-    /* Sends that have not ended by now no longer count: their memory may be read
-     * yet, but nothing is written to it. */
+    /* Sends that have not ended by now no longer count: their memory may be
+     * read yet, but nothing is written to it. */
     ucx_forget_pending(ep);
     ucx_leave(outer);
     return SHUNT_OK;
@@ -505,7 +507,8 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
     return ctx->error;
 }
 
-/* -- progress and sleeping -------------------------------------------------- */
+/* -- progress and sleeping
+ * -------------------------------------------------- */
 
 /* Who is gone is so from here on; what it sent before has been taken. */
 static void note_losses(struct shunt_transport_ctx *ctx)
@@ -577,11 +580,12 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
     return ep->gone && ep->left;
 }
 
-/* -- what there is not ------------------------------------------------------ */
+/* -- what there is not
+ * ------------------------------------------------------ */
 
 /* Before 1.13 UCX does not end what TCP is in the middle of sending (openucx PR
- * 7770); and later ones may have a rendezvous over TCP that does not end, either,
- * which is left to users who ask for one. */
+ * 7770); and later ones may have a rendezvous over TCP that does not end,
+ * either, which is left to users who ask for one. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
     unsigned major, minor, patch;

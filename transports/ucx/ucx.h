@@ -180,13 +180,15 @@ struct shunt_transport_ctx {
     char error[256];
 };
 
-/* -- ucx.c ------------------------------------------------------------------ */
+/* -- ucx.c
+ * ------------------------------------------------------------------ */
 
 enum shunt_status ucx_fail(struct shunt_transport_ctx *ctx,
                            enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* -- guest.c ---------------------------------------------------------------- */
+/* -- guest.c
+ * ---------------------------------------------------------------- */
 
 /* Around calls of UCX that may have something to say. ucx_leave() takes what
  * ucx_enter() gave. */
@@ -195,7 +197,8 @@ void ucx_leave(struct shunt_transport_ctx *outer);
 /* What it says there goes to our log. */
 void ucx_be_quiet(void);
 
-/* -- connect.c -------------------------------------------------------------- */
+/* -- connect.c
+ * -------------------------------------------------------------- */
 
 enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
@@ -213,7 +216,8 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
                           void *data, size_t bytes,
                           const ucp_am_recv_param_t *param);
 
-/* -- memory.c --------------------------------------------------------------- */
+/* -- memory.c
+ * --------------------------------------------------------------- */
 
 enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
                           const struct shunt_transport_memory *memory,
@@ -232,7 +236,8 @@ struct shunt_transport_reg *ucx_reg_find(struct shunt_transport_ctx *ctx,
 void ucx_reg_hold(struct shunt_transport_reg *reg);
 void ucx_reg_drop(struct shunt_transport_reg *reg);
 
-/* -- put.c ------------------------------------------------------------------ */
+/* -- put.c
+ * ------------------------------------------------------------------ */
 
 enum shunt_status ucx_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put);
@@ -249,7 +254,8 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
 enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
                            uint32_t flag);
 
-/* -- receive.c -------------------------------------------------------------- */
+/* -- receive.c
+ * -------------------------------------------------------------- */
 
 /* Whose message is it? NULL: of nobody we know. `expected` bytes of header it
  * must have; `bytes` came with it. */
