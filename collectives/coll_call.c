@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "kernels/dtype.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/dtype.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/refusal.h"

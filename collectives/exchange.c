@@ -2,8 +2,8 @@
 /* One round of blocks between all pairs; see exchange.h. */
 #include "collectives/exchange.h"
 
+#include "kernels/copy.h"
 #include "src/comm.h"
-#include "src/copy.h"
 #include "src/failure.h"
 #include "src/note.h"
 #include "src/offer.h"

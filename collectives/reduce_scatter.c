@@ -11,8 +11,8 @@
 #include "collectives/kinds.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
+#include "kernels/dtype.h"
 #include "src/comm.h"
-#include "src/dtype.h"
 #include "src/whole.h"
 
 static const struct shunti_kind kinds[] = {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "collectives/tree.h"
+#include "kernels/dtype.h"
 #include "src/comm.h"
-#include "src/dtype.h"
 #include "src/failure.h"
 #include "src/note.h"
 #include "src/scratch.h"

@@ -2,8 +2,8 @@
 /* Taking payload from a peer; see source.h. */
 #include "collectives/source.h"
 
+#include "kernels/copy.h"
 #include "src/comm.h"
-#include "src/copy.h"
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/trace.h"

@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
+#include "kernels/reduce.h"
 #include "src/comm.h"
-#include "src/dtype.h"
-#include "src/reduce.h"
 
 /* Elements at a time: what is made of them stays in the first-level cache. */
 enum { BLOCK = 1024 };

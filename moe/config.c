@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
+#include "kernels/rows.h"
 #include "moe/exchanges.h"
 #include "moe/plan.h"
-#include "moe/rows.h"
 #include "src/comm.h"
-#include "src/dtype.h"
 #include "src/entry.h"
 #include "src/env.h"
 #include "src/error.h"

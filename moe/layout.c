@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "moe/rows.h"
+#include "kernels/rows.h"
 
 size_t shunti_layout_align(size_t rows, size_t align)
 {

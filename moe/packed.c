@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/fp8.h"
+#include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "moe/grow.h"
-#include "moe/rows.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/entry.h"

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fp8.h"
 #include "moe/capacity.h"
-#include "moe/fp8.h"
 #include "moe/grow.h"
 #include "moe/packed.h"
 #include "moe/plan.h"

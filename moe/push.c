@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/copy.h"
+#include "kernels/rows.h"
 #include "moe/rails_rows.h"
-#include "moe/rows.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/contexts.h"
-#include "src/copy.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/nodes.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/fp8.h"
+#include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "moe/grow.h"
 #include "moe/plan.h"
-#include "moe/rows.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/fp8.h"
-#include "moe/rows.h"
+#include "kernels/copy.h"
+#include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/copy.h"
 #include "src/nodes.h"
 
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,

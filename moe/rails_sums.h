@@ -10,8 +10,8 @@
 #ifndef SHUNTI_RAILS_SUMS_H
 #define SHUNTI_RAILS_SUMS_H
 
+#include "kernels/rows.h"
 #include "moe/plan.h"
-#include "moe/rows.h"
 
 struct shunti_rail_sums {
     struct shunti_plan *plan;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
 #include "src/comm.h"
-#include "src/dtype.h"
 #include "src/note.h"
 #include "src/trace.h"
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "src/dtype.h"
+#include "kernels/dtype.h"
 
 TestSuite(dtype, .timeout = 60);
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/copy.h"
-#include "src/reduce.h"
+#include "kernels/copy.h"
+#include "kernels/reduce.h"
 #include "tests/collectives/random.h"
 #include "tests/collectives/reduce_ref.h"
 

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "moe/fp8.h"
-#include "moe/rows.h"
-#include "src/dtype.h"
-#include "src/reduce.h"
+#include "kernels/dtype.h"
+#include "kernels/fp8.h"
+#include "kernels/reduce.h"
+#include "kernels/rows.h"
 #include "tests/collectives/random.h"
 #include "tests/collectives/reduce_ref.h"
 #include "tests/cross/digest.h"

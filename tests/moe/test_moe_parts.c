@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
+#include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "moe/capacity.h"
-#include "moe/fp8.h"
 #include "moe/layout.h"
 #include "moe/placement.h"
-#include "moe/rows.h"
-#include "src/dtype.h"
 #include "tests/moe/reference.h"
 
 TestSuite(moe_parts, .timeout = 60);

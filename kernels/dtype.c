@@ -2,7 +2,7 @@
 /*
  * Sizes and names of element types and reductions.
  */
-#include "src/dtype.h"
+#include "kernels/dtype.h"
 
 static const char *const dtypes[] = {
     [SHUNT_I8] = "i8",

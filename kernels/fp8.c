@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows as fp8, one element at a time: what the kernels (rows.h) must equal. */
-#include "moe/fp8.h"
+#include "kernels/fp8.h"
 
 #include <string.h>
 
-#include "moe/rows.h"
-#include "src/dtype.h"
+#include "kernels/dtype.h"
+#include "kernels/rows.h"
 
 static size_t slices(size_t n)
 {

@@ -2,7 +2,7 @@
 /*
  * Reductions by vector instructions. This file is compiled several times, each
  * time for another instruction set and with KERNEL_TABLE naming the table that
- * it defines (src/meson.build); the loops are plain C that the compiler turns
+ * it defines (meson.build); the loops are plain C that the compiler turns
  * into vectors of that set.
  *
  * Arrays are done in blocks whose partial results stay in the first-level
@@ -17,8 +17,8 @@
 #include <arm_neon.h>
 #endif
 
-#include "src/dtype.h"
-#include "src/reduce_tables.h"
+#include "kernels/dtype.h"
+#include "kernels/reduce_tables.h"
 
 /* Of partial results. */
 #define BLOCK_BYTES 4096
@@ -38,42 +38,42 @@
 #define COMBINE combine_i8
 #define PASS pass_i8
 #define REDUCE reduce_i8
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT uint8_t
 #define UNSIGNED uint8_t
 #define COMBINE combine_u8
 #define PASS pass_u8
 #define REDUCE reduce_u8
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT int32_t
 #define UNSIGNED uint32_t
 #define COMBINE combine_i32
 #define PASS pass_i32
 #define REDUCE reduce_i32
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT uint32_t
 #define UNSIGNED uint32_t
 #define COMBINE combine_u32
 #define PASS pass_u32
 #define REDUCE reduce_u32
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT int64_t
 #define UNSIGNED uint64_t
 #define COMBINE combine_i64
 #define PASS pass_i64
 #define REDUCE reduce_i64
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT uint64_t
 #define UNSIGNED uint64_t
 #define COMBINE combine_u64
 #define PASS pass_u64
 #define REDUCE reduce_u64
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #undef IS_NAN
 #define IS_NAN(x) __builtin_isnan(x)
@@ -83,14 +83,14 @@
 #define COMBINE combine_f32
 #define PASS pass_f32
 #define REDUCE reduce_f32
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 #define ELEMENT double
 #define UNSIGNED double
 #define COMBINE combine_f64
 #define PASS pass_f64
 #define REDUCE reduce_f64
-#include "src/reduce_type.h"
+#include "kernels/reduce_type.h"
 
 /* -- f16 and bf16: widened block by block ---------------------------------- */
 

@@ -2,7 +2,7 @@
 /* Which row kernels this processor runs. */
 #include <stdbool.h>
 
-#include "moe/rows.h"
+#include "kernels/rows.h"
 
 static bool runs(const struct shunti_rows_set *set)
 {

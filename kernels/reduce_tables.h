@@ -5,7 +5,7 @@
 #ifndef SHUNTI_REDUCE_TABLES_H
 #define SHUNTI_REDUCE_TABLES_H
 
-#include "src/reduce.h"
+#include "kernels/reduce.h"
 
 extern const struct shunti_reduce_table shunti_reduce_plain;
 extern const struct shunti_reduce_table shunti_reduce_avx2;

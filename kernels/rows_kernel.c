@@ -3,7 +3,7 @@
  * Row kernels on vectors.
  *
  * Written with the compilers' vector extension and compiled once for each
- * instruction set (moe/meson.build): SHUNTI_ROWS_TABLE is the name of the table
+ * instruction set (meson.build): SHUNTI_ROWS_TABLE is the name of the table
  * to define, SHUNTI_ROWS_NAME its text, SHUNTI_ROWS_LANES the floats of a
  * register (compilers do badly with wider vectors), and SHUNTI_ROWS_UNROLL how
  * many of them a block of `sum` has (three sums of each must fit in the
@@ -18,8 +18,8 @@
 #include <arm_neon.h>
 #endif
 
-#include "moe/rows.h"
-#include "src/dtype.h"
+#include "kernels/dtype.h"
+#include "kernels/rows.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define LANES SHUNTI_ROWS_LANES

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "moe/fp8.h"
-#include "moe/rows.h"
-#include "src/dtype.h"
+#include "kernels/dtype.h"
+#include "kernels/fp8.h"
+#include "kernels/rows.h"
 
 /* How an element type is read and written. */
 struct element {

@@ -2,7 +2,7 @@
 /*
  * Copies of payload, through the cache or past it.
  */
-#include "src/copy.h"
+#include "kernels/copy.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,12 +3,12 @@
  * The choice of the reduction kernels: the best that was built and that this
  * processor runs, found once.
  */
-#include "src/reduce.h"
+#include "kernels/reduce.h"
 
 #include <assert.h>
 #include <stdatomic.h>
 
-#include "src/reduce_tables.h"
+#include "kernels/reduce_tables.h"
 
 const struct shunti_reduce_table *const shunti_reduce_tables[] = {
     &shunti_reduce_plain,
