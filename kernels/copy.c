@@ -4,16 +4,13 @@
  */
 #include "kernels/copy.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+
+#include "kernels/cpu.h"
 
 /* The sanitizers see memcpy(), and neither the other stores nor assembly. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -90,54 +87,25 @@ void shunti_copy_fence(void)
 
 #endif
 
-#if defined(__x86_64__) && !defined(PLAIN)
-
-/* "Fast short rep movsb": processors that have it run it at full speed from
- * and to any alignment. */
-static bool has_fast_movsb(void)
-{
-    static _Atomic int known; /* 0: not asked yet, 1: no, 2: yes */
-    int answer = atomic_load_explicit(&known, memory_order_relaxed);
-
-    if (answer == 0) {
-        unsigned a, b, c, d;
-
-        answer =
-            __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 4) ? 2 : 1;
-        atomic_store_explicit(&known, answer, memory_order_relaxed);
-    }
-    return answer == 2;
-}
-
 static void copy_movsb(void *dst, const void *src, size_t bytes)
 {
+#if defined(__x86_64__) && !defined(PLAIN)
     __asm__ volatile("rep movsb"
                      : "+D"(dst), "+S"(src), "+c"(bytes)
                      :
                      : "memory");
     /* Its stores may be weakly ordered among themselves, not against later
      * ones: no fence is needed. */
-}
-
 #else
-
-static bool has_fast_movsb(void)
-{
-    return false;
-}
-
-static void copy_movsb(void *dst, const void *src, size_t bytes)
-{
     memcpy(dst, src, bytes);
-}
-
 #endif
+}
 
 void shunti_copy(void *dst, const void *src, size_t bytes)
 {
     if (bytes < MOVSB_MIN) {
         memcpy(dst, src, bytes);
-    } else if (has_fast_movsb()) {
+    } else if (shunti_cpu_has_fast_movsb()) {
         size_t head = -(uintptr_t)dst & 63;
 
         memcpy(dst, src, head);

@@ -7,21 +7,20 @@
  * source has been added. Integers wrap around. min and max of a NaN and a
  * number give the NaN; of equal values (as -0 and +0) the earlier source's.
  *
- * The fast variants give the same bits as the plain one, except that which of
- * several NaNs comes out is the processor's choice.
+ * All instruction sets give the same bits, except that which of several NaNs
+ * comes out is the CPU's choice.
  */
 #ifndef SHUNTI_REDUCE_H
 #define SHUNTI_REDUCE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include <shunt/coll.h>
 
-/* One instruction set's kernels. */
-struct shunti_reduce_table {
-    const char *name;
-    bool (*usable)(void); /* on this processor */
+#include "kernels/cpu.h"
+
+/* As shunti_reduce(), by one instruction set. */
+struct shunti_reduce_set {
     void (*run)(void *dst, const void *const *srcs, int n, size_t count,
                 enum shunt_dtype dtype, enum shunt_op op, int divisor);
 };
@@ -36,7 +35,13 @@ struct shunti_reduce_table {
 void shunti_reduce(void *dst, const void *const *srcs, int n, size_t count,
                    enum shunt_dtype dtype, enum shunt_op op, int divisor);
 
-/* All variants that were built, slowest first; NULL ends. */
-extern const struct shunti_reduce_table *const shunti_reduce_tables[];
+extern const struct shunti_reduce_set shunti_reduce_plain;
+extern const struct shunti_reduce_set shunti_reduce_neon;
+extern const struct shunti_reduce_set shunti_reduce_avx2;
+extern const struct shunti_reduce_set shunti_reduce_avx512;
+
+/* By enum shunti_isa; NULL where a set is not this architecture's. */
+extern const struct shunti_reduce_set
+    *const shunti_reduce_sets[SHUNTI_ISA_COUNT];
 
 #endif

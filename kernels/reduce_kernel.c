@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reductions by vector instructions. This file is compiled several times, each
- * time for another instruction set and with KERNEL_TABLE naming the table that
- * it defines (meson.build); the loops are plain C that the compiler turns
- * into vectors of that set.
+ * Reductions by vector instructions. meson.build compiles this file once for
+ * each instruction set; the loops are plain C that the compiler turns into
+ * vectors of that set.
  *
  * Arrays are done in blocks whose partial results stay in the first-level
  * cache, so that every source is read once and the result written once,
@@ -18,7 +17,7 @@
 #endif
 
 #include "kernels/dtype.h"
-#include "kernels/reduce_tables.h"
+#include "kernels/reduce.h"
 
 /* Of partial results. */
 #define BLOCK_BYTES 4096
@@ -242,23 +241,6 @@ static void run(void *dst, const void *const *srcs, int n, size_t count,
     }
 }
 
-static bool usable(void)
-{
-    /* Whatever has AVX2 has F16C. */
-#if defined(__AVX512F__)
-    return __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-#elif defined(__AVX2__)
-    return __builtin_cpu_supports("avx2");
-#else
-    return true;
-#endif
-}
-
-const struct shunti_reduce_table KERNEL_TABLE = {
-    .name = KERNEL_NAME,
-    .usable = usable,
+const struct shunti_reduce_set KERNEL_TABLE = {
     .run = run,
 };

@@ -1,46 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which row kernels this processor runs. */
-#include <stdbool.h>
-
+/* Row kernels by the instruction set that was chosen. */
 #include "kernels/rows.h"
 
-static bool runs(const struct shunti_rows_set *set)
-{
+const struct shunti_rows_set *const shunti_rows_sets[SHUNTI_ISA_COUNT] = {
+    [SHUNTI_ISA_PLAIN] = &shunti_rows_plain,
 #if defined(__x86_64__)
-    if (set == &shunti_rows_avx512)
-        return __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl");
-    if (set == &shunti_rows_avx2)
-        return __builtin_cpu_supports("avx2");
-#endif
-    (void)set;
-    return true;
-}
-
-const struct shunti_rows_set *shunti_rows_set(size_t i)
-{
-    static const struct shunti_rows_set *const sets[] = {
-#if defined(__x86_64__)
-        &shunti_rows_avx512,
-        &shunti_rows_avx2,
+    [SHUNTI_ISA_AVX2] = &shunti_rows_avx2,
+    [SHUNTI_ISA_AVX512] = &shunti_rows_avx512,
 #elif defined(__aarch64__)
-        &shunti_rows_neon, /* every one has it */
+    [SHUNTI_ISA_NEON] = &shunti_rows_neon,
 #endif
-        &shunti_rows_plain,
-        &shunti_rows_ref,
-    };
-
-    for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
-        if (runs(sets[s]) && i-- == 0)
-            return sets[s];
-    return NULL;
-}
+};
 
 const struct shunti_rows *shunti_rows(enum shunt_dtype dtype)
 {
-    const struct shunti_rows_set *best = shunti_rows_set(0);
+    const struct shunti_rows_set *set = shunti_rows_sets[shunti_isa()];
 
-    return dtype == SHUNT_F32 ? &best->f32 : &best->bf16;
+    return dtype == SHUNT_F32 ? &set->f32 : &set->bf16;
 }

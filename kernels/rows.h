@@ -2,10 +2,10 @@
 /*
  * Row kernels: everything that touches the elements of tokens.
  *
- * There is a table of them for each instruction set, and a plain reference.
- * All give the same bits: each element goes through the same f32 operations in
- * the same order, without contraction, whatever the width of the vectors.
- * (A NaN stays a NaN; which of its bits survive is not promised.)
+ * All instruction sets give the bits of the plain reference: each element goes
+ * through the same f32 operations in the same order, without contraction,
+ * whatever the width of the vectors. (A NaN stays a NaN; which of its bits
+ * survive is not promised.)
  */
 #ifndef SHUNTI_ROWS_H
 #define SHUNTI_ROWS_H
@@ -14,6 +14,8 @@
 #include <stdint.h>
 
 #include <shunt/coll.h>
+
+#include "kernels/cpu.h"
 
 /* Where a term stands in the reduction tree, as seen from the one before. */
 enum shunti_rows_op {
@@ -63,27 +65,24 @@ struct shunti_rows {
     void (*unpack)(void *dst, const void *packed, size_t n);
 };
 
-/* One instruction set. */
+/* By one instruction set. */
 struct shunti_rows_set {
-    const char *name;
     struct shunti_rows f32;
     struct shunti_rows bf16;
 };
 
+/* The kernels for SHUNT_F32 or SHUNT_BF16. */
+const struct shunti_rows *shunti_rows(enum shunt_dtype dtype);
+
+/* One element at a time: what all sets must equal. */
 extern const struct shunti_rows_set shunti_rows_ref;
+
 extern const struct shunti_rows_set shunti_rows_plain;
-#if defined(__x86_64__)
+extern const struct shunti_rows_set shunti_rows_neon;
 extern const struct shunti_rows_set shunti_rows_avx2;
 extern const struct shunti_rows_set shunti_rows_avx512;
-#elif defined(__aarch64__)
-extern const struct shunti_rows_set shunti_rows_neon;
-#endif
 
-/* The sets that this processor runs, the best first; NULL past the last.
- * The last is the reference. */
-const struct shunti_rows_set *shunti_rows_set(size_t i);
-
-/* The best kernels for SHUNT_F32 or SHUNT_BF16. */
-const struct shunti_rows *shunti_rows(enum shunt_dtype dtype);
+/* By enum shunti_isa; NULL where a set is not this architecture's. */
+extern const struct shunti_rows_set *const shunti_rows_sets[SHUNTI_ISA_COUNT];
 
 #endif

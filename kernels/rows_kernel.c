@@ -2,19 +2,17 @@
 /*
  * Row kernels on vectors.
  *
- * Written with the compilers' vector extension and compiled once for each
- * instruction set (meson.build): SHUNTI_ROWS_TABLE is the name of the table
- * to define, SHUNTI_ROWS_NAME its text, SHUNTI_ROWS_LANES the floats of a
- * register (compilers do badly with wider vectors), and SHUNTI_ROWS_UNROLL how
- * many of them a block of `sum` has (three sums of each must fit in the
- * registers).
+ * Written with the compilers' vector extension; meson.build compiles this file
+ * once for each instruction set. LANES is the number of floats in a register
+ * (compilers do badly with wider vectors), and UNROLL the number of registers
+ * in a block of `sum` (three sums of each must fit in the register file).
  */
 #include <stdbool.h>
 #include <string.h>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
-#elif defined(SHUNTI_ROWS_NEON)
+#elif defined(KERNEL_NEON)
 #include <arm_neon.h>
 #endif
 
@@ -22,8 +20,19 @@
 #include "kernels/rows.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define LANES SHUNTI_ROWS_LANES
-#define UNROLL SHUNTI_ROWS_UNROLL
+#if defined(__AVX512F__)
+#define LANES 16
+#define UNROLL 8
+#elif defined(__AVX2__)
+#define LANES 8
+#define UNROLL 4
+#elif defined(KERNEL_NEON)
+#define LANES 4
+#define UNROLL 8
+#else
+#define LANES 4
+#define UNROLL 4
+#endif
 /* For loops over registers, which must be unrolled to be any use. */
 #define EACH(u, count) \
     _Pragma("GCC unroll 16") for (size_t u = 0; u < (count); u++)
@@ -60,7 +69,7 @@ INLINE vu widen(const void *from)
     __m128i h = _mm_loadl_epi64(from);
 
     return (vu)_mm_unpacklo_epi16(_mm_setzero_si128(), h);
-#elif defined(SHUNTI_ROWS_NEON)
+#elif defined(KERNEL_NEON)
     uint16x4_t h;
 
     memcpy(&h, from, sizeof(h));
@@ -87,7 +96,7 @@ INLINE void narrow(void *to, vu v)
     __m128i w = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
 
     _mm_storel_epi64(to, _mm_packs_epi32(w, w));
-#elif defined(SHUNTI_ROWS_NEON)
+#elif defined(KERNEL_NEON)
     uint16x4_t h = vmovn_u32((uint32x4_t)v);
 
     memcpy(to, &h, sizeof(h));
@@ -124,7 +133,7 @@ INLINE vf load_part(enum element type, const void *row, size_t i, size_t n)
 
 INLINE vu select_bits(vi mask, vu a, vu b)
 {
-#if defined(SHUNTI_ROWS_NEON)
+#if defined(KERNEL_NEON)
     return (vu)vbslq_u32((uint32x4_t)mask, (uint32x4_t)a, (uint32x4_t)b);
 #else
     return ((vu)mask & a) | (~(vu)mask & b);
@@ -539,8 +548,7 @@ static void unpack_bf16(void *dst, const void *packed, size_t n)
     unpack(BF16, dst, packed, n);
 }
 
-const struct shunti_rows_set SHUNTI_ROWS_TABLE = {
-    .name = SHUNTI_ROWS_NAME,
+const struct shunti_rows_set KERNEL_TABLE = {
     .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32, pack_f32,
             unpack_f32},
     .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16, pack_bf16,

@@ -226,7 +226,6 @@ static void unpack_bf16(void *dst, const void *packed, size_t n)
 }
 
 const struct shunti_rows_set shunti_rows_ref = {
-    .name = "reference",
     .f32 = {sum_f32, partial_f32, scale_f32, dot_f32, fp8_f32, pack_f32,
             unpack_f32},
     .bf16 = {sum_bf16, partial_bf16, scale_bf16, dot_bf16, fp8_bf16, pack_bf16,

@@ -143,10 +143,16 @@ static const struct shunti_env_row rows[] = {
      "libshunt-mpi: print at MPI_Finalize() what was served and what was "
      "passed on to MPI, and why.",
      false},
-    /* Of shunt-train (train). */
+    /* Read by kernels/cpu.c, in the library and in shunt-train. */
+    {"SHUNT_KERNELS", SHUNTI_ENV_CHOICE, "auto", "auto|plain|neon|avx2|avx512",
+     "The best instruction set that kernels may use (sums, rows, and all that "
+     "shunt-train computes); auto: the best that the CPU has. The results "
+     "have the same bits, but for shunt-train --compute bf16 on a CPU with "
+     "AVX512-BF16.",
+     false},
     {"SHUNT_TRAIN_KERNELS", SHUNTI_ENV_CHOICE, NULL, "baseline|avx2|avx512",
-     "shunt-train: the instruction set of its kernels. Unset: the best that "
-     "this machine has.",
+     "The same, by the name of earlier releases; SHUNT_KERNELS comes first. "
+     "baseline is plain.",
      false},
 };
 

@@ -137,8 +137,6 @@ static uint64_t run_rows(const struct shunti_rows_set *set, int kernel,
 static void all_rows(void)
 {
     static const enum shunt_dtype dtypes[] = {SHUNT_F32, SHUNT_BF16};
-    const struct shunti_rows_set *set;
-
     for (int d = 0; d < 2; d++)
         for (int k = 0; k < KERNELS; k++) {
             uint64_t want = run_rows(&shunti_rows_ref, k, dtypes[d]);
@@ -146,15 +144,17 @@ static void all_rows(void)
 
             snprintf(what, sizeof(what), "%s of %s", kernel_names[k],
                      d == 0 ? "f32" : "bf16");
-            for (size_t s = 0; (set = shunti_rows_set(s)); s++)
-                compare(what, set->name, run_rows(set, k, dtypes[d]), want);
+            for (int i = 0; i < SHUNTI_ISA_COUNT; i++)
+                if (shunti_isa_runs((enum shunti_isa)i))
+                    compare(what, shunti_isa_name((enum shunti_isa)i),
+                            run_rows(shunti_rows_sets[i], k, dtypes[d]), want);
             tell(what, want);
         }
 }
 
 /* -- reductions ------------------------------------------------------------ */
 
-static uint64_t run_reduce(const struct shunti_reduce_table *table,
+static uint64_t run_reduce(const struct shunti_reduce_set *table,
                            enum shunt_dtype dtype)
 {
     static unsigned char sources[TERMS][MOST * 8], out[MOST * 8];
@@ -187,12 +187,11 @@ static void all_reductions(void)
         char what[64];
 
         snprintf(what, sizeof(what), "reduction of dtype %d", d);
-        for (int t = 0; shunti_reduce_tables[t]; t++)
-            if (shunti_reduce_tables[t]->usable())
-                compare(
-                    what, shunti_reduce_tables[t]->name,
-                    run_reduce(shunti_reduce_tables[t], (enum shunt_dtype)d),
-                    want);
+        for (int i = 0; i < SHUNTI_ISA_COUNT; i++)
+            if (shunti_isa_runs((enum shunti_isa)i))
+                compare(what, shunti_isa_name((enum shunti_isa)i),
+                        run_reduce(shunti_reduce_sets[i], (enum shunt_dtype)d),
+                        want);
         tell(what, want);
     }
 }
@@ -225,15 +224,10 @@ static void all_conversions(void)
 
 int main(void)
 {
-    const struct shunti_rows_set *set;
-
-    fprintf(stderr, "rows:");
-    for (size_t s = 0; (set = shunti_rows_set(s)); s++)
-        fprintf(stderr, " %s", set->name);
-    fprintf(stderr, "; reductions:");
-    for (int t = 0; shunti_reduce_tables[t]; t++)
-        if (shunti_reduce_tables[t]->usable())
-            fprintf(stderr, " %s", shunti_reduce_tables[t]->name);
+    fprintf(stderr, "instruction sets:");
+    for (int i = 0; i < SHUNTI_ISA_COUNT; i++)
+        if (shunti_isa_runs((enum shunti_isa)i))
+            fprintf(stderr, " %s", shunti_isa_name((enum shunti_isa)i));
     fprintf(stderr, "\n");
     all_rows();
     all_reductions();

@@ -263,10 +263,20 @@ static unsigned char *at(unsigned char *row, enum shunt_dtype dtype)
     return row + 1 + shunt_dtype_size(dtype);
 }
 
-static const struct shunti_rows *kernels(const struct shunti_rows_set *set,
-                                         enum shunt_dtype dtype)
+/* The sets of kernels, and behind them the reference. */
+enum { SETS = SHUNTI_ISA_COUNT + 1 };
+
+static const struct shunti_rows_set *rows_set(size_t s)
 {
-    return dtype == SHUNT_F32 ? &set->f32 : &set->bf16;
+    if (s == SHUNTI_ISA_COUNT)
+        return &shunti_rows_ref;
+    return shunti_isa_runs((enum shunti_isa)s) ? shunti_rows_sets[s] : NULL;
+}
+
+static const char *set_name(size_t s)
+{
+    return s < SHUNTI_ISA_COUNT ? shunti_isa_name((enum shunti_isa)s)
+                                : "reference";
 }
 
 static bool same(float a, float b)
@@ -290,13 +300,14 @@ static void each_kernel(void (*check)(const struct shunti_rows *rows,
                                       const char *name, enum shunt_dtype dtype,
                                       size_t n))
 {
-    const struct shunti_rows_set *set;
+    for (size_t s = 0; s < SETS; s++) {
+        const struct shunti_rows_set *set = rows_set(s);
 
-    for (size_t s = 0; (set = shunti_rows_set(s)); s++)
-        for (size_t l = 0; l < LENGTHS; l++) {
-            check(kernels(set, SHUNT_F32), set->name, SHUNT_F32, lengths[l]);
-            check(kernels(set, SHUNT_BF16), set->name, SHUNT_BF16, lengths[l]);
+        for (size_t l = 0; set && l < LENGTHS; l++) {
+            check(&set->f32, set_name(s), SHUNT_F32, lengths[l]);
+            check(&set->bf16, set_name(s), SHUNT_BF16, lengths[l]);
         }
+    }
 }
 
 /* ((a0 + a1) + (a2 + a3)) of node 0, (a4 + (a5 + a6)) of node 1 and so on, by
@@ -569,10 +580,8 @@ Test(moe_parts, fp8_bytes)
  * between two bf16 numbers, and at the ends of the range. */
 Test(moe_parts, bf16_rounds_to_even)
 {
-    const struct shunti_rows_set *set;
-
-    for (size_t s = 0; (set = shunti_rows_set(s)); s++)
-        for (uint32_t upper = 0; upper < 0x10000; upper += 64) {
+    for (size_t s = 0; s < SETS; s++)
+        for (uint32_t upper = 0; rows_set(s) && upper < 0x10000; upper += 64) {
             uint16_t a[64], b[64], y[64];
             struct shunti_rows_term terms[2] = {{a, 1, SHUNTI_ROWS_ADD, 0},
                                                 {b, 1, SHUNTI_ROWS_ADD, 0}};
@@ -583,13 +592,13 @@ Test(moe_parts, bf16_rounds_to_even)
                 a[i] = (uint16_t)(upper + i);
                 b[i] = shunti_f32_to_bf16(big * 0x1p-9f * (float)(1 + i % 3));
             }
-            set->bf16.sum(terms, 2, NULL, 0, NULL, y, 64);
+            rows_set(s)->bf16.sum(terms, 2, NULL, 0, NULL, y, 64);
             for (uint32_t i = 0; i < 64; i++) {
                 float want = round_to(SHUNT_BF16, shunti_bf16_to_f32(a[i]) +
                                                       shunti_bf16_to_f32(b[i]));
 
                 cr_assert(same(shunti_bf16_to_f32(y[i]), want),
-                          "%s: %04x + %04x gave %04x", set->name, a[i], b[i],
+                          "%s: %04x + %04x gave %04x", set_name(s), a[i], b[i],
                           y[i]);
             }
         }
