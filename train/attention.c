@@ -7,8 +7,8 @@
 // the work. Of a block's probabilities the part above the diagonal is zero.
 #include "train/layers.h"
 
+#include "kernels/elementwise.h"
 #include "train/error.h"
-#include "train/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // From bytes to rows.
 #include "train/layers.h"
 
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 #include <string.h>
 

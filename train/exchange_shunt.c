@@ -6,8 +6,8 @@
 // rows those hold what travels; the model computes in f32 copies of them.
 #include "train/exchange_shunt.h"
 
+#include "kernels/elementwise.h"
 #include "train/error.h"
-#include "train/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>

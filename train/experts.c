@@ -3,7 +3,7 @@
 // The feed-forward of an expert: SwiGLU (Shazeer, 2020).
 #include "train/layers.h"
 
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 void feed_forward(struct gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 enum { VOCABULARY = 256 };
 

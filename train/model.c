@@ -12,9 +12,9 @@
 // the one can be held against a line of the other.
 #include "train/model.h"
 
+#include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
-#include "train/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 // The peak of all ranks.
 #include "train/peak.h"
 
+#include "kernels/gemm/gemm_bf16.h"
 #include "train/clock.h"
 #include "train/error.h"
-#include "train/gemm_bf16.h"
 
 #include <sched.h>
 #include <stdlib.h>

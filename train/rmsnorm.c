@@ -3,7 +3,7 @@
 // Normalisation by the root mean square (Zhang, Sennrich, 2019).
 #include "train/layers.h"
 
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 static const float epsilon = 1e-5f;
 

@@ -11,7 +11,7 @@
 // "Auxiliary-Loss-Free Load Balancing", 2024).
 #include "train/layers.h"
 
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 // The program's collectives, on libshunt's.
 #include "train/team.h"
 
+#include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
-#include "train/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>

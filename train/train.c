@@ -3,12 +3,12 @@
 // shunt-train: trains a small mixture-of-experts language model, its experts
 // spread over ranks. Top to bottom: join the other ranks, get the text, set up
 // or resume, step after step, validate, sample, report.
+#include "kernels/elementwise.h"
+#include "kernels/gemm/gemm.h"
 #include "train/bars.h"
 #include "train/clock.h"
 #include "train/data.h"
 #include "train/error.h"
-#include "train/gemm.h"
-#include "train/kernels.h"
 #include "train/length.h"
 #include "train/options.h"
 #include "train/peak.h"

@@ -3,10 +3,10 @@
 // The step: batch, forward, the batch's sums, backward, gradients, update.
 #include "train/trainer.h"
 
+#include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 #include "train/exchange_shunt.h"
-#include "train/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef TEST_EMULATED_TILE_H
 #define TEST_EMULATED_TILE_H
 
-#include "train/gemm_bf16.h"
+#include "kernels/gemm/gemm_bf16.h"
 
 #ifdef TEST_SIMDE
 extern const struct bf16_tile bf16_tile_emulated;

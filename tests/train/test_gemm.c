@@ -3,10 +3,10 @@
 // Matrix products: every backend, in f32 and in bf16, against the definition,
 // and what the rest of the program relies on: a row's bits do not depend on the
 // other rows.
+#include "kernels/gemm/gemm.h"
 #include "tests/train/emulated_tile.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
-#include "train/gemm.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

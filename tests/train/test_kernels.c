@@ -2,8 +2,8 @@
 //
 // Every set of element-wise kernels gives the baseline's bits, and the baseline
 // is right. Odd lengths, so that every tail is taken.
+#include "kernels/elementwise.h"
 #include "tests/train/gradient.h"
-#include "train/kernels.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -2,9 +2,9 @@
 //
 // Every layer's gradient against finite differences, over small shapes, with
 // one and with several shares; and what a gradient does not show.
+#include "kernels/elementwise.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
-#include "train/kernels.h"
 #include "train/layers.h"
 
 #include <criterion/criterion.h>

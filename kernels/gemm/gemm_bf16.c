@@ -11,10 +11,10 @@
 // An odd k is filled up with zeros. Packing is done for each product: of the
 // same weights that is twice in a step (forward, and gradient of the input),
 // and a word is packed for some hundred rows that are multiplied by it.
-#include "train/gemm_bf16.h"
+#include "kernels/gemm/gemm_bf16.h"
 
+#include "kernels/elementwise.h"
 #include "train/error.h"
-#include "train/kernels.h"
 
 #include <pthread.h>
 #include <stdlib.h>

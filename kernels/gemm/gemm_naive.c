@@ -2,7 +2,7 @@
 //
 // Matrix products as one would write them first. The reference of the tests,
 // and what is left on a machine with neither LIBXSMM nor a CBLAS.
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <string.h>
 

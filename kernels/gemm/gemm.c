@@ -3,11 +3,11 @@
 // Cuts matrix products into the fixed blocks that a backend computes; gemm.h
 // says why. Incomplete blocks are completed with zeros in scratch memory. For
 // bf16 inputs are rounded here, unless there is a tile that does all of it.
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
+#include "kernels/elementwise.h"
+#include "kernels/gemm/gemm_bf16.h"
 #include "train/error.h"
-#include "train/gemm_bf16.h"
-#include "train/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

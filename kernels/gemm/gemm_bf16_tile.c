@@ -13,7 +13,7 @@
 //
 // The tests compile this source with SIMDe (TILE_SIMDE), which makes every
 // intrinsic of plain C, so that it runs on CPUs that lack the instruction.
-#include "train/gemm_bf16.h"
+#include "kernels/gemm/gemm_bf16.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 //
 // Kernels are looked up for each product: LIBXSMM keeps them in a table of its
 // own, which is safe to use from any thread once initialised.
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <libxsmm.h>
 #include <pthread.h>

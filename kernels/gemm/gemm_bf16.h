@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 enum {
     TILE_ROWS = 6,

@@ -7,7 +7,7 @@
 // rows of 12 or more in another order than the first (the tests would notice a
 // BLAS that does so with 8). The library must not start threads of its own:
 // ranks are many already, and OpenBLAS is told so.
-#include "train/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <cblas.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which set of element-wise kernels this CPU gets.
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 #include <pthread.h>
 #include <stdlib.h>

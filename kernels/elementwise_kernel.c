@@ -8,7 +8,7 @@
 //
 // exp() is the polynomial of Cephes (Moshier), 2 ulp: a libm call for each
 // element would cost more than the matrix products do.
-#include "train/kernels.h"
+#include "kernels/elementwise.h"
 
 #include <math.h>
 #include <string.h>
