@@ -1,47 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Which set of element-wise kernels this CPU gets.
+/* Element-wise kernels by the instruction set that was chosen. */
 #include "kernels/elementwise.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const struct kernels *sets[4]; // what this CPU can run, best last
-static const struct kernels *chosen;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void choose(void)
-{
-    size_t n = 0;
-
-    sets[n++] = &kernels_baseline;
-#ifdef TRAIN_KERNELS_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2"))
-        sets[n++] = &kernels_avx2;
-    if (__builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq"))
-        sets[n++] = &kernels_avx512;
+const struct shunti_elementwise
+    *const shunti_elementwise_sets[SHUNTI_ISA_COUNT] = {
+        [SHUNTI_ISA_PLAIN] = &shunti_elementwise_plain,
+#if defined(__x86_64__)
+        [SHUNTI_ISA_AVX2] = &shunti_elementwise_avx2,
+        [SHUNTI_ISA_AVX512] = &shunti_elementwise_avx512,
+#elif defined(__aarch64__)
+        [SHUNTI_ISA_NEON] = &shunti_elementwise_neon,
 #endif
-    chosen = sets[n - 1];
+};
 
-    const char *wish = getenv("SHUNT_TRAIN_KERNELS");
-    for (size_t i = 0; wish && i < n; i++)
-        if (strcmp(wish, sets[i]->name) == 0)
-            chosen = sets[i];
-}
-
-const struct kernels *kernels(void)
+const struct shunti_elementwise *shunti_elementwise(void)
 {
-    pthread_once(&once, choose);
-    return chosen;
-}
-
-const struct kernels *kernels_by_index(size_t i)
-{
-    pthread_once(&once, choose);
-    return i < sizeof(sets) / sizeof(sets[0]) ? sets[i] : NULL;
+    return shunti_elementwise_sets[shunti_isa()];
 }

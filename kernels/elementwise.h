@@ -1,87 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Element-wise kernels: everything in the model that is no matrix product.
-//
-// One plain source (kernels.c) is compiled for several instruction sets, and
-// the best one this CPU has is chosen once. All of them give the same bits: no
-// contraction, sums in sixteen fixed lanes, our own exp(). The tests compare
-// every set with the baseline one, bit for bit.
-#ifndef TRAIN_KERNELS_H
-#define TRAIN_KERNELS_H
+/*
+ * Element-wise kernels of training: everything in the model that is no matrix
+ * product.
+ *
+ * All instruction sets give the same bits: no contraction, sums in sixteen
+ * fixed lanes, an exp() of our own. (A NaN stays a NaN; which of its bits
+ * survive is not promised.)
+ */
+#ifndef SHUNTI_ELEMENTWISE_H
+#define SHUNTI_ELEMENTWISE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct adamw_step {
+#include "kernels/cpu.h"
+
+struct shunti_adamw {
     float lr;
     float beta1, beta2;
-    float correction1, correction2; // 1 / (1 - beta^t)
+    float correction1, correction2; /* 1 / (1 - beta^t) */
     float eps;
-    float decay; // 0 for what is not to decay
-    float clip;  // gradients are multiplied by this first
+    float decay; /* 0 for what is not to decay */
+    float clip;  /* gradients are multiplied by this first */
 };
 
-struct kernels {
-    const char *name;
-
-    // b (n, m) = a (m, n) transposed; lda, ldb: elements between rows.
+struct shunti_elementwise {
+    /* b (n, m) = a (m, n) transposed; lda, ldb: elements between rows. */
     void (*transpose)(size_t m, size_t n, const float *a, size_t lda, float *b,
                       size_t ldb);
-    // y (n) += x (n)
+    /* y (n) += x (n) */
     void (*add)(size_t n, const float *x, float *y);
-    // Sum of squares, in f64.
+    /* Sum of squares, in f64. */
     double (*sum_squares)(size_t n, const float *x);
 
-    // y (rows, n) = x / rms(x) * gain; inverse (rows) is kept for backward.
+    /* y (rows, n) = x / rms(x) * gain; inverse (rows) is kept for backward. */
     void (*rmsnorm)(size_t rows, size_t n, float eps, const float *x,
                     const float *gain, float *y, float *inverse);
-    // dx (rows, n) += and dgain (n) += of the above.
+    /* dx (rows, n) += and dgain (n) += of the above. */
     void (*rmsnorm_backward)(size_t rows, size_t n, const float *x,
                              const float *gain, const float *inverse,
                              const float *dy, float *dx, float *dgain);
 
-    // p (n): softmax of scale * p, in place.
-    // Returns log(sum(exp(scale * p))).
+    /* p (n): softmax of scale * p, in place.
+     * Returns log(sum(exp(scale * p))). */
     float (*softmax)(size_t n, float scale, float *p);
-    // dp (n): gradient of the above, in place, from p and d(loss)/dp.
+    /* dp (n): gradient of the above, in place, from p and d(loss)/dp. */
     void (*softmax_backward)(size_t n, float scale, const float *p, float *dp);
 
-    // y (rows, n) = silu(gate) * up; x (rows, 2 n) = gate | up.
+    /* y (rows, n) = silu(gate) * up; x (rows, 2 n) = gate | up. */
     void (*swiglu)(size_t rows, size_t n, const float *x, float *y);
-    // dx (rows, 2 n) from dy (rows, n) and x.
+    /* dx (rows, 2 n) from dy (rows, n) and x. */
     void (*swiglu_backward)(size_t rows, size_t n, const float *x,
                             const float *dy, float *dx);
 
-    // Rotate pairs (x[i], x[i + n/2]), i < n/2, by the angles whose cosines and
-    // sines are given. A negative sign (-1) turns back: the gradient.
+    /* Rotate pairs (x[i], x[i + n/2]), i < n/2, by the angles whose cosines and
+     * sines are given. A negative sign (-1) turns back: the gradient. */
     void (*rotate)(size_t n, const float *cosine, const float *sine, float sign,
                    float *x);
 
-    // One AdamW step on w (n) with its moments m, v (n).
-    void (*adamw)(size_t n, const struct adamw_step *step, const float *grad,
+    /* One AdamW step on w (n) with its moments m, v (n). */
+    void (*adamw)(size_t n, const struct shunti_adamw *step, const float *grad,
                   float *w, float *m, float *v);
 
-    // bf16 (round to nearest even) and back.
+    /* bf16 (round to nearest even) and back. */
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
-    // y (n) = x (n), rounded to bf16 and kept in f32.
+    /* y (n) = x (n), rounded to bf16 and kept in f32. */
     void (*round_bf16)(size_t n, const float *x, float *y);
-    // pairs (n): bf16 of x (n) in the low half, of y (n) in the high half.
-    // y may be NULL: zeros.
+    /* pairs (n): bf16 of x (n) in the low half, of y (n) in the high half.
+     * y may be NULL: zeros. */
     void (*pair_bf16)(size_t n, const float *x, const float *y,
                       uint32_t *pairs);
 };
 
-// The best set for this CPU; SHUNT_TRAIN_KERNELS=name asks for another.
-const struct kernels *kernels(void);
+/* The kernels for this CPU. */
+const struct shunti_elementwise *shunti_elementwise(void);
 
-// All sets that this CPU can run, the baseline first. NULL past the end.
-const struct kernels *kernels_by_index(size_t i);
+extern const struct shunti_elementwise shunti_elementwise_plain;
+extern const struct shunti_elementwise shunti_elementwise_neon;
+extern const struct shunti_elementwise shunti_elementwise_avx2;
+extern const struct shunti_elementwise shunti_elementwise_avx512;
 
-extern const struct kernels kernels_baseline;
-#ifdef TRAIN_KERNELS_X86
-extern const struct kernels kernels_avx2;
-extern const struct kernels kernels_avx512;
-#endif
+/* By enum shunti_isa; NULL where a set is not this architecture's. */
+extern const struct shunti_elementwise
+    *const shunti_elementwise_sets[SHUNTI_ISA_COUNT];
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The element-wise kernels; see kernels.h. Compiled once for each instruction
-// set, with KERNELS set to the table's name. Plain loops that gcc and clang
-// turn into vector code: where a sum is needed it runs in LANES separate lanes,
-// which are then added in a fixed tree, so that the width of the machine's
-// vectors does not show in the result.
-//
-// exp() is the polynomial of Cephes (Moshier), 2 ulp: a libm call for each
-// element would cost more than the matrix products do.
+/*
+ * The element-wise kernels; see elementwise.h. meson.build compiles this file
+ * once for each instruction set: plain loops that gcc and clang turn into
+ * vectors of that set. Sums run in LANES separate lanes, which are then added
+ * in a fixed tree, so that a result does not depend on the width of vectors.
+ *
+ * exp() is the polynomial of Cephes (Moshier), 2 ulp: a libm call for each
+ * element would cost more than the matrix products do.
+ */
 #include "kernels/elementwise.h"
 
 #include <math.h>
@@ -15,18 +15,14 @@
 
 enum { LANES = 16 };
 
-#ifndef KERNELS
-#define KERNELS kernels_baseline
-#define KERNELS_NAME "baseline"
-#endif
-
 static inline float exp_(float x)
 {
-    // Outside of this range the result is 0 (nearly) or infinite; NaN stays.
+    /* Outside of this range the result is 0 (nearly) or infinite; NaN stays. */
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
 
-    // n = round(x / ln 2), by the addition that pushes all fraction bits out.
+    /* n = round(x / ln 2), by the addition that pushes all fraction bits
+     * out. */
     const float magic = 12582912.0f;
     float z = x * 1.44269504f + magic;
     float n = z - magic;
@@ -41,7 +37,7 @@ static inline float exp_(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
 
-    // times 2^n: n stands in the low bits of z
+    /* times 2^n: n stands in the low bits of z */
     uint32_t bits;
     memcpy(&bits, &z, sizeof(bits));
     bits = (bits - 0x4b400000u + 127u) << 23;
@@ -60,7 +56,7 @@ static inline float lanes_sum(const float s[LANES])
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
 
-// -- transpose ----------------------------------------------------------------
+/* -- transpose ------------------------------------------------------------- */
 
 typedef float v8 __attribute__((vector_size(32)));
 #define SHUFFLE __builtin_shufflevector
@@ -102,7 +98,7 @@ static void transpose(size_t m, size_t n, const float *a, size_t lda, float *b,
             b[j * ldb + i] = a[i * lda + j];
 }
 
-// -- sums ---------------------------------------------------------------------
+/* -- sums ------------------------------------------------------------------ */
 
 static void add(size_t n, const float *restrict x, float *restrict y)
 {
@@ -139,7 +135,7 @@ static inline float dot(size_t n, const float *x, const float *y)
     return lanes_sum(s);
 }
 
-// -- RMSNorm ------------------------------------------------------------------
+/* -- RMSNorm --------------------------------------------------------------- */
 
 static void rmsnorm(size_t rows, size_t n, float eps, const float *restrict x,
                     const float *restrict gain, float *restrict y,
@@ -159,7 +155,7 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
                              const float *restrict dy, float *restrict dx,
                              float *restrict dgain)
 {
-    // y = x g / rms:  dx = g dy / rms - x / rms^3 * mean(g dy x)
+    /* y = x g / rms:  dx = g dy / rms - x / rms^3 * mean(g dy x) */
     for (size_t r = 0; r < rows; r++, x += n, dy += n, dx += n) {
         float inv = inverse[r];
         float s[LANES] = {0};
@@ -177,7 +173,7 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
     }
 }
 
-// -- softmax ------------------------------------------------------------------
+/* -- softmax --------------------------------------------------------------- */
 
 static float softmax(size_t n, float scale, float *p)
 {
@@ -222,7 +218,7 @@ static void softmax_backward(size_t n, float scale, const float *restrict p,
         dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
-// -- SwiGLU -------------------------------------------------------------------
+/* -- SwiGLU ---------------------------------------------------------------- */
 
 static void swiglu(size_t rows, size_t n, const float *restrict x,
                    float *restrict y)
@@ -244,7 +240,7 @@ static void swiglu_backward(size_t rows, size_t n, const float *restrict x,
         }
 }
 
-// -- rotary positions ---------------------------------------------------------
+/* -- rotary positions ------------------------------------------------------ */
 
 static void rotate(size_t n, const float *restrict cosine,
                    const float *restrict sine, float sign, float *restrict x)
@@ -258,13 +254,13 @@ static void rotate(size_t n, const float *restrict cosine,
     }
 }
 
-// -- AdamW --------------------------------------------------------------------
+/* -- AdamW ----------------------------------------------------------------- */
 
-static void adamw(size_t n, const struct adamw_step *step,
+static void adamw(size_t n, const struct shunti_adamw *step,
                   const float *restrict grad, float *restrict w,
                   float *restrict m, float *restrict v)
 {
-    const struct adamw_step k = *step;
+    const struct shunti_adamw k = *step;
 
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * k.clip;
@@ -276,15 +272,15 @@ static void adamw(size_t n, const struct adamw_step *step,
     }
 }
 
-// -- bf16 ---------------------------------------------------------------------
+/* -- bf16 ------------------------------------------------------------------ */
 
-// The upper half of the result is x in bf16; the lower half is anything.
+/* The upper half of the result is x in bf16; the lower half is anything. */
 static inline uint32_t bf16_in_f32(float x)
 {
     uint32_t bits;
 
     memcpy(&bits, &x, sizeof(bits));
-    // A NaN must not be rounded into an infinity.
+    /* A NaN must not be rounded into an infinity. */
     return (bits & 0x7fffffffu) > 0x7f800000u
                ? bits | 0x400000u
                : bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -324,8 +320,7 @@ static void from_bf16(size_t n, const uint16_t *restrict x, float *restrict y)
     }
 }
 
-const struct kernels KERNELS = {
-    .name = KERNELS_NAME,
+const struct shunti_elementwise KERNEL_TABLE = {
     .transpose = transpose,
     .add = add,
     .sum_squares = sum_squares,

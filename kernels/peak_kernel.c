@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Multiply-adds, as many at once as hide the time that each takes: two a cycle,
-// four or five cycles each, so ten or more; and they must fit the registers.
-#include "train/peak.h"
+/*
+ * Multiply-adds, as many at once as hide the latency of one: two start in a
+ * cycle and each takes four or five, so ten or more; and they must fit in the
+ * register file. meson.build compiles this file once for each instruction set.
+ * A multiply-add is one instruction here (-ffp-contract=fast): no result of it
+ * is kept.
+ */
+#include "kernels/peak.h"
 
 #if defined(__AVX512F__)
 typedef float vec __attribute__((vector_size(64)));
@@ -14,11 +18,11 @@ typedef float vec __attribute__((vector_size(16)));
 
 enum { LANES = sizeof(vec) / sizeof(float), SUMS = 12 };
 
-double PEAK(size_t rounds, float *sink)
+static double run(size_t rounds, float *sink)
 {
     vec sum[SUMS], factor, term;
 
-    // Values that stay where they are: nothing overflows or becomes tiny.
+    /* Values stay where they are: nothing overflows or becomes tiny. */
     for (size_t i = 0; i < LANES; i++) {
         factor[i] = 0.5f;
         term[i] = *sink;
@@ -33,3 +37,7 @@ double PEAK(size_t rounds, float *sink)
     *sink = sum[0][0] / (2 * SUMS);
     return 2.0 * LANES * SUMS * (double)rounds;
 }
+
+const struct shunti_peak_set KERNEL_TABLE = {
+    .run = run,
+};

@@ -47,7 +47,7 @@ void rope_destroy(struct rope *rope)
 static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
                  size_t H, float sign, float *qkv)
 {
-    const struct kernels *kern = kernels();
+    const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H, half = W / 2;
 
     for (size_t r = 0; r < B * T; r++) {
@@ -63,10 +63,11 @@ size_t attention_work(size_t T, size_t W)
     return W * T + BLOCK * T; // k or v of a head, transposed; a block of dp
 }
 
-void attention(struct gemm *gemm, const struct rope *rope, size_t B, size_t T,
-               size_t D, size_t H, float *qkv, float *p, float *y, float *work)
+void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
+               size_t T, size_t D, size_t H, float *qkv, float *p, float *y,
+               float *work)
 {
-    const struct kernels *kern = kernels();
+    const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
     float *kt = work; // (W, T)
@@ -83,22 +84,24 @@ void attention(struct gemm *gemm, const struct rope *rope, size_t B, size_t T,
             size_t m = T - i < BLOCK ? T - i : BLOCK; // queries
             size_t n = i + m;                         // keys
             float *s = p + i * T;
-            gemm_nn(gemm, m, n, W, q + i * 3 * D, 3 * D, kt, T, GEMM_SET, s, T);
+            shunti_gemm_nn(gemm, m, n, W, q + i * 3 * D, 3 * D, kt, T,
+                           SHUNTI_GEMM_SET, s, T);
             for (size_t r = 0; r < m; r++) {
                 kern->softmax(i + r + 1, scale, s + r * T);
                 memset(s + r * T + i + r + 1, 0, (m - r - 1) * sizeof(float));
             }
-            gemm_nn(gemm, m, W, n, s, T, v, 3 * D, GEMM_SET, out + i * D, D);
+            shunti_gemm_nn(gemm, m, W, n, s, T, v, 3 * D, SHUNTI_GEMM_SET,
+                           out + i * D, D);
         }
     }
 }
 
-void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
-                        size_t T, size_t D, size_t H, const float *dy,
+void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
+                        size_t B, size_t T, size_t D, size_t H, const float *dy,
                         const float *qkv, const float *p, float *dqkv,
                         float *work)
 {
-    const struct kernels *kern = kernels();
+    const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
     float *vt = work;         // (W, T)
@@ -117,18 +120,20 @@ void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
             size_t n = i + m;
             const float *s = p + i * T;
             // y = p v
-            gemm_nn(gemm, m, n, W, dout + i * D, D, vt, T, GEMM_SET, dp, T);
-            gemm_tn(gemm, n, W, m, s, T, dout + i * D, D, GEMM_ADD, dv, 3 * D);
+            shunti_gemm_nn(gemm, m, n, W, dout + i * D, D, vt, T,
+                           SHUNTI_GEMM_SET, dp, T);
+            shunti_gemm_tn(gemm, n, W, m, s, T, dout + i * D, D,
+                           SHUNTI_GEMM_ADD, dv, 3 * D);
             // p = softmax(scale * s)
             for (size_t r = 0; r < m; r++) {
                 kern->softmax_backward(i + r + 1, scale, s + r * T, dp + r * T);
                 memset(dp + r * T + i + r + 1, 0, (m - r - 1) * sizeof(float));
             }
             // s = q k^T
-            gemm_nn(gemm, m, W, n, dp, T, k, 3 * D, GEMM_SET, dq + i * 3 * D,
-                    3 * D);
-            gemm_tn(gemm, n, W, m, dp, T, q + i * 3 * D, 3 * D, GEMM_ADD, dk,
-                    3 * D);
+            shunti_gemm_nn(gemm, m, W, n, dp, T, k, 3 * D, SHUNTI_GEMM_SET,
+                           dq + i * 3 * D, 3 * D);
+            shunti_gemm_tn(gemm, n, W, m, dp, T, q + i * 3 * D, 3 * D,
+                           SHUNTI_GEMM_ADD, dk, 3 * D);
         }
     }
     turn(rope, B, T, D, H, -1.0f, dqkv);

@@ -21,6 +21,6 @@ void embedding_backward(size_t R, size_t D, const float *dx,
 
     for (size_t r = 0; r < R; r++) {
         float *table = dtable.data + r / share * dtable.stride;
-        kernels()->add(D, dx + r * D, table + bytes[r] * D);
+        shunti_elementwise()->add(D, dx + r * D, table + bytes[r] * D);
     }
 }

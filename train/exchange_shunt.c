@@ -123,7 +123,7 @@ static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
 {
     if (!s->bf16)
         return rows;
-    kernels()->to_bf16(l->rows.tokens * s->D, rows, s->tokens);
+    shunti_elementwise()->to_bf16(l->rows.tokens * s->D, rows, s->tokens);
     return s->tokens;
 }
 
@@ -131,15 +131,15 @@ static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
 static void rows_out(struct shunt_exchange *s, struct layer *l, int which)
 {
     if (s->bf16 && l->rows.total)
-        kernels()->to_bf16(l->rows.total * s->D, l->f32[which],
-                           buffer(l, which));
+        shunti_elementwise()->to_bf16(l->rows.total * s->D, l->f32[which],
+                                      buffer(l, which));
 }
 
 static void rows_in(struct shunt_exchange *s, struct layer *l, int which)
 {
     if (s->bf16 && l->rows.total)
-        kernels()->from_bf16(l->rows.total * s->D, buffer(l, which),
-                             l->f32[which]);
+        shunti_elementwise()->from_bf16(l->rows.total * s->D, buffer(l, which),
+                                        l->f32[which]);
 }
 
 static int dispatch_start(struct exchange *x, size_t layer, const float *from)
@@ -178,7 +178,7 @@ static int combine(struct exchange *x, size_t layer, float *y)
             "combine"))
         return -1;
     if (s->bf16)
-        kernels()->from_bf16(l->rows.tokens * s->D, s->tokens, y);
+        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens, y);
     return 0;
 }
 
@@ -211,7 +211,7 @@ static int dispatch_backward(struct exchange *x, size_t layer, float *dx)
                    "dispatch backward"))
         return -1;
     if (s->bf16)
-        kernels()->from_bf16(l->rows.tokens * s->D, s->tokens, dx);
+        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens, dx);
     return 0;
 }
 

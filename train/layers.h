@@ -35,12 +35,13 @@ struct grad {
 // -- linear.c: y = x w --------------------------------------------------------
 
 // x (R, n), w (n, m) -> y (R, m) [+]=
-void linear(struct gemm *gemm, size_t R, size_t n, size_t m, const float *x,
-            const float *w, enum gemm_beta beta, float *y);
+void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
+            const float *x, const float *w, enum shunti_gemm_beta beta,
+            float *y);
 // dy (R, m), x, w -> dx (R, n) [+]=, dw += . dx may be NULL.
-void linear_backward(struct gemm *gemm, size_t R, size_t n, size_t m,
+void linear_backward(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
                      const float *dy, const float *x, const float *w,
-                     enum gemm_beta beta, float *dx, struct grad dw);
+                     enum shunti_gemm_beta beta, float *dx, struct grad dw);
 
 // -- embedding.c --------------------------------------------------------------
 
@@ -77,11 +78,12 @@ size_t attention_work(size_t T, size_t W);
 // qkv (R, 3 D) = q | k | v, rotated in place
 // -> p (B, H, T, T): probabilities, kept for backward (the part below the
 //    diagonal block is not written); y (R, D)
-void attention(struct gemm *gemm, const struct rope *rope, size_t B, size_t T,
-               size_t D, size_t H, float *qkv, float *p, float *y, float *work);
+void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
+               size_t T, size_t D, size_t H, float *qkv, float *p, float *y,
+               float *work);
 // dy (R, D), rotated qkv, p -> dqkv (R, 3 D) =
-void attention_backward(struct gemm *gemm, const struct rope *rope, size_t B,
-                        size_t T, size_t D, size_t H, const float *dy,
+void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
+                        size_t B, size_t T, size_t D, size_t H, const float *dy,
                         const float *qkv, const float *p, float *dqkv,
                         float *work);
 
@@ -115,17 +117,18 @@ void router_backward(const struct router_config *c, size_t R,
 // A SwiGLU feed-forward: y = (silu(x Wg) * (x Wu)) Wd, with Wg | Wu stored as
 // one matrix gate_up (D, 2 F), and down (F, D).
 // x (N, D) -> hidden (N, 2 F), act (N, F), y (N, D) [+]=
-void feed_forward(struct gemm *gemm, size_t N, size_t D, size_t F,
+void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
-                  float *hidden, float *act, enum gemm_beta beta, float *y);
+                  float *hidden, float *act, enum shunti_gemm_beta beta,
+                  float *y);
 // dy (N, D), x, hidden, act -> dx (N, D) [+]=, dgate_up +=, ddown +=
 // dact (N, F), dhidden (N, 2 F): scratch
-void feed_forward_backward(struct gemm *gemm, size_t N, size_t D, size_t F,
-                           const float *dy, const float *x,
+void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
+                           size_t F, const float *dy, const float *x,
                            const float *gate_up, const float *down,
                            const float *hidden, const float *act, float *dact,
-                           float *dhidden, enum gemm_beta beta, float *dx,
-                           struct grad dgate_up, struct grad ddown);
+                           float *dhidden, enum shunti_gemm_beta beta,
+                           float *dx, struct grad dgate_up, struct grad ddown);
 
 // -- loss.c -------------------------------------------------------------------
 

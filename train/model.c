@@ -47,7 +47,7 @@ static void *keep(struct model *m, size_t count, size_t size, int *bad)
 }
 
 int model_create(const struct model_config *c, size_t sequences,
-                 struct gemm *gemm, struct exchange *exchange,
+                 struct shunti_gemm *gemm, struct exchange *exchange,
                  struct model *model)
 {
     enum { BLOCKS = 13, BLOCKS_OF_LAYER = 14 };
@@ -198,8 +198,8 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
                                m->c.balance, m->c.zloss};
     double t = clock_now();
 
-    linear(m->gemm, R, D, m->c.experts, a->h2, m->dense + at->router, GEMM_SET,
-           a->probs);
+    linear(m->gemm, R, D, m->c.experts, a->h2, m->dense + at->router,
+           SHUNTI_GEMM_SET, a->probs);
     router(&rc, R, a->probs,
            m->router_bias ? m->router_bias + l * m->c.experts : NULL, a->lse,
            a->choice, a->weight);
@@ -214,7 +214,7 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
     if (S)
         feed_forward(m->gemm, R, D, S, a->h2, m->dense + at->shared_gate_up,
                      m->dense + at->shared_down, a->shared_hid, a->shared_act,
-                     GEMM_ADD, y);
+                     SHUNTI_GEMM_ADD, y);
     clock_add(&m->times.experts, &t);
     if (x->dispatch_wait(m->exchange, l))
         return -1;
@@ -227,14 +227,14 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
         size_t row = a->rows.offset[e];
         feed_forward(m->gemm, a->rows.count[e], D, F, a->rows.rows + row * D,
                      w + m->layout.gate_up, w + m->layout.down,
-                     a->hidden + row * 2 * F, a->act + row * F, GEMM_SET,
+                     a->hidden + row * 2 * F, a->act + row * F, SHUNTI_GEMM_SET,
                      a->rows.out + row * D);
     }
     clock_add(&m->times.experts, &t);
 
     if (x->combine(m->exchange, l, m->dtmp))
         return -1;
-    kernels()->add(R * D, m->dtmp, y);
+    shunti_elementwise()->add(R * D, m->dtmp, y);
     clock_add(&m->times.exchange, &t);
     return 0;
 }
@@ -270,7 +270,7 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
             m->gemm, a->rows.count[e], D, F, a->rows.dout + row * D,
             a->rows.rows + row * D, w + m->layout.gate_up, w + m->layout.down,
             a->hidden + row * 2 * F, a->act + row * F, m->dact, m->dhidden,
-            GEMM_SET, a->rows.drows + row * D,
+            SHUNTI_GEMM_SET, a->rows.drows + row * D,
             expert_share(m, l, id, m->layout.gate_up),
             expert_share(m, l, id, m->layout.down));
     }
@@ -284,7 +284,7 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
         feed_forward_backward(
             m->gemm, R, D, S, dy, a->h2, m->dense + at->shared_gate_up,
             m->dense + at->shared_down, a->shared_hid, a->shared_act,
-            m->dshared_act, m->dshared_hid, GEMM_ADD, dh,
+            m->dshared_act, m->dshared_hid, SHUNTI_GEMM_ADD, dh,
             share_of(m, at->shared_gate_up), share_of(m, at->shared_down));
     clock_add(&m->times.experts, &t);
 
@@ -296,7 +296,7 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
             load + (g * m->c.layers + l) * E, scale, m->dlogits + r * E);
     }
     linear_backward(m->gemm, R, D, E, m->dlogits, a->h2, m->dense + at->router,
-                    GEMM_ADD, dh, share_of(m, at->router));
+                    SHUNTI_GEMM_ADD, dh, share_of(m, at->router));
     clock_add(&m->times.router, &t);
     return 0;
 }
@@ -342,11 +342,12 @@ int model_forward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
         float *next = l + 1 < L ? m->act[l + 1].x1 : m->x_out;
 
         rmsnorm(R, D, a->x1, m->dense + w->norm1, a->h1, a->inv1);
-        linear(m->gemm, R, D, 3 * D, a->h1, m->dense + w->qkv, GEMM_SET,
+        linear(m->gemm, R, D, 3 * D, a->h1, m->dense + w->qkv, SHUNTI_GEMM_SET,
                a->qkv);
         attention(m->gemm, &m->rope, B, T, D, H, a->qkv, a->p, a->att, m->work);
         memcpy(a->x2, a->x1, R * D * sizeof(float));
-        linear(m->gemm, R, D, D, a->att, m->dense + w->proj, GEMM_ADD, a->x2);
+        linear(m->gemm, R, D, D, a->att, m->dense + w->proj, SHUNTI_GEMM_ADD,
+               a->x2);
         clock_add(&m->times.attention, &t);
 
         rmsnorm(R, D, a->x2, m->dense + w->norm2, a->h2, a->inv2);
@@ -356,8 +357,8 @@ int model_forward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
         t = clock_now();
     }
     rmsnorm(R, D, m->x_out, m->dense + at->norm, m->h_out, m->inv_out);
-    linear(m->gemm, R, D, VOCABULARY, m->h_out, m->dense + at->head, GEMM_SET,
-           m->probs);
+    linear(m->gemm, R, D, VOCABULARY, m->h_out, m->dense + at->head,
+           SHUNTI_GEMM_SET, m->probs);
     if (targets) {
         cross_entropy(R, m->probs, targets, m->loss);
         collect_stats(m, B, T, stats);
@@ -375,7 +376,7 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
 
     cross_entropy_backward(R, m->probs, targets, scale);
     linear_backward(m->gemm, R, D, VOCABULARY, m->probs, m->h_out,
-                    m->dense + at->head, GEMM_SET, m->dh,
+                    m->dense + at->head, SHUNTI_GEMM_SET, m->dh,
                     share_of(m, at->head));
     memset(m->dx, 0, R * D * sizeof(float));
     rmsnorm_backward(R, D, m->dh, m->x_out, m->dense + at->norm, m->inv_out,
@@ -394,11 +395,11 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
                          m->dx, share_of(m, w->norm2));
 
         linear_backward(m->gemm, R, D, D, m->dx, a->att, m->dense + w->proj,
-                        GEMM_SET, m->dtmp, share_of(m, w->proj));
+                        SHUNTI_GEMM_SET, m->dtmp, share_of(m, w->proj));
         attention_backward(m->gemm, &m->rope, B, T, D, H, m->dtmp, a->qkv, a->p,
                            m->dqkv, m->work);
         linear_backward(m->gemm, R, D, 3 * D, m->dqkv, a->h1, m->dense + w->qkv,
-                        GEMM_SET, m->dh, share_of(m, w->qkv));
+                        SHUNTI_GEMM_SET, m->dh, share_of(m, w->qkv));
         rmsnorm_backward(R, D, m->dh, a->x1, m->dense + w->norm1, a->inv1,
                          m->dx, share_of(m, w->norm1));
         clock_add(&m->times.attention, &t);

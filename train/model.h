@@ -53,7 +53,7 @@ struct model_times {
 struct model {
     struct model_config c;
     struct layout layout;
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct rope rope;
 
@@ -93,7 +93,7 @@ struct model {
 // gemm, exchange  borrowed.
 // Returns 0, or -1 with train_error_text().
 int model_create(const struct model_config *c, size_t sequences,
-                 struct gemm *gemm, struct exchange *exchange,
+                 struct shunti_gemm *gemm, struct exchange *exchange,
                  struct model *model);
 void model_destroy(struct model *model);
 

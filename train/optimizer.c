@@ -18,12 +18,12 @@ double optimizer_rate(const struct optimizer_config *c, size_t step,
     return (double)c->lr * (c->lr_end + (1.0 - c->lr_end) * wave);
 }
 
-struct adamw_step optimizer_step(const struct optimizer_config *c, size_t step,
-                                 size_t steps, double norm)
+struct shunti_adamw optimizer_step(const struct optimizer_config *c,
+                                   size_t step, size_t steps, double norm)
 {
     double t = (double)step;
 
-    return (struct adamw_step){
+    return (struct shunti_adamw){
         .lr = (float)optimizer_rate(c, step, steps),
         .beta1 = c->beta1,
         .beta2 = c->beta2,
@@ -35,20 +35,20 @@ struct adamw_step optimizer_step(const struct optimizer_config *c, size_t step,
     };
 }
 
-void optimizer_dense(const struct layout *layout, const struct adamw_step *step,
-                     size_t begin, size_t end, const float *grad, float *w,
-                     float *m, float *v)
+void optimizer_dense(const struct layout *layout,
+                     const struct shunti_adamw *step, size_t begin, size_t end,
+                     const float *grad, float *w, float *m, float *v)
 {
     for (size_t i = 0; i < layout->ntensors; i++) {
         const struct tensor *t = &layout->tensors[i];
         size_t a = t->offset > begin ? t->offset : begin;
         size_t b = t->offset + t->count < end ? t->offset + t->count : end;
-        struct adamw_step s = *step;
+        struct shunti_adamw s = *step;
         if (a >= b)
             continue;
         if (!t->decay)
             s.decay = 0;
-        kernels()->adamw(b - a, &s, grad + a - begin, w + a, m + a - begin,
-                         v + a - begin);
+        shunti_elementwise()->adamw(b - a, &s, grad + a - begin, w + a,
+                                    m + a - begin, v + a - begin);
     }
 }

@@ -21,13 +21,13 @@ double optimizer_rate(const struct optimizer_config *c, size_t step,
                       size_t steps);
 
 // The constants of a step for the kernel. norm: of the whole gradient.
-struct adamw_step optimizer_step(const struct optimizer_config *c, size_t step,
-                                 size_t steps, double norm);
+struct shunti_adamw optimizer_step(const struct optimizer_config *c,
+                                   size_t step, size_t steps, double norm);
 
 // Updates [begin, end) of the dense vector. grad, m and v begin at `begin`, w
 // at 0. Tensors without decay are not decayed.
-void optimizer_dense(const struct layout *layout, const struct adamw_step *step,
-                     size_t begin, size_t end, const float *grad, float *w,
-                     float *m, float *v);
+void optimizer_dense(const struct layout *layout,
+                     const struct shunti_adamw *step, size_t begin, size_t end,
+                     const float *grad, float *w, float *m, float *v);
 
 #endif

@@ -4,6 +4,7 @@
 #include "train/peak.h"
 
 #include "kernels/gemm/gemm_bf16.h"
+#include "kernels/peak.h"
 #include "train/clock.h"
 #include "train/error.h"
 
@@ -14,23 +15,16 @@
 // Some 20 ms, so that all ranks are at it at the same time.
 enum { ROUNDS = 1 << 15, WINDOWS = 300 };
 
-static double rounds(const struct bf16_tile *tile, float *sink)
+static double rounds(const struct shunti_bf16_tile *tile, float *sink)
 {
     if (tile)
         return tile->peak(ROUNDS, sink);
-#ifdef TRAIN_KERNELS_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f"))
-        return peak_avx512(ROUNDS, sink);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return peak_avx2(ROUNDS, sink);
-#endif
-    return peak_baseline(ROUNDS, sink);
+    return shunti_peak_sets[shunti_isa_best()]->run(ROUNDS, sink);
 }
 
 // The best of some windows: of what a core can do, and not of what else ran on
 // it meanwhile.
-static double peak_of_core(const struct bf16_tile *tile)
+static double peak_of_core(const struct shunti_bf16_tile *tile)
 {
     float sink = 1;
     double best = 0, start = clock_now();
@@ -53,7 +47,8 @@ static long usable_cpus(void)
                : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-int peak_measure(struct team *team, const struct bf16_tile *tile, double *flops)
+int peak_measure(struct team *team, const struct shunti_bf16_tile *tile,
+                 double *flops)
 {
     struct shunt_comm *comm = team->comm;
     long cores = usable_cpus();

@@ -10,7 +10,7 @@ static const float epsilon = 1e-5f;
 void rmsnorm(size_t R, size_t D, const float *x, const float *gain, float *y,
              float *inverse)
 {
-    kernels()->rmsnorm(R, D, epsilon, x, gain, y, inverse);
+    shunti_elementwise()->rmsnorm(R, D, epsilon, x, gain, y, inverse);
 }
 
 void rmsnorm_backward(size_t R, size_t D, const float *dy, const float *x,
@@ -21,8 +21,8 @@ void rmsnorm_backward(size_t R, size_t D, const float *dy, const float *x,
 
     for (size_t g = 0; g < dgain.shares; g++) {
         size_t r = g * share;
-        kernels()->rmsnorm_backward(share, D, x + r * D, gain, inverse + r,
-                                    dy + r * D, dx + r * D,
-                                    dgain.data + g * dgain.stride);
+        shunti_elementwise()->rmsnorm_backward(
+            share, D, x + r * D, gain, inverse + r, dy + r * D, dx + r * D,
+            dgain.data + g * dgain.stride);
     }
 }

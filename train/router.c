@@ -43,7 +43,7 @@ void router(const struct router_config *c, size_t R, float *logits,
 
     for (size_t r = 0; r < R; r++) {
         float *p = logits + r * E;
-        lse[r] = kernels()->softmax(E, 1.0f, p);
+        lse[r] = shunti_elementwise()->softmax(E, 1.0f, p);
         choose(E, K, p, bias, choice + r * K);
         float sum = 0;
         for (size_t j = 0; j < K; j++) {
@@ -83,7 +83,7 @@ void router_backward(const struct router_config *c, size_t R,
             for (size_t j = 0; j < K; j++)
                 d[choice[r * K + j]] += dweight[r * K + j];
         }
-        kernels()->softmax_backward(E, 1.0f, pr, d);
+        shunti_elementwise()->softmax_backward(E, 1.0f, pr, d);
         // d(lse)/d(logit) = p
         for (size_t e = 0; e < E; e++)
             d[e] += zloss * lse[r] * pr[e];

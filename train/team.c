@@ -106,11 +106,11 @@ static void add_by_nodes(float *vectors, size_t count, size_t nodes,
     for (size_t n = 0; n < nodes; n++) {
         float *first = vectors + n * each;
         for (size_t at = length; at < each; at += length)
-            kernels()->add(length, first + at, first);
+            shunti_elementwise()->add(length, first + at, first);
         if (n == 0)
             memcpy(sum, first, length * sizeof(*sum));
         else
-            kernels()->add(length, first, sum);
+            shunti_elementwise()->add(length, first, sum);
     }
 }
 

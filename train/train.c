@@ -238,8 +238,8 @@ static const char *each_kind(const double *nats, char *to, size_t room)
 // What the peak is one of.
 static const char *peak_name(const struct run *run)
 {
-    return gemm_tile(run->trainer.gemm) ? "bf16 dot products"
-                                        : "f32 multiply-adds";
+    return shunti_gemm_tile(run->trainer.gemm) ? "bf16 dot products"
+                                               : "f32 multiply-adds";
 }
 
 static void introduce(struct run *run)
@@ -265,10 +265,10 @@ static void introduce(struct run *run)
                  "rank%s",
                  o->batch, o->model.seq, run->team.size,
                  run->team.size == 1 ? "" : "s");
-    gemm_describe(t->gemm, products, sizeof(products));
+    shunti_gemm_describe(t->gemm, products, sizeof(products));
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
-                 products, kernels()->name);
-    if (o->compute_bf16 && !gemm_tile(t->gemm))
+                 products, shunti_isa_name(shunti_isa()));
+    if (o->compute_bf16 && !shunti_gemm_tile(t->gemm))
         progress_say(&run->progress,
                      "            in f32: %s, no faster than --compute f32",
                      *o->gemm ? "--gemm was given"
@@ -526,7 +526,7 @@ static int report(struct run *run)
         .parameters = parameters(run, o->model.experts),
         .active = parameters(run, o->model.topk),
         .gemm = products,
-        .kernels = kernels()->name,
+        .kernels = shunti_isa_name(shunti_isa()),
         .transport = run->team.size > 1
                          ? shunt_comm_transport(run->team.comm, 1)
                          : "nothing: there is one rank",
@@ -545,7 +545,7 @@ static int report(struct run *run)
 
     if (!o->report)
         return 0;
-    gemm_describe(run->trainer.gemm, products, sizeof(products));
+    shunti_gemm_describe(run->trainer.gemm, products, sizeof(products));
     int st = first_rank(run) ? report_write(&r, o->report) : 0;
     if (team_agree(&run->team, st == 0, "writing the report"))
         return -1;
@@ -729,7 +729,8 @@ static int run_all(struct run *run)
         return generate(run);
     if (data_split(&run->text, run->o.model.seq, &run->data) ||
         trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
-        peak_measure(&run->team, gemm_tile(run->trainer.gemm), &run->peak))
+        peak_measure(&run->team, shunti_gemm_tile(run->trainer.gemm),
+                     &run->peak))
         return -1;
     if (run->checkpoint && resume(run))
         return -1;

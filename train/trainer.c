@@ -7,6 +7,7 @@
 #include "train/clock.h"
 #include "train/error.h"
 #include "train/exchange_shunt.h"
+#include "train/products.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -156,8 +157,9 @@ int trainer_create(struct trainer *t, const struct options *o,
     size_t first;
     exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
                            &t->local_experts);
-    if (gemm_create(*o->gemm ? o->gemm : NULL,
-                    o->compute_bf16 ? GEMM_BF16 : GEMM_F32, &t->gemm) ||
+    if (products_create(*o->gemm ? o->gemm : NULL,
+                        o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
+                        &t->gemm) ||
         exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
         model_create(&o->model, t->sequences, t->gemm, t->exchange,
                      &t->model) ||
@@ -181,7 +183,7 @@ void trainer_destroy(struct trainer *t)
 {
     model_destroy(&t->model);
     exchange_shunt_destroy(t->exchange);
-    gemm_destroy(t->gemm);
+    shunti_gemm_destroy(t->gemm);
     // The windows are the communicator's.
     free(t->begin);
     free(t->norm_counts);
@@ -291,7 +293,7 @@ static void judge_batch(struct trainer *t, struct step_metrics *m)
 
 static int gradient_norm(struct trainer *t, double *norm)
 {
-    const struct kernels *kern = kernels();
+    const struct shunti_elementwise *kern = shunti_elementwise();
     size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
     size_t L = t->o->model.layers, n = 0, size = t->model.layout.expert_size;
 
@@ -377,7 +379,7 @@ static int add_counts(struct trainer *t, const struct before *before,
                                        before->comm.bytes_remote),
                [WIRE_ROWS] = (double)x->rows,
                [PLAIN_ROWS] = (double)x->plain,
-               [FLOPS] = gemm_flops(t->gemm) - before->flops,
+               [FLOPS] = shunti_gemm_flops(t->gemm) - before->flops,
                [DROPPED] = (double)x->dropped,
            };
 
@@ -402,7 +404,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
     size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     double start = clock_now();
-    struct before before = {counters(t), gemm_flops(t->gemm)};
+    struct before before = {counters(t), shunti_gemm_flops(t->gemm)};
 
     memset(m, 0, sizeof(*m));
     m->step = step;
@@ -435,13 +437,13 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                            t->slice_grad, t->reduce_work) ||
         gradient_norm(t, &m->grad_norm))
         return -1;
-    struct adamw_step a =
+    struct shunti_adamw a =
         optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
     m->lr = (double)a.lr;
     optimizer_dense(&t->model.layout, &a, begin, end, t->slice_grad, t->dense,
                     t->slice_m, t->slice_v);
-    kernels()->adamw(experts, &a, t->expert_grad, t->expert, t->expert_m,
-                     t->expert_v);
+    shunti_elementwise()->adamw(experts, &a, t->expert_grad, t->expert,
+                                t->expert_m, t->expert_v);
     if (team_gather_slices(t->team, t->dense, t->begin) ||
         add_counts(t, &before, m))
         return -1;

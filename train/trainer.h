@@ -32,7 +32,7 @@ struct trainer {
     const struct options *o;
     struct team *team;
     const struct data *data;
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct model model;
 

@@ -1,66 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Cuts matrix products into the fixed blocks that a backend computes; gemm.h
-// says why. Incomplete blocks are completed with zeros in scratch memory. For
-// bf16 inputs are rounded here, unless there is a tile that does all of it.
+/*
+ * Cuts matrix products into the fixed blocks that a backend computes; gemm.h
+ * says why. Incomplete blocks are completed with zeros in scratch memory. For
+ * bf16 inputs are rounded here, unless there is a tile that does all of it.
+ */
 #include "kernels/gemm/gemm.h"
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm/gemm_bf16.h"
-#include "train/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// In tn, rows are summed in blocks of these heights, the highest that fits
-// first. C is read and written once for each block.
+/* In tn, rows are summed in blocks of these heights, the highest that fits
+ * first. C is read and written once for each block. */
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 
-// Rows that are rounded at once: a multiple of every block, and of heights[0].
+/* Rows that are rounded at once: a multiple of every block, and of
+ * heights[0]. */
 enum { ROUNDED = 256 };
 
-struct gemm {
-    const struct gemm_backend *backend;
-    enum gemm_compute compute;
-    const struct bf16_tile *tile; // NULL: the backend multiplies
-    struct bf16_scratch packed;   // the tile's
+struct shunti_gemm {
+    const struct shunti_gemm_backend *backend;
+    enum shunti_gemm_compute compute;
+    const struct shunti_bf16_tile *tile; /* NULL: the backend multiplies */
+    struct shunti_bf16_scratch packed;   /* the tile's */
     double flops;
+    void (*no_memory)(void);
 
-    float *scratch; // one block of A and of C, or of A and B
+    float *scratch; /* one block of A and of C, or of A and B */
     size_t scratch_floats;
-    float *turned; // B transposed
+    float *turned; /* B transposed */
     size_t turned_floats;
     float *rounded_a, *rounded_b;
     size_t rounded_a_floats, rounded_b_floats;
 };
 
-static const struct gemm_backend *const backends[] = {
-#ifdef TRAIN_XSMM
-    &gemm_xsmm,
+static const struct shunti_gemm_backend *const backends[] = {
+#ifdef SHUNTI_HAVE_XSMM
+    &shunti_gemm_xsmm,
 #endif
-#ifdef TRAIN_CBLAS
-    &gemm_blas,
+#ifdef SHUNTI_HAVE_CBLAS
+    &shunti_gemm_blas,
 #endif
-    &gemm_naive,
+    &shunti_gemm_naive,
 };
 
-static int create(const struct gemm_backend *backend, enum gemm_compute compute,
-                  const struct bf16_tile *tile, struct gemm **gemm)
+static enum shunt_status create(const struct shunti_gemm_backend *backend,
+                                enum shunti_gemm_compute compute,
+                                const struct shunti_bf16_tile *tile,
+                                void (*no_memory)(void),
+                                struct shunti_gemm **gemm)
 {
     *gemm = calloc(1, sizeof(**gemm));
     if (!*gemm)
-        return train_error("out of memory");
+        return SHUNT_ERR_MEMORY;
     (*gemm)->backend = backend;
     (*gemm)->compute = compute;
     (*gemm)->tile = tile;
-    return 0;
+    (*gemm)->no_memory = no_memory;
+    (*gemm)->packed.no_memory = no_memory;
+    return SHUNT_OK;
 }
 
-int gemm_create(const char *backend, enum gemm_compute compute,
-                struct gemm **gemm)
+enum shunt_status shunti_gemm_create(const char *backend,
+                                     enum shunti_gemm_compute compute,
+                                     void (*no_memory)(void),
+                                     struct shunti_gemm **gemm)
 {
+    bool tile = compute == SHUNTI_GEMM_BF16 && !backend;
     size_t n = sizeof(backends) / sizeof(backends[0]);
 
     for (size_t i = 0; i < n; i++) {
@@ -68,34 +78,38 @@ int gemm_create(const char *backend, enum gemm_compute compute,
             continue;
         if (backends[i]->usable())
             return create(backends[i], compute,
-                          compute == GEMM_BF16 && !backend ? bf16_tile() : NULL,
-                          gemm);
+                          tile ? shunti_bf16_tile() : NULL, no_memory, gemm);
         if (backend)
-            return train_error("matrix products by \"%s\" do not work on this "
-                               "CPU; leave --gemm out",
-                               backend);
+            return SHUNT_ERR_UNSUPPORTED;
     }
-    return train_error("no matrix products by \"%s\" in this build; leave "
-                       "--gemm out, or take \"%s\"",
-                       backend, backends[0]->name);
+    return SHUNT_ERR_INVALID;
 }
 
-int gemm_create_f32(const struct gemm_backend *backend, struct gemm **gemm)
+const char *shunti_gemm_default(void)
 {
-    return create(backend, GEMM_F32, NULL, gemm);
+    return backends[0]->name;
 }
 
-int gemm_create_bf16(const struct gemm_backend *backend,
-                     const struct bf16_tile *tile, struct gemm **gemm)
+enum shunt_status
+shunti_gemm_create_f32(const struct shunti_gemm_backend *backend,
+                       void (*no_memory)(void), struct shunti_gemm **gemm)
 {
-    return create(backend, GEMM_BF16, tile, gemm);
+    return create(backend, SHUNTI_GEMM_F32, NULL, no_memory, gemm);
 }
 
-void gemm_destroy(struct gemm *gemm)
+enum shunt_status
+shunti_gemm_create_bf16(const struct shunti_gemm_backend *backend,
+                        const struct shunti_bf16_tile *tile,
+                        void (*no_memory)(void), struct shunti_gemm **gemm)
+{
+    return create(backend, SHUNTI_GEMM_BF16, tile, no_memory, gemm);
+}
+
+void shunti_gemm_destroy(struct shunti_gemm *gemm)
 {
     if (!gemm)
         return;
-    bf16_scratch_free(&gemm->packed);
+    shunti_bf16_scratch_free(&gemm->packed);
     free(gemm->scratch);
     free(gemm->turned);
     free(gemm->rounded_a);
@@ -103,40 +117,39 @@ void gemm_destroy(struct gemm *gemm)
     free(gemm);
 }
 
-const char *gemm_name(const struct gemm *gemm)
+const char *shunti_gemm_name(const struct shunti_gemm *gemm)
 {
     return gemm->tile ? gemm->tile->name : gemm->backend->name;
 }
 
-const struct bf16_tile *gemm_tile(const struct gemm *gemm)
+const struct shunti_bf16_tile *shunti_gemm_tile(const struct shunti_gemm *gemm)
 {
     return gemm->tile;
 }
 
-void gemm_describe(const struct gemm *gemm, char *to, size_t room)
+void shunti_gemm_describe(const struct shunti_gemm *gemm, char *to, size_t room)
 {
-    snprintf(to, room, "%s%s", gemm_name(gemm),
-             gemm->tile                   ? ", in bf16"
-             : gemm->compute == GEMM_BF16 ? ", of inputs rounded to bf16"
-                                          : "");
+    snprintf(to, room, "%s%s", shunti_gemm_name(gemm),
+             gemm->tile                          ? ", in bf16"
+             : gemm->compute == SHUNTI_GEMM_BF16 ? ", of inputs rounded to bf16"
+                                                 : "");
 }
 
-double gemm_flops(const struct gemm *gemm)
+double shunti_gemm_flops(const struct shunti_gemm *gemm)
 {
     return gemm->flops;
 }
 
-// Memory that grows to the largest product seen. Its size is bounded by the
-// model's shapes, which were allocated before: failing here means that the
-// machine is out of memory in the middle of a step, and nothing can be saved.
-static float *reserve(float **memory, size_t *have, size_t floats)
+/* Memory that grows to the largest product seen. */
+static float *reserve(struct shunti_gemm *g, float **memory, size_t *have,
+                      size_t floats)
 {
     if (floats > *have) {
         free(*memory);
         *have = (floats + 1023) & ~(size_t)1023;
         *memory = aligned_alloc(64, *have * sizeof(float));
         if (!*memory)
-            train_out_of_memory();
+            g->no_memory();
     }
     return *memory;
 }
@@ -148,9 +161,9 @@ static void copy_rows(size_t rows, size_t n, const float *a, size_t lda,
         memcpy(b + i * ldb, a + i * lda, n * sizeof(float));
 }
 
-static void nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-               size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-               float *c, size_t ldc)
+static void nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+               const float *a, size_t lda, const float *b, size_t ldb,
+               enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     size_t block = g->backend->block;
     size_t whole = m - m % block, rest = m % block;
@@ -160,11 +173,11 @@ static void nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
         return;
     a += whole * lda;
     c += whole * ldc;
-    float *ta = reserve(&g->scratch, &g->scratch_floats, block * (k + n));
+    float *ta = reserve(g, &g->scratch, &g->scratch_floats, block * (k + n));
     float *tc = ta + block * k;
     copy_rows(rest, k, a, lda, ta, k);
     memset(ta + rest * k, 0, (block - rest) * k * sizeof(float));
-    if (beta == GEMM_ADD) {
+    if (beta == SHUNTI_GEMM_ADD) {
         copy_rows(rest, n, c, ldc, tc, n);
         memset(tc + rest * n, 0, (block - rest) * n * sizeof(float));
     }
@@ -178,9 +191,10 @@ static void clear(size_t m, size_t n, float *c, size_t ldc)
         memset(c + i * ldc, 0, n * sizeof(float));
 }
 
-// C (m, n) += A (k, m)^T B (k, n)
-static void tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-               size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+/* C (m, n) += A (k, m)^T B (k, n) */
+static void tn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+               const float *a, size_t lda, const float *b, size_t ldb, float *c,
+               size_t ldc)
 {
     for (size_t i = 0; i < sizeof(heights) / sizeof(heights[0]); i++) {
         for (; k >= heights[i]; k -= heights[i]) {
@@ -190,7 +204,8 @@ static void tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
         }
     }
     if (k) {
-        float *ta = reserve(&g->scratch, &g->scratch_floats, LOWEST * (m + n));
+        float *ta =
+            reserve(g, &g->scratch, &g->scratch_floats, LOWEST * (m + n));
         float *tb = ta + LOWEST * m;
         copy_rows(k, m, a, lda, ta, m);
         memset(ta + k * m, 0, (LOWEST - k) * m * sizeof(float));
@@ -200,33 +215,33 @@ static void tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
     }
 }
 
-// -- bf16 by rounding ---------------------------------------------------------
+/* -- bf16 by rounding ------------------------------------------------------ */
 
-static float *round_rows(float **memory, size_t *have, size_t rows, size_t n,
-                         const float *x, size_t ld)
+static float *round_rows(struct shunti_gemm *g, float **memory, size_t *have,
+                         size_t rows, size_t n, const float *x, size_t ld)
 {
-    float *y = reserve(memory, have, rows * n);
+    float *y = reserve(g, memory, have, rows * n);
 
     for (size_t i = 0; i < rows; i++)
-        kernels()->round_bf16(n, x + i * ld, y + i * n);
+        shunti_elementwise()->round_bf16(n, x + i * ld, y + i * n);
     return y;
 }
 
-static float *round_a(struct gemm *g, size_t rows, size_t n, const float *a,
-                      size_t lda)
+static float *round_a(struct shunti_gemm *g, size_t rows, size_t n,
+                      const float *a, size_t lda)
 {
-    return round_rows(&g->rounded_a, &g->rounded_a_floats, rows, n, a, lda);
+    return round_rows(g, &g->rounded_a, &g->rounded_a_floats, rows, n, a, lda);
 }
 
-static float *round_b(struct gemm *g, size_t rows, size_t n, const float *b,
-                      size_t ldb)
+static float *round_b(struct shunti_gemm *g, size_t rows, size_t n,
+                      const float *b, size_t ldb)
 {
-    return round_rows(&g->rounded_b, &g->rounded_b_floats, rows, n, b, ldb);
+    return round_rows(g, &g->rounded_b, &g->rounded_b_floats, rows, n, b, ldb);
 }
 
-static void rounded_nn(struct gemm *g, size_t m, size_t n, size_t k,
+static void rounded_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                        const float *a, size_t lda, const float *b, size_t ldb,
-                       enum gemm_beta beta, float *c, size_t ldc)
+                       enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     const float *rb = round_b(g, k, n, b, ldb);
 
@@ -237,7 +252,7 @@ static void rounded_nn(struct gemm *g, size_t m, size_t n, size_t k,
     }
 }
 
-static void rounded_tn(struct gemm *g, size_t m, size_t n, size_t k,
+static void rounded_tn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                        const float *a, size_t lda, const float *b, size_t ldb,
                        float *c, size_t ldc)
 {
@@ -248,59 +263,61 @@ static void rounded_tn(struct gemm *g, size_t m, size_t n, size_t k,
     }
 }
 
-// -- the interface ------------------------------------------------------------
+/* -- the interface --------------------------------------------------------- */
 
-static void count(struct gemm *g, size_t m, size_t n, size_t k)
+static void count(struct shunti_gemm *g, size_t m, size_t n, size_t k)
 {
     g->flops += 2.0 * (double)m * (double)n * (double)k;
 }
 
-void gemm_nn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
+void shunti_gemm_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+                    const float *a, size_t lda, const float *b, size_t ldb,
+                    enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
     count(g, m, n, k);
     if (g->tile)
-        bf16_nn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
-    else if (g->compute == GEMM_BF16)
+        shunti_bf16_nn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c,
+                       ldc);
+    else if (g->compute == SHUNTI_GEMM_BF16)
         rounded_nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
     else
         nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
 
-void gemm_nt(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
+void shunti_gemm_nt(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+                    const float *a, size_t lda, const float *b, size_t ldb,
+                    enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
     count(g, m, n, k);
     if (g->tile) {
-        bf16_nt(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c, ldc);
+        shunti_bf16_nt(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c,
+                       ldc);
         return;
     }
-    float *bt = reserve(&g->turned, &g->turned_floats, k * n);
-    kernels()->transpose(n, k, b, ldb, bt, n);
-    if (g->compute == GEMM_BF16)
+    float *bt = reserve(g, &g->turned, &g->turned_floats, k * n);
+    shunti_elementwise()->transpose(n, k, b, ldb, bt, n);
+    if (g->compute == SHUNTI_GEMM_BF16)
         rounded_nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
     else
         nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
 }
 
-void gemm_tn(struct gemm *g, size_t m, size_t n, size_t k, const float *a,
-             size_t lda, const float *b, size_t ldb, enum gemm_beta beta,
-             float *c, size_t ldc)
+void shunti_gemm_tn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+                    const float *a, size_t lda, const float *b, size_t ldb,
+                    enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
     count(g, m, n, k);
-    if (beta == GEMM_SET)
+    if (beta == SHUNTI_GEMM_SET)
         clear(m, n, c, ldc);
     if (g->tile)
-        bf16_tn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, c, ldc);
-    else if (g->compute == GEMM_BF16)
+        shunti_bf16_tn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, c, ldc);
+    else if (g->compute == SHUNTI_GEMM_BF16)
         rounded_tn(g, m, n, k, a, lda, b, ldb, c, ldc);
     else
         tn(g, m, n, k, a, lda, b, ldb, c, ldc);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The tile of gemm_bf16.h by VDPBF16PS (AVX512-BF16), which multiplies 32 pairs
-// of bf16 and adds them up in 16 sums of f32:
-//
-//     sum += a[1] * b[1];  sum += a[0] * b[0]
-//
-// by Intel's manual: each line one multiply-add, rounded once and to the
-// nearest, whatever MXCSR says; denormal inputs count as zero, and so do denormal
-// sums. A tile holds 24 sums in registers: more than the instruction's latency
-// times its throughput, and for each pair of a row and four vectors of columns
-// it loads 10 times to multiply 24 times.
-//
-// The tests compile this source with SIMDe (TILE_SIMDE), which makes every
-// intrinsic of plain C, so that it runs on CPUs that lack the instruction.
+/*
+ * The tile of gemm_bf16.h by VDPBF16PS (AVX512-BF16), which multiplies 32 pairs
+ * of bf16 and adds them up in 16 sums of f32:
+ *
+ *     sum += a[1] * b[1];  sum += a[0] * b[0]
+ *
+ * by Intel's manual: each line is one multiply-add, rounded once and to the
+ * nearest, whatever MXCSR says; denormal inputs count as zero, and so do
+ * denormal sums. A tile holds 24 sums in registers: more than the instruction's
+ * latency times its throughput, and for each pair of a row and four vectors of
+ * columns it loads 10 times to multiply 24 times.
+ *
+ * The tests compile this source with SIMDe (TILE_SIMDE), which makes every
+ * intrinsic of plain C, so that it runs on CPUs that lack the instruction.
+ */
 #include "kernels/gemm/gemm_bf16.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@
 #endif
 
 #ifndef TILE
-#define TILE bf16_tile_avx512
+#define TILE shunti_bf16_tile_avx512
 #define TILE_NAME "avx512bf16"
 #endif
 
@@ -34,30 +35,31 @@ static inline __m512bh load(const uint32_t *words)
     return (__m512bh)_mm512_loadu_si512(words);
 }
 
-// In all lanes.
+/* In all lanes. */
 static inline __m512bh spread(const uint32_t *word)
 {
     int both;
 
-    memcpy(&both, word, sizeof(both)); // they were written one by one
+    memcpy(&both, word, sizeof(both)); /* they were written one by one */
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-// Inlined once for each number of rows and vectors, so that all sums stay in
-// registers.
+/* Inlined once for each number of rows and vectors, so that all sums stay in
+ * registers. */
 __attribute__((always_inline)) static inline void
 tile(size_t rows, size_t vectors, size_t pairs, const uint32_t *a, size_t a_row,
      size_t a_pair, const uint32_t *b, bool add, float *c, size_t ldc)
 {
-    __m512 sum[TILE_ROWS][TILE_VECTORS];
+    __m512 sum[SHUNTI_TILE_ROWS][SHUNTI_TILE_VECTORS];
 
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < vectors; j++)
-            sum[i][j] = add ? _mm512_loadu_ps(c + i * ldc + j * TILE_LANES)
-                            : _mm512_setzero_ps();
+            sum[i][j] =
+                add ? _mm512_loadu_ps(c + i * ldc + j * SHUNTI_TILE_LANES)
+                    : _mm512_setzero_ps();
     for (size_t p = 0; p < pairs; p++, a += a_pair) {
-        __m512bh w[TILE_VECTORS];
-        for (size_t j = 0; j < vectors; j++, b += TILE_LANES)
+        __m512bh w[SHUNTI_TILE_VECTORS];
+        for (size_t j = 0; j < vectors; j++, b += SHUNTI_TILE_LANES)
             w[j] = load(b);
         for (size_t i = 0; i < rows; i++) {
             __m512bh x = spread(a + i * a_row);
@@ -67,7 +69,7 @@ tile(size_t rows, size_t vectors, size_t pairs, const uint32_t *a, size_t a_row,
     }
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < vectors; j++)
-            _mm512_storeu_ps(c + i * ldc + j * TILE_LANES, sum[i][j]);
+            _mm512_storeu_ps(c + i * ldc + j * SHUNTI_TILE_LANES, sum[i][j]);
 }
 
 #define TILE_OF(rows, vectors)                                        \
@@ -94,14 +96,14 @@ static void multiply(size_t rows, size_t vectors, size_t pairs,
     }
 }
 
-// As in peak_rounds.c: values stay where they are.
+/* As in peak_kernel.c: values stay where they are. */
 static double peak(size_t rounds, float *sink)
 {
-    enum { SUMS = TILE_ROWS * TILE_VECTORS };
+    enum { SUMS = SHUNTI_TILE_ROWS * SHUNTI_TILE_VECTORS };
     const uint32_t half = 0x3f003f00, none = 0;
     __m512bh factor = spread(&half), zero = spread(&none);
     __m512 sum[SUMS];
-    float all[TILE_LANES];
+    float all[SHUNTI_TILE_LANES];
 
     for (size_t i = 0; i < SUMS; i++)
         sum[i] = _mm512_set1_ps(*sink * (float)(i + 1));
@@ -112,10 +114,10 @@ static double peak(size_t rounds, float *sink)
         sum[0] = _mm512_add_ps(sum[0], sum[i]);
     _mm512_storeu_ps(all, sum[0]);
     *sink = all[0] / (SUMS * (SUMS + 1) / 2);
-    return 4.0 * TILE_LANES * SUMS * (double)rounds;
+    return 4.0 * SHUNTI_TILE_LANES * SUMS * (double)rounds;
 }
 
-const struct bf16_tile TILE = {
+const struct shunti_bf16_tile TILE = {
     .name = TILE_NAME,
     .multiply = multiply,
     .peak = peak,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products by any CBLAS: the portable fallback. One call for each block
-// of rows, since a BLAS picks its kernel, and with it the order of sums, by the
-// number of rows it is given. Within a block all rows must be treated alike,
-// and so blocks are low: OpenBLAS' kernels for Haswell and Zen sum the last
-// rows of 12 or more in another order than the first (the tests would notice a
-// BLAS that does so with 8). The library must not start threads of its own:
-// ranks are many already, and OpenBLAS is told so.
+/*
+ * Matrix products by any CBLAS: the portable fallback. One call for each block
+ * of rows, since a BLAS picks its kernel, and with it the order of sums, by the
+ * number of rows it is given. Within a block all rows must be treated alike,
+ * and so blocks are low: OpenBLAS' kernels for Haswell and Zen sum the last
+ * rows of 12 or more in another order than the first (the tests would notice a
+ * BLAS that does so with 8). The library must not start threads of its own:
+ * ranks are many already, and OpenBLAS is told so.
+ */
 #include "kernels/gemm/gemm.h"
 
 #include <cblas.h>
@@ -16,13 +17,13 @@ enum { BLOCK = 8 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-#ifdef TRAIN_OPENBLAS
+#ifdef SHUNTI_HAVE_OPENBLAS
 void openblas_set_num_threads(int threads);
 #endif
 
 static void init(void)
 {
-#ifdef TRAIN_OPENBLAS
+#ifdef SHUNTI_HAVE_OPENBLAS
     openblas_set_num_threads(1);
 #endif
 }
@@ -34,13 +35,13 @@ static bool usable(void)
 }
 
 static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum gemm_beta beta, float *c,
+               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
                size_t ldc)
 {
     for (size_t i = 0; i < blocks; i++)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, BLOCK, (int)n,
                     (int)k, 1.0f, a + i * BLOCK * lda, (int)lda, b, (int)ldb,
-                    beta == GEMM_ADD ? 1.0f : 0.0f, c + i * BLOCK * ldc,
+                    beta == SHUNTI_GEMM_ADD ? 1.0f : 0.0f, c + i * BLOCK * ldc,
                     (int)ldc);
 }
 
@@ -51,7 +52,7 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                 1.0f, a, (int)lda, b, (int)ldb, 1.0f, c, (int)ldc);
 }
 
-const struct gemm_backend gemm_blas = {
+const struct shunti_gemm_backend shunti_gemm_blas = {
     .name = "blas",
     .block = BLOCK,
     .usable = usable,

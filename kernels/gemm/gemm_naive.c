@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products as one would write them first. The reference of the tests,
-// and what is left on a machine with neither LIBXSMM nor a CBLAS.
+/*
+ * Matrix products as one would write them first. The reference of the tests,
+ * and what is left on a machine with neither LIBXSMM nor a CBLAS.
+ */
 #include "kernels/gemm/gemm.h"
 
 #include <string.h>
@@ -12,11 +13,11 @@ static bool usable(void)
 }
 
 static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum gemm_beta beta, float *c,
+               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
                size_t ldc)
 {
     for (size_t i = 0; i < blocks; i++, a += lda, c += ldc) {
-        if (beta == GEMM_SET)
+        if (beta == SHUNTI_GEMM_SET)
             memset(c, 0, n * sizeof(float));
         for (size_t p = 0; p < k; p++)
             for (size_t j = 0; j < n; j++)
@@ -33,7 +34,7 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                 c[i * ldc + j] += a[i] * b[j];
 }
 
-const struct gemm_backend gemm_naive = {
+const struct shunti_gemm_backend shunti_gemm_naive = {
     .name = "naive",
     .block = 1,
     .usable = usable,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products by LIBXSMM, which writes a kernel for each shape at run time
-// (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
-// on. It thinks in columns: our row-major C = A B is its C' = B' A', so that
-// its m is our n, and it vectorises over our columns.
-//
-// Kernels are looked up for each product: LIBXSMM keeps them in a table of its
-// own, which is safe to use from any thread once initialised.
+/*
+ * Matrix products by LIBXSMM, which writes a kernel for each shape at run time
+ * (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
+ * on. It thinks in columns: our row-major C = A B is its C' = B' A', so that
+ * its m is our n, and it vectorises over our columns.
+ *
+ * Kernels are looked up for each product: LIBXSMM keeps them in a table of its
+ * own, which is safe to use from any thread once initialised.
+ */
 #include "kernels/gemm/gemm.h"
 
 #include <libxsmm.h>
@@ -14,8 +15,8 @@
 
 enum {
     BLOCK = 16,
-    // B is walked in panels of columns that stay in the second-level cache
-    // while all rows pass by.
+    /* B is walked in panels of columns that stay in the second-level cache
+     * while all rows pass by. */
     PANEL_FLOATS = 96 * 1024,
 };
 
@@ -37,7 +38,7 @@ static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
 static bool usable(void)
 {
     pthread_once(&once, libxsmm_init);
-    // It has no code generator for CPUs without AVX, nor for other families.
+    /* It has no code generator for CPUs without AVX, nor for other families. */
     return kernel(16, BLOCK, 16, 16, 16, 16, 0, LIBXSMM_GEMM_FLAG_NONE) &&
            kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
 }
@@ -52,7 +53,7 @@ static size_t panel(size_t n, size_t k)
 }
 
 static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum gemm_beta beta, float *c,
+               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
                size_t ldc)
 {
     size_t width = panel(n, k);
@@ -61,9 +62,9 @@ static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
         size_t w = n - j < width ? n - j : width;
         libxsmm_smmfunction f =
             kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
-        if (!f) { // no kernel for this shape: the same order, slowly
-            gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta, c + j,
-                          ldc);
+        if (!f) { /* no kernel for this shape: the same order, slowly */
+            shunti_gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta,
+                                 c + j, ldc);
             continue;
         }
         for (size_t i = 0; i < blocks; i++)
@@ -80,10 +81,10 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
     if (f)
         f(b, a, c);
     else
-        gemm_naive.tn(m, n, k, a, lda, b, ldb, c, ldc);
+        shunti_gemm_naive.tn(m, n, k, a, lda, b, ldb, c, ldc);
 }
 
-const struct gemm_backend gemm_xsmm = {
+const struct shunti_gemm_backend shunti_gemm_xsmm = {
     .name = "xsmm",
     .block = BLOCK,
     .usable = usable,

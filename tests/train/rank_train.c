@@ -6,11 +6,12 @@
 // A case has a team of all its ranks, and on each rank a team of that rank
 // alone, which does the whole batch by itself.
 #include "tests/harness/rank_main.h"
-#include "tests/train/emulated_tile.h"
+#include "tests/kernels/emulated_tile.h"
 #include "tests/train/gradient.h"
 #include "train/checkpoint.h"
 #include "train/error.h"
 #include "train/exchange_shunt.h"
+#include "train/products.h"
 #include "train/team.h"
 #include "train/trainer.h"
 
@@ -212,11 +213,11 @@ static int bf16_products_as_one(const struct rank *self)
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = small_options();
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
 
-    CHECK_TRAIN(gemm_create(NULL, GEMM_F32, &gemm));
-    snprintf(o.gemm, sizeof(o.gemm), "%s", gemm_name(gemm));
-    gemm_destroy(gemm);
+    CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
+    snprintf(o.gemm, sizeof(o.gemm), "%s", shunti_gemm_name(gemm));
+    shunti_gemm_destroy(gemm);
     o.compute_bf16 = o.bf16 = true;
     return steps_as_one(self, &o);
 }
@@ -314,11 +315,11 @@ static int loss_while_setting_up(const struct rank *self)
     struct exchange_config x = {.tree_ranks = self->size,
                                 .max_tokens = o.batch * o.model.seq};
     struct exchange *exchange;
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
     struct model model;
     enum shunt_status st;
 
-    CHECK_TRAIN(gemm_create(NULL, GEMM_F32, &gemm));
+    CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
     /* Who leaves this has seen all others past it; who does not, may hear of the
        loss here. */
@@ -332,7 +333,7 @@ static int loss_while_setting_up(const struct rank *self)
     CHECK(!strstr(train_error_text(), "out of memory"), "%s",
           train_error_text());
     exchange_shunt_destroy(exchange);
-    gemm_destroy(gemm);
+    shunti_gemm_destroy(gemm);
     return 0;
 }
 
@@ -562,8 +563,8 @@ static const struct rank_case cases[] = {
 int main(int argc, char **argv)
 {
 #ifdef TEST_SIMDE
-    if (!bf16_tile())
-        bf16_tile_stand_in(&bf16_tile_emulated);
+    if (!shunti_bf16_tile())
+        shunti_bf16_tile_stand_in(&shunti_bf16_tile_emulated);
 #endif
     return rank_main(argc, argv, cases);
 }

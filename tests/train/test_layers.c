@@ -6,6 +6,7 @@
 #include "tests/train/gradient.h"
 #include "train/error.h"
 #include "train/layers.h"
+#include "train/products.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -20,7 +21,7 @@ static float x[MANY], w[MANY], w2[MANY], y[MANY], c[MANY], aux[MANY];
 static float dx[MANY], dw[MANY], dw2[MANY], t1[MANY], t2[MANY], t3[MANY];
 static float t4[MANY];
 static uint8_t bytes[MANY];
-static struct gemm *gemm;
+static struct shunti_gemm *gemm;
 
 struct shape {
     size_t R, D, F, G;
@@ -34,7 +35,7 @@ enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 static void set_up(void)
 {
-    cr_assert_eq(gemm_create("naive", GEMM_F32, &gemm), 0, "%s",
+    cr_assert_eq(products_create("naive", SHUNTI_GEMM_F32, &gemm), 0, "%s",
                  train_error_text());
     gradient_fill(1, MANY, 1.0, x);
     gradient_fill(2, MANY, 0.5, w);
@@ -46,7 +47,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    gemm_destroy(gemm);
+    shunti_gemm_destroy(gemm);
 }
 
 TestSuite(layers, .init = set_up, .fini = tear_down, .timeout = 60);
@@ -78,8 +79,16 @@ static double linear_value(void *context)
 {
     const struct shape *s = context;
 
-    linear(gemm, s->R, s->D, s->F, x, w, GEMM_SET, y);
+    linear(gemm, s->R, s->D, s->F, x, w, SHUNTI_GEMM_SET, y);
     return value(s->R * s->F);
+}
+
+Test(layers, unknown_product_is_an_error)
+{
+    struct shunti_gemm *other = NULL;
+
+    cr_assert_eq(products_create("cublas", SHUNTI_GEMM_F32, &other), -1);
+    cr_assert(strstr(train_error_text(), "cublas"));
 }
 
 Test(layers, linear_gradient)
@@ -88,7 +97,7 @@ Test(layers, linear_gradient)
         struct shape s = shapes[i];
         size_t n = s.D * s.F;
         struct grad g = shares(dw, n, s.G);
-        linear_backward(gemm, s.R, s.D, s.F, c, x, w, GEMM_SET, dx, g);
+        linear_backward(gemm, s.R, s.D, s.F, c, x, w, SHUNTI_GEMM_SET, dx, g);
         fold(g, n);
         gradient_check("x", linear_value, &s, x, dx, s.R * s.D, 0.1, 1e-4);
         gradient_check("w", linear_value, &s, w, dw, n, 0.1, 1e-4);
@@ -107,7 +116,7 @@ static void by_definition(const char *what, const float *got, size_t R,
             for (size_t p = 0; p < k; p++) {
                 float in[2] = {a[i * a_row + p * a_k], b[p * b_k + j * b_col]};
                 float r[2];
-                kernels_by_index(0)->round_bf16(2, in, r);
+                shunti_elementwise_plain.round_bf16(2, in, r);
                 sum += (double)r[0] * r[1];
                 magnitude += fabs((double)r[0] * r[1]);
             }
@@ -120,23 +129,23 @@ static void by_definition(const char *what, const float *got, size_t R,
 
 Test(layers, linear_of_bf16)
 {
-    struct gemm *bf16;
+    struct shunti_gemm *bf16;
 
-    cr_assert_eq(gemm_create(NULL, GEMM_BF16, &bf16), 0);
+    cr_assert_eq(products_create(NULL, SHUNTI_GEMM_BF16, &bf16), 0);
     for (size_t i = 0; i < SHAPES; i++) {
         struct shape s = shapes[i];
         size_t n = s.D * s.F, share = s.R / s.G;
         struct grad g = shares(dw, n, s.G);
-        linear(bf16, s.R, s.D, s.F, x, w, GEMM_SET, y);
+        linear(bf16, s.R, s.D, s.F, x, w, SHUNTI_GEMM_SET, y);
         by_definition("y", y, s.R, s.F, s.D, x, s.D, 1, w, s.F, 1);
-        linear_backward(bf16, s.R, s.D, s.F, c, x, w, GEMM_SET, dx, g);
+        linear_backward(bf16, s.R, s.D, s.F, c, x, w, SHUNTI_GEMM_SET, dx, g);
         by_definition("dx", dx, s.R, s.D, s.F, c, s.F, 1, w, 1, s.F);
         for (size_t k = 0; k < s.G; k++)
             by_definition("dw", dw + k * n, s.D, s.F, share,
                           x + k * share * s.D, 1, s.D, c + k * share * s.F, s.F,
                           1);
     }
-    gemm_destroy(bf16);
+    shunti_gemm_destroy(bf16);
 }
 
 static double embedding_value(void *context)
@@ -199,7 +208,7 @@ static double feed_forward_value(void *context)
 {
     const struct shape *s = context;
 
-    feed_forward(gemm, s->R, s->D, s->F, x, w, w2, t1, t2, GEMM_SET, y);
+    feed_forward(gemm, s->R, s->D, s->F, x, w, w2, t1, t2, SHUNTI_GEMM_SET, y);
     return value(s->R * s->D);
 }
 
@@ -211,7 +220,7 @@ Test(layers, feed_forward_gradient)
         struct grad g = shares(dw, n, s.G), g2 = shares(dw2, n2, s.G);
         feed_forward_value(&s);
         feed_forward_backward(gemm, s.R, s.D, s.F, c, x, w, w2, t1, t2, t3, t4,
-                              GEMM_SET, dx, g, g2);
+                              SHUNTI_GEMM_SET, dx, g, g2);
         fold(g, n);
         fold(g2, n2);
         gradient_check("x", feed_forward_value, &s, x, dx, s.R * s.D, 0.02,

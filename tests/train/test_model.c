@@ -2,11 +2,12 @@
 //
 // The whole model: its gradient against finite differences, for every tensor,
 // with the local exchange; shares; and what must not change a result.
-#include "tests/train/emulated_tile.h"
+#include "tests/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
 #include "train/model.h"
+#include "train/products.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -32,7 +33,7 @@ enum { SETTINGS = sizeof(settings) / sizeof(settings[0]) };
 
 struct fixture {
     const struct setting *s;
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct model model;
     size_t dense, experts; // floats of the vectors
@@ -43,7 +44,7 @@ struct fixture {
     int32_t *choice;
 };
 
-static enum gemm_compute compute;
+static enum shunti_gemm_compute compute;
 
 static void set_up(struct fixture *f, const struct setting *s, size_t G)
 {
@@ -52,7 +53,8 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G)
 
     memset(f, 0, sizeof(*f));
     f->s = s;
-    cr_assert_eq(gemm_create(compute ? NULL : "naive", compute, &f->gemm), 0);
+    cr_assert_eq(products_create(compute ? NULL : "naive", compute, &f->gemm),
+                 0);
     f->exchange = exchange_local_create(c->layers, c->experts, c->topk, c->dim);
     cr_assert_eq(model_create(c, s->B, f->gemm, f->exchange, &f->model), 0,
                  "%s", train_error_text());
@@ -91,7 +93,7 @@ static void tear_down(struct fixture *f)
 {
     model_destroy(&f->model);
     exchange_local_destroy(f->exchange);
-    gemm_destroy(f->gemm);
+    shunti_gemm_destroy(f->gemm);
     free(f->w);
     free(f->dw);
     free(f->e);
@@ -253,10 +255,10 @@ Test(model, a_sequence_does_not_depend_on_the_others)
 
 Test(model, nor_does_one_of_bf16)
 {
-    compute = GEMM_BF16;
+    compute = SHUNTI_GEMM_BF16;
     sequences_alone();
 #ifdef TEST_SIMDE
-    bf16_tile_stand_in(&bf16_tile_emulated);
+    shunti_bf16_tile_stand_in(&shunti_bf16_tile_emulated);
     sequences_alone();
 #endif
 }
@@ -277,11 +279,11 @@ static void compare_gradients(const struct setting *s)
 {
     struct fixture f, b;
 
-    compute = GEMM_F32;
+    compute = SHUNTI_GEMM_F32;
     set_up(&f, s, 1);
     remember(&f);
     backward(&f);
-    compute = GEMM_BF16;
+    compute = SHUNTI_GEMM_BF16;
     set_up(&b, s, 1);
     remember(&b);
     backward(&b);
@@ -302,10 +304,10 @@ Test(model, gradient_of_bf16)
     for (size_t i = 0; i < 2; i++) {
         compare_gradients(&settings[i]);
 #ifdef TEST_SIMDE
-        const struct bf16_tile *own = bf16_tile();
-        bf16_tile_stand_in(&bf16_tile_emulated);
+        const struct shunti_bf16_tile *own = shunti_bf16_tile();
+        shunti_bf16_tile_stand_in(&shunti_bf16_tile_emulated);
         compare_gradients(&settings[i]);
-        bf16_tile_stand_in(own);
+        shunti_bf16_tile_stand_in(own);
 #endif
     }
 }

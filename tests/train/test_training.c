@@ -58,8 +58,8 @@ Test(optimizer, adamw_by_definition)
             norm += (double)g[i] * g[i];
         }
         norm = sqrt(norm);
-        struct adamw_step s = optimizer_step(&config, t, 100, norm);
-        kernels()->adamw(N, &s, g, w, m, v);
+        struct shunti_adamw s = optimizer_step(&config, t, 100, norm);
+        shunti_elementwise()->adamw(N, &s, g, w, m, v);
         double clip = norm > 3 ? 3 / norm : 1;
         for (int i = 0; i < N; i++) {
             double d = g[i] * clip, b1 = 0.9, b2 = 0.95;
@@ -87,7 +87,7 @@ Test(optimizer, slices_and_decay)
     float *m = calloc(n, sizeof(float)), *v = calloc(n, sizeof(float));
     for (size_t i = 0; i < n; i++)
         w[i] = 1;
-    struct adamw_step s = optimizer_step(&config, 10, 100, 0);
+    struct shunti_adamw s = optimizer_step(&config, 10, 100, 0);
     optimizer_dense(&l, &s, begin, end, g, w, m, v);
     for (size_t i = 0; i < n; i++) {
         bool qkv = i >= l.layer[0].qkv && i < l.layer[0].qkv + 8 * 24;

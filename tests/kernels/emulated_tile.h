@@ -8,7 +8,7 @@
 #include "kernels/gemm/gemm_bf16.h"
 
 #ifdef TEST_SIMDE
-extern const struct bf16_tile bf16_tile_emulated;
+extern const struct shunti_bf16_tile shunti_bf16_tile_emulated;
 #endif
 
 #endif

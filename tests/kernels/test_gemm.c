@@ -4,9 +4,8 @@
 // and what the rest of the program relies on: a row's bits do not depend on the
 // other rows.
 #include "kernels/gemm/gemm.h"
-#include "tests/train/emulated_tile.h"
-#include "tests/train/gradient.h"
-#include "train/error.h"
+#include "tests/kernels/emulated_tile.h"
+#include "tests/kernels/numbers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct gemm_backend *const backends[] = {
-    &gemm_naive,
-#ifdef TRAIN_XSMM
-    &gemm_xsmm,
+static const struct shunti_gemm_backend *const backends[] = {
+    &shunti_gemm_naive,
+#ifdef SHUNTI_HAVE_XSMM
+    &shunti_gemm_xsmm,
 #endif
-#if defined(TRAIN_CBLAS) || defined(TEST_GEMM_BLAS)
-    &gemm_blas,
+#if defined(SHUNTI_HAVE_CBLAS) || defined(TEST_GEMM_BLAS)
+    &shunti_gemm_blas,
 #endif
 };
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
@@ -28,37 +27,39 @@ enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 static bool rounds; // the products under test are of bf16
 static bool slow;   // and they are emulated
 
-static void check_one(void (*check)(struct gemm *gemm), int created,
-                      struct gemm *gemm)
+static void check_one(void (*check)(struct shunti_gemm *gemm),
+                      enum shunt_status created, struct shunti_gemm *gemm)
 {
-    cr_assert_eq(created, 0, "%s", train_error_text());
+    cr_assert_eq(created, SHUNT_OK);
     check(gemm);
-    gemm_destroy(gemm);
+    shunti_gemm_destroy(gemm);
 }
 
 // Calls `check` with all that this build has and this CPU can run.
-static void each_backend(void (*check)(struct gemm *gemm))
+static void each_backend(void (*check)(struct shunti_gemm *gemm))
 {
-    struct gemm *gemm;
-    int st;
+    struct shunti_gemm *gemm;
+    enum shunt_status st;
 
     for (size_t i = 0; i < BACKENDS; i++) {
         if (!backends[i]->usable())
             continue;
         rounds = false;
-        st = gemm_create_f32(backends[i], &gemm);
+        st = shunti_gemm_create_f32(backends[i], abort, &gemm);
         check_one(check, st, gemm);
         rounds = true;
-        st = gemm_create_bf16(backends[i], NULL, &gemm);
+        st = shunti_gemm_create_bf16(backends[i], NULL, abort, &gemm);
         check_one(check, st, gemm);
     }
-    if (bf16_tile()) {
-        st = gemm_create_bf16(&gemm_naive, bf16_tile(), &gemm);
+    if (shunti_bf16_tile()) {
+        st = shunti_gemm_create_bf16(&shunti_gemm_naive, shunti_bf16_tile(),
+                                     abort, &gemm);
         check_one(check, st, gemm);
     }
 #ifdef TEST_SIMDE
     slow = true;
-    st = gemm_create_bf16(&gemm_naive, &bf16_tile_emulated, &gemm);
+    st = shunti_gemm_create_bf16(&shunti_gemm_naive, &shunti_bf16_tile_emulated,
+                                 abort, &gemm);
     check_one(check, st, gemm);
     slow = false;
 #endif
@@ -87,7 +88,7 @@ static float *numbers(uint64_t seed, size_t n)
 {
     float *x = malloc(n * sizeof(*x));
 
-    gradient_fill(seed, n, 1.0, x);
+    numbers_fill(seed, n, 1.0, x);
     return x;
 }
 
@@ -119,7 +120,8 @@ static void add_term(struct sums *s, size_t at, double term)
 // takes part in more than terms + 1 roundings, each of 2^-24. (Denormals that
 // count as zero are beyond what these numbers can show.)
 static void compare(const float *got, const struct sums *want, size_t m,
-                    size_t n, size_t ldc, const char *what, struct gemm *gemm)
+                    size_t n, size_t ldc, const char *what,
+                    struct shunti_gemm *gemm)
 {
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) {
@@ -128,12 +130,12 @@ static void compare(const float *got, const struct sums *want, size_t m,
             cr_assert(fabs(got[i * ldc + j] - want->sum[i * n + j]) <= bound,
                       "%s%s by %s: (%zu, %zu) of (%zu, %zu) is %.9g, not %.9g "
                       "within %g",
-                      what, rounds ? " of bf16" : "", gemm_name(gemm), i, j, m,
-                      n, got[i * ldc + j], want->sum[i * n + j], bound);
+                      what, rounds ? " of bf16" : "", shunti_gemm_name(gemm), i,
+                      j, m, n, got[i * ldc + j], want->sum[i * n + j], bound);
         }
 }
 
-static void all_forms(struct gemm *gemm)
+static void all_forms(struct shunti_gemm *gemm)
 {
     static const size_t sizes[][3] = {
         {1, 1, 1},     {5, 3, 2},      {16, 64, 32},  {17, 65, 33},
@@ -163,13 +165,13 @@ static void all_forms(struct gemm *gemm)
                     add_term(&tn, at, x[p * lda + i] * y[p * ldb + j]);
                 }
         memset(c, 0xff, m * ldc * sizeof(*c)); // NaN: must not show
-        gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        shunti_gemm_nn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &nn, m, n, ldc, "nn", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
-        gemm_nt(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        shunti_gemm_nt(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &nt, m, n, ldc, "nt", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
-        gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_SET, c, ldc);
+        shunti_gemm_tn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &tn, m, n, ldc, "tn", gemm);
         for (size_t i = 0; i < m; i++) // beside the matrix: untouched
             for (size_t j = n; j < ldc; j++)
@@ -182,13 +184,13 @@ static void all_forms(struct gemm *gemm)
                 add_term(&tn, i * n + j, c0[i * ldc + j]);
             }
         memcpy(c, c0, m * ldc * sizeof(*c));
-        gemm_nn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        shunti_gemm_nn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_ADD, c, ldc);
         compare(c, &nn, m, n, ldc, "nn add", gemm);
         memcpy(c, c0, m * ldc * sizeof(*c));
-        gemm_nt(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        shunti_gemm_nt(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_ADD, c, ldc);
         compare(c, &nt, m, n, ldc, "nt add", gemm);
         memcpy(c, c0, m * ldc * sizeof(*c));
-        gemm_tn(gemm, m, n, k, a, lda, b, ldb, GEMM_ADD, c, ldc);
+        shunti_gemm_tn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_ADD, c, ldc);
         compare(c, &tn, m, n, ldc, "tn add", gemm);
         free(a);
         free(b);
@@ -209,7 +211,7 @@ Test(gemm, all_forms, .timeout = 60)
 
 // Rows [first, first + count) of a product, computed alone, have the bits that
 // they have among all the others.
-static void rows_alone(struct gemm *gemm)
+static void rows_alone(struct shunti_gemm *gemm)
 {
     static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192},
                                        {24, 40},  {8, 256},  {1024, 256}};
@@ -224,20 +226,22 @@ static void rows_alone(struct gemm *gemm)
         float *part = malloc(ROWS * n * sizeof(*part));
 
         for (int form = 0; form < 2; form++) {
-            void (*f)(struct gemm *, size_t, size_t, size_t, const float *,
-                      size_t, const float *, size_t, enum gemm_beta, float *,
-                      size_t) = form ? gemm_nt : gemm_nn;
+            void (*f)(struct shunti_gemm *, size_t, size_t, size_t,
+                      const float *, size_t, const float *, size_t,
+                      enum shunti_gemm_beta, float *, size_t) =
+                form ? shunti_gemm_nt : shunti_gemm_nn;
             size_t ldb = form ? k : n;
-            f(gemm, ROWS, n, k, a, k, b, ldb, GEMM_SET, all, n);
+            f(gemm, ROWS, n, k, a, k, b, ldb, SHUNTI_GEMM_SET, all, n);
             for (size_t first = 0; first < ROWS; first += 1 + first / 2)
                 for (size_t count = 1; first + count <= ROWS; count += 7) {
-                    f(gemm, count, n, k, a + first * k, k, b, ldb, GEMM_SET,
-                      part, n);
+                    f(gemm, count, n, k, a + first * k, k, b, ldb,
+                      SHUNTI_GEMM_SET, part, n);
                     cr_assert(memcmp(part, all + first * n,
                                      count * n * sizeof(*part)) == 0,
                               "%s: rows %zu to %zu of (%zu, %zu) differ when "
                               "computed alone",
-                              gemm_name(gemm), first, first + count, n, k);
+                              shunti_gemm_name(gemm), first, first + count, n,
+                              k);
                 }
         }
         free(a);
@@ -253,15 +257,15 @@ Test(gemm, a_row_does_not_depend_on_the_others, .timeout = 120)
 }
 
 // No rows: nothing to read, and SET with no terms is zero.
-static void empty(struct gemm *gemm)
+static void empty(struct shunti_gemm *gemm)
 {
     float c[4] = {1, 2, 3, 4};
 
-    gemm_nn(gemm, 0, 4, 4, NULL, 4, c, 4, GEMM_SET, NULL, 4);
-    gemm_nt(gemm, 0, 4, 4, NULL, 4, c, 4, GEMM_SET, NULL, 4);
-    gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, GEMM_ADD, c, 2);
+    shunti_gemm_nn(gemm, 0, 4, 4, NULL, 4, c, 4, SHUNTI_GEMM_SET, NULL, 4);
+    shunti_gemm_nt(gemm, 0, 4, 4, NULL, 4, c, 4, SHUNTI_GEMM_SET, NULL, 4);
+    shunti_gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, SHUNTI_GEMM_ADD, c, 2);
     cr_assert_eq(c[0], 1);
-    gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, GEMM_SET, c, 2);
+    shunti_gemm_tn(gemm, 2, 2, 0, NULL, 2, NULL, 2, SHUNTI_GEMM_SET, c, 2);
     cr_assert_eq(c[3], 0);
 }
 
@@ -272,55 +276,58 @@ Test(gemm, empty)
 
 Test(gemm, unknown_backend_is_an_error)
 {
-    struct gemm *gemm = NULL;
+    struct shunti_gemm *gemm = NULL;
 
-    cr_assert_eq(gemm_create("cublas", GEMM_F32, &gemm), -1);
-    cr_assert(strstr(train_error_text(), "cublas"));
+    cr_assert_eq(shunti_gemm_create("cublas", SHUNTI_GEMM_F32, abort, &gemm),
+                 SHUNT_ERR_INVALID);
+    cr_assert_null(gemm);
 }
 
-static const char *described(const char *backend, enum gemm_compute compute)
+static const char *described(const char *backend,
+                             enum shunti_gemm_compute compute)
 {
     static char text[64];
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
 
-    cr_assert_eq(gemm_create(backend, compute, &gemm), 0);
-    gemm_describe(gemm, text, sizeof(text));
-    cr_assert_eq(gemm_tile(gemm) != NULL, strstr(text, ", in bf16") != NULL);
-    gemm_destroy(gemm);
+    cr_assert_eq(shunti_gemm_create(backend, compute, abort, &gemm), 0);
+    shunti_gemm_describe(gemm, text, sizeof(text));
+    cr_assert_eq(shunti_gemm_tile(gemm) != NULL,
+                 strstr(text, ", in bf16") != NULL);
+    shunti_gemm_destroy(gemm);
     return text;
 }
 
 // The CPU's own instruction, unless a backend is asked for.
 Test(gemm, bf16_takes_the_tile)
 {
-    static const struct bf16_tile tile = {.name = "tile"};
+    static const struct shunti_bf16_tile tile = {.name = "tile"};
 
-    bf16_tile_stand_in(NULL);
-    cr_assert(strstr(described(NULL, GEMM_BF16), ", of inputs rounded"));
-    bf16_tile_stand_in(&tile);
-    cr_assert_str_eq(described(NULL, GEMM_BF16), "tile, in bf16");
-    cr_assert_str_eq(described("naive", GEMM_BF16),
+    shunti_bf16_tile_stand_in(NULL);
+    cr_assert(strstr(described(NULL, SHUNTI_GEMM_BF16), ", of inputs rounded"));
+    shunti_bf16_tile_stand_in(&tile);
+    cr_assert_str_eq(described(NULL, SHUNTI_GEMM_BF16), "tile, in bf16");
+    cr_assert_str_eq(described("naive", SHUNTI_GEMM_BF16),
                      "naive, of inputs rounded to bf16");
-    cr_assert_str_eq(described("naive", GEMM_F32), "naive");
-    cr_assert_str_neq(described(NULL, GEMM_F32), "tile, in bf16");
+    cr_assert_str_eq(described("naive", SHUNTI_GEMM_F32), "naive");
+    cr_assert_str_neq(described(NULL, SHUNTI_GEMM_F32), "tile, in bf16");
 }
 
-static void check_peak(const struct bf16_tile *tile)
+static void check_peak(const struct shunti_bf16_tile *tile)
 {
     float sink = 1;
 
     // Two operations a product, 32 products an instruction.
     cr_assert_eq(tile->peak(10, &sink),
-                 10.0 * 2 * 32 * TILE_ROWS * TILE_VECTORS);
+                 10.0 * 2 * 32 * SHUNTI_TILE_ROWS * SHUNTI_TILE_VECTORS);
     cr_assert(fabsf(sink - 1) < 1e-4f, "%g", sink);
 }
 
 Test(gemm, peak_of_bf16)
 {
-    if (bf16_tile())
-        check_peak(bf16_tile());
+    if (shunti_bf16_tile())
+        check_peak(shunti_bf16_tile());
 #ifdef TEST_SIMDE
-    check_peak(&bf16_tile_emulated);
+    check_peak(&shunti_bf16_tile_emulated);
 #endif
 }
 
@@ -330,17 +337,17 @@ static pthread_barrier_t start;
 
 static void *worker(void *backend)
 {
-    struct gemm *gemm;
+    struct shunti_gemm *gemm;
     size_t wrong = 0;
 
-    if (gemm_create_f32(backend, &gemm) != 0)
+    if (shunti_gemm_create_f32(backend, abort, &gemm) != 0)
         return (void *)(size_t)1;
     float *a = numbers(7, 40 * 96), *b = numbers(8, 96 * 96);
     float *c = malloc(40 * 96 * sizeof(*c)),
           *want = malloc(40 * 96 * sizeof(*c));
     pthread_barrier_wait(&start);
     for (size_t n = 3; n <= 96; n += 3) {
-        gemm_nn(gemm, 40, n, n, a, 96, b, 96, GEMM_SET, c, n);
+        shunti_gemm_nn(gemm, 40, n, n, a, 96, b, 96, SHUNTI_GEMM_SET, c, n);
         for (size_t i = 0; i < 40; i++)
             for (size_t j = 0; j < n; j++) {
                 double sum = 0;
@@ -353,7 +360,7 @@ static void *worker(void *backend)
     free(b);
     free(c);
     free(want);
-    gemm_destroy(gemm);
+    shunti_gemm_destroy(gemm);
     return (void *)wrong;
 }
 

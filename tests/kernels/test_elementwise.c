@@ -3,7 +3,7 @@
 // Every set of element-wise kernels gives the baseline's bits, and the baseline
 // is right. Odd lengths, so that every tail is taken.
 #include "kernels/elementwise.h"
-#include "tests/train/gradient.h"
+#include "tests/kernels/numbers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -18,22 +18,24 @@ enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
 static void set_up(void)
 {
-    gradient_fill(1, MANY, 3.0, x);
-    gradient_fill(2, MANY, 1.0, g);
-    gradient_fill(3, MANY, 1.0, dy);
+    numbers_fill(1, MANY, 3.0, x);
+    numbers_fill(2, MANY, 1.0, g);
+    numbers_fill(3, MANY, 1.0, dy);
 }
 
 TestSuite(kernels, .init = set_up, .timeout = 60);
 
-#define SAME(got, want)                             \
-    cr_assert(memcmp(got, want, sizeof(want)) == 0, \
-              "%s differs from the baseline, length %zu", k->name, n)
+#define SAME(got, want)                                   \
+    cr_assert(memcmp(got, want, sizeof(want)) == 0,       \
+              "%s differs from the baseline, length %zu", \
+              shunti_isa_name(isa), n)
 
-static void compare(const struct kernels *k, size_t n)
+static void compare(enum shunti_isa isa, size_t n)
 {
-    const struct kernels *ref = kernels_by_index(0);
-    struct adamw_step step = {1e-3f, 0.9f,  0.95f, 1.5f,
-                              2.5f,  1e-8f, 0.1f,  0.5f};
+    const struct shunti_elementwise *ref = &shunti_elementwise_plain;
+    const struct shunti_elementwise *k = shunti_elementwise_sets[isa];
+    struct shunti_adamw step = {1e-3f, 0.9f,  0.95f, 1.5f,
+                                2.5f,  1e-8f, 0.1f,  0.5f};
 
     memset(a, 0, sizeof(a));
     memset(a2, 0, sizeof(a2));
@@ -114,10 +116,11 @@ static void compare(const struct kernels *k, size_t n)
 
 Test(kernels, all_sets_give_the_same_bits)
 {
-    for (size_t i = 1; kernels_by_index(i); i++)
+    for (int i = SHUNTI_ISA_PLAIN + 1; i < SHUNTI_ISA_COUNT; i++)
         for (size_t j = 0; j < LENGTHS; j++)
-            if (3 * 2 * lengths[j] <= MANY)
-                compare(kernels_by_index(i), lengths[j]);
+            if (shunti_isa_runs((enum shunti_isa)i) &&
+                3 * 2 * lengths[j] <= MANY)
+                compare((enum shunti_isa)i, lengths[j]);
 }
 
 Test(kernels, transpose_transposes)
@@ -125,7 +128,7 @@ Test(kernels, transpose_transposes)
     for (size_t m = 1; m < 20; m++)
         for (size_t n = 1; n < 20; n++) {
             memset(a, 0x55, sizeof(a));
-            kernels()->transpose(m, n, x, 23, a, 21);
+            shunti_elementwise()->transpose(m, n, x, 23, a, 21);
             for (size_t i = 0; i < 20; i++)
                 for (size_t j = 0; j < 20; j++)
                     if (i < m && j < n)
@@ -140,7 +143,7 @@ Test(kernels, exp_is_good_to_a_few_ulp)
 {
     for (double v = -30; v < 30; v += 0.0137) {
         float in[2] = {(float)v, 1.0f}, out;
-        kernels_by_index(0)->swiglu(1, 1, in, &out);
+        shunti_elementwise_plain.swiglu(1, 1, in, &out);
         double want = in[0] / (1.0 + exp(-(double)in[0]));
         cr_assert(fabs(out - want) <= 6e-7 * fabs(want),
                   "silu(%g) is %.9g, "
@@ -153,14 +156,14 @@ Test(kernels, extremes_stay_finite)
 {
     float in[4] = {-1e30f, 1e30f, 1.0f, 1.0f}, out[2],
           p[3] = {1e30f, -1e30f, 0};
-    kernels()->swiglu(1, 2, in, out);
+    shunti_elementwise()->swiglu(1, 2, in, out);
     cr_assert(out[0] == 0.0f || fabsf(out[0]) < 1e-6f, "%g", out[0]);
     cr_assert_eq(out[1], 1e30f);
-    kernels()->softmax(3, 1.0f, p);
+    shunti_elementwise()->softmax(3, 1.0f, p);
     cr_assert_eq(p[0], 1.0f);
     cr_assert_lt(p[1], 1e-30f);
     float bad[3] = {0, NAN, 0};
-    kernels()->softmax(3, 1.0f, bad);
+    shunti_elementwise()->softmax(3, 1.0f, bad);
     cr_assert(isnan(bad[1]));
 }
 
@@ -179,18 +182,18 @@ Test(kernels, bf16_rounds_to_nearest_even)
         float f;
         uint16_t got;
         memcpy(&f, &cases[i].bits, sizeof(f));
-        kernels()->to_bf16(1, &f, &got);
+        shunti_elementwise()->to_bf16(1, &f, &got);
         cr_assert_eq(got, cases[i].want, "%08x gives %04x", cases[i].bits, got);
 
         uint32_t want = cases[i].want, bits, pair;
         float rounded;
-        kernels()->round_bf16(1, &f, &rounded);
+        shunti_elementwise()->round_bf16(1, &f, &rounded);
         memcpy(&bits, &rounded, sizeof(bits));
         cr_assert_eq(bits, want << 16, "%08x gives %08x", cases[i].bits, bits);
-        kernels()->pair_bf16(1, &f, &f, &pair);
+        shunti_elementwise()->pair_bf16(1, &f, &f, &pair);
         cr_assert_eq(pair, want << 16 | want, "%08x gives %08x", cases[i].bits,
                      pair);
-        kernels()->pair_bf16(1, &f, NULL, &pair);
+        shunti_elementwise()->pair_bf16(1, &f, NULL, &pair);
         cr_assert_eq(pair, want, "%08x gives %08x", cases[i].bits, pair);
     }
 }
