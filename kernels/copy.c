@@ -12,7 +12,7 @@
 
 #include "kernels/cpu.h"
 
-/* The sanitizers see memcpy(), and neither the other stores nor assembly. */
+/* The sanitizers check memcpy(), but no non-temporal stores and no assembly. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PLAIN 1
 #elif defined(__has_feature)
@@ -22,8 +22,9 @@
 #endif
 
 /*
- * Where the kinds of copy cross. On a Zen 5 server (2 MiB of second level
- * cache for both cores, 32 MiB of third), two cores copying at once, GB/s:
+ * Above these sizes another kind of copy is faster. On a Zen 5 server (2 MiB of
+ * second-level cache for both cores, 32 MiB of third), two cores copying at
+ * once, GB/s:
  *
  *     bytes     memcpy  movsb  non-temporal
  *     256 KiB      127    125            40
@@ -31,8 +32,8 @@
  *     16 MiB        28     43            33
  *     64 MiB        12     20            16
  *
- * glibc (2.36) gives up `rep movsb` at the size of the second level cache, and
- * takes non-temporal stores from 3/4 of what it believes to be the last level,
+ * glibc (2.36) stops using `rep movsb` at the size of the second-level cache,
+ * and uses non-temporal stores from 3/4 of what it takes for the last level,
  * here 300 MB.
  */
 #define MOVSB_MIN ((size_t)512 << 10)
@@ -50,7 +51,7 @@ void shunti_copy_stream(void *dst, const void *src, size_t bytes)
         memcpy(d, s, bytes);
         return;
     }
-    /* Whole lines only: a line written in part would be read and merged. */
+    /* Whole lines only: a partly written line would be read and merged. */
     memcpy(d, s, head);
     d += head;
     s += head;
@@ -94,8 +95,8 @@ static void copy_movsb(void *dst, const void *src, size_t bytes)
                      : "+D"(dst), "+S"(src), "+c"(bytes)
                      :
                      : "memory");
-    /* Its stores may be weakly ordered among themselves, not against later
-     * ones: no fence is needed. */
+    /* Its stores may be weakly ordered among themselves, but not with later
+     * stores: no fence is needed. */
 #else
     memcpy(dst, src, bytes);
 #endif

@@ -4,9 +4,9 @@
  * formats and f32.
  *
  * All conversions to a narrower type round to the nearest, ties to even, and
- * keep a NaN a NaN. They are exact statements of the formats, by integer
- * arithmetic, so that every machine gives the same bits; kernels with vector
- * instructions are tested against them.
+ * keep a NaN a NaN. They state the formats by integer arithmetic, so that every
+ * CPU gives the same bits; kernels with vector instructions are tested against
+ * them.
  */
 #ifndef SHUNTI_DTYPE_H
 #define SHUNTI_DTYPE_H
@@ -28,7 +28,7 @@ static inline size_t shunti_dtype_bytes(enum shunt_dtype dtype)
         [SHUNT_F64] = 8, [SHUNT_FP8_E4M3] = 1,
     };
 
-    /* By way of unsigned: an enum may hold any integer, negative ones too. */
+    /* Compared as unsigned: an enum may hold any integer, even below 0. */
     return (unsigned)dtype < sizeof(sizes) ? sizes[dtype] : 0;
 }
 
@@ -67,7 +67,7 @@ static inline uint16_t shunti_f32_to_bf16(float value)
 {
     uint32_t bits = shunti_f32_bits(value);
     /* Adding just under half a unit, and one more if the kept part is odd,
-     * carries into the kept part exactly when rounding up is due. */
+     * carries into the kept part exactly if the value must be rounded up. */
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     /* A NaN's payload may be in the lower half alone: set the quiet bit. */
     uint32_t nan = bits >> 16 | 0x40;
@@ -133,8 +133,8 @@ static inline float shunti_fp8_to_f32(uint8_t bits)
     return shunti_f32_from_bits(sign | (exponent + 120) << 23 | mantissa << 20);
 }
 
-/* Numbers beyond 448 saturate; infinities and NaNs become the NaN, so that a
- * value that has gone astray is seen and not hidden. */
+/* Numbers beyond 448 saturate; infinities and NaNs become the NaN, so that an
+ * overflow is seen and not hidden. */
 static inline uint8_t shunti_f32_to_fp8(float value)
 {
     uint32_t bits = shunti_f32_bits(value);

@@ -16,6 +16,10 @@
 
 #include <shunt/coll.h>
 
+/* Elements that share a scale. */
+#define SHUNTI_FP8_SLICE 128
+#define SHUNTI_FP8_AMAX_MIN 1e-4f
+
 /* Bytes of a packed row of n elements. */
 size_t shunti_fp8_bytes(size_t n);
 

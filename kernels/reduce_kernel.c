@@ -19,11 +19,11 @@
 #include "kernels/dtype.h"
 #include "kernels/reduce.h"
 
-/* Of partial results. */
+/* Size of a block of partial results. */
 #define BLOCK_BYTES 4096
 
-/* "No iteration of this loop reads what an earlier one wrote": true even when
- * dst is one of the sources, and nothing the compiler could know. */
+/* Tells the compiler that no iteration of a loop reads what an earlier one
+ * wrote. It cannot know: dst may be one of the sources. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -4,12 +4,12 @@
  * each, with these defined:
  *
  *     ELEMENT         the type
- *     UNSIGNED        for integers: its unsigned companion, in which sums and
- *                     products wrap around; for others the type itself
- *     IS_NAN(x)       whether it is one; 0 for integers
- *     COMBINE, PASS, REDUCE   names of the functions made here
+ *     UNSIGNED        for integers the unsigned type of that size, in which
+ *                     sums and products wrap around; for others the type itself
+ *     IS_NAN(x)       is x a NaN? 0 for integers
+ *     COMBINE, PASS, REDUCE   names of the functions defined here
  *
- * No include guard: it is meant to be included several times.
+ * It has no include guard, since it is included several times.
  */
 
 static inline __attribute__((always_inline)) ELEMENT
@@ -28,7 +28,8 @@ COMBINE(ELEMENT a, ELEMENT b, enum shunt_op op)
     }
 }
 
-/* With a constant op and few: the compiler makes vector loops of it. */
+/* `op` is a constant wherever this is inlined, so that the compiler makes
+ * vector loops. */
 static inline __attribute__((always_inline)) void
 PASS(unsigned char *dst, const void *const *srcs, int n, size_t count,
      enum shunt_op op, int divisor)
@@ -59,7 +60,7 @@ PASS(unsigned char *dst, const void *const *srcs, int n, size_t count,
             }
             first = (const unsigned char *)partial;
         }
-        /* The last, with which the result is written: dst may be a source. */
+        /* The last source, in the loop that writes dst: dst may be a source. */
         INDEPENDENT
         for (size_t i = 0; i < len; i++) {
             ELEMENT a, b;

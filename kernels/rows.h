@@ -17,37 +17,33 @@
 
 #include "kernels/cpu.h"
 
-/* Where a term stands in the reduction tree, as seen from the one before. */
+/* The place of a term in the reduction tree, relative to the term before it. */
 enum shunti_rows_op {
-    SHUNTI_ROWS_ADD,  /* the same rank's: add to its partial sum */
-    SHUNTI_ROWS_RANK, /* the first of another rank of the same node */
-    SHUNTI_ROWS_NODE, /* the first of another node */
+    SHUNTI_ROWS_ADD,  /* same rank: add to the rank's partial sum */
+    SHUNTI_ROWS_RANK, /* first term of another rank of the same node */
+    SHUNTI_ROWS_NODE, /* first term of another node */
 };
 
 struct shunti_rows_term {
     const void *row;
     float weight;
-    uint16_t op;   /* enum shunti_rows_op; of the first term: ignored */
-    uint16_t wide; /* the row is f32, whatever the element type: what another
-                      node has added up already */
+    uint16_t op;   /* enum shunti_rows_op; ignored in the first term */
+    uint16_t wide; /* the row is f32 whatever the element type: a sum that
+                      another node has made already */
 };
-
-/* Elements that share an fp8 scale. */
-#define SHUNTI_FP8_SLICE 128
-#define SHUNTI_FP8_AMAX_MIN 1e-4f
 
 /* Kernels for one element type. Rows need no alignment and must not overlap,
  * except that `bias` may be `y`. */
 struct shunti_rows {
-    /* y = bias + sum of weight * row, in the canonical tree: partial sums by
-     * rank, these added by node, the nodes' added to the bias; rounded once.
-     * bias may be NULL. No terms: bias, or zero.
-     * next: the terms of the call to come, whose rows are read ahead. */
+    /* y = bias + sum of weight * row, in the canonical tree: terms are added
+     * within a rank, ranks within a node, nodes to the bias; rounded once.
+     * bias may be NULL. Without terms y is the bias, or zero.
+     * next: the terms of the next call, whose rows are prefetched. */
     void (*sum)(const struct shunti_rows_term *terms, size_t nterms,
                 const struct shunti_rows_term *next, size_t nnext,
                 const void *bias, void *y, size_t n);
-    /* The same without a bias, and not rounded: f32, for `wide` terms of
-     * another node's. */
+    /* The same without a bias, as unrounded f32: a `wide` term of the sum that
+     * another node makes. */
     void (*partial)(const struct shunti_rows_term *terms, size_t nterms,
                     const struct shunti_rows_term *next, size_t nnext, void *y,
                     size_t n);
@@ -55,11 +51,11 @@ struct shunti_rows {
     void (*scale)(void *dst, const void *src, float weight, size_t n);
     /* <a, b>: element i is added to lane i % 64 in ascending order; then
      * lane j += lane j + 32, then + 16, and so on.
-     * next: the `b` of the call to come, which is read ahead. */
+     * next: the `b` of the next call, which is prefetched. */
     float (*dot)(const void *a, const void *b, const void *next, size_t n);
     /* dst = src rounded through e4m3, slice by slice (fp8.h). */
     void (*fp8)(void *dst, const void *src, size_t n);
-    /* The same in two halves, with bytes that travel in between: codes, then
+    /* The same in two halves. In between are the bytes that travel: codes, then
      * scales, shunti_fp8_bytes() in all. */
     void (*pack)(void *packed, const void *src, size_t n);
     void (*unpack)(void *dst, const void *packed, size_t n);

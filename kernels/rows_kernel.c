@@ -17,6 +17,7 @@
 #endif
 
 #include "kernels/dtype.h"
+#include "kernels/fp8.h"
 #include "kernels/rows.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -53,7 +54,7 @@ INLINE size_t size_of(enum element type)
 
 /*
  * LANES 16-bit numbers to the upper halves of words, and the lower halves back.
- * gcc makes these of __builtin_convertvector() by way of memory.
+ * (gcc compiles __builtin_convertvector() of these through memory.)
  */
 INLINE vu widen(const void *from)
 {
@@ -169,14 +170,14 @@ INLINE void store_part(enum element type, void *row, size_t i, size_t n, vf v)
     memcpy((unsigned char *)row + i * size_of(type), part, n * size_of(type));
 }
 
-/* -- sum --------------------------------------------------------------------- */
+/* -- sum ------------------------------------------------------------------- */
 
 /*
  * Columns i .. i + LANES * unroll; or i .. i + part, if part > 0 (unroll 1).
  *
- * The rows of a token lie far from each other, and a processor's own
- * prefetching does not know where the next token's are: reading ahead by hand
- * halves the time.
+ * The rows of a token lie far from each other, and the hardware's prefetcher
+ * does not know where the next token's are: explicit prefetches halve the
+ * time.
  */
 INLINE void sum_block(enum element type, enum element out,
                       const struct shunti_rows_term *terms, size_t nterms,
@@ -269,7 +270,7 @@ INLINE void sum(enum element type, enum element out,
         sum_block(type, out, terms, nterms, NULL, 0, bias, y, i, 1, n - i);
 }
 
-/* -- scale, dot -------------------------------------------------------------- */
+/* -- scale, dot ------------------------------------------------------------ */
 
 INLINE void scale(enum element type, void *dst, const void *src, float weight,
                   size_t n)
@@ -310,8 +311,8 @@ INLINE float dot(enum element type, const void *a, const void *b,
             reg[r] +=
                 load_part(type, a, at, n - at) * load_part(type, b, at, n - at);
     }
-    /* Written out: a loop over registers that is not unrolled puts all of them
-     * into memory, for the whole function. */
+    /* No loop over the widths: one that is not unrolled keeps all registers in
+     * memory, for the whole function. */
     EACH(r, 32 / LANES) reg[r] += reg[r + 32 / LANES];
     EACH(r, 16 / LANES) reg[r] += reg[r + 16 / LANES];
 #if LANES <= 8
@@ -327,7 +328,7 @@ INLINE float dot(enum element type, const void *a, const void *b,
     return sums[0];
 }
 
-/* -- fp8 --------------------------------------------------------------------- */
+/* -- fp8 ------------------------------------------------------------------- */
 
 INLINE vf magnitude(vf v)
 {
@@ -468,7 +469,7 @@ INLINE void unpack(enum element type, void *dst, const void *packed, size_t n)
     }
 }
 
-/* -- the table ----------------------------------------------------------------- */
+/* -- the table ------------------------------------------------------------- */
 
 static void sum_f32(const struct shunti_rows_term *terms, size_t nterms,
                     const struct shunti_rows_term *next, size_t nnext,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Row kernels, one element at a time: what the fast ones must equal.
+ * Row kernels, one element at a time: the reference of rows_kernel.c.
  */
 #include <stdbool.h>
 #include <string.h>

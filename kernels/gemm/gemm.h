@@ -9,9 +9,9 @@
  * In nn and nt a row of C has the same bits whatever the other rows are, and
  * however many: rows are computed in blocks of one fixed height by one kernel
  * (the last block is filled up with zero rows), and the kernel adds over k in
- * ascending order. So a token's result does not depend on who else is in the
- * batch, nor on how tokens are spread over ranks. In tn, which sums over rows,
- * the order is that of the rows, in blocks counted from the first.
+ * ascending order. So a token's result depends neither on the other tokens of
+ * the batch nor on how tokens are spread over ranks. In tn, which sums over
+ * rows, the order is that of the rows, in blocks counted from the first.
  *
  * SHUNTI_GEMM_BF16 rounds each element of A and B to bf16 (nearest even) and
  * computes with what comes out. C, and the sums, are f32. A product of two bf16

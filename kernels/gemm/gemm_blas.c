@@ -2,11 +2,11 @@
 /*
  * Matrix products by any CBLAS: the portable fallback. One call for each block
  * of rows, since a BLAS picks its kernel, and with it the order of sums, by the
- * number of rows it is given. Within a block all rows must be treated alike,
- * and so blocks are low: OpenBLAS' kernels for Haswell and Zen sum the last
- * rows of 12 or more in another order than the first (the tests would notice a
- * BLAS that does so with 8). The library must not start threads of its own:
- * ranks are many already, and OpenBLAS is told so.
+ * number of rows it is given. Blocks are low, because all rows of a
+ * block must be treated alike: OpenBLAS' kernels for Haswell and Zen sum the
+ * last rows of 12 or more in another order than the first (the tests would
+ * notice a BLAS that does so with 8). OpenBLAS is told not to start threads:
+ * there is a rank for each core already.
  */
 #include "kernels/gemm/gemm.h"
 

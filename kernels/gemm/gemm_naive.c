@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Matrix products as one would write them first. The reference of the tests,
- * and what is left on a machine with neither LIBXSMM nor a CBLAS.
+ * Matrix products as three loops: the reference of the tests, and the fallback
+ * on a machine with neither LIBXSMM nor a CBLAS.
  */
 #include "kernels/gemm/gemm.h"
 

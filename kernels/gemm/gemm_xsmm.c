@@ -2,7 +2,7 @@
 /*
  * Matrix products by LIBXSMM, which writes a kernel for each shape at run time
  * (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
- * on. It thinks in columns: our row-major C = A B is its C' = B' A', so that
+ * on. It is column-major: our row-major C = A B is its C' = B' A', so that
  * its m is our n, and it vectorises over our columns.
  *
  * Kernels are looked up for each product: LIBXSMM keeps them in a table of its
