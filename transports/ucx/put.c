@@ -317,3 +317,18 @@ void ucx_wake(struct shunt_transport_ep *ep)
         return;
     ucx_tell(ep, UCX_WAKE, 0);
 }
+
+size_t ucx_counters(const struct shunt_transport_ctx *ctx,
+                    struct shunt_transport_counter *counters, size_t room)
+{
+    const struct shunt_transport_counter all[] = {
+        {"messages", ctx->puts},
+        {"bytes", ctx->put_bytes},
+        {"retries", ctx->full},
+    };
+    const size_t count = sizeof(all) / sizeof(all[0]);
+
+    for (size_t i = 0; i < count && i < room; i++)
+        counters[i] = all[i];
+    return count;
+}

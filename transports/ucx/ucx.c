@@ -649,22 +649,6 @@ static bool ucx_busy(const struct shunt_transport_ctx *ctx)
     return false;
 }
 
-static size_t ucx_counters(const struct shunt_transport_ctx *ctx,
-                           struct shunt_transport_counter *counters,
-                           size_t room)
-{
-    const struct shunt_transport_counter all[] = {
-        {"messages", ctx->puts},
-        {"bytes", ctx->put_bytes},
-        {"retries", ctx->full},
-    };
-    const size_t count = sizeof(all) / sizeof(all[0]);
-
-    for (size_t i = 0; i < count && i < room; i++)
-        counters[i] = all[i];
-    return count;
-}
-
 SHUNT_TRANSPORT_IS_FAR;
 
 extern const struct shunt_transport shunt_transport_v2;

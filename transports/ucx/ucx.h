@@ -243,6 +243,8 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put);
 enum shunt_status ucx_flush(struct shunt_transport_ep *ep);
 void ucx_wake(struct shunt_transport_ep *ep);
+size_t ucx_counters(const struct shunt_transport_ctx *ctx,
+                    struct shunt_transport_counter *counters, size_t room);
 /* No put counts as pending any more. */
 void ucx_forget_pending(struct shunt_transport_ep *ep);
 /* Send a message; `header` (a struct that begins with ucx_sender) is copied,
