@@ -14,6 +14,7 @@
 #include "train/peak.h"
 #include "train/progress.h"
 #include "train/report.h"
+#include "train/run.h"
 #include "train/sample.h"
 #include "train/team.h"
 #include "train/trainer.h"
@@ -30,30 +31,6 @@
 enum {
     EXIT_USAGE = 2,
     EXIT_INTERRUPTED = 130,
-};
-
-struct run {
-    struct options o;
-    struct team team;
-    struct text text;
-    struct data data;
-    struct trainer trainer;
-    struct metrics metrics;   // rank 0
-    struct progress progress; // rank 0
-    struct checkpoint_info info;
-    struct checkpoint *checkpoint;  // to resume or generate from; NULL: none
-    struct checkpoint_info resumed; // of that
-    char changes[600];              // settings that are not that one's
-    char source[256];               // what the text is, in words
-    double start;
-    struct bars bars;     // rank 0
-    double val[HELD];     // of the last validation
-    double val_dropped;   // of its assignments, which part
-    size_t windows[HELD]; // that it was on
-    double peak;          // operations a second that the ranks' cores could do
-    double probed;        // when the steps began that say how long a step takes
-    size_t evals;         // validations done
-    struct sample sample; // rank 0
 };
 
 static volatile sig_atomic_t interrupted;
@@ -76,11 +53,6 @@ static void catch_signals(const struct options *o)
         sigaction(SIGTERM, &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
-}
-
-static bool first_rank(const struct run *run)
-{
-    return run->team.rank == 0;
 }
 
 // -- the text -----------------------------------------------------------------
@@ -173,115 +145,6 @@ static int compare_options(struct run *run)
             st = train_error("rank %d was given other options than rank 0", r);
     free(all);
     return st;
-}
-
-static size_t parameters(const struct run *run, size_t experts)
-{
-    const struct layout *l = &run->trainer.model.layout;
-
-    return l->dense + run->o.model.layers * experts * l->expert_size;
-}
-
-// How rank 0 reaches the others: of its own node, and of others.
-static void introduce_ranks(struct run *run)
-{
-    const struct shunt_comm *comm = run->team.comm;
-    int nodes = shunt_comm_nodes(comm), near = 0, far = 0;
-
-    for (int r = run->team.size - 1; r > 0; r--)
-        *(shunt_comm_node(comm, r) == shunt_comm_node(comm, 0) ? &near : &far) =
-            r;
-    if (near)
-        progress_say(&run->progress, "ranks       reached by %s",
-                     shunt_comm_transport(comm, near));
-    if (far)
-        progress_say(&run->progress, "nodes       %d, reached by %s", nodes,
-                     shunt_comm_transport(comm, far));
-}
-
-static void introduce_text(struct run *run)
-{
-    const struct data *d = &run->data;
-
-    progress_say(&run->progress, "text        %s: %zu bytes", run->source,
-                 run->text.length);
-    if (d->files)
-        progress_say(&run->progress,
-                     "            held out: %zu files of %zu bytes, and blocks "
-                     "of the others, %zu bytes",
-                     d->files, d->held[HELD_FILES].length,
-                     d->held[HELD_BLOCKS].length);
-    else
-        progress_say(
-            &run->progress,
-            "            held out: blocks of %zu bytes; no whole file, "
-            "for which it takes nine",
-            d->held[HELD_BLOCKS].length);
-}
-
-// "unseen files 2.5012, unseen blocks 2.4876 nats a byte"
-static const char *each_kind(const double *nats, char *to, size_t room)
-{
-    size_t at = 0;
-
-    to[0] = '\0';
-    for (int kind = 0; kind < HELD; kind++)
-        if (isfinite(nats[kind]) && at < room)
-            at += (size_t)snprintf(to + at, room - at, "%s%s %.4f",
-                                   at ? ", " : "", held_name(kind), nats[kind]);
-    if (at < room)
-        snprintf(to + at, room - at, "%s",
-                 at ? " nats a byte" : "not measured");
-    return to;
-}
-
-// What the peak is one of.
-static const char *peak_name(const struct run *run)
-{
-    return shunti_gemm_tile(run->trainer.gemm) ? "bf16 dot products"
-                                               : "f32 multiply-adds";
-}
-
-static void introduce(struct run *run)
-{
-    const struct options *o = &run->o;
-    const struct trainer *t = &run->trainer;
-    char kinds[128], products[64];
-
-    introduce_text(run);
-    progress_say(&run->progress,
-                 "model       %zu layers, width %zu, %zu experts "
-                 "of width %zu, top %zu%s",
-                 o->model.layers, o->model.dim, o->model.experts,
-                 o->model.expert_hidden, o->model.topk,
-                 o->model.shared_hidden ? " and a shared one" : "");
-    progress_say(&run->progress,
-                 "            %.2f million parameters, %.2f "
-                 "million for a token",
-                 (double)parameters(run, o->model.experts) / 1e6,
-                 (double)parameters(run, o->model.topk) / 1e6);
-    progress_say(&run->progress,
-                 "batch       %zu sequences of %zu bytes on %d "
-                 "rank%s",
-                 o->batch, o->model.seq, run->team.size,
-                 run->team.size == 1 ? "" : "s");
-    shunti_gemm_describe(t->gemm, products, sizeof(products));
-    progress_say(&run->progress, "computing   products by %s, kernels for %s",
-                 products, shunti_isa_name(shunti_isa()));
-    if (o->compute_bf16 && !shunti_gemm_tile(t->gemm))
-        progress_say(&run->progress,
-                     "            in f32: %s, no faster than --compute f32",
-                     *o->gemm ? "--gemm was given"
-                              : "no AVX512-BF16 on this CPU");
-    progress_say(&run->progress,
-                 "peak        %.0f GF/s: %s, measured on all ranks at once",
-                 run->peak / 1e9, peak_name(run));
-    introduce_ranks(run);
-    for (int bar = 0; bar < BARS; bar++)
-        progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
-                     each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
-                     bar == BAR_XZ && !xz_there() ? ": built without liblzma"
-                                                  : "");
 }
 
 __attribute__((format(printf, 2, 3))) static void
@@ -449,7 +312,7 @@ static int validate(struct run *run, struct step_metrics *m)
     memcpy(m->val, run->val, sizeof(m->val));
     if (first_rank(run))
         progress_say(&run->progress, "validation after step %zu: %s%s", m->step,
-                     each_kind(m->val, kinds, sizeof(kinds)), dropped);
+                     run_each_kind(m->val, kinds, sizeof(kinds)), dropped);
     return 0;
 }
 
@@ -523,8 +386,8 @@ static int report(struct run *run)
         .options = o,
         .metrics = &run->metrics,
         .ranks = run->team.size,
-        .parameters = parameters(run, o->model.experts),
-        .active = parameters(run, o->model.topk),
+        .parameters = run_parameters(run, o->model.experts),
+        .active = run_parameters(run, o->model.topk),
         .gemm = products,
         .kernels = shunti_isa_name(shunti_isa()),
         .transport = run->team.size > 1
@@ -537,7 +400,7 @@ static int report(struct run *run)
         .windows = run->windows,
         .bars = &run->bars,
         .peak = run->peak,
-        .peak_name = peak_name(run),
+        .peak_name = run_peak_name(run),
         .seconds = clock_now() - run->start,
         .expert_rows = run->trainer.expert_rows,
         .sample = &run->sample,
@@ -554,51 +417,6 @@ static int report(struct run *run)
     return 0;
 }
 
-// What was sent, and what of it the steps had to wait for: means of a step.
-static void conclude_traffic(struct run *run)
-{
-    struct metrics_means m = metrics_means(&run->metrics);
-
-    if (run->team.size == 1 || m.step_s <= 0)
-        return;
-    progress_say(&run->progress,
-                 "communication not hidden: %.0f%% of a step (rows %.0f%%, "
-                 "gradients and parameters %.0f%%), of it waiting %.0f%%",
-                 100 * (m.exchange_s + m.reduce_s) / m.step_s,
-                 100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
-                 100 * m.wait_s / m.step_s);
-    if (m.wire_bytes > 0)
-        progress_say(
-            &run->progress,
-            "between nodes: %.3f MB a step; %.0f rows forward, not the "
-            "%.0f of one for each assignment (%.2f times fewer)",
-            m.wire_bytes / 1e6, m.wire_rows, m.plain_rows,
-            m.plain_rows / fmax(m.wire_rows, 1));
-}
-
-static void conclude_speed(struct run *run)
-{
-    struct metrics_means m = metrics_means(&run->metrics);
-
-    if (m.step_s > 0)
-        progress_say(&run->progress,
-                     "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
-                     "%.0f%% of the peak",
-                     m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
-}
-
-static void conclude_dropped(struct run *run)
-{
-    struct metrics_means m = metrics_means(&run->metrics);
-
-    if (run->o.capacity_factor > 0)
-        progress_say(
-            &run->progress,
-            "dropped: %.2f%% of the assignments, %.0f a step; %.2f%% in "
-            "the last validation",
-            100 * m.dropped_part, m.dropped, 100 * run->val_dropped);
-}
-
 // The sample after the run.
 static int write_sample(struct run *run)
 {
@@ -610,67 +428,6 @@ static int write_sample(struct run *run)
         prompt = data_prompt(&run->data, &length);
     return sample_text(&run->trainer, prompt, length, o->sample, o->temperature,
                        &run->sample);
-}
-
-static void show_sample(struct run *run)
-{
-    const struct sample *s = &run->sample;
-    char *prompt = sample_show(s->bytes, s->prompt);
-    char *text = sample_show(s->bytes + s->prompt, s->length - s->prompt);
-
-    if (prompt && text)
-        progress_say(
-            &run->progress,
-            "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
-            "(\\xNN: a byte that does not print):\n%s\n",
-            s->prompt,
-            run->o.prompt || run->o.generate ? "" : " of the validation text",
-            prompt, s->length - s->prompt, text);
-    free(prompt);
-    free(text);
-}
-
-// The model and the bars beside each other, in bits, which is how compressors
-// are measured.
-static void conclude_losses(struct run *run)
-{
-    char line[160];
-
-    for (int row = -2; row < BARS; row++) {
-        const double *loss = row < 0 ? run->val : run->bars.loss[row];
-        int at = sprintf(line, "%-11s",
-                         row == -2   ? "bits a byte"
-                         : row == -1 ? "this model"
-                                     : bar_name(row));
-        for (int kind = 0; kind < HELD; kind++) {
-            if (!isfinite(run->val[kind]))
-                continue;
-            at += sprintf(line + at, "  ");
-            if (row == -2)
-                at += sprintf(line + at, "%-17s", held_name(kind));
-            else if (!isfinite(loss[kind]))
-                at += sprintf(line + at, "%-17s", "  -    not measured");
-            else
-                at += sprintf(line + at, "%6.3f %-10s", bits_of(loss[kind]),
-                              row < 0                       ? ""
-                              : run->val[kind] < loss[kind] ? "beaten"
-                                                            : "not beaten");
-        }
-        while (at > 0 && line[at - 1] == ' ')
-            at--;
-        progress_say(&run->progress, "%.*s", at, line);
-    }
-}
-
-static void conclude(struct run *run)
-{
-    conclude_speed(run);
-    conclude_traffic(run);
-    conclude_dropped(run);
-
-    if (run->sample.bytes)
-        show_sample(run);
-    conclude_losses(run);
 }
 
 // The text, a checkpoint or none, and options that go with them and with the
@@ -714,7 +471,7 @@ static int generate(struct run *run)
     if (write_sample(run))
         return -1;
     if (first_rank(run))
-        show_sample(run);
+        run_show_sample(run);
     return 0;
 }
 
@@ -745,13 +502,13 @@ static int run_all(struct run *run)
     if (team_agree(&run->team, opened == 0, "opening the log"))
         return -1;
     if (first_rank(run))
-        introduce(run);
+        run_introduce(run);
 
     int st = train(run);
     if (st == 0 && run->o.sample)
         st = write_sample(run);
     if (st == 0 && first_rank(run))
-        conclude(run);
+        run_conclude(run);
     if (st >= 0 && report(run))
         return -1;
     return st;

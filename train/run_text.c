@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run prints before its first step and after its last.
+#include "train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/peak.h"
+#include "train/xz.h"
+
+size_t run_parameters(const struct run *run, size_t experts)
+{
+    const struct layout *l = &run->trainer.model.layout;
+
+    return l->dense + run->o.model.layers * experts * l->expert_size;
+}
+
+// How rank 0 reaches the others: of its own node, and of others.
+static void introduce_ranks(struct run *run)
+{
+    const struct shunt_comm *comm = run->team.comm;
+    int nodes = shunt_comm_nodes(comm), near = 0, far = 0;
+
+    for (int r = run->team.size - 1; r > 0; r--)
+        *(shunt_comm_node(comm, r) == shunt_comm_node(comm, 0) ? &near : &far) =
+            r;
+    if (near)
+        progress_say(&run->progress, "ranks       reached by %s",
+                     shunt_comm_transport(comm, near));
+    if (far)
+        progress_say(&run->progress, "nodes       %d, reached by %s", nodes,
+                     shunt_comm_transport(comm, far));
+}
+
+static void introduce_text(struct run *run)
+{
+    const struct data *d = &run->data;
+
+    progress_say(&run->progress, "text        %s: %zu bytes", run->source,
+                 run->text.length);
+    if (d->files)
+        progress_say(&run->progress,
+                     "            held out: %zu files of %zu bytes, and blocks "
+                     "of the others, %zu bytes",
+                     d->files, d->held[HELD_FILES].length,
+                     d->held[HELD_BLOCKS].length);
+    else
+        progress_say(
+            &run->progress,
+            "            held out: blocks of %zu bytes; no whole file, "
+            "for which it takes nine",
+            d->held[HELD_BLOCKS].length);
+}
+
+// "unseen files 2.5012, unseen blocks 2.4876 nats a byte"
+const char *run_each_kind(const double *nats, char *to, size_t room)
+{
+    size_t at = 0;
+
+    to[0] = '\0';
+    for (int kind = 0; kind < HELD; kind++)
+        if (isfinite(nats[kind]) && at < room)
+            at += (size_t)snprintf(to + at, room - at, "%s%s %.4f",
+                                   at ? ", " : "", held_name(kind), nats[kind]);
+    if (at < room)
+        snprintf(to + at, room - at, "%s",
+                 at ? " nats a byte" : "not measured");
+    return to;
+}
+
+// What the peak is one of.
+const char *run_peak_name(const struct run *run)
+{
+    return shunti_gemm_tile(run->trainer.gemm) ? "bf16 dot products"
+                                               : "f32 multiply-adds";
+}
+
+void run_introduce(struct run *run)
+{
+    const struct options *o = &run->o;
+    const struct trainer *t = &run->trainer;
+    char kinds[128], products[64];
+
+    introduce_text(run);
+    progress_say(&run->progress,
+                 "model       %zu layers, width %zu, %zu experts "
+                 "of width %zu, top %zu%s",
+                 o->model.layers, o->model.dim, o->model.experts,
+                 o->model.expert_hidden, o->model.topk,
+                 o->model.shared_hidden ? " and a shared one" : "");
+    progress_say(&run->progress,
+                 "            %.2f million parameters, %.2f "
+                 "million for a token",
+                 (double)run_parameters(run, o->model.experts) / 1e6,
+                 (double)run_parameters(run, o->model.topk) / 1e6);
+    progress_say(&run->progress,
+                 "batch       %zu sequences of %zu bytes on %d "
+                 "rank%s",
+                 o->batch, o->model.seq, run->team.size,
+                 run->team.size == 1 ? "" : "s");
+    shunti_gemm_describe(t->gemm, products, sizeof(products));
+    progress_say(&run->progress, "computing   products by %s, kernels for %s",
+                 products, shunti_isa_name(shunti_isa()));
+    if (o->compute_bf16 && !shunti_gemm_tile(t->gemm))
+        progress_say(&run->progress,
+                     "            in f32: %s, no faster than --compute f32",
+                     *o->gemm ? "--gemm was given"
+                              : "no AVX512-BF16 on this CPU");
+    progress_say(&run->progress,
+                 "peak        %.0f GF/s: %s, measured on all ranks at once",
+                 run->peak / 1e9, run_peak_name(run));
+    introduce_ranks(run);
+    for (int bar = 0; bar < BARS; bar++)
+        progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
+                     run_each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
+                     bar == BAR_XZ && !xz_there() ? ": built without liblzma"
+                                                  : "");
+}
+
+// What was sent, and what of it the steps had to wait for: means of a step.
+static void conclude_traffic(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->team.size == 1 || m.step_s <= 0)
+        return;
+    progress_say(&run->progress,
+                 "communication not hidden: %.0f%% of a step (rows %.0f%%, "
+                 "gradients and parameters %.0f%%), of it waiting %.0f%%",
+                 100 * (m.exchange_s + m.reduce_s) / m.step_s,
+                 100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
+                 100 * m.wait_s / m.step_s);
+    if (m.wire_bytes > 0)
+        progress_say(
+            &run->progress,
+            "between nodes: %.3f MB a step; %.0f rows forward, not the "
+            "%.0f of one for each assignment (%.2f times fewer)",
+            m.wire_bytes / 1e6, m.wire_rows, m.plain_rows,
+            m.plain_rows / fmax(m.wire_rows, 1));
+}
+
+static void conclude_speed(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (m.step_s > 0)
+        progress_say(&run->progress,
+                     "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
+                     "%.0f%% of the peak",
+                     m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
+}
+
+static void conclude_dropped(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->o.capacity_factor > 0)
+        progress_say(
+            &run->progress,
+            "dropped: %.2f%% of the assignments, %.0f a step; %.2f%% in "
+            "the last validation",
+            100 * m.dropped_part, m.dropped, 100 * run->val_dropped);
+}
+
+void run_show_sample(struct run *run)
+{
+    const struct sample *s = &run->sample;
+    char *prompt = sample_show(s->bytes, s->prompt);
+    char *text = sample_show(s->bytes + s->prompt, s->length - s->prompt);
+
+    if (prompt && text)
+        progress_say(
+            &run->progress,
+            "\nprompt, %zu bytes%s:\n%s\n\nsample, %zu bytes after it "
+            "(\\xNN: a byte that does not print):\n%s\n",
+            s->prompt,
+            run->o.prompt || run->o.generate ? "" : " of the validation text",
+            prompt, s->length - s->prompt, text);
+    free(prompt);
+    free(text);
+}
+
+// The model and the bars beside each other, in bits, which is how compressors
+// are measured.
+static void conclude_losses(struct run *run)
+{
+    char line[160];
+
+    for (int row = -2; row < BARS; row++) {
+        const double *loss = row < 0 ? run->val : run->bars.loss[row];
+        int at = sprintf(line, "%-11s",
+                         row == -2   ? "bits a byte"
+                         : row == -1 ? "this model"
+                                     : bar_name(row));
+        for (int kind = 0; kind < HELD; kind++) {
+            if (!isfinite(run->val[kind]))
+                continue;
+            at += sprintf(line + at, "  ");
+            if (row == -2)
+                at += sprintf(line + at, "%-17s", held_name(kind));
+            else if (!isfinite(loss[kind]))
+                at += sprintf(line + at, "%-17s", "  -    not measured");
+            else
+                at += sprintf(line + at, "%6.3f %-10s", bits_of(loss[kind]),
+                              row < 0                       ? ""
+                              : run->val[kind] < loss[kind] ? "beaten"
+                                                            : "not beaten");
+        }
+        while (at > 0 && line[at - 1] == ' ')
+            at--;
+        progress_say(&run->progress, "%.*s", at, line);
+    }
+}
+
+void run_conclude(struct run *run)
+{
+    conclude_speed(run);
+    conclude_traffic(run);
+    conclude_dropped(run);
+
+    if (run->sample.bytes)
+        run_show_sample(run);
+    conclude_losses(run);
+}
