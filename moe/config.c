@@ -23,8 +23,8 @@
 #include "src/refusal.h"
 
 /* Limits that keep every index in its type. */
-#define EXPERTS_MAX (1 << 20)
-#define TOPK_MAX 4096
+#define EXPERTS_MAX SHUNTI_EXPERTS_MAX
+#define TOPK_MAX SHUNTI_TOPK_MAX
 #define PLANS_MAX SHUNTI_PLANS_MAX
 
 /* --- what is compared --------------------------------------------------------- */
@@ -222,7 +222,7 @@ static enum shunt_status choose_path(const struct shunt_moe *moe,
                                      moe->config.tree_nodes};
     const bool mapped = shunti_comm_all_mapped(moe->comm);
     const bool rails = shunti_nodes_mapped(moe->comm) &&
-                       shunti_layout_tree_fits(placement, &tree);
+                       shunti_order_tree_fits(placement, &tree);
 
     *path = SHUNTI_PATH_PACKED;
     switch (moe->config.mode) {
@@ -258,6 +258,23 @@ static enum shunt_status choose_path(const struct shunt_moe *moe,
     }
 }
 
+/* What a plan needs of a placement, at `order` and `copy_rows`. */
+static enum shunt_status prepare_placement(const struct shunt_moe *moe,
+                                           const struct shunti_placement *p,
+                                           struct shunti_order *order,
+                                           size_t **copy_rows, char *why,
+                                           size_t len)
+{
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
+                                     moe->config.tree_nodes};
+
+    *copy_rows = malloc(p->first[p->ranks] * sizeof(**copy_rows));
+    if (*copy_rows && shunti_order_init(order, p, &tree, moe->rank))
+        return SHUNT_OK;
+    snprintf(why, len, "no memory for the order of %d experts", p->experts);
+    return SHUNT_ERR_MEMORY;
+}
+
 /* Every field by itself; fills in the defaults. */
 static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                                char *why, size_t len)
@@ -276,6 +293,9 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("experts is %d; it must be 1 to %d", c->experts, EXPERTS_MAX);
     if (c->topk < 1 || c->topk > TOPK_MAX)
         REFUSE("topk is %d; it must be 1 to %d", c->topk, TOPK_MAX);
+    if (c->experts == EXPERTS_MAX && c->topk == TOPK_MAX)
+        REFUSE("experts is %d and topk %d: one of them must be less",
+               c->experts, c->topk);
     if (check_memory(c->max_tokens, (size_t)c->topk,
                      c->hidden * shunt_dtype_size(c->dtype)))
         REFUSE("max_tokens is %zu: their rows do not fit in memory",
@@ -370,8 +390,11 @@ void shunti_moe_free(struct shunt_moe *moe)
     free(moe->plans);
     free(moe->records);
     free(moe->expert);
+    free(moe->key);
     free(moe->scratch);
-    free(moe->rank_scratch);
+    free(moe->base);
+    free(moe->copy_rows);
+    shunti_order_finish(&moe->order);
     free(moe->node_rows);
     free(moe->node_terms);
     free(moe->node);
@@ -408,13 +431,14 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->nodes = shunt_comm_nodes(comm);
     cells = nranks * (size_t)moe->nodes;
     moe->node = malloc(nranks * sizeof(*moe->node));
-    moe->scratch = malloc((size_t)c->experts * sizeof(*moe->scratch));
-    moe->rank_scratch = malloc(nranks * sizeof(*moe->rank_scratch));
+    moe->scratch = malloc((2 * nranks + shunti_sort_stride((size_t)c->topk)) *
+                          sizeof(*moe->scratch));
+    moe->base = malloc((size_t)c->experts * sizeof(*moe->base));
     moe->node_rows = malloc(cells * sizeof(*moe->node_rows));
     moe->node_terms = malloc(cells * sizeof(*moe->node_terms));
     moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
     moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->scratch || !moe->rank_scratch || !moe->node_rows ||
+    if (!moe->node || !moe->scratch || !moe->base || !moe->node_rows ||
         !moe->node_terms || !moe->plans || !moe->spare)
         goto fail;
     for (size_t r = 0; r < nranks; r++)
@@ -465,6 +489,9 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     if (!st)
         st = choose_path(moe, &moe->placement, &moe->path, terms.why,
                          sizeof(terms.why));
+    if (!st)
+        st = prepare_placement(moe, &moe->placement, &moe->order,
+                               &moe->copy_rows, terms.why, sizeof(terms.why));
     if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
     shunti_comm_enter(comm);
@@ -549,6 +576,8 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
 {
     struct terms terms = {0};
     struct shunti_placement fresh;
+    struct shunti_order order = {0};
+    size_t *copy_rows = NULL;
     enum shunti_path path = SHUNTI_PATH_PACKED;
     struct shunt_moe *moe;
     enum shunt_status st;
@@ -570,16 +599,25 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     if (!st)
         st = choose_path(moe, &fresh, &path, terms.why, sizeof(terms.why));
     if (!st)
+        st = prepare_placement(moe, &fresh, &order, &copy_rows, terms.why,
+                               sizeof(terms.why));
+    if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
     terms.status = st;
     terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {
         shunti_placement_finish(&fresh);
+        shunti_order_finish(&order);
+        free(copy_rows);
         return st;
     }
     shunti_placement_finish(&moe->placement);
+    shunti_order_finish(&moe->order);
+    free(moe->copy_rows);
     moe->placement = fresh;
+    moe->order = order;
+    moe->copy_rows = copy_rows;
     moe->placed = terms.number;
     moe->path = moe->slot->path = path;
     return SHUNT_OK;

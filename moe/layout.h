@@ -5,8 +5,8 @@
  * On a rank: its experts ascending; of an expert the source ranks ascending;
  * of a source its assignments by token, then by top-k slot. Each expert begins
  * at a multiple of the alignment. Every rank knows all counts, so a sender
- * knows the final place of each of its rows. Nothing here is a race or depends
- * on who comes first.
+ * knows the final place of each of its rows. The layout does not depend on
+ * timing.
  */
 #ifndef SHUNTI_LAYOUT_H
 #define SHUNTI_LAYOUT_H
@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "moe/order.h"
 #include "moe/placement.h"
+#include "moe/sort.h"
 
 /* What every rank knows of a routing. */
 struct shunti_counts {
@@ -34,13 +36,23 @@ struct shunti_layout_recv {
 /* Round up to a multiple of `align`. */
 size_t shunti_layout_align(size_t rows, size_t align);
 
-/* Rows of the buffer of `rank`. If `recv` is given, its details; if `base`
- * (experts) is given, the first row of source `source` for each expert that
- * it sends to `rank` (others are left alone). */
-size_t shunti_layout_rank(const struct shunti_placement *placement,
+/*
+ * Where the rows of `source` begin on each rank that it sends to, and how many
+ * rows each rank's buffer has. Reads each count once.
+ *
+ * total    (ranks) out: rows of each rank's buffer.
+ * base     (experts) out: first row of `source` for each expert.
+ * scratch  (copies of experts: placement->first[ranks]).
+ */
+void shunti_layout_bases(const struct shunti_placement *placement,
+                         const struct shunti_counts *counts, size_t align,
+                         int source, size_t *total, size_t *base,
+                         size_t *scratch);
+
+/* What `rank` receives. Returns the rows of its buffer. */
+size_t shunti_layout_recv(const struct shunti_placement *placement,
                           const struct shunti_counts *counts, size_t align,
-                          int rank, const struct shunti_layout_recv *recv,
-                          int source, size_t *base);
+                          int rank, const struct shunti_layout_recv *recv);
 
 /*
  * One assignment that is sent. Those of a token lie together, in the order of
@@ -55,49 +67,48 @@ struct shunti_term {
     uint8_t unused;
 };
 
-/* How experts are grouped in the tree. */
-struct shunti_tree {
-    int ranks;       /* 0: by the rank that computes; else contiguously on so
-                        many ranks, each real one standing for an equal share */
-    const int *node; /* (real ranks) */
-    int nodes;       /* of the groups, in order; 0: those of real ranks */
-};
+/* A key of no assignment: none, dropped, or padding. */
+#define SHUNTI_NO_KEY UINT32_MAX
 
-/* Is the sum of each node of the tree one that its ranks can make, for every
- * source? (Not if `ranks` puts an expert elsewhere than it is.) */
-bool shunti_layout_tree_fits(const struct shunti_placement *placement,
-                             const struct shunti_tree *tree);
-
-/* Scratch of shunti_layout_terms(). */
-struct shunti_layout_expert {
-    uint64_t key; /* its place in the tree: node, group, expert */
-    size_t next;  /* row of the next assignment */
-    int32_t rank;
+/* What a rank says of its routing. Arrays are the caller's. */
+struct shunti_layout_read {
+    uint32_t *key;    /* (tokens, shunti_sort_stride(topk)) positions and slots;
+                         room for shunti_sort_room() */
+    uint32_t *expert; /* (experts) assignments of each */
+    uint32_t *rank;   /* (ranks) tokens with any row there */
+    uint32_t *node;   /* (nodes) likewise, if nodes are asked for; zeroed */
 };
 
 /*
- * The terms of `tokens` tokens.
+ * Read a routing once.
  *
- * source   the rank whose tokens these are.
- * expert   (tokens, topk); -1: none or dropped.
+ * expert   (tokens, topk) ids; -1: none or dropped.
+ * node     (ranks) node of each rank; NULL: out->node is not wanted.
+ * scratch  (2 * ranks)
+ *
+ * Returns tokens * topk, or the index of the first id that is out of range;
+ * then `out` is unspecified.
+ */
+size_t shunti_layout_read(const struct shunti_order *order,
+                          const int32_t *expert, size_t tokens, int topk,
+                          const int *node, uint32_t *scratch,
+                          const struct shunti_layout_read *out);
+
+/*
+ * The terms of `tokens` tokens. Time is linear in the assignments, but for a
+ * factor log(topk / 8).
+ *
+ * order    of the source rank, whose tokens these are.
+ * key      from shunti_layout_read(); sorted here.
  * weight   (tokens, topk), or NULL: all 1.
  * base     (experts) first row of ours for each expert.
- * scratch  (experts)
+ * scratch  (shunti_sort_stride(topk))
  * terms    (tokens * topk) out.
  * first    (tokens + 1) out: where the terms of a token begin.
  */
-void shunti_layout_terms(const struct shunti_placement *placement,
-                         const struct shunti_tree *tree, int source,
-                         const int32_t *expert, const float *weight,
-                         size_t tokens, int topk, const size_t *base,
-                         struct shunti_layout_expert *scratch,
+void shunti_layout_terms(struct shunti_order *order, uint32_t *key,
+                         const float *weight, size_t tokens, int topk,
+                         const size_t *base, uint32_t *scratch,
                          struct shunti_term *terms, size_t *first);
-
-/* distinct: (groups) out, how many tokens have any row in that group of ranks.
- * group: (ranks) of each, NULL: each its own. scratch: (groups). */
-void shunti_layout_distinct(const struct shunti_placement *placement,
-                            int source, const int *group, int groups,
-                            const int32_t *expert, size_t tokens, int topk,
-                            size_t *scratch, uint32_t *distinct);
 
 #endif

@@ -57,29 +57,33 @@ static void count(struct shunti_plan *plan, const uint32_t *tokens_sent)
 /*
  * What a rank returns to us is ordered as it lies there: its experts
  * ascending, of each our rows. `home` says where in all that is returned the
- * row of a term is.
+ * row of a term is. shift: (experts) scratch, by position.
  */
 static void find_home(struct shunti_plan *plan, const uint32_t *mine,
-                      const size_t *base, size_t *start)
+                      const size_t *base, size_t *shift)
 {
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_placement *p = &moe->placement;
+    const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
+    const uint32_t *ours =
+        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
     size_t at = 0;
 
-    for (int r = 0; r < moe->nranks; r++)
-        for (int e = 0; e < moe->config.experts; e++)
-            if (shunti_placement_target(p, moe->rank, e) == r) {
-                start[e] = at;
-                at += mine[e];
-            }
-    for (size_t t = 0; t < plan->tokens; t++)
-        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
-            int e =
-                moe->expert[t * (size_t)moe->config.topk + plan->terms[i].slot];
+    for (size_t c = 0; c < p->first[moe->nranks]; c++) {
+        const int e = p->local[c];
 
-            plan->packs.home[i] =
-                (uint32_t)(start[e] + plan->terms[i].row - base[e]);
-        }
+        if (ours[e] != c)
+            continue;
+        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] = at - base[e];
+        at += mine[e];
+    }
+    for (size_t t = 0; t < plan->tokens; t++) {
+        const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+            plan->packs.home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
+                                             plan->terms[i].row);
+    }
 }
 
 /* Our terms by rank, the first of each token marked. */

@@ -36,9 +36,12 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
     return SHUNT_OK;
 }
 
-/* For every source the copy it uses. has: (experts, ranks). */
-static void choose(struct shunti_placement *p, const bool *has, const int *node)
+/* The copy that every source uses. has: (experts, ranks). index: (ranks) scratch,
+ * the copies of a rank that are numbered already. */
+static void choose(struct shunti_placement *p, const bool *has, const int *node,
+                   size_t *index)
 {
+    memcpy(index, p->first, (size_t)p->ranks * sizeof(*index));
     for (int e = 0; e < p->experts; e++) {
         const bool *on = has + (size_t)e * (size_t)p->ranks;
 
@@ -56,8 +59,11 @@ static void choose(struct shunti_placement *p, const bool *has, const int *node)
                         chosen = r;
                         break;
                     }
-            p->target[(size_t)s * (size_t)p->experts + (size_t)e] = chosen;
+            p->copy[(size_t)s * (size_t)p->experts + (size_t)e] =
+                (uint32_t)index[chosen];
         }
+        for (int r = 0; r < p->ranks; r++)
+            index[r] += on[r];
     }
 }
 
@@ -68,6 +74,7 @@ enum shunt_status shunti_placement_init(
 {
     size_t nr = (size_t)ranks, ne = (size_t)experts, copies = ne, at = 0;
     enum shunt_status st;
+    size_t *index;
     bool *has;
 
     memset(p, 0, sizeof(*p));
@@ -77,12 +84,14 @@ enum shunt_status shunti_placement_init(
     p->ranks = ranks;
     p->experts = experts;
     has = calloc(ne * nr, sizeof(*has));
-    p->target = malloc(nr * ne * sizeof(*p->target));
+    index = malloc(nr * sizeof(*index));
+    p->copy = malloc(nr * ne * sizeof(*p->copy));
+    p->owner = malloc((ne + nreplicas) * sizeof(*p->owner));
     p->first = malloc((nr + 1) * sizeof(*p->first));
     p->local = malloc((ne + nreplicas) * sizeof(*p->local));
     st = SHUNT_ERR_MEMORY;
     snprintf(why, why_len, "no memory for a placement of %d experts", experts);
-    if (!has || !p->target || !p->first || !p->local)
+    if (!has || !index || !p->copy || !p->owner || !p->first || !p->local)
         goto out;
 
     for (size_t e = 0; e < ne; e++)
@@ -104,14 +113,17 @@ enum shunt_status shunti_placement_init(
     for (size_t r = 0; r < nr; r++) {
         p->first[r] = at;
         for (size_t e = 0; e < ne; e++)
-            if (has[e * nr + r])
+            if (has[e * nr + r]) {
+                p->owner[at] = (int32_t)r;
                 p->local[at++] = (int32_t)e;
+            }
     }
     p->first[nr] = at;
-    choose(p, has, node);
+    choose(p, has, node, index);
     st = at == copies ? SHUNT_OK : SHUNT_ERR_INVALID;
 out:
     free(has);
+    free(index);
     if (st)
         shunti_placement_finish(p);
     return st;
@@ -119,7 +131,8 @@ out:
 
 void shunti_placement_finish(struct shunti_placement *p)
 {
-    free(p->target);
+    free(p->copy);
+    free(p->owner);
     free(p->first);
     free(p->local);
     memset(p, 0, sizeof(*p));

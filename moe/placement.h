@@ -18,9 +18,11 @@
 struct shunti_placement {
     int ranks;
     int experts;
-    int32_t *target; /* (ranks, experts) who computes e for source s */
-    size_t *first;   /* (ranks + 1) where a rank's part of `local` begins */
-    int32_t *local;  /* experts of each rank, ascending */
+    uint32_t *copy; /* (ranks, experts) index in `local` of the copy of e that
+                       source s uses */
+    size_t *first;  /* (ranks + 1) where a rank's part of `local` begins */
+    int32_t *local; /* (first[ranks]) experts of each rank, ascending */
+    int32_t *owner; /* (first[ranks]) rank of each */
 };
 
 /* How many experts `rank` has a copy of, and their ids, ascending. */
@@ -36,10 +38,12 @@ shunti_placement_local(const struct shunti_placement *p, int rank)
     return p->local + p->first[rank];
 }
 
+/* The rank that computes `expert` for `source`. */
 static inline int shunti_placement_target(const struct shunti_placement *p,
                                           int source, int expert)
 {
-    return p->target[(size_t)source * (size_t)p->experts + (size_t)expert];
+    return p
+        ->owner[p->copy[(size_t)source * (size_t)p->experts + (size_t)expert]];
 }
 
 /*

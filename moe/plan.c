@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fp8.h"
 #include "moe/capacity.h"
+#include "kernels/fp8.h"
 #include "moe/grow.h"
 #include "moe/packed.h"
 #include "moe/plan.h"
 #include "src/comm.h"
-#include "src/entry.h"
 #include "src/error.h"
-#include "src/failure.h"
 #include "src/handle.h"
 #include "src/nodes.h"
+#include "src/failure.h"
+#include "src/entry.h"
 #include "src/refusal.h"
 
 /* A rank's contribution. `count` has an entry for each expert, and behind them
@@ -71,7 +71,10 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
         moe->records = calloc(nranks, moe->record_bytes);
     }
     if (!moe->records ||
-        !shunti_grow(&moe->expert, &moe->expert_max, terms, 4) ||
+        !shunti_grow(&moe->key, &moe->key_max,
+                     shunti_sort_room(
+                         tokens, shunti_sort_stride((size_t)moe->config.topk)),
+                     sizeof(*moe->key)) ||
         !shunti_grow(&plan->terms, &plan->terms_max, terms,
                      sizeof(*plan->terms)) ||
         !shunti_grow(&plan->first, &plan->first_max, tokens + 1,
@@ -127,12 +130,71 @@ static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
     return any;
 }
 
-static enum shunt_status check_routing(const struct shunt_moe *moe,
-                                       const int32_t *expert, size_t tokens,
-                                       char *why, size_t len)
+/* Read the routing into the record and moe->key; *n: its assignments. */
+static enum shunt_status read_routing(struct shunt_moe *moe,
+                                      const int32_t *expert, size_t tokens,
+                                      struct record *mine, size_t *n, char *why,
+                                      size_t len)
 {
-    size_t topk = (size_t)moe->config.topk;
+    const struct shunt_moe_config *c = &moe->config;
+    const size_t topk = (size_t)c->topk;
+    const struct shunti_layout_read out = {
+        .key = moe->key,
+        .expert = mine->count,
+        .rank = mine->count + c->experts,
+        .node = mine->count + c->experts + moe->nranks,
+    };
+    size_t read;
 
+    memset(out.node, 0, (size_t)moe->nodes * sizeof(*out.node));
+    read = shunti_layout_read(&moe->order, expert, tokens, c->topk,
+                              moe->path == SHUNTI_PATH_RAILS ? moe->node : NULL,
+                              moe->scratch, &out);
+    if (read < tokens * topk) {
+        snprintf(why, len,
+                 "topk_idx of token %zu, slot %zu is %d; experts are 0 to %d, "
+                 "and -1 is none",
+                 read / topk, read % topk, (int)expert[read], c->experts - 1);
+        return SHUNT_ERR_INVALID;
+    }
+    *n = 0;
+    for (int e = 0; e < c->experts; e++)
+        *n += mine->count[e];
+    return SHUNT_OK;
+}
+
+/* Without what exceeds the capacity. */
+static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
+                              const float *weight, size_t tokens,
+                              size_t capacity, struct record *mine, size_t *n,
+                              char *why, size_t len)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    const size_t all = tokens * (size_t)c->topk;
+    bool over = false;
+
+    for (int e = 0; e < c->experts; e++)
+        over = over || mine->count[e] > capacity;
+    if (!over)
+        return SHUNT_OK;
+    if (!shunti_grow(&moe->expert, &moe->expert_max, all, sizeof(*expert))) {
+        snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
+        return SHUNT_ERR_MEMORY;
+    }
+    memcpy(moe->expert, expert, all * sizeof(*expert));
+    if (shunti_capacity_apply(moe->expert, weight, all, c->experts, capacity,
+                              c->drop, mine->count)) {
+        snprintf(why, len, "no memory to choose what to drop");
+        return SHUNT_ERR_MEMORY;
+    }
+    return read_routing(moe, moe->expert, tokens, mine, n, why, len);
+}
+
+/* Is the call itself in order? */
+static enum shunt_status check_call(const struct shunt_moe *moe,
+                                    const int32_t *expert, size_t tokens,
+                                    bool have_out, char *why, size_t len)
+{
     if (tokens > moe->config.max_tokens) {
         snprintf(why, len, "%zu tokens, and max_tokens is %zu", tokens,
                  moe->config.max_tokens);
@@ -142,15 +204,10 @@ static enum shunt_status check_routing(const struct shunt_moe *moe,
         snprintf(why, len, "topk_idx is NULL with %zu tokens", tokens);
         return SHUNT_ERR_INVALID;
     }
-    for (size_t i = 0; i < tokens * topk; i++)
-        if (expert[i] < -1 || expert[i] >= moe->config.experts) {
-            snprintf(why, len,
-                     "topk_idx of token %zu, slot %zu is %d; experts are 0 to "
-                     "%d, and -1 is none",
-                     i / topk, i % topk, (int)expert[i],
-                     moe->config.experts - 1);
-            return SHUNT_ERR_INVALID;
-        }
+    if (!have_out) {
+        snprintf(why, len, "plan is NULL");
+        return SHUNT_ERR_INVALID;
+    }
     return SHUNT_OK;
 }
 
@@ -162,22 +219,21 @@ static enum shunt_status contribute(struct shunt_moe *moe,
 {
     const struct shunt_moe_config *c = &moe->config;
     struct shunti_plan *plan = moe->spare;
-    size_t n = tokens * (size_t)c->topk, capacity;
+    size_t capacity, assigned;
     struct record *mine;
     bool any;
-    enum shunt_status st = check_routing(moe, expert, tokens, why, len);
+    enum shunt_status st = check_call(moe, expert, tokens, have_out, why, len);
 
     if (st)
         return st;
-    if (!have_out) {
-        snprintf(why, len, "plan is NULL");
-        return SHUNT_ERR_INVALID;
-    }
     if (!prepare(plan, tokens)) {
         snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
         return SHUNT_ERR_MEMORY;
     }
     mine = record_of(moe, moe->rank);
+    st = read_routing(moe, expert, tokens, mine, &assigned, why, len);
+    if (st)
+        return st;
     shunti_comm_enter(moe->comm);
     any = find_free(moe, mine->free);
     shunti_comm_leave(moe->comm);
@@ -195,27 +251,13 @@ static enum shunt_status contribute(struct shunt_moe *moe,
                  c->capacity_factor, (unsigned)ROWS_MAX, tokens);
         return SHUNT_ERR_INVALID;
     }
-    if (n)
-        memcpy(moe->expert, expert, n * sizeof(*expert));
-    st = shunti_capacity_apply(moe->expert, weight, n, c->experts, capacity,
-                               c->drop, mine->count);
-    if (st) {
-        snprintf(why, len, "no memory to choose what to drop");
+    plan->kept = assigned;
+    st = drop(moe, expert, weight, tokens, capacity, mine, &plan->kept, why,
+              len);
+    if (st)
         return st;
-    }
-    shunti_layout_distinct(&moe->placement, moe->rank, NULL, moe->nranks,
-                           moe->expert, tokens, c->topk, moe->rank_scratch,
-                           mine->count + c->experts);
-    shunti_layout_distinct(&moe->placement, moe->rank, moe->node, moe->nodes,
-                           moe->expert, tokens, c->topk, moe->rank_scratch,
-                           mine->count + c->experts + moe->nranks);
     plan->tokens = tokens;
-    plan->kept = 0;
-    plan->dropped = 0;
-    for (size_t i = 0; i < n; i++) {
-        plan->kept += moe->expert[i] >= 0;
-        plan->dropped += expert[i] >= 0 && moe->expert[i] < 0;
-    }
+    plan->dropped = assigned - plan->kept;
     mine->tokens = tokens;
     mine->padded = c->pad_to_capacity ? capacity : 0;
     return SHUNT_OK;
@@ -312,8 +354,7 @@ static enum shunt_status gather(struct shunt_moe *moe, enum shunt_status status,
     st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
                          moe->record_bytes, SHUNT_U8);
     if (status)
-        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s",
-                           why);
+        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s", why);
     return st ? st : compare(moe, mine);
 }
 
@@ -345,12 +386,28 @@ enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan)
 
 /* --- layout and buffers ----------------------------------------------------------- */
 
+/* Rows of ours for experts on other ranks of our node, and on other nodes. */
+static void count_rows(const struct shunt_moe *moe, size_t *near, size_t *far)
+{
+    const struct record *mine = record_of(moe, moe->rank);
+
+    *near = *far = 0;
+    for (int e = 0; e < moe->config.experts; e++) {
+        const int r = moe->order.expert[e].rank;
+
+        if (moe->node[r] != moe->node[moe->rank])
+            *far += mine->count[e];
+        else if (r != moe->rank)
+            *near += mine->count[e];
+    }
+}
+
 /* Directly, every row is a copy of its own; in packs a token travels once to
  * each rank. */
 static size_t payload_sent(const struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
-    size_t rows = 0;
+    size_t rows = 0, near, far;
 
     if (moe->path == SHUNTI_PATH_PACKED) {
         const struct record *mine = record_of(moe, moe->rank);
@@ -359,12 +416,10 @@ static size_t payload_sent(const struct shunti_plan *plan)
             rows += r != moe->rank ? mine->count[moe->config.experts + r] : 0;
         return rows * shunti_wire_bytes(moe);
     }
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        rows += plan->terms[i].rank != moe->rank &&
-                shunti_direct(moe, plan->terms[i].rank);
+    count_rows(moe, &near, &far);
     if (moe->path == SHUNTI_PATH_DIRECT)
-        return rows * moe->row_bytes;
-    return rows * moe->row_bytes + plan->network.dispatch_bytes;
+        return (near + far) * moe->row_bytes;
+    return near * moe->row_bytes + plan->network.dispatch_bytes;
 }
 
 size_t shunti_wire_bytes(const struct shunt_moe *moe)
@@ -416,10 +471,10 @@ static void count_network(struct shunti_plan *plan)
     const size_t nodes = (size_t)moe->nodes;
     const int rank = moe->rank, node = moe->node[rank];
     const struct record *mine = record_of(moe, rank);
-    size_t rows = 0, plain = 0, back = 0;
+    const size_t local = (size_t)shunti_placement_count(&moe->placement, rank);
+    size_t rows = 0, near, plain, back = 0;
 
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        plain += moe->node[plan->terms[i].rank] != node;
+    count_rows(moe, &near, &plain);
     for (int r = 0; r < moe->nranks; r++) {
         if (moe->node[r] == node)
             continue;
@@ -429,9 +484,8 @@ static void count_network(struct shunti_plan *plan)
             shunti_rail(moe->comm, r, node) == rank)
             back += moe->node_rows[(size_t)r * nodes + (size_t)node];
         else if (moe->path == SHUNTI_PATH_PACKED)
-            for (int e = 0; e < moe->config.experts; e++)
-                if (shunti_placement_target(&moe->placement, r, e) == rank)
-                    back += record_of(moe, r)->count[e];
+            for (size_t i = 0; i < local; i++)
+                back += plan->source_count[(size_t)r * local + i];
     }
     if (moe->path == SHUNTI_PATH_RAILS)
         for (int n = 0; n < moe->nodes; n++)
@@ -516,16 +570,13 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     size_t nranks = (size_t)moe->nranks;
     const struct shunti_layout_recv recv = {plan->count, plan->offset,
                                             plan->source_count};
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
-                                     moe->config.tree_nodes};
     const uint32_t **rows = malloc(nranks * sizeof(*rows));
     size_t *total = plan->rank_total;
-    size_t *base = calloc((size_t)moe->config.experts, sizeof(*base));
     struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
     enum shunt_status st = SHUNT_OK;
 
-    if (!rows || !base) {
+    if (!rows) {
         /* Too late for a record: the others would be left alone. */
         shunti_comm_enter(moe->comm);
         st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
@@ -540,21 +591,20 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
         plan->padded[s] = (size_t)r->padded;
         plan->source_tokens[s] = r->count[moe->config.experts + moe->rank];
     }
-    for (int r = 0; r < moe->nranks; r++) {
-        total[r] = shunti_layout_rank(
-            &moe->placement, &counts, moe->config.row_align, r,
-            r == moe->rank ? &recv : NULL, moe->rank, base);
-        if (total[r] > ROWS_MAX && !st)
+    shunti_layout_bases(&moe->placement, &counts, moe->config.row_align,
+                        moe->rank, total, moe->base, moe->copy_rows);
+    plan->total = shunti_layout_recv(&moe->placement, &counts,
+                                     moe->config.row_align, moe->rank, &recv);
+    for (int r = 0; r < moe->nranks && !st; r++)
+        if (total[r] > ROWS_MAX)
             st = shunti_fail(&moe->comm->error, SHUNT_ERR_INVALID,
                              "moe_plan_create: rank %d would get %zu rows; at "
                              "most %u can be had",
                              r, total[r], (unsigned)ROWS_MAX);
-    }
     if (st)
         goto out;
-    plan->total = total[moe->rank];
-    shunti_layout_terms(&moe->placement, &tree, moe->rank, moe->expert, weight,
-                        plan->tokens, moe->config.topk, base, moe->scratch,
+    shunti_layout_terms(&moe->order, moe->key, weight, plan->tokens,
+                        moe->config.topk, moe->base, moe->scratch + 2 * nranks,
                         plan->terms, plan->first);
     plan->rows_lent = rows_lent(plan);
     plan->mode =
@@ -565,12 +615,11 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     plan->bytes_sent = payload_sent(plan);
     st = fit_buffers(plan, total);
     if (!st && moe->path == SHUNTI_PATH_PACKED)
-        st = shunti_packs_exchange(plan, &counts, base);
+        st = shunti_packs_exchange(plan, &counts, moe->base);
     if (!st && moe->path == SHUNTI_PATH_RAILS)
         st = shunti_rails_exchange(plan, total);
 out:
     free(rows);
-    free(base);
     return st;
 }
 
@@ -646,6 +695,7 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
     moe->comm->purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
 }
+
 /* --- the rest of a plan's life ------------------------------------------------------ */
 
 bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which)

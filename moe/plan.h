@@ -58,12 +58,16 @@ struct shunt_moe {
                                   place */
     unsigned char *records;    /* (nranks) of plan_create()'s exchange */
     size_t record_bytes;
-    int32_t *expert; /* scratch: a routing, without what is dropped */
-    size_t expert_max;
-    struct shunti_layout_expert *scratch; /* (experts) */
-    size_t *rank_scratch;                 /* (nranks) */
-    /* Of the plan that is being made, (nranks, nodes): tokens that a rank
-     * sends to a node, and the rows that its experts there get. */
+    struct shunti_order order; /* of experts, for this rank's tokens */
+    /* Of the plan that is being made: */
+    int32_t *expert; /* its routing without what is dropped, if any is */
+    uint32_t *key;   /* its assignments, to be sorted (layout.h) */
+    size_t expert_max, key_max;
+    uint32_t *scratch; /* (2 * nranks, and the stride of `key`) */
+    size_t *base;      /* (experts) first row of ours for each expert */
+    size_t *copy_rows; /* (copies of experts) scratch */
+    /* (nranks, nodes): tokens that a rank sends to a node, and the rows that its
+     * experts there get. */
     uint32_t *node_rows, *node_terms;
     size_t users;   /* unfinished requests */
     bool destroyed; /* freed when the last of them is over */

@@ -31,9 +31,9 @@ struct reader {
     const struct scaling_topology *t;
     const struct scaling_moe *moe;
     struct shunti_placement placement;
-    struct shunti_tree tree;
+    struct shunti_order order;
     size_t *base; /* (experts) zeros: rows' places do not matter here */
-    struct shunti_layout_expert *scratch;
+    uint32_t *key, *count, *scratch;
     /* Of the rank that was read last. */
     struct shunti_term *terms;
     size_t *first; /* (tokens + 1) */
@@ -43,20 +43,29 @@ static void reader_init(struct reader *x, const struct scaling_topology *t,
                         const struct scaling_moe *moe)
 {
     const struct perf_routing *r = moe->routing;
+    const struct shunti_tree tree = {0, t->node, 0};
     char why[200];
 
     *x = (struct reader){
         .t = t,
         .moe = moe,
-        .tree = {0, t->node},
         .base = scaling_alloc((size_t)r->experts * sizeof(*x->base)),
-        .scratch = scaling_alloc((size_t)r->experts * sizeof(*x->scratch)),
+        .key = scaling_alloc(
+            shunti_sort_room(r->tokens, shunti_sort_stride((size_t)r->topk)) *
+            sizeof(*x->key)),
+        .count = scaling_alloc(((size_t)r->experts + (size_t)t->ranks) *
+                               sizeof(*x->count)),
+        .scratch = scaling_alloc(
+            (2 * (size_t)t->ranks + shunti_sort_stride((size_t)r->topk)) *
+            sizeof(*x->scratch)),
         .terms = scaling_alloc(r->tokens * (size_t)r->topk * sizeof(*x->terms)),
         .first = scaling_alloc((r->tokens + 1) * sizeof(*x->first)),
     };
+    /* Without replicas all sources use the same order. */
     if (r->ranks != t->ranks ||
         shunti_placement_init(&x->placement, t->ranks, r->experts, NULL, NULL,
-                              0, t->node, why, sizeof(why))) {
+                              0, t->node, why, sizeof(why)) ||
+        !shunti_order_init(&x->order, &x->placement, &tree, 0)) {
         fprintf(stderr, "scaling: no placement of %d experts on %d ranks\n",
                 r->experts, t->ranks);
         exit(3);
@@ -66,7 +75,10 @@ static void reader_init(struct reader *x, const struct scaling_topology *t,
 static void reader_finish(struct reader *x)
 {
     shunti_placement_finish(&x->placement);
+    shunti_order_finish(&x->order);
     free(x->base);
+    free(x->key);
+    free(x->count);
     free(x->scratch);
     free(x->terms);
     free(x->first);
@@ -76,10 +88,17 @@ static void read_rank(struct reader *x, int source)
 {
     const struct perf_routing *r = x->moe->routing;
 
-    shunti_layout_terms(&x->placement, &x->tree, source,
-                        r->tokens ? perf_token_experts(r, source, 0) : NULL,
-                        NULL, r->tokens, r->topk, x->base, x->scratch, x->terms,
-                        x->first);
+    const struct shunti_layout_read out = {
+        .key = x->key,
+        .expert = x->count,
+        .rank = x->count + r->experts,
+    };
+
+    (void)shunti_layout_read(
+        &x->order, r->tokens ? perf_token_experts(r, source, 0) : NULL,
+        r->tokens, r->topk, NULL, x->scratch, &out);
+    shunti_layout_terms(&x->order, x->key, NULL, r->tokens, r->topk, x->base,
+                        x->scratch + 2 * x->t->ranks, x->terms, x->first);
 }
 
 static int node_of(const struct reader *x, size_t term)

@@ -49,8 +49,7 @@ Test(moe_parts, layout_of_the_example)
         size_t count[2], at[3], by_source[8];
         const struct shunti_layout_recv recv = {count, at, by_source};
 
-        cr_assert_eq(shunti_layout_rank(&p, &counts, 1, r, &recv, 0, NULL),
-                     total[r]);
+        cr_assert_eq(shunti_layout_recv(&p, &counts, 1, r, &recv), total[r]);
         for (int e = 0; e < 3; e++)
             cr_assert_eq(at[e], offset[r][e], "rank %d, offset %d", r, e);
         for (int s = 0; s < 4; s++)
@@ -75,17 +74,21 @@ Test(moe_parts, terms_of_the_example)
                                example_counts[2], example_counts[3]};
     const struct shunti_counts counts = {rows, NULL};
     const struct shunti_tree tree = {0, example_node, 0};
+    uint32_t key[64], count[8], distinct[4], nodes[2] = {0}, scratch[16];
+    const struct shunti_layout_read out = {key, count, distinct, nodes};
     struct shunti_placement p;
+    struct shunti_order order;
     struct shunti_term terms[6];
-    struct shunti_layout_expert scratch[8];
-    size_t base[8] = {0}, first[3], last[4];
-    uint32_t distinct[4];
+    size_t base[8], total[4], copies[8], first[3];
 
     example_placement(&p);
-    for (int r = 0; r < 4; r++)
-        shunti_layout_rank(&p, &counts, 1, r, NULL, 0, base);
-    shunti_layout_terms(&p, &tree, 0, expert, weight, 2, 3, base, scratch,
-                        terms, first);
+    cr_assert(shunti_order_init(&order, &p, &tree, 0));
+    shunti_layout_bases(&p, &counts, 1, 0, total, base, copies);
+    cr_assert_eq(
+        shunti_layout_read(&order, expert, 2, 3, example_node, scratch, &out),
+        6);
+    cr_assert_arr_eq(count, example_counts[0], sizeof(count));
+    shunti_layout_terms(&order, key, weight, 2, 3, base, scratch, terms, first);
     cr_assert_eq(first[0], 0);
     cr_assert_eq(first[1], 3);
     cr_assert_eq(first[2], 6);
@@ -97,12 +100,88 @@ Test(moe_parts, terms_of_the_example)
         if (i % 3)
             cr_assert_eq(terms[i].op, want_op[i], "term %d", i);
     }
-    shunti_layout_distinct(&p, 0, NULL, p.ranks, expert, 2, 3, last, distinct);
     cr_assert_eq(distinct[0], 1);
     cr_assert_eq(distinct[1], 0);
     cr_assert_eq(distinct[2], 2);
     cr_assert_eq(distinct[3], 2);
+    cr_assert_eq(nodes[0], 1);
+    cr_assert_eq(nodes[1], 2);
+    shunti_order_finish(&order);
     shunti_placement_finish(&p);
+}
+
+Test(moe_parts, a_bad_expert_is_found)
+{
+    static const struct shunti_tree tree = {0, example_node, 0};
+    uint32_t key[64], count[8], distinct[4], scratch[16];
+    const struct shunti_layout_read out = {key, count, distinct, NULL};
+    int32_t expert[6] = {6, 1, -1, 4, 7, 5};
+    struct shunti_placement p;
+    struct shunti_order order;
+
+    example_placement(&p);
+    cr_assert(shunti_order_init(&order, &p, &tree, 0));
+    cr_assert_eq(shunti_layout_read(&order, expert, 2, 3, NULL, scratch, &out),
+                 6);
+    expert[4] = 8;
+    cr_assert_eq(shunti_layout_read(&order, expert, 2, 3, NULL, scratch, &out),
+                 4);
+    expert[1] = -2;
+    cr_assert_eq(shunti_layout_read(&order, expert, 2, 3, NULL, scratch, &out),
+                 1);
+    shunti_order_finish(&order);
+    shunti_placement_finish(&p);
+}
+
+/* -- sorting -------------------------------------------------------------------- */
+
+static int by_value(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+Test(moe_parts, lists_of_any_length_are_sorted)
+{
+    enum { LISTS = 13, MOST = 100 };
+    static uint32_t key[(LISTS + 1) * (MOST + 8)], want[sizeof(key) / 4];
+    uint32_t scratch[MOST + 8], random = 1;
+
+    for (size_t most = 1; most <= MOST; most++) {
+        const size_t stride = shunti_sort_stride(most);
+
+        cr_assert_leq(shunti_sort_room(LISTS, stride), sizeof(key) / 4);
+        for (size_t i = 0; i < LISTS * stride; i++) {
+            random = random * 1664525 + 1013904223;
+            /* Small, large and equal ones. */
+            key[i] = i % stride >= most ? UINT32_MAX
+                     : random % 3       ? random
+                                        : random >> 28;
+        }
+        memcpy(want, key, sizeof(key));
+        for (size_t i = 0; i < LISTS; i++)
+            qsort(want + i * stride, stride, sizeof(*want), by_value);
+        shunti_sort(key, LISTS, stride, scratch);
+        cr_assert_arr_eq(key, want, LISTS * stride * sizeof(*key), "%zu keys",
+                         most);
+    }
+}
+
+/* All ways in which eight keys can be ordered: a network that sorts every list
+ * of zeros and ones sorts every list. */
+Test(moe_parts, the_network_sorts_zeros_and_ones)
+{
+    static uint32_t key[256 * 8 + 24];
+
+    for (unsigned i = 0; i < 256; i++)
+        for (unsigned bit = 0; bit < 8; bit++)
+            key[i * 8 + bit] = i >> bit & 1;
+    shunti_sort(key, 256, 8, NULL);
+    for (unsigned i = 0; i < 256; i++)
+        for (unsigned bit = 0; bit < 8; bit++)
+            cr_assert_eq(key[i * 8 + bit],
+                         bit >= 8 - (unsigned)__builtin_popcount(i));
 }
 
 Test(moe_parts, layout_aligns_and_pads)
@@ -113,7 +192,7 @@ Test(moe_parts, layout_aligns_and_pads)
     static const int32_t home[3] = {1, 1, 1};
     const size_t padded[2] = {4, 6};
     struct shunti_counts counts = {rows, NULL};
-    size_t count[3], at[4], by_source[6], base[3];
+    size_t count[3], at[4], by_source[6], base[3], total[2], copies[3];
     const struct shunti_layout_recv recv = {count, at, by_source};
     struct shunti_placement p;
     char why[128];
@@ -121,8 +200,11 @@ Test(moe_parts, layout_aligns_and_pads)
     cr_assert_eq(
         shunti_placement_init(&p, 2, 3, home, NULL, 0, node, why, sizeof(why)),
         SHUNT_OK);
-    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 0, &recv, 0, NULL), 0);
-    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 1, &recv, 1, base), 24);
+    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 0, &recv), 0);
+    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 1, &recv), 24);
+    shunti_layout_bases(&p, &counts, 8, 1, total, base, copies);
+    cr_assert_eq(total[0], 0);
+    cr_assert_eq(total[1], 24);
     cr_assert_eq(count[0], 5);
     cr_assert_eq(count[2], 1);
     cr_assert_eq(at[1], 8);
@@ -130,7 +212,9 @@ Test(moe_parts, layout_aligns_and_pads)
     cr_assert_eq(base[0], 3);
     cr_assert_eq(base[2], 17);
     counts.padded = padded;
-    cr_assert_eq(shunti_layout_rank(&p, &counts, 8, 1, &recv, 1, base), 48);
+    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 1, &recv), 48);
+    shunti_layout_bases(&p, &counts, 8, 1, total, base, copies);
+    cr_assert_eq(total[1], 48);
     cr_assert_eq(count[1], 10);
     cr_assert_eq(at[2], 32);
     cr_assert_eq(base[1], 20);
