@@ -499,6 +499,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         snprintf(terms.why, sizeof(terms.why), "no memory for a first one");
         st = SHUNT_ERR_MEMORY;
     }
+    shunti_slots_settle(comm);
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
     terms.status = st;
@@ -589,6 +590,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
                                placement, replicas, nreplicas, moe->node,
                                terms.why, sizeof(terms.why));
     shunti_comm_enter(moe->comm); /* a progress thread counts users, too */
+    shunti_lists_settle(moe);
     for (int i = 0; i < moe->config.plans_in_flight && !st; i++)
         if (moe->plans[i].handle || moe->plans[i].at.users) {
             snprintf(terms.why, sizeof(terms.why),

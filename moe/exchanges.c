@@ -82,6 +82,15 @@ bool shunti_slots_prepare(struct shunt_comm *comm)
     return true;
 }
 
+void shunti_slots_settle(struct shunt_comm *comm)
+{
+    const struct exchanges *all = comm->above.state;
+
+    for (int i = 0; all && i < SHUNTI_EXCHANGES_MAX; i++)
+        if (all->slot[i] && all->slot[i]->moe && all->slot[i]->moe->destroyed)
+            shunti_lists_settle(all->slot[i]->moe);
+}
+
 void shunti_slots_free_here(const struct shunt_comm *comm,
                             uint64_t free[SHUNTI_EXCHANGES_WORDS])
 {

@@ -55,6 +55,8 @@ void shunti_slot_free(struct shunti_slot *slot);
 /* Memory of the communicator that shunti_slot_take() needs: after the all-gather
  * it would be too late to have none. False: there is none. */
 bool shunti_slots_prepare(struct shunt_comm *comm);
+/* Wait for the lists (lists.h) of exchanges that have been destroyed. */
+void shunti_slots_settle(struct shunt_comm *comm);
 /* Bit by bit the slots that are free on this rank. */
 void shunti_slots_free_here(const struct shunt_comm *comm,
                             uint64_t free[SHUNTI_EXCHANGES_WORDS]);

@@ -34,7 +34,7 @@ struct shunti_order {
     struct shunti_order_expert {
         uint32_t position; /* << SHUNTI_SLOT_BITS */
         int32_t rank;      /* that computes it for this source */
-    } * expert;       /* (experts) */
+    } * expert;            /* (experts) */
     struct shunti_order_place {
         uint32_t next;        /* scratch of shunti_layout_terms() */
         int32_t rank;         /* as above */

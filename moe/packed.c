@@ -138,11 +138,11 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
     struct shunti_packs *packs = &plan->packs;
     const uint32_t *mine = counts->rows[moe->rank];
     size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
-    struct shunti_pack_entry *entries = malloc((terms + 1) * sizeof(*entries));
+    size_t *send = malloc(2 * n * sizeof(*send) +
+                          (terms + 1) * sizeof(struct shunti_pack_entry));
+    size_t *recv = send ? send + n : NULL;
+    struct shunti_pack_entry *entries = (void *)(send ? send + 2 * n : NULL);
     size_t *next = malloc((n + (size_t)moe->config.experts) * sizeof(*next));
-    size_t *send = malloc(2 * n * sizeof(*send)),
-           *recv = send ? send + n : NULL;
-    enum shunt_status st = SHUNT_OK;
     size_t places = 0;
 
     if (!packs->send_rows)
@@ -151,39 +151,30 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
         packs->send_tokens = calloc(n, sizeof(size_t));
     if (!packs->recv_rows)
         packs->recv_rows = calloc(n, sizeof(size_t));
-    if (entries && next && send && packs->send_rows && packs->send_tokens &&
+    if (send && next && packs->send_rows && packs->send_tokens &&
         packs->recv_rows) {
         count(plan, mine + moe->config.experts);
         places = sum_of(packs->recv_rows, moe->nranks);
     }
-    if (!entries || !next || !send || !packs->send_rows ||
-        !packs->send_tokens || !packs->recv_rows ||
+    if (!send || !next || !packs->send_rows || !packs->send_tokens ||
+        !packs->recv_rows ||
         !shunti_grow(&packs->home, &packs->home_max, terms,
                      sizeof(*packs->home)) ||
         !shunti_grow(&packs->place, &packs->place_max, places,
                      sizeof(*packs->place))) {
-        shunti_comm_enter(moe->comm);
-        st = shunti_request_refuse(
-            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
-            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
-        shunti_comm_leave(moe->comm);
-        goto out;
+        free(send);
+        free(next);
+        return shunti_lists_no_memory(moe);
     }
     find_home(plan, mine, base, next);
     list(plan, entries, next);
+    free(next);
     for (size_t r = 0; r < n; r++) {
         send[r] = packs->send_rows[r] * sizeof(*entries);
         recv[r] = packs->recv_rows[r] * sizeof(*entries);
     }
-    st = shunt_alltoallv(moe->comm, entries, send, NULL, packs->place, recv,
-                         NULL, SHUNT_U8);
-    if (!st && !lists_are_good(plan))
-        st = shunti_plan_bad_list(plan);
-out:
-    free(entries);
-    free(next);
-    free(send);
-    return st;
+    return shunti_lists_start(plan, send, entries, send, NULL, packs->place,
+                              recv, lists_are_good);
 }
 
 /* --- the operation ------------------------------------------------------------- */
@@ -435,7 +426,7 @@ static enum shunt_status step(struct shunt_request *request)
     struct packed *packed = state_of(request);
     bool all_heard = tell_and_hear(request);
 
-    if (!all_heard || !inner_is_over(request))
+    if (!all_heard || !inner_is_over(request) || !packed->plan->lists.here)
         return SHUNT_IN_PROGRESS;
     if (packed->why[0]) { /* it explains what the inner one met with */
         enum shunt_status st = request->error;
@@ -458,9 +449,11 @@ static enum shunt_status step(struct shunt_request *request)
 
 static bool awaits(const struct shunt_request *request, int r)
 {
-    const struct peer *peer = &state_of(request)->peers[r];
+    const struct packed *packed = state_of(request);
+    const struct peer *peer = &packed->peers[r];
 
-    return !peer->told || !peer->heard;
+    return !peer->told || !peer->heard ||
+           shunti_lists_await(&packed->plan->lists, r);
 }
 
 static void drop(struct packed *packed)

@@ -235,6 +235,7 @@ static enum shunt_status contribute(struct shunt_moe *moe,
     if (st)
         return st;
     shunti_comm_enter(moe->comm);
+    shunti_lists_settle(moe);
     any = find_free(moe, mine->free);
     shunti_comm_leave(moe->comm);
     if (!any) {
@@ -369,19 +370,6 @@ static uint64_t number_plan(struct shunt_moe *moe)
         if (record_of(moe, r)->plans > moe->plans_made)
             moe->plans_made = record_of(moe, r)->plans;
     return ++moe->plans_made;
-}
-
-enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan)
-{
-    struct shunt_comm *comm = plan->moe->comm;
-    enum shunt_status st;
-
-    shunti_comm_enter(comm);
-    st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
-                          "moe_plan_create: a rank's list of rows contradicts "
-                          "its counts");
-    shunti_comm_leave(comm);
-    return st;
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */
@@ -617,7 +605,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     if (!st && moe->path == SHUNTI_PATH_PACKED)
         st = shunti_packs_exchange(plan, &counts, moe->base);
     if (!st && moe->path == SHUNTI_PATH_RAILS)
-        st = shunti_rails_exchange(plan, total);
+        st = shunti_rails_exchange(plan);
 out:
     free(rows);
     return st;
@@ -637,6 +625,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
             struct shunti_plan old = *plan;
 
             *plan = *moe->spare;
+            plan->lists.here = false;
             plan->at = old.at;
             memset(&old.at, 0, sizeof(old.at));
             *moe->spare = old;

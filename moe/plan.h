@@ -13,6 +13,7 @@
 
 #include "moe/kinds.h"
 #include "moe/layout.h"
+#include "moe/lists.h"
 #include "moe/placement.h"
 #include "moe/rails.h"
 #include "src/note.h"
@@ -121,6 +122,7 @@ struct shunti_plan {
         size_t rows, rows_plain, dispatch_bytes, combine_bytes;
     } network;        /* to other nodes: struct shunt_moe_rows */
     size_t rows_lent; /* of total, how many are others' */
+    struct shunti_lists lists;
     struct shunti_packs packs;
     struct shunti_rails rails;
 };
@@ -184,10 +186,6 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which);
 /* For a request on `plan`: it stays until shunti_plan_unuse(). */
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
 void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);
-
-/* A rank's list of rows for us contradicts its counts. The other ranks have the
- * plan, and would wait for us in it: the communicator fails. */
-enum shunt_status shunti_plan_bad_list(const struct shunti_plan *plan);
 
 /* Zero the rows of `rows` (total) that no token comes to. */
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);

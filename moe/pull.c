@@ -279,7 +279,8 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     }
     if (!all_heard || (!pull->broken && pull->cursor < plan->tokens) ||
-        (pull->across && !shunti_rail_sums_sent(pull->across)))
+        (pull->across &&
+         (!shunti_rail_sums_sent(pull->across) || !plan->lists.here)))
         return SHUNT_IN_PROGRESS;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
@@ -307,7 +308,8 @@ static bool awaits(const struct shunt_request *request, int r)
         return false;
     return !peer->told || !peer->heard || !peer->answered ||
            (pull->across && !peer->direct &&
-            shunti_rail_sums_miss(pull->across, r));
+            (shunti_rail_sums_miss(pull->across, r) ||
+             shunti_lists_await(&pull->plan->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)

@@ -400,7 +400,8 @@ static enum shunt_status step(struct shunt_request *request)
         if (!push->peers[r].told || !push->peers[r].served ||
             !push->peers[r].answered)
             return SHUNT_IN_PROGRESS;
-    if (push->across && !shunti_rail_rows_done(push->across))
+    if (push->across &&
+        (!shunti_rail_rows_done(push->across) || !plan->lists.here))
         return SHUNT_IN_PROGRESS;
     if (push->land != push->what.dst && !request->error)
         take_landed(push);
@@ -417,7 +418,8 @@ static bool awaits(const struct shunt_request *request, int r)
         return false;
     return !peer->told || !peer->served || !peer->answered ||
            (push->across && !peer->direct &&
-            shunti_rail_rows_miss(push->across, r));
+            (shunti_rail_rows_miss(push->across, r) ||
+             shunti_lists_await(&push->plan->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)

@@ -283,9 +283,8 @@ static void list(const struct shunti_plan *plan, int node, unsigned char *out)
     }
 }
 
-/* What we have been told; false: it makes no sense. total: (nranks) rows of
- * each rank's buffer. */
-static bool read_lists(struct shunti_plan *plan, const size_t *total)
+/* Read what we have been told; false: it contradicts the counts. */
+static bool read_lists(const struct shunti_plan *plan)
 {
     const struct shunt_comm *comm = plan->moe->comm;
     const int *mates = shunti_node_ranks(comm, comm->node);
@@ -306,35 +305,29 @@ static bool read_lists(struct shunti_plan *plan, const size_t *total)
         good = good && from->first[from->rows] == from->terms;
         for (size_t k = 0; k < from->terms && good; k++)
             good = from->entry[k].local < comm->local_size &&
-                   from->entry[k].row < total[mates[from->entry[k].local]] &&
+                   from->entry[k].row <
+                       plan->rank_total[mates[from->entry[k].local]] &&
                    from->entry[k].op <= SHUNTI_ROWS_NODE;
         at += list_bytes(from->rows, from->terms);
     }
     return good;
 }
 
-static enum shunt_status exchange_lists(struct shunti_plan *plan,
-                                        const size_t *total)
+static enum shunt_status exchange_lists(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
     const struct shunti_rails *rails = &plan->rails;
-    size_t n = (size_t)moe->nranks, bytes = 0;
-    size_t *counts = calloc(2 * n, sizeof(*counts));
-    size_t *displs = calloc(n, sizeof(*displs));
-    unsigned char *out = NULL;
-    enum shunt_status st;
+    size_t n = (size_t)moe->nranks, bytes = 0, *counts, *displs;
+    unsigned char *out;
 
     for (int i = 0; i < moe->nodes; i++)
         bytes += list_bytes(rails->to[i].rows, rails->to[i].terms);
-    out = malloc(bytes + 1);
-    if (!counts || !displs || !out) {
-        shunti_comm_enter(moe->comm);
-        st = shunti_request_refuse(
-            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
-            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
-        shunti_comm_leave(moe->comm);
-        goto done;
-    }
+    counts = malloc(3 * n * sizeof(*counts) + bytes);
+    if (!counts)
+        return shunti_lists_no_memory(moe);
+    memset(counts, 0, 3 * n * sizeof(*counts));
+    displs = counts + 2 * n;
+    out = (unsigned char *)(counts + 3 * n);
     bytes = 0;
     for (int i = 0; i < moe->nodes; i++) {
         const struct shunti_rail_to *to = &rails->to[i];
@@ -350,36 +343,20 @@ static enum shunt_status exchange_lists(struct shunti_plan *plan,
         counts[n + (size_t)rails->from[i].source] =
             list_bytes(rails->from[i].rows, rails->from[i].terms);
     /* Sources ascend, so what they send lies in the order of `from`. */
-    st = shunt_alltoallv(moe->comm, out, counts, displs, rails->received,
-                         counts + n, NULL, SHUNT_U8);
-    if (!st && !read_lists(plan, total))
-        st = shunti_plan_bad_list(plan);
-done:
-    free(counts);
-    free(displs);
-    free(out);
-    return st;
+    return shunti_lists_start(plan, counts, out, counts, displs,
+                              rails->received, counts + n, read_lists);
 }
 
-enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
-                                        const size_t *total)
+enum shunt_status shunti_rails_exchange(struct shunti_plan *plan)
 {
-    struct shunt_moe *moe = plan->moe;
-    enum shunt_status st;
+    enum shunt_status st = fit_window(plan);
 
-    st = fit_window(plan);
     if (st)
         return st;
-    if (!prepare(plan)) {
-        shunti_comm_enter(moe->comm);
-        st = shunti_request_refuse(
-            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0, 0),
-            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for lists");
-        shunti_comm_leave(moe->comm);
-        return st;
-    }
+    if (!prepare(plan))
+        return shunti_lists_no_memory(plan->moe);
     find_places(plan);
-    return exchange_lists(plan, total);
+    return exchange_lists(plan);
 }
 
 void shunti_rails_finish(struct shunti_rails *rails)

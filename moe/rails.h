@@ -85,10 +85,9 @@ struct shunti_rails {
                                                        the landings */
 };
 
-/* Collective, after plan->network is known. total: (nranks) rows of each rank's
- * buffer, which what others list is held against. */
-enum shunt_status shunti_rails_exchange(struct shunti_plan *plan,
-                                        const size_t *total);
+/* Collective, after plan->network and plan->rank_total are known. What others
+ * list comes later (lists.h). */
+enum shunt_status shunti_rails_exchange(struct shunti_plan *plan);
 void shunti_rails_finish(struct shunti_rails *rails);
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,

@@ -184,6 +184,8 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
 {
     bool any = false;
 
+    if (!rows->plan->lists.here)
+        return false;
     for (int i = 0; i < rows->plan->rails.nfrom; i++)
         any = pass_chunk(rows, i, call) || any;
     return any;

@@ -120,7 +120,7 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
     int begin = 0;
     bool any = false;
 
-    if (plan->rails.sums_line != &sums->turn)
+    if (plan->rails.sums_line != &sums->turn || !plan->lists.here)
         return false;
     /* From the rank after ours on, as all do: so no source gets all at once. */
     while (begin < nfrom && plan->rails.from[begin].source < plan->moe->rank)

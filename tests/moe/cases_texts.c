@@ -134,6 +134,18 @@ enum ender {
     ENDERS
 };
 
+/* What a plan sends beside its calls has gone out when this is over. */
+static int use_once(const struct run *run, struct shunt_moe_plan *plan)
+{
+    const struct shunt_moe_rows rows = shunt_moe_plan_rows(plan);
+
+    CHECK_OK(run->self->comm,
+             shunt_moe_dispatch(plan, run->x,
+                                shunt_moe_buffer(plan, SHUNT_MOE_ROWS),
+                                rows.total));
+    return 0;
+}
+
 /* What comes after a dispatch that rank 0 does not make again. */
 static int end_with(struct run *run, enum ender ender)
 {
@@ -151,6 +163,7 @@ static int end_with(struct run *run, enum ender ender)
     case END_PLAN_CREATE:
         CHECK_OK(self->comm,
                  shunt_moe_plan_create(run->moe, expert, NULL, 1, &plan));
+        CHECK_RUN(use_once(run, plan));
         shunt_moe_plan_destroy(plan);
         return run_combine(run, false);
     case END_MOE_CREATE:
@@ -158,6 +171,7 @@ static int end_with(struct run *run, enum ender ender)
                  shunt_moe_create(self->comm, &run->world->config, &moe));
         CHECK_OK(self->comm,
                  shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
+        CHECK_RUN(use_once(run, plan));
         shunt_moe_destroy(moe);
         return run_combine(run, false);
     case END_OVERFLOW:

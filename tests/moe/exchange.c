@@ -101,6 +101,22 @@ static int check_sizes(const struct run *run)
     return 0;
 }
 
+/* A plan's lists go out behind its creation, and before the first dispatch ends:
+ * what is counted from then on belongs to the calls. */
+static int settle_lists(struct run *run)
+{
+    const size_t bytes = run->rows.total * run->bytes;
+
+    if (run->rows.mode == SHUNT_MOE_DIRECT)
+        return 0;
+    CHECK_OK(
+        run->self->comm,
+        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
+    if (bytes)
+        memset(run->buffer[0], POISON, bytes);
+    return 0;
+}
+
 int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
               const struct world *w, enum memory memory)
 {
@@ -140,7 +156,7 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
     run->y = filled(run->rows.tokens * run->bytes);
     run->bias = filled(run->rows.tokens * run->bytes);
     run->dweight = filled(tokens * sizeof(float));
-    return 0;
+    return settle_lists(run);
 }
 
 int run_end(struct run *run)

@@ -521,6 +521,8 @@ static int s07_no_weights_are_ones(const struct rank *self)
     run.buffer[1] = filled(run.rows.total * run.bytes);
     run.y = filled(run.rows.tokens * run.bytes);
     run.bias = filled(run.rows.tokens * run.bytes);
+    /* So that the lists of the plan have gone out. */
+    CHECK_OK(self->comm, shunt_moe_combine(plan, run.buffer[1], NULL, run.y));
     CHECK_RUN(run_combine(&run, false));
     free(run.buffer[1]);
     free(run.y);

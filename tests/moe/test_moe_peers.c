@@ -51,6 +51,7 @@ static struct proxy *proxy_create(void)
     p->comm.tune.moe_chunk = 2 * p->moe.row_bytes;
     p->window.addr = p->memory;
     p->plan.moe = &p->moe;
+    p->plan.lists.here = true;
     p->plan.at.rail_window = &p->window;
     p->plan.rails.to = p->to;
     p->plan.rails.from = &p->from;

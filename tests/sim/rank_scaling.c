@@ -132,6 +132,11 @@ static int exchange(const struct rank *self, const struct experiment *x,
           "combine: the plan says %zu B, the schedule %llu",
           rows.network_combine_bytes, (unsigned long long)returned->payload);
 
+    /* The plan's lists may still be under way: a dispatch ends behind them. */
+    CHECK_OK(self->comm,
+             shunt_moe_dispatch(plan, tokens,
+                                shunt_moe_buffer(plan, SHUNT_MOE_ROWS),
+                                rows.total));
     before = bytes_remote(self);
     CHECK_OK(self->comm,
              shunt_moe_dispatch(plan, tokens,

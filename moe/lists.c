@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Lists of rows under way; see lists.h. */
+#include "moe/lists.h"
+
+#include <stdlib.h>
+
+#include "moe/plan.h"
+#include "src/call.h"
+#include "src/comm.h"
+#include "src/entry.h"
+#include "src/failure.h"
+
+/* The class of the request is a member of the lists. */
+static struct shunti_lists *lists_of(const struct shunt_request *request)
+{
+    return (
+        struct shunti_lists *)(void *)((uintptr_t)request->class -
+                                       offsetof(struct shunti_lists, class));
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct shunti_lists *lists = lists_of(request);
+    enum shunt_status st = lists->inner->step(request);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return st;
+    if (st || request->error)
+        return shunti_comm_fail(request->comm, SHUNT_ERR_REMOTE, -1,
+                                "moe_plan_create: a rank could not say which "
+                                "rows go where");
+    if (!lists->good(lists->plan))
+        return shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, -1,
+                                "moe_plan_create: a rank's list of rows "
+                                "contradicts its counts");
+    return SHUNT_OK;
+}
+
+/* The end, also of a failed communicator; `lists` may go with the plan. */
+static void end(struct shunti_lists *lists, enum shunt_status status)
+{
+    lists->request = NULL;
+    lists->here = !status;
+    free(lists->out);
+    lists->out = NULL;
+    shunti_plan_unuse(lists->plan, 0);
+}
+
+static void cleanup(struct shunt_request *request)
+{
+    struct shunti_lists *lists = lists_of(request);
+
+    request->class = lists->inner;
+    if (request->class->cleanup)
+        request->class->cleanup(request);
+    end(lists, request->status);
+}
+
+/* It has begun, and may be over already. The communicator is ours. */
+static enum shunt_status watch(struct shunti_lists *lists,
+                               struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    enum shunt_status st;
+
+    shunti_plan_use(lists->plan, 0);
+    if (request->status == SHUNT_IN_PROGRESS) {
+        lists->request = request;
+        lists->inner = request->class;
+        lists->class = *request->class;
+        lists->class.step = step;
+        lists->class.cleanup = cleanup;
+        request->class = &lists->class;
+        request->detached = true;
+        return SHUNT_OK;
+    }
+    st = shunti_request_collect(request);
+    if (!st && !lists->good(lists->plan))
+        st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
+                              "moe_plan_create: a rank's list of rows "
+                              "contradicts its counts");
+    end(lists, st);
+    return st;
+}
+
+enum shunt_status
+shunti_lists_start(struct shunti_plan *plan, void *out, const void *send,
+                   const size_t *send_counts, const size_t *send_displs,
+                   void *recv, const size_t *recv_counts,
+                   bool (*good)(const struct shunti_plan *plan))
+{
+    struct shunti_lists *lists = &plan->lists;
+    struct shunt_comm *comm = plan->moe->comm;
+    struct shunt_request *request;
+    enum shunt_status st;
+
+    *lists = (struct shunti_lists){.plan = plan, .good = good, .out = out};
+    st = shunt_alltoallv_start(comm, send, send_counts, send_displs, recv,
+                               recv_counts, NULL, SHUNT_U8, &request);
+    if (st) {
+        free(out);
+        lists->out = NULL;
+        return st;
+    }
+    shunti_comm_enter(comm);
+    st = watch(lists, request);
+    shunti_comm_leave(comm);
+    return st;
+}
+
+bool shunti_lists_await(const struct shunti_lists *lists, int peer)
+{
+    return lists->request && lists->inner->awaits &&
+           lists->inner->awaits(lists->request, peer);
+}
+
+void shunti_lists_settle(struct shunt_moe *moe)
+{
+    moe->users++; /* an exchange that has been destroyed goes with its last */
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        struct shunti_plan *plan = &moe->plans[i];
+        struct shunt_request *request = plan->lists.request;
+
+        if (plan->handle || !request)
+            continue;
+        request->detached = false;
+        /* An error of it has failed the communicator, too. */
+        (void)shunti_request_wait(request);
+    }
+    shunti_moe_unuse(moe);
+}
+
+enum shunt_status shunti_lists_no_memory(const struct shunt_moe *moe)
+{
+    enum shunt_status st;
+
+    shunti_comm_enter(moe->comm);
+    st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
+                          "moe_plan_create: no memory for lists");
+    shunti_comm_leave(moe->comm);
+    return st;
+}
