@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Combine and its gradient, which is a dispatch with weights. */
-#include "moe/packed.h"
+#include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/pull.h"
 #include "moe/push.h"
+#include "moe/route.h"
 
 static const struct shunti_moe_call combine_call = {"moe_combine",
                                                     SHUNTI_KIND_MOE_COMBINE};
@@ -39,24 +40,15 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
         st = check_bias(plan, bias, y);
     if (st)
         return st;
-    if (plan->moe->path == SHUNTI_PATH_PACKED)
-        return shunti_packed_start(call, plan,
-                                   &(struct shunti_packed){
-                                       .back = out,
-                                       .bias = bias,
-                                       .sum = y,
-                                       .sum_weighted = weighted(plan),
-                                   },
-                                   request);
-    return shunti_pull_start(call, plan,
-                             &(struct shunti_pull){
-                                 .src = out,
-                                 .staging = SHUNT_MOE_OUT,
-                                 .bias = bias,
-                                 .dst = y,
-                                 .weighted = weighted(plan),
-                             },
-                             request);
+    return plan->route->combine(call, plan,
+                                &(struct shunti_pull){
+                                    .src = out,
+                                    .staging = SHUNT_MOE_OUT,
+                                    .bias = bias,
+                                    .dst = y,
+                                    .weighted = weighted(plan),
+                                },
+                                request);
 }
 
 enum shunt_status shunt_moe_combine(struct shunt_moe_plan *plan,
@@ -126,27 +118,16 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
         st = check_gradient(plan, dy, out, dout, dweight);
     if (st)
         return st;
-    if (plan->moe->path == SHUNTI_PATH_PACKED)
-        return shunti_packed_start(call, plan,
-                                   &(struct shunti_packed){
-                                       .out = dy,
-                                       .placed = dout,
-                                       .weighted = weighted(plan),
-                                       .back = dweight ? out : NULL,
-                                       .dy = dy,
-                                       .dweight = dweight,
-                                   },
-                                   request);
-    return shunti_push_start(call, plan,
-                             &(struct shunti_push){
-                                 .src = dy,
-                                 .dst = dout,
-                                 .landing = SHUNT_MOE_DOUT,
-                                 .weighted = weighted(plan),
-                                 .out = dweight ? out : NULL,
-                                 .dweight = dweight,
-                             },
-                             request);
+    return plan->route->dispatch(call, plan,
+                                 &(struct shunti_push){
+                                     .src = dy,
+                                     .dst = dout,
+                                     .landing = SHUNT_MOE_DOUT,
+                                     .weighted = weighted(plan),
+                                     .out = dweight ? out : NULL,
+                                     .dweight = dweight,
+                                 },
+                                 request);
 }
 
 enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,

@@ -10,16 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
-#include "kernels/rows.h"
 #include "moe/exchanges.h"
+#include "moe/moe_call.h"
 #include "moe/plan.h"
+#include "moe/route.h"
+#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/entry.h"
+#include "kernels/dtype.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/handle.h"
 #include "src/nodes.h"
+#include "src/entry.h"
 #include "src/refusal.h"
 
 /* Limits that keep every index in its type. */
@@ -158,8 +160,8 @@ static enum shunt_status agree(struct shunt_comm *comm,
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
     comm->purpose = SHUNTI_PURPOSE_ITSELF;
     if (!st && mine->status)
-        st = shunti_fail(&comm->error, (enum shunt_status)mine->status,
-                         "%s: %s", call, mine->why);
+        st = shunti_fail(&comm->error, (enum shunt_status)mine->status, "%s: %s", call,
+                         mine->why);
     for (int r = 0; r < nranks && !st; r++)
         if (all[r].status)
             st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
@@ -198,64 +200,6 @@ static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
                    all > SIZE_MAX / 16
                ? SHUNT_ERR_INVALID
                : SHUNT_OK;
-}
-
-static enum shunt_moe_mode mode_of_environment(void)
-{
-    static const char *const names[] = {"auto", "direct", "flat", "two-level",
-                                        "allgather"};
-    const char *name = shunti_env_choice("SHUNT_MOE_MODE");
-    int mode = 0;
-
-    while (strcasecmp(names[mode], name))
-        mode++;
-    return (enum shunt_moe_mode)mode;
-}
-
-/* How rows will travel, with this placement. The same on every rank. */
-static enum shunt_status choose_path(const struct shunt_moe *moe,
-                                     const struct shunti_placement *placement,
-                                     enum shunti_path *path, char *why,
-                                     size_t len)
-{
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
-                                     moe->config.tree_nodes};
-    const bool mapped = shunti_comm_all_mapped(moe->comm);
-    const bool rails = shunti_nodes_mapped(moe->comm) &&
-                       shunti_order_tree_fits(placement, &tree);
-
-    *path = SHUNTI_PATH_PACKED;
-    switch (moe->config.mode) {
-    case SHUNT_MOE_AUTO:
-        if (moe->nodes > 1 && rails)
-            *path = SHUNTI_PATH_RAILS;
-        else if (mapped)
-            *path = SHUNTI_PATH_DIRECT;
-        return SHUNT_OK;
-    case SHUNT_MOE_FLAT:
-        return SHUNT_OK;
-    case SHUNT_MOE_DIRECT:
-        *path = SHUNTI_PATH_DIRECT;
-        if (mapped)
-            return SHUNT_OK;
-        snprintf(why, len,
-                 "mode is DIRECT, and some ranks do not map each "
-                 "other's memory: say AUTO");
-        return SHUNT_ERR_UNSUPPORTED;
-    default:
-        /* On one node nothing crosses from one to another. */
-        *path =
-            mapped && moe->nodes == 1 ? SHUNTI_PATH_DIRECT : SHUNTI_PATH_RAILS;
-        if (rails || *path == SHUNTI_PATH_DIRECT)
-            return SHUNT_OK;
-        snprintf(why, len, "mode is %s, and %s: say AUTO",
-                 moe->config.mode == SHUNT_MOE_TWO_LEVEL ? "TWO_LEVEL"
-                                                         : "ALLGATHER",
-                 shunti_nodes_mapped(moe->comm)
-                     ? "tree_ranks adds up experts that are on different nodes"
-                     : "ranks of a node do not map each other's memory");
-        return SHUNT_ERR_UNSUPPORTED;
-    }
 }
 
 /* What a plan needs of a placement, at `order` and `copy_rows`. */
@@ -329,7 +273,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         (c->tree_nodes && (!c->tree_ranks || c->tree_ranks % c->tree_nodes)))
         REFUSE("tree_nodes is %d; it must divide tree_ranks, which is %d",
                c->tree_nodes, c->tree_ranks);
-    if ((int)c->mode < SHUNT_MOE_AUTO || c->mode > SHUNT_MOE_ALLGATHER)
+    if (!shunti_route_has((int)c->mode))
         REFUSE("mode is %d, no enum shunt_moe_mode", (int)c->mode);
     if (c->partials != SHUNT_MOE_PARTIALS_F32 &&
         c->partials != SHUNT_MOE_PARTIALS_DTYPE)
@@ -340,7 +284,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
     if (!c->plans_in_flight)
         c->plans_in_flight = 4;
     if (c->mode == SHUNT_MOE_AUTO)
-        c->mode = mode_of_environment();
+        c->mode = shunti_route_of_environment();
     return SHUNT_OK;
 }
 
@@ -395,9 +339,8 @@ void shunti_moe_free(struct shunt_moe *moe)
     free(moe->base);
     free(moe->copy_rows);
     shunti_order_finish(&moe->order);
-    free(moe->node_rows);
-    free(moe->node_terms);
     free(moe->node);
+    free(moe->local);
     shunti_placement_finish(&moe->placement);
     free(moe);
 }
@@ -414,7 +357,7 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
                                   const struct shunt_moe_config *c)
 {
     struct shunt_moe *moe = calloc(1, sizeof(*moe));
-    size_t nranks = (size_t)shunt_comm_size(comm), cells;
+    size_t nranks = (size_t)shunt_comm_size(comm);
 
     if (!moe)
         return NULL;
@@ -429,20 +372,20 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->row_bytes = c->hidden * moe->element;
     moe->rows = shunti_rows(c->dtype);
     moe->nodes = shunt_comm_nodes(comm);
-    cells = nranks * (size_t)moe->nodes;
     moe->node = malloc(nranks * sizeof(*moe->node));
     moe->scratch = malloc((2 * nranks + shunti_sort_stride((size_t)c->topk)) *
                           sizeof(*moe->scratch));
     moe->base = malloc((size_t)c->experts * sizeof(*moe->base));
-    moe->node_rows = malloc(cells * sizeof(*moe->node_rows));
-    moe->node_terms = malloc(cells * sizeof(*moe->node_terms));
+    moe->local = malloc(nranks * sizeof(*moe->local));
     moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
     moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->scratch || !moe->base || !moe->node_rows ||
-        !moe->node_terms || !moe->plans || !moe->spare)
+    if (!moe->node || !moe->local || !moe->scratch || !moe->base ||
+        !moe->plans || !moe->spare)
         goto fail;
-    for (size_t r = 0; r < nranks; r++)
+    for (size_t r = 0; r < nranks; r++) {
         moe->node[r] = shunt_comm_node(comm, (int)r);
+        moe->local[r] = comm->peers[r].local;
+    }
     moe->spare->moe = moe;
     for (int i = 0; i < c->plans_in_flight; i++)
         moe->plans[i].moe = moe;
@@ -487,8 +430,8 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                                    c.placement, c.replicas, c.nreplicas,
                                    moe->node, terms.why, sizeof(terms.why));
     if (!st)
-        st = choose_path(moe, &moe->placement, &moe->path, terms.why,
-                         sizeof(terms.why));
+        st = shunti_route_choose(moe, &moe->placement, &moe->route, terms.why,
+                                 sizeof(terms.why));
     if (!st)
         st = prepare_placement(moe, &moe->placement, &moe->order,
                                &moe->copy_rows, terms.why, sizeof(terms.why));
@@ -579,7 +522,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     struct shunti_placement fresh;
     struct shunti_order order = {0};
     size_t *copy_rows = NULL;
-    enum shunti_path path = SHUNTI_PATH_PACKED;
+    const struct shunti_route *route = NULL;
     struct shunt_moe *moe;
     enum shunt_status st;
 
@@ -599,7 +542,8 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
         }
     shunti_comm_leave(moe->comm);
     if (!st)
-        st = choose_path(moe, &fresh, &path, terms.why, sizeof(terms.why));
+        st = shunti_route_choose(moe, &fresh, &route, terms.why,
+                                 sizeof(terms.why));
     if (!st)
         st = prepare_placement(moe, &fresh, &order, &copy_rows, terms.why,
                                sizeof(terms.why));
@@ -621,6 +565,6 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe->order = order;
     moe->copy_rows = copy_rows;
     moe->placed = terms.number;
-    moe->path = moe->slot->path = path;
+    moe->route = moe->slot->route = route;
     return SHUNT_OK;
 }

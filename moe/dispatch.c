@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Dispatch and its gradient, which is a combine without weights. */
-#include "moe/packed.h"
+#include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/pull.h"
 #include "moe/push.h"
+#include "moe/route.h"
 
 static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
                                                      SHUNTI_KIND_MOE_DISPATCH};
@@ -17,27 +18,21 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
     const struct shunti_moe_call *call = &dispatch_call;
     enum shunt_status st;
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
-    bool fp8;
 
     if (!plan)
         return st;
     st = shunti_moe_call_check_rows(call, plan, "rows", rows, max_rows, "x", x);
     if (st)
         return st;
-    fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8;
-    if (plan->moe->path == SHUNTI_PATH_PACKED)
-        return shunti_packed_start(
-            call, plan,
-            &(struct shunti_packed){.out = x, .placed = rows, .fp8 = fp8},
-            request);
-    return shunti_push_start(call, plan,
-                             &(struct shunti_push){
-                                 .src = x,
-                                 .dst = rows,
-                                 .landing = SHUNT_MOE_ROWS,
-                                 .fp8 = fp8,
-                             },
-                             request);
+    return plan->route->dispatch(
+        call, plan,
+        &(struct shunti_push){
+            .src = x,
+            .dst = rows,
+            .landing = SHUNT_MOE_ROWS,
+            .fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8,
+        },
+        request);
 }
 
 enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x,
@@ -70,17 +65,13 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
     if (st)
         return st;
-    if (plan->moe->path == SHUNTI_PATH_PACKED)
-        return shunti_packed_start(
-            call, plan, &(struct shunti_packed){.back = drows, .sum = dx},
-            request);
-    return shunti_pull_start(call, plan,
-                             &(struct shunti_pull){
-                                 .src = drows,
-                                 .staging = SHUNT_MOE_DROWS,
-                                 .dst = dx,
-                             },
-                             request);
+    return plan->route->combine(call, plan,
+                                &(struct shunti_pull){
+                                    .src = drows,
+                                    .staging = SHUNT_MOE_DROWS,
+                                    .dst = dx,
+                                },
+                                request);
 }
 
 enum shunt_status shunt_moe_dispatch_backward(struct shunt_moe_plan *plan,

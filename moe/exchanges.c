@@ -144,7 +144,7 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
         all->slot[index] = fresh;
     slot = all->slot[index];
     slot->moe = moe;
-    slot->path = moe->path;
+    slot->route = moe->route;
     moe->slot = slot;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         struct shunti_place *at = &moe->plans[i].at;

@@ -19,13 +19,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "moe/moe_call.h"
 #include "moe/plan.h"
 
 /* A call that must be made again with a larger buffer (moe_call.c). */
 struct shunti_owed {
     const struct shunti_moe_call *call;
     const struct shunt_moe_plan *plan; /* its handle */
-    enum shunti_path path;
+    const struct shunti_route *route;
     uint32_t signature;
 };
 
@@ -42,8 +43,8 @@ struct shunti_slot {
     struct shunt_moe *moe; /* NULL: free here. Destroyed ones stay as long as
                               they have unfinished requests */
     uint32_t handle;       /* the exchange's entry */
-    enum shunti_path path; /* of the exchange, or of the last one */
-    struct shunti_place *places; /* (nplaces) while no exchange has them */
+    const struct shunti_route *route; /* of the exchange, or the last one */
+    struct shunti_place *places;      /* (nplaces) while no exchange has them */
     size_t nplaces;
 };
 

@@ -4,13 +4,14 @@
 #include <stdio.h>
 
 #include "moe/exchanges.h"
-#include "src/blame.h"
+#include "moe/moe_call.h"
+#include "moe/route.h"
 #include "src/comm.h"
-#include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
+#include "src/entry.h"
 #include "src/offer.h"
-#include "src/refusal.h"
+#include "src/blame.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
@@ -65,29 +66,14 @@ enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call)
            (call->kind - SHUNTI_KIND_MOE_DISPATCH);
 }
 
-/* As many operations as the others make of it. The communicator is ours. */
-static enum shunt_status refuse_here(const struct shunti_moe_call *call,
-                                     struct shunt_comm *comm,
-                                     enum shunti_path path, uint32_t signature,
-                                     enum shunt_status status, const char *text)
-{
-    if (path == SHUNTI_PATH_PACKED)
-        (void)shunti_request_refuse(
-            comm,
-            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0,
-                             shunti_moe_call_purpose(call)),
-            status, "%s: %s", call->name, text);
-    return shunti_request_refuse(comm, signature, status, "%s: %s", call->name,
-                                 text);
-}
-
 static enum shunt_status refuse(const struct shunti_moe_call *call,
-                                struct shunt_comm *comm, enum shunti_path path,
+                                struct shunt_comm *comm,
+                                const struct shunti_route *route,
                                 uint32_t signature, enum shunt_status status,
                                 const char *text)
 {
     shunti_comm_enter(comm);
-    status = refuse_here(call, comm, path, signature, status, text);
+    status = route->refuse(call, comm, signature, status, text);
     shunti_comm_leave(comm);
     return status;
 }
@@ -106,9 +92,9 @@ static void end_owed(struct shunt_comm *comm)
 
     comm->owed = NULL;
     comm->purpose = SHUNTI_PURPOSE_ITSELF;
-    (void)refuse_here(owed.call, comm, owed.path, owed.signature,
-                      SHUNT_ERR_OVERFLOW,
-                      "it was not made again with a larger buffer");
+    (void)owed.route->refuse(owed.call, comm, owed.signature,
+                             SHUNT_ERR_OVERFLOW,
+                             "it was not made again with a larger buffer");
     comm->purpose = purpose;
 }
 
@@ -121,7 +107,7 @@ static void owe(const struct shunti_moe_call *call,
         return;
     shunti_comm_enter(comm);
     *shunti_owed_of(comm) =
-        (struct shunti_owed){call, plan->handle, plan->moe->path,
+        (struct shunti_owed){call, plan->handle, plan->moe->route,
                              shunti_moe_call_signature(call, plan)};
     comm->owed = end_owed;
     shunti_comm_leave(comm);
@@ -160,7 +146,7 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return refuse(call, plan->moe->comm, plan->moe->path,
+    return refuse(call, plan->moe->comm, plan->moe->route,
                   shunti_moe_call_signature(call, plan), status, text);
 }
 
@@ -177,9 +163,10 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     }
     slot = shunti_handle_owner(SHUNTI_HANDLE_PLAN, handle);
     if (slot)
-        *status = refuse(
-            call, slot->comm, slot->path, SHUNTI_SIGNATURE(call->kind, 0, 0, 0),
-            SHUNT_ERR_INVALID, "the plan has been destroyed, or its exchange");
+        *status =
+            refuse(call, slot->comm, slot->route,
+                   SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_INVALID,
+                   "the plan has been destroyed, or its exchange");
     else
         *status =
             shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", call->name,

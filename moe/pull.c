@@ -5,46 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
-#include "kernels/rows.h"
+#include "moe/meeting.h"
 #include "moe/rails_rows.h"
 #include "moe/rails_sums.h"
-#include "src/call.h"
+#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/contexts.h"
-#include "src/entry.h"
+#include "kernels/copy.h"
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/wait.h"
+#include "src/contexts.h"
+#include "src/entry.h"
+#include "src/call.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
-#define STEP_BYTES_ACROSS ((size_t)1 << 20)
 
 struct peer {
-    bool direct; /* its memory is mapped: we read there. Else what its node's
-                    experts made comes over the rails */
-    bool told, heard, bad, answered;
+    bool bad; /* its call: it awaits no ack */
     const unsigned char *rows;
 };
 
 struct pull {
-    const struct shunti_moe_call *call;
+    struct shunti_meeting meeting;
     struct shunti_plan *plan;
     size_t bytes; /* to others, for traces */
     struct shunti_pull what;
-    struct shunti_spot rows;
     unsigned borrowed;
     bool broken;                     /* somebody's rows are missing */
     bool thanked;                    /* all have been answered */
     size_t cursor;                   /* the next token to add */
     struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
     struct shunti_rail_sums *across; /* results between nodes, or NULL */
-    bool mates_heard;                /* all of this node */
-    bool alarmed; /* one of them made another or a bad call: with other nodes
-                     nothing is exchanged but this */
-    struct shunti_blame blame;
     struct peer peers[];
 };
 
@@ -53,56 +46,27 @@ static struct pull *state_of(const struct shunt_request *request)
     return (struct pull *)(void *)(uintptr_t)request->state;
 }
 
-static void tell(struct shunt_request *request, int r)
-{
-    struct pull *pull = state_of(request);
-    struct shunti_note *note;
-
-    if (pull->peers[r].told || !shunti_note_room(request, r))
-        return;
-    /* Other nodes hear of ours what we have heard. */
-    if (!pull->peers[r].direct && !pull->mates_heard)
-        return;
-    if (!pull->peers[r].direct && pull->alarmed) {
-        shunti_note_alarm(request, r, &pull->blame);
-        pull->peers[r].told = true;
-        return;
-    }
-    note = shunti_moe_call_note(request, r, pull->plan);
-    note->word[0] = pull->rows.window;
-    note->word[1] = pull->rows.offset;
-    shunti_note_send(request, r, note, 0);
-    pull->peers[r].told = true;
-}
-
 static void hear(struct shunt_request *request, int r)
 {
     struct pull *pull = state_of(request);
+    const bool direct = pull->meeting.met[r].direct;
     struct peer *peer = &pull->peers[r];
     const struct shunti_note *note;
     struct shunti_spot rows;
-    struct shunti_blame blame;
     size_t bytes = pull->plan->rank_total[r] * pull->plan->moe->row_bytes;
 
-    if (peer->heard)
+    switch (shunti_meeting_hear(request, &pull->meeting, r, &note)) {
+    case SHUNTI_HEARD_NOTHING:
         return;
-    note = shunti_note_arrived(request, r);
-    if (!note)
-        return;
-    peer->heard = true;
-    peer->bad = !shunti_moe_call_agrees(request, r, pull->plan, note, &blame);
-    if (peer->bad) {
-        pull->broken = true;
-        peer->answered = true;
-        if (pull->across && !peer->direct)
+    case SHUNTI_HEARD_BAD:
+        peer->bad = pull->broken = true;
+        if (pull->across && !direct)
             shunti_rail_sums_give_up(pull->across, r);
-        if (pull->across && peer->direct && !pull->alarmed) {
-            pull->alarmed = true;
-            pull->blame = blame;
-        }
         return;
+    case SHUNTI_HEARD_CALL:
+        break;
     }
-    if (!peer->direct)
+    if (!direct)
         return;
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
@@ -110,7 +74,7 @@ static void hear(struct shunt_request *request, int r)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d named memory that is no window, or "
                              "too little of one",
-                             pull->call->name, r);
+                             pull->meeting.call->name, r);
         pull->broken = true;
     }
 }
@@ -133,7 +97,7 @@ static size_t collect(const struct pull *pull, size_t t,
         const int node = moe->node[from->rank];
         const unsigned char *sum;
 
-        if (pull->peers[from->rank].direct) {
+        if (pull->meeting.met[from->rank].direct) {
             terms[n++] = (struct shunti_rows_term){
                 pull->peers[from->rank].rows + from->row * moe->row_bytes,
                 pull->what.weighted ? from->weight : 1,
@@ -167,7 +131,7 @@ static bool add(struct pull *pull)
     struct shunti_rows_term *next = pull->terms + moe->config.topk, *swap;
     size_t n, nnext, work = 0, t = pull->cursor;
     /* Between nodes there is something else to do, too. */
-    const size_t most = pull->across ? STEP_BYTES_ACROSS : STEP_BYTES;
+    const size_t most = pull->across ? SHUNTI_PULL_STEP : STEP_BYTES;
 
     if (t == plan->tokens)
         return false;
@@ -214,53 +178,53 @@ static bool move_across(struct shunt_request *request)
             shunti_request_error(request, SHUNT_ERR_REMOTE,
                                  "%s: the call failed on a rank of another "
                                  "node, and its results are missing",
-                                 pull->call->name);
+                                 pull->meeting.call->name);
             request->hearsay = true;
         }
     }
     return sent;
 }
 
-/* The news of a mate's bad call in the place of all that would be exchanged
- * with other nodes. */
+/* A local peer's bad call takes the place of all that would be exchanged with
+ * other nodes. */
 static void give_up_across(struct pull *pull)
 {
     for (int r = 0; r < pull->plan->moe->nranks; r++) {
-        struct peer *peer = &pull->peers[r];
+        struct shunti_met *met = &pull->meeting.met[r];
 
-        if (peer->direct)
+        if (met->direct)
             continue;
-        peer->heard = peer->bad = peer->answered = true;
+        met->heard = met->answered = pull->peers[r].bad = true;
         shunti_rail_sums_give_up(pull->across, r);
     }
 }
 
-/* Tell and hear everybody concerned: have all of this node been heard, and all
- * others? */
+/* Tell and hear every peer: have all local peers been heard, and all others? */
 static bool look_at_peers(struct shunt_request *request, bool *all)
 {
     struct pull *pull = state_of(request);
+    struct shunti_meeting *meeting = &pull->meeting;
     const int nranks = pull->plan->moe->nranks, rank = pull->plan->moe->rank;
-    bool mates = true;
+    bool local = true;
 
-    if (pull->mates_heard && pull->alarmed)
+    if (pull->across && meeting->local_heard && meeting->alarmed)
         give_up_across(pull);
     *all = true;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
-        struct peer *peer = &pull->peers[r];
+        const struct shunti_met *met = &meeting->met[r];
 
-        tell(request, r);
+        shunti_meeting_tell(request, meeting, r);
         hear(request, r);
-        mates = mates && (peer->heard || !peer->direct);
-        *all = *all && peer->heard && peer->told;
+        local = local && (met->heard || !met->direct);
+        *all = *all && met->heard && met->told;
     }
-    if (mates && !pull->mates_heard) {
-        pull->mates_heard = true;
+    if (local && !meeting->local_heard) {
+        meeting->local_heard = true;
         *all = false; /* other nodes have not been told */
         return look_at_peers(request, all);
     }
-    return mates;
+    return local;
 }
 
 static enum shunt_status step(struct shunt_request *request)
@@ -284,15 +248,15 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
-        struct peer *peer = &pull->peers[r];
+        struct shunti_met *met = &pull->meeting.met[r];
 
-        /* Who gave us nothing awaits no thanks. */
-        if (!pull->thanked && !peer->bad &&
-            (peer->direct || shunti_rail_sends(plan, r)))
+        /* A rank that gave us nothing awaits no ack. */
+        if (!pull->thanked && !pull->peers[r].bad &&
+            (met->direct || shunti_rail_sends(plan, r)))
             shunti_ack(request, r, SHUNT_OK);
-        if (!peer->answered)
-            peer->answered = shunti_acked(request, r);
-        all_done = all_done && peer->answered;
+        if (!met->answered)
+            met->answered = shunti_acked(request, r);
+        all_done = all_done && met->answered;
     }
     pull->thanked = true;
     return all_done ? SHUNT_OK : SHUNT_IN_PROGRESS;
@@ -301,20 +265,20 @@ static enum shunt_status step(struct shunt_request *request)
 static bool awaits(const struct shunt_request *request, int r)
 {
     const struct pull *pull = state_of(request);
-    const struct peer *peer = &pull->peers[r];
+    const struct shunti_met *met = &pull->meeting.met[r];
 
     /* Before our node is complete, it is not the others that we wait for. */
-    if (!peer->direct && !pull->mates_heard)
+    if (!met->direct && !pull->meeting.local_heard)
         return false;
-    return !peer->told || !peer->heard || !peer->answered ||
-           (pull->across && !peer->direct &&
+    return !met->told || !met->heard || !met->answered ||
+           (pull->across && !met->direct &&
             (shunti_rail_sums_miss(pull->across, r) ||
              shunti_lists_await(&pull->plan->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)
 {
-    return state_of(request)->peers[r].heard;
+    return state_of(request)->meeting.met[r].heard;
 }
 
 static void cleanup(struct shunt_request *request)
@@ -323,7 +287,7 @@ static void cleanup(struct shunt_request *request)
 
     free(pull->terms);
     if (pull->across) {
-        shunti_rail_leave_line(&pull->plan->rails.sums_line,
+        shunti_rail_leave_line(&shunti_rails_of(pull->plan)->sums_line,
                                &pull->across->turn);
         shunti_rail_sums_finish(pull->across);
         free(pull->across);
@@ -362,17 +326,21 @@ static const struct shunti_class dispatch_backward_class = {
 enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                                     struct shunti_plan *plan,
                                     const struct shunti_pull *what,
-                                    struct shunt_request **out)
+                                    bool two_level, struct shunt_request **out)
 {
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
     size_t bytes = plan->total * moe->row_bytes;
-    struct pull begin = {.call = call, .plan = plan, .what = *what};
+    struct pull begin = {
+        .meeting = {.call = call, .plan = plan},
+        .plan = plan,
+        .what = *what,
+    };
     struct shunt_request *request;
     struct pull *pull;
     enum shunt_status st;
 
-    if (!shunti_spot_of(comm, what->src, bytes, &begin.rows)) {
+    if (!shunti_spot_of(comm, what->src, bytes, &begin.meeting.rows)) {
         unsigned char *staging = shunti_plan_scratch(plan, what->staging);
 
         begin.borrowed = 1u << what->staging;
@@ -382,10 +350,10 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                 "another request of this plan is under way whose rows are no "
                 "window either: wait for it, or use shunt_moe_buffer()");
         shunti_copy(staging, what->src, bytes);
-        (void)shunti_spot_of(comm, staging, bytes, &begin.rows);
+        (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
-    if (begin.terms && moe->path == SHUNTI_PATH_RAILS) {
+    if (begin.terms && two_level) {
         begin.across = calloc(1, sizeof(*begin.across));
         if (begin.across)
             begin.across->weighted = what->weighted;
@@ -405,7 +373,9 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         call->kind == SHUNTI_KIND_MOE_COMBINE ? &combine_class
                                               : &dispatch_backward_class,
         shunti_moe_call_signature(call, plan),
-        sizeof(*pull) + (size_t)moe->nranks * sizeof(pull->peers[0]), &request);
+        sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
+                                               sizeof(struct shunti_met)),
+        &request);
     if (st) {
         free(begin.terms);
         if (begin.across)
@@ -415,23 +385,22 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         pull = state_of(request);
         memcpy(pull, &begin, sizeof(begin));
         pull->bytes = plan->rows_lent * moe->row_bytes;
+        shunti_meeting_init(&pull->meeting,
+                            (struct shunti_met *)(pull->peers + moe->nranks),
+                            two_level);
         for (int r = 0; r < moe->nranks; r++) {
-            struct peer *peer = &pull->peers[r];
+            struct shunti_met *met = &pull->meeting.met[r];
 
-            peer->direct = shunti_direct(moe, r);
-            if (!peer->direct && !shunti_rail_partner(plan, r))
-                peer->told = peer->heard = true;
-            peer->answered = !peer->direct && !shunti_rail_receives(plan, r);
+            if (met->direct)
+                continue;
+            if (!shunti_rail_partner(plan, r))
+                met->told = met->heard = true;
+            met->answered = !shunti_rail_receives(plan, r);
         }
-        pull->peers[moe->rank] = (struct peer){
-            .direct = true,
-            .told = true,
-            .heard = true,
-            .answered = true,
-            .rows = what->src,
-        };
+        pull->peers[moe->rank].rows = what->src;
         if (pull->across)
-            shunti_rail_line_up(&plan->rails.sums_line, &pull->across->turn);
+            shunti_rail_line_up(&shunti_rails_of(plan)->sums_line,
+                                &pull->across->turn);
         shunti_plan_use(plan, begin.borrowed);
         /* What others read of ours. */
         comm->stats.bytes_mapped += plan->rows_lent * moe->row_bytes;

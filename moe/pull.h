@@ -9,7 +9,11 @@
 #ifndef SHUNTI_PULL_H
 #define SHUNTI_PULL_H
 
+#include "moe/moe_call.h"
 #include "moe/plan.h"
+
+/* Bytes that are added between two looks at other nodes. */
+#define SHUNTI_PULL_STEP ((size_t)1 << 20)
 
 struct shunti_pull {
     const void *src;               /* (total, hidden) */
@@ -20,9 +24,11 @@ struct shunti_pull {
     bool weighted;
 };
 
+/* two_level: results of other nodes come as their sums (rails_sums.h). */
 enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                                     struct shunti_plan *plan,
                                     const struct shunti_pull *what,
+                                    bool two_level,
                                     struct shunt_request **request);
 
 #endif

@@ -5,21 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
-#include "kernels/rows.h"
+#include "moe/meeting.h"
 #include "moe/rails_rows.h"
-#include "src/call.h"
+#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/contexts.h"
-#include "src/entry.h"
+#include "kernels/copy.h"
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/wait.h"
-
-/* Tokens between two looks at who else is ready: their rows stay in the
- * second level cache for a peer that comes right after. */
-#define CHUNK_BYTES ((size_t)256 << 10)
+#include "src/contexts.h"
+#include "src/entry.h"
+#include "src/call.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
@@ -32,32 +29,24 @@
 #define UNWANTED (SHUNTI_NOWHERE - 1)
 
 struct peer {
-    bool direct; /* its memory is mapped: we write there. Else rows for it go
-                    over the rails, and it is told for their sake or not at
-                    all */
-    bool told, heard, served, answered;
+    bool served;   /* all that we have for it is written; across: passed on */
     size_t cursor; /* the next token to write there */
     unsigned char *rows;
     const unsigned char *out;
 };
 
 struct push {
-    const struct shunti_moe_call *call;
+    struct shunti_meeting meeting;
     struct shunti_plan *plan;
     size_t bytes; /* to others, for traces */
     struct shunti_push what;
     unsigned char *land; /* where peers write */
-    struct shunti_spot rows, out;
     unsigned borrowed;
     bool stream;
     bool broken;            /* a peer is missing: weights are not known */
     unsigned char *scratch; /* a row */
     size_t chunk;           /* tokens */
     struct shunti_rail_rows *across; /* rows between nodes, or NULL */
-    bool mates_heard;                /* all of this node */
-    bool alarmed; /* one of them made another or a bad call: with other nodes
-                     nothing is exchanged but this */
-    struct shunti_blame blame;
     struct peer peers[];
 };
 
@@ -68,60 +57,41 @@ static struct push *state_of(const struct shunt_request *request)
 
 /* --- telling and hearing ------------------------------------------------------ */
 
-static void tell(struct shunt_request *request, int r)
+/* `r` will not take part in our call. */
+static void hear_bad(struct shunt_request *request, int r,
+                     const struct shunti_note *note)
 {
     struct push *push = state_of(request);
-    struct shunti_note *note;
 
-    if (push->peers[r].told || !shunti_note_room(request, r))
-        return;
-    /* Other nodes hear of ours what we have heard. */
-    if (!push->peers[r].direct && !push->mates_heard)
-        return;
-    if (!push->peers[r].direct && push->alarmed) {
-        shunti_note_alarm(request, r, &push->blame);
-        push->peers[r].told = true;
-        return;
-    }
-    note = shunti_moe_call_note(request, r, push->plan);
-    note->word[0] = push->rows.window;
-    note->word[1] = push->rows.offset;
-    note->word[2] = push->out.window;
-    note->word[3] = push->out.offset;
-    shunti_note_send(request, r, note, 0);
-    push->peers[r].told = true;
+    push->broken = true;
+    push->peers[r].served = true;
+    /* It may have put rows before it knew, and goes on when it knows that we
+     * read them no more. */
+    if (note->way == SHUNTI_WAY_ALARM)
+        shunti_ack(request, r, SHUNT_OK);
+    if (push->across && !push->meeting.met[r].direct)
+        shunti_rail_rows_give_up(push->across, r);
 }
 
 static void hear(struct shunt_request *request, int r)
 {
     struct push *push = state_of(request);
+    const bool direct = push->meeting.met[r].direct;
+    const char *name = push->meeting.call->name;
     struct peer *peer = &push->peers[r];
     const struct shunti_note *note;
     struct shunti_spot rows, out;
-    struct shunti_blame blame;
     size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
     bool wants;
 
-    if (peer->heard)
+    switch (shunti_meeting_hear(request, &push->meeting, r, &note)) {
+    case SHUNTI_HEARD_NOTHING:
         return;
-    note = shunti_note_arrived(request, r);
-    if (!note)
+    case SHUNTI_HEARD_BAD:
+        hear_bad(request, r, note);
         return;
-    peer->heard = true;
-    if (!shunti_moe_call_agrees(request, r, push->plan, note, &blame)) {
-        push->broken = true;
-        peer->served = peer->answered = true;
-        /* It may have put rows before it knew, and goes on when it knows that
-         * we read them no more. */
-        if (note->way == SHUNTI_WAY_ALARM)
-            shunti_ack(request, r, SHUNT_OK);
-        if (push->across && !peer->direct)
-            shunti_rail_rows_give_up(push->across, r);
-        if (push->across && peer->direct && !push->alarmed) {
-            push->alarmed = true;
-            push->blame = blame;
-        }
-        return;
+    case SHUNTI_HEARD_CALL:
+        break;
     }
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     out = (struct shunti_spot){note->word[2], note->word[3]};
@@ -130,21 +100,21 @@ static void hear(struct shunt_request *request, int r)
     if (wants)
         peer->out = shunti_spot_map(request->comm, r, &out, bytes);
     if (wants != (push->what.dweight != NULL)) {
-        shunti_request_error(
-            request, SHUNT_ERR_MISMATCH, "%s: rank %d %s dweight, this rank %s",
-            push->call->name, r, wants ? "wants" : "does not want",
-            push->what.dweight ? "does" : "does not");
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d %s dweight, this rank %s", name, r,
+                             wants ? "wants" : "does not want",
+                             push->what.dweight ? "does" : "does not");
         push->broken = true;
-        if (!peer->direct)
+        if (!direct)
             shunti_rail_rows_no_dots(push->across, r);
     }
-    if (peer->direct && bytes &&
+    if (direct && bytes &&
         (!peer->rows || (push->what.dweight && !peer->out))) {
         if (!push->broken)
             shunti_request_error(request, SHUNT_ERR_MISMATCH,
                                  "%s: rank %d named memory that is no window, "
                                  "or too little of one",
-                                 push->call->name, r);
+                                 name, r);
         push->broken = true;
         peer->cursor = push->plan->tokens;
     }
@@ -220,19 +190,19 @@ static size_t put_chunk(struct push *push)
     size_t from = plan->tokens, to, t;
 
     for (int r = 0; r < nranks; r++)
-        if (push->peers[r].heard && push->peers[r].cursor < from)
+        if (push->meeting.met[r].heard && push->peers[r].cursor < from)
             from = push->peers[r].cursor;
     if (from == plan->tokens)
         return 0;
     to = plan->tokens - from < push->chunk ? plan->tokens : from + push->chunk;
     for (int r = 0; r < nranks; r++)
-        if (push->peers[r].heard && push->peers[r].cursor > from &&
+        if (push->meeting.met[r].heard && push->peers[r].cursor > from &&
             push->peers[r].cursor < to)
             to = push->peers[r].cursor;
     for (t = from; t < to; t++)
         put_token(push, t, from);
     for (int r = 0; r < nranks; r++)
-        if (push->peers[r].heard && push->peers[r].cursor == from)
+        if (push->meeting.met[r].heard && push->peers[r].cursor == from)
             push->peers[r].cursor = to;
     return (plan->first[to] - plan->first[from] + 1) * plan->moe->row_bytes;
 }
@@ -269,82 +239,73 @@ static void take_landed(const struct push *push)
  * another node: all of its own has been passed on. */
 static bool is_served(const struct push *push, int r)
 {
-    const struct peer *peer = &push->peers[r];
-
-    if (!peer->heard)
+    if (!push->meeting.met[r].heard)
         return false;
-    if (!peer->direct)
+    if (!push->meeting.met[r].direct)
         return shunti_rail_rows_passed(push->across, r);
-    if (peer->cursor != push->plan->tokens)
-        return false;
-    for (int i = 0; push->across && i < push->plan->rails.nfrom; i++)
-        if (!push->across->from[i].done)
-            return false;
-    return true;
+    return push->peers[r].cursor == push->plan->tokens &&
+           (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
-/* The news of a mate's bad call in the place of all that would be exchanged
- * with other nodes. A proxy that has rows of ours already may be reading them:
- * until it has answered, its landing is not for the next call. */
+/* A local peer's bad call takes the place of all that would be exchanged with
+ * other nodes. A relay that has rows of ours already may be reading them: until
+ * it has answered, its landing is not for the next call. */
 static void give_up_across(struct push *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
-        struct peer *peer = &push->peers[r];
+        struct shunti_met *met = &push->meeting.met[r];
 
-        if (peer->direct)
+        if (met->direct)
             continue;
-        peer->heard = peer->served = true;
+        met->heard = push->peers[r].served = true;
         if (!shunti_rail_rows_put_any(push->across, r))
-            peer->answered = true;
+            met->answered = true;
         shunti_rail_rows_give_up(push->across, r);
     }
 }
 
-/* An ack, or a bad call; or a proxy has left a call that we have given up. */
+/* An ack, or a bad call; or a relay has left a call that we have given up. */
 static bool is_answered(struct shunt_request *request, int r)
 {
     const struct push *push = state_of(request);
 
     return shunti_acked(request, r) ||
-           (push->alarmed && !push->peers[r].direct &&
+           (push->meeting.alarmed && !push->meeting.met[r].direct &&
             shunti_peer_completed(request->comm, r, request->seq));
 }
 
-/* Tell and hear everybody concerned, and answer who has been served. */
+/* Tell and hear every peer, and ack those that have been served. */
 static void look_at_peers(struct shunt_request *request)
 {
     struct push *push = state_of(request);
+    struct shunti_meeting *meeting = &push->meeting;
     const int nranks = push->plan->moe->nranks, rank = push->plan->moe->rank;
 
-    for (int r = 0; push->across && !push->mates_heard; r++) {
-        if (r == nranks) {
-            push->mates_heard = true;
-            if (push->alarmed)
-                give_up_across(push);
-            break;
-        }
-        if (push->peers[r].direct && !push->peers[r].heard)
-            break;
+    if (push->across && !meeting->local_heard &&
+        shunti_meeting_locals_heard(meeting)) {
+        meeting->local_heard = true;
+        if (meeting->alarmed)
+            give_up_across(push);
     }
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
         struct peer *peer = &push->peers[r];
+        struct shunti_met *met = &meeting->met[r];
 
-        if (peer->told && peer->served && peer->answered)
+        if (met->told && peer->served && met->answered)
             continue;
-        tell(request, r);
+        shunti_meeting_tell(request, meeting, r);
         hear(request, r);
         if (!peer->served && is_served(push, r)) {
             if (push->stream)
                 shunti_copy_fence();
             /* A rank across that has sent nothing awaits no answer. */
-            if (peer->direct || shunti_rail_receives(push->plan, r))
-                shunti_ack(request, r,
-                           peer->direct ? SHUNT_OK : request->error);
+            if (met->direct || shunti_rail_receives(push->plan, r))
+                shunti_ack(request, r, met->direct ? SHUNT_OK : request->error);
             peer->served = true;
         }
-        if (peer->told && !peer->answered)
-            peer->answered = is_answered(request, r);
+        if (met->told && !met->answered)
+            met->answered = is_answered(request, r);
     }
 }
 
@@ -358,7 +319,7 @@ static bool move_across(struct shunt_request *request)
     const uint64_t call = shunti_rail_call(request);
     bool sent = shunti_rail_rows_send(across, call);
 
-    if (!push->mates_heard)
+    if (!push->meeting.local_heard)
         return sent;
     for (int i = 0; i < comm->local_size; i++) {
         const struct peer *mate = &push->peers[mates[i]];
@@ -387,7 +348,7 @@ static enum shunt_status step(struct shunt_request *request)
         moved = push->across && move_across(request);
         done = put_chunk(push);
         if (moved) {
-            done += CHUNK_BYTES;
+            done += SHUNTI_PUSH_CHUNK;
             shunti_transports_progress(request->comm);
         }
         all += done;
@@ -397,8 +358,8 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     }
     for (int r = 0; r < nranks; r++)
-        if (!push->peers[r].told || !push->peers[r].served ||
-            !push->peers[r].answered)
+        if (!push->meeting.met[r].told || !push->peers[r].served ||
+            !push->meeting.met[r].answered)
             return SHUNT_IN_PROGRESS;
     if (push->across &&
         (!shunti_rail_rows_done(push->across) || !plan->lists.here))
@@ -411,20 +372,20 @@ static enum shunt_status step(struct shunt_request *request)
 static bool awaits(const struct shunt_request *request, int r)
 {
     const struct push *push = state_of(request);
-    const struct peer *peer = &push->peers[r];
+    const struct shunti_met *met = &push->meeting.met[r];
 
     /* Before our node is complete, it is not the others that we wait for. */
-    if (!peer->direct && !push->mates_heard)
+    if (!met->direct && !push->meeting.local_heard)
         return false;
-    return !peer->told || !peer->served || !peer->answered ||
-           (push->across && !peer->direct &&
+    return !met->told || !push->peers[r].served || !met->answered ||
+           (push->across && !met->direct &&
             (shunti_rail_rows_miss(push->across, r) ||
              shunti_lists_await(&push->plan->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)
 {
-    return state_of(request)->peers[r].heard;
+    return state_of(request)->meeting.met[r].heard;
 }
 
 static void cleanup(struct shunt_request *request)
@@ -433,7 +394,7 @@ static void cleanup(struct shunt_request *request)
 
     free(push->scratch);
     if (push->across) {
-        shunti_rail_leave_line(&push->plan->rails.rows_line,
+        shunti_rail_leave_line(&shunti_rails_of(push->plan)->rows_line,
                                &push->across->turn);
         shunti_rail_rows_finish(push->across);
         free(push->across);
@@ -468,12 +429,14 @@ static const struct shunti_class combine_backward_class = {
 
 /* --- starting ------------------------------------------------------------------- */
 
-static void count_bytes(struct shunt_comm *comm, const struct shunti_plan *plan)
+static void count_bytes(struct shunt_comm *comm, const struct push *push)
 {
+    const struct shunti_plan *plan = push->plan;
+
     for (size_t i = 0; i < plan->first[plan->tokens]; i++) {
         int r = plan->terms[i].rank;
 
-        if (r == comm->rank || !shunti_direct(plan->moe, r))
+        if (r == comm->rank || !push->meeting.met[r].direct)
             continue;
         comm->stats.bytes_mapped += plan->moe->row_bytes;
         if (plan->moe->node[r] != plan->moe->node[comm->rank])
@@ -491,7 +454,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     unsigned which;
 
     push->land = push->what.dst;
-    if (!shunti_spot_of(comm, push->what.dst, bytes, &push->rows)) {
+    if (!shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
         which = 1u << push->what.landing;
         if (shunti_plan_borrowed(plan, which))
             return shunti_moe_call_refuse(
@@ -500,11 +463,11 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "window to write to: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
         push->land = shunti_plan_scratch(plan, push->what.landing);
-        (void)shunti_spot_of(comm, push->land, bytes, &push->rows);
+        (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
     }
-    push->out.window = UNWANTED;
+    push->meeting.out.window = UNWANTED;
     if (push->what.dweight &&
-        !shunti_spot_of(comm, push->what.out, bytes, &push->out)) {
+        !shunti_spot_of(comm, push->what.out, bytes, &push->meeting.out)) {
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
         which = 1u << SHUNT_MOE_OUT;
@@ -515,7 +478,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "window either: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
         shunti_copy(staging, push->what.out, bytes);
-        (void)shunti_spot_of(comm, staging, bytes, &push->out);
+        (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
     }
     return SHUNT_OK;
 }
@@ -523,11 +486,15 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
 enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                     struct shunti_plan *plan,
                                     const struct shunti_push *what,
-                                    struct shunt_request **out)
+                                    bool two_level, struct shunt_request **out)
 {
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
-    struct push begin = {.call = call, .plan = plan, .what = *what};
+    struct push begin = {
+        .meeting = {.call = call, .plan = plan},
+        .plan = plan,
+        .what = *what,
+    };
     struct shunt_request *request;
     struct push *push;
     enum shunt_status st;
@@ -540,7 +507,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
                                       "no memory for a row of %zu bytes",
                                       moe->row_bytes);
-    if (moe->path == SHUNTI_PATH_RAILS) {
+    if (two_level) {
         begin.across = calloc(1, sizeof(*begin.across));
         if (begin.across) {
             begin.across->src = what->src;
@@ -556,7 +523,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         }
     }
     begin.stream = plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
-    begin.chunk = CHUNK_BYTES / moe->row_bytes + 1;
+    begin.chunk = SHUNTI_PUSH_CHUNK / moe->row_bytes + 1;
     shunti_plan_zero_gaps(plan, what->dst);
     if (what->dweight)
         memset(what->dweight, 0,
@@ -568,7 +535,9 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         call->kind == SHUNTI_KIND_MOE_DISPATCH ? &dispatch_class
                                                : &combine_backward_class,
         shunti_moe_call_signature(call, plan),
-        sizeof(*push) + (size_t)moe->nranks * sizeof(push->peers[0]), &request);
+        sizeof(*push) + (size_t)moe->nranks * (sizeof(push->peers[0]) +
+                                               sizeof(struct shunti_met)),
+        &request);
     if (st) {
         free(begin.scratch);
         if (begin.across)
@@ -578,33 +547,31 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         push = state_of(request);
         memcpy(push, &begin, sizeof(begin));
         push->bytes = plan->bytes_sent;
+        shunti_meeting_init(&push->meeting,
+                            (struct shunti_met *)(push->peers + moe->nranks),
+                            two_level);
         for (int r = 0; r < moe->nranks; r++) {
-            struct peer *peer = &push->peers[r];
-            bool concerned =
-                shunti_direct(moe, r) || shunti_rail_partner(plan, r);
+            struct shunti_met *met = &push->meeting.met[r];
 
-            peer->direct = shunti_direct(moe, r);
-            if (!peer->direct)
-                peer->cursor = plan->tokens;
-            if (!concerned)
-                peer->told = peer->heard = peer->served = true;
-            peer->answered = !peer->direct && !shunti_rail_sends(plan, r);
+            if (met->direct)
+                continue;
+            push->peers[r].cursor = plan->tokens;
+            if (!shunti_rail_partner(plan, r))
+                met->told = met->heard = push->peers[r].served = true;
+            met->answered = !shunti_rail_sends(plan, r);
         }
         if (push->across) {
             push->across->stream = push->stream;
-            shunti_rail_line_up(&plan->rails.rows_line, &push->across->turn);
+            shunti_rail_line_up(&shunti_rails_of(plan)->rows_line,
+                                &push->across->turn);
         }
         push->peers[moe->rank] = (struct peer){
-            .direct = true,
-            .told = true,
-            .heard = true,
             .served = true,
-            .answered = true,
             .rows = what->dst,
             .out = what->out,
         };
         shunti_plan_use(plan, begin.borrowed);
-        count_bytes(comm, plan);
+        count_bytes(comm, push);
         st = shunti_request_launch(request, out);
     }
     shunti_comm_leave(comm);

@@ -14,7 +14,12 @@
 #ifndef SHUNTI_PUSH_H
 #define SHUNTI_PUSH_H
 
+#include "moe/moe_call.h"
 #include "moe/plan.h"
+
+/* Bytes of tokens between two looks at which peers are ready: their rows stay in
+ * the second level cache for a peer that comes right after. */
+#define SHUNTI_PUSH_CHUNK ((size_t)256 << 10)
 
 struct shunti_push {
     const void *src;               /* (tokens, hidden) */
@@ -29,9 +34,11 @@ struct shunti_push {
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
 };
 
+/* two_level: rows for other nodes go through rails (rails_rows.h). */
 enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                     struct shunti_plan *plan,
                                     const struct shunti_push *what,
+                                    bool two_level,
                                     struct shunt_request **request);
 
 #endif

@@ -2,22 +2,23 @@
 /*
  * Rows between nodes, each once for each node: what a plan knows of it.
  *
- * A token that any expert of node n is to have travels once, from its rank to
- * that rank's rail peer there (src/nodes.h), the *proxy*, which passes it on to
- * its experts' ranks through their mapped windows. Results come back the same
- * way: the proxy adds up what its node's experts made of the token and sends
- * one row. So a row crosses each slow link once (DeepSeek's DeepEP and
- * Tutel's 2DH all-to-all, 2206.03382, cross it by rails likewise).
+ * A token with an expert on node n travels once, from its rank to that rank's
+ * rail peer there (src/nodes.h), the relay, which passes it on to its experts'
+ * ranks through their mapped windows. Results come back the same way: the relay
+ * adds up what its node's experts made of the token and sends one row. So a row
+ * crosses each slow link once (DeepSeek's DeepEP and Tutel's 2DH all-to-all,
+ * 2206.03382, use rails in the same way).
  *
- * Rows travel by put, in chunks, into a window of the plan's that has room for
- * all of them; the signal of a chunk says how many rows are there. Nobody asks
- * whether the window is free: its last use has been acknowledged before the
- * operation that used it was over. That holds for a call that failed, too: a
- * source that has put rows and then hears of a mate's bad call tells the proxy
- * with an alarm, and waits until the proxy, which may be reading them, acks it.
+ * Rows travel by put, in chunks, into a window of the plan that has room for all
+ * of them; the signal of a chunk says how many rows are there. A sender needs no
+ * permission: the last use of the window was acknowledged before the operation
+ * that used it ended. That holds for a call that failed, too: a source that has
+ * put rows and then hears of a local peer's bad call tells the relay with an
+ * alarm, and waits until the relay, which may be reading them, acks it.
  *
- * Which window bytes are whose follows from the counts that plan_create()
- * gathered. What a proxy does with each row is told once, with the plan.
+ * Each place in a window follows from the counts that plan_create() gathered
+ * (rail_layout.h). What a relay does with each row, its source lists once, with
+ * the plan (lists.h).
  */
 #ifndef SHUNTI_RAILS_H
 #define SHUNTI_RAILS_H
@@ -26,29 +27,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <shunt/status.h>
-
-struct shunt_moe;
-struct shunt_request;
-struct shunti_plan;
-
-/* A row's place on a rank of the proxy's node. */
-struct shunti_rail_entry {
-    uint32_t row; /* in that rank's buffer */
-    float weight;
-    uint16_t local; /* index of the rank in its node */
-    uint8_t op;     /* enum shunti_rows_op */
-    uint8_t unused;
-};
+#include "moe/plan.h"
+#include "moe/rail_layout.h"
 
 /* What we send to another node. Offsets are in the sender's rail window if
  * "staging", else in the receiver's. */
 struct shunti_rail_to {
-    int proxy;               /* -1: it is our own node */
+    int relay;               /* -1: it is our own node */
     size_t rows;             /* that travel, in the order of tokens */
     uint32_t *token;         /* (rows) which */
     size_t terms;            /* experts' rows that they make there */
-    size_t staging, landing; /* of rows: ours, the proxy's */
+    size_t staging, landing; /* of rows: ours, the relay's */
     size_t sums, dots;       /* in ours: what comes back */
 };
 
@@ -74,21 +63,27 @@ struct shunti_rail_turn {
     struct shunti_rail_turn *next;
 };
 
+/* What a plan of the route TWO_LEVEL keeps: its `state`. */
 struct shunti_rails {
     struct shunti_rail_to *to; /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
-    uint32_t *memory;        /* of the lists in `to` and `from` */
-    unsigned char *received; /* of the entries */
+    uint32_t *rows,
+        *terms; /* (ranks, nodes) as in struct shunti_rail_traffic */
+    struct shunti_rail_out *out; /* (nodes) */
+    struct shunti_rail_in *in;   /* (ranks) */
+    uint32_t *memory;            /* of the lists in `to` and `from` */
+    unsigned char *received;     /* of the entries */
     size_t memory_max, received_max;
     struct shunti_rail_turn *rows_line, *sums_line; /* the first of a line has
                                                        the landings */
 };
 
-/* Collective, after plan->network and plan->rank_total are known. What others
- * list comes later (lists.h). */
-enum shunt_status shunti_rails_exchange(struct shunti_plan *plan);
-void shunti_rails_finish(struct shunti_rails *rails);
+static inline struct shunti_rails *
+shunti_rails_of(const struct shunti_plan *plan)
+{
+    return plan->state;
+}
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
                          struct shunti_rail_turn *turn);

@@ -24,15 +24,17 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
     if (!rows->chunk)
         rows->chunk = 1;
     rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));
-    rows->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*rows->from));
+    rows->from =
+        calloc((size_t)shunti_rails_of(plan)->nfrom + 1, sizeof(*rows->from));
     rows->places = calloc(mates, sizeof(*rows->places));
     rows->outs = calloc(mates, sizeof(*rows->outs));
     rows->scratch = malloc(2 * moe->row_bytes);
     if (rows->to && rows->from && rows->places && rows->outs && rows->scratch) {
         for (int n = 0; n < moe->nodes; n++)
-            rows->to[n].dots = !rows->dweight || !plan->rails.to[n].terms;
-        for (int i = 0; i < plan->rails.nfrom; i++)
-            rows->from[i].done = !plan->rails.from[i].rows;
+            rows->to[n].dots =
+                !rows->dweight || !shunti_rails_of(plan)->to[n].terms;
+        for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
+            rows->from[i].done = !shunti_rails_of(plan)->from[i].rows;
         return true;
     }
     shunti_rail_rows_finish(rows);
@@ -54,12 +56,12 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
 {
     struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_to *to = &plan->rails.to[node];
+    const struct shunti_rail_to *to = &shunti_rails_of(plan)->to[node];
     struct shunti_rail_sent *sent = &rows->to[node];
     size_t begin = sent->rows, end = begin + rows->chunk;
     unsigned char *at;
 
-    if (to->proxy < 0 || begin == to->rows)
+    if (to->relay < 0 || begin == to->rows)
         return false;
     if (end > to->rows)
         end = to->rows;
@@ -74,7 +76,7 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
         else
             memcpy(at, src, moe->row_bytes);
     }
-    if (!shunti_rail_put(plan, to->proxy, to->staging + begin * rows->wire,
+    if (!shunti_rail_put(plan, to->relay, to->staging + begin * rows->wire,
                          to->landing + begin * rows->wire,
                          (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
                          moe->rank, call, (uint32_t)end))
@@ -90,7 +92,7 @@ bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call)
     bool any = false;
 
     /* The landings are free once the calls before are over: rails.h. */
-    if (plan->rails.rows_line != &rows->turn)
+    if (shunti_rails_of(plan)->rows_line != &rows->turn)
         return false;
     for (int i = 1; i < nodes; i++)
         any = send_chunk(rows, (node + i) % nodes, call) || any;
@@ -145,7 +147,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
     struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_from *from = &plan->rails.from[index];
+    const struct shunti_rail_from *from = &shunti_rails_of(plan)->from[index];
     struct shunti_rail_passed *passed = &rows->from[index];
     uint32_t here, begin = passed->rows, end;
     float *dots = NULL;
@@ -186,7 +188,7 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
 
     if (!rows->plan->lists.here)
         return false;
-    for (int i = 0; i < rows->plan->rails.nfrom; i++)
+    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
         any = pass_chunk(rows, i, call) || any;
     return any;
 }
@@ -196,7 +198,7 @@ static void scatter_dots(const struct shunti_rail_rows *rows, int node)
 {
     const struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_to *to = &plan->rails.to[node];
+    const struct shunti_rail_to *to = &shunti_rails_of(plan)->to[node];
     const float *dots =
         (const float *)(const void *)shunti_rail_memory(plan, to->dots);
 
@@ -233,9 +235,17 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
 
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source)
 {
-    for (int i = 0; i < rows->plan->rails.nfrom; i++)
-        if (rows->plan->rails.from[i].source == source)
+    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
+        if (shunti_rails_of(rows->plan)->from[i].source == source)
             return rows->from[i].done;
+    return true;
+}
+
+bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows)
+{
+    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
+        if (!rows->from[i].done)
+            return false;
     return true;
 }
 
@@ -244,7 +254,7 @@ bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank)
     const struct shunti_plan *plan = rows->plan;
     int node = plan->moe->node[rank];
 
-    return plan->rails.to[node].proxy == rank && rows->to[node].rows;
+    return shunti_rails_of(plan)->to[node].relay == rank && rows->to[node].rows;
 }
 
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
@@ -253,11 +263,11 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
     int node = plan->moe->node[rank];
 
     rows->broken = true;
-    for (int i = 0; i < plan->rails.nfrom; i++)
-        if (plan->rails.from[i].source == rank)
+    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
+        if (shunti_rails_of(plan)->from[i].source == rank)
             rows->from[i].done = true;
-    if (plan->rails.to[node].proxy == rank) {
-        rows->to[node].rows = plan->rails.to[node].rows;
+    if (shunti_rails_of(plan)->to[node].relay == rank) {
+        rows->to[node].rows = shunti_rails_of(plan)->to[node].rows;
         rows->to[node].dots = true;
     }
 }
@@ -266,7 +276,7 @@ void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank)
 {
     int node = rows->plan->moe->node[rank];
 
-    if (rows->plan->rails.to[node].proxy == rank)
+    if (shunti_rails_of(rows->plan)->to[node].relay == rank)
         rows->to[node].dots = true;
 }
 
@@ -275,8 +285,8 @@ bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank)
     const struct shunti_plan *plan = rows->plan;
     const int node = plan->moe->node[rank];
 
-    return plan->rails.to[node].proxy == rank &&
-           (rows->to[node].rows != plan->rails.to[node].rows ||
+    return shunti_rails_of(plan)->to[node].relay == rank &&
+           (rows->to[node].rows != shunti_rails_of(plan)->to[node].rows ||
             !rows->to[node].dots);
 }
 
@@ -285,36 +295,35 @@ bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
     const struct shunti_plan *plan = rows->plan;
 
     for (int n = 0; n < plan->moe->nodes; n++)
-        if (plan->rails.to[n].proxy >= 0 &&
-            (rows->to[n].rows != plan->rails.to[n].rows || !rows->to[n].dots))
+        if (shunti_rails_of(plan)->to[n].relay >= 0 &&
+            (rows->to[n].rows != shunti_rails_of(plan)->to[n].rows ||
+             !rows->to[n].dots))
             return false;
-    for (int i = 0; i < plan->rails.nfrom; i++)
-        if (!rows->from[i].done)
-            return false;
-    return true;
+    return shunti_rail_rows_all_passed(rows);
 }
 
 bool shunti_rail_sends(const struct shunti_plan *plan, int rank)
 {
-    const struct shunti_rail_to *to = &plan->rails.to[plan->moe->node[rank]];
+    const struct shunti_rail_to *to =
+        &shunti_rails_of(plan)->to[plan->moe->node[rank]];
 
-    return to->proxy == rank && to->rows;
+    return to->relay == rank && to->rows;
 }
 
 bool shunti_rail_receives(const struct shunti_plan *plan, int rank)
 {
-    for (int i = 0; i < plan->rails.nfrom; i++)
-        if (plan->rails.from[i].source == rank)
-            return plan->rails.from[i].rows > 0;
+    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
+        if (shunti_rails_of(plan)->from[i].source == rank)
+            return shunti_rails_of(plan)->from[i].rows > 0;
     return false;
 }
 
 bool shunti_rail_partner(const struct shunti_plan *plan, int rank)
 {
-    if (plan->rails.to[plan->moe->node[rank]].proxy == rank)
+    if (shunti_rails_of(plan)->to[plan->moe->node[rank]].relay == rank)
         return true;
-    for (int i = 0; i < plan->rails.nfrom; i++)
-        if (plan->rails.from[i].source == rank)
+    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
+        if (shunti_rails_of(plan)->from[i].source == rank)
             return true;
     return false;
 }

@@ -12,6 +12,7 @@
 #define SHUNTI_RAILS_ROWS_H
 
 #include "moe/plan.h"
+#include "moe/rails.h"
 
 struct shunti_rail_rows {
     struct shunti_plan *plan;
@@ -24,7 +25,7 @@ struct shunti_rail_rows {
     struct shunti_rail_turn turn;
     size_t wire;            /* bytes of a row */
     size_t chunk;           /* rows */
-    bool broken;            /* a rank of this node is missing, or a proxy */
+    bool broken;            /* a rank of this node is missing, or a relay */
     unsigned char *scratch; /* two rows */
     struct shunti_rail_sent {
         size_t packed, rows;
@@ -56,20 +57,22 @@ bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank);
 
 /* Has everything that `source` sends been placed? */
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
+/* And all that any source sends? */
+bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows);
 /* Is anything of ours in the landing of `rank`? Not after give_up(). */
 bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
-/* Nothing will come of `rank` as a source, or as a proxy. */
+/* Nothing will come of `rank` as a source, or as a relay. */
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
 /* It will send no products, though they are wanted here. */
 void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank);
 /* All rows are on their way, and all products here. */
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
 
-/* Do we send rows to `rank` as a proxy? */
+/* Do we send rows to `rank` as a relay? */
 bool shunti_rail_sends(const struct shunti_plan *plan, int rank);
-/* Does it send rows to us as its proxy? */
+/* Does it send rows to us as its relay? */
 bool shunti_rail_receives(const struct shunti_plan *plan, int rank);
-/* Is `rank` a proxy of ours, or a source that we are the proxy for? */
+/* Is `rank` a relay of ours, or a source that we are the relay for? */
 bool shunti_rail_partner(const struct shunti_plan *plan, int rank);
 
 #endif

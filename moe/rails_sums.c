@@ -18,7 +18,8 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
     if (!sums->chunk)
         sums->chunk = 1;
     sums->terms = calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
-    sums->from = calloc((size_t)plan->rails.nfrom + 1, sizeof(*sums->from));
+    sums->from =
+        calloc((size_t)shunti_rails_of(plan)->nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
     sums->outs = calloc((size_t)moe->comm->local_size, sizeof(*sums->outs));
     if (sums->terms && sums->from && sums->to && sums->outs)
@@ -87,7 +88,7 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
                        bool broken)
 {
     struct shunti_plan *plan = sums->plan;
-    const struct shunti_rail_from *from = &plan->rails.from[index];
+    const struct shunti_rail_from *from = &shunti_rails_of(plan)->from[index];
     struct shunti_rail_summed *done = &sums->from[index];
     const int node = plan->moe->node[plan->moe->rank];
     size_t end = done->sent + sums->chunk, bytes;
@@ -116,14 +117,15 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken)
 {
     struct shunti_plan *plan = sums->plan;
-    const int nfrom = plan->rails.nfrom;
+    const int nfrom = shunti_rails_of(plan)->nfrom;
     int begin = 0;
     bool any = false;
 
-    if (plan->rails.sums_line != &sums->turn || !plan->lists.here)
+    if (shunti_rails_of(plan)->sums_line != &sums->turn || !plan->lists.here)
         return false;
     /* From the rank after ours on, as all do: so no source gets all at once. */
-    while (begin < nfrom && plan->rails.from[begin].source < plan->moe->rank)
+    while (begin < nfrom &&
+           shunti_rails_of(plan)->from[begin].source < plan->moe->rank)
         begin++;
     for (int i = 0; i < nfrom; i++)
         any = send_chunk(sums, (begin + i) % nfrom, call, broken) || any;
@@ -140,14 +142,14 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
         struct shunti_rail_taken *taken = &sums->to[n];
         uint32_t here;
 
-        if (plan->rails.to[n].proxy < 0 ||
-            taken->here == plan->rails.to[n].rows)
+        if (shunti_rails_of(plan)->to[n].relay < 0 ||
+            taken->here == shunti_rails_of(plan)->to[n].rows)
             continue;
         here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, call,
-                                   plan->rails.to[n].rows);
+                                   shunti_rails_of(plan)->to[n].rows);
         if (here == SHUNTI_RAIL_BROKEN) {
             sums->broken = true;
-            here = (uint32_t)plan->rails.to[n].rows;
+            here = (uint32_t)shunti_rails_of(plan)->to[n].rows;
         }
         /* Fewer than before: as in rails_rows.c. */
         if (here > taken->here)
@@ -158,7 +160,7 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t)
 {
-    const struct shunti_rail_to *to = &sums->plan->rails.to[node];
+    const struct shunti_rail_to *to = &shunti_rails_of(sums->plan)->to[node];
     struct shunti_rail_taken *taken = &sums->to[node];
 
     /* Tokens that sent nothing there to be added up are passed over. */
@@ -177,14 +179,14 @@ bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank)
     const struct shunti_plan *plan = sums->plan;
     const int node = plan->moe->node[rank];
 
-    return plan->rails.to[node].proxy == rank &&
-           sums->to[node].here != plan->rails.to[node].rows;
+    return shunti_rails_of(plan)->to[node].relay == rank &&
+           sums->to[node].here != shunti_rails_of(plan)->to[node].rows;
 }
 
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums)
 {
-    for (int i = 0; i < sums->plan->rails.nfrom; i++)
-        if (sums->from[i].sent != sums->plan->rails.from[i].rows)
+    for (int i = 0; i < shunti_rails_of(sums->plan)->nfrom; i++)
+        if (sums->from[i].sent != shunti_rails_of(sums->plan)->from[i].rows)
             return false;
     return true;
 }
@@ -194,11 +196,11 @@ void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank)
     const struct shunti_plan *plan = sums->plan;
     int node = plan->moe->node[rank];
 
-    for (int i = 0; i < plan->rails.nfrom; i++)
-        if (plan->rails.from[i].source == rank)
-            sums->from[i].sent = plan->rails.from[i].rows;
-    if (plan->rails.to[node].proxy != rank)
+    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
+        if (shunti_rails_of(plan)->from[i].source == rank)
+            sums->from[i].sent = shunti_rails_of(plan)->from[i].rows;
+    if (shunti_rails_of(plan)->to[node].relay != rank)
         return;
     sums->broken = true;
-    sums->to[node].here = (uint32_t)plan->rails.to[node].rows;
+    sums->to[node].here = (uint32_t)shunti_rails_of(plan)->to[node].rows;
 }

@@ -2,7 +2,7 @@
 /*
  * Results between nodes: the part of a pull (pull.h) that leaves its node.
  *
- * Out: for each token of a source that we are the proxy for, the rows that our
+ * Out: for each token of a source that we are the relay for, the rows that our
  * node's experts made of it are added up where they lie, and the sum is put to
  * the source, chunk by chunk and source by source in turn.
  * In: the sums of other nodes, to be added in the order of nodes.
@@ -10,8 +10,9 @@
 #ifndef SHUNTI_RAILS_SUMS_H
 #define SHUNTI_RAILS_SUMS_H
 
-#include "kernels/rows.h"
 #include "moe/plan.h"
+#include "moe/rails.h"
+#include "kernels/rows.h"
 
 struct shunti_rail_sums {
     struct shunti_plan *plan;

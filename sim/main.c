@@ -24,7 +24,7 @@ static void usage(FILE *to)
     fputs(
         "usage: shunt-scaling OPERATION [OPTION]...\n"
         "\n"
-        "operations: alltoallv allgather plan dispatch combine rows\n"
+        "operations: alltoallv allgather plan lists dispatch combine rows\n"
         "\n"
         "  --machine NAME    rails400\n"
         "  --nodes N         8\n"
@@ -37,7 +37,7 @@ static void usage(FILE *to)
         "  --bytes B         alltoallv, allgather: of each block\n"
         "  --spread F        alltoallv: blocks of B/F to B*F bytes\n"
         "  --carry B         alltoallv: as SHUNT_CARRY; 0, flat; all\n"
-        "  --two-level       allgather, plan: in two levels\n"
+        "  --two-level       allgather, plan, lists: in two levels\n"
         "  --mode NAME       plain, ranks, 2dh, nodes, allgather\n"
         "  --routing NAME    uniform, zipf:S, limited:M\n"
         "  --tokens T --hidden H --topk K --experts E    a rank's 1024, 7168, "
@@ -297,7 +297,8 @@ static void parse(struct options *o, int argc, char **argv)
 static bool has_routing(const char *operation)
 {
     return !strcmp(operation, "dispatch") || !strcmp(operation, "combine") ||
-           !strcmp(operation, "plan") || !strcmp(operation, "rows");
+           !strcmp(operation, "plan") || !strcmp(operation, "lists") ||
+           !strcmp(operation, "rows");
 }
 
 static void make_routing(struct options *o, struct perf_routing *routing,
@@ -450,13 +451,16 @@ int main(int argc, char **argv)
         } else if (!strcmp(o.operation, "combine")) {
             scaling_combine(&s, &o.moe);
         } else if (!strcmp(o.operation, "plan")) {
-            /* The records; the lists are an alltoallv of their own. */
-            uint32_t *lists = scaling_plan_lists(&t, &o.moe);
+            /* What plan_create() waits for: the records. */
             uint32_t record = scaling_plan_record(&t, &o.moe);
 
             printf("\"record\": %u, \"two_level\": %s, ", record,
                    o.two_level ? "true" : "false");
             scaling_allgather(&s, record, o.two_level);
+        } else if (!strcmp(o.operation, "lists")) {
+            uint32_t *lists = scaling_plan_lists(&t, &o.moe);
+
+            printf("\"two_level\": %s, ", o.two_level ? "true" : "false");
             scaling_alltoallv(&s, lists, o.two_level ? 16 << 10 : SCALING_FLAT,
                               false);
             free(lists);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens as schedules: in packs by all-to-all (moe/packed.c), and
- * between nodes once for each node by rails (moe/rails_rows.c, rails_sums.c).
+ * Exchanges of tokens as schedules: in packs by all-to-all (moe/route_flat.c),
+ * and between nodes once for each node by rails (moe/rails_rows.c, rails_sums.c).
  */
 #include "sim/schedule.h"
 
@@ -10,12 +10,13 @@
 #include <string.h>
 
 #include "moe/layout.h"
+#include "moe/packs.h"
 #include "moe/placement.h"
+#include "moe/pull.h"
+#include "moe/push.h"
+#include "moe/rail_layout.h"
+#include "moe/records.h"
 #include "perf/routing.h"
-
-/* Bytes of rows that a rank writes to its own node between two looks at the
- * network (moe/push.c), and that it adds up (moe/pull.c). */
-enum { OWN_CHUNK = 256 << 10, SUM_STEP = 1 << 20 };
 
 const char *scaling_mode_name(enum scaling_mode mode)
 {
@@ -439,7 +440,7 @@ static void rails_dispatch(struct scaling_schedule *s,
         make_parcels(&x, &reader, &parcels, r);
         tell(s, r);
         send_rows(&x, s, r, &parcels);
-        move_own(&x, s, r, parcels.own, OWN_CHUNK);
+        move_own(&x, s, r, parcels.own, SHUNTI_PUSH_CHUNK);
         free_parcels(&parcels);
     }
     reader_finish(&reader);
@@ -494,7 +495,7 @@ static void rails_combine(struct scaling_schedule *s,
     for (int r = 0; r < t->ranks; r++) {
         tell(s, r);
         send_sums(&x, s, r, parcels);
-        move_own(&x, s, r, parcels[r].own, SUM_STEP);
+        move_own(&x, s, r, parcels[r].own, SHUNTI_PULL_STEP);
     }
     for (int r = 0; r < t->ranks; r++)
         free_parcels(&parcels[r]);
@@ -538,51 +539,46 @@ void scaling_combine(struct scaling_schedule *s, const struct scaling_moe *moe)
 
 /* --- the plan ------------------------------------------------------------------- */
 
-/* moe/plan.c: a record has 216 bytes and a count for each expert, rank and
- * node; moe/packed.c: an entry of 8 bytes for each row; moe/rails.c: a count of
- * 2 bytes for each row that travels, an entry of 12 for each that it makes. */
-enum { RECORD = 216, PACK_ENTRY = 8, RAIL_ROW = 2, RAIL_ENTRY = 12 };
-
 uint32_t scaling_plan_record(const struct scaling_topology *t,
                              const struct scaling_moe *moe)
 {
-    int counts = moe->routing->experts + t->ranks + t->nodes;
-
-    return (uint32_t)((RECORD + counts * 4 + 7) / 8 * 8);
+    return (uint32_t)shunti_record_bytes(moe->routing->experts, t->ranks,
+                                         t->nodes);
 }
 
 uint32_t *scaling_plan_lists(const struct scaling_topology *t,
                              const struct scaling_moe *moe)
 {
     const size_t ranks = (size_t)t->ranks, tokens = moe->routing->tokens;
-    uint32_t *blocks, *rows;
+    uint32_t *blocks, *rows, *terms;
     struct reader x;
 
     if (!by_rails(moe))
-        return pack_blocks(t, moe, false, PACK_ENTRY, false);
+        return pack_blocks(t, moe, false, sizeof(struct shunti_pack_entry),
+                           false);
     blocks = scaling_alloc(ranks * ranks * sizeof(*blocks));
-    rows = scaling_alloc((size_t)t->nodes * sizeof(*rows));
+    rows = scaling_alloc(2 * (size_t)t->nodes * sizeof(*rows));
+    terms = rows + t->nodes;
     reader_init(&x, t, moe);
     for (int s = 0; s < t->ranks; s++) {
         uint32_t *of = blocks + (size_t)s * ranks;
 
         read_rank(&x, s);
-        memset(rows, 0, (size_t)t->nodes * sizeof(*rows));
+        memset(rows, 0, 2 * (size_t)t->nodes * sizeof(*rows));
         for (size_t k = 0; k < tokens; k++)
             for (size_t i = x.first[k]; i < x.first[k + 1]; i++) {
                 int n = node_of(&x, i);
 
-                if (n == t->node[s])
-                    continue;
                 rows[n] += first_on_node(&x, k, i);
-                of[scaling_rail(t, s, n)] += RAIL_ENTRY;
+                terms[n]++;
             }
         for (int n = 0; n < t->nodes; n++) {
             if (n == t->node[s])
                 continue;
             if (moe->mode == SCALING_ALLGATHER)
                 rows[n] = (uint32_t)tokens;
-            of[scaling_rail(t, s, n)] += (rows[n] * RAIL_ROW + 3) / 4 * 4;
+            of[scaling_rail(t, s, n)] =
+                (uint32_t)shunti_rail_list_bytes(rows[n], terms[n]);
         }
     }
     reader_finish(&x);

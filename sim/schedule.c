@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/rail_layout.h"
+
 /* --- topology ------------------------------------------------------------------- */
 
 void scaling_topology_init(struct scaling_topology *t, int nodes,
@@ -21,11 +23,13 @@ void scaling_topology_init(struct scaling_topology *t, int nodes,
         .node = scaling_alloc((size_t)ranks * sizeof(int)),
         .local = scaling_alloc((size_t)ranks * sizeof(int)),
         .first = scaling_alloc(((size_t)nodes + 1) * sizeof(int)),
+        .list = scaling_alloc((size_t)ranks * sizeof(int)),
     };
     for (int n = 0, r = 0; n < nodes; n++) {
         for (int l = 0; l < sizes[n]; l++, r++) {
             t->node[r] = n;
             t->local[r] = l;
+            t->list[r] = r;
         }
         t->first[n + 1] = r;
     }
@@ -36,6 +40,21 @@ void scaling_topology_finish(struct scaling_topology *t)
     free(t->node);
     free(t->local);
     free(t->first);
+    free(t->list);
+}
+
+int scaling_rail(const struct scaling_topology *t, int rank, int node)
+{
+    const struct shunti_rail_map map = {
+        .ranks = t->ranks,
+        .nodes = t->nodes,
+        .node = t->node,
+        .local = t->local,
+        .first = t->first,
+        .list = t->list,
+    };
+
+    return t->node[rank] == node ? rank : shunti_rail_peer(&map, rank, node);
 }
 
 /* --- schedule ------------------------------------------------------------------- */

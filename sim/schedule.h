@@ -31,6 +31,7 @@ struct scaling_topology {
     int *node;  /* (ranks) */
     int *local; /* (ranks) index in the node */
     int *first; /* (nodes + 1) ranks of a node are first[n] .. first[n + 1] */
+    int *list;  /* (ranks) each its own number, as the library has them */
 };
 
 /* sizes: (nodes) ranks of each; they are numbered node by node. */
@@ -43,14 +44,8 @@ static inline int scaling_node_size(const struct scaling_topology *t, int node)
     return t->first[node + 1] - t->first[node];
 }
 
-/* Whom `rank` talks to on `node`; itself on its own. */
-static inline int scaling_rail(const struct scaling_topology *t, int rank,
-                               int node)
-{
-    if (t->node[rank] == node)
-        return rank;
-    return t->first[node] + t->local[rank] % scaling_node_size(t, node);
-}
+/* The rail peer of `rank` on `node`; itself on its own. */
+int scaling_rail(const struct scaling_topology *t, int rank, int node);
 
 /* --- operations ------------------------------------------------------------------ */
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/rails_rows.h"
 #include "moe/rails_sums.h"
@@ -22,6 +23,7 @@ struct proxy {
     struct shunt_comm comm;
     struct shunt_moe moe;
     struct shunti_plan plan;
+    struct shunti_rails rails;
     struct shunti_window window;
     struct shunti_rail_to to[2];
     struct shunti_rail_from from;
@@ -53,12 +55,13 @@ static struct proxy *proxy_create(void)
     p->plan.moe = &p->moe;
     p->plan.lists.here = true;
     p->plan.at.rail_window = &p->window;
-    p->plan.rails.to = p->to;
-    p->plan.rails.from = &p->from;
-    p->plan.rails.nfrom = 1;
+    p->plan.state = &p->rails;
+    p->rails.to = p->to;
+    p->rails.from = &p->from;
+    p->rails.nfrom = 1;
     p->to[0] = (struct shunti_rail_to){
-        .proxy = 0, .rows = ROWS, .token = p->token, .sums = 1024};
-    p->to[1].proxy = -1;
+        .relay = 0, .rows = ROWS, .token = p->token, .sums = 1024};
+    p->to[1].relay = -1;
     p->from = (struct shunti_rail_from){.source = 0,
                                         .rows = ROWS,
                                         .terms = ROWS,

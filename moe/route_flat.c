@@ -1,180 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows in packs; see packed.h. */
-#include "moe/packed.h"
+/*
+ * FLAT: ranks cannot write into each other's windows, so rows travel in packs,
+ * by alltoallv.
+ *
+ * Out: a token's row goes once to each rank that has an expert of it; a list
+ * sent with the plan says into which rows it is to be copied there, and with
+ * which weights. Back: each row of an expert by itself, so that home adds them
+ * in the one tree that all routes share.
+ *
+ * The same bits as DIRECT, at one more copy on each side.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/fp8.h"
-#include "kernels/rows.h"
 #include "moe/grow.h"
-#include "src/call.h"
+#include "moe/packs.h"
+#include "moe/pull.h"
+#include "moe/push.h"
+#include "moe/records.h"
+#include "moe/route.h"
+#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/entry.h"
 #include "src/error.h"
 #include "src/note.h"
+#include "src/entry.h"
+#include "src/call.h"
 #include "src/refusal.h"
 
-/* --- with the plan: lists ----------------------------------------------------- */
+/* What a request does; a NULL half is left out. */
+struct work {
+    const void *out;  /* tokens' rows to send, (tokens, hidden) */
+    void *placed;     /* where they go, (total, hidden) */
+    bool fp8;         /* they travel as fp8 */
+    bool weighted;    /* they are multiplied by the weights when placed */
+    const void *back; /* rows to bring home, (total, hidden) */
+    const void *bias; /* with sum */
+    void *sum;        /* their sums, (tokens, hidden) */
+    bool sum_weighted;
+    const void *dy; /* with dweight, (tokens, hidden) */
+    float *dweight; /* their products with dy, (tokens, topk) */
+};
 
-void shunti_packs_finish(struct shunti_packs *packs)
+static const char *unsuited(const struct shunt_moe *moe,
+                            const struct shunti_placement *placement)
 {
-    free(packs->send_rows);
-    free(packs->send_tokens);
-    free(packs->recv_rows);
-    free(packs->home);
-    free(packs->place);
+    (void)moe;
+    (void)placement;
+    return NULL;
 }
 
-static size_t sum_of(const size_t *counts, int n)
-{
-    size_t sum = 0;
-
-    for (int i = 0; i < n; i++)
-        sum += counts[i];
-    return sum;
-}
-
-/* How much goes where. */
-static void count(struct shunti_plan *plan, const uint32_t *tokens_sent)
+/* A token travels once to each rank; rows come back one by one. */
+static void traffic(struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
-    struct shunti_packs *packs = &plan->packs;
-    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
+    const size_t local =
+        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    size_t rows = 0, far = 0, back = 0;
 
     for (int r = 0; r < moe->nranks; r++) {
-        packs->send_rows[r] = 0;
-        packs->send_tokens[r] = tokens_sent[r];
-        packs->recv_rows[r] = 0;
-        for (size_t i = 0; i < local; i++)
-            packs->recv_rows[r] += plan->source_count[(size_t)r * local + i];
-    }
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        packs->send_rows[plan->terms[i].rank]++;
-}
-
-/*
- * What a rank returns to us is ordered as it lies there: its experts
- * ascending, of each our rows. `home` says where in all that is returned the
- * row of a term is. shift: (experts) scratch, by position.
- */
-static void find_home(struct shunti_plan *plan, const uint32_t *mine,
-                      const size_t *base, size_t *shift)
-{
-    const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
-    const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
-    const uint32_t *ours =
-        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
-    size_t at = 0;
-
-    for (size_t c = 0; c < p->first[moe->nranks]; c++) {
-        const int e = p->local[c];
-
-        if (ours[e] != c)
+        rows += r != moe->rank ? mine.rank[r] : 0;
+        if (moe->node[r] == moe->node[moe->rank])
             continue;
-        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] = at - base[e];
-        at += mine[e];
+        far += mine.rank[r];
+        for (size_t i = 0; i < local; i++)
+            back += plan->source_count[(size_t)r * local + i];
     }
-    for (size_t t = 0; t < plan->tokens; t++) {
-        const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
-
-        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
-            plan->packs.home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
-                                             plan->terms[i].row);
-    }
-}
-
-/* Our terms by rank, the first of each token marked. */
-static void list(const struct shunti_plan *plan,
-                 struct shunti_pack_entry *entries, size_t *next)
-{
-    const int nranks = plan->moe->nranks;
-    size_t at = 0;
-
-    for (int r = 0; r < nranks; r++) {
-        next[r] = at;
-        at += plan->packs.send_rows[r];
-    }
-    for (size_t t = 0; t < plan->tokens; t++)
-        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
-            const struct shunti_term *term = &plan->terms[i];
-            bool first = true;
-
-            for (size_t k = plan->first[t]; k < i; k++)
-                first = first && plan->terms[k].rank != term->rank;
-            entries[next[term->rank]++] = (struct shunti_pack_entry){
-                term->row | (first ? SHUNTI_PACK_NEW : 0), term->weight};
-        }
-}
-
-/* The lists of others make sense: a first row for each token that comes, and
- * each in our buffer. */
-static bool lists_are_good(const struct shunti_plan *plan)
-{
-    const struct shunti_packs *packs = &plan->packs;
-    const struct shunti_pack_entry *entry = packs->place;
-
-    for (int r = 0; r < plan->moe->nranks; r++) {
-        size_t tokens = 0;
-
-        for (size_t i = 0; i < packs->recv_rows[r]; i++, entry++) {
-            tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
-            if (!tokens || (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
-                return false;
-        }
-        if (tokens != plan->source_tokens[r])
-            return false;
-    }
-    return true;
-}
-
-enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
-                                        const struct shunti_counts *counts,
-                                        const size_t *base)
-{
-    struct shunt_moe *moe = plan->moe;
-    struct shunti_packs *packs = &plan->packs;
-    const uint32_t *mine = counts->rows[moe->rank];
-    size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
-    size_t *send = malloc(2 * n * sizeof(*send) +
-                          (terms + 1) * sizeof(struct shunti_pack_entry));
-    size_t *recv = send ? send + n : NULL;
-    struct shunti_pack_entry *entries = (void *)(send ? send + 2 * n : NULL);
-    size_t *next = malloc((n + (size_t)moe->config.experts) * sizeof(*next));
-    size_t places = 0;
-
-    if (!packs->send_rows)
-        packs->send_rows = calloc(n, sizeof(size_t));
-    if (!packs->send_tokens)
-        packs->send_tokens = calloc(n, sizeof(size_t));
-    if (!packs->recv_rows)
-        packs->recv_rows = calloc(n, sizeof(size_t));
-    if (send && next && packs->send_rows && packs->send_tokens &&
-        packs->recv_rows) {
-        count(plan, mine + moe->config.experts);
-        places = sum_of(packs->recv_rows, moe->nranks);
-    }
-    if (!send || !next || !packs->send_rows || !packs->send_tokens ||
-        !packs->recv_rows ||
-        !shunti_grow(&packs->home, &packs->home_max, terms,
-                     sizeof(*packs->home)) ||
-        !shunti_grow(&packs->place, &packs->place_max, places,
-                     sizeof(*packs->place))) {
-        free(send);
-        free(next);
-        return shunti_lists_no_memory(moe);
-    }
-    find_home(plan, mine, base, next);
-    list(plan, entries, next);
-    free(next);
-    for (size_t r = 0; r < n; r++) {
-        send[r] = packs->send_rows[r] * sizeof(*entries);
-        recv[r] = packs->recv_rows[r] * sizeof(*entries);
-    }
-    return shunti_lists_start(plan, send, entries, send, NULL, packs->place,
-                              recv, lists_are_good);
+    plan->mode = SHUNT_MOE_FLAT;
+    plan->network.rows = far;
+    plan->network.rows_plain = shunti_records_sent(moe).far;
+    plan->network.dispatch_bytes = far * shunti_wire_bytes(moe);
+    plan->network.combine_bytes = back * moe->row_bytes;
+    plan->bytes_sent = rows * shunti_wire_bytes(moe);
 }
 
 /* --- the operation ------------------------------------------------------------- */
@@ -188,13 +88,13 @@ enum shunt_status shunti_packs_exchange(struct shunti_plan *plan,
 struct packed {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
-    struct shunti_packed what;
+    struct work what;
     bool out, back;              /* what the call has */
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
     size_t *bytes;       /* (2 * nranks) to each rank, and from each */
     size_t *home;        /* (nranks) in recv: where the rows are from which
-                            plan->packs.home counts */
+                            shunti_packs_of(plan)->home counts */
     size_t *next;        /* (nranks) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
     char why[200];       /* a peer that called something else; "": none */
@@ -257,13 +157,13 @@ static void place_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_pack_entry *entry = plan->packs.place;
+    const struct shunti_pack_entry *entry = shunti_packs_of(plan)->place;
     const unsigned char *pack = packed->recv;
 
     for (int r = 0; r < moe->nranks; r++) {
         const unsigned char *from = pack, *row = NULL;
 
-        for (size_t i = 0; i < plan->packs.recv_rows[r]; i++, entry++) {
+        for (size_t i = 0; i < shunti_packs_of(plan)->recv_rows[r]; i++, entry++) {
             unsigned char *dst =
                 (unsigned char *)packed->what.placed +
                 (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
@@ -299,7 +199,7 @@ static void pack_rows(const struct packed *packed)
         unsigned char *to;
 
         end += packed->bytes[s];
-        to = end - plan->packs.recv_rows[s] * moe->row_bytes;
+        to = end - shunti_packs_of(plan)->recv_rows[s] * moe->row_bytes;
         for (size_t i = 0; i < local; i++) {
             size_t at = plan->offset[i];
             size_t n = plan->source_count[(size_t)s * local + i];
@@ -326,7 +226,7 @@ static const unsigned char *returned(const struct packed *packed, size_t term)
     const struct shunti_plan *plan = packed->plan;
 
     return packed->recv + packed->home[plan->terms[term].rank] +
-           plan->packs.home[term] * plan->moe->row_bytes;
+           shunti_packs_of(plan)->home[term] * plan->moe->row_bytes;
 }
 
 static void add_rows(const struct packed *packed)
@@ -505,7 +405,7 @@ static const struct shunti_class classes[] = {
 static void measure(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
-    const struct shunti_packs *packs = &plan->packs;
+    const struct shunti_packs *packs = shunti_packs_of(plan);
     const int n = plan->moe->nranks;
     const size_t wire = packed->out ? wire_bytes(packed) : 0;
     const size_t row = packed->back ? plan->moe->row_bytes : 0;
@@ -533,8 +433,8 @@ static bool allocate(struct packed *packed)
     packed->home = packed->bytes + 2 * n;
     packed->next = packed->bytes + 3 * n;
     measure(packed);
-    packed->send = malloc(sum_of(packed->bytes, moe->nranks) + 1);
-    packed->recv = malloc(sum_of(packed->bytes + n, moe->nranks) + 1);
+    packed->send = malloc(shunti_packs_sum(packed->bytes, moe->nranks) + 1);
+    packed->recv = malloc(shunti_packs_sum(packed->bytes + n, moe->nranks) + 1);
     return packed->send && packed->recv;
 }
 
@@ -577,10 +477,10 @@ static enum shunt_status start_itself(struct packed *begin,
     return shunti_request_launch(request, out);
 }
 
-enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
-                                      struct shunti_plan *plan,
-                                      const struct shunti_packed *what,
-                                      struct shunt_request **out)
+static enum shunt_status start(const struct shunti_moe_call *call,
+                               struct shunti_plan *plan,
+                               const struct work *what,
+                               struct shunt_request **out)
 {
     struct shunt_comm *comm = plan->moe->comm;
     struct packed begin = {
@@ -616,3 +516,60 @@ enum shunt_status shunti_packed_start(const struct shunti_moe_call *call,
     shunti_comm_leave(comm);
     return st;
 }
+
+static enum shunt_status dispatch(const struct shunti_moe_call *call,
+                                  struct shunti_plan *plan,
+                                  const struct shunti_push *what,
+                                  struct shunt_request **request)
+{
+    return start(call, plan,
+                 &(struct work){
+                     .out = what->src,
+                     .placed = what->dst,
+                     .fp8 = what->fp8,
+                     .weighted = what->weighted,
+                     .back = what->dweight ? what->out : NULL,
+                     .dy = what->src,
+                     .dweight = what->dweight,
+                 },
+                 request);
+}
+
+static enum shunt_status combine(const struct shunti_moe_call *call,
+                                 struct shunti_plan *plan,
+                                 const struct shunti_pull *what,
+                                 struct shunt_request **request)
+{
+    return start(call, plan,
+                 &(struct work){
+                     .back = what->src,
+                     .bias = what->bias,
+                     .sum = what->dst,
+                     .sum_weighted = what->weighted,
+                 },
+                 request);
+}
+
+/* The inner exchange is an operation of its own, and comes first. */
+static enum shunt_status refuse(const struct shunti_moe_call *call,
+                                struct shunt_comm *comm, uint32_t signature,
+                                enum shunt_status status, const char *text)
+{
+    (void)shunti_request_refuse(
+        comm,
+        SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0,
+                         shunti_moe_call_purpose(call)),
+        status, "%s: %s", call->name, text);
+    return shunti_route_refuse_one(call, comm, signature, status, text);
+}
+
+const struct shunti_route shunti_route_flat = {
+    .name = "flat",
+    .unsuited = unsuited,
+    .traffic = traffic,
+    .plan = shunti_packs_plan,
+    .finish = shunti_packs_finish,
+    .dispatch = dispatch,
+    .combine = combine,
+    .refuse = refuse,
+};

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Lists of rows in packs; see packs.h. */
+#include "moe/packs.h"
+
+#include <stdlib.h>
+
+#include "moe/grow.h"
+#include "moe/records.h"
+
+void shunti_packs_finish(void *state)
+{
+    struct shunti_packs *packs = state;
+
+    free(packs->send_rows);
+    free(packs->send_tokens);
+    free(packs->recv_rows);
+    free(packs->home);
+    free(packs->place);
+    free(packs);
+}
+
+static struct shunti_packs *packs_new(size_t nranks)
+{
+    struct shunti_packs *packs = calloc(1, sizeof(*packs));
+
+    if (!packs)
+        return NULL;
+    packs->send_rows = calloc(nranks, sizeof(size_t));
+    packs->send_tokens = calloc(nranks, sizeof(size_t));
+    packs->recv_rows = calloc(nranks, sizeof(size_t));
+    if (packs->send_rows && packs->send_tokens && packs->recv_rows)
+        return packs;
+    shunti_packs_finish(packs);
+    return NULL;
+}
+
+/* How much goes where. */
+static void count(struct shunti_plan *plan, const uint32_t *tokens_sent)
+{
+    const struct shunt_moe *moe = plan->moe;
+    struct shunti_packs *packs = shunti_packs_of(plan);
+    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+
+    for (int r = 0; r < moe->nranks; r++) {
+        packs->send_rows[r] = 0;
+        packs->send_tokens[r] = tokens_sent[r];
+        packs->recv_rows[r] = 0;
+        for (size_t i = 0; i < local; i++)
+            packs->recv_rows[r] += plan->source_count[(size_t)r * local + i];
+    }
+    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
+        packs->send_rows[plan->terms[i].rank]++;
+}
+
+/*
+ * What a rank returns to us is ordered as it lies there: its experts
+ * ascending, of each our rows. `home` says where in all that is returned the
+ * row of a term is. shift: (experts) scratch, by position.
+ */
+static void find_home(struct shunti_plan *plan, const uint32_t *mine,
+                      const size_t *base, size_t *shift)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = &moe->placement;
+    const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
+    const uint32_t *ours =
+        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
+    size_t at = 0;
+
+    for (size_t c = 0; c < p->first[moe->nranks]; c++) {
+        const int e = p->local[c];
+
+        if (ours[e] != c)
+            continue;
+        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] = at - base[e];
+        at += mine[e];
+    }
+    for (size_t t = 0; t < plan->tokens; t++) {
+        const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+            shunti_packs_of(plan)->home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
+                                             plan->terms[i].row);
+    }
+}
+
+/* Our terms by rank, the first of each token marked. */
+static void list(const struct shunti_plan *plan,
+                 struct shunti_pack_entry *entries, size_t *next)
+{
+    const int nranks = plan->moe->nranks;
+    size_t at = 0;
+
+    for (int r = 0; r < nranks; r++) {
+        next[r] = at;
+        at += shunti_packs_of(plan)->send_rows[r];
+    }
+    for (size_t t = 0; t < plan->tokens; t++)
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
+            const struct shunti_term *term = &plan->terms[i];
+            bool first = true;
+
+            for (size_t k = plan->first[t]; k < i; k++)
+                first = first && plan->terms[k].rank != term->rank;
+            entries[next[term->rank]++] = (struct shunti_pack_entry){
+                term->row | (first ? SHUNTI_PACK_NEW : 0), term->weight};
+        }
+}
+
+/* The lists of others make sense: a first row for each token that comes, and
+ * each in our buffer. */
+static bool lists_are_good(const struct shunti_plan *plan)
+{
+    const struct shunti_packs *packs = shunti_packs_of(plan);
+    const struct shunti_pack_entry *entry = packs->place;
+
+    for (int r = 0; r < plan->moe->nranks; r++) {
+        size_t tokens = 0;
+
+        for (size_t i = 0; i < packs->recv_rows[r]; i++, entry++) {
+            tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
+            if (!tokens || (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
+                return false;
+        }
+        if (tokens != plan->source_tokens[r])
+            return false;
+    }
+    return true;
+}
+
+enum shunt_status shunti_packs_plan(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
+    size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
+    size_t *send = malloc(2 * n * sizeof(*send) +
+                          (terms + 1) * sizeof(struct shunti_pack_entry));
+    size_t *recv = send ? send + n : NULL;
+    struct shunti_pack_entry *entries = (void *)(send ? send + 2 * n : NULL);
+    size_t *next = malloc((n + (size_t)moe->config.experts) * sizeof(*next));
+    struct shunti_packs *packs;
+    size_t places = 0;
+
+    if (!plan->state)
+        plan->state = packs_new(n);
+    packs = shunti_packs_of(plan);
+    if (send && next && packs) {
+        count(plan, mine.rank);
+        places = shunti_packs_sum(packs->recv_rows, moe->nranks);
+    }
+    if (!send || !next || !packs ||
+        !shunti_grow(&packs->home, &packs->home_max, terms,
+                     sizeof(*packs->home)) ||
+        !shunti_grow(&packs->place, &packs->place_max, places,
+                     sizeof(*packs->place))) {
+        free(send);
+        free(next);
+        return shunti_lists_no_memory(moe);
+    }
+    find_home(plan, mine.expert, moe->base, next);
+    list(plan, entries, next);
+    free(next);
+    for (size_t r = 0; r < n; r++) {
+        send[r] = packs->send_rows[r] * sizeof(*entries);
+        recv[r] = packs->recv_rows[r] * sizeof(*entries);
+    }
+    return shunti_lists_start(plan, send, entries, send, NULL, packs->place,
+                              recv, lists_are_good);
+}
+

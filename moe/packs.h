@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a plan of the route FLAT knows beside its layout: how much goes to each
+ * rank, and into which rows it is to be copied there.
+ */
+#ifndef SHUNTI_PACKS_H
+#define SHUNTI_PACKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moe/plan.h"
+
+/* One row of ours, as its source lists it. */
+struct shunti_pack_entry {
+    uint32_t row; /* the top bit: the first of another token */
+    float weight;
+};
+
+#define SHUNTI_PACK_NEW ((uint32_t)1 << 31)
+
+/* What a plan of the route FLAT keeps: its `state`. */
+struct shunti_packs {
+    size_t *send_rows;   /* (nranks) rows of ours there: what combine returns */
+    size_t *send_tokens; /* (nranks) distinct tokens of ours there */
+    size_t *recv_rows;   /* (nranks) rows of theirs here */
+    uint32_t *home;      /* (terms) place of a term's row in what is returned */
+    struct shunti_pack_entry *place; /* (sum of recv_rows) by source */
+    size_t home_max, place_max;
+};
+
+static inline struct shunti_packs *
+shunti_packs_of(const struct shunti_plan *plan)
+{
+    return plan->state;
+}
+
+static inline size_t shunti_packs_sum(const size_t *counts, int n)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    return sum;
+}
+
+/* plan() and finish() of the route. */
+enum shunt_status shunti_packs_plan(struct shunti_plan *plan);
+void shunti_packs_finish(void *state);
+
+#endif

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Records of a plan; see records.h. */
+#include "moe/records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/capacity.h"
+#include "moe/grow.h"
+#include "moe/route.h"
+#include "src/comm.h"
+#include "src/error.h"
+#include "src/entry.h"
+#include "src/refusal.h"
+
+/* `count` has an entry for each expert, rank and node, and again for each
+ * node: struct shunti_record_view. */
+struct record {
+    uint64_t exchange; /* these two must agree */
+    uint64_t placed;
+    uint64_t plans; /* before this one, as far as this rank knows */
+    int64_t status;
+    uint64_t tokens;
+    uint64_t padded; /* rows that each expert takes of ours, if padded */
+    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
+    char why[136];
+    uint32_t count[];
+};
+
+_Static_assert(sizeof(struct record) % 8 == 0, "records lie in an array");
+
+size_t shunti_record_bytes(int experts, int ranks, int nodes)
+{
+    const size_t counts =
+        (size_t)experts + (size_t)ranks + 2 * (size_t)nodes;
+
+    return (sizeof(struct record) + counts * 4 + 7) / 8 * 8;
+}
+
+static struct record *record_of(const struct shunt_moe *moe, int rank)
+{
+    return (struct record *)(void *)(moe->records +
+                                     (size_t)rank * moe->record_bytes);
+}
+
+bool shunti_records_prepare(struct shunt_moe *moe)
+{
+    if (moe->records)
+        return true;
+    moe->record_bytes =
+        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
+    moe->records = calloc((size_t)moe->nranks, moe->record_bytes);
+    return moe->records != NULL;
+}
+
+struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank)
+{
+    const struct record *r = record_of(moe, rank);
+    struct shunti_record_view view = {
+        .tokens = (size_t)r->tokens,
+        .padded = (size_t)r->padded,
+        .expert = r->count,
+    };
+
+    view.rank = view.expert + moe->config.experts;
+    view.node = view.rank + moe->nranks;
+    view.node_rows = view.node + moe->nodes;
+    return view;
+}
+
+struct shunti_sent shunti_records_sent(const struct shunt_moe *moe)
+{
+    const uint32_t *count = record_of(moe, moe->rank)->count;
+    struct shunti_sent sent = {0, 0};
+
+    for (int e = 0; e < moe->config.experts; e++) {
+        const int r = moe->order.expert[e].rank;
+
+        if (moe->node[r] != moe->node[moe->rank])
+            sent.far += count[e];
+        else if (r != moe->rank)
+            sent.near += count[e];
+    }
+    return sent;
+}
+
+/* --- our own ---------------------------------------------------------------------- */
+
+/* The places that neither a plan nor an unfinished request holds. */
+static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
+{
+    bool any = false;
+
+    memset(bits, 0, SHUNTI_PLANS_MAX / 8);
+    for (int i = 0; i < moe->config.plans_in_flight; i++)
+        if (!moe->plans[i].handle && !moe->plans[i].at.users) {
+            bits[i / 64] |= (uint64_t)1 << i % 64;
+            any = true;
+        }
+    return any;
+}
+
+/* Read the routing into the record and moe->key; *n: how many assignments. */
+static enum shunt_status read_routing(struct shunt_moe *moe,
+                                      const int32_t *expert, size_t tokens,
+                                      struct record *mine, size_t *n, char *why,
+                                      size_t len)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    const size_t topk = (size_t)c->topk;
+    const struct shunti_layout_read out = {
+        .key = moe->key,
+        .expert = mine->count,
+        .rank = mine->count + c->experts,
+        .node = mine->count + c->experts + moe->nranks,
+    };
+    size_t read;
+
+    memset(out.node, 0, 2 * (size_t)moe->nodes * sizeof(*out.node));
+    read = shunti_layout_read(&moe->order, expert, tokens, c->topk,
+                              moe->route->by_node ? moe->node : NULL,
+                              moe->scratch, &out);
+    if (read < tokens * topk) {
+        snprintf(why, len,
+                 "topk_idx of token %zu, slot %zu is %d; experts are 0 to %d, "
+                 "and -1 is none",
+                 read / topk, read % topk, (int)expert[read], c->experts - 1);
+        return SHUNT_ERR_INVALID;
+    }
+    *n = 0;
+    for (int e = 0; e < c->experts; e++) {
+        *n += mine->count[e];
+        if (moe->route->by_node)
+            out.node[moe->nodes + moe->node[moe->order.expert[e].rank]] +=
+                mine->count[e];
+    }
+    return SHUNT_OK;
+}
+
+/* Without what exceeds the capacity. */
+static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
+                              const float *weight, size_t tokens,
+                              size_t capacity, struct record *mine, size_t *n,
+                              char *why, size_t len)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    const size_t all = tokens * (size_t)c->topk;
+    bool over = false;
+
+    for (int e = 0; e < c->experts; e++)
+        over = over || mine->count[e] > capacity;
+    if (!over)
+        return SHUNT_OK;
+    if (!shunti_grow(&moe->expert, &moe->expert_max, all, sizeof(*expert))) {
+        snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
+        return SHUNT_ERR_MEMORY;
+    }
+    memcpy(moe->expert, expert, all * sizeof(*expert));
+    if (shunti_capacity_apply(moe->expert, weight, all, c->experts, capacity,
+                              c->drop, mine->count)) {
+        snprintf(why, len, "no memory to choose what to drop");
+        return SHUNT_ERR_MEMORY;
+    }
+    return read_routing(moe, moe->expert, tokens, mine, n, why, len);
+}
+
+enum shunt_status shunti_records_read(struct shunt_moe *moe,
+                                      const int32_t *expert,
+                                      const float *weight, size_t tokens,
+                                      char *why, size_t len)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    struct shunti_plan *plan = moe->spare;
+    size_t capacity, assigned;
+    struct record *mine = record_of(moe, moe->rank);
+    enum shunt_status st =
+        read_routing(moe, expert, tokens, mine, &assigned, why, len);
+    bool any;
+
+    if (st)
+        return st;
+    shunti_comm_enter(moe->comm);
+    shunti_lists_settle(moe);
+    any = find_free(moe, mine->free);
+    shunti_comm_leave(moe->comm);
+    if (!any) {
+        snprintf(why, len,
+                 "%d plans are in flight (plans_in_flight): destroy one",
+                 c->plans_in_flight);
+        return SHUNT_ERR_BUSY;
+    }
+    capacity = shunti_capacity(c->capacity_factor, tokens, c->topk, c->experts);
+    if (c->pad_to_capacity && capacity > SHUNTI_ROWS_MAX) {
+        snprintf(why, len,
+                 "capacity_factor %g pads each expert to more than %u rows of "
+                 "%zu tokens",
+                 c->capacity_factor, (unsigned)SHUNTI_ROWS_MAX, tokens);
+        return SHUNT_ERR_INVALID;
+    }
+    plan->kept = assigned;
+    st = drop(moe, expert, weight, tokens, capacity, mine, &plan->kept, why,
+              len);
+    if (st)
+        return st;
+    plan->tokens = tokens;
+    plan->dropped = assigned - plan->kept;
+    mine->tokens = tokens;
+    mine->padded = c->pad_to_capacity ? capacity : 0;
+    return SHUNT_OK;
+}
+
+/* --- those of all ranks ------------------------------------------------------------ */
+
+/* Do the numbers of a record agree with each other? All that follows relies on
+ * them. */
+static bool is_possible(const struct shunt_moe *moe, const struct record *r)
+{
+    const struct shunt_moe_config *c = &moe->config;
+    const uint32_t *distinct = r->count + c->experts;
+    const uint32_t *node_rows = distinct + moe->nranks + moe->nodes;
+    size_t kept = 0, padded = 0, far = 0;
+
+    if (r->tokens > c->max_tokens)
+        return false;
+    if (c->pad_to_capacity)
+        padded =
+            shunti_capacity(c->capacity_factor, r->tokens, c->topk, c->experts);
+    for (int e = 0; e < c->experts; e++) {
+        kept += r->count[e];
+        if (padded && r->count[e] > padded)
+            return false;
+    }
+    for (int i = 0; i < moe->nranks + moe->nodes; i++)
+        if (distinct[i] > r->tokens)
+            return false;
+    for (int n = 0; n < moe->nodes; n++)
+        far += node_rows[n];
+    if (moe->route->by_node && far != kept)
+        return false;
+    return kept <= r->tokens * (size_t)c->topk && r->padded == padded;
+}
+
+static enum shunt_status compare(struct shunt_moe *moe,
+                                 const struct record *mine)
+{
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct record *theirs = record_of(moe, r);
+
+        if (r == moe->rank || !theirs->status)
+            continue;
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_REMOTE,
+                           "moe_plan_create: rank %d's call failed there: "
+                           "%.*s",
+                           r, (int)sizeof(theirs->why), theirs->why);
+    }
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct record *theirs = record_of(moe, r);
+
+        if (theirs->exchange != mine->exchange)
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d plans for another "
+                               "exchange (struct shunt_moe) than this rank",
+                               r);
+        if (theirs->placed != mine->placed)
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d has another "
+                               "placement than this rank",
+                               r);
+        if (!is_possible(moe, theirs))
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: the counts of rank %d "
+                               "contradict each other",
+                               r);
+    }
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_records_gather(struct shunt_moe *moe,
+                                        enum shunt_status status,
+                                        const char *why)
+{
+    struct record *mine;
+    enum shunt_status st;
+
+    if (!shunti_records_prepare(moe)) {
+        shunti_comm_enter(moe->comm);
+        st = shunti_request_refuse(
+            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            SHUNT_ERR_MEMORY, "moe_plan_create: no memory");
+        shunti_comm_leave(moe->comm);
+        return st;
+    }
+    mine = record_of(moe, moe->rank);
+    mine->exchange = moe->serial;
+    mine->placed = moe->placed;
+    mine->plans = moe->plans_made;
+    mine->status = status;
+    memset(mine->why, 0, sizeof(mine->why));
+    if (status)
+        snprintf(mine->why, sizeof(mine->why), "%s", why);
+    st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
+                         moe->record_bytes, SHUNT_U8);
+    if (status)
+        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s", why);
+    return st ? st : compare(moe, mine);
+}
+
+/* What each rank counted itself would differ for ever after a call that only some
+ * ranks made for this exchange, or that failed on some only. So all ranks go on
+ * from the highest count. */
+uint64_t shunti_records_number(struct shunt_moe *moe)
+{
+    for (int r = 0; r < moe->nranks; r++)
+        if (record_of(moe, r)->plans > moe->plans_made)
+            moe->plans_made = record_of(moe, r)->plans;
+    return ++moe->plans_made;
+}
+
+bool shunti_records_free(const struct shunt_moe *moe, int i)
+{
+    for (int r = 0; r < moe->nranks; r++)
+        if (!(record_of(moe, r)->free[i / 64] >> i % 64 & 1))
+            return false;
+    return true;
+}

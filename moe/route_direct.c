@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * DIRECT: every rank maps all memory, so rows are written straight to their
+ * places (push.h) and results are read where they lie (pull.h).
+ */
+#include "moe/pull.h"
+#include "moe/push.h"
+#include "moe/records.h"
+#include "moe/route.h"
+#include "src/comm.h"
+
+static const char *unsuited(const struct shunt_moe *moe,
+                            const struct shunti_placement *placement)
+{
+    (void)placement;
+    return shunti_comm_all_mapped(moe->comm)
+               ? NULL
+               : "some ranks do not map each other's memory";
+}
+
+/* Each row is a copy of its own. */
+static void traffic(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_sent sent = shunti_records_sent(moe);
+
+    plan->mode = SHUNT_MOE_DIRECT;
+    plan->network.rows = plan->network.rows_plain = sent.far;
+    plan->network.dispatch_bytes = sent.far * moe->row_bytes;
+    plan->network.combine_bytes = 0;
+    plan->bytes_sent = (sent.near + sent.far) * moe->row_bytes;
+}
+
+static enum shunt_status dispatch(const struct shunti_moe_call *call,
+                                  struct shunti_plan *plan,
+                                  const struct shunti_push *what,
+                                  struct shunt_request **request)
+{
+    return shunti_push_start(call, plan, what, false, request);
+}
+
+static enum shunt_status combine(const struct shunti_moe_call *call,
+                                 struct shunti_plan *plan,
+                                 const struct shunti_pull *what,
+                                 struct shunt_request **request)
+{
+    return shunti_pull_start(call, plan, what, false, request);
+}
+
+const struct shunti_route shunti_route_direct = {
+    .name = "direct",
+    .unsuited = unsuited,
+    .traffic = traffic,
+    .dispatch = dispatch,
+    .combine = combine,
+    .refuse = shunti_route_refuse_one,
+};

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * TWO_LEVEL: between nodes each row travels once for each node, by rails
+ * (rails.h); inside a node as in DIRECT. ALLGATHER is the same with every token
+ * on the list of every node.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/fp8.h"
+#include "moe/grow.h"
+#include "moe/pull.h"
+#include "moe/push.h"
+#include "moe/rails.h"
+#include "moe/records.h"
+#include "moe/route.h"
+#include "kernels/rows.h"
+#include "src/comm.h"
+#include "src/nodes.h"
+#include "src/entry.h"
+
+static const char *unsuited(const struct shunt_moe *moe,
+                            const struct shunti_placement *placement)
+{
+    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
+                                     moe->config.tree_nodes};
+
+    if (!shunti_nodes_mapped(moe->comm))
+        return "ranks of a node do not map each other's memory";
+    return shunti_order_tree_fits(placement, &tree)
+               ? NULL
+               : "tree_ranks adds up experts that are on different nodes";
+}
+
+static struct shunti_rail_map map_of(const struct shunt_moe *moe)
+{
+    return (struct shunti_rail_map){
+        .ranks = moe->nranks,
+        .nodes = moe->nodes,
+        .node = moe->node,
+        .local = moe->local,
+        .first = moe->comm->node_first,
+        .list = moe->comm->node_ranks,
+    };
+}
+
+/* Does `rank` pass on what `source` sends to its node? */
+static bool serves(const struct shunti_rail_map *map, int rank, int source)
+{
+    return map->node[source] != map->node[rank] &&
+           shunti_rail_peer(map, source, map->node[rank]) == rank;
+}
+
+/* --- how much --------------------------------------------------------------------- */
+
+/* Is every token wanted on every node? Then two levels save no bytes. */
+static bool all_go_everywhere(const struct shunt_moe *moe)
+{
+    for (int s = 0; s < moe->nranks; s++) {
+        const struct shunti_record_view r = shunti_record(moe, s);
+
+        for (int n = 0; n < moe->nodes; n++)
+            if (n != moe->node[s] && r.node[n] != r.tokens)
+                return false;
+    }
+    return true;
+}
+
+/* Rows that `source` sends to another node. */
+static size_t rows_to(const struct shunti_plan *plan, int source, int node)
+{
+    const struct shunti_record_view r = shunti_record(plan->moe, source);
+
+    return plan->mode == SHUNT_MOE_ALLGATHER ? r.tokens : r.node[node];
+}
+
+static void traffic(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_map map = map_of(moe);
+    const struct shunti_sent sent = shunti_records_sent(moe);
+    const int node = moe->node[moe->rank];
+    size_t rows = 0, back = 0;
+
+    plan->mode = moe->config.mode != SHUNT_MOE_AUTO ? moe->config.mode
+                 : all_go_everywhere(moe)           ? SHUNT_MOE_ALLGATHER
+                                                    : SHUNT_MOE_TWO_LEVEL;
+    for (int n = 0; n < moe->nodes; n++)
+        rows += n != node ? rows_to(plan, moe->rank, n) : 0;
+    for (int s = 0; s < moe->nranks; s++)
+        back += serves(&map, moe->rank, s) ? rows_to(plan, s, node) : 0;
+    plan->network.rows = rows;
+    plan->network.rows_plain = sent.far;
+    plan->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
+    plan->network.combine_bytes = back * shunti_sum_bytes(moe);
+    plan->bytes_sent =
+        sent.near * moe->row_bytes + plan->network.dispatch_bytes;
+}
+
+/* --- memory ----------------------------------------------------------------------- */
+
+static void finish(void *state)
+{
+    struct shunti_rails *rails = state;
+
+    free(rails->to);
+    free(rails->from);
+    free(rails->rows);
+    free(rails->out);
+    free(rails->in);
+    free(rails->memory);
+    free(rails->received);
+    free(rails);
+}
+
+static struct shunti_rails *rails_new(const struct shunt_moe *moe)
+{
+    const size_t nodes = (size_t)moe->nodes, ranks = (size_t)moe->nranks;
+    struct shunti_rails *rails = calloc(1, sizeof(*rails));
+
+    if (!rails)
+        return NULL;
+    rails->to = calloc(nodes, sizeof(*rails->to));
+    rails->from = calloc(ranks, sizeof(*rails->from));
+    rails->rows = malloc(2 * ranks * nodes * sizeof(*rails->rows));
+    rails->out = calloc(nodes, sizeof(*rails->out));
+    rails->in = calloc(ranks, sizeof(*rails->in));
+    if (rails->to && rails->from && rails->rows && rails->out && rails->in) {
+        rails->terms = rails->rows + ranks * nodes;
+        return rails;
+    }
+    finish(rails);
+    return NULL;
+}
+
+/* Rows come as they are, and as fp8, which of very short ones is more. */
+static size_t landing_bytes(const struct shunt_moe *moe)
+{
+    size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
+                     ? shunti_fp8_bytes(moe->config.hidden)
+                     : 0;
+
+    return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
+}
+
+/* The rail window: large enough on every rank; all decide alike. */
+static enum shunt_status fit_window(struct shunti_plan *plan,
+                                    const struct shunti_rail_traffic *traffic)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunti_window *old = plan->at.rail_window;
+    enum shunt_status st = SHUNT_OK;
+    size_t most = shunti_rail_window_bytes(traffic);
+
+    if (most <= plan->at.rail_bytes)
+        return SHUNT_OK;
+    plan->at.rail_window = NULL;
+    plan->at.rail_bytes = 0;
+    most += most / 4;
+    shunti_comm_enter(moe->comm);
+    if (old)
+        st = shunti_window_free(moe->comm, old);
+    if (!st)
+        st = shunti_window_create(moe->comm, most, &plan->at.rail_window);
+    shunti_comm_leave(moe->comm);
+    if (!st)
+        plan->at.rail_bytes = most;
+    return st;
+}
+
+/* --- places ----------------------------------------------------------------------- */
+
+/* What each rank sends to each node. */
+static void read_records(const struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t nodes = (size_t)moe->nodes;
+    const struct shunti_rails *rails = shunti_rails_of(plan);
+
+    for (int s = 0; s < moe->nranks; s++) {
+        const struct shunti_record_view r = shunti_record(moe, s);
+        uint32_t *rows = rails->rows + (size_t)s * nodes;
+
+        memcpy(rows, r.node, nodes * sizeof(*rows));
+        for (size_t n = 0; n < nodes && plan->mode == SHUNT_MOE_ALLGATHER; n++)
+            rows[n] = (uint32_t)r.tokens;
+        memcpy(rails->terms + (size_t)s * nodes, r.node_rows,
+               nodes * sizeof(*rows));
+    }
+}
+
+/* Where everything lies, and memory for the lists. False: there is none. */
+static bool place(struct shunti_plan *plan,
+                  const struct shunti_rail_traffic *traffic)
+{
+    struct shunt_moe *moe = plan->moe;
+    struct shunti_rails *rails = shunti_rails_of(plan);
+    const size_t nodes = (size_t)moe->nodes, rank = (size_t)moe->rank;
+    const int node = moe->node[moe->rank];
+    size_t words = 0, bytes = 0;
+    uint32_t *memory;
+
+    shunti_rail_places_out(traffic, moe->rank, rails->out);
+    shunti_rail_places_in(traffic, moe->rank, rails->in);
+    for (int n = 0; n < moe->nodes; n++) {
+        const struct shunti_rail_out *out = &rails->out[n];
+
+        rails->to[n] = (struct shunti_rail_to){.relay = -1};
+        if (n == node)
+            continue;
+        rails->to[n] = (struct shunti_rail_to){
+            .relay = shunti_rail_peer(traffic->map, moe->rank, n),
+            .rows = rails->rows[rank * nodes + (size_t)n],
+            .terms = rails->terms[rank * nodes + (size_t)n],
+            .staging = out->staging,
+            .landing = out->landing,
+            .sums = out->sums,
+            .dots = out->dots,
+        };
+        words += rails->to[n].rows;
+    }
+    rails->nfrom = 0;
+    for (int s = 0; s < moe->nranks; s++) {
+        const struct shunti_rail_in *in = &rails->in[s];
+        const size_t at = (size_t)s * nodes + (size_t)node;
+
+        if (!serves(traffic->map, moe->rank, s))
+            continue;
+        rails->from[rails->nfrom++] = (struct shunti_rail_from){
+            .source = s,
+            .rows = rails->rows[at],
+            .terms = rails->terms[at],
+            .landing = in->landing,
+            .sums_staging = in->sums_staging,
+            .dots_staging = in->dots_staging,
+            .sums = in->sums,
+            .dots = in->dots,
+        };
+        words += rails->rows[at] + 1;
+        bytes += shunti_rail_list_bytes(rails->rows[at], rails->terms[at]);
+    }
+    if (!shunti_grow(&rails->memory, &rails->memory_max, words,
+                     sizeof(*rails->memory)) ||
+        !shunti_grow(&rails->received, &rails->received_max, bytes, 1))
+        return false;
+    memory = rails->memory;
+    for (int n = 0; n < moe->nodes; n++) {
+        rails->to[n].token = memory;
+        memory += rails->to[n].rows;
+    }
+    for (int i = 0; i < rails->nfrom; i++) {
+        rails->from[i].first = memory;
+        memory += rails->from[i].rows + 1;
+    }
+    return true;
+}
+
+/* --- lists ------------------------------------------------------------------------ */
+
+/* A node's list that is being written. */
+struct writer {
+    uint16_t *count;
+    struct shunti_rail_entry *entry;
+    size_t rows; /* so far */
+};
+
+static void begin_list(const struct shunti_plan *plan, struct writer *w,
+                       const struct shunti_rail_to *to, unsigned char *out)
+{
+    *w = (struct writer){
+        .count = (uint16_t *)(void *)out,
+        .entry = (struct shunti_rail_entry *)(void *)(out +
+                                                      shunti_rail_list_bytes(
+                                                          to->rows, 0)),
+    };
+    /* In ALLGATHER rows without any expert are on the list, too. */
+    for (size_t t = 0; t < to->rows && plan->mode == SHUNT_MOE_ALLGATHER; t++) {
+        to->token[t] = (uint32_t)t;
+        w->count[t] = 0;
+    }
+}
+
+/* For each node the tokens that go there, and what its relay does with them.
+ * Terms of a token lie by node. */
+static void write_lists(const struct shunti_plan *plan, struct writer *writers)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const bool all = plan->mode == SHUNT_MOE_ALLGATHER;
+    const int own = moe->node[moe->rank];
+
+    for (size_t t = 0; t < plan->tokens; t++) {
+        int before = own;
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
+            const struct shunti_term *term = &plan->terms[i];
+            const int node = moe->node[term->rank];
+            struct writer *w = &writers[node];
+
+            if (node == own) {
+                before = node;
+                continue;
+            }
+            if (all) {
+                w->rows = t + 1;
+            } else if (node != before) {
+                w->count[w->rows] = 0;
+                shunti_rails_of(plan)->to[node].token[w->rows++] = (uint32_t)t;
+            }
+            before = node;
+            w->count[w->rows - 1]++;
+            *w->entry++ = (struct shunti_rail_entry){
+                .row = term->row,
+                .weight = term->weight,
+                .local = (uint16_t)moe->local[term->rank],
+                .op = term->op,
+            };
+        }
+    }
+}
+
+/* Read what we have been told; false: it contradicts the counts. */
+static bool read_lists(const struct shunti_plan *plan)
+{
+    const struct shunt_comm *comm = plan->moe->comm;
+    const int *local = shunti_node_ranks(comm, comm->node);
+    const struct shunti_rails *rails = shunti_rails_of(plan);
+    const unsigned char *at = rails->received;
+    bool good = true;
+
+    for (int i = 0; i < rails->nfrom; i++) {
+        struct shunti_rail_from *from = &rails->from[i];
+        const uint16_t *count = (const uint16_t *)(const void *)at;
+
+        from->entry =
+            (const struct shunti_rail_entry *)(const void *)(at +
+                                                             shunti_rail_list_bytes(
+                                                                 from->rows,
+                                                                 0));
+        from->first[0] = 0;
+        for (size_t k = 0; k < from->rows; k++) {
+            from->first[k + 1] = from->first[k] + count[k];
+            good = good && count[k] <= plan->moe->config.topk;
+        }
+        good = good && from->first[from->rows] == from->terms;
+        for (size_t k = 0; k < from->terms && good; k++)
+            good = from->entry[k].local < comm->local_size &&
+                   from->entry[k].row <
+                       plan->rank_total[local[from->entry[k].local]] &&
+                   from->entry[k].op <= SHUNTI_ROWS_NODE;
+        at += shunti_rail_list_bytes(from->rows, from->terms);
+    }
+    return good;
+}
+
+static enum shunt_status exchange_lists(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_rails *rails = shunti_rails_of(plan);
+    const size_t n = (size_t)moe->nranks, nodes = (size_t)moe->nodes;
+    size_t bytes = 0, *counts, *displs;
+    struct writer *writers;
+    unsigned char *out;
+
+    for (size_t i = 0; i < nodes; i++)
+        bytes += shunti_rail_list_bytes(rails->to[i].rows, rails->to[i].terms);
+    counts = malloc(3 * n * sizeof(*counts) + nodes * sizeof(*writers) + bytes);
+    if (!counts)
+        return shunti_lists_no_memory(moe);
+    memset(counts, 0, 3 * n * sizeof(*counts));
+    displs = counts + 2 * n;
+    writers = (struct writer *)(void *)(counts + 3 * n);
+    out = (unsigned char *)(writers + nodes);
+    bytes = 0;
+    for (size_t i = 0; i < nodes; i++) {
+        const struct shunti_rail_to *to = &rails->to[i];
+
+        if (to->relay < 0)
+            continue;
+        begin_list(plan, &writers[i], to, out + bytes);
+        displs[to->relay] = bytes;
+        counts[to->relay] = shunti_rail_list_bytes(to->rows, to->terms);
+        bytes += counts[to->relay];
+    }
+    write_lists(plan, writers);
+    for (int i = 0; i < rails->nfrom; i++)
+        counts[n + (size_t)rails->from[i].source] =
+            shunti_rail_list_bytes(rails->from[i].rows, rails->from[i].terms);
+    /* Sources ascend, so what they send lies in the order of `from`. */
+    return shunti_lists_start(plan, counts, out, counts, displs,
+                              rails->received, counts + n, read_lists);
+}
+
+static enum shunt_status plan(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rail_map map = map_of(moe);
+    struct shunti_rail_traffic traffic = {
+        .map = &map,
+        .row_bytes = landing_bytes(moe),
+        .sum_bytes = shunti_sum_bytes(moe),
+    };
+    enum shunt_status st;
+
+    if (!plan->state)
+        plan->state = rails_new(moe);
+    if (!plan->state)
+        return shunti_lists_no_memory(moe);
+    read_records(plan);
+    traffic.rows = shunti_rails_of(plan)->rows;
+    traffic.terms = shunti_rails_of(plan)->terms;
+    st = fit_window(plan, &traffic);
+    if (st)
+        return st;
+    return place(plan, &traffic) ? exchange_lists(plan)
+                                 : shunti_lists_no_memory(moe);
+}
+
+/* --- the calls -------------------------------------------------------------------- */
+
+static enum shunt_status dispatch(const struct shunti_moe_call *call,
+                                  struct shunti_plan *plan,
+                                  const struct shunti_push *what,
+                                  struct shunt_request **request)
+{
+    return shunti_push_start(call, plan, what, true, request);
+}
+
+static enum shunt_status combine(const struct shunti_moe_call *call,
+                                 struct shunti_plan *plan,
+                                 const struct shunti_pull *what,
+                                 struct shunt_request **request)
+{
+    return shunti_pull_start(call, plan, what, true, request);
+}
+
+const struct shunti_route shunti_route_two_level = {
+    .name = "two-level",
+    .unsuited = unsuited,
+    .traffic = traffic,
+    .plan = plan,
+    .finish = finish,
+    .dispatch = dispatch,
+    .combine = combine,
+    .refuse = shunti_route_refuse_one,
+    .by_node = true,
+};
