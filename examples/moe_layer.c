@@ -68,7 +68,8 @@ int main(void)
 
     /* Forward: the plan knows every count before a buffer is needed. */
     CHECK(shunt_moe_plan_create(moe, *idx, *weight, TOKENS, &plan));
-    struct shunt_moe_rows in = shunt_moe_plan_rows(plan);
+    struct shunt_moe_rows in;
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     float *rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
     float *out = shunt_moe_buffer(plan, SHUNT_MOE_OUT);
     CHECK(shunt_moe_dispatch(plan, x, rows, in.total));

@@ -126,7 +126,8 @@ static void layer(struct shunt_moe *moe, const struct expert *mine,
 
     /* Who gets how much is known before a buffer is needed. */
     CHECK(shunt_moe_plan_create(moe, *idx, *weight, tokens, &plan));
-    struct shunt_moe_rows in = shunt_moe_plan_rows(plan);
+    struct shunt_moe_rows in;
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     float *rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
     float *out = shunt_moe_buffer(plan, SHUNT_MOE_OUT);
 

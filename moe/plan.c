@@ -375,32 +375,42 @@ void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
     shunti_comm_leave(plan->moe->comm);
 }
 
-struct shunt_moe_rows shunt_moe_plan_rows(const struct shunt_moe_plan *handle)
+static void fill_rows(const struct shunti_plan *plan,
+                      struct shunt_moe_rows *rows)
+{
+    const struct shunt_moe *moe = plan->moe;
+
+    *rows = (struct shunt_moe_rows){
+        .local_experts = shunti_placement_count(&moe->placement, moe->rank),
+        .expert = shunti_placement_local(&moe->placement, moe->rank),
+        .count = plan->count,
+        .offset = plan->offset,
+        .total = plan->total,
+        .source_count = plan->source_count,
+        .source_tokens = plan->source_tokens,
+        .tokens = plan->tokens,
+        .kept = plan->kept,
+        .dropped = plan->dropped,
+        .bytes_sent = plan->bytes_sent,
+        .mode = plan->mode,
+        .network_rows = plan->network.rows,
+        .network_rows_plain = plan->network.rows_plain,
+        .network_dispatch_bytes = plan->network.dispatch_bytes,
+        .network_combine_bytes = plan->network.combine_bytes,
+    };
+}
+
+void shunt_moe_plan_rows(const struct shunt_moe_plan *handle,
+                         struct shunt_moe_rows *rows, size_t rows_size)
 {
     const struct shunti_plan *plan = shunti_plan_of(handle);
-    struct shunt_moe_rows rows = {0};
+    struct shunt_moe_rows all = {0};
 
-    if (!plan)
-        return rows;
-    rows.local_experts =
-        shunti_placement_count(&plan->moe->placement, plan->moe->rank);
-    rows.expert =
-        shunti_placement_local(&plan->moe->placement, plan->moe->rank);
-    rows.count = plan->count;
-    rows.offset = plan->offset;
-    rows.total = plan->total;
-    rows.source_count = plan->source_count;
-    rows.source_tokens = plan->source_tokens;
-    rows.tokens = plan->tokens;
-    rows.kept = plan->kept;
-    rows.dropped = plan->dropped;
-    rows.bytes_sent = plan->bytes_sent;
-    rows.mode = plan->mode;
-    rows.network_rows = plan->network.rows;
-    rows.network_rows_plain = plan->network.rows_plain;
-    rows.network_dispatch_bytes = plan->network.dispatch_bytes;
-    rows.network_combine_bytes = plan->network.combine_bytes;
-    return rows;
+    if (!rows)
+        return;
+    if (plan)
+        fill_rows(plan, &all);
+    memcpy(rows, &all, rows_size < sizeof(all) ? rows_size : sizeof(all));
 }
 
 void *shunt_moe_buffer(const struct shunt_moe_plan *handle,

@@ -198,12 +198,14 @@ static void *find_buffer(const struct exchange *e, enum shunt_moe_buffer which)
 static void moe_plan(void *state)
 {
     struct exchange *e = state;
+    struct shunt_moe_rows rows;
 
     must(shunt_moe_plan_create(e->moe, e->x.index, e->x.weight, e->x.tokens,
                                &e->plan),
          "moe_plan_create");
     /* Part of what it takes until a dispatch can be called. */
-    e->max_rows = shunt_moe_plan_rows(e->plan).total;
+    shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
+    e->max_rows = rows.total;
     e->buffer[SHUNT_MOE_ROWS] = find_buffer(e, SHUNT_MOE_ROWS);
     e->buffer[SHUNT_MOE_OUT] = find_buffer(e, SHUNT_MOE_OUT);
     if (!e->x.dweight)
@@ -309,18 +311,20 @@ static void moe_close(void *state)
 static void *moe_buffer(void *state, enum shunt_moe_buffer which)
 {
     struct exchange *e = state;
-    size_t total = shunt_moe_plan_rows(e->plan).total;
+    struct shunt_moe_rows rows;
 
-    if (total != e->x.total)
+    shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
+    if (rows.total != e->x.total)
         perf_die(PERF_EXIT_WRONG, "the plan has %zu rows, but the routing %zu",
-                 total, e->x.total);
+                 rows.total, e->x.total);
     return e->buffer[which];
 }
 
 struct perf_sent perf_shunt_sent(void *state)
 {
     struct exchange *e = state;
-    struct shunt_moe_rows rows = shunt_moe_plan_rows(e->plan);
+    struct shunt_moe_rows rows;
+    shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
 
     return (struct perf_sent){
         .mode = rows.mode,

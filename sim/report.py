@@ -239,22 +239,21 @@ def plan_table(results):
         for ranks in (64, 256, 1024):
             cells = [machine, ranks]
             record = None
+            for levels in (False, True):
+                found = results.find(operation="plan", machine=machine,
+                                     ranks=ranks, mode="nodes",
+                                     two_level=levels)
+                cells.append(micro(found[0]["time_us"]) if found else "")
+                record = found[0]["record"] if found else record
             for tokens in (128, 1024):
-                for levels in (False, True):
-                    found = results.find(operation="plan", machine=machine,
-                                         ranks=ranks, tokens=tokens,
-                                         mode="nodes", two_level=levels)
-                    cells.append(micro(found[0]["time_us"]) if found else "")
-                    record = found[0]["record"] if found else record
                 parts = results.exchange("nodes", machine=machine, ranks=ranks,
                                          tokens=tokens, routing="uniform")
                 cells.append(micro(parts[0]) if parts else "")
             cells.insert(2, record)
             if record is not None:
                 lines.append(cells)
-    return table(["machine", "ranks", "record, B", "128 tokens: flat",
-                  "two levels", "its dispatch", "1024 tokens: flat",
-                  "two levels", "its dispatch"], lines)
+    return table(["machine", "ranks", "record, B", "flat", "two levels",
+                  "dispatch of 128 tokens", "of 1024 tokens"], lines)
 
 
 def crossing(results, machine, ranks, window):

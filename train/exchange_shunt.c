@@ -94,7 +94,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
             shunt_moe_plan_create(s->moe, choice, weight, tokens, &l->plan),
             "planning the exchange"))
         return -1;
-    l->rows = shunt_moe_plan_rows(l->plan);
+    shunt_moe_plan_rows(l->plan, &l->rows, sizeof(l->rows));
     s->traffic.rows += l->rows.network_rows;
     s->traffic.plain += l->rows.network_rows_plain;
     s->traffic.dropped += l->rows.dropped;

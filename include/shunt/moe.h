@@ -187,10 +187,14 @@ struct shunt_moe_config {
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
 #define SHUNT_MOE_CONFIG_INIT                                                 \
     {                                                                         \
-        sizeof(struct shunt_moe_config), 0, SHUNT_BF16, 0, 0, 0,              \
-            (enum shunt_moe_weights)0, SHUNT_MOE_WIRE_PAYLOAD, 0, 0, 0, 0, 0, \
-            0, SHUNT_MOE_DROP_POSITION, 0, 0, SHUNT_MOE_AUTO,                 \
-            SHUNT_MOE_PARTIALS_F32, 0                                         \
+        .size = sizeof(struct shunt_moe_config), .hidden = 0,                 \
+        .dtype = SHUNT_BF16, .experts = 0, .topk = 0, .max_tokens = 0,        \
+        .weights = (enum shunt_moe_weights)0, .wire = SHUNT_MOE_WIRE_PAYLOAD, \
+        .placement = 0, .replicas = 0, .nreplicas = 0, .row_align = 0,        \
+        .plans_in_flight = 0, .capacity_factor = 0,                           \
+        .drop = SHUNT_MOE_DROP_POSITION, .pad_to_capacity = 0,                \
+        .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
+        .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
     }
 
 /**
@@ -280,10 +284,15 @@ struct shunt_moe_rows {
                                       per combine */
 };
 
-/** Sizes of a plan. Local. A released plan gives zeros. The arrays live as
- * long as the plan. */
-SHUNT_API struct shunt_moe_rows
-shunt_moe_plan_rows(const struct shunt_moe_plan *plan);
+/**
+ * Sizes of a plan. Local. The arrays live as long as the plan.
+ *
+ * rows       out; all zeros for a plan that has been released.
+ * rows_size  sizeof(struct shunt_moe_rows); only that much is written.
+ */
+SHUNT_API void shunt_moe_plan_rows(const struct shunt_moe_plan *plan,
+                                   struct shunt_moe_rows *rows,
+                                   size_t rows_size);
 
 /** The library's own row buffers of a plan. */
 enum shunt_moe_buffer {

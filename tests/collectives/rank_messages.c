@@ -184,7 +184,7 @@ static int exchange(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &config, &moe));
     CHECK_OK(self->comm,
              shunt_moe_plan_create(moe, idx, weight, TOKENS, &plan));
-    rows = shunt_moe_plan_rows(plan);
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
     for (int i = 0; i < 4; i++)
         buffer[i] = shunt_moe_buffer(plan, (enum shunt_moe_buffer)i);
     for (int turn = 0; turn < TURNS; turn++) {

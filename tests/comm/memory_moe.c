@@ -133,7 +133,7 @@ enum shunt_status memory_moe_plan(struct memory_moe *m)
 
     if (st)
         return st;
-    rows = shunt_moe_plan_rows(plan);
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
     m->right = plan_is_right(m, &rows);
     shunt_moe_plan_destroy(plan);
     return st;
@@ -211,7 +211,7 @@ bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
     if (shunt_moe_create(comm, &c, &m->moe) ||
         shunt_moe_plan_create(m->moe, m->expert, m->weight, TOKENS, &m->plan))
         return false;
-    m->rows = shunt_moe_plan_rows(m->plan);
+    shunt_moe_plan_rows(m->plan, &m->rows, sizeof(m->rows));
     for (int i = 0; i < m->rows.local_experts; i++)
         for (size_t r = m->rows.offset[i]; r < m->rows.offset[i + 1]; r++)
             for (int j = 0; j < HIDDEN; j++)

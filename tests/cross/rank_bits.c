@@ -107,7 +107,8 @@ static int exchange(const struct rank *self, const struct shunt_moe_config *c,
     CHECK_OK(self->comm, shunt_moe_create(self->comm, c, &moe));
     CHECK_OK(self->comm,
              shunt_moe_plan_create(moe, idx, weight, TOKENS, &plan));
-    struct shunt_moe_rows in = shunt_moe_plan_rows(plan);
+    struct shunt_moe_rows in;
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     void *rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
     void *out = shunt_moe_buffer(plan, SHUNT_MOE_OUT);
     void *dout = shunt_moe_buffer(plan, SHUNT_MOE_DOUT);

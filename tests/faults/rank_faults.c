@@ -386,9 +386,12 @@ static enum shunt_status forward(struct layer *layer)
 {
     void *rows = shunt_moe_buffer(layer->plan, SHUNT_MOE_ROWS);
     void *out = shunt_moe_buffer(layer->plan, SHUNT_MOE_OUT);
-    size_t total = shunt_moe_plan_rows(layer->plan).total;
+    struct shunt_moe_rows in;
     enum shunt_status status;
+    size_t total;
 
+    shunt_moe_plan_rows(layer->plan, &in, sizeof(in));
+    total = in.total;
     status = shunt_moe_dispatch(layer->plan, layer->x, rows, total);
     if (status)
         return status;

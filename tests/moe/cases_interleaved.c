@@ -431,7 +431,7 @@ static int route_begin(struct mixture *m, struct route *route,
     CHECK_OK(self->comm,
              shunt_moe_plan_create(route->moe, w->expert[rank], w->weight[rank],
                                    w->tokens[rank], &route->plan));
-    route->rows = shunt_moe_plan_rows(route->plan);
+    shunt_moe_plan_rows(route->plan, &route->rows, sizeof(route->rows));
     CHECK(route->rows.total == w->rows[rank].total, "%zu rows, not %zu",
           route->rows.total, w->rows[rank].total);
     CHECK(rows_bytes(route) <= route->stride, "%zu rows", route->rows.total);

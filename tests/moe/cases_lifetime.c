@@ -149,6 +149,7 @@ static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
     struct shunt_request *q;
     int32_t expert[2] = {0, 1};
     float x[16] = {0}, rows[256] = {0};
+    struct shunt_moe_rows sizes;
 
     CHECK_STATUS(NULL, shunt_moe_plan_create(moe, expert, NULL, 1, &none),
                  SHUNT_ERR_INVALID);
@@ -169,7 +170,8 @@ static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(NULL, shunt_moe_dispatch_backward(plan, rows, x),
                  SHUNT_ERR_INVALID);
-    CHECK(shunt_moe_plan_rows(plan).total == 0, "sizes");
+    shunt_moe_plan_rows(plan, &sizes, sizeof(sizes));
+    CHECK(sizes.total == 0, "sizes");
     CHECK(shunt_moe_buffer(plan, SHUNT_MOE_ROWS) == NULL, "a buffer");
     return 0;
 }

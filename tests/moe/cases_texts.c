@@ -137,7 +137,8 @@ enum ender {
 /* What a plan sends beside its calls has gone out when this is over. */
 static int use_once(const struct run *run, struct shunt_moe_plan *plan)
 {
-    const struct shunt_moe_rows rows = shunt_moe_plan_rows(plan);
+    struct shunt_moe_rows rows;
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
 
     CHECK_OK(run->self->comm,
              shunt_moe_dispatch(plan, run->x,

@@ -140,7 +140,7 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
     memset(weight, POISON, tokens * 4);
     free(expert);
     free(weight);
-    run->rows = shunt_moe_plan_rows(run->plan);
+    shunt_moe_plan_rows(run->plan, &run->rows, sizeof(run->rows));
     CHECK_RUN(check_sizes(run));
     for (int b = 0; b < 4; b++) {
         run->buffer[b] =

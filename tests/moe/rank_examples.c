@@ -157,7 +157,7 @@ static int worked_example(const struct rank *self)
                  shunt_moe_plan_create(moe, example_expert[first],
                                        example_weight[first],
                                        example_tokens[self->rank], &plan));
-        in = shunt_moe_plan_rows(plan);
+        shunt_moe_plan_rows(plan, &in, sizeof(in));
         CHECK_RUN(example_sizes(self, &in, sizeof(float)));
         CHECK_RUN(example_exchange(self, plan, &in));
         shunt_moe_plan_destroy(plan);
@@ -189,7 +189,7 @@ static int nine_experts(const struct rank *self)
             x[i] = (float)(100 * r + i);
         }
         CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 9, &plan));
-        in = shunt_moe_plan_rows(plan);
+        shunt_moe_plan_rows(plan, &in, sizeof(in));
         CHECK(in.local_experts == 3 && in.total == 9, "%d experts, %zu rows",
               in.local_experts, in.total);
         CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, 9));
@@ -237,7 +237,8 @@ static const struct six_rows six[] = {
 static int check_six(const struct rank *self, struct shunt_moe_plan *plan,
                      const struct six_rows *want)
 {
-    struct shunt_moe_rows in = shunt_moe_plan_rows(plan);
+    struct shunt_moe_rows in;
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     float x[6], y[6], *rows = malloc((in.total + 1) * sizeof(*rows));
 
     CHECK(rows, "memory");
@@ -305,6 +306,7 @@ static int identity(const struct rank *self, int topk, bool idle)
         int32_t idx[TOKENS * EXPERTS];
         struct shunt_moe *moe;
         struct shunt_moe_plan *plan;
+        struct shunt_moe_rows in;
         void *rows;
         size_t total;
 
@@ -320,7 +322,8 @@ static int identity(const struct rank *self, int topk, bool idle)
             x[i] = (float)(1000 * self->rank + i) / 64;
         CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, w, tokens, &plan));
         rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
-        total = shunt_moe_plan_rows(plan).total;
+        shunt_moe_plan_rows(plan, &in, sizeof(in));
+        total = in.total;
         CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, total));
         CHECK_OK(self->comm, shunt_moe_combine(plan, rows, NULL, y));
         CHECK(!memcmp(x, y, tokens * HIDDEN * sizeof(*x)),
@@ -355,6 +358,7 @@ static int auto_takes(const struct rank *self, int topk,
     int32_t *idx = calloc(4 * (size_t)topk, sizeof(*idx));
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
     enum shunt_moe_mode mode;
 
     CHECK(idx, "memory");
@@ -362,7 +366,8 @@ static int auto_takes(const struct rank *self, int topk,
         idx[i] = (i + self->rank) % experts;
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 4, &plan));
-    mode = shunt_moe_plan_rows(plan).mode;
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
+    mode = in.mode;
     CHECK(mode == want, "AUTO took mode %d and not %d", mode, want);
     shunt_moe_plan_destroy(plan);
     shunt_moe_destroy(moe);

@@ -323,7 +323,7 @@ static int worked_example(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm, shunt_moe_plan_create(moe, expert[mine % 4],
                                                weight[mine % 4], n, &plan));
-    in = shunt_moe_plan_rows(plan);
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     for (int e = 0; e < 3; e++)
         CHECK(in.offset[e] == offset[r][e], "offset[%d] is %zu", e,
               in.offset[e]);
@@ -516,7 +516,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
                                                w.tokens[self->rank], &plan));
     run.world = &w;
     run.plan = plan;
-    run.rows = shunt_moe_plan_rows(plan);
+    shunt_moe_plan_rows(plan, &run.rows, sizeof(run.rows));
     run.bytes = 24 * 4;
     run.buffer[1] = filled(run.rows.total * run.bytes);
     run.y = filled(run.rows.tokens * run.bytes);
@@ -550,7 +550,8 @@ static int s10_repeats(const struct rank *self)
              plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &a));
     CHECK_OK(self->comm,
              plan_with(self, moe, &w, SIZE_MAX, 0, w.tokens[self->rank], &b));
-    in = run.rows = shunt_moe_plan_rows(a);
+    shunt_moe_plan_rows(a, &in, sizeof(in));
+    run.rows = in;
     x = filled(in.tokens * 200);
     run_fill_tokens(&run, x, KIND_X);
     for (int i = 0; i < 3; i++) {
@@ -650,6 +651,7 @@ static int s11_use_after_destroy(const struct rank *self)
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
     struct shunt_moe_plan *stale[64];
     struct shunt_moe *moe;
+    struct shunt_moe_rows sizes;
     struct world w;
     float x[128], rows[1024];
 
@@ -669,8 +671,10 @@ static int s11_use_after_destroy(const struct rank *self)
               shunt_last_error(self->comm));
         CHECK_STATUS(self->comm, shunt_moe_combine(stale[i], rows, NULL, x),
                      SHUNT_ERR_INVALID);
-        CHECK(shunt_moe_plan_rows(stale[i]).total == 0, "sizes");
-        CHECK(shunt_moe_plan_rows(stale[i]).offset == NULL, "offsets");
+        memset(&sizes, 0xff, sizeof(sizes));
+        shunt_moe_plan_rows(stale[i], &sizes, sizeof(sizes));
+        CHECK(sizes.total == 0, "sizes");
+        CHECK(sizes.offset == NULL, "offsets");
         CHECK(shunt_moe_buffer(stale[i], SHUNT_MOE_ROWS) == NULL, "buffer");
     }
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
@@ -1044,6 +1048,7 @@ static int s18_dweight_differs(const struct rank *self)
 
 static int bad_arguments(const struct rank *self)
 {
+    struct shunt_moe_rows sizes;
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2), bad;
     struct shunt_moe_plan *plan;
     struct shunt_request *q;
@@ -1134,7 +1139,10 @@ static int bad_arguments(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK(shunt_moe_buffer(plan, (enum shunt_moe_buffer)9) == NULL, "buffer");
     CHECK(shunt_moe_buffer(NULL, SHUNT_MOE_ROWS) == NULL, "buffer of none");
-    CHECK(shunt_moe_plan_rows(NULL).total == 0, "sizes of none");
+    memset(&sizes, 0xff, sizeof(sizes));
+    shunt_moe_plan_rows(NULL, &sizes, offsetof(struct shunt_moe_rows, tokens));
+    CHECK(sizes.total == 0, "sizes of none");
+    CHECK(sizes.tokens == SIZE_MAX, "more was written than there is room for");
     shunt_moe_plan_destroy(plan);
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     shunt_moe_destroy(moe);

@@ -168,7 +168,8 @@ static int rows_right(const struct plan *p)
 {
     const struct group *g = p->exchange->group;
     const struct model *m = &p->model;
-    const struct shunt_moe_rows in = shunt_moe_plan_rows(p->plan);
+    struct shunt_moe_rows in;
+    shunt_moe_plan_rows(p->plan, &in, sizeof(in));
     const int me = g->rank;
     size_t kept = 0, asked = 0;
 

@@ -112,7 +112,7 @@ static int exchange(const struct rank *self, const struct experiment *x,
                                    perf_token_experts(routing, self->rank, 0),
                                    perf_token_weights(routing, self->rank, 0),
                                    routing->tokens, &plan));
-    rows = shunt_moe_plan_rows(plan);
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
 
     scaling_schedule_init(&out, t);
     scaling_dispatch(&out, moe);
