@@ -79,8 +79,9 @@ static void find_home(struct shunti_plan *plan, const uint32_t *mine,
         const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
-            shunti_packs_of(plan)->home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
-                                             plan->terms[i].row);
+            shunti_packs_of(plan)->home[i] =
+                (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
+                           plan->terms[i].row);
     }
 }
 
@@ -167,4 +168,3 @@ enum shunt_status shunti_packs_plan(struct shunti_plan *plan)
     return shunti_lists_start(plan, send, entries, send, NULL, packs->place,
                               recv, lists_are_good);
 }
-

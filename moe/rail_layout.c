@@ -25,8 +25,7 @@ struct sizes {
 static struct sizes sizes_of(const struct shunti_rail_traffic *t, int source,
                              int node)
 {
-    const size_t at =
-        (size_t)source * (size_t)t->map->nodes + (size_t)node;
+    const size_t at = (size_t)source * (size_t)t->map->nodes + (size_t)node;
 
     return (struct sizes){
         lines(t->rows[at] * t->row_bytes),

@@ -32,8 +32,7 @@ _Static_assert(sizeof(struct record) % 8 == 0, "records lie in an array");
 
 size_t shunti_record_bytes(int experts, int ranks, int nodes)
 {
-    const size_t counts =
-        (size_t)experts + (size_t)ranks + 2 * (size_t)nodes;
+    const size_t counts = (size_t)experts + (size_t)ranks + 2 * (size_t)nodes;
 
     return (sizeof(struct record) + counts * 4 + 7) / 8 * 8;
 }

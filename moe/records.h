@@ -47,11 +47,12 @@ bool shunti_records_free(const struct shunt_moe *moe, int i);
 /* What a rank's record says. */
 struct shunti_record_view {
     size_t tokens;
-    size_t padded;             /* rows that each expert takes, if padded */
-    const uint32_t *expert;    /* (experts) assignments */
-    const uint32_t *rank;      /* (ranks) distinct tokens for each */
-    const uint32_t *node;      /* (nodes) likewise; 0 unless the route asks */
-    const uint32_t *node_rows; /* (nodes) assignments to its experts; likewise */
+    size_t padded;          /* rows that each expert takes, if padded */
+    const uint32_t *expert; /* (experts) assignments */
+    const uint32_t *rank;   /* (ranks) distinct tokens for each */
+    const uint32_t *node;   /* (nodes) likewise; 0 unless the route asks */
+    const uint32_t
+        *node_rows; /* (nodes) assignments to its experts; likewise */
 };
 
 struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank);

@@ -163,7 +163,8 @@ static void place_tokens(const struct packed *packed)
     for (int r = 0; r < moe->nranks; r++) {
         const unsigned char *from = pack, *row = NULL;
 
-        for (size_t i = 0; i < shunti_packs_of(plan)->recv_rows[r]; i++, entry++) {
+        for (size_t i = 0; i < shunti_packs_of(plan)->recv_rows[r];
+             i++, entry++) {
             unsigned char *dst =
                 (unsigned char *)packed->what.placed +
                 (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
@@ -555,11 +556,11 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text)
 {
-    (void)shunti_request_refuse(
-        comm,
-        SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV, SHUNT_U8, 0,
-                         shunti_moe_call_purpose(call)),
-        status, "%s: %s", call->name, text);
+    (void)shunti_request_refuse(comm,
+                                SHUNTI_SIGNATURE(SHUNTI_KIND_ALLTOALLV,
+                                                 SHUNT_U8, 0,
+                                                 shunti_moe_call_purpose(call)),
+                                status, "%s: %s", call->name, text);
     return shunti_route_refuse_one(call, comm, signature, status, text);
 }
 

@@ -269,9 +269,9 @@ static void begin_list(const struct shunti_plan *plan, struct writer *w,
 {
     *w = (struct writer){
         .count = (uint16_t *)(void *)out,
-        .entry = (struct shunti_rail_entry *)(void *)(out +
-                                                      shunti_rail_list_bytes(
-                                                          to->rows, 0)),
+        .entry =
+            (struct shunti_rail_entry *)(void *)(out + shunti_rail_list_bytes(
+                                                           to->rows, 0)),
     };
     /* In ALLGATHER rows without any expert are on the list, too. */
     for (size_t t = 0; t < to->rows && plan->mode == SHUNT_MOE_ALLGATHER; t++) {
@@ -332,10 +332,8 @@ static bool read_lists(const struct shunti_plan *plan)
         const uint16_t *count = (const uint16_t *)(const void *)at;
 
         from->entry =
-            (const struct shunti_rail_entry *)(const void *)(at +
-                                                             shunti_rail_list_bytes(
-                                                                 from->rows,
-                                                                 0));
+            (const struct shunti_rail_entry
+                 *)(const void *)(at + shunti_rail_list_bytes(from->rows, 0));
         from->first[0] = 0;
         for (size_t k = 0; k < from->rows; k++) {
             from->first[k + 1] = from->first[k] + count[k];
