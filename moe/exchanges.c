@@ -71,8 +71,8 @@ static void exchanges_free(struct shunt_comm *comm)
 
 bool shunti_slots_prepare(struct shunt_comm *comm)
 {
-    /* Of one that has failed nobody takes a slot, and nobody would free what
-     * one that has been destroyed gets now. */
+    /* No rank takes a slot of a failed communicator, and nothing would free
+     * what a destroyed one gets now. */
     if (comm->above.state || shunti_comm_check(comm))
         return true;
     comm->above.state = calloc(1, sizeof(struct exchanges));

@@ -53,8 +53,8 @@ struct shunti_slot {
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans);
 void shunti_slot_free(struct shunti_slot *slot);
 
-/* Memory of the communicator that shunti_slot_take() needs: after the all-gather
- * it would be too late to have none. False: there is none. */
+/* Memory of the communicator that shunti_slot_take() needs: after the
+ * all-gather it would be too late to have none. False: there is none. */
 bool shunti_slots_prepare(struct shunt_comm *comm);
 /* Wait for the lists (lists.h) of exchanges that have been destroyed. */
 void shunti_slots_settle(struct shunt_comm *comm);

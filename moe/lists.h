@@ -3,9 +3,9 @@
  * What a plan tells other ranks beside its counts: which rows go where.
  *
  * The lists travel by an alltoallv that shunt_moe_plan_create() starts and does
- * not wait for: they are long, and nobody reads them before the first dispatch
- * or combine, which does not end before they are there. The plan's place stays in use until
- * they are there, so a plan that is destroyed early is safe.
+ * not wait for: they are long, and no rank reads them before the first dispatch
+ * or combine, which does not end before they are there. The plan's place stays
+ * in use until then, so a plan may be destroyed early.
  */
 #ifndef SHUNTI_LISTS_H
 #define SHUNTI_LISTS_H

@@ -35,8 +35,8 @@ struct shunti_meeting {
     struct shunti_met *met;       /* (nranks) */
 };
 
-/* met: (nranks) zeroed. two_level: ranks of other nodes are not `direct`. We have
- * met ourselves. */
+/* met: (nranks) zeroed. two_level: ranks of other nodes are not `direct`. This
+ * rank has met itself. */
 void shunti_meeting_init(struct shunti_meeting *meeting, struct shunti_met *met,
                          bool two_level);
 

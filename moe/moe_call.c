@@ -81,9 +81,9 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 /* --- calls that must be made again ---------------------------------------------- */
 
 /*
- * A buffer that is too small is no news for the others: they wait until the
- * call is made again. If another one is made first, that one would be taken for
- * it, and all later ones for others: so it ends here with a refusal.
+ * The other ranks do not hear of a buffer that is too small: they wait until
+ * the call is made again. If another one is made first, that one would be taken
+ * for it, and all later ones for others: so it ends here with a refusal.
  */
 static void end_owed(struct shunt_comm *comm)
 {

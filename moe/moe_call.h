@@ -37,8 +37,8 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
 
 /* The two kinds of arguments: a rows buffer that is written and tokens that
- * are read, or the other way round. Too few rows are no news for others, who
- * wait until the call is made again. */
+ * are read, or the other way round. The other ranks do not hear of too few
+ * rows: they wait until the call is made again. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              struct shunti_plan *plan,
                                              const char *rows_name, void *rows,

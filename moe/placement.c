@@ -36,8 +36,8 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
     return SHUNT_OK;
 }
 
-/* The copy that every source uses. has: (experts, ranks). index: (ranks) scratch,
- * the copies of a rank that are numbered already. */
+/* The copy that every source uses. has: (experts, ranks). index: (ranks)
+ * scratch, the next copy of each rank. */
 static void choose(struct shunti_placement *p, const bool *has, const int *node,
                    size_t *index)
 {

@@ -4,7 +4,7 @@
  *
  * With copies, each source rank sends all its rows for an expert to one of
  * them: its own, else one on its node, else any; of several it takes the one
- * whose index is its rank modulo their number. So who computes what is a
+ * whose index is its rank modulo their number. So the rank that computes is a
  * function of (source, expert), and counts by (source, expert) say everything.
  */
 #ifndef SHUNTI_PLACEMENT_H

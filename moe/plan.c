@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A plan's life: one routing, its counts everywhere, and the place of every row.
- * records.h has what ranks tell each other, layout.h where rows go, route.h how
- * they travel.
+ * A plan's life: one routing, its counts everywhere, and the place of every
+ * row. records.h has what ranks tell each other, layout.h where rows go,
+ * route.h how they travel.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 /* --- memory of a place --------------------------------------------------------- */
 
 /* Everything that a plan of `tokens` tokens will need on this rank, before
- * anybody hears of it. */
+ * any peer hears of it. */
 static bool prepare(struct shunti_plan *plan, size_t tokens)
 {
     struct shunt_moe *moe = plan->moe;
@@ -104,7 +104,7 @@ static size_t rows_lent(const struct shunti_plan *plan)
 
 /*
  * Buffers that are large enough on every rank, or new ones on all: the
- * decision follows from what everybody knows. A quarter more than is needed,
+ * decision follows from what every rank knows. A quarter more than is needed,
  * and at least what an even routing brings.
  */
 static enum shunt_status fit_buffers(struct shunti_plan *plan,
@@ -226,7 +226,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-/* Our part: is the call in order, and is there memory? Then read the routing. */
+/* Our part: check the call, get memory, read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const int32_t *expert, const float *weight,
                                     size_t tokens, bool have_out, char *why,

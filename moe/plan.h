@@ -142,7 +142,8 @@ static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
 
 /*
  * A window for rows that are in none, in the place of the buffer `which`. The
- * caller never has a pointer to it: what he keeps in the buffer is his. Its
+ * caller never gets a pointer to it, so the contents of the buffer stay the
+ * caller's. Its
  * pages are taken when it is first used.
  */
 static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,

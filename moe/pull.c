@@ -34,7 +34,7 @@ struct pull {
     struct shunti_pull what;
     unsigned borrowed;
     bool broken;                     /* somebody's rows are missing */
-    bool thanked;                    /* all have been answered */
+    bool acked;                      /* all peers, by us */
     size_t cursor;                   /* the next token to add */
     struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
     struct shunti_rail_sums *across; /* results between nodes, or NULL */
@@ -161,12 +161,12 @@ static bool move_across(struct shunt_request *request)
     struct pull *pull = state_of(request);
     struct shunti_rail_sums *across = pull->across;
     const struct shunt_comm *comm = request->comm;
-    const int *mates = shunti_node_ranks(comm, comm->node);
+    const int *local = shunti_node_ranks(comm, comm->node);
     const uint64_t call = shunti_rail_call(request);
     bool sent;
 
     for (int i = 0; i < comm->local_size; i++)
-        across->outs[i] = pull->peers[mates[i]].rows;
+        across->outs[i] = pull->peers[local[i]].rows;
     sent = shunti_rail_sums_send(across, call, pull->broken);
     if (sent)
         shunti_transports_progress(request->comm);
@@ -251,14 +251,14 @@ static enum shunt_status step(struct shunt_request *request)
         struct shunti_met *met = &pull->meeting.met[r];
 
         /* A rank that gave us nothing awaits no ack. */
-        if (!pull->thanked && !pull->peers[r].bad &&
+        if (!pull->acked && !pull->peers[r].bad &&
             (met->direct || shunti_rail_sends(plan, r)))
             shunti_ack(request, r, SHUNT_OK);
         if (!met->answered)
             met->answered = shunti_acked(request, r);
         all_done = all_done && met->answered;
     }
-    pull->thanked = true;
+    pull->acked = true;
     return all_done ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 
@@ -267,7 +267,7 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct pull *pull = state_of(request);
     const struct shunti_met *met = &pull->meeting.met[r];
 
-    /* Before our node is complete, it is not the others that we wait for. */
+    /* Until all local peers are here, we do not wait for other nodes. */
     if (!met->direct && !pull->meeting.local_heard)
         return false;
     return !met->told || !met->heard || !met->answered ||

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Experts' rows home: what combine and the gradient of dispatch have in common.
+ * Experts' rows home: the common part of combine and of the gradient of
+ * dispatch.
  *
  * Each rank tells every other where its results are. When all have, it reads
  * the rows of its own tokens where they lie, adds them in the canonical tree,
- * and acknowledges; nobody's results change before all have read them.
+ * and acks. A rank keeps its results unchanged until all peers have acked.
  */
 #ifndef SHUNTI_PULL_H
 #define SHUNTI_PULL_H

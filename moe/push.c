@@ -181,8 +181,8 @@ static void put_token(struct push *push, size_t t, size_t from)
     }
 }
 
-/* The next chunk for whoever is ready and furthest behind. Returns the bytes
- * looked at, 0 when there is nothing to do. */
+/* The next chunk for the peer that is ready and furthest behind. Returns the
+ * bytes looked at, 0 when there is nothing to do. */
 static size_t put_chunk(struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
@@ -315,18 +315,18 @@ static bool move_across(struct shunt_request *request)
     struct push *push = state_of(request);
     struct shunti_rail_rows *across = push->across;
     const struct shunt_comm *comm = request->comm;
-    const int *mates = shunti_node_ranks(comm, comm->node);
+    const int *local = shunti_node_ranks(comm, comm->node);
     const uint64_t call = shunti_rail_call(request);
     bool sent = shunti_rail_rows_send(across, call);
 
     if (!push->meeting.local_heard)
         return sent;
     for (int i = 0; i < comm->local_size; i++) {
-        const struct peer *mate = &push->peers[mates[i]];
+        const struct peer *peer = &push->peers[local[i]];
 
-        across->places[i] = mate->rows;
-        across->outs[i] = mate->out;
-        if (mates[i] == comm->rank)
+        across->places[i] = peer->rows;
+        across->outs[i] = peer->out;
+        if (local[i] == comm->rank)
             across->places[i] = push->land;
     }
     across->broken = across->broken || push->broken;
@@ -353,7 +353,7 @@ static enum shunt_status step(struct shunt_request *request)
         }
         all += done;
     } while (done && all < STEP_BYTES);
-    if (done) { /* not for want of anybody: come back at once */
+    if (done) { /* there is more to do: come back at once */
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
@@ -374,7 +374,7 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct push *push = state_of(request);
     const struct shunti_met *met = &push->meeting.met[r];
 
-    /* Before our node is complete, it is not the others that we wait for. */
+    /* Until all local peers are here, we do not wait for other nodes. */
     if (!met->direct && !push->meeting.local_heard)
         return false;
     return !met->told || !push->peers[r].served || !met->answered ||

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tokens' rows to the experts, written straight to their final places: what
- * dispatch and the gradient of combine have in common.
+ * Tokens' rows to the experts, written straight to their final places: the
+ * common part of dispatch and of the gradient of combine.
  *
- * Each rank tells every other where its rows are to go, which also says that
- * this memory may be written from now on. Whoever has been told writes its
- * rows there and acknowledges. A rank is done when it has written everywhere
- * and all have written to it.
+ * Each rank tells every other where its row buffer is, which also permits
+ * writing to it from then on. A rank that has been told writes its rows there
+ * and acks. The call ends when this rank has written to all, and all have
+ * written to it.
  *
  * Tokens are taken in order, and each is written to all its places while it is
- * in the cache; peers who are late are caught up with on their own.
+ * in the cache. Peers that come late are served separately until they have
+ * caught up.
  */
 #ifndef SHUNTI_PUSH_H
 #define SHUNTI_PUSH_H
@@ -17,8 +18,8 @@
 #include "moe/moe_call.h"
 #include "moe/plan.h"
 
-/* Bytes of tokens between two looks at which peers are ready: their rows stay in
- * the second level cache for a peer that comes right after. */
+/* Bytes of tokens between two looks at which peers are ready: their rows stay
+ * in the second level cache for a peer that comes right after. */
 #define SHUNTI_PUSH_CHUNK ((size_t)256 << 10)
 
 struct shunti_push {
@@ -30,7 +31,7 @@ struct shunti_push {
     bool weighted;                 /* rows are multiplied by their weights */
     /* Products of src with rows of `out` there, for the weights' gradient. */
     const void *out; /* (total, hidden), or NULL without dweight; may be dst:
-                        each row is read by whoever writes it, before */
+                        each row is read by its writer, before */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
 };
 

@@ -5,8 +5,8 @@
  *
  * A token's row for node n goes from its rank to that rank's rail peer there,
  * the relay. Each rank's rail window has, behind the signals, these parts in
- * this order; all sources that a rank is the relay of, and all other nodes, have
- * a place of their own in each:
+ * this order; all sources that a rank is the relay of, and all other nodes,
+ * have a place of their own in each:
  *
  *     rows landing   by source: rows to pass on
  *     sums landing   by node: what our tokens' rows add up to there
@@ -16,8 +16,8 @@
  *     dots staging   by source
  *
  * Places are made for exactly what a plan will send, so a sender needs no
- * permission. Time to find those of one rank is linear in nodes squared; to find
- * the largest window, in ranks times nodes.
+ * permission. Time to find those of one rank is linear in nodes squared; to
+ * find the largest window, in ranks times nodes.
  */
 #ifndef SHUNTI_RAIL_LAYOUT_H
 #define SHUNTI_RAIL_LAYOUT_H
@@ -57,8 +57,8 @@ struct shunti_rail_traffic {
     size_t sum_bytes;      /* a row on its way back */
 };
 
-/* Places of what a rank sends to a node. Those named "staging", `sums` and `dots`
- * are in its own window, `landing` is in the relay's. */
+/* Places of what a rank sends to a node. `staging`, `sums` and `dots` are in
+ * its own window, `landing` is in the relay's. */
 struct shunti_rail_out {
     size_t staging, landing, sums, dots;
 };

@@ -9,12 +9,13 @@
  * crosses each slow link once (DeepSeek's DeepEP and Tutel's 2DH all-to-all,
  * 2206.03382, use rails in the same way).
  *
- * Rows travel by put, in chunks, into a window of the plan that has room for all
- * of them; the signal of a chunk says how many rows are there. A sender needs no
- * permission: the last use of the window was acknowledged before the operation
- * that used it ended. That holds for a call that failed, too: a source that has
- * put rows and then hears of a local peer's bad call tells the relay with an
- * alarm, and waits until the relay, which may be reading them, acks it.
+ * Rows travel by put, in chunks, into a window of the plan that has room for
+ * all of them; the signal of a chunk says how many rows are there. A sender
+ * needs no permission: the last use of the window was acknowledged before the
+ * operation that used it ended. That holds for a call that failed, too: a
+ * source that has put rows and then hears of a local peer's bad call tells the
+ * relay with an alarm, and waits until the relay, which may be reading them,
+ * acks it.
  *
  * Each place in a window follows from the counts that plan_create() gathered
  * (rail_layout.h). What a relay does with each row, its source lists once, with
@@ -108,8 +109,9 @@ enum shunti_rail_signal {
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              enum shunti_rail_signal which, int index);
 
-/* An operation, as signals name it: by its number and by which of the two calls
- * that use the same landing it is. Who is in the other call takes nothing. */
+/* The name of an operation in signals: its number, and which of the two calls
+ * it is that use the same landing. A rank in the other call ignores the
+ * signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
 /* How many rows of `call` are there, of `most`; or BROKEN, of sums and dots. 0

@@ -15,7 +15,7 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
-    size_t mates = (size_t)moe->comm->local_size;
+    size_t local = (size_t)moe->comm->local_size;
 
     rows->plan = plan;
     rows->wire =
@@ -26,8 +26,8 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
     rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));
     rows->from =
         calloc((size_t)shunti_rails_of(plan)->nfrom + 1, sizeof(*rows->from));
-    rows->places = calloc(mates, sizeof(*rows->places));
-    rows->outs = calloc(mates, sizeof(*rows->outs));
+    rows->places = calloc(local, sizeof(*rows->places));
+    rows->outs = calloc(local, sizeof(*rows->outs));
     rows->scratch = malloc(2 * moe->row_bytes);
     if (rows->to && rows->from && rows->places && rows->outs && rows->scratch) {
         for (int n = 0; n < moe->nodes; n++)

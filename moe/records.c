@@ -305,9 +305,9 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     return st ? st : compare(moe, mine);
 }
 
-/* What each rank counted itself would differ for ever after a call that only some
- * ranks made for this exchange, or that failed on some only. So all ranks go on
- * from the highest count. */
+/* What each rank counted itself would differ for ever after a call that only
+ * some ranks made for this exchange, or that failed on some only. So all ranks
+ * go on from the highest count. */
 uint64_t shunti_records_number(struct shunt_moe *moe)
 {
     for (int r = 0; r < moe->nranks; r++)

@@ -33,8 +33,8 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
                                       const float *weight, size_t tokens,
                                       char *why, size_t len);
 
-/* Gather all records. Every rank joins, with the status of its own call, and gets
- * an error if any rank's call failed or if the records do not agree. */
+/* Gather all records. Every rank joins, with the status of its own call, and
+ * gets an error if any rank's call failed or if the records do not agree. */
 enum shunt_status shunti_records_gather(struct shunt_moe *moe,
                                         enum shunt_status status,
                                         const char *why);

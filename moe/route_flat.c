@@ -420,7 +420,7 @@ static void measure(struct packed *packed)
     }
 }
 
-/* All that the call needs, before anybody hears of it. */
+/* All that the call needs, before any peer hears of it. */
 static bool allocate(struct packed *packed)
 {
     const struct shunt_moe *moe = packed->plan->moe;
@@ -490,8 +490,8 @@ static enum shunt_status start(const struct shunti_moe_call *call,
         .what = *what,
         .out = call->kind == SHUNTI_KIND_MOE_DISPATCH ||
                call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD,
-        /* No row comes back if nobody wants dweight; if some do and some do
-         * not, the counts disagree and all learn of it. */
+        /* No row comes back if dweight is NULL. Where some ranks want it and
+         * others do not, the counts disagree, and all get an error. */
         .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
                     ? what->dweight != NULL
                     : call->kind != SHUNTI_KIND_MOE_DISPATCH,

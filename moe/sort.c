@@ -4,7 +4,8 @@
  *
  * Runs of eight keys go through a network of 19 comparators (Knuth, The Art of
  * Computer Programming, volume 3, 5.3.4), four runs at once, each in a lane of
- * the vectors that every processor has. Longer lists are merged from their runs.
+ * the vectors that every processor has. Longer lists are merged from their
+ * runs.
  */
 #include "moe/sort.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Exchanges of tokens as schedules: in packs by all-to-all (moe/route_flat.c),
- * and between nodes once for each node by rails (moe/rails_rows.c, rails_sums.c).
+ * and between nodes once for each node by rails (moe/rails_rows.c,
+ * rails_sums.c).
  */
 #include "sim/schedule.h"
 
@@ -383,14 +384,14 @@ static void tell(struct scaling_schedule *s, int r)
     }
 }
 
-/* What `r` sends, and what the proxies do with it. */
+/* What `r` sends, and what the relays do with it. */
 static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {
     const struct scaling_topology *t = x->t;
     int32_t *passed = scaling_alloc((size_t)t->nodes * sizeof(*passed));
 
-    /* The proxy answers when all has been passed on. */
+    /* The relay answers when all has been passed on. */
     for (int n = 0; n < t->nodes; n++) {
         size_t first = s->nops;
 
@@ -446,7 +447,7 @@ static void rails_dispatch(struct scaling_schedule *s,
     reader_finish(&reader);
 }
 
-/* Sums of rank `r`, as a proxy, for its sources. */
+/* Sums of rank `r`, as a relay, for its sources. */
 static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {

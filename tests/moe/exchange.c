@@ -101,8 +101,8 @@ static int check_sizes(const struct run *run)
     return 0;
 }
 
-/* A plan's lists go out behind its creation, and before the first dispatch ends:
- * what is counted from then on belongs to the calls. */
+/* A plan's lists go out behind its creation, and before the first dispatch
+ * ends: what is counted from then on belongs to the calls. */
 static int settle_lists(struct run *run)
 {
     const size_t bytes = run->rows.total * run->bytes;

@@ -138,8 +138,8 @@ Test(moe_rails, places_agree_and_do_not_overlap)
                 size_t end = shunti_rail_signal_place((size_t)s->ranks +
                                                       2 * (size_t)s->nodes);
 
-                cr_assert_eq(end, 64 * ((size_t)s->ranks +
-                                        2 * (size_t)s->nodes));
+                cr_assert_eq(end,
+                             64 * ((size_t)s->ranks + 2 * (size_t)s->nodes));
                 qsort(w->place, (size_t)w->places, sizeof(w->place[0]),
                       by_begin);
                 for (int k = 0; k < w->places; k++) {
