@@ -10,11 +10,19 @@ ARGS =
 PREFIX = /usr/local
 INSTALL_BUILD = build-install
 
+# What is trained and measured with is optimized as what is installed is. `build`
+# is the developer's: it has the tests, and links fast (whole_library).
+RELEASE_BUILD = build-release
+RELEASE_OPTIONS = -Dtrain=enabled -Dtests=disabled -Dexamples=disabled \
+    -Ddocs=disabled
+
 help:
 	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
 	@echo '              (RANKS=N; ARGS="..." goes to shunt-train)'
 	@echo 'make test     run the tests, plainly and under the sanitizers'
-	@echo 'make build    build everything into build/'
+	@echo 'make build    build everything into build/, to work on it: fast to link'
+	@echo 'make release  build the library and its programs into build-release/,'
+	@echo '              optimized as they are when they are installed'
 	@echo 'make check    run the tests plainly'
 	@echo 'make check-sanitize'
 	@echo '              run them under the address, undefined behaviour and'
@@ -42,11 +50,18 @@ help:
 
 train:
 	scripts/deps --train
-	[ -f build/build.ninja ] || meson setup build -Dtrain=enabled
-	ninja -C build training
-	build/tools/shunt-run -n $(RANKS) --live \
-	    build/train/shunt-train --log build/train.jsonl \
+	[ -f $(RELEASE_BUILD)/build.ninja ] || \
+	    meson setup $(RELEASE_BUILD) $(RELEASE_OPTIONS)
+	ninja -C $(RELEASE_BUILD) training
+	mkdir -p build
+	$(RELEASE_BUILD)/tools/shunt-run -n $(RANKS) --live \
+	    $(RELEASE_BUILD)/train/shunt-train --log build/train.jsonl \
 	    --report build/train.html $(ARGS)
+
+release:
+	scripts/deps
+	scripts/configure $(RELEASE_BUILD) $(RELEASE_OPTIONS)
+	ninja -C $(RELEASE_BUILD)
 
 build:
 	scripts/deps
@@ -96,9 +111,9 @@ stress: build
 	SHUNT_TEST_BUILD=build tests/faults/strangers --strangers 60 --hosts 3 \
 	    --jobs hosts
 
-perf: build
-	build/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
-	build/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
+perf: release
+	$(RELEASE_BUILD)/perf/shunt-perf dispatch --ranks 2 --peer memcpy $(ARGS)
+	$(RELEASE_BUILD)/perf/shunt-perf moe --ranks 2 --peer mpi $(ARGS)
 
 docs:
 	scripts/deps
@@ -127,8 +142,8 @@ format-check:
 
 clean:
 	rm -rf build build-asan build-tsan build-suites build-arm64 \
-	    $(INSTALL_BUILD)
+	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build test check check-sanitize public-suites moe-stress \
+.PHONY: help train build release test check check-sanitize public-suites moe-stress \
         cross-arm64 stress perf docs \
         install uninstall format format-check clean
