@@ -13,6 +13,25 @@
 
 TestSuite(collectives, .timeout = 240);
 
+// What stands between two cases of a list (rank_main.h, --together).
+#define THEN "+"
+#define LIST(...)         \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+static void add_env(struct harness_job *job, const char *const *env)
+{
+    int n = 0;
+
+    while (job->env[n])
+        n++;
+    for (int i = 0; env && env[i]; i++)
+        job->env[n++] = env[i];
+}
+
+// One case in a world of its own.
 static void run(const char *const *env, int ranks, const char *name,
                 const char *arg1, const char *arg2, const char *arg3)
 {
@@ -23,34 +42,43 @@ static void run(const char *const *env, int ranks, const char *name,
         .timeout_s = 90,
     };
 
-    for (int i = 0; env && env[i]; i++)
-        job.env[i] = env[i];
+    add_env(&job, env);
     harness_check(&job);
+}
+
+// Several cases in one world.
+static void check_list(struct harness_job *job, const char *const *list)
+{
+    job->program = "rank_collectives";
+    job->timeout_s = 90;
+    job->args[0] = "--together";
+    for (int i = 0; list[i]; i++)
+        job->args[i + 1] = list[i];
+    harness_check(job);
+}
+
+static void run_list(const char *const *env, int ranks, const char *const *list)
+{
+    struct harness_job job = {.ranks = ranks};
+
+    add_env(&job, env);
+    check_list(&job, list);
 }
 
 // Virtual nodes: "0,0,1" is three ranks, of which the last is on a node of its
 // own. across: what reaches it (rank_main.h).
-static void run_on(const char *nodes, const char *across,
-                   const char *const *env, const char *name, const char *arg1,
-                   const char *arg2, const char *arg3)
+static void run_list_on(const char *nodes, const char *across,
+                        const char *const *env, const char *const *list)
 {
     char variable[2][64];
-    struct harness_job job = {
-        .program = "rank_collectives",
-        .args = {name, arg1, arg2, arg3},
-        .env = {variable[0], variable[1]},
-        .ranks = 1,
-        .timeout_s = 90,
-    };
-    int n = 2;
+    struct harness_job job = {.env = {variable[0], variable[1]}, .ranks = 1};
 
     for (const char *c = nodes; *c; c++)
         job.ranks += *c == ',';
-    for (int i = 0; env && env[i]; i++)
-        job.env[n++] = env[i];
     snprintf(variable[0], sizeof(variable[0]), "SHUNT_TEST_NODES=%s", nodes);
     snprintf(variable[1], sizeof(variable[1]), "SHUNT_TEST_ACROSS=%s", across);
-    harness_check(&job);
+    add_env(&job, env);
+    check_list(&job, list);
 }
 
 static const int sizes[] = {1, 2, 3, 4, 8};
@@ -208,15 +236,16 @@ Test(collectives, no_communicator)
 static void under(const char *const *env)
 {
     static const int few[] = {2, 3, 4};
+    static const char *const list[] = {
+        "random", "all",       "21", "60",
+        THEN,     "in_flight", "22", "5",
+        THEN,     "same_bits", THEN, "mismatch",
+        THEN,     "refusals",  THEN, "refused_by_all",
+        NULL,
+    };
 
-    for (int i = 0; i < 3; i++) {
-        run(env, few[i], "random", "all", "21", "60");
-        run(env, few[i], "in_flight", "22", "5", NULL);
-        run(env, few[i], "same_bits", NULL, NULL, NULL);
-        run(env, few[i], "mismatch", NULL, NULL, NULL);
-        run(env, few[i], "refusals", NULL, NULL, NULL);
-        run(env, few[i], "refused_by_all", NULL, NULL, NULL);
-    }
+    for (int i = 0; i < 3; i++)
+        run_list(env, few[i], list);
 }
 
 Test(collectives, without_raw_reads)
@@ -351,20 +380,22 @@ enum { LAYOUTS = sizeof(layouts) / sizeof(*layouts) };
 static void on_layouts(const char *across, const char *const *env,
                        const char *rounds)
 {
+    const char *const list[] = {
+        "random", "all",       "31", rounds,
+        THEN,     "in_flight", "32", "5",
+        THEN,     "same_bits", THEN, "nothing_at_all",
+        THEN,     "mismatch",  THEN, "mismatch_figures",
+        THEN,     "refusals",  THEN, "refused_by_all",
+        NULL,
+    };
+
     for (int i = 0; i < LAYOUTS; i++) {
         const char *at = layouts[i];
 
         // Sanitizers learn nothing from equal nodes, or from eight ranks.
         if (harness_sanitized() && i != 2 && i != 3)
             continue;
-        run_on(at, across, env, "random", "all", "31", rounds);
-        run_on(at, across, env, "in_flight", "32", "5", NULL);
-        run_on(at, across, env, "same_bits", NULL, NULL, NULL);
-        run_on(at, across, env, "nothing_at_all", NULL, NULL, NULL);
-        run_on(at, across, env, "mismatch", NULL, NULL, NULL);
-        run_on(at, across, env, "mismatch_figures", NULL, NULL, NULL);
-        run_on(at, across, env, "refusals", NULL, NULL, NULL);
-        run_on(at, across, env, "refused_by_all", NULL, NULL, NULL);
+        run_list_on(at, across, env, list);
     }
 }
 
@@ -424,10 +455,14 @@ Test(collectives, nodes_failed_reads)
                                NULL};
     const char *across = "fault (put)";
 
-    run_on(layouts[0], across, env, "failed_reads", "all", "46", "80");
-    run_on(layouts[3], across, env, "failed_reads", "all", "47", "80");
-    run_on(layouts[0], across, env, "failed_reads", "allreduce", "48", "40");
-    run_on(layouts[1], across, env, "failed_reads", "allreduce", "49", "40");
+    run_list_on(layouts[0], across, env,
+                LIST("failed_reads", "all", "46", "80"));
+    run_list_on(layouts[3], across, env,
+                LIST("failed_reads", "all", "47", "80"));
+    run_list_on(layouts[0], across, env,
+                LIST("failed_reads", "allreduce", "48", "40"));
+    run_list_on(layouts[1], across, env,
+                LIST("failed_reads", "allreduce", "49", "40"));
 }
 
 // Nor are ranks of one node mapped.
@@ -456,8 +491,10 @@ Test(collectives, nodes_ucx)
     if (!getenv("SHUNT_TEST_UCX"))
         cr_skip_test("built without UCX");
     on_layouts("ucx (put)", NULL, "60");
-    run_on("0,0,1,1", "ucx (put)", flat, "random", "all", "33", "60");
-    run_on("0,1,1,2,2,2", "fault (put)", late, "random", "all", "34", "60");
+    run_list_on("0,0,1,1", "ucx (put)", flat,
+                LIST("random", "all", "33", "60"));
+    run_list_on("0,1,1,2,2,2", "fault (put)", late,
+                LIST("random", "all", "34", "60"));
 }
 
 // -- the choice --------------------------------------------------------------

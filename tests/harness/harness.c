@@ -178,7 +178,7 @@ static bool start_process(struct harness *h, int rank, const char *path,
 
 static bool start_all(struct harness *h, const struct harness_job *job)
 {
-    const char *args[32] = {NULL};
+    const char *args[HARNESS_ARGS + 4] = {NULL};
     struct rank_variables own;
     struct variables v = {0};
     char path[4096];
@@ -199,7 +199,7 @@ static bool start_all(struct harness *h, const struct harness_job *job)
         args[n++] = "--threads";
         args[n++] = threads;
     }
-    for (size_t i = 0; i < 24 && job->args[i]; i++)
+    for (size_t i = 0; i < HARNESS_ARGS && job->args[i]; i++)
         args[n++] = job->args[i];
 
     for (int rank = 0; rank < h->count && ok; rank++) {
@@ -367,6 +367,11 @@ bool harness_await(struct harness *h, int rank, const char *line)
             return has_line(p->seen.out, line);
     }
     return true;
+}
+
+void harness_allow(struct harness *h, double seconds)
+{
+    h->deadline = now() + slowness() * seconds;
 }
 
 bool harness_await_end(struct harness *h, int rank)

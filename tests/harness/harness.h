@@ -36,18 +36,21 @@
  * which builds with sanitizers set. */
 #define HARNESS_TIMEOUT 30.0
 
+/* Room for a list of cases (rank_main.h, --together). */
+#define HARNESS_ARGS 256
+
 /* Is this such a build? Where settings exercise the same code, one will do. */
 bool harness_sanitized(void);
 
 struct harness_job {
-    const char *program;  /* in the tests' build folder, or a path with / */
-    const char *args[24]; /* NULL ends */
-    const char *env[24];  /* "NAME=value"; NULL ends; "NAME" unsets */
-    int ranks;            /* processes; 0: 1 */
-    int threads;          /* > 0: one process, `--threads N` in front of args,
+    const char *program; /* in the tests' build folder, or a path with / */
+    const char *args[HARNESS_ARGS]; /* NULL ends */
+    const char *env[24];            /* "NAME=value"; NULL ends; "NAME" unsets */
+    int ranks;                      /* processes; 0: 1 */
+    int threads;      /* > 0: one process, `--threads N` in front of args,
                             * and `ranks` must be 0 or 1 */
-    double timeout_s;     /* 0: HARNESS_TIMEOUT */
-    bool no_launch;       /* leave out RANK, WORLD_SIZE, ... */
+    double timeout_s; /* 0: HARNESS_TIMEOUT */
+    bool no_launch;   /* leave out RANK, WORLD_SIZE, ... */
 };
 
 /* How one rank ended, and what it wrote. */
@@ -76,6 +79,9 @@ bool harness_await(struct harness *h, int rank, const char *line);
 
 /* Wait until `rank` has ended. False when the deadline passed before. */
 bool harness_await_end(struct harness *h, int rank);
+
+/* From now the job has `seconds` (times SHUNT_TEST_SLOWNESS) to its end. */
+void harness_allow(struct harness *h, double seconds);
 
 /* Send a signal to one rank's process group. */
 void harness_signal(struct harness *h, int rank, int signo);

@@ -141,30 +141,104 @@ static int number(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-static int run_process(const struct rank_case *c, int argc, char **argv)
+/* The communicator of all processes, and who this one is in it. */
+static int join_world(struct rank *self)
 {
-    struct rank self = {
-        .rank = number("RANK", 0),
-        .size = number("WORLD_SIZE", 1),
-        .argc = argc,
-        .argv = argv,
-    };
+    enum shunt_status st = shunt_comm_create_env(NULL, &self->comm);
 
+    if (st != SHUNT_OK)
+        return rank_fail(__FILE__, __LINE__, "shunt_comm_create_env", "%s",
+                         rank_why(NULL, st));
+    self->rank = shunt_comm_rank(self->comm);
+    self->size = shunt_comm_size(self->comm);
+    return 0;
+}
+
+static void begin_process(struct rank *self)
+{
     char node[NODE_NAME];
 
-    this_rank = self.rank;
-    if (node_of(self.rank, node))
+    self->rank = number("RANK", 0);
+    self->size = number("WORLD_SIZE", 1);
+    this_rank = self->rank;
+    if (node_of(self->rank, node))
         setenv("SHUNT_NODE", node, 1);
-    if (!c->no_comm) {
-        enum shunt_status st = shunt_comm_create_env(NULL, &self.comm);
+}
 
-        if (st != SHUNT_OK)
-            return rank_fail(__FILE__, __LINE__, "shunt_comm_create_env", "%s",
-                             rank_why(NULL, st));
-        self.rank = shunt_comm_rank(self.comm);
-        self.size = shunt_comm_size(self.comm);
-    }
+static int run_process(const struct rank_case *c, int argc, char **argv)
+{
+    struct rank self = {.argc = argc, .argv = argv};
+
+    begin_process(&self);
+    if (!c->no_comm)
+        CHECK_RUN(join_world(&self));
     return run_with(c, &self);
+}
+
+/* -- cases together ---------------------------------------------------------- */
+
+static const struct rank_case *find(const struct rank_case *cases,
+                                    const char *name)
+{
+    for (; cases->name; cases++)
+        if (strcmp(cases->name, name) == 0)
+            return cases;
+    return NULL;
+}
+
+/* The end of the case that begins at argv[at]. */
+static int end_of_case(int argc, char **argv, int at)
+{
+    while (at < argc && strcmp(argv[at], "+") != 0)
+        at++;
+    return at;
+}
+
+/* Run one of them on a duplicate of `world`, which a failure ends as well: the
+ * other ranks must not wait in the next case. */
+static int run_on_duplicate(const struct rank_case *c, const struct rank *world,
+                            int argc, char **argv)
+{
+    struct rank self = *world;
+    int failed;
+
+    self.argc = argc;
+    self.argv = argv;
+    CHECK_OK(world->comm, shunt_comm_dup(world->comm, &self.comm));
+    failed = run_with(c, &self);
+    if (failed)
+        shunt_comm_abort(world->comm);
+    return failed;
+}
+
+static int run_together(const struct rank_case *cases, int argc, char **argv)
+{
+    struct rank world = {0};
+    int failed = 0;
+
+    for (int at = 0; at < argc; at = end_of_case(argc, argv, at) + 1) {
+        const struct rank_case *c = find(cases, argv[at]);
+
+        if (!c || c->no_comm || c->breaks_comm) {
+            fprintf(stderr, "\"%s\" is no case to run with others\n", argv[at]);
+            return 2;
+        }
+    }
+    begin_process(&world);
+    CHECK_RUN(join_world(&world));
+    for (int at = 0, n = 0; at < argc && !failed; n++) {
+        int end = end_of_case(argc, argv, at);
+
+        failed = run_on_duplicate(find(cases, argv[at]), &world, end - at - 1,
+                                  argv + at + 1);
+        if (!failed)
+            rank_say("passed %d", n);
+        at = end + 1;
+    }
+    if (!failed)
+        CHECK_OK(world.comm, shunt_comm_finish(world.comm));
+    shunt_comm_destroy(world.comm);
+    return failed;
 }
 
 /* -- threads --------------------------------------------------------------- */
@@ -340,22 +414,14 @@ static int run_all(const struct rank_case *cases, int n)
     return failures ? 1 : 0;
 }
 
-static const struct rank_case *find(const struct rank_case *cases,
-                                    const char *name)
-{
-    for (; cases->name; cases++)
-        if (strcmp(cases->name, name) == 0)
-            return cases;
-    return NULL;
-}
-
 static int usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s CASE [ARG...]\n"
+            "       %s --together CASE [ARG...] [+ CASE [ARG...]]...\n"
             "       %s --threads N [CASE [ARG...]]\n"
             "       %s --list\n",
-            program, program, program);
+            program, program, program, program);
     return 2;
 }
 
@@ -370,6 +436,8 @@ int rank_main(int argc, char **argv, const struct rank_case *cases)
             puts(c->name);
         return 0;
     }
+    if (argc >= 3 && strcmp(argv[1], "--together") == 0)
+        return run_together(cases, argc - 2, argv + 2);
     if (argc >= 3 && strcmp(argv[1], "--threads") == 0) {
         threads = atoi(argv[2]);
         if (threads < 1)

@@ -22,11 +22,18 @@
 //         return rank_main(argc, argv, cases);
 //     }
 //
-// The same program runs in two ways:
+// The same program runs in three ways:
 //
 //     prog CASE [ARG...]                one rank, a process of its own; which
 //                                       one the environment says (harness.h and
 //                                       shunt-run set it)
+//     prog --together CASE [ARG...] + CASE [ARG...] ...
+//                                       likewise, but one process runs the cases
+//                                       one after the other, each on a duplicate
+//                                       of one communicator, up to the first
+//                                       that fails. After the case n (from 0) it
+//                                       prints "passed n". Not for cases with
+//                                       no_comm or breaks_comm.
 //     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
 //                                       and meet through inproc, or
 //                                       SHUNT_TRANSPORTS; without CASE
@@ -34,7 +41,7 @@
 //                                       the thread sanitizer runs.
 //     prog --list                       the cases' names
 //
-// Three variables of the environment say where ranks are, in both ways of
+// Three variables of the environment say where ranks are, in all ways of
 // running:
 //
 //     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 on one virtual node, rank 2 on

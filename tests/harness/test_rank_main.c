@@ -3,10 +3,11 @@
 // rank_main: a failure on any rank, in any of its two ways, shows.
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <signal.h>
 #include <string.h>
 
-#include "tests/harness/harness.h"
+#include "tests/harness/together.h"
 
 TestSuite(rank_main, .timeout = 60);
 
@@ -124,6 +125,53 @@ Test(rank_main, arguments)
     harness_check(&(struct harness_job){.program = "rank_selftest",
                                         .args = {"arguments", "one", "two"},
                                         .threads = 2});
+}
+
+Test(rank_main, cases_together)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_selftest",
+        .args = {"--together", "succeeds", "+", "succeeds", "its", "argument",
+                 "+", "wrong_status", "+", "succeeds"},
+        .ranks = 3});
+
+    cr_assert_not(harness_wait(h));
+    for (int i = 0; i < 3; i++) {
+        cr_assert_str_eq(harness_rank(h, i)->out, "passed 0\npassed 1\n");
+        cr_assert_eq(harness_rank(h, i)->exit_code, 1, "%s", harness_story(h));
+        cr_assert(strstr(err(h, i), "shunt_barrier"), "%s", err(h, i));
+    }
+    harness_finish(h);
+}
+
+Test(rank_main, no_case_for_others)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_selftest",
+        .args = {"--together", "succeeds", "+", "fails_inside"},
+        .ranks = 2});
+
+    cr_assert_not(harness_wait(h));
+    cr_assert_eq(harness_rank(h, 1)->exit_code, 2, "%s", harness_story(h));
+    cr_assert(strstr(err(h, 1), "fails_inside"), "%s", err(h, 1));
+    harness_finish(h);
+}
+
+/* A failed case is counted, and those behind it run. */
+Test(rank_main, new_world_after_a_failure, .init = cr_redirect_stdout)
+{
+    static const char *const cases[] = {"succeeds", "wrong_status", "succeeds",
+                                        "wrong_status"};
+    struct tap tap = {0};
+
+    together_run(&tap, &(struct together){
+                           .setting = "2 ranks",
+                           .job = {.program = "rank_selftest", .ranks = 2},
+                           .cases = cases,
+                           .count = 4});
+    cr_assert_eq(tap_end(&tap), 1);
+    cr_assert_eq(tap.number, 4);
+    cr_assert_eq(tap.failed, 2);
 }
 
 Test(rank_main, no_such_case)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/moe/setting.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/harness/harness.h"
+#include "tests/harness/together.h"
 
 /* Does the environment say so? */
 static bool has(const struct setting *s, const char *text)
@@ -45,17 +44,21 @@ bool setting_fits(const struct setting *s, const char *name)
     return true;
 }
 
-struct harness *setting_start(const struct setting *s, const char *name,
-                              const char *arg, const char *more)
+/* Where the strings of a job are kept that belong to its setting. */
+struct texts {
+    char nodes[64];
+    char across[64];
+};
+
+static struct harness_job job_of(const struct setting *s, const char *more,
+                                 struct texts *texts)
 {
     struct harness_job job = {
         .program = "rank_moe",
-        .args = {name, arg},
         .env = {s->env[0], s->env[1], s->env[2]},
         .ranks = s->ranks,
         .timeout_s = 60,
     };
-    char nodes[64], across[64];
     int n = 0;
 
     while (job.env[n])
@@ -63,20 +66,55 @@ struct harness *setting_start(const struct setting *s, const char *name,
     if (more)
         job.env[n++] = more;
     if (s->node) {
-        snprintf(nodes, sizeof(nodes), "SHUNT_TEST_NODES=%s", s->node);
-        snprintf(across, sizeof(across), "SHUNT_TEST_ACROSS=%s", s->across);
-        job.env[n++] = nodes;
-        job.env[n++] = across;
+        snprintf(texts->nodes, sizeof(texts->nodes), "SHUNT_TEST_NODES=%s",
+                 s->node);
+        snprintf(texts->across, sizeof(texts->across), "SHUNT_TEST_ACROSS=%s",
+                 s->across);
+        job.env[n++] = texts->nodes;
+        job.env[n++] = texts->across;
     }
+    return job;
+}
+
+struct harness *setting_start(const struct setting *s, const char *name,
+                              const char *arg, const char *more)
+{
+    struct texts texts;
+    struct harness_job job = job_of(s, more, &texts);
+
+    job.args[0] = name;
+    job.args[1] = arg;
     return harness_start(&job);
 }
 
-void setting_check(const struct setting *s, const char *name)
-{
-    bool slow = strcmp(name, "s15_timeout_names") == 0;
-    struct harness *h =
-        setting_start(s, name, NULL, slow ? "SHUNT_TIMEOUT=1" : NULL);
+/* Waits for SHUNT_TIMEOUT, and its communicator does not survive that. */
+static const char late[] = "s15_timeout_names";
 
-    cr_assert(harness_wait(h), "%s, %s: %s", name, s->name, harness_story(h));
-    harness_finish(h);
+void setting_run(struct tap *tap, const struct setting *s,
+                 const char *const *cases, size_t count)
+{
+    const char *shared[HARNESS_ARGS / 2];
+    struct harness *waiting = NULL;
+    struct texts texts;
+    int n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!setting_fits(s, cases[i]))
+            continue;
+        if (strcmp(cases[i], late) == 0) /* beside the others */
+            waiting = setting_start(s, late, NULL, "SHUNT_TIMEOUT=1");
+        else
+            shared[n++] = cases[i];
+    }
+    together_run(tap, &(struct together){
+                          .setting = s->name,
+                          .job = job_of(s, NULL, &texts),
+                          .cases = shared,
+                          .count = n,
+                      });
+    if (waiting) {
+        harness_wait(waiting);
+        tap_line(tap, late, s->name, waiting);
+        harness_finish(waiting);
+    }
 }

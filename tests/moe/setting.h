@@ -4,8 +4,10 @@
 #define TEST_MOE_SETTING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct harness;
+struct tap;
 
 struct setting {
     const char *name;
@@ -23,7 +25,9 @@ bool setting_fits(const struct setting *setting, const char *name);
 struct harness *setting_start(const struct setting *setting, const char *name,
                               const char *arg, const char *more);
 
-/* Run it, and fail the test unless every rank succeeds. */
-void setting_check(const struct setting *setting, const char *name);
+/* Run those of the cases that fit, and print a line of TAP for each. They share
+ * a world; one that breaks its communicator has its own. */
+void setting_run(struct tap *tap, const struct setting *setting,
+                 const char *const *cases, size_t count);
 
 #endif

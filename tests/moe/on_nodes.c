@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Cases of rank_moe.c that say what the rows and sums are to the bit, between
+ * several nodes, which are virtual ones here (SHUNT_NODE). test_exact.c compares
+ * the bits of all modes with each other; on_hosts does the same on real hosts,
+ * where UCX at its defaults belongs; on_ranks.c has a setting of that, too.
+ */
+#include <string.h>
+
+#include "tests/harness/together.h"
+#include "tests/moe/setting.h"
+
+static const char *const cases[] = {
+    "reals_f32",       "reals_bf16",         "plain_sum",
+    "fp8_wire",        "capacity_by_weight", "capacity_padded",
+    "row_align",       "tree_ranks",         "replicas",
+    "set_placement",   "odd_rows",           "any_config",
+    "worked_example",  "s01_none",           "s02_same_expert_twice",
+    "s03_zero_tokens", "s04_buffers_grow",   "s05_fewer_after_more",
+    "s10_repeats",     "s11_two_plans",      "s11_stale_on_one_rank",
+    "s12_overflow",    "s13_buffers_again",  "s15_timeout_names",
+    "s18_call_order",  "fresh_routings",     "rounded_partials",
+    "network_sums",    "exchanges_swapped",  "one_plan_overlaps",
+    "interleavings",
+};
+#define CASES (sizeof(cases) / sizeof(cases[0]))
+
+/* With as many ranks as this on a few CPUs, a case takes long. */
+#define MANY_RANKS 8
+static const char *const cases_of_many[] = {
+    "reals_f32",      "fp8_wire",         "capacity_padded",   "replicas",
+    "tree_ranks",     "any_config",       "s03_zero_tokens",   "s12_overflow",
+    "s18_call_order", "rounded_partials", "exchanges_swapped", "interleavings",
+};
+#define CASES_OF_MANY (sizeof(cases_of_many) / sizeof(cases_of_many[0]))
+
+#define N22 4, "0,0,1,1"
+#define N4222 8, "0,0,1,1,2,2,3,3"
+#define N123 6, "0,1,1,2,2,2"
+#define BY_UCX "ucx (put)"
+#define BY_SHM "shm (put)"
+#define BY_FAULT "fault (put)"
+
+static const struct setting settings[] = {
+    {"4x2, UCX between nodes, a row at a time",
+     N4222,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}},
+    {"1, 2 and 3, all-gather, a row at a time",
+     N123,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=allgather",
+      "SHUNT_MOE_CHUNK=1"}},
+    {"1, 2 and 3, late and out of order",
+     N123,
+     BY_FAULT,
+     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=5"}},
+    {"2x2, UCX between nodes, late and out of order",
+     N22,
+     BY_FAULT,
+     {"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=20,reorder,seed=6"}},
+    {"2x2, flat",
+     N22,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=flat"}},
+    {"2x2, two levels, SHM puts",
+     N22,
+     BY_SHM,
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
+    {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
+};
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+int main(void)
+{
+    struct tap tap = {0};
+
+    for (size_t s = 0; s < SETTINGS; s++)
+        if (settings[s].ranks < MANY_RANKS)
+            setting_run(&tap, &settings[s], cases, CASES);
+        else
+            setting_run(&tap, &settings[s], cases_of_many, CASES_OF_MANY);
+    return tap_end(&tap);
+}
