@@ -6,9 +6,10 @@
  * gets an error that names it, by this call or the next one.
  *
  *     rank_memory CALL VICTIM [STEP]
- *     rank_memory descriptors VICTIM
+ *     rank_memory descriptors VICTIM [FIRST STEP]
  *
- * The latter is a split in which the n-th descriptor is refused.
+ * The latter is a split in which the victim has n descriptors left, for
+ * n = FIRST, FIRST + STEP, ..., up to the first n that is enough.
  *
  * Each n has a communicator of its own, since it may be the last call there.
  * malloc() and its like are this program's own; they pass on to those behind.
@@ -430,13 +431,15 @@ static int split_with(const struct rank *self, int victim, int n, bool *refused)
 static int run_descriptors(const struct rank *self)
 {
     const int victim = self->argc > 0 ? atoi(self->argv[0]) : 0;
+    const int first = self->argc > 2 ? atoi(self->argv[1]) : 0;
+    const int step = self->argc > 2 ? atoi(self->argv[2]) : 1;
     bool refused = true;
     int n;
 
-    CHECK(victim < self->size, "arguments");
-    for (n = 0; refused; n++)
+    CHECK(victim < self->size && step > 0, "arguments");
+    for (n = first; refused; n += step)
         CHECK_RUN(split_with(self, victim, n, &refused));
-    CHECK(n > 3, "no more than %d descriptors", n - 1);
+    CHECK(n - step >= 3, "%d descriptors are enough", n - step);
     return 0;
 }
 
