@@ -158,20 +158,31 @@ static const char *const moe_cases[] = {
 };
 #define MOE_CASES (sizeof(moe_cases) / sizeof(*moe_cases))
 
+/* All of them, in one world. */
+static void run_experts(struct harness_job *job)
+{
+    int n = 0;
+
+    job->program = "rank_moe";
+    job->timeout_s = 120;
+    job->args[n++] = "--together";
+    for (size_t i = 0; i < MOE_CASES; i++) {
+        if (i > 0)
+            job->args[n++] = "+";
+        job->args[n++] = moe_cases[i];
+    }
+    harness_check(job);
+}
+
 Test(ucx, experts)
 {
-    for (size_t i = 0; i < MOE_CASES; i++)
-        run("rank_moe", 3, moe_cases[i], NULL, NULL, NULL);
+    run_experts(&(struct harness_job){
+        .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_NODE=one"}, .ranks = 3});
 }
 
 Test(ucx, experts_on_two_nodes)
 {
-    for (size_t i = 0; i < MOE_CASES; i++)
-        harness_check(&(struct harness_job){
-            .program = "rank_moe",
-            .args = {moe_cases[i]},
-            .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_TEST_NODES=0,0,1,1"},
-            .ranks = 4,
-            .timeout_s = 60,
-        });
+    run_experts(&(struct harness_job){
+        .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_TEST_NODES=0,0,1,1"},
+        .ranks = 4});
 }
