@@ -20,6 +20,7 @@ help:
 	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
 	@echo '              (RANKS=N; ARGS="..." goes to shunt-train)'
 	@echo 'make test     run the tests, plainly and under the sanitizers'
+	@echo 'make quick    build, and run in a minute what a change breaks first'
 	@echo 'make build    build everything into build/, to work on it: fast to link'
 	@echo 'make release  build the library and its programs into build-release/,'
 	@echo '              optimized as they are when they are installed'
@@ -72,6 +73,12 @@ build:
 test:
 	scripts/deps
 	scripts/test plain asan tsan
+
+# Ranks as threads, units, the contract of two transports, random programs.
+quick: build
+	meson test -C build --no-rebuild --suite quick --print-errorlogs
+	SHUNT_TEST_BUILD=build tests/random/programs --configurations 10 \
+	    --per-world 5 --worlds shm,threads
 
 check:
 	scripts/deps
@@ -144,6 +151,6 @@ clean:
 	rm -rf build build-asan build-tsan build-suites build-arm64 \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build release test check check-sanitize public-suites moe-stress \
+.PHONY: help train build release quick test check check-sanitize public-suites moe-stress \
         cross-arm64 stress perf docs \
         install uninstall format format-check clean
