@@ -288,7 +288,7 @@ static const struct rank_case cases[] = {
     {.name = "several", .run = several},
     {.name = "sizes_disagree", .run = sizes_disagree},
     {.name = "others", .run = others},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

@@ -350,7 +350,7 @@ static const struct rank_case cases[] = {
     {"fails", fails, .no_comm = true},
     {"joins", joins, .no_comm = true},
     {"silent_root", silent_root, .breaks_comm = true, .min_ranks = 3},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

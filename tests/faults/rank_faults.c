@@ -466,7 +466,7 @@ static const struct rank_case cases[] = {
     {"collectives", collectives, .breaks_comm = true, .no_threads = true},
     {"dispatch", dispatch, .breaks_comm = true, .no_threads = true},
     {"combine", combine, .breaks_comm = true, .no_threads = true},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

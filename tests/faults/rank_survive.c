@@ -270,7 +270,7 @@ static const struct rank_case cases[] = {
     {"calls", calls, .no_comm = true, .no_threads = true},
     {"groups", groups, .no_comm = true, .no_threads = true},
     {"blocks", blocks, .no_comm = true, .no_threads = true},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

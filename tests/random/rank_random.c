@@ -333,7 +333,7 @@ static int programs(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"programs", programs, .timeout_s = 280},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

@@ -11,7 +11,24 @@
 
 #include "tests/random/world.h"
 
-__extension__ typedef _Float16 half;
+/* The nearest number of 10 bits of fraction, ties to even, and exponents of -14 to
+ * 15. (clang 14 has no _Float16 for x86.) */
+static uint16_t half_bits(float f)
+{
+    const int sign = signbit(f) ? 0x8000 : 0;
+    const float size = fabsf(f);
+    int exponent;
+
+    if (isnan(f))
+        return 0x7e00;
+    if (size >= 65520)
+        return (uint16_t)(sign | 0x7c00);
+    if (size < 0x1p-14f)
+        return (uint16_t)(sign | (int)nearbyintf(size * 0x1p24f));
+    exponent = ilogbf(size);
+    return (uint16_t)(sign | ((exponent + 14) * 1024 +
+                              (int)nearbyintf(ldexpf(size, 10 - exponent))));
+}
 
 void *need(size_t bytes)
 {
@@ -27,6 +44,7 @@ void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
 {
     const size_t size = shunt_dtype_size(t);
     float f = (float)value;
+    uint16_t half;
     uint32_t bits;
 
     switch (t) {
@@ -42,12 +60,10 @@ void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
         at[i * 2] = (unsigned char)(bits >> 16);
         at[i * 2 + 1] = (unsigned char)(bits >> 24);
         break;
-    case SHUNT_F16: {
-        half h = (half)f;
-
-        memcpy(at + i * size, &h, size);
+    case SHUNT_F16:
+        half = half_bits(f);
+        memcpy(at + i * size, &half, size);
         break;
-    }
     default: /* integers wrap around */
         memcpy(at + i * size, &whole, size);
     }
