@@ -119,14 +119,15 @@ fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
 
 /* -- ranks ---------------------------------------------------------------- */
 
-static struct rank *rank_create(const struct shunt_transport_params *params,
-                                char *why, size_t why_len)
+static enum shunt_status
+rank_create(const struct shunt_transport_params *params, struct rank **out,
+            char *why, size_t why_len)
 {
     struct rank *rank = aligned_alloc(_Alignof(struct rank), sizeof(*rank));
 
     if (!rank) {
         snprintf(why, why_len, "out of memory");
-        return NULL;
+        return SHUNT_ERR_MEMORY;
     }
     memset(rank, 0, sizeof(*rank));
     rank->refs = 1;
@@ -149,14 +150,15 @@ static struct rank *rank_create(const struct shunt_transport_params *params,
     rank->next = ranks;
     ranks = rank;
     pthread_mutex_unlock(&lock);
-    return rank;
+    *out = rank;
+    return SHUNT_OK;
 
 fail:
     if (rank->event >= 0)
         close(rank->event);
     pthread_rwlock_destroy(&rank->readers);
     free(rank);
-    return NULL;
+    return SHUNT_ERR_SYSTEM;
 }
 
 /* Let go of a reference; the last one frees. */
@@ -234,6 +236,7 @@ inproc_open(const struct shunt_transport_params *params,
             struct shunt_transport_ctx **out, char *why, size_t why_len)
 {
     struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx));
+    enum shunt_status st;
 
     *out = NULL;
     if (!ctx) {
@@ -241,10 +244,10 @@ inproc_open(const struct shunt_transport_params *params,
         return SHUNT_ERR_MEMORY;
     }
     ctx->host = params->host;
-    ctx->self = rank_create(params, why, why_len);
-    if (!ctx->self) {
+    st = rank_create(params, &ctx->self, why, why_len);
+    if (st) {
         free(ctx);
-        return SHUNT_ERR_SYSTEM;
+        return st;
     }
     *out = ctx;
     return SHUNT_OK;
