@@ -37,7 +37,7 @@ help:
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
 	@echo 'make stress   random programs, and many ranks killed and stopped,'
-	@echo '              strangers at every port (an hour)'
+	@echo '              strangers at every port, every allocation that fails (an hour)'
 	@echo 'make perf     time dispatch and combine next to MPI and memcpy'
 	@echo 'make docs     write the manual to build/docs/html: guides, examples,'
 	@echo '              programs, variables, and the API reference'
@@ -114,6 +114,14 @@ stress: build
 	SHUNT_TEST_BUILD=build tests/faults/survive --hosts --blow stop \
 	    --blows 100 --timeout 4
 	SHUNT_TEST_BUILD=build tests/faults/storm --moments 100
+	for victim in 0 1 2 3 4 anybody; do \
+	    SHUNT_TIMEOUT=2 SHUNT_LOG=off build/tests/rank_memory --threads 5 \
+	        births $$victim || exit 1; \
+	done
+	for call in split moe_plan; do \
+	    SHUNT_TIMEOUT=8 SHUNT_LOG=off build/tools/shunt-run -n 4 \
+	        build/tests/rank_memory $$call 1 || exit 1; \
+	done
 	SHUNT_TEST_BUILD=build tests/faults/strangers --strangers 60
 	SHUNT_TEST_BUILD=build tests/faults/strangers --strangers 60 --hosts 3 \
 	    --jobs hosts

@@ -6,9 +6,11 @@
  * gets an error that names it, by this call or the next one.
  *
  *     rank_memory CALL VICTIM [STEP]
+ *     rank_memory --threads N births VICTIM|anybody [STEP]
  *     rank_memory descriptors VICTIM [FIRST STEP]
  *
- * The latter is a split in which the victim has n descriptors left, for
+ * Births are of ranks that are threads; in what follows a birth, destroy included,
+ * every allocation of the victim fails. The last is a split in which the victim has n descriptors left, for
  * n = FIRST, FIRST + STEP, ..., up to the first n that is enough.
  *
  * Each n has a communicator of its own, since it may be the last call there.
@@ -16,6 +18,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,13 +44,40 @@
 void *BEHIND(malloc)(size_t bytes);
 void *BEHIND(calloc)(size_t count, size_t bytes);
 void *BEHIND(realloc)(void *old, size_t bytes);
+#if defined(__SANITIZE_ADDRESS__)
+void *__interceptor_aligned_alloc(size_t alignment, size_t bytes);
+#define ALIGNED_BEHIND __interceptor_aligned_alloc
+#else
+void *__libc_memalign(size_t alignment, size_t bytes);
+#define ALIGNED_BEHIND __libc_memalign
+#endif
 
-static _Thread_local long left; /* allocations that work; 0: not armed */
+static _Thread_local long left; /* the how-manieth next fails; 0: none */
+static _Thread_local bool each; /* fails */
 static _Thread_local bool failed;
+static _Atomic long left_of_all; /* likewise, of all threads */
+static _Atomic bool one_failed;
+
+static bool is_last_of_all(void)
+{
+    long before = atomic_load_explicit(&left_of_all, memory_order_relaxed);
+
+    while (before > 0)
+        if (atomic_compare_exchange_weak_explicit(
+                &left_of_all, &before, before - 1, memory_order_relaxed,
+                memory_order_relaxed))
+            break;
+    return before == 1;
+}
 
 static bool fails(void)
 {
-    if (!left || --left)
+    if (is_last_of_all()) {
+        atomic_store_explicit(&one_failed, true, memory_order_relaxed);
+        errno = ENOMEM;
+        return true;
+    }
+    if (!each && (!left || --left))
         return false;
     failed = true;
     errno = ENOMEM;
@@ -66,6 +97,11 @@ void *calloc(size_t count, size_t bytes)
 void *realloc(void *old, size_t bytes)
 {
     return fails() ? NULL : BEHIND(realloc)(old, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails() ? NULL : ALIGNED_BEHIND(alignment, bytes);
 }
 
 /* --- calls ---------------------------------------------------------------- */
@@ -376,6 +412,153 @@ static int run_one_call(const struct rank *self)
     return 0;
 }
 
+/* --- births --------------------------------------------------------------- */
+
+/* Ranks are threads: what one knows the others read behind a barrier. */
+static pthread_barrier_t together;
+static pthread_once_t together_once = PTHREAD_ONCE_INIT;
+static int together_ranks;
+static struct shunt_id birth_id;
+static bool birth_failed; /* an allocation of it has */
+static struct {
+    enum shunt_status created, next;
+    bool failed;
+    double seconds;
+    char text[512];
+} births[MAX_RANKS];
+
+static void make_together(void)
+{
+    pthread_barrier_init(&together, NULL, (unsigned)together_ranks);
+}
+
+/* Whose allocation fails: the n-th of all ranks, and of the threads that the
+ * library has for them. */
+#define ANYBODY (-1)
+
+/* A birth, a barrier and the end, in which allocations of `victim` fail: the n-th
+ * of the birth; and with `after` all of what comes then. */
+static void be_born(const struct rank *self, int victim, long n, bool after)
+{
+    const bool is_victim = self->rank == victim;
+    const double t0 = now_s();
+    struct shunt_comm *comm = NULL;
+    const char *text;
+
+    failed = false;
+    left = is_victim ? n : 0;
+    births[self->rank].created = shunt_comm_create(
+        &birth_id, self->size, self->rank, self->config, &comm);
+    left = 0;
+    births[self->rank].failed = failed;
+    text = shunt_last_error(NULL);
+    births[self->rank].next = SHUNT_OK;
+    each = is_victim && after;
+    if (comm) {
+        births[self->rank].next = shunt_barrier(comm);
+        text = shunt_last_error(comm);
+    }
+    each = false;
+    snprintf(births[self->rank].text, sizeof(births[self->rank].text), "%s",
+             text);
+    each = is_victim && after;
+    shunt_comm_destroy(comm);
+    each = false;
+    births[self->rank].seconds = now_s() - t0;
+}
+
+static int check_birth(const struct rank *self, int victim, long n)
+{
+    const bool lost = births[victim].created != SHUNT_OK;
+    char name[32];
+
+    snprintf(name, sizeof(name), "rank %d", victim);
+    for (int r = 0; r < self->size; r++) {
+        const char *text = births[r].text;
+
+        CHECK(births[r].seconds < 6,
+              "birth, allocation %ld: %.1f s, rank %d: "
+              "%s",
+              n, births[r].seconds, r, text);
+        if (!births[victim].failed)
+            CHECK(!births[r].created && !births[r].next,
+                  "birth without a failure, rank %d: %s", r, text);
+        CHECK(!lost || births[r].created || births[r].next,
+              "birth, allocation %ld: rank %d did not hear of it", n, r);
+        CHECK(!births[r].created || r == victim || strstr(text, name),
+              "birth, allocation %ld: rank %d does not name it: %s", n, r,
+              text);
+    }
+    CHECK(!lost || births[victim].created == SHUNT_ERR_MEMORY,
+          "birth, allocation %ld: %s: %s", n,
+          shunt_strerror(births[victim].created), births[victim].text);
+    return 0;
+}
+
+/* Everybody has an end in time, and an error has a text. */
+static int check_birth_of_all(const struct rank *self, long n)
+{
+    for (int r = 0; r < self->size; r++) {
+        CHECK(births[r].seconds < 6,
+              "birth, allocation %ld: %.1f s, rank %d: %s", n,
+              births[r].seconds, r, births[r].text);
+        CHECK((!births[r].created && !births[r].next) ||
+                  (birth_failed && births[r].text[0]),
+              "birth, allocation %ld, rank %d: %s: %s", n, r,
+              shunt_strerror(births[r].created ? births[r].created
+                                               : births[r].next),
+              births[r].text);
+    }
+    return 0;
+}
+
+static int run_births(const struct rank *self)
+{
+    const int victim = self->argc > 0 && strcmp(self->argv[0], "anybody")
+                           ? atoi(self->argv[0])
+                           : ANYBODY;
+    const long step = self->argc > 1 ? atol(self->argv[1]) : 1;
+    long n = 1;
+
+    CHECK(victim < self->size && step > 0, "arguments");
+    together_ranks = self->size; /* the same of all */
+    pthread_once(&together_once, make_together);
+    for (bool was = true; was; n += step) {
+        if (self->rank == 0)
+            CHECK_OK(NULL, shunt_id_create(&birth_id));
+        if (self->rank == 0)
+            one_failed = false;
+        pthread_barrier_wait(&together);
+        if (self->rank == 0 && victim == ANYBODY)
+            left_of_all = n;
+        be_born(self, victim, n, n / step % 2);
+        pthread_barrier_wait(&together);
+        if (self->rank == 0) {
+            left_of_all = 0;
+            birth_failed =
+                victim == ANYBODY ? one_failed : births[victim].failed;
+        }
+        pthread_barrier_wait(&together);
+        was = birth_failed;
+        if (victim == ANYBODY)
+            CHECK_RUN(check_birth_of_all(self, n));
+        else
+            CHECK_RUN(check_birth(self, victim, n));
+        if (self->rank == 0 && getenv("RANK_MEMORY_SAYS"))
+            for (int r = 0; r < self->size; r++)
+                rank_say("birth %ld, rank %d: %.3f s %d %d %s", n, r,
+                         births[r].seconds, (int)births[r].created,
+                         (int)births[r].next, births[r].text);
+        pthread_barrier_wait(&together);
+    }
+    CHECK(n > 10 * step, "only %ld allocations", n);
+    if (self->rank == 0)
+        rank_say("births: %ld allocations", n - step - 1);
+    return 0;
+}
+
+/* --- descriptors ----------------------------------------------------------- */
+
 /* Leave this process `n` descriptors that are not in use. */
 static void leave_descriptors(int n, struct rlimit limit)
 {
@@ -460,6 +643,7 @@ static const struct rank_case cases[] = {
     {"moe_combine", run_one_call, .min_ranks = 2},
     {"moe_combine_backward", run_one_call, .min_ranks = 2},
     {"moe_dispatch_backward", run_one_call, .min_ranks = 2},
+    {"births", run_births, .no_comm = true, .min_ranks = 2, .timeout_s = 300},
     {"descriptors", run_descriptors, .min_ranks = 2},
     {.name = NULL},
 };

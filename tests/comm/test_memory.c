@@ -66,6 +66,29 @@ Test(memory, split)
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
 
+/* A rank without the memory to join is waited for, for SHUNT_TIMEOUT. Anybody's
+ * allocations are many: every other one. */
+Test(memory, births)
+{
+    static const char *const victims[] = {"0", "1", "2", "anybody"};
+    static const char *const steps[] = {"1", "1", "1", "2"};
+    enum { VICTIMS = sizeof(victims) / sizeof(*victims) };
+    struct harness *h[VICTIMS];
+
+    for (int i = 0; i < VICTIMS; i++)
+        h[i] = harness_start(&(struct harness_job){
+            .program = "rank_memory",
+            .args = {"births", victims[i], steps[i]},
+            .threads = 3,
+            .env = {"SHUNT_TIMEOUT=2", "SHUNT_LOG=off"},
+        });
+    for (int i = 0; i < VICTIMS; i++) {
+        cr_assert(harness_wait(h[i]), "%s: %s", victims[i],
+                  harness_story(h[i]));
+        harness_finish(h[i]);
+    }
+}
+
 /* A rank at its `ulimit -n`: nobody waits SHUNT_TIMEOUT for it. The library tries
  * again for a second or two, in which nothing runs: all at the same time. */
 Test(memory, descriptors)
