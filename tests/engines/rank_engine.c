@@ -160,7 +160,7 @@ static const struct rank_case cases[] = {
     {.name = "started", .run = started},
     {.name = "not_for_these", .run = not_for_these},
     {.name = "aborted", .run = aborted, .breaks_comm = true},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)
