@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the library to its layers, by its includes and by what nm says of it.
+
+layers.py SOURCE_ROOT ARCHIVE...
+
+A folder includes, and calls, only folders below it. No more than CIRCLE files of
+the lower folders (FLAT) call one another in a circle, and no file is longer than
+LINES. Speaks TAP.
+"""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+
+# From the ground up. What a folder may include, besides itself and <shunt/...>.
+BELOW = {
+    "kernels": [],
+    "src": ["kernels"],
+    "transports": [],
+    "collectives": ["kernels", "src"],
+    "moe": ["kernels", "src", "collectives"],
+    "train": ["kernels"],
+}
+CALLS = ["kernels", "src", "collectives", "moe"]
+# moe/ is one circle still: its routes call the plan, and the plan its route.
+FLAT = ["kernels", "src", "collectives"]
+CIRCLE = 3
+LINES = 700
+
+root, archives = sys.argv[1], sys.argv[2:]
+cases = []
+
+
+def case(name, complaints):
+    cases.append((name, complaints))
+
+
+def sources(folder):
+    for where, _, names in os.walk(os.path.join(root, folder)):
+        for name in names:
+            if name.endswith((".c", ".h")):
+                yield os.path.relpath(os.path.join(where, name), root)
+
+
+def read(path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def allowed(folder, header):
+    inside = folder
+    if folder == "transports":  # each plugin is a folder of its own
+        return True
+    return any(header == place or header.startswith(place + "/")
+               for place in [inside] + BELOW[folder])
+
+
+def upward_includes(folder):
+    for path in sources(folder):
+        for header in re.findall(r'#include "([^"]+)"', read(path)):
+            if "/" not in header:
+                yield f"{path} includes {header} without its folder"
+            elif not allowed(folder, header):
+                yield f"{path} includes {header}"
+            elif folder == "transports":
+                here = os.path.dirname(path)
+                if os.path.dirname(header) not in (here, "transports/common"):
+                    yield f"{path} includes {header}"
+
+
+def calls():
+    """{file: {file: symbols}}, of all archives together."""
+    defined, used = {}, collections.defaultdict(set)
+    for archive in archives:
+        lines = subprocess.run(["nm", "-A", archive], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.splitlines()
+        for line in lines:
+            place, _, rest = line.rpartition(":")
+            member = place.split(":")[-1]
+            name = re.sub(r"\.c\.o$", "", os.path.basename(member))
+            # Meson's names: a folder's slash is an underscore.
+            name = name.replace("_", "/", 1) if name.split("_")[0] in CALLS \
+                else name
+            fields = rest.split()
+            if fields[-2] == "U":
+                used[name].add(fields[-1])
+            elif fields[-2] in "TDBRVW":
+                defined[fields[-1]] = name
+    graph = collections.defaultdict(lambda: collections.defaultdict(list))
+    for name, symbols in used.items():
+        for symbol in symbols:
+            other = defined.get(symbol)
+            if other and other != name:
+                graph[name][other].append(symbol)
+    return graph, set(used) | set(defined.values())
+
+
+def circles(graph, files):
+    """Strongly connected components of more than one file (Tarjan, 1972)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in list(graph[v]):
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            component = []
+            while not component or component[-1] != v:
+                component.append(stack.pop())
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    sys.setrecursionlimit(10000)
+    for v in sorted(files):
+        if v not in index:
+            visit(v)
+    return found
+
+
+for layer in BELOW:
+    if os.path.isdir(os.path.join(root, layer)):
+        case(f"{layer} includes what is below it", list(upward_includes(layer)))
+
+graph, files = calls()
+if len(files) < 60:
+    case("nm sees the library", [f"only {len(files)} files"])
+case("no upward call",
+     [f"{a} calls {b}: {', '.join(graph[a][b])}" for a in list(graph)
+      for b in graph[a]
+      if a.split("/")[0] in CALLS and b.split("/")[0] in CALLS and
+      CALLS.index(a.split("/")[0]) < CALLS.index(b.split("/")[0])])
+case(f"no circle of more than {CIRCLE} files",
+     [" ".join(circle) for circle in circles(graph, files)
+      if len(circle) > CIRCLE and
+      any(file.split("/")[0] in FLAT for file in circle)])
+case(f"no file of more than {LINES} lines",
+     [f"{path} has {len(read(path).splitlines())}"
+      for layer in BELOW for path in sources(layer)
+      if len(read(path).splitlines()) > LINES])
+
+failed = False
+print(f"1..{len(cases)}")
+for number, (name, complaints) in enumerate(cases, 1):
+    failed |= bool(complaints)
+    print(f"{'not ok' if complaints else 'ok'} {number} - {name}")
+    for complaint in complaints:
+        print(f"# {complaint}")
+sys.exit(failed)
