@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-gather in two levels: every block crosses once to each other node, to the
- * rail peer of its rank there (nodes.h), which passes it on to its mates
+ * rail peer of its rank there (nodes.h), which passes it on to its local peers
  * together with its own. A flat exchange sends it across once for each rank
  * there.
  *
- *     package to partner:  our block, if it is our rail peer
- *     package to mate:     our own block, then those of the ranks whose rail
- *                          peer we are, in the order of the ranks
+ *     package to rail peer:   our block, if it is our rail peer
+ *     package to local peer:  our own block, then those of the ranks whose rail
+ *                             peer we are, in the order of the ranks
  */
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Bytes of the package that `c` has for its mates. */
+/* Bytes of the package that `c` has for its local peers. */
 static size_t package_bytes(const struct shunt_comm *comm,
                             const struct state *s, int c)
 {
@@ -70,7 +70,7 @@ static size_t package_bytes(const struct shunt_comm *comm,
     return bytes;
 }
 
-/* For our mates: one package. */
+/* For our local peers: one package. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
@@ -141,7 +141,7 @@ static const struct shunti_class allgatherv_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-/* Where blocks lie, and which of them come from, and go to, partners. */
+/* Where blocks lie, and which of them come from, and go to, rail peers. */
 static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
                  const struct shunti_allgather *a)
 {

@@ -4,15 +4,15 @@
  * smallest node has ranks; those with local index l of all nodes are *lane* l,
  * and make segment l:
  *
- *     package to mate:     its lane's segment of our input
- *     package to partner:  our node's partial of our segment (tree.h), if it is
- *                          of our lane
- *     late block to mate:  our segment of the result
+ *     package to local peer:     its lane's segment of our input
+ *     package to rail peer:      our node's partial of our segment (tree.h), if
+ *                                it is of our lane
+ *     late block to local peer:  our segment of the result
  *
  * So each byte crosses once for each other node, and of every rank.
  *
- * For small vectors a phase less is better: everybody gets every mate's whole
- * vector, and every node's partial of all of it, from its rail peer.
+ * For small vectors a phase less is better: everybody gets every local peer's
+ * whole vector, and every node's partial of all of it, from its rail peer.
  */
 #include <string.h>
 
@@ -136,15 +136,15 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
                 s->call.op, comm->nranks);
 }
 
-/* In place, the result overwrites what mates may still be taking: the last
- * thing of all. */
+/* In place, the result overwrites what local peers may still be taking: the
+ * last thing of all. */
 static const struct shunti_two_level_hooks whole_hooks = {
     .turn = turn,
     .finish = join,
 };
 
 /* In place, too: our segment of the input is used by nobody but us, and who
- * has our mates' results knows that they have used all inputs. */
+ * has our local peers' results knows that they have used all inputs. */
 static const struct shunti_two_level_hooks lane_hooks = {
     .turn = turn,
     .ready = join,
@@ -182,11 +182,11 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
     struct state *s = x->own;
 
     for (int i = 0; i < comm->local_size; i++) {
-        int mate = shunti_node_ranks(comm, comm->node)[i];
-        struct shunti_leg *leg = &x->legs[mate];
+        int local_peer = shunti_node_ranks(comm, comm->node)[i];
+        struct shunti_leg *leg = &x->legs[local_peer];
         size_t at, bytes = segment(s, i, &at);
 
-        if (mate == comm->rank)
+        if (local_peer == comm->rank)
             continue;
         leg->out[SHUNTI_PACKAGE].data = s->call.send + at;
         leg->out[SHUNTI_PACKAGE].bytes = bytes;

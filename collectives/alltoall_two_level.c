@@ -3,19 +3,20 @@
  * All-to-all in two levels (Hwang et al., "Tutel: Adaptive Mixture-of-Experts
  * at Scale", 2022, section 3.4: 2DH; here with counts of any sort).
  *
- * Every rank d has, in each other node n, a *carrier*: local index l of d,
- * modulo the ranks of n. Who has something small for d gives it to the carrier
- * in its own node, and the carrier sends all of it in one message. So between
+ * Every rank d has, in each other node n, a *relay*: local index l of d,
+ * modulo the ranks of n. Who has something small for d gives it to the relay
+ * in its own node, and the relay sends all of it in one message. So between
  * two nodes there is one message for each destination, not one for each pair.
  *
  * A block of more than `limit` bytes goes straight from its source to its
  * destination, at once: one message more costs less than to copy it twice.
  * Both ends know its size, and so which way it takes; nobody else needs to.
  *
- *     package to mate c:     entries for c itself and for every rank that c
- *                            carries for (nodes ascending, then local index)
- *     package to partner d:  entries of all ranks of the carrier's node for d,
- *                            by local index
+ *     package to local peer c:  entries for c itself and for every rank that c
+ *                               relays for (nodes ascending, then local
+ *                               index)
+ *     package to rail peer d:   entries of all ranks of the relay's node for d,
+ *                               by local index
  *
  * Each followed by those blocks that travel in it, in this order. An entry
  * says how many bytes its source has for its destination, and how many it
@@ -52,7 +53,8 @@ struct state {
     size_t limit; /* larger blocks go straight */
     void *input;  /* the caller's, copied away, or NULL; freed at the end */
     void *owned;  /* packages of the second phase, or NULL; the same */
-    /* In each mate's package, the first that has not been forwarded yet. */
+    /* In each local peer's package, the first that has not been forwarded
+     * yet. */
     const unsigned char **entry;  /* (nranks) */
     const unsigned char **cursor; /* (nranks) the block */
     struct pair pairs[];          /* (nranks) */
@@ -63,7 +65,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-static int carrier(const struct shunt_comm *comm, int dest, int node)
+static int relay(const struct shunt_comm *comm, int dest, int node)
 {
     return shunti_rail(comm, dest, node);
 }
@@ -98,14 +100,14 @@ static int next_dest(const struct shunt_comm *comm, int c, struct place *at)
         while (++at->local < shunti_node_size(comm, at->node)) {
             int d = shunti_node_ranks(comm, at->node)[at->local];
 
-            if (carrier(comm, d, comm->node) == c)
+            if (relay(comm, d, comm->node) == c)
                 return d;
         }
     }
     return -1;
 }
 
-/* What `peer` gets of ours, by itself or by a carrier; at `to`, NULL: only
+/* What `peer` gets of ours, by itself or by a relay; at `to`, NULL: only
  * the size. */
 static size_t put_small(const struct shunt_comm *comm, const struct state *s,
                         int peer, unsigned char *to)
@@ -119,11 +121,11 @@ static size_t put_small(const struct shunt_comm *comm, const struct state *s,
     return p->send_bytes;
 }
 
-/* Write the package for mate `c` to `to`, or only measure it; *payload: bytes
- * that are the caller's. */
-static size_t pack_for_mate(const struct shunt_comm *comm,
-                            const struct state *s, int c, unsigned char *to,
-                            size_t *payload)
+/* Write the package for local peer `c` to `to`, or only measure it; *payload:
+ * bytes that are the caller's. */
+static size_t pack_for_local(const struct shunt_comm *comm,
+                             const struct state *s, int c, unsigned char *to,
+                             size_t *payload)
 {
     struct place at = {0};
     size_t entries = 0, blocks = 0, head;
@@ -165,18 +167,18 @@ static struct entry take_small(const struct shunt_comm *comm, struct state *s,
     return e;
 }
 
-/* Write the package for partner `dest`, out of those of our mates and our own
- * blocks. Returns its bytes. */
-static size_t pack_for_partner(const struct shunt_comm *comm, struct state *s,
-                               int dest, unsigned char *to, size_t *payload)
+/* Write the package for rail peer `dest`, out of those of our local peers and
+ * our own blocks. Returns its bytes. */
+static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
+                            int dest, unsigned char *to, size_t *payload)
 {
-    const int *mates = shunti_node_ranks(comm, comm->node);
+    const int *local_peers = shunti_node_ranks(comm, comm->node);
     const size_t head = (size_t)comm->local_size * sizeof(struct entry);
     size_t blocks = 0, bytes;
 
     for (int i = 0; i < comm->local_size; i++) {
-        struct entry e =
-            take_small(comm, s, mates[i], dest, to + head + blocks, &bytes);
+        struct entry e = take_small(comm, s, local_peers[i], dest,
+                                    to + head + blocks, &bytes);
 
         memcpy(to + (size_t)i * sizeof(e), &e, sizeof(e));
         blocks += bytes;
@@ -230,7 +232,7 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
 /* Is the package as long as its entries say? The first one may be of our own
  * node. */
 static bool is_whole(const struct state *s, const struct shunti_incoming *in,
-                     size_t entries, bool from_mate)
+                     size_t entries, bool from_local)
 {
     size_t left = in->bytes;
 
@@ -241,7 +243,7 @@ static bool is_whole(const struct state *s, const struct shunti_incoming *in,
         struct entry e;
 
         memcpy(&e, in->at + i * sizeof(e), sizeof(e));
-        if (e.bytes > (from_mate && i == 0 ? SHUNTI_WINDOW_MIN : s->limit))
+        if (e.bytes > (from_local && i == 0 ? SHUNTI_WINDOW_MIN : s->limit))
             continue; /* it goes straight */
         if (e.bytes > left)
             return false;
@@ -261,8 +263,8 @@ static size_t entries_for_us(const struct shunt_comm *comm)
     return entries;
 }
 
-static void arrived_from_mate(struct shunt_request *request, int mate,
-                              const unsigned char *at)
+static void arrived_from_local(struct shunt_request *request, int local_peer,
+                               const unsigned char *at)
 {
     const struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
@@ -270,16 +272,16 @@ static void arrived_from_mate(struct shunt_request *request, int mate,
     struct entry e;
 
     memcpy(&e, at, sizeof(e));
-    s->entry[mate] = at + sizeof(e);
+    s->entry[local_peer] = at + sizeof(e);
     at += entries * sizeof(e);
-    s->cursor[mate] = at + deliver(request, mate, e, at);
+    s->cursor[local_peer] = at + deliver(request, local_peer, e, at);
 }
 
-static void arrived_from_partner(struct shunt_request *request, int partner,
-                                 const unsigned char *at)
+static void arrived_from_rail(struct shunt_request *request, int rail_peer,
+                              const unsigned char *at)
 {
     const struct shunt_comm *comm = request->comm;
-    const int node = comm->peers[partner].node;
+    const int node = comm->peers[rail_peer].node;
     const int *sources = shunti_node_ranks(comm, node);
     const int size = shunti_node_size(comm, node);
     const unsigned char *blocks = at + (size_t)size * sizeof(struct entry);
@@ -302,11 +304,11 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     if (node == comm->node) {
         if (!is_whole(x->own, in, entries_for_us(comm), true))
             return false;
-        arrived_from_mate(request, peer, in->at);
-    } else if (carrier(comm, comm->rank, node) == peer) {
+        arrived_from_local(request, peer, in->at);
+    } else if (relay(comm, comm->rank, node) == peer) {
         if (!is_whole(x->own, in, (size_t)shunti_node_size(comm, node), false))
             return false;
-        arrived_from_partner(request, peer, in->at);
+        arrived_from_rail(request, peer, in->at);
     }
     return true;
 }
@@ -347,7 +349,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     const struct state *s = x->own;
     const size_t limit =
         s->limit > SHUNTI_WINDOW_MIN ? s->limit : SHUNTI_WINDOW_MIN;
-    const size_t from_mate = most_bytes(entries_for_us(comm), limit);
+    const size_t from_local = most_bytes(entries_for_us(comm), limit);
 
     x->varies = true;
     for (int i = 0; i < x->nlegs; i++) {
@@ -355,39 +357,40 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
         struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
 
         if (node == comm->node)
-            in->bytes = from_mate;
-        else if (carrier(comm, comm->rank, node) == peer)
+            in->bytes = from_local;
+        else if (relay(comm, comm->rank, node) == peer)
             in->bytes = most_bytes((size_t)shunti_node_size(comm, node), limit);
     }
 }
 
-/* The first phase: to our mates. */
+/* The first phase: to our local peers. */
 static void pack_first(struct shunt_request *request,
                        struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
-    const int *mates = shunti_node_ranks(comm, comm->node);
+    const int *local_peers = shunti_node_ranks(comm, comm->node);
     struct state *s = x->own;
     size_t total = 0, payload;
     unsigned char *to;
 
     for (int i = 0; i < comm->local_size; i++)
-        if (mates[i] != comm->rank)
-            total += aligned(pack_for_mate(comm, s, mates[i], NULL, &payload));
+        if (local_peers[i] != comm->rank)
+            total += aligned(
+                pack_for_local(comm, s, local_peers[i], NULL, &payload));
     to = make_room(request, &x->owned, total);
     for (int i = 0; i < comm->local_size && to; i++) {
-        struct shunti_leg *leg = &x->legs[mates[i]];
+        struct shunti_leg *leg = &x->legs[local_peers[i]];
         struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
 
-        if (mates[i] == comm->rank)
+        if (local_peers[i] == comm->rank)
             continue;
         out->data = to;
-        out->bytes = pack_for_mate(comm, s, mates[i], to, &leg->payload);
+        out->bytes = pack_for_local(comm, s, local_peers[i], to, &leg->payload);
         to += aligned(out->bytes);
     }
 }
 
-/* Room that the packages for our partners need at most. */
+/* Room that the packages for our rail peers need at most. */
 static size_t bound_second(const struct shunt_request *request,
                            const struct shunti_two_level *x)
 {
@@ -398,16 +401,17 @@ static size_t bound_second(const struct shunt_request *request,
     int d;
 
     for (int i = 0; i < comm->local_size; i++) {
-        int mate = shunti_node_ranks(comm, comm->node)[i];
+        int local_peer = shunti_node_ranks(comm, comm->node)[i];
 
-        total += x->legs[mate].in[SHUNTI_PACKAGE].bytes;
+        total += x->legs[local_peer].in[SHUNTI_PACKAGE].bytes;
     }
     while ((d = next_dest(comm, comm->rank, &at)) >= 0)
         total += sizeof(struct entry) + 15 + put_small(comm, s, d, NULL);
     return total;
 }
 
-/* The second phase: to our partners, in the order of our mates' packages. */
+/* The second phase: to our rail peers, in the order of our local peers'
+ * packages. */
 static void pack_second(struct shunt_request *request,
                         struct shunti_two_level *x)
 {
@@ -423,7 +427,7 @@ static void pack_second(struct shunt_request *request,
         struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
 
         out->data = to;
-        out->bytes = pack_for_partner(comm, s, d, to, &leg->payload);
+        out->bytes = pack_for_rail(comm, s, d, to, &leg->payload);
         to += aligned(out->bytes);
     }
 }
@@ -503,8 +507,8 @@ static void add_block(struct shunt_request *request, const struct state *s,
         shunti_two_level_recv_block(request, r, p->recv, p->recv_bytes);
 }
 
-/* From node to node, and in each to another rank than our mates at the same
- * time: so that all links are used, and no rank is everybody's target. */
+/* From node to node, and in each to another rank than our local peers at the
+ * same time: so that all links are used, and no rank is everybody's target. */
 static void add_large(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

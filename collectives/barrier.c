@@ -2,7 +2,7 @@
 /*
  * Barrier: an exchange of nothing. Every rank's note reaches every rank, and
  * who has them all knows that all have come. Between nodes, in two levels: who
- * has heard of a rank of another node has heard of all its mates.
+ * has heard of a rank of another node has heard of all its local peers.
  *
  * With more ranks than cores on one host it is a star (star.h): the notes of an
  * exchange cost more there than the way by rank 0 does. It also lets rank 0 go

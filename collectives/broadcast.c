@@ -6,7 +6,7 @@
  * that disagree about the root would wait for each other.
  *
  * Between nodes, in two levels: the root's block goes to its rail peers, one on
- * each node, and they and the root pass it on to their mates.
+ * each node, and they and the root pass it on to their local peers.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
@@ -102,7 +102,7 @@ static const struct shunti_class two_level_class = {
 static const struct shunti_two_level_hooks hooks = {0};
 
 /* Who gives the block to whom: the root to the first of each other node, and
- * those to their mates. */
+ * those to their local peers. */
 static bool gives(const struct shunt_comm *comm, int root, int from, int to)
 {
     const int node = comm->peers[from].node;

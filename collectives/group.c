@@ -2,10 +2,10 @@
 /*
  * Communicators made from a communicator: split and dup (shrink: shrink.c).
  *
- * The lowest rank of each new group makes an id; the ids travel through the
- * old communicator; then the group is born like any other. Meanwhile each rank
- * watches the old communicator: a mate that is lost, or has given up, ends the
- * birth at once. Then, and when a mate does not come in time, the old
+ * The lowest rank of each new group makes an id; the ids travel through the old
+ * communicator; then the group is born like any other. Meanwhile each rank
+ * watches the old communicator: a member that is lost, or has given up, ends
+ * the birth at once. Then, and when a member does not come in time, the old
  * communicator fails, too: what is wrong with the rank is wrong there as well,
  * and so every rank hears whom it was, by the numbers it knows.
  */
@@ -60,7 +60,8 @@ static void place_in_group(const struct ticket *all, int nranks, int rank,
 }
 
 /* A rank of our colour that could not do its part, or -1. */
-static int failed_mate(const struct ticket *all, const struct shunt_comm *comm)
+static int failed_member(const struct ticket *all,
+                         const struct shunt_comm *comm)
 {
     int r;
 
@@ -95,8 +96,8 @@ static int *order_group(const struct ticket *all, int nranks, int rank)
     return names;
 }
 
-/* A mate is gone: so is the old communicator. */
-static void look_for_mates(const struct group *group)
+/* A member is gone: so is the old communicator. */
+static void look_for_members(const struct group *group)
 {
     struct shunt_comm *comm = group->comm;
 
@@ -126,7 +127,7 @@ static bool doomed(void *arg, char *why, size_t size)
     enum shunt_status st;
 
     shunti_comm_enter(group->comm);
-    look_for_mates(group);
+    look_for_members(group);
     st = shunti_comm_check(group->comm);
     if (st)
         snprintf(why, size, "%s", group->comm->failure_text);
@@ -250,7 +251,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (mine.status) {
         st = shunti_fail(&comm->error, (enum shunt_status)mine.status, "%s: %s",
                          call, out ? shunti_error_last() : "out is NULL");
-    } else if (colour >= 0 && (bad = failed_mate(all, comm)) >= 0) {
+    } else if (colour >= 0 && (bad = failed_member(all, comm)) >= 0) {
         st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE, "%s: rank %d: %s",
                          call, bad,
                          shunt_strerror((enum shunt_status)all[bad].status));

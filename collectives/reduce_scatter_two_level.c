@@ -3,10 +3,11 @@
  * Reduce-scatter in two levels: a node's contributions to a rank of another
  * node are added inside the node, and cross as one partial (tree.h).
  *
- *     package to mate c:     our blocks for c and for every rank of another
- *                            node whose rail peer c is, in the order of the
- *                            ranks
- *     package to partner d:  our node's partial for d, if we are its rail peer
+ *     package to local peer c:  our blocks for c and for every rank of another
+ *                               node whose rail peer c is, in the order of
+ *                               the ranks
+ *     package to rail peer d:   our node's partial for d, if we are its rail
+ *                               peer
  */
 #include <string.h>
 
@@ -27,7 +28,7 @@ struct state {
     unsigned char *recv;
     enum shunt_dtype dtype;
     enum shunt_op op;
-    void *partials;        /* ours for ourselves, then for partners */
+    void *partials;        /* ours for ourselves, then for rail peers */
     const void **operands; /* (nranks), for one sum */
     struct block {
         size_t at, bytes; /* in send */
@@ -176,7 +177,8 @@ static const struct shunti_class reduce_scatterv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* What comes: our mates' packages for us, and our partners' partials. */
+/* What comes: our local peers' packages for us, and our rail peers'
+ * partials. */
 static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
 {
     const struct state *s = x->own;
@@ -193,7 +195,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     }
 }
 
-/* The packages for our mates. */
+/* The packages for our local peers. */
 static void pack(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
@@ -211,14 +213,14 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
         return;
     }
     for (int i = 0; i < comm->local_size; i++) {
-        int mate = shunti_node_ranks(comm, comm->node)[i];
-        struct shunti_outgoing *out = &x->legs[mate].out[SHUNTI_PACKAGE];
+        int local_peer = shunti_node_ranks(comm, comm->node)[i];
+        struct shunti_outgoing *out = &x->legs[local_peer].out[SHUNTI_PACKAGE];
 
-        if (mate == comm->rank)
+        if (local_peer == comm->rank)
             continue;
         out->data = to;
         for (int r = 0; r < comm->nranks; r++) {
-            if (!adds(comm, mate, r) || !s->blocks[r].bytes)
+            if (!adds(comm, local_peer, r) || !s->blocks[r].bytes)
                 continue;
             shunti_copy(to, s->send + s->blocks[r].at, s->blocks[r].bytes);
             to += s->blocks[r].bytes;

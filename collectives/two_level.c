@@ -10,7 +10,7 @@
 #include "src/nodes.h"
 #include "src/scratch.h"
 
-bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer)
+bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer)
 {
     return shunti_rail(comm, rank, comm->peers[peer].node) == peer ||
            shunti_rail(comm, peer, comm->peers[rank].node) == rank;
@@ -53,7 +53,7 @@ static void add_rail_peers(struct shunti_two_level *x,
         for (int i = 0; i < shunti_node_size(comm, node); i++) {
             int peer = shunti_nth_of_node(comm, node, i);
 
-            if (shunti_is_partner(comm, comm->rank, peer))
+            if (shunti_is_rail_peer(comm, comm->rank, peer))
                 add_leg(x, peer, phase);
         }
     }
@@ -62,7 +62,7 @@ static void add_rail_peers(struct shunti_two_level *x,
 enum shunt_status shunti_two_level_create(
     struct shunt_comm *comm, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    bool mates_first, size_t own_bytes, struct shunt_request **request,
+    bool locals_first, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **out)
 {
     const size_t n = (size_t)comm->nranks;
@@ -81,7 +81,7 @@ enum shunt_status shunti_two_level_create(
     x->ticket = shunti_ticket(*request);
     x->order = (int *)(void *)(x->legs + n);
     x->own = (*request)->state + own_aligned;
-    if (mates_first) {
+    if (locals_first) {
         add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
         add_rail_peers(x, comm, SHUNTI_PHASE_SECOND);
     } else {

@@ -4,15 +4,15 @@
  * a node, and few and large ones cross (the 2DH order of Hwang et al., "Tutel",
  * 2022).
  *
- * A rank talks to the ranks of its own node, its *mates*, and to those of
+ * A rank talks to the ranks of its own node, its *local peers*, and to those of
  * other nodes of which it is the rail peer, or which are its own (nodes.h), its
- * *partners*: with equal nodes, one on each. Both sets are disjoint, so one
+ * *rail peers*: with equal nodes, one on each. Both sets are disjoint, so one
  * operation, which has one note for each pair, is enough for two phases:
  *
- *     mates first:     a node's ranks tell each other, then partners
- *                      (alltoall, reduce_scatter, allreduce, barrier)
- *     partners first:  partners tell each other, then mates
- *                      (allgather, broadcast)
+ *     local peers first:  a node's ranks tell each other, then rail peers
+ *                         (alltoall, reduce_scatter, allreduce, barrier)
+ *     rail peers first:   rail peers tell each other, then local peers
+ *                         (allgather, broadcast)
  *
  * What a note brings is a *package*; the second phase's packages are made of
  * the first's, when all of those have come. A *block* may come with a package,
@@ -138,7 +138,7 @@ struct shunti_two_level {
 enum shunt_status shunti_two_level_create(
     struct shunt_comm *comm, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    bool mates_first, size_t own_bytes, struct shunt_request **request,
+    bool locals_first, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **x);
 
 /* Of the request. */
@@ -146,7 +146,7 @@ struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request);
 
 /* A block for, or of, a rank: next to the package, or, if the rank is neither
- * mate nor partner, by a note of its own. */
+ * local peer nor rail peer, by a note of its own. */
 void shunti_two_level_send_block(struct shunt_request *request, int peer,
                                  const void *data, size_t bytes);
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
@@ -169,7 +169,7 @@ void shunti_two_level_cleanup(struct shunt_request *request);
  * not all of our node fall upon the same one. */
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i);
 
-/* Is `peer`, of another node, a partner of `rank`? */
-bool shunti_is_partner(const struct shunt_comm *comm, int rank, int peer);
+/* Is `peer`, of another node, a rail peer of `rank`? */
+bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
 
 #endif

@@ -10,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
+#include "kernels/rows.h"
 #include "moe/exchanges.h"
 #include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/route.h"
-#include "kernels/rows.h"
 #include "src/comm.h"
-#include "kernels/dtype.h"
+#include "src/entry.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/handle.h"
 #include "src/nodes.h"
-#include "src/entry.h"
 #include "src/refusal.h"
 
 /* Limits that keep every index in its type. */
@@ -160,8 +160,8 @@ static enum shunt_status agree(struct shunt_comm *comm,
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
     comm->purpose = SHUNTI_PURPOSE_ITSELF;
     if (!st && mine->status)
-        st = shunti_fail(&comm->error, (enum shunt_status)mine->status, "%s: %s", call,
-                         mine->why);
+        st = shunti_fail(&comm->error, (enum shunt_status)mine->status,
+                         "%s: %s", call, mine->why);
     for (int r = 0; r < nranks && !st; r++)
         if (all[r].status)
             st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE,

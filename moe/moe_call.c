@@ -6,12 +6,12 @@
 #include "moe/exchanges.h"
 #include "moe/moe_call.h"
 #include "moe/route.h"
+#include "src/blame.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
-#include "src/entry.h"
 #include "src/offer.h"
-#include "src/blame.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)

@@ -14,10 +14,10 @@
 #include "moe/records.h"
 #include "moe/route.h"
 #include "src/comm.h"
-#include "src/error.h"
-#include "src/handle.h"
-#include "src/failure.h"
 #include "src/entry.h"
+#include "src/error.h"
+#include "src/failure.h"
+#include "src/handle.h"
 
 /* --- memory of a place --------------------------------------------------------- */
 

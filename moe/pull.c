@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/copy.h"
+#include "kernels/rows.h"
 #include "moe/meeting.h"
 #include "moe/rails_rows.h"
 #include "moe/rails_sums.h"
-#include "kernels/rows.h"
+#include "src/call.h"
 #include "src/comm.h"
-#include "kernels/copy.h"
+#include "src/contexts.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/wait.h"
-#include "src/contexts.h"
-#include "src/entry.h"
-#include "src/call.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)

@@ -10,8 +10,8 @@
 #include "moe/grow.h"
 #include "moe/route.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/entry.h"
+#include "src/error.h"
 #include "src/refusal.h"
 
 /* `count` has an entry for each expert, rank and node, and again for each
@@ -301,7 +301,8 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
                          moe->record_bytes, SHUNT_U8);
     if (status)
-        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s", why);
+        return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s",
+                           why);
     return st ? st : compare(moe, mine);
 }
 

@@ -16,18 +16,18 @@
 #include <string.h>
 
 #include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "moe/grow.h"
 #include "moe/packs.h"
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/records.h"
 #include "moe/route.h"
-#include "kernels/rows.h"
+#include "src/call.h"
 #include "src/comm.h"
+#include "src/entry.h"
 #include "src/error.h"
 #include "src/note.h"
-#include "src/entry.h"
-#include "src/call.h"
 #include "src/refusal.h"
 
 /* What a request does; a NULL half is left out. */

@@ -8,16 +8,16 @@
 #include <string.h>
 
 #include "kernels/fp8.h"
+#include "kernels/rows.h"
 #include "moe/grow.h"
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/rails.h"
 #include "moe/records.h"
 #include "moe/route.h"
-#include "kernels/rows.h"
 #include "src/comm.h"
-#include "src/nodes.h"
 #include "src/entry.h"
+#include "src/nodes.h"
 
 static const char *unsuited(const struct shunt_moe *moe,
                             const struct shunti_placement *placement)

@@ -31,7 +31,7 @@
 struct pollfd;
 struct shunti_bootstrap;
 
-/* The bootstrap waits by this function. It is poll(), unless birth.c has set
+/* The bootstrap waits by this function. It is poll(), unless init.c has set
  * another one, which also does what the thread owes its other communicators. */
 extern int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                                     int ms);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a communicator after birth.c: queries, failure, end. */
+/* The life of a communicator after init.c: queries, failure, end. */
 #include "src/comm.h"
 
 #include <stdarg.h>

@@ -104,7 +104,7 @@ struct shunti_tunables {
     size_t zcopy_min; /* blocks from here on: zcopy.h; SIZE_MAX: none */
     size_t allreduce_direct; /* up to here everyone gets everyone's vector */
     size_t moe_chunk;        /* of rows between nodes */
-    size_t carry;            /* a block up to here goes through a carrier */
+    size_t carry;            /* a block up to here goes through a relay */
     char algorithm[128];     /* SHUNT_ALGORITHM, as it is */
 };
 

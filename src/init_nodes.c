@@ -21,8 +21,8 @@ static int root_of(const int *parent, int r)
 }
 
 /* Same node: mapped, and not told otherwise; or told so by name. */
-static bool node_mates(const struct shunti_init *init,
-                       const struct shunti_blobs *reach, int i, int j)
+static bool on_one_node(const struct shunti_init *init,
+                        const struct shunti_blobs *reach, int i, int j)
 {
     const struct shunti_introduction *a = shunti_introduction_of(init, i);
     const unsigned char *caps = shunti_caps_of(reach, i);
@@ -117,7 +117,7 @@ enum shunt_status shunti_init_nodes(struct shunti_init *init,
                 continue;
             if (!(caps[j] & SHUNT_TRANSPORT_MAP))
                 comm->all_mapped = false;
-            if (a != c && node_mates(init, reach, i, j))
+            if (a != c && on_one_node(init, reach, i, j))
                 parent[a < c ? c : a] = a < c ? a : c;
         }
     }

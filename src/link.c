@@ -40,7 +40,8 @@ enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 /* Looks without a nap in between. */
 #define LOOKS 64
 
-/* Inside a node, where rank 0 has no mate: shared memory as it commonly is. */
+/* Inside a node, where rank 0 has no local peer: shared memory as it commonly
+ * is. */
 static const struct shunti_link usual_inside = {1e-6, 2e-7, 1.5e-10};
 
 struct pair {
@@ -263,7 +264,7 @@ static void remember(const char *shape, const struct shunti_links *links)
 /* --- all together --------------------------------------------------------- */
 
 /* The lowest rank but 0 of rank 0's node; -1: there is none. */
-static int mate_of_first(const struct shunt_comm *comm)
+static int local_peer_of_first(const struct shunt_comm *comm)
 {
     for (int r = 1; r < comm->nranks; r++)
         if (comm->peers[r].node == comm->peers[0].node)
@@ -271,7 +272,7 @@ static int mate_of_first(const struct shunt_comm *comm)
     return -1;
 }
 
-static int partner_of_first(const struct shunt_comm *comm)
+static int rail_peer_of_first(const struct shunt_comm *comm)
 {
     return shunti_node_ranks(comm, 1)[0];
 }
@@ -291,15 +292,16 @@ static enum shunt_status see_off(struct shunt_comm *comm, uint64_t deadline_ns)
 }
 
 /* By rank 0, with those two. */
-static enum shunt_status conduct(struct pair *mate, struct pair *partner,
+static enum shunt_status conduct(struct pair *local_peer,
+                                 struct pair *rail_peer,
                                  struct shunti_links *links)
 {
     enum shunt_status st = SHUNT_OK;
 
     links->inside = usual_inside;
-    if (mate->peer >= 0)
-        st = measure(mate, &links->inside);
-    return st ? st : measure(partner, &links->across);
+    if (local_peer->peer >= 0)
+        st = measure(local_peer, &links->inside);
+    return st ? st : measure(rail_peer, &links->across);
 }
 
 static void report(const char *where, const struct shunti_link *link)
@@ -313,25 +315,27 @@ static enum shunt_status first_rank(struct shunt_comm *comm,
                                     uint64_t deadline_ns,
                                     struct shunti_links *links)
 {
-    struct pair mate = {comm, mate_of_first(comm), 0, 0, deadline_ns};
-    struct pair partner = {comm, partner_of_first(comm), 0, 0, deadline_ns};
+    struct pair local_peer = {comm, local_peer_of_first(comm), 0, 0,
+                              deadline_ns};
+    struct pair rail_peer = {comm, rail_peer_of_first(comm), 0, 0, deadline_ns};
     enum shunt_status st = SHUNT_OK;
     char shape[192];
 
     snprintf(shape, sizeof(shape), "%d of %d, %.48s, %.48s", comm->nranks,
-             comm->nodes, mate.peer < 0 ? "" : comm->peers[mate.peer].how,
-             comm->peers[partner.peer].how);
+             comm->nodes,
+             local_peer.peer < 0 ? "" : comm->peers[local_peer.peer].how,
+             comm->peers[rail_peer.peer].how);
     if (!recall(shape, links)) {
-        st = conduct(&mate, &partner, links);
+        st = conduct(&local_peer, &rail_peer, links);
         if (!st) {
             remember(shape, links);
             report("in a node", &links->inside);
             report("across", &links->across);
         }
     }
-    if (mate.peer >= 0)
-        raise_word(&mate, ++mate.sent | DONE);
-    raise_word(&partner, ++partner.sent | DONE);
+    if (local_peer.peer >= 0)
+        raise_word(&local_peer, ++local_peer.sent | DONE);
+    raise_word(&rail_peer, ++rail_peer.sent | DONE);
     return st ? st : see_off(comm, deadline_ns);
 }
 
@@ -346,8 +350,8 @@ enum shunt_status shunti_links_measure(struct shunt_comm *comm,
         return SHUNT_OK;
     if (comm->rank == 0)
         return first_rank(comm, deadline, links);
-    if (comm->rank == mate_of_first(comm) ||
-        comm->rank == partner_of_first(comm))
+    if (comm->rank == local_peer_of_first(comm) ||
+        comm->rank == rail_peer_of_first(comm))
         return answer(&pair);
     return SHUNT_OK;
 }

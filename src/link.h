@@ -3,11 +3,11 @@
  * Links: what a message costs, inside a node and between nodes.
  *
  * Measured when a communicator of several nodes is born, by rank 0 with one
- * mate and with one rank of another node, by the same writes to control windows
- * that notes and streams are made of; and spread to all with the last round of
- * the birth, because what decides algorithms must be the same everywhere. A
- * few milliseconds; a process remembers what it has measured, for other
- * communicators of the same shape.
+ * local peer and with one rank of another node, by the same writes to control
+ * windows that notes and streams are made of; and spread to all with the last
+ * round of the birth, because what decides algorithms must be the same
+ * everywhere. A few milliseconds; a process remembers what it has measured, for
+ * other communicators of the same shape.
  */
 #ifndef SHUNTI_LINK_H
 #define SHUNTI_LINK_H

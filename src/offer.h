@@ -27,7 +27,7 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
                               uint64_t where[2]);
 
 /* Bytes up to which a message to `peer` travels in the note. It must not be
- * less than that for mates: allreduce.c. */
+ * less than that for local peers: allreduce.c. */
 size_t shunti_eager(const struct shunt_comm *comm, int peer);
 
 /*
