@@ -95,6 +95,13 @@ struct perf_engine {
     void (*settle)(void);
 
     /*
+     * Where bytes are counted, never where time is: see what a plan has left
+     * under way through, so that it counts as the plan's. What a plan leaves to
+     * the first exchange is timed with that. NULL: a plan leaves nothing.
+     */
+    void (*plan_settle)(void);
+
+    /*
      * Prepare a call; `*state` goes to call_run(), which does it once and
      * blocks, and to call_close(). Returns NULL, or why this engine cannot.
      */

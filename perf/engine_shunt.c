@@ -23,6 +23,14 @@ static void must(enum shunt_status st, const char *what)
                  shunt_last_error(comm));
 }
 
+/* The lists of rows travel behind a plan. The barrier's notes go out after theirs,
+ * and each rank that has left it has sent its lists. */
+static void plan_settle(void)
+{
+    must(shunt_barrier(comm), "barrier");
+    must(shunt_barrier(comm), "barrier");
+}
+
 /* -- collectives ----------------------------------------------------------- */
 
 struct call {
@@ -346,6 +354,7 @@ static const char *moe_note(void *state)
 const struct perf_engine perf_engine_shunt = {
     .name = "shunt",
     .delivers = true,
+    .plan_settle = plan_settle,
     .call_open = call_open,
     .call_run = call_run,
     .call_close = call_close,

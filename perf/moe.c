@@ -553,8 +553,10 @@ static struct perf_side timed_side(const struct perf_options *o,
         .apart = keeps_plan(o),
     };
 
-    if (!keeps_plan(o))
+    if (!keeps_plan(o)) {
         timed.phase[timed.phases++] = plan;
+        timed.plan_settle = side->engine->plan_settle;
+    }
     for (int i = 0; i < steps[o->op].n; i++)
         timed.phase[timed.phases++] = runs[steps[o->op].go[i]];
     return timed;

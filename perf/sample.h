@@ -24,6 +24,8 @@ struct perf_side {
     bool apart;
     /* Not timed: after each phase; or NULL. See engine.h. */
     void (*settle)(void);
+    /* After phase 0 where bytes are counted, if it is a plan; or NULL. */
+    void (*plan_settle)(void);
     /* Not timed: before the last phase, and after it; or NULL. */
     void (*prepare)(void *state);
     /* Timed, and counted as part of phase 0; or NULL. */

@@ -114,6 +114,8 @@ void perf_wire_count(const struct perf_group *g, const struct perf_side *side,
                 side->phase[p](side->state);
             if (side->settle)
                 side->settle();
+            if (p == 0 && side->plan_settle)
+                side->plan_settle();
             perf_gate_wait(g);
             struct reading after = read_counters(g);
             sum[p].kernel += after.kernel - before.kernel;
