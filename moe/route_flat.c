@@ -96,6 +96,7 @@ struct packed {
     size_t *home;        /* (nranks) in recv: where the rows are from which
                             shunti_packs_of(plan)->home counts */
     size_t *next;        /* (nranks) scratch */
+    size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
     char why[200];       /* a peer that called something else; "": none */
     /* The inner exchange does not say which plan it belongs to: this note
@@ -194,29 +195,26 @@ static void pack_rows(const struct packed *packed)
     const struct shunti_placement *p = &moe->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
+    size_t *at = packed->row; /* of the next source, by expert */
     unsigned char *end = packed->send;
 
+    for (size_t i = 0; i < local; i++)
+        at[i] = plan->offset[i];
     for (int s = 0; s < moe->nranks; s++) {
         unsigned char *to;
 
         end += packed->bytes[s];
         to = end - shunti_packs_of(plan)->recv_rows[s] * moe->row_bytes;
         for (size_t i = 0; i < local; i++) {
-            size_t at = plan->offset[i];
             size_t n = plan->source_count[(size_t)s * local + i];
 
-            for (int b = 0; b < s; b++) {
-                if (shunti_placement_target(p, b, expert[i]) != moe->rank)
-                    continue;
-                at += moe->config.pad_to_capacity
-                          ? plan->padded[b]
-                          : plan->source_count[(size_t)b * local + i];
-            }
             memcpy(to,
                    (const unsigned char *)packed->what.back +
-                       at * moe->row_bytes,
+                       at[i] * moe->row_bytes,
                    n * moe->row_bytes);
             to += n * moe->row_bytes;
+            if (shunti_placement_target(p, s, expert[i]) == moe->rank)
+                at[i] += moe->config.pad_to_capacity ? plan->padded[s] : n;
         }
     }
 }
@@ -424,15 +422,18 @@ static void measure(struct packed *packed)
 static bool allocate(struct packed *packed)
 {
     const struct shunt_moe *moe = packed->plan->moe;
+    const size_t local =
+        (size_t)shunti_placement_count(&moe->placement, moe->rank);
     const size_t n = (size_t)moe->nranks;
 
-    packed->bytes = malloc(4 * n * sizeof(*packed->bytes));
+    packed->bytes = malloc((4 * n + local) * sizeof(*packed->bytes));
     packed->some = malloc(moe->row_bytes + (size_t)moe->config.topk *
                                                sizeof(struct shunti_rows_term));
     if (!packed->bytes || !packed->some)
         return false;
     packed->home = packed->bytes + 2 * n;
     packed->next = packed->bytes + 3 * n;
+    packed->row = packed->bytes + 4 * n;
     measure(packed);
     packed->send = malloc(shunti_packs_sum(packed->bytes, moe->nranks) + 1);
     packed->recv = malloc(shunti_packs_sum(packed->bytes + n, moe->nranks) + 1);
