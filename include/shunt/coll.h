@@ -94,13 +94,13 @@ shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
  * buffer  (count); read at the root, written elsewhere.
  * root    the same on every rank.
  *
- * On one host it returns when the elements are where this rank's part of the
- * call puts them, which others need not have come to: a root may be some calls
- * ahead. That a rank refused the call, or made another one, is then an error of
- * the root's next collective, test, wait or shunt_comm_finish() that hears of
- * that rank; that call itself has taken place all the same. Other ranks that
- * have the root's block, of the size that they expect, need not hear of it. (A
- * process that may be ahead ends with shunt_comm_finish(), which waits.)
+ * On one host it returns when the elements are where this rank's part of the call
+ * puts them, which others need not have come to: a root may be some calls ahead.
+ * That a rank refused the call, or made another one, is then an error of the
+ * root's next collective, test, wait or shunt_comm_finish() that hears of that
+ * rank; that call itself has taken place all the same. Other ranks that have the root's block, of the size
+ * that they expect, need not hear of it.
+ * (A process that may be ahead ends with shunt_comm_finish(), which waits.)
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_broadcast(struct shunt_comm *comm, void *buffer, size_t count,
@@ -187,8 +187,7 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_reduce_scatterv_start(
     enum shunt_dtype dtype, enum shunt_op op, struct shunt_request **request);
 
 /**
- * Reduce `count` elements over ranks; every rank gets the result, the same
- * bits.
+ * Reduce `count` elements over ranks; every rank gets the result, the same bits.
  *
  * send   (count), or SHUNT_IN_PLACE: recv holds the input.
  * recv   (count).
@@ -229,10 +228,11 @@ shunt_alltoall_start(struct shunt_comm *comm, const void *send, void *recv,
  *
  * send         from element send_displs[d] on: what rank d gets; or
  *              SHUNT_IN_PLACE: recv, recv_counts and recv_displs describe the
- * input as well, and counts are symmetric between pairs. send_counts  (nranks)
- * elements; send_counts[d] here == recv_counts[this] on d. send_displs
- * (nranks), or NULL: packed in rank order. recv_counts  (nranks) recv_displs
- * (nranks), or NULL: packed in rank order.
+ *              input as well, and counts are symmetric between pairs.
+ * send_counts  (nranks) elements; send_counts[d] here == recv_counts[this] on d.
+ * send_displs  (nranks), or NULL: packed in rank order.
+ * recv_counts  (nranks)
+ * recv_displs  (nranks), or NULL: packed in rank order.
  *
  * Counts that disagree between two ranks: SHUNT_ERR_MISMATCH on both, which
  * says what was sent and what expected. Nothing is written past a block.

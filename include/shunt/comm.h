@@ -5,13 +5,13 @@
  *
  * A rank is a process, or a thread of one (each with its own communicator).
  * Threads: one thread at a time per communicator; any number of communicators
- * at once, independent of one another: `_start` calls on different ones, and
- * the waits for their requests, may come in another order on each rank. (A call
- * that blocks returns when its own communicator's ranks have come to it, in
- * whatever order the thread's operations on others end.) shunt_comm_abort()
- * alone may be called from any thread at any time. Collective calls of one
- * communicator are made in the same order on every rank; several may be under
- * way.
+ * at once, independent of one another: `_start` calls on different ones, and the
+ * waits for their requests, may come in another order on each rank. (A call that
+ * blocks returns when its own communicator's ranks have come to it, in whatever
+ * order the thread's operations on others end.) shunt_comm_abort() alone may be
+ * called from any thread at any time.
+ * Collective calls of one communicator are made in the same order on every
+ * rank; several may be under way.
  */
 #ifndef SHUNT_COMM_H
 #define SHUNT_COMM_H
@@ -37,9 +37,8 @@ struct shunt_id {
     unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy them all */
 };
 
-/* * Options of a communicator; zero means the default (environment, then
- * built-in). Fill with SHUNT_COMM_CONFIG_INIT. Fields are only ever
- * appended. */
+/** Options of a communicator; zero means the default (environment, then
+ * built-in). Fill with SHUNT_COMM_CONFIG_INIT. Fields are only ever appended. */
 struct shunt_comm_config {
     size_t size; /* sizeof(struct shunt_comm_config) */
     const char *
@@ -137,9 +136,9 @@ shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
  * Called by every survivor on its (dead) communicator, which is left for
  * shunt_comm_destroy(); shunt_comm_lost() then names everyone who is not in the
  * new one, the same ranks on each survivor. A rank that does not call within
- * twice SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the
- * others go on without them; after an error the call may be made again. Blocks
- * a few times SHUNT_TIMEOUT at most.
+ * twice SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the others
+ * go on without them; after an error the call may be made again. Blocks a few
+ * times SHUNT_TIMEOUT at most.
  *
  * There are never two communicators of survivors. A rank that was given up
  * although it lives (it was stopped, its link was cut) gets an error when the
@@ -242,11 +241,11 @@ shunt_comm_get_stats(const struct shunt_comm *comm,
 
 /** Counters of what went from this rank to another one. */
 struct shunt_peer_stats {
-    /* * What calls sent there, by mapped memory or by put: each announcement,
+    /** What calls sent there, by mapped memory or by put: each announcement,
      * with or without payload in it; each answer to one; each chunk of a
-     * stream, and each word that says that chunks were taken; each piece (1
-     * MiB) of a block that goes by zero copy; each put of tokens' rows or sums.
-     * The same in every run of the same calls. What depends on timing is not
+     * stream, and each word that says that chunks were taken; each piece (1 MiB)
+     * of a block that goes by zero copy; each put of tokens' rows or
+     * sums. The same in every run of the same calls. What depends on timing is not
      * counted: words that say how far this rank is, questions whether a rank is
      * there, wake-ups. */
     uint64_t messages;

@@ -12,12 +12,12 @@
  * in blocking calls on it, and on its progress thread if it has one
  * (SHUNT_PROGRESS=thread). A thread that tests, or waits in any call that
  * blocks, also advances the operations that it left under way on other
- * communicators (those on which it made the latest call). So requests of
- * several communicators may be waited for and tested in any order, another one
- * on each rank. What fails meanwhile is told by that operation's own test or
- * wait. Buffers given to `_start` are borrowed until the request is done: what
- * is read may be given to other calls to read, what is written to none. Arrays
- * of counts and displacements are copied.
+ * communicators (those on which it made the latest call). So requests of several
+ * communicators may be waited for and tested in any order, another one on each
+ * rank. What fails meanwhile is told by that operation's own test or wait.
+ * Buffers given to `_start` are borrowed until the request is done: what is
+ * read may be given to other calls to read, what is written to none. Arrays of
+ * counts and displacements are copied.
  *
  * Any number of requests may be under way; memory is the limit. Of the calls on
  * a communicator, the 16 from the oldest unfinished one on advance; those
@@ -60,9 +60,9 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_wait(struct shunt_request **request);
 
 /**
- * Wait for `count` requests, of any communicators and in any order (NULL
- * entries are done). All are finished also when one fails; returns the first
- * failure by index.
+ * Wait for `count` requests, of any communicators and in any order (NULL entries
+ * are done).
+ * All are finished also when one fails; returns the first failure by index.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_wait_all(struct shunt_request **requests, size_t count);

@@ -5,9 +5,9 @@
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
  * `shunt_transport_v2`, a `const struct shunt_transport`. It includes nothing
  * of the library but the public headers, and it calls nothing of it but what
- * `struct shunt_transport_host` offers. A plugin of your own is built against
- * the installed headers, found by SHUNT_PLUGIN_PATH, and held to this contract
- * by `transport_conformance` (tests/transports).
+ * `struct shunt_transport_host` offers. A plugin of your own is built against the
+ * installed headers, found by SHUNT_PLUGIN_PATH, and held to this contract by
+ * `transport_conformance` (tests/transports).
  *
  * Who calls: the core, one thread at a time per context. No operation blocks,
  * none spins; what cannot finish now says SHUNT_IN_PROGRESS and is called
@@ -77,8 +77,8 @@ enum shunt_transport_caps {
     /* get() reads any memory of the peer, registered or not, by its address. */
     SHUNT_TRANSPORT_GET = 1u << 1,
     /* Any memory can be registered for one operation, and put() says when it no
-     * longer needs `local`: shunt_transport_memory.brief, put.pending,
-     * let_go(). The same on both sides of a pair. */
+     * longer needs `local`: shunt_transport_memory.brief, put.pending, let_go().
+     * The same on both sides of a pair. */
     SHUNT_TRANSPORT_ZCOPY = 1u << 2,
 };
 
@@ -120,8 +120,8 @@ struct shunt_transport_memory {
     /*
      * For one operation; the memory is the caller's own, and `done` is not
      * called. After dereg() no further put reaches it, nor raises its signal;
-     * let_go() says when those that were under way are over. A peer import()s
-     * it at once. Only with SHUNT_TRANSPORT_ZCOPY.
+     * let_go() says when those that were under way are over. A peer import()s it
+     * at once. Only with SHUNT_TRANSPORT_ZCOPY.
      */
     bool brief;
     /*
@@ -156,10 +156,9 @@ struct shunt_transport_estimate {
     double bandwidth; /* bytes per second of one pair */
 };
 
-/* A variable that a plugin reads by host->env(). `shunt-info --env` prints
- * it with the library's. The name is SHUNT_<PLUGIN>, or begins with
- * SHUNT_<PLUGIN>_, in capitals; others are refused when the plugin is
- * loaded. */
+/* A variable that a plugin reads by host->env(). `shunt-info --env` prints it
+ * with the library's. The name is SHUNT_<PLUGIN>, or begins with
+ * SHUNT_<PLUGIN>_, in capitals; others are refused when the plugin is loaded. */
 struct shunt_transport_knob {
     const char *name;
     const char *fallback; /* the default, as text; NULL: unset */
@@ -213,11 +212,11 @@ struct shunt_transport {
     enum shunt_status (*open)(const struct shunt_transport_params *params,
                               struct shunt_transport_ctx **ctx, char *why,
                               size_t why_len);
-    /* Frees the context and all that is left of it; puts that were not flushed
-     * may be lost. Local; waits for nothing but a copy that a peer's get(), or
-     * put to brief memory, is in the middle of: after close(), no peer reads
-     * our memory but what `done` was not called for. NULL is allowed. Peers see
-     * this rank as having left (alive() false, left() true). */
+    /* Frees the context and all that is left of it; puts that were not
+     * flushed may be lost. Local; waits for nothing but a copy that a peer's
+     * get(), or put to brief memory, is in the middle of: after close(), no peer reads our memory
+     * but what `done` was not called for. NULL is allowed.
+     * Peers see this rank as having left (alive() false, left() true). */
     void (*close)(struct shunt_transport_ctx *ctx);
     /* The text of the last error of this context. */
     const char *(*error)(const struct shunt_transport_ctx *ctx);
@@ -285,8 +284,9 @@ struct shunt_transport {
      * nothing that goes to, or comes from, this peer touches `local` of puts
      * with `pending`, or brief memory that was deregistered. SHUNT_IN_PROGRESS:
      * something still does; progress(), and call again. by_force: end that, and
-     * with it the connection if need be, which makes the peer lost here (it
-     * need not notice before we close); says OK. NULL: puts are over on return.
+     * with it the connection if need be, which makes the peer lost here (it need
+     * not notice before we close); says OK.
+     * NULL: puts are over on return.
      */
     enum shunt_status (*let_go)(struct shunt_transport_ep *ep, bool by_force);
 
@@ -311,9 +311,8 @@ struct shunt_transport {
      * be here for long after. NULL: never. */
     bool (*busy)(const struct shunt_transport_ctx *ctx);
 
-    /* Fill counters[0 .. room - 1]; returns how many there are. The library
-     * logs them when a communicator is destroyed (SHUNT_LOG=info). NULL:
-     * none. */
+    /* Fill counters[0 .. room - 1]; returns how many there are. The library logs
+     * them when a communicator is destroyed (SHUNT_LOG=info). NULL: none. */
     size_t (*counters)(const struct shunt_transport_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
     /* Its variables; the last has no name. NULL: none. */
