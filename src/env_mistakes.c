@@ -93,21 +93,35 @@ static const char *nearest(const char *name)
     return best;
 }
 
-/* A variable of a plugin that is there, and perhaps not loaded yet:
- * SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_... */
+/* Is it a variable of this plugin? One that reaches other hosts is not loaded for
+ * that, and is believed to have it. */
+static bool is_of(const char *plugin, const char *name)
+{
+    char why[256];
+
+    if (!shunti_transport_is_there(plugin))
+        return false;
+    if (shunti_transport_is_far(plugin))
+        return true;
+    if (!shunti_transport_find(plugin, why, sizeof(why)))
+        (void)shunti_engine_find(plugin, why, sizeof(why));
+    return shunti_env_row_of(name) != NULL;
+}
+
+/* SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_..., of a plugin that is there; its name may have
+ * a '_' itself. */
 static bool is_plugins(const char *name)
 {
-    char plugin[SHUNTI_TRANSPORT_NAME_MAX];
-    size_t n;
+    char plugin[SHUNTI_TRANSPORT_NAME_MAX] = "";
+    const char *rest = name + strlen(PREFIX);
 
-    name += strlen(PREFIX);
-    n = strcspn(name, "_");
-    if (n >= sizeof(plugin))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        plugin[i] = (char)tolower((unsigned char)name[i]);
-    plugin[n] = '\0';
-    return shunti_transport_is_there(plugin);
+    for (size_t n = 0; n + 1 < sizeof(plugin) && rest[n]; n++) {
+        plugin[n] = (char)tolower((unsigned char)rest[n]);
+        plugin[n + 1] = '\0';
+        if ((!rest[n + 1] || rest[n + 1] == '_') && is_of(plugin, name))
+            return true;
+    }
+    return false;
 }
 
 size_t shunti_env_mistakes(shunti_env_take *take, void *arg)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loads transports, and keeps them.
+ * Loads plugins, transports and copy engines, and keeps them.
  *
  * A loaded plugin stays: its code may be running in some thread, and other code
  * holds pointers to its descriptor. A failure to load is not remembered, so
@@ -300,4 +300,13 @@ bool shunti_transport_is_there(const char *name)
 
     return shunti_plugin_name_is_valid(name) &&
            shunti_plugin_locate(name, path, sizeof(path), why, sizeof(why));
+}
+
+bool shunti_transport_is_far(const char *name)
+{
+    char path[SHUNTI_PLUGIN_FILE_MAX], why[64];
+
+    return shunti_plugin_name_is_valid(name) &&
+           shunti_plugin_locate(name, path, sizeof(path), why, sizeof(why)) &&
+           shunti_plugin_file_is_far(path);
 }

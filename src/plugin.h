@@ -44,6 +44,8 @@ const struct shunt_engine *shunti_engine_find(const char *name, char *why,
 
 /* Is there a file of this transport? It is not loaded. Thread safe. */
 bool shunti_transport_is_there(const char *name);
+/* Does it reach other hosts (SHUNT_TRANSPORT_IS_FAR)? It is not loaded. */
+bool shunti_transport_is_far(const char *name);
 
 /* A transport to try. */
 struct shunti_candidate {

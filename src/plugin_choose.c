@@ -50,15 +50,6 @@ static struct shunti_candidate *add_candidate(struct shunti_candidates *out,
     return c;
 }
 
-static bool is_far(const char *name)
-{
-    char path[SHUNTI_PLUGIN_FILE_MAX], why[64];
-
-    return shunti_plugin_name_is_valid(name) &&
-           shunti_plugin_locate(name, path, sizeof(path), why, sizeof(why)) &&
-           shunti_plugin_file_is_far(path);
-}
-
 /* Add a transport of the user's list: "name" or "name+options". */
 static enum shunt_status add_wanted(struct shunti_candidates *out,
                                     const char *word)
@@ -73,7 +64,7 @@ static enum shunt_status add_wanted(struct shunti_candidates *out,
     snprintf(why, sizeof(why), "no transport has such a name");
     if (len && len < sizeof(name)) {
         memcpy(name, word, len);
-        far = is_far(name);
+        far = shunti_transport_is_far(name);
         if (!far)
             t = shunti_transport_find(name, why, sizeof(why));
     }
@@ -128,7 +119,7 @@ static enum shunt_status check_excluded(char *const *words, size_t nwords,
     for (size_t i = 0; i < nwords; i++) {
         size_t j = 0;
 
-        while (j < count && strcmp(words[i], e[j].name))
+        while (j < count && (e[j].engine || strcmp(words[i], e[j].name)))
             j++;
         if (j < count)
             continue;
@@ -158,7 +149,7 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
         struct shunti_transport_entry *e = &list.item[i];
         struct shunti_candidate *c;
 
-        if (is_listed(words, nwords, e->name))
+        if (e->engine || is_listed(words, nwords, e->name))
             continue;
         if (!e->far && (!e->transport || !e->usable)) {
             snprintf(why, sizeof(why), "%s: %.400s", e->name, e->why);

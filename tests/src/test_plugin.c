@@ -82,8 +82,8 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_null(shunti_transport_host()->env("HOME"));
 }
 
-// A plugin's variable is in the table once it is loaded, and nobody else's is; a
-// plugin that is there, and not loaded, is given the benefit of the doubt.
+// A plugin's variable is in the table once it is loaded, and nobody else's is. A
+// plugin that is there is loaded to see if a variable of such a name is its own.
 Test(plugin, knobs)
 {
     const struct shunt_transport_host *host = shunti_transport_host();
@@ -93,6 +93,9 @@ Test(plugin, knobs)
     setenv("SHUNT_GOOFY_TASTE", "sour", 1);
     cr_assert_null(host->env("SHUNT_GOOD_TASTE"));
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
+    setenv("SHUNT_GOOD_TASTES", "none", 1); // no such knob
+    cr_assert_eq(shunti_env_mistakes(ignore, NULL), 2);
+    unsetenv("SHUNT_GOOD_TASTES");
     cr_assert(shunti_transport_find("good", why, sizeof(why)), "%s", why);
     cr_assert_str_eq(host->env("SHUNT_GOOD_TASTE"), "sweet");
     cr_assert_str_eq(shunti_env_row_of("SHUNT_GOOD_TASTE")->fallback, "plain");
