@@ -71,6 +71,19 @@ def upward_includes(folder):
                     yield f"{path} includes {header}"
 
 
+def file_of(archive, member):
+    """The source of an object, without its ending: "src/wait"."""
+    name = re.sub(r"\.c\.o$", "", member)
+    archive = os.path.basename(archive)
+    if archive.startswith("libkernels-"):  # one for each instruction set
+        return f"kernels/{name} ({archive[len('libkernels-'):-len('.a')]})"
+    # Meson's names: a folder's slash is an underscore.
+    folder, _, rest = name.partition("_")
+    if folder not in CALLS:
+        sys.exit(f"{archive}: {member} is of no folder known here")
+    return f"{folder}/{rest}"
+
+
 def calls():
     """{file: {file: symbols}}, of all archives together."""
     defined, used = {}, collections.defaultdict(set)
@@ -80,10 +93,7 @@ def calls():
         for line in lines:
             place, _, rest = line.rpartition(":")
             member = place.split(":")[-1]
-            name = re.sub(r"\.c\.o$", "", os.path.basename(member))
-            # Meson's names: a folder's slash is an underscore.
-            name = name.replace("_", "/", 1) if name.split("_")[0] in CALLS \
-                else name
+            name = file_of(archive, os.path.basename(member))
             fields = rest.split()
             if fields[-2] == "U":
                 used[name].add(fields[-1])
