@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a communicator after init.c: queries, failure, end. */
+/* A communicator that was made: what it can be asked, and its end. */
 #include "src/comm.h"
 
 #include <stdarg.h>

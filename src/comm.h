@@ -215,8 +215,10 @@ struct shunt_comm {
         const struct shunt_engine *engine; /* NULL: none */
         struct shunt_engine_ctx *ctx;      /* the process's */
         size_t min;                        /* bytes from which it is used */
-    } engine;                              /* engine.h */
-    bool uses_scratch;                     /* has put some: scratch.h */
+        int wake_fd;         /* of ours, for the engine to write to; -1 */
+        unsigned generation; /* of the process: engine.c */
+    } engine;                /* engine.h */
+    bool uses_scratch;       /* has put some: scratch.h */
     struct shunt_comm_stats stats;
     unsigned char secret[32];
     char name[32];

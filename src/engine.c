@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The copy engine of this process; see engine.h. */
+/*
+ * The copy engine of this process; see engine.h.
+ *
+ * The engine writes to an eventfd when a copy has ended, and may do so a little
+ * after the signal, when the copy's communicator is gone. So it gets a descriptor
+ * of its own for each communicator, which is closed when nothing is under way.
+ *
+ * A child of fork() has no engine: its thread, or its hold of a device, stayed with
+ * the parent. Communicators that the child inherits leave theirs alone.
+ */
 #include "src/engine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <shunt/engine.h>
 
@@ -14,43 +28,84 @@
 #include "src/plugin.h"
 #include "src/request.h"
 
+#define DEFAULT_MIN ((size_t)256 << 10)
+
+/* A descriptor that the engine may still write to. */
+struct stale {
+    struct stale *next;
+    int fd;
+};
+
 /* Of the process; under the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct shunt_engine *engine;
 static struct shunt_engine_ctx *ctx;
 static size_t users;
+static struct stale *stale;
+static unsigned generation; /* forks that led here */
+
+static void forked(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+    lock = fresh;
+    engine = NULL;
+    ctx = NULL;
+    users = 0;
+    stale = NULL;
+    generation++;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
+static void close_stale(void)
+{
+    struct stale *s;
+
+    while ((s = stale)) {
+        stale = s->next;
+        close(s->fd);
+        free(s);
+    }
+}
 
 static enum shunt_status open_engine(const char *name)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
     enum shunt_status st = SHUNT_ERR_INVALID;
     char why[512] = "";
 
+    pthread_once(&once, watch_forks);
     engine = shunti_engine_find(name, why, sizeof(why));
     if (engine)
+        st = engine->probe(params.host, why, sizeof(why));
+    if (!st)
         st = engine->open(&params, &ctx, why, sizeof(why));
     return st ? shunti_fail(NULL, st, "SHUNT_ENGINE=%s: %s", name, why)
               : SHUNT_OK;
 }
 
-enum shunt_status shunti_engine_open(struct shunt_comm *comm)
+/* A communicator becomes a user. */
+static enum shunt_status join(struct shunt_comm *comm)
 {
-    const char *name = shunti_env_string("SHUNT_ENGINE");
-    enum shunt_status st = SHUNT_OK;
+    const size_t min = shunti_env_size("SHUNT_ENGINE_MIN");
+    int fd = fcntl(comm->wake_fd, F_DUPFD_CLOEXEC, 0);
 
-    if (!name || comm->nranks == 1)
-        return SHUNT_OK;
-    pthread_mutex_lock(&lock);
-    if (!users)
-        st = open_engine(name);
-    if (!st) {
-        users++;
-        comm->engine.engine = engine;
-        comm->engine.ctx = ctx;
-        comm->engine.min = shunti_env_size("SHUNT_ENGINE_MIN");
-    }
-    pthread_mutex_unlock(&lock);
-    return st;
+    if (fd < 0)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "an event descriptor for the copy engine: %s%s",
+                           strerror(errno), shunti_remedy(errno));
+    users++;
+    comm->engine.engine = engine;
+    comm->engine.ctx = ctx;
+    comm->engine.min = min == SHUNTI_ENV_AUTO ? DEFAULT_MIN : min;
+    comm->engine.wake_fd = fd;
+    comm->engine.generation = generation;
+    return SHUNT_OK;
 }
 
 static void log_counters(void)
@@ -64,24 +119,69 @@ static void log_counters(void)
                     (unsigned long long)all[1].value, all[1].name);
 }
 
+static void close_unused(void)
+{
+    if (users || !ctx)
+        return;
+    log_counters();
+    engine->close(ctx);
+    ctx = NULL;
+    close_stale();
+}
+
+enum shunt_status shunti_engine_open(struct shunt_comm *comm)
+{
+    const char *name = shunti_env_string("SHUNT_ENGINE");
+    enum shunt_status st = SHUNT_OK;
+
+    if (!name || comm->nranks == 1)
+        return SHUNT_OK;
+    pthread_mutex_lock(&lock);
+    if (!users)
+        st = open_engine(name);
+    if (!st)
+        st = join(comm);
+    close_unused();
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+/* Without memory for the list the descriptor stays open. */
+static void keep_until_idle(int fd)
+{
+    struct stale *s = malloc(sizeof(*s));
+
+    if (!s)
+        return;
+    s->fd = fd;
+    s->next = stale;
+    stale = s;
+    if (!engine->poll(ctx))
+        close_stale();
+}
+
 void shunti_engine_close(struct shunt_comm *comm)
 {
     if (!comm->engine.engine)
         return;
     comm->engine.engine = NULL;
     pthread_mutex_lock(&lock);
-    if (--users == 0) {
-        log_counters();
-        engine->close(ctx);
-        ctx = NULL;
+    if (comm->engine.generation == generation) {
+        users--;
+        keep_until_idle(comm->engine.wake_fd);
+        close_unused();
+    } else {
+        close(comm->engine.wake_fd);
     }
     pthread_mutex_unlock(&lock);
 }
 
 bool shunti_copy_suits(const struct shunt_request *request, size_t bytes)
 {
-    return request->comm->engine.engine && request->listed &&
-           bytes >= request->comm->engine.min;
+    const struct shunt_comm *comm = request->comm;
+
+    return comm->engine.engine && request->listed &&
+           bytes >= comm->engine.min && comm->engine.generation == generation;
 }
 
 bool shunti_copy_start(struct shunt_request *request, struct shunti_copy *copy,
@@ -95,39 +195,49 @@ bool shunti_copy_start(struct shunt_request *request, struct shunti_copy *copy,
         .rows = 1,
         .signal = &copy->done,
         .value = 1,
-        .wake_fd = comm->wake_fd,
+        .wake_fd = comm->engine.wake_fd,
     };
 
     if (comm->engine.engine->submit(comm->engine.ctx, &descriptor))
         return false;
     copy->started = true;
-    request->copies++;
+    copy->next = request->copies;
+    request->copies = copy;
     comm->stats.bytes_engine += bytes;
     return true;
 }
 
+static bool is_done(const struct shunt_comm *comm,
+                    const struct shunti_copy *copy)
+{
+    if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return true;
+    comm->engine.engine->poll(comm->engine.ctx);
+    return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE);
+}
+
 bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy)
 {
-    struct shunt_comm *comm = request->comm;
+    struct shunti_copy **at = &request->copies;
 
-    if (!__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE)) {
-        comm->engine.engine->poll(comm->engine.ctx);
-        if (!__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
-            return false;
-    }
+    if (!is_done(request->comm, copy))
+        return false;
+    while (*at != copy)
+        at = &(*at)->next;
+    *at = copy->next;
     copy->started = false;
     copy->done = 0;
-    request->copies--;
     return true;
 }
 
-/* The engine serves others, too, but not for long: what is asked of it is
- * finite, and it needs nobody else. */
+/* What the engine has of it is finite, and needs no peer. In a child of fork() it
+ * is the parent's. */
 void shunti_copies_end(struct shunt_request *request)
 {
-    struct shunt_comm *comm = request->comm;
+    const struct shunt_comm *comm = request->comm;
 
-    while (request->copies && comm->engine.engine->poll(comm->engine.ctx))
-        sched_yield();
-    request->copies = 0;
+    for (; request->copies; request->copies = request->copies->next)
+        while (comm->engine.generation == generation &&
+               !is_done(comm, request->copies))
+            sched_yield();
 }

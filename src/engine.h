@@ -23,6 +23,7 @@ struct shunt_request;
 struct shunti_copy {
     uint64_t done; /* atomic: 1, by the engine */
     bool started;
+    struct shunti_copy *next; /* of its request, that are under way */
 };
 
 /* Open the engine that the user has named, if any, for `comm`: comm->engine. */

@@ -114,7 +114,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->ways = NULL;
     request->story = NULL;
     request->begun_ns = 0;
-    request->copies = 0;
+    request->copies = NULL;
     request->next = NULL;
     /* Of a size that it knows the compiler makes "rep stos", which takes longer
      * to begin than libc's takes for it all. */

@@ -30,6 +30,7 @@
 
 struct shunt_comm;
 struct shunt_request;
+struct shunti_copy;
 
 /* What a class of operations does. */
 struct shunti_class {
@@ -92,8 +93,8 @@ struct shunt_request {
     char *story; /* of its failure: shunt_last_error() when it is collected;
                         NULL: none, or no memory for it */
     uint64_t begun_ns;
-    unsigned copies; /* that the copy engine has under way: engine.h */
-    size_t capacity; /* bytes of `state` */
+    struct shunti_copy *copies; /* that the copy engine has: engine.h */
+    size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     struct shunt_request *newer, *older; /* in that of `listed`, by creation */
     _Alignas(16) unsigned char state[];

@@ -4,9 +4,11 @@
 // started, are moved by the copy engine; smaller ones, and those of blocking
 // calls, are not.
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -156,9 +158,81 @@ static int aborted(const struct rank *self)
     return 0;
 }
 
+// Communicators that come and go while another one is busy: the engine stays for
+// the one that is left, and what it writes after a copy goes to no descriptor of
+// the program's.
+static int come_and_go(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    unsigned char *send, *recv;
+
+    if (window(self, all, &send) || window(self, all, &recv))
+        return 1;
+    for (int i = 0; i < 20; i++) {
+        unsigned char *send2, *recv2;
+        struct shunt_request *request, *other;
+        struct shunt_comm *copy;
+        char byte;
+        int ends[2];
+        void *at;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &copy));
+        CHECK_OK(copy, shunt_mem_alloc(copy, all, &at));
+        send2 = at;
+        CHECK_OK(copy, shunt_mem_alloc(copy, all, &at));
+        recv2 = at;
+        fill(self, send, 2 * i, LARGE);
+        fill(self, send2, 2 * i + 1, LARGE);
+        CHECK_OK(self->comm, shunt_alltoall_start(self->comm, send, recv, LARGE,
+                                                  SHUNT_U8, &request));
+        CHECK_OK(copy, shunt_alltoall_start(copy, send2, recv2, LARGE, SHUNT_U8,
+                                            &other));
+        CHECK_OK(copy, shunt_wait(&other));
+        if (check(self, recv2, 2 * i + 1, LARGE))
+            return 1;
+        CHECK_OK(copy, shunt_mem_free(copy, send2));
+        CHECK_OK(copy, shunt_mem_free(copy, recv2));
+        CHECK_OK(copy, shunt_comm_finish(copy));
+        shunt_comm_destroy(copy);
+        // Of a number that was the communicator's, perhaps.
+        CHECK(!pipe2(ends, O_NONBLOCK), "no pipe");
+        CHECK_OK(self->comm, shunt_wait(&request));
+        if (check(self, recv, 2 * i, LARGE))
+            return 1;
+        CHECK(read(ends[0], &byte, 1) < 0, "something was written to a pipe");
+        close(ends[0]);
+        close(ends[1]);
+    }
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, send));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, recv));
+    return 0;
+}
+
+// A child has no engine, and does not wait for the parent's.
+static int forked(const struct rank *self)
+{
+    int status = -1;
+    pid_t child;
+
+    if (started(self))
+        return 1;
+    child = fork();
+    if (!child) {
+        // Not in order, as the others are in the parent: what it inherited goes.
+        shunt_comm_destroy(self->comm);
+        _exit(42);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child &&
+              WIFEXITED(status) && WEXITSTATUS(status) == 42,
+          "the child ended with status %d", status);
+    return started(self);
+}
+
 static const struct rank_case cases[] = {
     {.name = "started", .run = started},
     {.name = "not_for_these", .run = not_for_these},
+    {.name = "come_and_go", .run = come_and_go},
+    {.name = "forked", .run = forked, .no_threads = true},
     {.name = "aborted", .run = aborted, .breaks_comm = true},
     {.name = NULL},
 };

@@ -8,6 +8,7 @@
  * index list one at a time.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -73,8 +74,8 @@ static void *work(void *arg)
         atomic_fetch_add_explicit(&ctx->copies, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&ctx->bytes, copy.rows * copy.bytes,
                                   memory_order_relaxed);
-        /* Last: the submitter may free everything, and close its eventfd, once
-         * nothing is under way. */
+        /* Last: the submitter may free everything after the signal, but for its
+         * eventfd. */
         signal_end(&copy);
         pthread_mutex_lock(&ctx->lock);
         ctx->copying = false;
@@ -97,6 +98,7 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
                                   size_t why_len)
 {
     struct shunt_engine_ctx *ctx = calloc(1, sizeof(*ctx));
+    sigset_t all, before;
     int error;
 
     (void)params;
@@ -107,7 +109,10 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
     }
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_cond_init(&ctx->work, NULL);
+    sigfillset(&all); /* signals are the program's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&ctx->thread, NULL, work, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         snprintf(why, why_len, "no thread: %s", strerror(error));
         pthread_cond_destroy(&ctx->work);
