@@ -19,11 +19,13 @@ struct shunti_source {
     uint8_t way;             /* enum shunti_way */
     const unsigned char *at; /* INLINE, WINDOW */
     uint64_t address;        /* READ */
-    struct shunti_stream stream;
+    union {
+        struct shunti_stream stream; /* STREAM */
+        struct shunti_copy copy;     /* WINDOW, by the copy engine */
+    };
     size_t bytes;
     size_t done; /* taken so far */
     bool failed; /* a raw read did: what was taken is not to be used */
-    struct shunti_copy copy; /* by the copy engine */
 };
 
 /*
