@@ -2,6 +2,7 @@
 /* Lists of rows under way; see lists.h. */
 #include "moe/lists.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "moe/plan.h"
@@ -18,22 +19,36 @@ static struct shunti_lists *lists_of(const struct shunt_request *request)
                                        offsetof(struct shunti_lists, class));
 }
 
-static enum shunt_status step(struct shunt_request *request)
+/*
+ * The exchange of lists is over, with `status`. The ranks have gone on, so that a
+ * failure ends the communicator; `text` says what it was.
+ */
+static enum shunt_status judge(struct shunti_lists *lists,
+                               struct shunt_comm *comm,
+                               enum shunt_status status, const char *text)
 {
-    struct shunti_lists *lists = lists_of(request);
-    enum shunt_status st = lists->inner->step(request);
-
-    if (st == SHUNT_IN_PROGRESS)
-        return st;
-    if (st || request->error)
-        return shunti_comm_fail(request->comm, SHUNT_ERR_REMOTE, -1,
-                                "moe_plan_create: a rank could not say which "
-                                "rows go where");
+    if (status)
+        return shunti_comm_fail(comm, status, -1,
+                                "moe_plan_create: lists of rows: %s", text);
     if (!lists->good(lists->plan))
-        return shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, -1,
+        return shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
                                 "moe_plan_create: a rank's list of rows "
                                 "contradicts its counts");
     return SHUNT_OK;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct shunti_lists *lists = lists_of(request);
+    struct shunt_comm *comm = request->comm;
+    enum shunt_status st = lists->inner->step(request);
+    char text[300];
+
+    if (st == SHUNT_IN_PROGRESS)
+        return st;
+    st = request->error ? request->error : st;
+    snprintf(text, sizeof(text), "%.299s", comm->error.text);
+    return judge(lists, comm, st, text);
 }
 
 /* The end, also of a failed communicator; `lists` may go with the plan. */
@@ -62,6 +77,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
 {
     struct shunt_comm *comm = request->comm;
     enum shunt_status st;
+    char text[300];
 
     shunti_plan_use(lists->plan, 0);
     if (request->status == SHUNT_IN_PROGRESS) {
@@ -75,10 +91,8 @@ static enum shunt_status watch(struct shunti_lists *lists,
         return SHUNT_OK;
     }
     st = shunti_request_collect(request);
-    if (!st && !lists->good(lists->plan))
-        st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
-                              "moe_plan_create: a rank's list of rows "
-                              "contradicts its counts");
+    snprintf(text, sizeof(text), "%.299s", comm->error.text);
+    st = judge(lists, comm, st, text);
     end(lists, st);
     return st;
 }

@@ -219,8 +219,9 @@ shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
 
 /** Free an exchange; NULL is allowed. Local; its plans are gone too, but
  * unfinished requests end well. The memory of its buffers is given back now, or
- * when the last of these is over; their address space and descriptors are kept
- * for the next exchange of the communicator. */
+ * when the last of these is over, and what plans still send (which later calls on
+ * the communicator see through); their address space and descriptors are kept for
+ * the next exchange of the communicator. */
 SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
@@ -247,7 +248,10 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  * token, slot and value, or too many tokens; SHUNT_ERR_BUSY, plans_in_flight
  * plans exist already (one that any rank has not destroyed yet exists); on the
  * other ranks SHUNT_ERR_REMOTE. SHUNT_ERR_MISMATCH, ranks that plan for
- * different exchanges or in another order.
+ * different exchanges or in another order. Where ranks do not share memory,
+ * lists of rows still travel when the call returns: a rank without memory for
+ * them, or one that breaks off, ends the communicator, in this call or a later
+ * one.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
