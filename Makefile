@@ -156,7 +156,8 @@ format-check:
 	scripts/format --check
 
 clean:
-	rm -rf build build-asan build-tsan build-suites build-arm64 \
+	rm -rf build build-asan build-tsan build-suites build-arm64 build-ci \
+	    build-clang build-min \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites moe-stress \

@@ -288,9 +288,9 @@ void options_help(void)
     printf(
         "\n"
         "Environment\n"
-        "  SHUNT_TRAIN_KERNELS      element-wise kernels: baseline, avx2 or\n"
-        "                           avx512 (default: the best for this CPU)\n"
-        "  Those of the library are listed by shunt-info --env.\n"
+        "  SHUNT_KERNELS            the best instruction set to use: plain,\n"
+        "                           neon, avx2 or avx512 (default: this CPU's)\n"
+        "  All variables are listed by shunt-info --env.\n"
         "\n"
         "Examples\n"
         "  Four ranks on this host, on this project's own text:\n"
