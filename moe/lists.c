@@ -88,6 +88,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
         lists->class.cleanup = cleanup;
         request->class = &lists->class;
         request->detached = true;
+        request->promised = true; /* plan_create() has returned */
         return SHUNT_OK;
     }
     st = shunti_request_collect(request);
@@ -137,7 +138,7 @@ void shunti_lists_settle(struct shunt_moe *moe)
 
         if (plan->handle || !request)
             continue;
-        request->detached = false;
+        request->detached = request->promised = false;
         /* An error of it has failed the communicator, too. */
         (void)shunti_request_wait(request);
     }

@@ -172,6 +172,28 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
     return st;
 }
 
+static bool has_promised(const struct shunt_comm *comm)
+{
+    const struct shunt_request *r = comm->active;
+
+    while (r && !r->promised)
+        r = r->next;
+    return r != NULL;
+}
+
+/* Operations that no caller waits for, and that peers rely on, are seen through:
+ * the call that began them has returned as if they were done. Timeouts and losses
+ * end this wait like any other. */
+static void keep_promises(struct shunt_comm *comm)
+{
+    struct shunti_waiter waiter = {.idle = false};
+
+    while (has_promised(comm) && !shunti_comm_check(comm)) {
+        shunti_waiter_pause(comm, &waiter);
+        shunti_progress(comm);
+    }
+}
+
 /* What we still owe to peers whose memory is not mapped goes out before we
  * close: they may need it after we are gone. Bounded; best effort. */
 static void flush_puts(struct shunt_comm *comm, double seconds)
@@ -260,6 +282,8 @@ static void tear_down(struct shunt_comm *comm)
 {
     shunti_aside_forget(comm);
     shunti_progress_thread_stop(comm);
+    if (comm->active)
+        keep_promises(comm);
     shunti_trace_flush(comm->rank);
     flush_failure(comm, 0.25);
     shunti_say_completed(comm);

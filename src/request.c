@@ -108,6 +108,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->hearsay = false;
     request->detached = false;
     request->trailing = false;
+    request->promised = false;
     request->stepping = false;
     request->in_turn = false;
     request->listed = false;

@@ -83,6 +83,8 @@ struct shunt_request {
                                  place */
     bool detached;            /* nobody waits for it: freed when finished */
     bool trailing;            /* detached because it was settled */
+    bool promised;            /* detached, and peers rely on it: a communicator
+                                 is not destroyed before it is over */
     bool stepping;            /* guards against steps within steps */
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */

@@ -32,6 +32,7 @@ int exchanges_overlap(const struct rank *self);
 int handles_in_any_order(const struct rank *self);
 int calls_on_a_dead_comm(const struct rank *self);
 int requests_of_a_dead_comm(const struct rank *self);
+int plan_without_use(const struct rank *self);
 int foreign_handles(const struct rank *self);
 int handles_of_a_larger_exchange(const struct rank *self);
 int buffers_after_a_failure(const struct rank *self);

@@ -1189,6 +1189,7 @@ static const struct rank_case cases[] = {
     {"handles_in_any_order", handles_in_any_order, .max_ranks = 0},
     {"calls_on_a_dead_comm", calls_on_a_dead_comm, .max_ranks = 0},
     {"requests_of_a_dead_comm", requests_of_a_dead_comm, .max_ranks = 0},
+    {"plan_without_use", plan_without_use, .max_ranks = 0},
     {"foreign_handles", foreign_handles, .max_ranks = 0},
     {"handles_of_a_larger_exchange", handles_of_a_larger_exchange,
      .max_ranks = 0},
