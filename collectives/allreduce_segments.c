@@ -263,7 +263,7 @@ static bool reduce(struct shunt_request *request, struct segments *s)
 static bool send_result(struct shunt_request *request, struct segments *s,
                         int peer)
 {
-    const size_t chunk = request->comm->layout.chunk;
+    const size_t chunk = request->comm->control.layout.chunk;
     struct shunti_stream *tx = &s->peers[peer].result_tx;
     const size_t bytes = tx->bytes; /* 0: it does not stream */
     const size_t whole = s->reduction.done / chunk * chunk;

@@ -38,7 +38,7 @@ size_t shunti_exchange_bytes(int nranks)
 uint64_t shunti_ticket(struct shunt_request *request)
 {
     request->in_turn = true;
-    return request->comm->tickets++;
+    return request->comm->above.tickets++;
 }
 
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket)
@@ -154,9 +154,9 @@ SHUNTI_APART static void aim(struct shunt_request *request,
     if (note->way == SHUNTI_WAY_INLINE && note->bytes > SHUNTI_NOTE_BODY)
         behind = ((size_t)note->bytes + 7) & ~(size_t)7;
     name = (const unsigned char *)(note + 1) + behind;
-    if ((!note->names || behind > request->comm->layout.eager ||
+    if ((!note->names || behind > request->comm->control.layout.eager ||
          !shunti_zcopy_aim(p->zcopy, p->send, p->send_bytes, &name)) &&
-        !request->comm->failure)
+        !request->comm->failure.status)
         shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
                          "%s: rank %d names no memory for %zu B; do all ranks "
                          "run the same version, with the same settings?",
@@ -310,8 +310,8 @@ bool shunti_exchange_meet(struct shunt_request *request,
         in_done(x, peer);
     } else if (!shunti_source_open(request, peer, (enum shunti_way)note->way,
                                    note->word, shunti_note_inline(note),
-                                   request->comm->layout.eager, p->recv_bytes,
-                                   &p->source)) {
+                                   request->comm->control.layout.eager,
+                                   p->recv_bytes, &p->source)) {
         p->bad = true;
         in_done(x, peer);
     }

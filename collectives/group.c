@@ -130,7 +130,7 @@ static bool doomed(void *arg, char *why, size_t size)
     look_for_members(group);
     st = shunti_comm_check(group->comm);
     if (st)
-        snprintf(why, size, "%s", group->comm->failure_text);
+        snprintf(why, size, "%s", group->comm->failure.text);
     shunti_comm_leave(group->comm);
     return st != SHUNT_OK;
 }
@@ -200,9 +200,9 @@ static enum shunt_status gather(struct shunt_comm *comm,
 {
     enum shunt_status st;
 
-    comm->late.held = true;
+    comm->calls.late.held = true;
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
-    comm->late.held = false;
+    comm->calls.late.held = false;
     return st;
 }
 

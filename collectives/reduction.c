@@ -30,7 +30,9 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
         streams += r->sources[i]->way == SHUNTI_WAY_STREAM;
         reads += r->sources[i]->way == SHUNTI_WAY_READ;
     }
-    r->piece = streams ? comm->layout.chunk : reads ? READ_PIECE : r->bytes;
+    r->piece = streams ? comm->control.layout.chunk
+               : reads ? READ_PIECE
+                       : r->bytes;
     if (r->piece > r->bytes)
         r->piece = r->bytes;
     if (reads) {

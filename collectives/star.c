@@ -174,10 +174,11 @@ static void meet(struct shunt_request *request, struct leaf *leaf)
                              "%zu B",
                              shunti_request_name(request), leaf->root,
                              (unsigned long long)note->bytes, leaf->bytes);
-    } else if (!shunti_source_open(
-                   request, leaf->root, (enum shunti_way)note->way, note->word,
-                   shunti_note_inline(note), request->comm->layout.eager,
-                   leaf->bytes, &leaf->source)) {
+    } else if (!shunti_source_open(request, leaf->root,
+                                   (enum shunti_way)note->way, note->word,
+                                   shunti_note_inline(note),
+                                   request->comm->control.layout.eager,
+                                   leaf->bytes, &leaf->source)) {
         leaf->done = true;
     }
 }

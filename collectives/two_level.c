@@ -153,7 +153,7 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (x->hooks->turn)
             x->hooks->turn(request, x);
         x->turned = true;
-        if (request->comm->failure) /* no memory for the packages */
+        if (request->comm->failure.status) /* no memory for the packages */
             return;
     }
     if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND]) {
@@ -174,7 +174,7 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
     do {
         if (!x->alarmed)
             advance(request, x);
-        if (request->comm->failure)
+        if (request->comm->failure.status)
             return SHUNT_IN_PROGRESS;
         moved = shunti_two_level_post(request, x);
         moved |= shunti_two_level_send(request, x);
@@ -188,7 +188,7 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
         }
         if (!moved && !x->alarmed)
             moved = shunti_two_level_hear_alarm(request, x);
-    } while (moved && !request->comm->failure);
+    } while (moved && !request->comm->failure.status);
     return SHUNT_IN_PROGRESS;
 }
 

@@ -64,7 +64,7 @@ static void open_payloads(struct shunt_request *request,
     struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
     const unsigned char *behind = (const unsigned char *)(note + 1);
     const size_t block_bytes = x->agreed ? block->bytes : note->expects;
-    size_t room = request->comm->layout.eager;
+    size_t room = request->comm->control.layout.eager;
     bool well;
 
     well = is_package(request, x, peer, note->bytes);
@@ -110,7 +110,7 @@ static bool meet(struct shunt_request *request, struct shunti_two_level *x,
         return true;
     }
     open_payloads(request, x, peer, note);
-    if (leg->told && !request->comm->failure)
+    if (leg->told && !request->comm->failure.status)
         shunti_leg_aim(request, x, peer);
     return true;
 }

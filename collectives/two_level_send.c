@@ -68,14 +68,14 @@ void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
         return;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
         struct shunti_outgoing *out = &leg->out[k];
-        const bool named =
-            note->names >> k & 1 && behind <= request->comm->layout.eager;
+        const bool named = note->names >> k & 1 &&
+                           behind <= request->comm->control.layout.eager;
         struct shunti_zcopy *z =
             named ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
         const bool aimed =
             z && shunti_zcopy_aim(z, out->data, out->bytes, &name);
 
-        if (request->comm->failure)
+        if (request->comm->failure.status)
             return;
         if (out->way == SHUNTI_WAY_ZCOPY && !aimed)
             shunti_outgoing_drop(out);

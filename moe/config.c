@@ -156,9 +156,9 @@ static enum shunt_status agree(struct shunt_comm *comm,
         shunti_comm_leave(comm);
         return refused;
     }
-    comm->purpose = purpose;
+    comm->above.purpose = purpose;
     st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
-    comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     if (!st && mine->status)
         st = shunti_fail(&comm->error, (enum shunt_status)mine->status,
                          "%s: %s", call, mine->why);
@@ -184,7 +184,7 @@ static enum shunt_status agree(struct shunt_comm *comm,
             mine->free[w] &= all[r].free[w];
     free(all);
     shunti_comm_enter(comm);
-    mine->number = comm->next_seq - 1;
+    mine->number = comm->operations.next_seq - 1;
     shunti_comm_leave(comm);
     return st;
 }

@@ -30,7 +30,7 @@ struct shunti_owed {
     uint32_t signature;
 };
 
-/* The communicator's, if comm->owed says that there is one. It has an
+/* The communicator's, if comm->above.owed says that there is one. It has an
  * exchange. */
 struct shunti_owed *shunti_owed_of(struct shunt_comm *comm);
 

@@ -88,14 +88,14 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 static void end_owed(struct shunt_comm *comm)
 {
     const struct shunti_owed owed = *shunti_owed_of(comm);
-    const uint32_t purpose = comm->purpose;
+    const uint32_t purpose = comm->above.purpose;
 
-    comm->owed = NULL;
-    comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    comm->above.owed = NULL;
+    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     (void)owed.route->refuse(owed.call, comm, owed.signature,
                              SHUNT_ERR_OVERFLOW,
                              "it was not made again with a larger buffer");
-    comm->purpose = purpose;
+    comm->above.purpose = purpose;
 }
 
 static void owe(const struct shunti_moe_call *call,
@@ -103,13 +103,14 @@ static void owe(const struct shunti_moe_call *call,
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    if (comm->owed) /* that one comes first, and nothing was sent of this */
+    if (comm->above
+            .owed) /* that one comes first, and nothing was sent of this */
         return;
     shunti_comm_enter(comm);
     *shunti_owed_of(comm) =
         (struct shunti_owed){call, plan->handle, plan->moe->route,
                              shunti_moe_call_signature(call, plan)};
-    comm->owed = end_owed;
+    comm->above.owed = end_owed;
     shunti_comm_leave(comm);
 }
 
@@ -119,18 +120,18 @@ static void made(const struct shunti_moe_call *call,
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    if (comm->owed && shunti_owed_of(comm)->call == call &&
+    if (comm->above.owed && shunti_owed_of(comm)->call == call &&
         shunti_owed_of(comm)->plan == plan->handle)
-        comm->owed = NULL;
+        comm->above.owed = NULL;
 }
 
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    if (comm->owed && plan->handle &&
+    if (comm->above.owed && plan->handle &&
         shunti_owed_of(comm)->plan == plan->handle)
-        comm->owed(comm);
+        comm->above.owed(comm);
 }
 
 /* --- refusals ------------------------------------------------------------------- */

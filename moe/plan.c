@@ -296,9 +296,9 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_PLAN_CREATE, &st);
     if (!moe)
         return st;
-    moe->comm->purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
+    moe->comm->above.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
     st = make_plan(moe, topk_idx, topk_weight, tokens, out);
-    moe->comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    moe->comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
 }
 

@@ -91,7 +91,7 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
     struct shunti_peer *p = &comm->peers[peer];
     struct shunt_transport_put put = {
         .local = window->addr + staging,
-        .reg = window->reg[p->context - comm->contexts],
+        .reg = window->reg[p->context - comm->contexts.all],
         .remote = window->peers[peer].remote,
         .offset = landing,
         .bytes = bytes,

@@ -448,11 +448,11 @@ static enum shunt_status start_inner(struct packed *packed)
     struct shunt_comm *comm = packed->plan->moe->comm;
     enum shunt_status st;
 
-    comm->purpose = shunti_moe_call_purpose(packed->call);
+    comm->above.purpose = shunti_moe_call_purpose(packed->call);
     st = shunt_alltoallv_start(comm, packed->send, packed->bytes, NULL,
                                packed->recv, packed->bytes + n, NULL, SHUNT_U8,
                                &packed->inner);
-    comm->purpose = SHUNTI_PURPOSE_ITSELF;
+    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
 }
 

@@ -39,8 +39,8 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
         .nodes = moe->nodes,
         .node = moe->node,
         .local = moe->local,
-        .first = moe->comm->node_first,
-        .list = moe->comm->node_ranks,
+        .first = moe->comm->node_map.first,
+        .list = moe->comm->node_map.ranks,
     };
 }
 

@@ -162,8 +162,8 @@ void shunti_aside_forget(struct shunt_comm *comm)
 /* One that has failed, until its news is out. */
 static bool needs_steps(const struct shunt_comm *comm)
 {
-    return comm->deferred || comm->aside.unsent ||
-           (comm->active && !comm->failure);
+    return comm->deferred.first || comm->aside.unsent ||
+           (comm->operations.active && !comm->failure.status);
 }
 
 static void let_go(struct shunt_comm *comm)
@@ -216,22 +216,22 @@ void shunti_aside_release(struct shunt_comm *held)
  * answers by itself. */
 static bool lock_out_thread(struct shunt_comm *comm)
 {
-    if (!comm->threaded)
+    if (!comm->thread.exists)
         return true;
-    if (pthread_mutex_trylock(&comm->lock))
+    if (pthread_mutex_trylock(&comm->thread.lock))
         return false;
-    if (!comm->asleep)
+    if (!comm->thread.asleep)
         return true;
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(&comm->thread.lock);
     return false;
 }
 
 static void let_in_thread(struct shunt_comm *comm)
 {
-    if (!comm->threaded)
+    if (!comm->thread.exists)
         return;
-    pthread_cond_signal(&comm->idle);
-    pthread_mutex_unlock(&comm->lock);
+    pthread_cond_signal(&comm->thread.idle);
+    pthread_mutex_unlock(&comm->thread.lock);
 }
 
 uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
@@ -251,7 +251,7 @@ uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
     for (struct shunt_comm *c = shelf->first; c; c = c->aside.next) {
         uint64_t wanted;
 
-        if (c->aside.number != this_number() || c == but || c->failure ||
+        if (c->aside.number != this_number() || c == but || c->failure.status ||
             c->nranks == 1)
             continue;
         alone = false;

@@ -25,12 +25,35 @@
 #define SHUNTI_ASIDE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct shunt_comm;
 
 /* The longest time between two visits. */
 #define SHUNTI_VISIT_NS 250000000u
+
+/*
+ * Of a communicator: its owner, and whether it is aside. aside.c writes it,
+ * under the rules above; besides, entry.c and progress.c write `home`, and
+ * contexts.c and call.c `unsent`.
+ */
+struct shunti_aside {
+    const void *home;        /* the owner, if its calls may begin without
+                                taking anything; NULL: the communicator is
+                                aside, or has a progress thread */
+    bool put;                /* it is aside; the caller's turn to write */
+    bool unsent;             /* puts are under way that need our progress:
+                                shunti_note_unsent() */
+    _Atomic int held;        /* by a holder, or a call */
+    _Atomic int wanted;      /* calls that wait for the holder's release */
+    bool ever;               /* it was aside before */
+    const void *owner;       /* the thread; NULL: being made, or destroyed */
+    uint64_t number;         /* of that thread; no number is used twice */
+    struct shunt_comm *next; /* on the owner's shelf */
+    struct shunt_comm *next_held; /* in the holder's list */
+};
 
 /* Tells this thread from all others that live. */
 static inline const void *shunti_this_thread(void)

@@ -25,15 +25,16 @@
 
 SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
 {
-    const enum shunt_status st = comm->late.status;
+    const enum shunt_status st = comm->calls.late.status;
 
-    if (comm->late.held || comm->purpose)
+    if (comm->calls.late.held || comm->above.purpose)
         return SHUNT_OK;
     shunti_fail(&comm->error, st, "an earlier call, which had returned: %s",
-                comm->late.story ? comm->late.story : shunt_strerror(st));
-    free(comm->late.story);
-    comm->late.story = NULL;
-    comm->late.status = SHUNT_OK;
+                comm->calls.late.story ? comm->calls.late.story
+                                       : shunt_strerror(st));
+    free(comm->calls.late.story);
+    comm->calls.late.story = NULL;
+    comm->calls.late.status = SHUNT_OK;
     return st;
 }
 
@@ -42,7 +43,7 @@ SHUNTI_APART static void tell_story(struct shunt_request *request)
 {
     shunti_fail_again(&request->comm->error, request->story
                                                  ? request->story
-                                                 : request->comm->failure_text);
+                                                 : request->comm->failure.text);
     shunti_request_drop_story(request);
 }
 
@@ -54,9 +55,9 @@ SHUNTI_APART static void tell_story(struct shunt_request *request)
 static bool holds_up(const struct shunt_comm *comm,
                      const struct shunt_request *request)
 {
-    const struct shunt_request *older = comm->active;
+    const struct shunt_request *older = comm->operations.active;
 
-    if (!request->in_turn || comm->progressing)
+    if (!request->in_turn || comm->operations.progressing)
         return false;
     for (; older && older->seq < request->seq; older = older->next)
         if (older->class->owes && older->class->owes(older))
@@ -71,9 +72,10 @@ static bool holds_up(const struct shunt_comm *comm,
  */
 SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
-    double limit = comm->timeout / 8 < 1 ? comm->timeout / 8 : 1;
+    double limit =
+        comm->liveness.timeout / 8 < 1 ? comm->liveness.timeout / 8 : 1;
 
-    if (comm->progressing)
+    if (comm->operations.progressing)
         return false;
     comm->aside.unsent = !shunti_all_sent(comm);
     return comm->aside.unsent && !shunt_comm_async_status(comm) &&
@@ -93,7 +95,7 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
 enum shunt_status shunti_request_late(struct shunt_comm *comm,
                                       enum shunt_status status)
 {
-    return !status && comm->late.status ? tell_late(comm) : status;
+    return !status && comm->calls.late.status ? tell_late(comm) : status;
 }
 
 /* Leave it under way. */
@@ -108,7 +110,8 @@ SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
 SHUNTI_APART static bool settled(const struct shunt_request *request)
 {
     return !request->error && request->comm->all_mapped &&
-           !request->comm->progressing && request->class->settled(request);
+           !request->comm->operations.progressing &&
+           request->class->settled(request);
 }
 
 /* Who is in our call has said before all that it had to say. Who had nothing to
@@ -117,7 +120,8 @@ SHUNTI_APART static bool settled(const struct shunt_request *request)
 SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
-    if (comm->active && comm->active->trailing && comm->active->error) {
+    if (comm->operations.active && comm->operations.active->trailing &&
+        comm->operations.active->error) {
         shunti_note_learn_completed(comm);
         shunti_progress(comm);
     }
@@ -136,7 +140,7 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
-    while (comm->active && holds_up(comm, request)) {
+    while (comm->operations.active && holds_up(comm, request)) {
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
@@ -149,8 +153,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         }
     }
     shunti_waiter_end(comm, &waiter);
-    if (comm->active) {
-        if (comm->active->trailing)
+    if (comm->operations.active) {
+        if (comm->operations.active->trailing)
             hear_trailing(comm);
         /* It may have ended since. */
         if (leaves && request->status == SHUNT_IN_PROGRESS)
@@ -190,7 +194,7 @@ enum shunt_status shunt_test(struct shunt_request **request)
     if (r->status == SHUNT_IN_PROGRESS) {
         if (!r->begun_ns)
             r->begun_ns = shunti_now_ns();
-        if (!comm->all_mapped || ++comm->tests % TESTS_PER_LOOK == 0)
+        if (!comm->all_mapped || ++comm->calls.tests % TESTS_PER_LOOK == 0)
             shunti_look_around(comm);
         else
             shunti_progress(comm);
@@ -268,11 +272,11 @@ enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
 
 void shunti_comm_drain(struct shunt_comm *comm)
 {
-    while (comm->active && !shunti_comm_check(comm)) {
+    while (comm->operations.active && !shunti_comm_check(comm)) {
         struct shunti_waiter waiter = {.idle = true};
-        uint64_t before = comm->finished_count;
+        uint64_t before = comm->operations.finished;
 
-        while (comm->active && comm->finished_count == before) {
+        while (comm->operations.active && comm->operations.finished == before) {
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
         }

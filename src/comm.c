@@ -45,14 +45,15 @@ const char *shunt_last_error(const struct shunt_comm *comm)
 void shunti_comm_inherit(const struct shunt_comm *comm,
                          struct shunt_comm_config *config)
 {
-    config->timeout = comm->init_timeout;
-    config->call_timeout = comm->call_timeout;
-    config->idle = comm->idle_call;
-    config->idle_arg = comm->idle_arg;
-    config->name = comm->name;
-    config->progress_thread = comm->threaded ? 1 : -1;
-    config->transports = comm->transports[0] ? comm->transports : NULL;
-    config->node = comm->node_name[0] ? comm->node_name : NULL;
+    config->timeout = comm->configured.init_timeout;
+    config->call_timeout = comm->configured.call_timeout;
+    config->idle = comm->waiting.idle;
+    config->idle_arg = comm->waiting.idle_arg;
+    config->name = comm->configured.name;
+    config->progress_thread = comm->thread.exists ? 1 : -1;
+    config->transports =
+        comm->configured.transports[0] ? comm->configured.transports : NULL;
+    config->node = comm->configured.node[0] ? comm->configured.node : NULL;
 }
 
 /* --- queries ----------------------------------------------------------------- */
@@ -149,8 +150,8 @@ enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
     if (!comm || !ranks || !count)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_lost: an argument is NULL");
-    *ranks = comm->lost;
-    *count = comm->nlost;
+    *ranks = comm->failure.lost;
+    *count = comm->failure.nlost;
     return SHUNT_OK;
 }
 
@@ -167,14 +168,14 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
     shunti_comm_drain(comm);
     st = shunti_request_late(comm,
                              shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK));
-    comm->finished = true;
+    comm->calls.finish_called = true;
     shunti_comm_leave(comm);
     return st;
 }
 
 static bool has_promised(const struct shunt_comm *comm)
 {
-    const struct shunt_request *r = comm->active;
+    const struct shunt_request *r = comm->operations.active;
 
     while (r && !r->promised)
         r = r->next;
@@ -201,13 +202,13 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
     int r;
 
-    for (r = 0; comm->peers && r < comm->nranks && !comm->failure; r++) {
+    for (r = 0; comm->peers && r < comm->nranks && !comm->failure.status; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
         if (!p->control_remote || p->control || !p->transport->alive(p->ep))
             continue;
         while (shunti_now_ns() < end) {
-            if (comm->deferred)
+            if (comm->deferred.first)
                 shunti_control_retry(comm);
             else if (p->transport->flush(p->ep) != SHUNT_IN_PROGRESS)
                 break;
@@ -222,12 +223,13 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
 
-    if (!comm->peers || !comm->control || comm->finished)
+    if (!comm->peers || !comm->control.base || comm->calls.finish_called)
         return;
     shunti_comm_check(comm); /* another thread may have aborted */
-    while (comm->failure && comm->deferred && shunti_now_ns() < end) {
+    while (comm->failure.status && comm->deferred.first &&
+           shunti_now_ns() < end) {
         shunti_control_retry(comm);
-        if (comm->deferred)
+        if (comm->deferred.first)
             shunti_transports_nap(comm, 1);
     }
 }
@@ -262,8 +264,8 @@ static void close_contexts(struct shunt_comm *comm)
         if (p->ep && p->control_remote)
             p->transport->release(p->ep, p->control_remote);
     }
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
+    for (i = 0; i < comm->contexts.count; i++) {
+        struct shunti_context *c = &comm->contexts.all[i];
 
         if (c->control_reg)
             c->transport->dereg(c->ctx, c->control_reg);
@@ -274,7 +276,7 @@ static void close_contexts(struct shunt_comm *comm)
     for (r = 0; comm->peers && r < comm->nranks; r++)
         free(comm->peers[r].outbox);
     shunti_loss_finish(comm);
-    free(comm->contexts);
+    free(comm->contexts.all);
 }
 
 /* All but the structure and the requests that nobody has collected. */
@@ -282,7 +284,7 @@ static void tear_down(struct shunt_comm *comm)
 {
     shunti_aside_forget(comm);
     shunti_progress_thread_stop(comm);
-    if (comm->active)
+    if (comm->operations.active)
         keep_promises(comm);
     shunti_trace_flush(comm->rank);
     flush_failure(comm, 0.25);
@@ -297,11 +299,11 @@ static void tear_down(struct shunt_comm *comm)
     shunti_windows_destroy(comm);
     close_contexts(comm);
     shunti_zcopies_finish(comm);
-    shunti_segment_drop(comm->control_segment);
-    if (comm->wake_fd >= 0)
-        close(comm->wake_fd);
-    free(comm->late.story);
-    free(comm->lost);
+    shunti_segment_drop(comm->control.segment);
+    if (comm->waiting.wake_fd >= 0)
+        close(comm->waiting.wake_fd);
+    free(comm->calls.late.story);
+    free(comm->failure.lost);
     free(comm->peers);
     shunti_nodes_finish(comm);
     explicit_bzero(comm->secret, sizeof(comm->secret));

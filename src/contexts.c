@@ -33,23 +33,23 @@ void shunti_transports_progress(struct shunt_comm *comm)
 {
     size_t i;
 
-    comm->looks++;
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
+    comm->contexts.looks++;
+    for (i = 0; i < comm->contexts.count; i++) {
+        struct shunti_context *c = &comm->contexts.all[i];
 
-        comm->events += (unsigned)c->transport->progress(c->ctx);
+        comm->contexts.events += (unsigned)c->transport->progress(c->ctx);
     }
 }
 
 bool shunti_all_sent(const struct shunt_comm *comm)
 {
-    for (size_t i = 0; i < comm->ncontexts; i++) {
-        const struct shunti_context *c = &comm->contexts[i];
+    for (size_t i = 0; i < comm->contexts.count; i++) {
+        const struct shunti_context *c = &comm->contexts.all[i];
 
         if (c->transport->busy && c->transport->busy(c->ctx))
             return false;
     }
-    return !comm->deferred;
+    return !comm->deferred.first;
 }
 
 void shunti_note_unsent(struct shunt_comm *comm)
@@ -61,7 +61,7 @@ void shunti_wake_self(struct shunt_comm *comm)
 {
     static const uint64_t one = 1;
     int saved = errno;
-    ssize_t put = write(comm->wake_fd, &one, sizeof(one));
+    ssize_t put = write(comm->waiting.wake_fd, &one, sizeof(one));
 
     (void)put; /* full: it is readable already */
     errno = saved;

@@ -8,13 +8,29 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <shunt/status.h>
+#include <shunt/transport.h>
 
 struct shunt_comm;
-struct shunti_context;
 struct shunti_segment;
-struct shunt_transport_reg;
+
+/* An open transport. */
+struct shunti_context {
+    const struct shunt_transport *transport;
+    struct shunt_transport_ctx *ctx;
+    struct shunt_transport_reg *control_reg; /* of our control window */
+};
+
+/* Those of a communicator. init_connect.c opens them; contexts.c counts, and
+ * window_alloc.c where it makes one of them progress by itself. */
+struct shunti_contexts {
+    struct shunti_context *all; /* (count) */
+    size_t count;
+    uint64_t events; /* that their progress has reported */
+    uint64_t looks;  /* calls of shunti_transports_progress() */
+};
 
 /* Let all transports progress. */
 void shunti_transports_progress(struct shunt_comm *comm);

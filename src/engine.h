@@ -17,6 +17,8 @@
 #include <shunt/status.h>
 
 struct shunt_comm;
+struct shunt_engine;
+struct shunt_engine_ctx;
 struct shunt_request;
 
 /* A copy; zeroed before. It must live until it is done, or its request ends. */
@@ -24,6 +26,15 @@ struct shunti_copy {
     uint64_t done; /* atomic: 1, by the engine */
     bool started;
     struct shunti_copy *next; /* of its request, that are under way */
+};
+
+/* Of a communicator: its use of the engine. engine.c writes it. */
+struct shunti_engine_use {
+    const struct shunt_engine *engine; /* NULL: none */
+    struct shunt_engine_ctx *ctx;      /* the process's */
+    size_t min;                        /* bytes from which on it is used */
+    int wake_fd;         /* of ours, for the engine to write to; -1 */
+    unsigned generation; /* of the process: engine.c */
 };
 
 /* Open the engine that the user has named, if any, for `comm`: comm->engine. */

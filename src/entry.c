@@ -28,7 +28,7 @@
 
 SHUNTI_APART static void enter(struct shunt_comm *comm)
 {
-    if (!comm->threaded) {
+    if (!comm->thread.exists) {
         if (comm->aside.owner != shunti_this_thread())
             shunti_aside_take_over(comm);
         if (comm->aside.put)
@@ -36,10 +36,10 @@ SHUNTI_APART static void enter(struct shunt_comm *comm)
         comm->aside.home = comm->aside.owner;
         return;
     }
-    atomic_fetch_add_explicit(&comm->callers, 1, memory_order_acq_rel);
-    if (pthread_mutex_trylock(&comm->lock)) {
+    atomic_fetch_add_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
+    if (pthread_mutex_trylock(&comm->thread.lock)) {
         shunti_wake_self(comm);
-        pthread_mutex_lock(&comm->lock);
+        pthread_mutex_lock(&comm->thread.lock);
     }
     if (comm->aside.owner != shunti_this_thread())
         shunti_aside_take_over(comm);
@@ -53,32 +53,32 @@ void shunti_comm_enter(struct shunt_comm *comm)
 
 void shunti_comm_leave(struct shunt_comm *comm)
 {
-    if (!comm->threaded) {
-        if (comm->active || comm->aside.unsent)
+    if (!comm->thread.exists) {
+        if (comm->operations.active || comm->aside.unsent)
             shunti_aside_put(comm);
         return;
     }
-    atomic_fetch_sub_explicit(&comm->callers, 1, memory_order_acq_rel);
-    if (comm->asleep && (comm->active || comm->aside.unsent))
+    atomic_fetch_sub_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
+    if (comm->thread.asleep && (comm->operations.active || comm->aside.unsent))
         shunti_wake_self(comm);
-    pthread_cond_signal(&comm->idle);
-    pthread_mutex_unlock(&comm->lock);
+    pthread_cond_signal(&comm->thread.idle);
+    pthread_mutex_unlock(&comm->thread.lock);
 }
 
 static bool is_the_thread(const struct shunt_comm *comm)
 {
-    return pthread_equal(pthread_self(), comm->thread);
+    return pthread_equal(pthread_self(), comm->thread.id);
 }
 
 bool shunti_progress_alone(struct shunt_comm *comm)
 {
     bool waited = false;
 
-    if (!comm->threaded || is_the_thread(comm))
+    if (!comm->thread.exists || is_the_thread(comm))
         return true;
-    while (comm->asleep) {
+    while (comm->thread.asleep) {
         shunti_wake_self(comm);
-        pthread_cond_wait(&comm->awake, &comm->lock);
+        pthread_cond_wait(&comm->thread.awake, &comm->thread.lock);
         waited = true;
     }
     return !waited;
@@ -89,15 +89,15 @@ int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
 {
     int ready;
 
-    if (!comm->threaded)
+    if (!comm->thread.exists)
         return ppoll(fds, n, timeout, NULL);
-    comm->asleep = is_the_thread(comm);
-    pthread_mutex_unlock(&comm->lock);
+    comm->thread.asleep = is_the_thread(comm);
+    pthread_mutex_unlock(&comm->thread.lock);
     ready = ppoll(fds, n, timeout, NULL);
-    pthread_mutex_lock(&comm->lock);
-    if (comm->asleep && is_the_thread(comm)) {
-        comm->asleep = false;
-        pthread_cond_signal(&comm->awake);
+    pthread_mutex_lock(&comm->thread.lock);
+    if (comm->thread.asleep && is_the_thread(comm)) {
+        comm->thread.asleep = false;
+        pthread_cond_signal(&comm->thread.awake);
     }
     return ready;
 }

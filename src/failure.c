@@ -28,10 +28,11 @@ enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
 
     if (!comm)
         return SHUNT_ERR_INVALID;
-    if (comm->failure)
-        return (enum shunt_status)comm->failure;
+    if (comm->failure.status)
+        return (enum shunt_status)comm->failure.status;
     word = __atomic_load_n(
-        (const uint64_t *)(const void *)(comm->control + comm->layout.abort),
+        (const uint64_t *)(const void *)(comm->control.base +
+                                         comm->control.layout.abort),
         __ATOMIC_ACQUIRE);
     return (enum shunt_status) - (int)(word & 0xff);
 }
@@ -50,7 +51,7 @@ static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
 static uint64_t *abort_word(const struct shunt_comm *comm,
                             unsigned char *control)
 {
-    return (uint64_t *)(void *)(control + comm->layout.abort);
+    return (uint64_t *)(void *)(control + comm->control.layout.abort);
 }
 
 static void set_abort(const struct shunt_comm *comm, unsigned char *control,
@@ -85,14 +86,15 @@ static void tell_others(struct shunt_comm *comm, uint64_t word)
         struct shunti_peer *p = &comm->peers[r];
 
         if (p->control_remote && !p->control && !p->lost)
-            shunti_control_put(comm, r, 0, NULL, 0, comm->layout.abort, word);
+            shunti_control_put(comm, r, 0, NULL, 0, comm->control.layout.abort,
+                               word);
     }
 }
 
 static bool is_lost(const struct shunt_comm *comm, int rank)
 {
-    for (size_t i = 0; i < comm->nlost; i++)
-        if (comm->lost[i] == rank)
+    for (size_t i = 0; i < comm->failure.nlost; i++)
+        if (comm->failure.lost[i] == rank)
             return true;
     return false;
 }
@@ -100,7 +102,7 @@ static bool is_lost(const struct shunt_comm *comm, int rank)
 void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
 {
     if (rank >= 0 && rank < comm->nranks && !is_lost(comm, rank))
-        comm->lost[comm->nlost++] = rank;
+        comm->failure.lost[comm->failure.nlost++] = rank;
 }
 
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
@@ -110,25 +112,25 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     uint64_t word = pack_abort(status, lost, comm->rank);
     va_list args;
 
-    if (comm->failure)
-        return (enum shunt_status)comm->failure;
+    if (comm->failure.status)
+        return (enum shunt_status)comm->failure.status;
     va_start(args, format);
-    vsnprintf(comm->failure_text, sizeof(comm->failure_text), format, args);
+    vsnprintf(comm->failure.text, sizeof(comm->failure.text), format, args);
     va_end(args);
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
         shunti_comm_add_lost(comm, lost);
-    comm->culprit = lost;
-    comm->failure = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
-    set_abort(comm, comm->control, word);
+    comm->failure.culprit = lost;
+    comm->failure.status = (int)status;
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
+    set_abort(comm, comm->control.base, word);
     /* First who is lost, of which the word names but one. */
-    if (comm->nlost)
+    if (comm->failure.nlost)
         shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
     if (shunti_trace_enabled())
         shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
+    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
 }
 
 /* Somebody else, or another thread, ended us. */
@@ -147,44 +149,46 @@ SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
     shunti_loss_names(comm, names, sizeof(names));
     shunti_loss_nodes(comm, nodes, sizeof(nodes));
     if (status == SHUNT_ERR_ABORTED)
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
+        snprintf(comm->failure.text, sizeof(comm->failure.text),
                  "rank %d called shunt_comm_abort()", reporter);
     else if (is_lost(comm, comm->rank))
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
+        snprintf(comm->failure.text, sizeof(comm->failure.text),
                  "rank %d gave this rank up: %s", reporter,
                  shunt_strerror(status));
     else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
+        snprintf(comm->failure.text, sizeof(comm->failure.text),
                  "%s %s lost%s, as rank %d noticed: %s", names,
-                 comm->nlost > 1 ? "are" : "is", nodes, reporter,
+                 comm->failure.nlost > 1 ? "are" : "is", nodes, reporter,
                  shunt_strerror(status));
     else
-        snprintf(comm->failure_text, sizeof(comm->failure_text),
+        snprintf(comm->failure.text, sizeof(comm->failure.text),
                  "rank %d ended the communicator because of rank %d: %s (its "
                  "shunt_last_error says more)",
                  reporter, lost, shunt_strerror(status));
-    comm->culprit = lost;
-    comm->failure = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure_text);
+    comm->failure.culprit = lost;
+    comm->failure.status = (int)status;
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
     /* Whoever told us may not have told all yet, and we may leave before it
      * does: a rank that saw us go would name us. */
-    if (comm->nlost)
+    if (comm->failure.nlost)
         shunti_loss_tell(comm);
     tell_mapped(comm, word);
     tell_others(comm, word);
     if (shunti_trace_enabled())
         shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure_text);
+    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
 }
 
 enum shunt_status shunti_comm_check(struct shunt_comm *comm)
 {
     uint64_t word;
 
-    if (comm->failure)
-        return shunti_fail(&comm->error, (enum shunt_status)comm->failure, "%s",
-                           comm->failure_text);
-    word = __atomic_load_n(abort_word(comm, comm->control), __ATOMIC_ACQUIRE);
+    if (comm->failure.status)
+        return shunti_fail(&comm->error,
+                           (enum shunt_status)comm->failure.status, "%s",
+                           comm->failure.text);
+    word =
+        __atomic_load_n(abort_word(comm, comm->control.base), __ATOMIC_ACQUIRE);
     return word ? take_abort(comm, word) : SHUNT_OK;
 }
 
@@ -192,10 +196,10 @@ void shunt_comm_abort(struct shunt_comm *comm)
 {
     uint64_t word;
 
-    if (!comm || !comm->control)
+    if (!comm || !comm->control.base)
         return;
     word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
-    set_abort(comm, comm->control, word);
+    set_abort(comm, comm->control.base, word);
     tell_mapped(comm, word);
     shunti_wake_self(comm);
 }

@@ -3,9 +3,22 @@
 #ifndef SHUNTI_FAILURE_H
 #define SHUNTI_FAILURE_H
 
+#include <stdatomic.h>
+#include <stddef.h>
+
 #include <shunt/status.h>
 
 struct shunt_comm;
+
+/* Of a communicator: why it ended, and which ranks are lost. failure.c writes
+ * it, init.c allocates `lost`, and shrink*.c, which counts anew, empties it. */
+struct shunti_failure {
+    _Atomic int status; /* enum shunt_status; 0: it has not ended */
+    int culprit;        /* with it: the rank whose fault it is, or -1 */
+    int *lost;          /* (nlost), in the order in which they were lost */
+    size_t nlost;
+    char text[400]; /* of `status` */
+};
 
 /* The communicator is over. lost: the rank whose fault it is, or -1. Tells
  * every peer. The first failure stays. Returns the failure's status. */

@@ -68,7 +68,7 @@ static enum shunt_status meet(struct shunti_init *init,
     if (st)
         return st;
     if (comm->nranks == 1) {
-        comm->all_mapped = comm->nodes_mapped = true;
+        comm->all_mapped = comm->node_map.mapped = true;
         comm->nodes = comm->local_size = 1;
         return shunti_nodes_init(comm)
                    ? shunti_init_control_alone(comm)
@@ -92,10 +92,11 @@ static void set_waiting(struct shunt_comm *comm)
     double spin_us = shunti_env_number("SHUNT_SPIN");
 
     if (spin_us >= 0) {
-        comm->spin_ns = spin_us < 4e6 ? (unsigned)(spin_us * 1e3) : UINT_MAX;
+        comm->waiting.spin_ns =
+            spin_us < 4e6 ? (unsigned)(spin_us * 1e3) : UINT_MAX;
         comm->oversubscribed = spin_us == 0;
     } else {
-        comm->spin_ns = 50000;
+        comm->waiting.spin_ns = 50000;
     }
 }
 
@@ -122,15 +123,15 @@ static struct shunt_comm *comm_new(int nranks, int rank)
         return NULL;
     comm->rank = rank;
     comm->nranks = nranks;
-    comm->next_seq = 1;
-    comm->active_tail = &comm->active;
-    comm->deferred_tail = &comm->deferred;
+    comm->operations.next_seq = 1;
+    comm->operations.tail = &comm->operations.active;
+    comm->deferred.tail = &comm->deferred.first;
     comm->aside.held = 1;
-    comm->spare_state = 1024 + 96 * (size_t)nranks;
-    comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->requests.spare_state = 1024 + 96 * (size_t)nranks;
+    comm->waiting.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
-    comm->lost = calloc((size_t)nranks, sizeof(*comm->lost));
-    if (comm->wake_fd < 0 || !comm->peers || !comm->lost) {
+    comm->failure.lost = calloc((size_t)nranks, sizeof(*comm->failure.lost));
+    if (comm->waiting.wake_fd < 0 || !comm->peers || !comm->failure.lost) {
         int error = errno;
 
         shunti_comm_free(comm);
@@ -189,17 +190,17 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
     size_t len = 0;
 
     /* What another rank lacks is not lacking here. */
-    if (comm->failure && !comm->nlost && comm->culprit >= 0 &&
-        comm->culprit != comm->rank)
+    if (comm->failure.status && !comm->failure.nlost &&
+        comm->failure.culprit >= 0 && comm->failure.culprit != comm->rank)
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
-                           shunti_init_name(init, comm->culprit),
+                           shunti_init_name(init, comm->failure.culprit),
                            shunt_strerror(status));
-    if (!init->parent || !comm->nlost)
+    if (!init->parent || !comm->failure.nlost)
         return shunti_fail(NULL, status, "%s", comm->error.text);
-    for (size_t i = 0; i < comm->nlost; i++) {
-        int name = shunti_init_name(init, comm->lost[i]);
+    for (size_t i = 0; i < comm->failure.nlost; i++) {
+        int name = shunti_init_name(init, comm->failure.lost[i]);
 
-        if (status == SHUNT_ERR_TIMEOUT && comm->lost[i] != comm->rank)
+        if (status == SHUNT_ERR_TIMEOUT && comm->failure.lost[i] != comm->rank)
             shunti_parent_blame(init->parent, name);
         if (len + 16 < sizeof(names))
             len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%d",
@@ -207,7 +208,7 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
     }
     return shunti_fail(
         NULL, status, "%s %s %s while the communicator was being made",
-        comm->nlost > 1 ? "ranks" : "rank", names,
+        comm->failure.nlost > 1 ? "ranks" : "rank", names,
         status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
 }
 
@@ -260,16 +261,18 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
         free(init.places);
         return refuse(parent, id, nranks, rank, st);
     }
-    init.comm->timeout = init.comm->init_timeout = init.timeout;
-    init.comm->call_timeout = config.call_timeout;
-    init.comm->idle_call = config.idle;
-    init.comm->idle_arg = config.idle_arg;
-    snprintf(init.comm->name, sizeof(init.comm->name), "%.31s",
-             config.name ? config.name : "");
-    snprintf(init.comm->transports, sizeof(init.comm->transports), "%.127s",
+    init.comm->liveness.timeout = init.comm->configured.init_timeout =
+        init.timeout;
+    init.comm->configured.call_timeout = config.call_timeout;
+    init.comm->waiting.idle = config.idle;
+    init.comm->waiting.idle_arg = config.idle_arg;
+    snprintf(init.comm->configured.name, sizeof(init.comm->configured.name),
+             "%.31s", config.name ? config.name : "");
+    snprintf(init.comm->configured.transports,
+             sizeof(init.comm->configured.transports), "%.127s",
              config.transports ? config.transports : "");
-    snprintf(init.comm->node_name, sizeof(init.comm->node_name), "%.63s",
-             config.node ? config.node : "");
+    snprintf(init.comm->configured.node, sizeof(init.comm->configured.node),
+             "%.63s", config.node ? config.node : "");
     st = shunti_engine_open(init.comm);
     if (st) {
         shunti_comm_free(init.comm);
@@ -290,7 +293,7 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     for (int r = 0; !st && r < nranks; r++)
         init.comm->peers[r].messages = init.comm->peers[r].bytes_put = 0;
     if (!st && config.call_timeout)
-        init.comm->timeout =
+        init.comm->liveness.timeout =
             limited(config.call_timeout < 0 ? INFINITY : config.call_timeout);
     if (!st && wants_thread(&config))
         st = shunti_progress_thread_start(init.comm);

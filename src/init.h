@@ -11,6 +11,16 @@ struct shunti_layout;
 struct shunti_parent; /* bootstrap.h */
 struct shunti_tunables;
 
+/* Of a communicator: how it was configured, for those that are made from it.
+ * init.c writes it. */
+struct shunti_configured {
+    double init_timeout; /* seconds */
+    double call_timeout; /* as given: 0 is that of init */
+    char name[32];
+    char transports[128]; /* "": as the environment says */
+    char node[64];        /* the same */
+};
+
 /* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
  * that is made from another, else NULL. */
 enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,

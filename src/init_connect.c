@@ -50,8 +50,8 @@ static int context_by_name(const struct shunt_comm *comm, const char *name)
 {
     size_t i;
 
-    for (i = 0; i < comm->ncontexts; i++)
-        if (!strcmp(comm->contexts[i].transport->name, name))
+    for (i = 0; i < comm->contexts.count; i++)
+        if (!strcmp(comm->contexts.all[i].transport->name, name))
             return (int)i;
     return -1;
 }
@@ -85,13 +85,13 @@ static enum shunt_status open_context(struct shunti_init *init,
 {
     struct shunt_comm *comm = init->comm;
     struct shunti_candidate *candidate = candidate_by_name(init, name);
-    struct shunti_context *c = &comm->contexts[comm->ncontexts];
+    struct shunti_context *c = &comm->contexts.all[comm->contexts.count];
     struct shunt_transport_params params = {
         .host = shunti_transport_host(),
         .rank = comm->rank,
         .nranks = comm->nranks,
         .unreached = unreached(init),
-        .one_host = comm->one_host,
+        .one_host = comm->node_map.one_host,
     };
     size_t len = sizeof(a->blob);
     enum shunt_status st;
@@ -115,7 +115,7 @@ static enum shunt_status open_context(struct shunti_init *init,
     }
     if (st)
         return shunti_fail(NULL, st, "open transport %s: %.450s", name, a->why);
-    comm->ncontexts++;
+    comm->contexts.count++;
     st = c->transport->address(c->ctx, a->blob, &len);
     if (st)
         return shunti_fail(NULL, st, "address of %s: %s", name,
@@ -194,7 +194,7 @@ static enum shunt_status connect_peer(struct shunti_init *init, int peer,
         int i = context_by_name(comm, name);
 
         if (i >= 0 && theirs && theirs->len) {
-            struct shunti_context *context = &comm->contexts[i];
+            struct shunti_context *context = &comm->contexts.all[i];
 
             st = context->transport->connect(context->ctx, peer, theirs->blob,
                                              (size_t)theirs->len, &p->ep);
@@ -418,9 +418,9 @@ static void close_idle_contexts(struct shunt_comm *comm)
     size_t i, kept = 0;
     int r;
 
-    for (i = 0; i < comm->ncontexts; i++) {
-        struct shunti_context *from = &comm->contexts[i];
-        struct shunti_context *to = &comm->contexts[kept];
+    for (i = 0; i < comm->contexts.count; i++) {
+        struct shunti_context *from = &comm->contexts.all[i];
+        struct shunti_context *to = &comm->contexts.all[kept];
         bool used = false;
 
         for (r = 0; r < comm->nranks; r++)
@@ -435,7 +435,7 @@ static void close_idle_contexts(struct shunt_comm *comm)
         *to = *from;
         kept++;
     }
-    comm->ncontexts = kept;
+    comm->contexts.count = kept;
 }
 
 /* *reach: the caps of every pair. */
@@ -448,14 +448,15 @@ enum shunt_status shunti_init_connect(struct shunti_init *init,
     enum shunt_status st;
     int r;
 
-    comm->one_host = true;
+    comm->node_map.one_host = true;
     for (r = 0; r < comm->nranks; r++)
-        comm->one_host &=
+        comm->node_map.one_host &=
             shunti_place_same_loopback(&init->places[0], &init->places[r]);
     init->connections =
         calloc((size_t)comm->nranks, sizeof(*init->connections));
-    comm->contexts = calloc(SHUNTI_TRANSPORTS_MAX, sizeof(*comm->contexts));
-    if (!init->connections || !comm->contexts)
+    comm->contexts.all =
+        calloc(SHUNTI_TRANSPORTS_MAX, sizeof(*comm->contexts.all));
+    if (!init->connections || !comm->contexts.all)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     do {
         shunti_blobs_finish(reach);

@@ -68,16 +68,16 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
 
 enum shunt_status shunti_init_control_alone(struct shunt_comm *comm)
 {
-    shunti_layout_compute(&comm->layout, comm->nranks, comm->all_mapped,
+    shunti_layout_compute(&comm->control.layout, comm->nranks, comm->all_mapped,
                           &comm->tune);
-    comm->control_segment =
-        shunti_segment_create("shunt-control", comm->layout.bytes);
-    if (!comm->control_segment)
+    comm->control.segment =
+        shunti_segment_create("shunt-control", comm->control.layout.bytes);
+    if (!comm->control.segment)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY,
                            "control window of %zu bytes of shared memory: %s%s",
-                           comm->layout.bytes, strerror(errno),
+                           comm->control.layout.bytes, strerror(errno),
                            shunti_remedy(errno));
-    comm->control = comm->control_segment->addr;
+    comm->control.base = comm->control.segment->addr;
     return SHUNT_OK;
 }
 
@@ -132,8 +132,8 @@ static enum shunt_status import_control(struct shunti_init *init, int peer,
     if (p->caps & SHUNT_TRANSPORT_MAP) {
         p->control = p->transport->map(p->ep, p->control_remote);
     } else {
-        p->outbox =
-            calloc(1, comm->layout.inbox_stride + comm->layout.ring_stride);
+        p->outbox = calloc(1, comm->control.layout.inbox_stride +
+                                  comm->control.layout.ring_stride);
         if (!p->outbox)
             return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     }
@@ -143,8 +143,8 @@ static enum shunt_status import_control(struct shunti_init *init, int peer,
 enum shunt_status shunti_init_control(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
-    size_t len =
-        sizeof(struct shunti_init_head) + comm->ncontexts * sizeof(struct key);
+    size_t len = sizeof(struct shunti_init_head) +
+                 comm->contexts.count * sizeof(struct key);
     struct shunti_init_head *mine = calloc(1, len);
     struct shunti_blobs all = {0};
     enum shunt_status st;
@@ -156,13 +156,13 @@ enum shunt_status shunti_init_control(struct shunti_init *init)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     k = (struct key *)(void *)(mine + 1);
     st = shunti_init_control_alone(comm);
-    for (i = 0; !st && i < comm->ncontexts; i++) {
-        struct shunti_context *c = &comm->contexts[i];
+    for (i = 0; !st && i < comm->contexts.count; i++) {
+        struct shunti_context *c = &comm->contexts.all[i];
         size_t key_len = sizeof(k[i].key);
 
         snprintf(k[i].transport, sizeof(k[i].transport), "%.31s",
                  c->transport->name);
-        st = shunti_context_register(c, comm->control_segment, k[i].key,
+        st = shunti_context_register(c, comm->control.segment, k[i].key,
                                      &key_len, &c->control_reg);
         k[i].len = key_len;
         if (st)

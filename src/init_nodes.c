@@ -123,12 +123,12 @@ enum shunt_status shunti_init_nodes(struct shunti_init *init,
     }
     number_nodes(init, parent);
     free(parent);
-    comm->nodes_mapped = true;
+    comm->node_map.mapped = true;
     for (i = 0; i < comm->nranks; i++)
         for (j = 0; j < comm->nranks; j++)
             if (i != j && comm->peers[i].node == comm->peers[j].node &&
                 !(shunti_caps_of(reach, i)[j] & SHUNT_TRANSPORT_MAP))
-                comm->nodes_mapped = false;
+                comm->node_map.mapped = false;
     if (!shunti_nodes_init(comm))
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     return find_oversubscription(init);

@@ -45,8 +45,9 @@ void shunti_kind_register(const struct shunti_kind *kind);
 
 /*
  * Purposes: calls that are made of calls of other kinds. All operations that
- * are created while comm->purpose is set carry it in the place of a root, so
- * that a disagreement or a timeout names the call that the user made. 0: none.
+ * are created while comm->above.purpose is set carry it in the place of a root,
+ * so that a disagreement or a timeout names the call that the user made. 0:
+ * none.
  */
 void shunti_purpose_register(unsigned number, const char *name);
 

@@ -53,7 +53,8 @@ struct pair {
 
 static size_t word_of(const struct shunt_comm *comm, int writer)
 {
-    return comm->layout.words + (size_t)writer * comm->layout.word_stride +
+    return comm->control.layout.words +
+           (size_t)writer * comm->control.layout.word_stride +
            SHUNTI_WORD_LINK * 64;
 }
 
@@ -78,7 +79,7 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
 {
     struct shunt_comm *comm = pair->comm;
     const struct shunti_peer *p = &comm->peers[pair->peer];
-    const unsigned char *at = comm->control + word_of(comm, pair->peer);
+    const unsigned char *at = comm->control.base + word_of(comm, pair->peer);
 
     for (unsigned looks = 1;; looks++) {
         *value = __atomic_load_n((const uint64_t *)(const void *)at,
@@ -88,7 +89,7 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
             return SHUNT_OK;
         }
         shunti_transports_progress(comm);
-        if (comm->deferred)
+        if (comm->deferred.first)
             shunti_control_retry(comm);
         if (!p->transport->alive(p->ep))
             return shunti_fail(NULL, SHUNT_ERR_PEER,
@@ -128,20 +129,21 @@ static void write_ring(struct pair *pair, size_t bytes)
 {
     struct shunt_comm *comm = pair->comm;
     struct shunti_peer *p = &comm->peers[pair->peer];
-    const size_t chunk = comm->layout.chunk;
-    const size_t ring =
-        comm->layout.ring + (size_t)comm->rank * comm->layout.ring_stride;
+    const size_t chunk = comm->control.layout.chunk;
+    const size_t ring = comm->control.layout.ring +
+                        (size_t)comm->rank * comm->control.layout.ring_stride;
 
     for (size_t done = 0; done < bytes; done += chunk) {
         size_t len = bytes - done < chunk ? bytes - done : chunk;
 
         if (p->control)
-            memcpy(p->control + ring + done, comm->control + ring, len);
+            memcpy(p->control + ring + done, comm->control.base + ring, len);
         else
             shunti_control_put(
                 comm, pair->peer, ring + done,
-                p->outbox + SHUNTI_DEPTH * comm->layout.slot_bytes + done, len,
-                word_of(comm, comm->rank), ++pair->sent);
+                p->outbox + SHUNTI_DEPTH * comm->control.layout.slot_bytes +
+                    done,
+                len, word_of(comm, comm->rank), ++pair->sent);
     }
 }
 
@@ -202,7 +204,7 @@ static double at_least(double value, double least)
 
 static enum shunt_status measure(struct pair *pair, struct shunti_link *link)
 {
-    const struct shunti_layout *l = &pair->comm->layout;
+    const struct shunti_layout *l = &pair->comm->control.layout;
     const size_t ring = l->chunks * l->chunk;
     const size_t bytes = ring < BULK_BYTES ? ring : BULK_BYTES;
     double there_and_back, burst, bulk;
@@ -284,7 +286,7 @@ static enum shunt_status see_off(struct shunt_comm *comm, uint64_t deadline_ns)
         if (shunti_now_ns() > deadline_ns)
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "a link takes nothing, while it was measured");
-        if (comm->deferred)
+        if (comm->deferred.first)
             shunti_control_retry(comm);
         shunti_transports_nap(comm, 1);
     }
@@ -342,7 +344,7 @@ static enum shunt_status first_rank(struct shunt_comm *comm,
 enum shunt_status shunti_links_measure(struct shunt_comm *comm,
                                        struct shunti_links *links)
 {
-    uint64_t deadline = shunti_now_ns() + shunti_ns(comm->timeout);
+    uint64_t deadline = shunti_now_ns() + shunti_ns(comm->liveness.timeout);
     struct pair pair = {comm, 0, 0, 0, deadline};
 
     memset(links, 0, sizeof(*links));

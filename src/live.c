@@ -42,22 +42,22 @@ bool shunti_live_remove(struct shunt_comm *comm)
  * is a communicator of one rank. */
 static void make_ruin(struct shunt_comm *comm)
 {
-    struct shunt_request *requests = comm->newest;
+    struct shunt_request *requests = comm->requests.newest;
 
     *comm = (struct shunt_comm){
         .nranks = 1,
         .nodes = 1,
         .local_size = 1,
-        .nodes_mapped = true,
         .all_mapped = true,
-        .newest = requests,
-        .wake_fd = -1,
-        .failure = (int)SHUNT_ERR_INVALID,
+        .requests.newest = requests,
+        .failure.status = (int)SHUNT_ERR_INVALID,
+        .waiting.wake_fd = -1,
+        .node_map.mapped = true,
     };
-    comm->active_tail = &comm->active;
-    comm->deferred_tail = &comm->deferred;
+    comm->operations.tail = &comm->operations.active;
+    comm->deferred.tail = &comm->deferred.first;
     comm->peers = calloc(1, sizeof(*comm->peers));
-    snprintf(comm->failure_text, sizeof(comm->failure_text),
+    snprintf(comm->failure.text, sizeof(comm->failure.text),
              "the communicator has been destroyed");
     for (struct shunt_request *r = requests; r; r = r->older)
         if (r->status == SHUNT_IN_PROGRESS)
@@ -67,7 +67,8 @@ static void make_ruin(struct shunt_comm *comm)
 static void free_ruin(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
-    free(comm->windows); /* room for one, by a mem_alloc() that came too late */
+    free(comm->windows
+             .all); /* room for one, by a mem_alloc() that came too late */
     free(comm->peers);
     free(comm);
 }

@@ -18,7 +18,7 @@
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
 {
-    return shunti_ns(comm->timeout);
+    return shunti_ns(comm->liveness.timeout);
 }
 
 uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm)
@@ -36,15 +36,15 @@ void shunti_liveness_note_events(struct shunt_comm *comm)
     const bool rung = shunti_probe_poll(comm);
     uint64_t now;
 
-    if (!rung && comm->events == comm->events_seen)
+    if (!rung && comm->contexts.events == comm->liveness.events_seen)
         return;
     now = shunti_now_ns();
-    comm->events_seen = comm->events;
+    comm->liveness.events_seen = comm->contexts.events;
     if (rung)
         comm->probe.last_ns = now;
     if (now < comm->probe.last_ns + shunti_liveness_notice_ns(comm) / 2)
         return;
-    comm->last_event_ns = now;
+    comm->liveness.last_event_ns = now;
     comm->probe.open = false;
     comm->probe.extensions = 0;
 }
@@ -110,20 +110,20 @@ static void fail_by_timeout(struct shunt_comm *comm)
     char missing[128], nodes[64];
     int first;
 
-    first = name_missing(comm->active, missing, sizeof(missing));
+    first = name_missing(comm->operations.active, missing, sizeof(missing));
     shunti_loss_nodes(comm, nodes, sizeof(nodes));
     shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
                      "%s (operation %llu): nothing from rank %s%s for %.3g s; "
                      "is it stuck, or did it not call? (SHUNT_TIMEOUT)",
-                     shunti_request_name(comm->active),
-                     (unsigned long long)comm->active->seq,
-                     first < 0 ? "?" : missing, nodes, comm->timeout);
+                     shunti_request_name(comm->operations.active),
+                     (unsigned long long)comm->operations.active->seq,
+                     first < 0 ? "?" : missing, nodes, comm->liveness.timeout);
 }
 
 /* Give the probe's answers their time, from now on. */
 static void give_notice(struct shunt_comm *comm, uint64_t now)
 {
-    comm->last_event_ns =
+    comm->liveness.last_event_ns =
         now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
 }
 
@@ -133,13 +133,14 @@ static void judge(struct shunt_comm *comm, uint64_t now)
 {
     if (shunti_comm_check(comm))
         return; /* another rank was first, and names the culprit */
-    if (shunti_probe_more(comm->active)) {
+    if (shunti_probe_more(comm->operations.active)) {
         give_notice(comm, now);
-    } else if (likeliest(comm->active) != SILENT &&
-               comm->probe.extensions <= comm->active->class->follows) {
+    } else if (likeliest(comm->operations.active) != SILENT &&
+               comm->probe.extensions <=
+                   comm->operations.active->class->follows) {
         comm->probe.extensions++;
         comm->probe.open = false;
-        comm->last_event_ns = now;
+        comm->liveness.last_event_ns = now;
     } else {
         fail_by_timeout(comm);
     }
@@ -147,25 +148,25 @@ static void judge(struct shunt_comm *comm, uint64_t now)
 
 uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
 {
-    const uint64_t due = comm->last_event_ns + timeout_ns(comm);
+    const uint64_t due = comm->liveness.last_event_ns + timeout_ns(comm);
 
-    if (!comm->active || comm->failure)
+    if (!comm->operations.active || comm->failure.status)
         return now + shunti_liveness_notice_ns(comm) /
                          4; /* the caller has its own limit */
-    if (comm->probe.seq != comm->active->seq) {
-        comm->probe.seq = comm->active->seq;
+    if (comm->probe.seq != comm->operations.active->seq) {
+        comm->probe.seq = comm->operations.active->seq;
         comm->probe.open = false;
         comm->probe.extensions = 0;
     }
     if (!comm->probe.open) {
         if (now + shunti_liveness_notice_ns(comm) < due)
             return due - shunti_liveness_notice_ns(comm);
-        shunti_probe_start(comm->active);
+        shunti_probe_start(comm->operations.active);
         give_notice(comm, now);
     } else if (now >= due) {
         judge(comm, now);
     }
-    return comm->last_event_ns + timeout_ns(comm);
+    return comm->liveness.last_event_ns + timeout_ns(comm);
 }
 
 /* Mark the peers that are gone. Is one newly so? */
@@ -218,7 +219,8 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
 
         if (!p->lost || p->transport->left(p->ep) != left)
             continue;
-        for (request = comm->active; request; request = request->next) {
+        for (request = comm->operations.active; request;
+             request = request->next) {
             if (request->status == SHUNT_IN_PROGRESS &&
                 request->class->awaits(request, r) &&
                 !shunti_peer_completed(comm, r, request->seq)) {

@@ -14,6 +14,15 @@
 
 struct shunt_comm;
 
+/* Of a communicator: for how long nothing has come. liveness.c writes it;
+ * init.c sets the timeout, and wait.c last_event_ns, when a wait begins and
+ * when a peer was heard of in another communicator. */
+struct shunti_liveness {
+    double timeout;         /* seconds without news; of calls */
+    uint64_t last_event_ns; /* when something last came from a peer */
+    uint64_t events_seen;   /* of contexts.events */
+};
+
 /* The probe begins so long before the timeout. */
 uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm);
 

@@ -68,7 +68,8 @@ static uint64_t sum_of(const struct shunti_loss *loss, size_t bytes)
 
 static size_t slot_at(const struct shunt_comm *comm, int rank)
 {
-    return comm->layout.loss + (size_t)rank * comm->layout.loss_stride;
+    return comm->control.layout.loss +
+           (size_t)rank * comm->control.layout.loss_stride;
 }
 
 /* Write to a mapped window. The version goes last. */
@@ -90,15 +91,15 @@ bool shunti_loss_publish(struct shunt_comm *comm)
     struct shunti_loss_image *image;
     struct shunti_loss *loss;
 
-    image = comm->loss ? calloc(1, sizeof(*image) + bytes) : NULL;
+    image = comm->loss.record ? calloc(1, sizeof(*image) + bytes) : NULL;
     if (!image)
         return false;
-    comm->loss->version++;
-    memcpy(image->record, comm->loss, bytes);
+    comm->loss.record->version++;
+    memcpy(image->record, comm->loss.record, bytes);
     loss = (struct shunti_loss *)(void *)image->record;
     loss->sum = sum_of(loss, bytes);
-    image->next = comm->loss_images;
-    comm->loss_images = image;
+    image->next = comm->loss.images;
+    comm->loss.images = image;
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 
@@ -115,12 +116,13 @@ bool shunti_loss_publish(struct shunt_comm *comm)
 
 void shunti_loss_tell(struct shunt_comm *comm)
 {
-    if (!comm->loss)
-        comm->loss = shunti_loss_new(comm->nranks);
-    if (!comm->loss)
+    if (!comm->loss.record)
+        comm->loss.record = shunti_loss_new(comm->nranks);
+    if (!comm->loss.record)
         return;
-    for (size_t i = 0; i < comm->nlost; i++)
-        shunti_loss_add(comm, comm->loss, SHUNTI_LOST, comm->lost[i]);
+    for (size_t i = 0; i < comm->failure.nlost; i++)
+        shunti_loss_add(comm, comm->loss.record, SHUNTI_LOST,
+                        comm->failure.lost[i]);
     shunti_loss_publish(comm);
 }
 
@@ -129,7 +131,8 @@ bool shunti_loss_read(const struct shunt_comm *comm, int rank,
 {
     const size_t bytes = shunti_loss_bytes(comm->nranks);
     const uint64_t *from =
-        (const uint64_t *)(const void *)(comm->control + slot_at(comm, rank));
+        (const uint64_t *)(const void *)(comm->control.base +
+                                         slot_at(comm, rank));
     struct shunti_loss *copy;
     uint64_t *to;
     bool whole;
@@ -167,8 +170,8 @@ void shunti_loss_merge(struct shunt_comm *comm)
 
 static bool is_lost(const struct shunt_comm *comm, int rank)
 {
-    for (size_t i = 0; i < comm->nlost; i++)
-        if (comm->lost[i] == rank)
+    for (size_t i = 0; i < comm->failure.nlost; i++)
+        if (comm->failure.lost[i] == rank)
             return true;
     return false;
 }
@@ -184,14 +187,14 @@ static bool node_is_lost(const struct shunt_comm *comm, int node)
 
 void shunti_loss_names(const struct shunt_comm *comm, char *text, size_t size)
 {
-    size_t len =
-        (size_t)snprintf(text, size, "rank%s", comm->nlost == 1 ? "" : "s");
+    size_t len = (size_t)snprintf(text, size, "rank%s",
+                                  comm->failure.nlost == 1 ? "" : "s");
 
-    if (!comm->nlost)
+    if (!comm->failure.nlost)
         snprintf(text, size, "no rank");
-    for (size_t i = 0; i < comm->nlost && len + 16 < size; i++)
+    for (size_t i = 0; i < comm->failure.nlost && len + 16 < size; i++)
         len += (size_t)snprintf(text + len, size - len, "%s %d", i ? "," : "",
-                                comm->lost[i]);
+                                comm->failure.lost[i]);
 }
 
 void shunti_loss_nodes(const struct shunt_comm *comm, char *text, size_t size)
@@ -211,10 +214,10 @@ void shunti_loss_finish(struct shunt_comm *comm)
 {
     struct shunti_loss_image *image;
 
-    while ((image = comm->loss_images)) {
-        comm->loss_images = image->next;
+    while ((image = comm->loss.images)) {
+        comm->loss.images = image->next;
         free(image);
     }
-    free(comm->loss);
-    comm->loss = NULL;
+    free(comm->loss.record);
+    comm->loss.record = NULL;
 }

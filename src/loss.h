@@ -21,6 +21,7 @@
 #include <shunt/comm.h>
 
 struct shunt_comm;
+struct shunti_loss_image;
 
 /* Stages of a rank in shunt_comm_shrink(); shrink.c explains them. */
 enum shunti_shrink_stage {
@@ -51,6 +52,14 @@ struct shunti_loss {
     uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
 };
 
+/* Of a communicator: our record. loss.c writes it, and shrink*.c, which run
+ * after the communicator has ended. */
+struct shunti_loss_own {
+    struct shunti_loss *record;       /* NULL: nothing was said yet */
+    struct shunti_loss_image *images; /* the published copies, which puts may
+                                         be reading */
+};
+
 /* Bytes of a record, a multiple of 64. */
 size_t shunti_loss_bytes(int nranks);
 
@@ -64,21 +73,21 @@ bool shunti_loss_has(const struct shunt_comm *comm,
 void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
                      int which, int rank);
 
-/* Write our record (comm->loss) to every peer, and wake the peers. False: no
- * memory, nothing was written. */
+/* Write our record to every peer, and wake the peers. False: no memory, nothing
+ * was written. */
 bool shunti_loss_publish(struct shunt_comm *comm);
 
 /* Copy the latest record of `rank` to `into`, if it is newer. True if so. */
 bool shunti_loss_read(const struct shunt_comm *comm, int rank,
                       struct shunti_loss *into);
 
-/* Add comm->lost to our record, and publish it. */
+/* Add comm->failure.lost to our record, and publish it. */
 void shunti_loss_tell(struct shunt_comm *comm);
 
-/* Add to comm->lost the ranks that the peers' records count as lost. */
+/* Add to comm->failure.lost the ranks that the peers' records count as lost. */
 void shunti_loss_merge(struct shunt_comm *comm);
 
-/* "rank 2", "ranks 2, 5", of comm->lost; truncated to `size`. */
+/* "rank 2", "ranks 2, 5", of comm->failure.lost; truncated to `size`. */
 void shunti_loss_names(const struct shunt_comm *comm, char *text, size_t size);
 /* " (all of node 1)" if all ranks of a node are lost, otherwise "". */
 void shunti_loss_nodes(const struct shunt_comm *comm, char *text, size_t size);

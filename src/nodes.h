@@ -19,6 +19,16 @@
 
 struct shunt_comm;
 
+/* Of a communicator: which ranks are on which node. nodes.c writes the tables,
+ * and init_nodes.c and init_connect.c what is known of them; nothing changes
+ * after init. */
+struct shunti_node_map {
+    int *first;    /* (nodes + 1): where a node begins in `ranks` */
+    int *ranks;    /* (nranks) by node, then by local index */
+    bool mapped;   /* every rank maps the other ranks of its node */
+    bool one_host; /* all ranks share a loopback device */
+};
+
 /* From peers[].node and peers[].local. False: no memory. */
 bool shunti_nodes_init(struct shunt_comm *comm);
 void shunti_nodes_finish(struct shunt_comm *comm);

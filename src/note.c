@@ -44,7 +44,7 @@ static size_t slot_of(const struct shunt_request *request)
 static size_t inbox_offset(const struct shunt_comm *comm, int writer,
                            uint64_t seq)
 {
-    const struct shunti_layout *l = &comm->layout;
+    const struct shunti_layout *l = &comm->control.layout;
 
     return l->inbox + (size_t)writer * l->inbox_stride +
            (size_t)(seq % SHUNTI_DEPTH) * l->slot_bytes;
@@ -65,8 +65,8 @@ static void learn(uint64_t *known, uint64_t completed)
 /* What a peer whose memory is not mapped has told us last. */
 static uint64_t credit_of(const struct shunt_comm *comm, int peer)
 {
-    return load_word(comm->control + comm->layout.words +
-                     (size_t)peer * comm->layout.word_stride +
+    return load_word(comm->control.base + comm->control.layout.words +
+                     (size_t)peer * comm->control.layout.word_stride +
                      SHUNTI_WORD_CREDIT * 64);
 }
 
@@ -77,9 +77,9 @@ static bool put_room(const struct shunt_request *request, int peer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
     const struct shunti_note *last =
-        (const struct shunti_note *)(void *)(p->outbox +
-                                             slot_of(request) *
-                                                 comm->layout.slot_bytes);
+        (const struct shunti_note
+             *)(void *)(p->outbox +
+                        slot_of(request) * comm->control.layout.slot_bytes);
 
     learn(&p->completed, credit_of(comm, peer));
     return request->seq <= p->completed + SHUNTI_DEPTH ||
@@ -93,7 +93,7 @@ bool shunti_note_room(struct shunt_request *request, int peer)
 
     /* Our own note of the operation that has the slot may still have to go out,
      * also where the peer has ended it without (all ranks refuse). */
-    if (request->seq > comm->completed + SHUNTI_DEPTH)
+    if (request->seq > comm->operations.completed + SHUNTI_DEPTH)
         return false;
     if (request->seq <= p->completed + SHUNTI_DEPTH)
         return true;
@@ -101,7 +101,7 @@ bool shunti_note_room(struct shunt_request *request, int peer)
         return put_room(request, peer);
     /* Pairs with the release in request.c: once the peer has finished that
      * operation it does not look at the old note any more. */
-    p->completed = load_word(p->control + comm->layout.completed);
+    p->completed = load_word(p->control + comm->control.layout.completed);
     return request->seq <= p->completed + SHUNTI_DEPTH;
 }
 
@@ -109,7 +109,8 @@ bool shunti_note_room(struct shunt_request *request, int peer)
 static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
 {
     for (uint64_t slot = 0; slot < SHUNTI_DEPTH; slot++)
-        if (load_word(comm->control + inbox_offset(comm, peer, slot)) > seq)
+        if (load_word(comm->control.base + inbox_offset(comm, peer, slot)) >
+            seq)
             return true;
     return false;
 }
@@ -122,12 +123,12 @@ static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    if (comm->completed < p->told + SHUNTI_DEPTH / 4 ||
-        (!waits && comm->completed < p->looked + SHUNTI_DEPTH))
+    if (comm->operations.completed < p->told + SHUNTI_DEPTH / 4 ||
+        (!waits && comm->operations.completed < p->looked + SHUNTI_DEPTH))
         return false;
     if (wrote_since(comm, peer, p->told))
         return true;
-    p->looked = comm->completed;
+    p->looked = comm->operations.completed;
     return false;
 }
 
@@ -135,13 +136,14 @@ static void give_credit(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    p->told = comm->completed;
+    p->told = comm->operations.completed;
     p->looked = 0;
     shunti_control_put(comm, peer, 0, NULL, 0,
-                       comm->layout.words +
-                           (size_t)comm->rank * comm->layout.word_stride +
+                       comm->control.layout.words +
+                           (size_t)comm->rank *
+                               comm->control.layout.word_stride +
                            SHUNTI_WORD_CREDIT * 64,
-                       comm->completed);
+                       comm->operations.completed);
 }
 
 SHUNTI_APART void shunti_give_credits(struct shunt_comm *comm, bool waits)
@@ -157,11 +159,12 @@ SHUNTI_APART void shunti_give_credits(struct shunt_comm *comm, bool waits)
 
 void shunti_say_completed(struct shunt_comm *comm)
 {
-    for (int r = 0; comm->peers && r < comm->nranks && !comm->failure; r++) {
+    for (int r = 0; comm->peers && r < comm->nranks && !comm->failure.status;
+         r++) {
         struct shunti_peer *p = &comm->peers[r];
 
         if (r != comm->rank && p->ep && p->control_remote && !p->control &&
-            p->told < comm->completed && p->transport->alive(p->ep))
+            p->told < comm->operations.completed && p->transport->alive(p->ep))
             give_credit(comm, r);
     }
 }
@@ -170,9 +173,9 @@ bool shunti_peer_completed(struct shunt_comm *comm, int peer, uint64_t seq)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    learn(&p->completed, p->control
-                             ? load_word(p->control + comm->layout.completed)
-                             : credit_of(comm, peer));
+    learn(&p->completed,
+          p->control ? load_word(p->control + comm->control.layout.completed)
+                     : credit_of(comm, peer));
     return p->completed >= seq;
 }
 
@@ -185,7 +188,7 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
     if (p->control)
         slot = p->control + slot_offset(request, comm->rank);
     else
-        slot = p->outbox + slot_of(request) * comm->layout.slot_bytes;
+        slot = p->outbox + slot_of(request) * comm->control.layout.slot_bytes;
     ((struct shunti_note *)(void *)slot)->names = 0;
     return (struct shunti_note *)(void *)slot;
 }
@@ -199,7 +202,7 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 static void claim_next(const struct shunt_request *request,
                        const struct shunti_peer *p)
 {
-    const struct shunti_layout *l = &request->comm->layout;
+    const struct shunti_layout *l = &request->comm->control.layout;
     size_t slot = (slot_of(request) + 1) % SHUNTI_DEPTH;
 
     prefetch_for_write(p->control + l->inbox +
@@ -230,7 +233,7 @@ void shunti_note_send(struct shunt_request *request, int peer,
         size_t at = slot_offset(request, comm->rank);
 
         note->seq = request->seq; /* for put_room() */
-        note->lag = lag_of(request, comm->completed);
+        note->lag = lag_of(request, comm->operations.completed);
         note->known_lag = lag_of(request, p->completed);
         shunti_control_put(comm, peer, at + sizeof(note->seq),
                            (unsigned char *)note + sizeof(note->seq),
@@ -243,7 +246,7 @@ static const struct shunti_note *slot_note(const struct shunt_request *request,
                                            int peer)
 {
     const unsigned char *slot =
-        request->comm->control + slot_offset(request, peer);
+        request->comm->control.base + slot_offset(request, peer);
 
     if (load_word(slot) != request->seq)
         return NULL;
@@ -408,8 +411,8 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
     uint64_t value = request->seq << 8 | answer;
-    size_t at = comm->layout.acks +
-                (size_t)comm->rank * comm->layout.ack_stride +
+    size_t at = comm->control.layout.acks +
+                (size_t)comm->rank * comm->control.layout.ack_stride +
                 slot_of(request) * 8;
 
     p->messages++;
@@ -432,8 +435,8 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 static int get_ack(const struct shunt_request *request, int peer, int passed)
 {
     const struct shunt_comm *comm = request->comm;
-    uint64_t word = load_word(comm->control + comm->layout.acks +
-                              (size_t)peer * comm->layout.ack_stride +
+    uint64_t word = load_word(comm->control.base + comm->control.layout.acks +
+                              (size_t)peer * comm->control.layout.ack_stride +
                               slot_of(request) * 8);
 
     if (word >> 8 > request->seq)

@@ -27,7 +27,8 @@ static enum shunti_way locate(struct shunt_request *request, int peer,
         return SHUNTI_WAY_READ;
     }
     where[0] = p->tx_reserved;
-    p->tx_reserved += (bytes + comm->layout.chunk - 1) / comm->layout.chunk;
+    p->tx_reserved +=
+        (bytes + comm->control.layout.chunk - 1) / comm->control.layout.chunk;
     return SHUNTI_WAY_STREAM;
 }
 
@@ -42,7 +43,8 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
 
 size_t shunti_eager(const struct shunt_comm *comm, int peer)
 {
-    return comm->peers[peer].control ? comm->tune.eager : comm->layout.eager;
+    return comm->peers[peer].control ? comm->tune.eager
+                                     : comm->control.layout.eager;
 }
 
 static bool can_point(const struct shunt_comm *comm, int peer, const void *data,

@@ -20,17 +20,19 @@
  * slots. */
 static void publish_completed(struct shunt_comm *comm)
 {
-    uint64_t old = comm->completed;
-    uint64_t now = (comm->active ? comm->active->seq : comm->next_seq) - 1;
+    uint64_t old = comm->operations.completed;
+    uint64_t now = (comm->operations.active ? comm->operations.active->seq
+                                            : comm->operations.next_seq) -
+                   1;
     int r;
 
     if (now == old)
         return;
-    comm->completed = now;
+    comm->operations.completed = now;
     /* Pairs with the acquire in shunti_note_room(). */
-    __atomic_store_n(
-        (uint64_t *)(void *)(comm->control + comm->layout.completed), now,
-        __ATOMIC_RELEASE);
+    __atomic_store_n((uint64_t *)(void *)(comm->control.base +
+                                          comm->control.layout.completed),
+                     now, __ATOMIC_RELEASE);
     /* A peer that waits for room sleeps, too. */
     if (now / (SHUNTI_DEPTH / 4) == old / (SHUNTI_DEPTH / 4))
         return;
@@ -47,13 +49,13 @@ static void publish_completed(struct shunt_comm *comm)
 static void unlink_active(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
-    struct shunt_request **at = &comm->active;
+    struct shunt_request **at = &comm->operations.active;
 
     while (*at != request)
         at = &(*at)->next;
     *at = request->next;
     if (!*at)
-        comm->active_tail = at;
+        comm->operations.tail = at;
 }
 
 static void finish(struct shunt_request *request, enum shunt_status status)
@@ -64,14 +66,14 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     if (request->status)
         shunti_request_keep_story(request);
     if (comm->zcopies.open)
-        shunti_zcopy_end(request, comm->failure != 0);
+        shunti_zcopy_end(request, comm->failure.status != 0);
     if (request->copies)
         shunti_copies_end(request);
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
     publish_completed(comm);
-    comm->finished_count++;
+    comm->operations.finished++;
     comm->stats.operations++;
     if (shunti_trace_enabled())
         shunti_trace_request(request);
@@ -89,7 +91,8 @@ static void advance(struct shunt_request *request)
         return;
     /* What others tell us of the communicator's end need not keep us from
      * finishing: who told us may have finished it. */
-    st = request->comm->failure ? shunti_comm_check(request->comm) : SHUNT_OK;
+    st = request->comm->failure.status ? shunti_comm_check(request->comm)
+                                       : SHUNT_OK;
     if (!st) {
         request->stepping = true;
         st = request->class->step(request);
@@ -112,21 +115,21 @@ static void advance(struct shunt_request *request)
 
 void shunti_progress(struct shunt_comm *comm)
 {
-    struct shunt_request *request = comm->active, *next;
+    struct shunt_request *request = comm->operations.active, *next;
 
-    if (comm->progressing) /* called from within a step */
+    if (comm->operations.progressing) /* called from within a step */
         return;
-    comm->progressing = true;
-    if (comm->deferred)
+    comm->operations.progressing = true;
+    if (comm->deferred.first)
         shunti_control_retry(comm);
     for (; request; request = next) {
         next = request->next;
         /* Nobody waits for it, and it would be published after those before. */
-        if (request->trailing && request != comm->active)
+        if (request->trailing && request != comm->operations.active)
             continue;
         advance(request);
     }
-    comm->progressing = false;
+    comm->operations.progressing = false;
 }
 
 void shunti_operation_begin(struct shunt_request *request)
@@ -146,8 +149,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
 {
     struct shunt_request *request;
 
-    while ((request = comm->active)) {
-        comm->active = request->next;
+    while ((request = comm->operations.active)) {
+        comm->operations.active = request->next;
         if (comm->zcopies.open)
             shunti_zcopy_end(request, true);
         if (request->copies)
@@ -156,8 +159,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
             request->class->cleanup(request);
         shunti_request_drop_ways(request);
     }
-    while ((request = comm->spare)) {
-        comm->spare = request->next;
+    while ((request = comm->requests.spare)) {
+        comm->requests.spare = request->next;
         free(request);
     }
 }
@@ -167,8 +170,8 @@ void shunti_requests_free(struct shunt_comm *comm)
     struct shunt_request *request;
 
     shunti_requests_drop(comm);
-    while ((request = comm->newest)) {
-        comm->newest = request->older;
+    while ((request = comm->requests.newest)) {
+        comm->requests.newest = request->older;
         free(request->story);
         free(request);
     }

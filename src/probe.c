@@ -17,8 +17,9 @@
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {
-    return __atomic_load_n((const uint64_t *)(const void *)(comm->control + at),
-                           __ATOMIC_ACQUIRE);
+    return __atomic_load_n(
+        (const uint64_t *)(const void *)(comm->control.base + at),
+        __ATOMIC_ACQUIRE);
 }
 
 static void store_word(unsigned char *control, size_t at, uint64_t value)
@@ -30,7 +31,8 @@ static void store_word(unsigned char *control, size_t at, uint64_t value)
 /* The offset in a control window of a word that `writer` writes. */
 static size_t word_offset(const struct shunt_comm *comm, int writer, int line)
 {
-    return comm->layout.words + (size_t)writer * comm->layout.word_stride +
+    return comm->control.layout.words +
+           (size_t)writer * comm->control.layout.word_stride +
            (size_t)line * 64;
 }
 
@@ -46,12 +48,12 @@ static void send_probe(struct shunt_comm *comm, int peer)
     comm->probe.sent++;
     if (p->control) {
         store_word(p->control, at, comm->probe.number);
-        store_word(p->control, comm->layout.doorbell, doorbell);
+        store_word(p->control, comm->control.layout.doorbell, doorbell);
         p->transport->wake(p->ep);
     } else {
         shunti_control_put(comm, peer, at, &comm->probe.number,
-                           sizeof(comm->probe.number), comm->layout.doorbell,
-                           doorbell);
+                           sizeof(comm->probe.number),
+                           comm->control.layout.doorbell, doorbell);
     }
 }
 
@@ -118,7 +120,7 @@ static bool count_replies(struct shunt_comm *comm)
 
 bool shunti_probe_poll(struct shunt_comm *comm)
 {
-    uint64_t doorbell = load_word(comm, comm->layout.doorbell);
+    uint64_t doorbell = load_word(comm, comm->control.layout.doorbell);
     bool replies = count_replies(comm);
 
     if (doorbell == comm->probe.doorbell)

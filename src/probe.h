@@ -17,9 +17,23 @@
 #define SHUNTI_PROBE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct shunt_comm;
 struct shunt_request;
+
+/* Of a communicator: its latest probe. probe.c writes it; liveness.c writes
+ * what follows `answered`, and wait.c closes it when a peer was heard of in
+ * another communicator. */
+struct shunti_probe {
+    uint64_t number;    /* of our latest probe; 0: none */
+    uint64_t doorbell;  /* as last seen in our control window */
+    int sent, answered; /* ranks, of this probe */
+    uint64_t last_ns;   /* when a probe or a reply last came */
+    uint64_t seq;       /* of the operation that it was sent for */
+    bool open;          /* it decides which ranks a timeout blames */
+    uint8_t extensions; /* of the timeout, because all had answered */
+};
 
 /* Start a new probe of all peers that `request` awaits. */
 void shunti_probe_start(const struct shunt_request *request);

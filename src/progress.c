@@ -19,8 +19,8 @@
 
 static bool may_drive(const struct shunt_comm *comm)
 {
-    return (comm->active || comm->aside.unsent) &&
-           !atomic_load_explicit(&comm->callers, memory_order_acquire);
+    return (comm->operations.active || comm->aside.unsent) &&
+           !atomic_load_explicit(&comm->thread.callers, memory_order_acquire);
 }
 
 /* After a failure waits do not sleep. What is left to be sent then goes when it
@@ -35,7 +35,7 @@ static void doze(struct shunt_comm *comm)
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
     }
-    pthread_cond_timedwait(&comm->idle, &comm->lock, &until);
+    pthread_cond_timedwait(&comm->thread.idle, &comm->thread.lock, &until);
 }
 
 static void *drive(void *arg)
@@ -44,25 +44,25 @@ static void *drive(void *arg)
 
     shunti_log_set_rank(comm->rank);
     shunti_trace_thread(comm->rank, "progress");
-    pthread_mutex_lock(&comm->lock);
-    while (!comm->stop) {
+    pthread_mutex_lock(&comm->thread.lock);
+    while (!comm->thread.stop) {
         struct shunti_waiter waiter = {0};
 
         if (!may_drive(comm)) {
-            pthread_cond_wait(&comm->idle, &comm->lock);
+            pthread_cond_wait(&comm->thread.idle, &comm->thread.lock);
             continue;
         }
         shunti_progress(comm);
         shunti_note_unsent(comm);
-        while (!comm->stop && may_drive(comm)) {
-            if (comm->failure)
+        while (!comm->thread.stop && may_drive(comm)) {
+            if (comm->failure.status)
                 doze(comm);
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
             shunti_note_unsent(comm);
         }
     }
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(&comm->thread.lock);
     return NULL;
 }
 
@@ -70,33 +70,33 @@ enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm)
 {
     int error;
 
-    pthread_mutex_init(&comm->lock, NULL);
-    pthread_cond_init(&comm->idle, NULL);
-    pthread_cond_init(&comm->awake, NULL);
-    comm->threaded = true;
+    pthread_mutex_init(&comm->thread.lock, NULL);
+    pthread_cond_init(&comm->thread.idle, NULL);
+    pthread_cond_init(&comm->thread.awake, NULL);
+    comm->thread.exists = true;
     comm->aside.home = NULL;
-    error = pthread_create(&comm->thread, NULL, drive, comm);
+    error = pthread_create(&comm->thread.id, NULL, drive, comm);
     if (!error)
         return SHUNT_OK;
-    comm->threaded = false;
-    pthread_cond_destroy(&comm->awake);
-    pthread_cond_destroy(&comm->idle);
-    pthread_mutex_destroy(&comm->lock);
+    comm->thread.exists = false;
+    pthread_cond_destroy(&comm->thread.awake);
+    pthread_cond_destroy(&comm->thread.idle);
+    pthread_mutex_destroy(&comm->thread.lock);
     return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "progress thread: %s",
                        strerror(error));
 }
 
 void shunti_progress_thread_stop(struct shunt_comm *comm)
 {
-    if (!comm->threaded)
+    if (!comm->thread.exists)
         return;
     shunti_comm_enter(comm);
-    comm->stop = true;
+    comm->thread.stop = true;
     shunti_comm_leave(comm);
     shunti_wake_self(comm);
-    pthread_join(comm->thread, NULL);
-    comm->threaded = false;
-    pthread_cond_destroy(&comm->awake);
-    pthread_cond_destroy(&comm->idle);
-    pthread_mutex_destroy(&comm->lock);
+    pthread_join(comm->thread.id, NULL);
+    comm->thread.exists = false;
+    pthread_cond_destroy(&comm->thread.awake);
+    pthread_cond_destroy(&comm->thread.idle);
+    pthread_mutex_destroy(&comm->thread.lock);
 }

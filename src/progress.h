@@ -4,9 +4,28 @@
 #ifndef SHUNTI_PROGRESS_H
 #define SHUNTI_PROGRESS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include <shunt/status.h>
 
 struct shunt_comm;
+
+/* Of a communicator: its progress thread. progress.c starts and stops it,
+ * entry.c takes turns with it; whoever touches the communicator holds the
+ * lock. */
+struct shunti_progress_thread {
+    bool exists; /* if not, nothing below is used */
+    bool asleep; /* it sleeps on the transports, and has released the lock */
+    bool stop;
+    _Atomic int callers; /* threads inside the library, or about to be */
+    pthread_mutex_t lock;
+    pthread_cond_t idle;  /* the thread waits here while there are callers, or
+                              nothing is under way */
+    pthread_cond_t awake; /* a caller waits here until it is not asleep */
+    pthread_t id;
+};
 
 enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm);
 void shunti_progress_thread_stop(struct shunt_comm *comm);

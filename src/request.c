@@ -23,13 +23,14 @@ const char *shunti_request_name(const struct shunt_request *request)
 static struct shunt_request *take_spare(struct shunt_comm *comm,
                                         size_t state_bytes)
 {
-    struct shunt_request *request = comm->spare;
+    struct shunt_request *request = comm->requests.spare;
 
     if (request && state_bytes <= request->capacity) {
-        comm->spare = request->next;
+        comm->requests.spare = request->next;
     } else {
-        size_t capacity =
-            state_bytes > comm->spare_state ? state_bytes : comm->spare_state;
+        size_t capacity = state_bytes > comm->requests.spare_state
+                              ? state_bytes
+                              : comm->requests.spare_state;
 
         request = malloc(sizeof(*request) + capacity);
         if (!request)
@@ -46,10 +47,10 @@ void shunti_request_list(struct shunt_request *request)
 
     request->listed = true;
     request->newer = NULL;
-    request->older = comm->newest;
-    if (comm->newest)
-        comm->newest->newer = request;
-    comm->newest = request;
+    request->older = comm->requests.newest;
+    if (comm->requests.newest)
+        comm->requests.newest->newer = request;
+    comm->requests.newest = request;
 }
 
 static void delist(struct shunt_request *request)
@@ -57,7 +58,7 @@ static void delist(struct shunt_request *request)
     if (request->newer)
         request->newer->older = request->older;
     else
-        request->comm->newest = request->older;
+        request->comm->requests.newest = request->older;
     if (request->older)
         request->older->newer = request->newer;
 }
@@ -69,12 +70,12 @@ void shunti_request_free(struct shunt_request *request)
 
     if (request->listed)
         delist(request);
-    if (request->capacity != comm->spare_state) {
+    if (request->capacity != comm->requests.spare_state) {
         free(request);
         return;
     }
-    request->next = comm->spare;
-    comm->spare = request;
+    request->next = comm->requests.spare;
+    comm->requests.spare = request;
 }
 
 enum shunt_status shunti_request_create(struct shunt_comm *comm,
@@ -88,12 +89,12 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     *out = NULL;
     if (st)
         return st;
-    if (comm->finished)
+    if (comm->calls.finish_called)
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
                            class->name);
-    if (comm->owed)
-        comm->owed(comm);
+    if (comm->above.owed)
+        comm->above.owed(comm);
     request = take_spare(comm, state_bytes);
     if (!request)
         return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
@@ -101,8 +102,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                 class->name, state_bytes);
     request->class = class;
     request->comm = comm;
-    request->seq = comm->next_seq++;
-    request->signature = signature | comm->purpose;
+    request->seq = comm->operations.next_seq++;
+    request->signature = signature | comm->above.purpose;
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
     request->hearsay = false;
@@ -121,8 +122,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
      * to begin than libc's takes for it all. */
     __asm__("" : "+r"(state_bytes));
     memset(request->state, 0, state_bytes);
-    *comm->active_tail = request;
-    comm->active_tail = &request->next;
+    *comm->operations.tail = request;
+    comm->operations.tail = &request->next;
     *out = request;
     return SHUNT_OK;
 }
@@ -144,12 +145,12 @@ static void keep_for_next(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
-    if (comm->late.status) {
+    if (comm->calls.late.status) {
         shunti_request_drop_story(request);
         return;
     }
-    comm->late.status = request->status;
-    comm->late.story = request->story;
+    comm->calls.late.status = request->status;
+    comm->calls.late.story = request->story;
     request->story = NULL;
 }
 
@@ -157,7 +158,7 @@ static void keep_for_next(struct shunt_request *request)
  * will. */
 SHUNTI_APART void shunti_request_keep_story(struct shunt_request *request)
 {
-    if (request->trailing && !request->comm->failure)
+    if (request->trailing && !request->comm->failure.status)
         keep_for_next(request);
     else if (request->detached)
         shunti_request_drop_story(request);

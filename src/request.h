@@ -102,6 +102,14 @@ struct shunt_request {
     _Alignas(16) unsigned char state[];
 };
 
+/* Of a communicator: its requests beyond those under way. request.c writes it;
+ * operations.c frees what is in it. */
+struct shunti_requests {
+    struct shunt_request *spare;  /* finished ones, to be used again */
+    size_t spare_state;           /* bytes of their `state` */
+    struct shunt_request *newest; /* of those that are `listed` */
+};
+
 /* What the caller called: the purpose's name, or that of the class. */
 const char *shunti_request_name(const struct shunt_request *request);
 

@@ -143,11 +143,12 @@ static void discard(struct shunt_comm *made)
 {
     if (!made)
         return;
-    made->loss = made->loss ? made->loss : shunti_loss_new(made->nranks);
-    if (made->loss) {
-        made->loss->attempt = UINT32_MAX;
-        made->loss->stage = SHUNTI_SHRINK_RETURNED;
-        made->loss->leader = made->rank;
+    made->loss.record =
+        made->loss.record ? made->loss.record : shunti_loss_new(made->nranks);
+    if (made->loss.record) {
+        made->loss.record->attempt = UINT32_MAX;
+        made->loss.record->stage = SHUNTI_SHRINK_RETURNED;
+        made->loss.record->leader = made->rank;
         shunti_loss_publish(made);
     }
     shunt_comm_destroy(made);
@@ -203,7 +204,8 @@ static bool await_members(struct shunti_shrink *s)
             return false;
         if (members_agree(s))
             return missing < 0;
-        if (shunti_shrink_elapsed(s->attempt_ns) > s->comm->init_timeout) {
+        if (shunti_shrink_elapsed(s->attempt_ns) >
+            s->comm->configured.init_timeout) {
             for (int r = 0; r < s->comm->nranks; r++)
                 if (r != s->comm->rank && shunti_shrink_member(s, r) &&
                     shunti_shrink_record(s, r)->stage < SHUNTI_SHRINK_MADE)
@@ -223,7 +225,7 @@ static enum shunt_status finish(struct shunti_shrink *s,
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_RETURNED);
     /* The same list on every member: a member that has returned and left is not
      * in it. */
-    s->comm->nlost = 0;
+    s->comm->failure.nlost = 0;
     for (int r = 0; r < s->comm->nranks; r++)
         if (!shunti_shrink_member(s, r))
             shunti_comm_add_lost(s->comm, r);
@@ -267,7 +269,7 @@ static enum shunt_status shrink(struct shunti_shrink *s,
         if (st && !await_loss(s))
             shunti_shrink_give_up(s, st, "%s", why);
         else if (shunti_shrink_elapsed(s->began_ns) >
-                 SHUNTI_SHRINK_TIMEOUTS * comm->init_timeout)
+                 SHUNTI_SHRINK_TIMEOUTS * comm->configured.init_timeout)
             shunti_shrink_give_up(s, SHUNT_ERR_TIMEOUT,
                                   "no communicator in %g s",
                                   shunti_shrink_elapsed(s->began_ns));
@@ -288,8 +290,8 @@ static enum shunt_status shrink(struct shunti_shrink *s,
 /* Do the others count this rank as lost? */
 static bool is_given_up(const struct shunt_comm *comm)
 {
-    for (size_t i = 0; i < comm->nlost; i++)
-        if (comm->lost[i] == comm->rank)
+    for (size_t i = 0; i < comm->failure.nlost; i++)
+        if (comm->failure.lost[i] == comm->rank)
             return true;
     return false;
 }
@@ -305,8 +307,8 @@ static enum shunt_status refuse(struct shunt_comm *comm)
         return shunti_fail(&comm->error, SHUNT_ERR_TIMEOUT,
                            "comm_shrink: the others went on without this "
                            "rank (%s)",
-                           comm->failure_text);
-    if (comm->loss && comm->loss->stage == SHUNTI_SHRINK_RETURNED)
+                           comm->failure.text);
+    if (comm->loss.record && comm->loss.record->stage == SHUNTI_SHRINK_RETURNED)
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "comm_shrink: this communicator has been shrunk "
                            "already");
@@ -323,7 +325,7 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "comm_shrink: %s is NULL", comm ? "out" : "comm");
     *out = NULL;
-    if (!comm->control) /* it has been destroyed */
+    if (!comm->control.base) /* it has been destroyed */
         return shunti_comm_check(comm);
     shunti_comm_enter(comm);
     st = refuse(comm);

@@ -24,7 +24,7 @@
 
 struct shunti_shrink {
     struct shunt_comm *comm;
-    struct shunti_loss *mine;    /* comm->loss */
+    struct shunti_loss *mine;    /* comm->loss.record */
     struct shunti_loss **theirs; /* (nranks) records as last read */
     uint64_t began_ns;           /* this call */
     uint64_t attempt_ns;         /* this attempt */
@@ -65,8 +65,8 @@ static inline double shunti_shrink_elapsed(uint64_t ns)
 
 /* -- shrink_records.c ------------------------------------------------------ */
 
-/* Make comm->loss, if need be, and room for the peers' records; false: no
- * memory. shunti_shrink_free_records() follows in any case. */
+/* Make comm->loss.record, if need be, and room for the peers' records; false:
+ * no memory. shunti_shrink_free_records() follows in any case. */
 bool shunti_shrink_make_records(struct shunti_shrink *s);
 void shunti_shrink_free_records(struct shunti_shrink *s);
 

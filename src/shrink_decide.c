@@ -135,7 +135,8 @@ static bool decide(struct shunti_shrink *s)
     struct shunt_comm *comm = s->comm;
     /* A rank that is in a call of another communicator may notice the failure
      * only when that call has timed out. */
-    bool late = shunti_shrink_elapsed(s->attempt_ns) > 2 * comm->init_timeout;
+    bool late = shunti_shrink_elapsed(s->attempt_ns) >
+                2 * comm->configured.init_timeout;
     enum shunt_status st;
 
     for (int r = 0; r < comm->nranks; r++) {
@@ -145,7 +146,7 @@ static bool decide(struct shunti_shrink *s)
             return false;
         shunti_comm_add_lost(comm, r); /* shunti_shrink_look() reads it */
     }
-    if (late && comm->nlost && !shunti_shrink_look(s))
+    if (late && comm->failure.nlost && !shunti_shrink_look(s))
         return false;
     choose_members(s);
     if (!have_quorum(s)) {
@@ -209,14 +210,14 @@ bool shunti_shrink_await_decision(struct shunti_shrink *s)
             if (decide(s))
                 break;
         } else if (shunti_shrink_elapsed(s->attempt_ns) >
-                   4 * comm->init_timeout) {
+                   4 * comm->configured.init_timeout) {
             shunti_comm_add_lost(comm, lowest_not_lost(s));
             s->attempt_ns = s->looked_ns = shunti_now_ns();
         }
         if (s->status)
             return false;
         if (shunti_shrink_elapsed(s->began_ns) >
-            SHUNTI_SHRINK_TIMEOUTS * comm->init_timeout) {
+            SHUNTI_SHRINK_TIMEOUTS * comm->configured.init_timeout) {
             shunti_shrink_give_up(s, SHUNT_ERR_TIMEOUT, "no decision in %g s",
                                   shunti_shrink_elapsed(s->began_ns));
             return false;

@@ -52,9 +52,9 @@ bool shunti_shrink_make_records(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
 
-    if (!comm->loss)
-        comm->loss = shunti_loss_new(comm->nranks);
-    s->mine = comm->loss;
+    if (!comm->loss.record)
+        comm->loss.record = shunti_loss_new(comm->nranks);
+    s->mine = comm->loss.record;
     s->theirs = calloc((size_t)comm->nranks, sizeof(struct shunti_loss *));
     if (!s->mine || !s->theirs)
         return false;
@@ -97,8 +97,8 @@ static bool maps_both_ways(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
 
-    return p->control && (s->comm->all_mapped ||
-                          (s->comm->nodes_mapped && p->node == s->comm->node));
+    return p->control && (s->comm->all_mapped || (s->comm->node_map.mapped &&
+                                                  p->node == s->comm->node));
 }
 
 /* Is a lost rank fenced (shrink.c)? Our record that counts it as lost must have
@@ -128,8 +128,8 @@ static void update_lost(struct shunti_shrink *s)
         if (r == comm->rank || shunti_shrink_lost(s, r) ||
             shunti_shrink_record(s, r)->stage == SHUNTI_SHRINK_RETURNED)
             continue;
-        for (size_t i = 0; i < comm->nlost && p->ep; i++)
-            if (comm->lost[i] == r)
+        for (size_t i = 0; i < comm->failure.nlost && p->ep; i++)
+            if (comm->failure.lost[i] == r)
                 shunti_loss_add(comm, s->mine, SHUNTI_LOST, r);
         if (!p->transport->alive(p->ep)) {
             shunti_loss_add(comm, s->mine, SHUNTI_LOST, r);
@@ -162,7 +162,7 @@ static void copy_lost(struct shunti_shrink *s, int rank)
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
     struct shunt_comm *comm = s->comm;
 
-    comm->nlost = 0;
+    comm->failure.nlost = 0;
     for (int r = 0; r < comm->nranks; r++)
         if (shunti_shrink_has(s, theirs, SHUNTI_LOST, r) ||
             (theirs->stage >= SHUNTI_SHRINK_BOUND &&

@@ -18,8 +18,8 @@
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {
-    const unsigned char *at = comm->control + comm->layout.words +
-                              (size_t)peer * comm->layout.word_stride +
+    const unsigned char *at = comm->control.base + comm->control.layout.words +
+                              (size_t)peer * comm->control.layout.word_stride +
                               (size_t)which * 64;
 
     return __atomic_load_n((const uint64_t *)(const void *)at,
@@ -31,8 +31,8 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
                        uint64_t value)
 {
     struct shunti_peer *p = &comm->peers[peer];
-    size_t at = comm->layout.words +
-                (size_t)comm->rank * comm->layout.word_stride +
+    size_t at = comm->control.layout.words +
+                (size_t)comm->rank * comm->control.layout.word_stride +
                 (size_t)which * 64;
 
     p->messages++;
@@ -51,7 +51,8 @@ static void tell_consumed(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    if (!p->control && p->rx_tail < p->rx_told + comm->layout.chunks / 2)
+    if (!p->control &&
+        p->rx_tail < p->rx_told + comm->control.layout.chunks / 2)
         return;
     p->rx_told = p->rx_tail;
     raise_word(comm, peer, SHUNTI_WORD_CONSUMED, p->rx_tail);
@@ -66,10 +67,10 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    if (k < p->tx_consumed + comm->layout.chunks)
+    if (k < p->tx_consumed + comm->control.layout.chunks)
         return true;
     p->tx_consumed = own_word(comm, peer, SHUNTI_WORD_CONSUMED);
-    return k < p->tx_consumed + comm->layout.chunks;
+    return k < p->tx_consumed + comm->control.layout.chunks;
 }
 
 /* The line that the peer read last comes back with each store. */
@@ -104,13 +105,14 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
-    const size_t chunk = comm->layout.chunk;
+    const size_t chunk = comm->control.layout.chunk;
 
     while (stream->done < stream->bytes) {
         uint64_t k = stream->start + stream->done / chunk;
-        size_t slot = (size_t)(k % comm->layout.chunks) * chunk;
-        size_t at = comm->layout.ring +
-                    (size_t)comm->rank * comm->layout.ring_stride + slot;
+        size_t slot = (size_t)(k % comm->control.layout.chunks) * chunk;
+        size_t at = comm->control.layout.ring +
+                    (size_t)comm->rank * comm->control.layout.ring_stride +
+                    slot;
         size_t len = min_size(chunk, stream->bytes - stream->done);
         const unsigned char *from = (const unsigned char *)data + stream->done;
 
@@ -123,13 +125,14 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
             raise_word(comm, peer, SHUNTI_WORD_ARRIVED, k + 1);
         } else {
             unsigned char *image =
-                p->outbox + SHUNTI_DEPTH * comm->layout.slot_bytes + slot;
+                p->outbox + SHUNTI_DEPTH * comm->control.layout.slot_bytes +
+                slot;
             memcpy(image, from, len);
             p->messages++;
             shunti_control_put(comm, peer, at, image, len,
-                               comm->layout.words +
+                               comm->control.layout.words +
                                    (size_t)comm->rank *
-                                       comm->layout.word_stride +
+                                       comm->control.layout.word_stride +
                                    SHUNTI_WORD_ARRIVED * 64,
                                k + 1);
         }
@@ -146,7 +149,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
-    const size_t chunk = comm->layout.chunk;
+    const size_t chunk = comm->control.layout.chunk;
     uint64_t k = stream->start + stream->done / chunk;
     const unsigned char *at;
 
@@ -155,7 +158,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (p->rx_tail != k) {
         /* Chunks before ours: an earlier operation's, which will take them; or
          * nobody's, because our call of that number was refused. */
-        if (p->rx_tail > k || comm->active != request)
+        if (p->rx_tail > k || comm->operations.active != request)
             return NULL;
         p->rx_tail = k;
         tell_consumed(comm, peer);
@@ -163,9 +166,9 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (own_word(comm, peer, SHUNTI_WORD_ARRIVED) <= k)
         return NULL;
     *bytes = min_size(chunk, stream->bytes - stream->done);
-    at = comm->control + comm->layout.ring +
-         (size_t)peer * comm->layout.ring_stride +
-         (size_t)(k % comm->layout.chunks) * chunk;
+    at = comm->control.base + comm->control.layout.ring +
+         (size_t)peer * comm->control.layout.ring_stride +
+         (size_t)(k % comm->control.layout.chunks) * chunk;
     if (shunti_ways_time_out(comm, peer))
         fetch(comm, peer, at, *bytes);
     return at;
@@ -199,7 +202,7 @@ bool shunti_stream_skip(struct shunt_request *request, int peer,
                         struct shunti_stream *stream)
 {
     struct shunti_peer *p = &request->comm->peers[peer];
-    const size_t chunk = request->comm->layout.chunk;
+    const size_t chunk = request->comm->control.layout.chunk;
 
     if (stream->done == stream->bytes)
         return true;

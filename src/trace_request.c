@@ -141,7 +141,7 @@ void shunti_trace_failure(struct shunt_comm *comm)
     const uint64_t now = shunti_now_ns();
     char args[SHUNTI_TRACE_ARGS], awaited[128];
 
-    for (struct shunt_request *r = comm->active; r; r = r->next) {
+    for (struct shunt_request *r = comm->operations.active; r; r = r->next) {
         size_t n = 1;
 
         args[0] = '{';
@@ -152,5 +152,5 @@ void shunti_trace_failure(struct shunt_comm *comm)
         shunti_trace_span(comm->rank, r->class->name,
                           r->begun_ns ? r->begun_ns : now, now, args);
     }
-    shunti_trace_failed(comm->rank, comm->failure_text);
+    shunti_trace_failed(comm->rank, comm->failure.text);
 }

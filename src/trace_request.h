@@ -16,7 +16,7 @@ SHUNTI_APART void shunti_trace_request_begin(struct shunt_request *request);
 /* It is over. */
 SHUNTI_APART void shunti_trace_request(const struct shunt_request *request);
 
-/* The communicator has failed, comm->failure_text says why: record that, and
+/* The communicator has failed, comm->failure.text says why: record that, and
  * what is under way with the ranks that it awaits. */
 SHUNTI_APART void shunti_trace_failure(struct shunt_comm *comm);
 

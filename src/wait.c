@@ -89,7 +89,7 @@ static uint64_t answer_there(struct shunt_comm *comm)
     shunti_liveness_note_events(comm);
     if (comm->all_mapped)
         return pause;
-    if (comm->deferred)
+    if (comm->deferred.first)
         shunti_control_retry(comm);
     shunti_note_unsent(comm);
     return comm->aside.unsent ? RETRY_NAP_MS * 1000000u : pause;
@@ -110,17 +110,17 @@ void shunti_look_around(struct shunt_comm *comm)
     shunti_progress(comm);
     shunti_liveness_note_events(comm);
     answer_elsewhere(comm, now);
-    if (!comm->active || comm->failure)
+    if (!comm->operations.active || comm->failure.status)
         return;
     shunti_liveness_look(comm);
-    if (!comm->active)
+    if (!comm->operations.active)
         return;
     /* Of an operation that nobody has waited for yet the beginning is unknown:
      * its time counts from here. */
-    if (!comm->active->begun_ns)
-        comm->active->begun_ns = now;
-    if (comm->last_event_ns < comm->active->begun_ns)
-        comm->last_event_ns = comm->active->begun_ns;
+    if (!comm->operations.active->begun_ns)
+        comm->operations.active->begun_ns = now;
+    if (comm->liveness.last_event_ns < comm->operations.active->begun_ns)
+        comm->liveness.last_event_ns = comm->operations.active->begun_ns;
     shunti_liveness_check_time(comm, now);
 }
 
@@ -129,9 +129,9 @@ void shunti_look_around(struct shunt_comm *comm)
 static bool call_idle(const struct shunt_comm *comm,
                       struct shunti_waiter *waiter)
 {
-    if (!comm->idle_call || !waiter->idle)
+    if (!comm->waiting.idle || !waiter->idle)
         return false;
-    if (comm->idle_call(comm->idle_arg)) {
+    if (comm->waiting.idle(comm->waiting.idle_arg)) {
         waiter->naps = 0;
         waiter->idle_until_ns = shunti_now_ns() + IDLE_AWAKE_NS;
     }
@@ -148,7 +148,7 @@ static uint64_t nap_ns(const struct shunt_comm *comm,
 
     if (deadline_ns < now + nap)
         nap = (deadline_ns > now ? deadline_ns - now : 0) + 1000000;
-    if (comm->idle_call && waiter->idle) {
+    if (comm->waiting.idle && waiter->idle) {
         uint64_t idle_nap = LAST_IDLE_NAP_NS;
 
         if (waiter->naps < 6)
@@ -186,14 +186,14 @@ static void watch_fd(struct watch *watch, int fd)
 /* Arm its transports. False: something has come already. */
 static bool watch_comm(struct watch *watch, struct shunt_comm *comm)
 {
-    for (size_t i = 0; i < comm->ncontexts; i++) {
-        const struct shunti_context *c = &comm->contexts[i];
+    for (size_t i = 0; i < comm->contexts.count; i++) {
+        const struct shunti_context *c = &comm->contexts.all[i];
 
         if (c->transport->arm(c->ctx))
             return false;
         watch_fd(watch, c->transport->wait_fd(c->ctx));
     }
-    watch_fd(watch, comm->wake_fd);
+    watch_fd(watch, comm->waiting.wake_fd);
     return true;
 }
 
@@ -207,8 +207,8 @@ static bool is_readable(const struct watch *watch, int fd)
 
 static void disarm(struct shunt_comm *comm)
 {
-    for (size_t i = 0; i < comm->ncontexts; i++)
-        comm->contexts[i].transport->disarm(comm->contexts[i].ctx);
+    for (size_t i = 0; i < comm->contexts.count; i++)
+        comm->contexts.all[i].transport->disarm(comm->contexts.all[i].ctx);
 }
 
 /* What came before it was armed sends no wake-up: look once more, for losses,
@@ -217,9 +217,9 @@ static void disarm(struct shunt_comm *comm)
  * it. True: nothing is left to be done. */
 static bool is_idle(struct shunt_comm *comm)
 {
-    const struct shunt_request *oldest = comm->active;
-    const uint64_t finished = comm->finished_count;
-    const uint64_t looks = comm->looks, events = comm->events;
+    const struct shunt_request *oldest = comm->operations.active;
+    const uint64_t finished = comm->operations.finished;
+    const uint64_t looks = comm->contexts.looks, events = comm->contexts.events;
 
     shunti_liveness_note_events(comm);
     shunti_note_learn_completed(comm);
@@ -227,8 +227,9 @@ static bool is_idle(struct shunt_comm *comm)
     if (!comm->all_mapped)
         shunti_give_credits(comm, true);
     shunti_liveness_look(comm);
-    return comm->finished_count == finished && comm->active == oldest &&
-           comm->looks == looks && comm->events == events;
+    return comm->operations.finished == finished &&
+           comm->operations.active == oldest && comm->contexts.looks == looks &&
+           comm->contexts.events == events;
 }
 
 /* Those that are held, too: nothing is left to be done. */
@@ -237,7 +238,7 @@ static bool are_idle(struct watch *watch, struct shunt_comm *held)
     for (; held; held = held->aside.next_held) {
         if (!is_idle(held))
             return false;
-        watch->soon = watch->soon || held->deferred;
+        watch->soon = watch->soon || held->deferred.first;
     }
     return true;
 }
@@ -255,9 +256,9 @@ static void take_token(const struct watch *watch, const struct shunt_comm *comm)
     uint64_t token;
     ssize_t got;
 
-    if (!is_readable(watch, comm->wake_fd))
+    if (!is_readable(watch, comm->waiting.wake_fd))
         return;
-    got = read(comm->wake_fd, &token, sizeof(token));
+    got = read(comm->waiting.wake_fd, &token, sizeof(token));
     (void)got;
 }
 
@@ -277,9 +278,9 @@ static void get_up(const struct watch *watch, struct shunt_comm *comm)
 static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
 {
     for (; held; held = held->aside.next_held) {
-        if (held->last_event_ns <= comm->last_event_ns)
+        if (held->liveness.last_event_ns <= comm->liveness.last_event_ns)
             continue;
-        comm->last_event_ns = held->last_event_ns;
+        comm->liveness.last_event_ns = held->liveness.last_event_ns;
         comm->probe.open = false;
         comm->probe.extensions = 0;
     }
@@ -288,17 +289,17 @@ static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
 static uint64_t all_finished(const struct shunt_comm *comm,
                              const struct shunt_comm *held)
 {
-    uint64_t count = comm->finished_count;
+    uint64_t count = comm->operations.finished;
 
     for (; held; held = held->aside.next_held)
-        count += held->finished_count;
+        count += held->operations.finished;
     return count;
 }
 
 static void sleep_a_little(struct shunt_comm *comm,
                            struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
-    const uint64_t before = comm->finished_count;
+    const uint64_t before = comm->operations.finished;
     struct shunt_comm *held, *c;
     struct watch watch;
     uint64_t finished;
@@ -311,9 +312,9 @@ static void sleep_a_little(struct shunt_comm *comm,
     watch.n = 0;
     watch.soon = false;
     idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
-           is_idle(comm) && !comm->deferred && !shunti_comm_check(comm) &&
+           is_idle(comm) && !comm->deferred.first && !shunti_comm_check(comm) &&
            are_idle(&watch, held);
-    finished = all_finished(comm, held) - comm->finished_count + before;
+    finished = all_finished(comm, held) - comm->operations.finished + before;
     if (idle) {
         uint64_t nap = nap_ns(comm, waiter, deadline_ns);
         struct timespec timeout;
@@ -443,9 +444,10 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
         shunti_step_others();
         now = shunti_now_ns();
         busy = call_idle(comm, waiter);
-        if (now - waiter->began_ns < comm->spin_ns)
+        if (now - waiter->began_ns < comm->waiting.spin_ns)
             return;
-        if (busy || now - waiter->began_ns < 2 * (uint64_t)comm->spin_ns) {
+        if (busy ||
+            now - waiter->began_ns < 2 * (uint64_t)comm->waiting.spin_ns) {
             sched_yield();
             return;
         }
@@ -459,12 +461,12 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
         }
     }
     shunti_liveness_note_events(comm);
-    if (comm->last_event_ns < waiter->began_ns)
-        comm->last_event_ns = waiter->began_ns;
+    if (comm->liveness.last_event_ns < waiter->began_ns)
+        comm->liveness.last_event_ns = waiter->began_ns;
     now = shunti_now_ns();
     deadline = shunti_liveness_check_time(comm, now);
     visit = answer_elsewhere(comm, now);
-    if (!comm->failure)
+    if (!comm->failure.status)
         sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);
 }
 

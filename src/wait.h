@@ -22,6 +22,14 @@ struct pollfd;
 struct shunt_comm;
 struct shunt_request;
 
+/* Of a communicator: how its waits go. init.c writes it. */
+struct shunti_waiting {
+    unsigned spin_ns;       /* polling, before a yield and a sleep */
+    int wake_fd;            /* eventfd: ends a sleep, from any thread */
+    int (*idle)(void *arg); /* the user's; NULL: none */
+    void *idle_arg;
+};
+
 /* One wait; begins zeroed but for `idle`. */
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */

@@ -68,8 +68,9 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
     const struct shunti_peer *p = &comm->peers[peer];
 
     /* Chunks that are less than any class tell nothing. */
-    return comm->tune.read_min == SIZE_MAX && comm->layout.chunk >= SMALLEST &&
-           p->control && p->caps & SHUNT_TRANSPORT_GET;
+    return comm->tune.read_min == SIZE_MAX &&
+           comm->control.layout.chunk >= SMALLEST && p->control &&
+           p->caps & SHUNT_TRANSPORT_GET;
 }
 
 /* --- what we tell each other ---------------------------------------------- */
@@ -83,8 +84,8 @@ static void tell(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
     struct shunti_ways *w = &p->ways;
-    const size_t at = comm->layout.words +
-                      (size_t)comm->rank * comm->layout.word_stride +
+    const size_t at = comm->control.layout.words +
+                      (size_t)comm->rank * comm->control.layout.word_stride +
                       SHUNTI_WORD_WAYS * 64;
 
     w->told = w->into;
@@ -96,8 +97,8 @@ static void tell(struct shunt_comm *comm, int peer)
 
 static uint64_t told_by(const struct shunt_comm *comm, int peer)
 {
-    const unsigned char *at = comm->control + comm->layout.words +
-                              (size_t)peer * comm->layout.word_stride +
+    const unsigned char *at = comm->control.base + comm->control.layout.words +
+                              (size_t)peer * comm->control.layout.word_stride +
                               SHUNTI_WORD_WAYS * 64;
 
     return __atomic_load_n((const uint64_t *)(const void *)at,

@@ -11,12 +11,12 @@
 /* Where the first window is whose id is not lower. */
 static size_t place_of(const struct shunt_comm *comm, uint64_t id)
 {
-    size_t from = 0, to = comm->nwindows;
+    size_t from = 0, to = comm->windows.count;
 
     while (from < to) {
         size_t middle = from + (to - from) / 2;
 
-        if (comm->windows[middle]->id < id)
+        if (comm->windows.all[middle]->id < id)
             from = middle + 1;
         else
             to = middle;
@@ -27,24 +27,24 @@ static size_t place_of(const struct shunt_comm *comm, uint64_t id)
 /* Room for one more, so that listing it cannot fail. */
 enum shunt_status shunti_windows_reserve(struct shunt_comm *comm)
 {
-    size_t room = comm->windows_room ? 2 * comm->windows_room : 8;
+    size_t room = comm->windows.room ? 2 * comm->windows.room : 8;
     struct shunti_window **grown;
 
-    if (comm->nwindows < comm->windows_room)
+    if (comm->windows.count < comm->windows.room)
         return SHUNT_OK;
-    grown = realloc(comm->windows, room * sizeof(struct shunti_window *));
+    grown = realloc(comm->windows.all, room * sizeof(struct shunti_window *));
     if (!grown)
         return shunti_fail(&comm->error, SHUNT_ERR_MEMORY,
                            "mem_alloc: no memory");
-    comm->windows = grown;
-    comm->windows_room = room;
+    comm->windows.all = grown;
+    comm->windows.room = room;
     return SHUNT_OK;
 }
 
 /* At the end: ids ascend. */
 void shunti_window_list(struct shunt_comm *comm, struct shunti_window *window)
 {
-    comm->windows[comm->nwindows++] = window;
+    comm->windows.all[comm->windows.count++] = window;
 }
 
 void shunti_window_unlist(struct shunt_comm *comm,
@@ -52,9 +52,9 @@ void shunti_window_unlist(struct shunt_comm *comm,
 {
     size_t i = place_of(comm, window->id);
 
-    comm->nwindows--;
-    memmove(&comm->windows[i], &comm->windows[i + 1],
-            (comm->nwindows - i) * sizeof(struct shunti_window *));
+    comm->windows.count--;
+    memmove(&comm->windows.all[i], &comm->windows.all[i + 1],
+            (comm->windows.count - i) * sizeof(struct shunti_window *));
 }
 
 struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
@@ -63,8 +63,8 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
     const unsigned char *from = ptr;
     size_t i;
 
-    for (i = 0; i < comm->nwindows; i++) {
-        struct shunti_window *w = comm->windows[i];
+    for (i = 0; i < comm->windows.count; i++) {
+        struct shunti_window *w = comm->windows.all[i];
 
         if (from >= w->addr && from < w->addr + w->bytes &&
             bytes <= (size_t)(w->addr + w->bytes - from))
@@ -78,8 +78,9 @@ struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
 {
     size_t i = place_of(comm, id);
 
-    return i < comm->nwindows && comm->windows[i]->id == id ? comm->windows[i]
-                                                            : NULL;
+    return i < comm->windows.count && comm->windows.all[i]->id == id
+               ? comm->windows.all[i]
+               : NULL;
 }
 
 bool shunti_comm_all_mapped(const struct shunt_comm *comm)

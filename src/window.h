@@ -37,6 +37,12 @@ struct shunti_window {
     } * peers;              /* (nranks); our own entry maps our own part */
 };
 
+/* Of a communicator: its windows. window.c writes it. */
+struct shunti_windows {
+    struct shunti_window **all; /* (count) by ascending id */
+    size_t count, room;
+};
+
 /* Collective and blocking; shunt_mem_alloc() is this. If all ranks ask for 0
  * bytes, there is no window: NULL. */
 enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,

@@ -54,7 +54,7 @@ static void post_key(struct shunt_request *request, int peer)
 {
     struct exchange *state = state_of(request);
     struct shunt_comm *comm = request->comm;
-    size_t c = (size_t)(comm->peers[peer].context - comm->contexts);
+    size_t c = (size_t)(comm->peers[peer].context - comm->contexts.all);
     struct shunti_note *note = shunti_note_compose(request, peer);
     struct offer *offer = (struct offer *)(void *)(note + 1);
 
@@ -114,7 +114,8 @@ static enum shunt_status take_key(struct shunt_request *request, int peer,
     st = p->transport->import(p->ep, offer->key, (size_t)offer->key_len,
                               &wp->remote);
     if (st == SHUNT_IN_PROGRESS) {
-        comm->events += (unsigned)p->transport->progress(p->context->ctx);
+        comm->contexts.events +=
+            (unsigned)p->transport->progress(p->context->ctx);
         return st;
     }
     if (st) {
@@ -184,10 +185,10 @@ static void window_destroy(struct shunt_comm *comm,
                 p->transport->release(p->ep, window->peers[r].remote);
         }
     }
-    for (c = 0; window->reg && c < comm->ncontexts; c++)
+    for (c = 0; window->reg && c < comm->contexts.count; c++)
         if (window->reg[c])
-            comm->contexts[c].transport->dereg(comm->contexts[c].ctx,
-                                               window->reg[c]);
+            comm->contexts.all[c].transport->dereg(comm->contexts.all[c].ctx,
+                                                   window->reg[c]);
     shunti_segment_drop(window->segment);
     free(window->reg);
     free(window->peers);
@@ -216,8 +217,8 @@ static enum shunt_status register_part(struct shunt_comm *comm,
     enum shunt_status st;
     size_t c;
 
-    for (c = 0; window->bytes && c < comm->ncontexts; c++) {
-        struct shunti_context *context = &comm->contexts[c];
+    for (c = 0; window->bytes && c < comm->contexts.count; c++) {
+        struct shunti_context *context = &comm->contexts.all[c];
 
         keys->key_len[c] = SHUNT_TRANSPORT_KEY_MAX;
         st = shunti_context_register(context, window->segment, keys->keys[c],
@@ -240,7 +241,7 @@ static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
 {
     struct shunti_window *window = calloc(1, sizeof(*window));
     enum shunt_status st = SHUNT_ERR_MEMORY;
-    size_t contexts = comm->ncontexts ? comm->ncontexts : 1;
+    size_t contexts = comm->contexts.count ? comm->contexts.count : 1;
 
     *out = window;
     if (!window)
@@ -387,11 +388,11 @@ enum shunt_status shunti_window_free(struct shunt_comm *comm,
 
 void shunti_windows_destroy(struct shunt_comm *comm)
 {
-    for (size_t i = 0; i < comm->nwindows; i++)
-        window_destroy(comm, comm->windows[i]);
-    free(comm->windows);
-    comm->windows = NULL;
-    comm->nwindows = comm->windows_room = 0;
+    for (size_t i = 0; i < comm->windows.count; i++)
+        window_destroy(comm, comm->windows.all[i]);
+    free(comm->windows.all);
+    comm->windows.all = NULL;
+    comm->windows.count = comm->windows.room = 0;
 }
 
 /* --- finding them --------------------------------------------------------- */

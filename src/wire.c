@@ -46,7 +46,7 @@ static bool waits_already(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_deferred_put *d;
 
-    for (d = comm->deferred; d; d = d->next)
+    for (d = comm->deferred.first; d; d = d->next)
         if (d->peer == peer)
             return true;
     return false;
@@ -85,15 +85,15 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     d->next = NULL;
     d->peer = peer;
     d->put = put;
-    *comm->deferred_tail = d;
-    comm->deferred_tail = &d->next;
+    *comm->deferred.tail = d;
+    comm->deferred.tail = &d->next;
 }
 
 SHUNTI_APART void shunti_control_retry(struct shunt_comm *comm)
 {
-    struct shunti_deferred_put **at = &comm->deferred, *d;
+    struct shunti_deferred_put **at = &comm->deferred.first, *d;
 
-    for (d = comm->deferred; d; d = d->next)
+    for (d = comm->deferred.first; d; d = d->next)
         comm->peers[d->peer].full = false;
     /* In order for each peer; but one that takes nothing must not keep what is
      * for others: it may be cut off, and they wait to hear so. */
@@ -108,16 +108,16 @@ SHUNTI_APART void shunti_control_retry(struct shunt_comm *comm)
         *at = d->next;
         free(d);
     }
-    comm->deferred_tail = at;
+    comm->deferred.tail = at;
 }
 
 void shunti_control_forget(struct shunt_comm *comm)
 {
     struct shunti_deferred_put *d;
 
-    while ((d = comm->deferred)) {
-        comm->deferred = d->next;
+    while ((d = comm->deferred.first)) {
+        comm->deferred.first = d->next;
         free(d);
     }
-    comm->deferred_tail = &comm->deferred;
+    comm->deferred.tail = &comm->deferred.first;
 }

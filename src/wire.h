@@ -14,6 +14,13 @@
 #include <shunt/transport.h>
 
 struct shunt_comm;
+struct shunti_deferred_put;
+
+/* Of a communicator: puts to control windows that a transport had no room for
+ * yet, in order. wire.c writes it. */
+struct shunti_deferred {
+    struct shunti_deferred_put *first, **tail;
+};
 
 /* Put; false: no room now, try again. That a peer is lost is noted, and found
  * by whatever awaits something of it; other errors end the communicator. */

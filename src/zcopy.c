@@ -86,7 +86,7 @@ struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
  * has come. */
 static size_t word_at(const struct shunti_zcopy *z, int writer)
 {
-    const struct shunti_layout *l = &z->request->comm->layout;
+    const struct shunti_layout *l = &z->request->comm->control.layout;
     const uint64_t slot = z->request->seq % SHUNTI_DEPTH;
 
     return l->landed + (size_t)writer * l->landed_stride +
@@ -134,7 +134,8 @@ size_t shunti_zcopy_name(struct shunti_zcopy *z, void *to, size_t bytes,
 
 bool shunti_zcopy_arrived(const struct shunti_zcopy *z)
 {
-    const unsigned char *at = z->request->comm->control + word_at(z, z->peer);
+    const unsigned char *at =
+        z->request->comm->control.base + word_at(z, z->peer);
 
     return __atomic_load_n((const uint64_t *)(const void *)at,
                            __ATOMIC_ACQUIRE) == z->request->seq;
@@ -245,7 +246,7 @@ static void let_go(struct shunt_comm *comm, int peer, uint64_t deadline_ns)
             p->transport->let_go(p->ep, true);
             return;
         }
-        if (comm->deferred)
+        if (comm->deferred.first)
             shunti_control_retry(comm); /* they may have to hear why */
         poll(NULL, 0, 1);
         shunti_transports_progress(comm);

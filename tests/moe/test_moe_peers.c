@@ -172,8 +172,8 @@ Test(moe_peers, region_ends_in_its_window)
     unsigned char memory[100];
     struct shunti_window_peer peers[2] = {[1] = {.bytes = 100, .map = memory}};
     struct shunti_window window = {.id = 5, .peers = peers}, *all = &window;
-    const struct shunt_comm comm = {
-        .nranks = 2, .windows = &all, .nwindows = 1};
+    const struct shunt_comm comm = {.nranks = 2,
+                                    .windows = {.all = &all, .count = 1}};
     static const struct {
         struct shunti_spot spot;
         size_t bytes;

@@ -76,7 +76,8 @@ static enum shunt_status look(struct shunt_request *request)
 {
     if (signals.armed)
         shunti_transports_progress(request->comm);
-    return request->comm->active == request ? SHUNT_OK : SHUNT_IN_PROGRESS;
+    return request->comm->operations.active == request ? SHUNT_OK
+                                                       : SHUNT_IN_PROGRESS;
 }
 
 static bool awaits(const struct shunt_request *request, int peer)
@@ -102,9 +103,9 @@ Test(wait, a_step_takes_the_signal_of_another)
     unsetenv("WORLD_SIZE");
     cr_assert_eq(shunt_comm_create_env(NULL, &comm), SHUNT_OK);
     signals.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    cr_assert(signals.event >= 0 && !comm->ncontexts);
-    comm->contexts = &context;
-    comm->ncontexts = 1;
+    cr_assert(signals.event >= 0 && !comm->contexts.count);
+    comm->contexts.all = &context;
+    comm->contexts.count = 1;
 
     cr_assert_eq(shunti_request_create(comm, &older, 0, 0, &first), SHUNT_OK);
     cr_assert_eq(shunti_request_create(comm, &younger, 0, 0, &second),
@@ -119,8 +120,8 @@ Test(wait, a_step_takes_the_signal_of_another)
     cr_expect_eq(stats.sleeps_missed, 0, "%d sleeps were not woken",
                  (int)stats.sleeps_missed);
 
-    comm->contexts = NULL;
-    comm->ncontexts = 0;
+    comm->contexts.all = NULL;
+    comm->contexts.count = 0;
     shunt_comm_destroy(comm);
     close(signals.event);
 }

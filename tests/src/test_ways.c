@@ -33,12 +33,12 @@ static struct pair *make(size_t read_min)
         comm->nranks = 2;
         comm->tune = tune;
         comm->peers = p->peers[r];
-        shunti_layout_compute(&comm->layout, 2, true, &tune);
-        comm->control = calloc(1, comm->layout.bytes);
-        cr_assert(comm->control);
+        shunti_layout_compute(&comm->control.layout, 2, true, &tune);
+        comm->control.base = calloc(1, comm->control.layout.bytes);
+        cr_assert(comm->control.base);
     }
     for (int r = 0; r < 2; r++) {
-        p->peers[r][!r].control = p->comm[!r].control;
+        p->peers[r][!r].control = p->comm[!r].control.base;
         p->peers[r][!r].caps = SHUNT_TRANSPORT_GET;
     }
     return p;
@@ -46,8 +46,8 @@ static struct pair *make(size_t read_min)
 
 static void drop(struct pair *p)
 {
-    free(p->comm[0].control);
-    free(p->comm[1].control);
+    free(p->comm[0].control.base);
+    free(p->comm[1].control.base);
     free(p);
 }
 

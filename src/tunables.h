@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The settings that every rank takes from rank 0, because choices that follow
+ * from them must be the same on all ranks. init_introduce.c writes them. */
+#ifndef SHUNTI_TUNABLES_H
+#define SHUNTI_TUNABLES_H
+
+#include <stddef.h>
+
+struct shunti_tunables {
+    size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
+    size_t chunk, chunks;    /* of a stream's ring: stream.h */
+    size_t read_min;  /* from here on raw memory is read and not streamed;
+                        SIZE_MAX: learn from where on (ways.h) */
+    size_t zcopy_min; /* blocks from here on go by zero-copy: zcopy.h;
+                        SIZE_MAX: none */
+    size_t allreduce_direct; /* up to here every rank gets every vector */
+    size_t moe_chunk;        /* bytes of rows in a chunk between nodes */
+    size_t carry;            /* a block up to here goes through a relay */
+    char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
+};
+
+#endif
