@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and acks; see note.h. This is the latency of every small call. */
+/* Notes and acks; see note.h. The latency of every small call is made here. */
 #include "src/note.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@ _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
 static void prefetch_for_write(const void *at)
 {
 #if defined(__x86_64__)
-    /* The builtin would only fetch it for reading, by the baseline's
-     * instructions. Does nothing on CPUs that lack it. */
+    /* With the baseline's instructions the builtin would only prefetch for
+     * reading. On CPUs without prefetchw it does nothing. */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
 #else
     __builtin_prefetch(at, 1);
@@ -39,8 +39,8 @@ static size_t slot_of(const struct shunt_request *request)
     return (size_t)(request->seq % SHUNTI_DEPTH);
 }
 
-/* Offset, in the control window of the reader, of the slot that `writer` has
- * for operation `seq`. */
+/* The offset, in the reader's control window, of the slot for `writer`'s note
+ * of operation `seq`. */
 static size_t inbox_offset(const struct shunt_comm *comm, int writer,
                            uint64_t seq)
 {
@@ -62,7 +62,7 @@ static void learn(uint64_t *known, uint64_t completed)
         *known = completed;
 }
 
-/* What a peer whose memory is not mapped has told us last. */
+/* The last credit of a peer whose memory is not mapped. */
 static uint64_t credit_of(const struct shunt_comm *comm, int peer)
 {
     return load_word(comm->control.base + comm->control.layout.words +
@@ -70,8 +70,8 @@ static uint64_t credit_of(const struct shunt_comm *comm, int peer)
                      SHUNTI_WORD_CREDIT * 64);
 }
 
-/* Of a peer whose memory is not mapped: what it told us, and whether what we
- * wrote to the slot last matters still. */
+/* shunti_note_room() for a peer whose memory is not mapped: check its credit,
+ * and whether it still needs the note that we wrote to the slot last. */
 static bool put_room(const struct shunt_request *request, int peer)
 {
     struct shunt_comm *comm = request->comm;
@@ -91,16 +91,16 @@ bool shunti_note_room(struct shunt_request *request, int peer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
 
-    /* Our own note of the operation that has the slot may still have to go out,
-     * also where the peer has ended it without (all ranks refuse). */
+    /* Our own note of the slot's previous operation may not have gone out yet,
+     * even if the peer has completed that one without it (all ranks refuse). */
     if (request->seq > comm->operations.completed + SHUNTI_DEPTH)
         return false;
     if (request->seq <= p->completed + SHUNTI_DEPTH)
         return true;
     if (!p->control)
         return put_room(request, peer);
-    /* Pairs with the release in request.c: once the peer has finished that
-     * operation it does not look at the old note any more. */
+    /* Pairs with the release in operations.c: a peer that has completed that
+     * operation does not read the old note any more. */
     p->completed = load_word(p->control + comm->control.layout.completed);
     return request->seq <= p->completed + SHUNTI_DEPTH;
 }
@@ -115,10 +115,11 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
     return false;
 }
 
-/* Some operations after the last time, or, if it had written nothing since,
- * before it could have run out of slots; but always if we are about to wait. Of
- * operations that end without its note (all ranks refuse), the note may have
- * come after that look. */
+/* Does the peer need a credit? Checked every SHUNTI_DEPTH / 4 operations after
+ * the last credit; if a check found no new note of the peer's, again
+ * SHUNTI_DEPTH operations later, before the peer can run out of slots, or when
+ * we are about to wait. (Where an operation ends without the peer's note, as
+ * all ranks refuse, the note may come after the check.) */
 static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];
@@ -194,10 +195,10 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 }
 
 /*
- * Ask for the cache line that the next operation will write first: the peer
- * read it last, and to get it back is much of what a small note costs. It
- * happens while we wait for the answer to this one. (Claiming more lines than
- * the header's made notes of two and more lines slower.)
+ * Prefetch the cache line that the next operation writes first. The peer read
+ * it last, and getting it back is a large part of a small note's cost; now that
+ * overlaps with the wait for the answer. (Prefetching more lines than the
+ * header's made notes of two and more lines slower.)
  */
 static void claim_next(const struct shunt_request *request,
                        const struct shunti_peer *p)
@@ -253,7 +254,7 @@ static const struct shunti_note *slot_note(const struct shunt_request *request,
     return (const struct shunti_note *)(const void *)slot;
 }
 
-/* In the place of a note that will not come. */
+/* Stands for a note that will not come. */
 static const struct shunti_note absent = {.way = SHUNTI_WAY_NONE};
 
 bool shunti_notes_may_lack(const struct shunt_comm *comm)
@@ -270,8 +271,9 @@ void shunti_note_learn_completed(struct shunt_comm *comm)
             (void)shunti_peer_completed(comm, r, 0);
 }
 
-/* Its note, or that there will be none; NULL: not there yet. The peer's count
- * was read before, so that a note which it wrote is there to be seen by now. */
+/* The note of `peer`; &absent: there will be none; NULL: not there yet. The
+ * slot is read again after the peer's count (acquire): a note that was written
+ * before the count is then visible. */
 static const struct shunti_note *find_note(const struct shunt_request *request,
                                            int peer)
 {
@@ -323,7 +325,8 @@ SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
     shunti_blame_record(request, &blame);
 }
 
-/* Somebody else has told us what it was, or nobody has. */
+/* The note of `peer` will not come. Another rank's note may say why: prefer its
+ * error. */
 SHUNTI_APART static void record_absent(struct shunt_request *request, int peer)
 {
     for (int r = 0; r < request->comm->nranks && !request->error; r++)
@@ -376,7 +379,8 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
     struct shunti_peer *p = &request->comm->peers[peer];
 
     if (note == &absent) {
-        /* Who gives up ends its operations, too, and says so first. */
+        /* A rank that ends the communicator ends its operations, too, but
+         * writes the abort word first. */
         if (shunti_comm_check(request->comm))
             return NULL;
         record_absent(request, peer);
@@ -425,12 +429,13 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 }
 
 /*
- * The answer of `peer` to this operation's note; negative: none yet.
+ * The ack of `peer` to this operation's note; negative: none yet; `passed`: it
+ * has been overwritten.
  *
- * The word of a slot may already hold the answer to the operation SHUNTI_DEPTH
- * later, if that was begun before we came to look here. Its note was sent when
- * the peer had finished this one, so everything was answered. (A refusal is
- * lost then; the peer has reported what it refused.)
+ * The slot's word may already hold the ack to the operation SHUNTI_DEPTH later,
+ * if that began before we read the word. We sent that operation's note only
+ * once the peer had completed this one, so the peer had acked everything. (A
+ * refusal is lost then; the peer itself has reported it.)
  */
 static int get_ack(const struct shunt_request *request, int peer, int passed)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests: made, kept while their caller may ask for them, freed;
+/* Requests: created, kept while their caller may ask for them, freed; see
  * request.h. */
 #include "src/request.h"
 
@@ -40,7 +40,6 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
-/* It may outlive the call that makes it, and the communicator, too. */
 void shunti_request_list(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -63,7 +62,6 @@ static void delist(struct shunt_request *request)
         request->older->newer = request->newer;
 }
 
-/* Its story has been told, or it had none. */
 void shunti_request_free(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -118,8 +116,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->begun_ns = 0;
     request->copies = NULL;
     request->next = NULL;
-    /* Of a size that it knows the compiler makes "rep stos", which takes longer
-     * to begin than libc's takes for it all. */
+    /* Hides the size from the compiler: for a known size it emits "rep stos",
+     * whose start-up takes longer than all of libc's memset(). */
     __asm__("" : "+r"(state_bytes));
     memset(request->state, 0, state_bytes);
     *comm->operations.tail = request;
@@ -140,7 +138,8 @@ SHUNTI_APART void shunti_request_drop_ways(struct shunt_request *request)
     request->ways = NULL;
 }
 
-/* Its call has returned: the next one tells. Of several the first is told. */
+/* Its call has returned: the next call returns the error. Of several errors the
+ * first one stays. */
 static void keep_for_next(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -154,8 +153,8 @@ static void keep_for_next(struct shunt_request *request)
     request->story = NULL;
 }
 
-/* Other operations may fail before somebody asks about this one, unless nobody
- * will. */
+/* The communicator's last error may be another operation's by the time this
+ * request is collected, so it keeps its own. */
 SHUNTI_APART void shunti_request_keep_story(struct shunt_request *request)
 {
     if (request->trailing && !request->comm->failure.status)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waiting, and what is noticed meanwhile; see wait.h. */
+/* Waiting: polling, yielding, sleeping, and the checks in between; see
+ * wait.h. */
 #include "src/wait.h"
 
 #include <poll.h>
@@ -21,29 +22,29 @@
 #include "src/whole.h"
 #include "src/wire.h"
 
-/* With a CPU of its own a rank polls this many rounds between two looks at
+/* A rank with a CPU of its own polls this many rounds between two readings of
  * the clock. */
 #define POLLS_PER_LOOK 64
-/* Yields before sleeping, when ranks share CPUs. Each lets every other
- * runnable rank of this CPU have its turn. */
+/* Yields before sleeping, if ranks share CPUs. Each yield lets every other
+ * runnable rank of this CPU run. */
 #define YIELDS 64
-/* Descriptors that one poll() has room for; a communicator has one for each
- * transport, and its own. */
+/* Descriptors in one poll(). A communicator has one for each transport, and its
+ * wake_fd. */
 #define MAX_FDS 256
-/* Longest sleep when something has to be tried again. */
+/* Longest sleep if something has to be tried again. */
 #define RETRY_NAP_MS 1
-/* A loop that naps shortly, and takes so long, was stopped meanwhile. */
+/* A loop of short naps that takes so long was stopped meanwhile. */
 #define STOPPED_NS 250000000u
-/* Longest sleep: bounds how late anything that sent no wake-up is noticed. */
+/* Longest sleep: an event without a wake-up is noticed by then. */
 #define NAP_MS 500
-/* Naps between two calls of the user's idle(): from the first on each is twice
- * as long as the one before. What idle() moves has often several steps, a
- * little apart. */
+/* Naps between two calls of the user's idle(): each is twice as long as the one
+ * before, since the work of idle() often comes in several steps shortly after
+ * one another. */
 #define FIRST_IDLE_NAP_NS 50000u
 #define LAST_IDLE_NAP_NS 2000000u
-/* After it did something. */
+/* No naps for so long after idle() did something, */
 #define IDLE_AWAKE_NS 200000u
-/* But a nap now and then all the same, for it looks for lost peers. */
+/* except one in so many rounds, because a nap checks for lost peers. */
 #define AWAKE_PER_NAP 256
 /* Yields between two calls of idle(). */
 #define YIELDS_PER_IDLE 16
@@ -57,7 +58,7 @@ static void relax(void)
 #endif
 }
 
-/* The communicators of `held` get on, and answer who asks them. */
+/* Step the communicators of `held`, and answer probes on them. */
 static void step_held(struct shunt_comm *held)
 {
     struct shunt_comm *comm;
@@ -78,8 +79,8 @@ void shunti_step_others(void)
     shunti_aside_release(held);
 }
 
-/* Answer probes where perhaps nothing is under way. In how many ns again?
- * Several times within the notice that the others give. */
+/* Answer probes on a communicator that may have nothing under way. Returns in
+ * how many ns to do it again: several times within the notice of a probe. */
 static uint64_t answer_there(struct shunt_comm *comm)
 {
     const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
@@ -95,7 +96,8 @@ static uint64_t answer_there(struct shunt_comm *comm)
     return comm->aside.unsent ? RETRY_NAP_MS * 1000000u : pause;
 }
 
-/* On all communicators of this thread but `but`. When is the next time? */
+/* The same on all communicators of this thread except `but`. Returns when to do
+ * it again. */
 static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns)
 {
     return shunti_aside_visit(but, now_ns, answer_there);
@@ -115,8 +117,8 @@ void shunti_look_around(struct shunt_comm *comm)
     shunti_liveness_look(comm);
     if (!comm->operations.active)
         return;
-    /* Of an operation that nobody has waited for yet the beginning is unknown:
-     * its time counts from here. */
+    /* An operation that no caller has waited for yet has no start time: its
+     * timeout counts from here. */
     if (!comm->operations.active->begun_ns)
         comm->operations.active->begun_ns = now;
     if (comm->liveness.last_event_ns < comm->operations.active->begun_ns)
@@ -124,8 +126,8 @@ void shunti_look_around(struct shunt_comm *comm)
     shunti_liveness_check_time(comm, now);
 }
 
-/* What else our caller has to do. True: it did something, and has perhaps more
- * of it, soon. */
+/* Call the user's idle(). True: it did something a short time ago, and may soon
+ * have more to do. */
 static bool call_idle(const struct shunt_comm *comm,
                       struct shunti_waiter *waiter)
 {
@@ -139,7 +141,7 @@ static bool call_idle(const struct shunt_comm *comm,
            ++waiter->awake % AWAKE_PER_NAP;
 }
 
-/* How long to sleep when all must be well until `deadline_ns`. */
+/* How long to sleep if the next check is due at `deadline_ns`. */
 static uint64_t nap_ns(const struct shunt_comm *comm,
                        struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
@@ -164,12 +166,12 @@ static uint64_t nap_ns(const struct shunt_comm *comm,
 
 /* --- sleeping ------------------------------------------------------------- */
 
-/* What a poll() waits for. */
+/* The descriptors of one poll(). */
 struct watch {
     struct pollfd fds[MAX_FDS];
     nfds_t n;
-    bool soon; /* not for long: there was no room for all, or a transport has
-                  no room for what is to be put */
+    bool soon; /* only a short sleep: there was no room for all descriptors, or
+                  puts are deferred */
 };
 
 static void watch_fd(struct watch *watch, int fd)
@@ -183,7 +185,7 @@ static void watch_fd(struct watch *watch, int fd)
     watch->fds[watch->n++].events = POLLIN;
 }
 
-/* Arm its transports. False: something has come already. */
+/* Arm its transports. False: one has an event already. */
 static bool watch_comm(struct watch *watch, struct shunt_comm *comm)
 {
     for (size_t i = 0; i < comm->contexts.count; i++) {
@@ -211,10 +213,10 @@ static void disarm(struct shunt_comm *comm)
         comm->contexts.all[i].transport->disarm(comm->contexts.all[i].ctx);
 }
 
-/* What came before it was armed sends no wake-up: look once more, for losses,
- * too, which an earlier progress may have noticed. A step that looked at
- * transports may have taken the wake-up of an operation that was stepped before
- * it. True: nothing is left to be done. */
+/* Events from before arm() send no wake-up, so check once more; also for
+ * losses, which an earlier progress may have noticed. A step that progresses
+ * the transports may consume the event of an operation that was stepped before
+ * it. True: nothing was left to do. */
 static bool is_idle(struct shunt_comm *comm)
 {
     const struct shunt_request *oldest = comm->operations.active;
@@ -232,7 +234,7 @@ static bool is_idle(struct shunt_comm *comm)
            comm->contexts.events == events;
 }
 
-/* Those that are held, too: nothing is left to be done. */
+/* The same for all that are held. */
 static bool are_idle(struct watch *watch, struct shunt_comm *held)
 {
     for (; held; held = held->aside.next_held) {
@@ -262,7 +264,7 @@ static void take_token(const struct watch *watch, const struct shunt_comm *comm)
     (void)got;
 }
 
-/* After a sleep, or in the place of one. */
+/* After a sleep, or if there is something to do instead. */
 static void get_up(const struct watch *watch, struct shunt_comm *comm)
 {
     disarm(comm);
@@ -273,8 +275,8 @@ static void get_up(const struct watch *watch, struct shunt_comm *comm)
     shunti_liveness_look(comm);
 }
 
-/* Those that are held have heard of a peer: it may be busy there instead of
- * coming here. */
+/* If something came from a peer on a communicator that is held, the peer may be
+ * busy there: that counts as news here. */
 static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
 {
     for (; held; held = held->aside.next_held) {
@@ -335,7 +337,7 @@ static void sleep_a_little(struct shunt_comm *comm,
     shunti_aside_release(held);
 }
 
-/* poll() on `fds`, at most `ms`, while those that are held get on. */
+/* poll() on `fds`, at most `ms`, that also steps those that are held. */
 static int poll_with(struct shunt_comm *held, struct pollfd *fds,
                      unsigned long n, int ms)
 {
@@ -370,7 +372,7 @@ static int ms_until(uint64_t now, uint64_t until)
     return now < until ? (int)((until - now + 999999) / 1000000) : 0;
 }
 
-/* shunti_poll() on descriptors of `armed`, or of no communicator. */
+/* shunti_poll() on the descriptors of `armed`; NULL: of no communicator. */
 static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
                           unsigned long n, int ms)
 {
@@ -425,7 +427,7 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
     bool busy = false;
 
     waiter->rounds++;
-    /* What comes at once is not worth two looks at the clock. */
+    /* A short wait is not worth two readings of the clock. */
     if (comm->all_mapped && !comm->oversubscribed &&
         waiter->rounds < POLLS_PER_LOOK)
         return;
@@ -479,7 +481,7 @@ SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
         return;
     now = shunti_now_ns();
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
-    answer_elsewhere(comm, now); /* short waits one after the other */
+    answer_elsewhere(comm, now); /* many short waits may follow */
     if (shunti_trace_enabled())
         shunti_trace_span(comm->rank, "wait", waiter->began_ns, now, NULL);
 }

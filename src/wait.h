@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Waiting: how a rank with nothing to do spends its time.
+ * Waiting: what a rank does while it has nothing to do.
  *
- * It polls for a moment, because an answer is often only a cache miss away;
- * then gives its CPU to whoever else is on it (with more ranks than CPUs that
- * is the peer it waits for: polling on would cost a scheduler tick); then
- * sleeps on one poll() of every transport's descriptor until a peer wakes it.
- * While it sleeps it notices lost peers, aborts and timeouts.
+ * It polls for a moment, because an answer is often only a cache miss away.
+ * Then it yields its CPU: with more ranks than CPUs the peer that it waits for
+ * may need it, and more polling would cost a scheduler tick. Then it sleeps in
+ * one poll() on the descriptors of all transports until a peer wakes it.
+ * Meanwhile it checks for lost peers, aborts and timeouts.
  *
- * Where the communicator has an idle() of its user's, it is called before each
- * yield and sleep, and with every look at the clock; no descriptor tells when
- * it has something to do, so that sleeps are short then.
+ * If the user has configured an idle(), it is called before each yield and
+ * sleep, and whenever the clock is read. No descriptor tells when idle() has
+ * something to do, so sleeps are short then.
  */
 #ifndef SHUNTI_WAIT_H
 #define SHUNTI_WAIT_H
@@ -30,42 +30,42 @@ struct shunti_waiting {
     void *idle_arg;
 };
 
-/* One wait; begins zeroed but for `idle`. */
+/* One wait. Zeroed at the beginning, except `idle`. */
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */
     unsigned rounds;
     unsigned naps;          /* since idle() did something */
-    unsigned awake;         /* rounds without a nap because it did */
-    uint64_t idle_until_ns; /* it may soon have more to do: no naps so long */
-    bool idle; /* a caller's own wait: the configured idle() is called */
+    unsigned awake;         /* rounds without a nap since it did */
+    uint64_t idle_until_ns; /* no naps until then: it may have more to do */
+    bool idle; /* a caller's own wait: call the configured idle() */
 };
 
-/* Nothing could be done just now: pause, yield or sleep a little. Called again
- * and again until what is awaited has happened; may fail the communicator. */
+/* Nothing could be done just now: poll, yield or sleep once. Called in a loop
+ * until the wait is over; may fail the communicator. */
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter);
 
-/* Book the time that this wait took. */
+/* Add the time of this wait to the statistics. */
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
 
-/* For those who test without ever waiting: progress the transports and look
- * for lost peers and timeouts, now and then. */
+/* For callers that test and never wait: progress the transports, and check for
+ * lost peers and timeouts. */
 void shunti_look_around(struct shunt_comm *comm);
 
 /* Step this thread's other communicators that have operations under way. */
 void shunti_step_others(void);
 
-/* poll(), at most `ms` >= 0, during which this thread's communicators with
- * operations under way get on, and all of them answer liveness probes: for
- * waits that are in no call on one of them, as in a birth. */
+/* poll(), at most `ms` >= 0, that meanwhile steps this thread's communicators
+ * with operations under way and answers liveness probes on all of them. For
+ * waits outside of a call on a communicator, as in init. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
-/* Sleep until some transport has something, at most `ms`, and let all
- * transports progress. Nothing else: for births and shrinking. */
+/* Sleep until a transport has an event, at most `ms`, and let all transports
+ * progress. Nothing else: for init and shrink. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
 
-/* For loops that look at the clock all the time, last at *looked_ns: for how
- * many ns was this process stopped since, as it seems? That time must not be
- * held against the others. Sets *looked_ns. */
+/* For loops that read the clock often, last at *looked_ns: for how many ns has
+ * this process probably been stopped since? That time does not count towards
+ * the timeouts of peers. Sets *looked_ns. */
 uint64_t shunti_stopped_ns(uint64_t *looked_ns);
 
 #endif
