@@ -76,7 +76,7 @@ bool shunti_two_level_hear_alarm(struct shunt_request *request,
                 "%s: rank %d could not read what it needed, or has heard so "
                 "(its shunt_last_error says more)",
                 shunti_request_name(request), peer);
-            request->hearsay = true;
+            request->second_hand = true;
         }
         shunti_two_level_own_alarm(request, x, peer);
         return true;

@@ -179,7 +179,7 @@ static bool move_across(struct shunt_request *request)
                                  "%s: the call failed on a rank of another "
                                  "node, and its results are missing",
                                  pull->meeting.call->name);
-            request->hearsay = true;
+            request->second_hand = true;
         }
     }
     return sent;

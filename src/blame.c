@@ -40,7 +40,7 @@ void shunti_blame_record(struct shunt_request *request,
 {
     char theirs[100], ours[100];
 
-    if (request->error && !request->hearsay)
+    if (request->error && !request->second_hand)
         return;
     if (blame->status != SHUNT_ERR_MISMATCH) {
         shunti_request_error(

@@ -480,7 +480,7 @@ bool shunti_acked(struct shunt_request *request, int peer)
                 "size, could not read it, or could not pass it on (its "
                 "shunt_last_error says which)",
                 shunti_request_name(request), peer);
-            request->hearsay = true;
+            request->second_hand = true;
         }
         return true;
     }

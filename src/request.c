@@ -104,7 +104,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->signature = signature | comm->above.purpose;
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
-    request->hearsay = false;
+    request->second_hand = false;
     request->detached = false;
     request->trailing = false;
     request->promised = false;
@@ -172,13 +172,13 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     char text[400];
     va_list args;
 
-    if (request->error && !request->hearsay)
+    if (request->error && !request->second_hand)
         return request->error;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     request->error = status;
-    request->hearsay = false;
+    request->second_hand = false;
     free(request->story);
     request->story = strdup(text);
     return shunti_fail(&request->comm->error, status, "%s", text);

@@ -76,7 +76,7 @@ struct shunt_request {
     uint32_t signature;       /* must agree across ranks; SHUNTI_SIGNATURE */
     enum shunt_status status; /* SHUNT_IN_PROGRESS until finished */
     enum shunt_status error;  /* first error recorded, else SHUNT_OK */
-    bool hearsay;             /* `error` is second-hand: it only says that a
+    bool second_hand;         /* `error` is second-hand: it only says that a
                                  peer refuses or has failed, and a better one
                                  replaces it */
     bool detached;            /* no caller waits for it: freed when finished */
