@@ -47,13 +47,15 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
     return true;
 }
 
-/* Pointers to the next `len` bytes of every source; false: a stream is not so
- * far. Streams are asked first, because a raw read cannot be put back. */
+/* Pointers to the next `len` bytes of every source; false: not all are there.
+ * Streams are asked first: a rank whose stream is not so far would have raw reads
+ * lie in scratch, and leave the cache, until it is. */
 static bool point(struct shunt_request *request, struct shunti_reduction *r,
                   size_t len)
 {
     const struct shunt_comm *comm = request->comm;
     unsigned char *scratch = r->scratch;
+    bool all = true;
 
     for (int i = 0; i < comm->nranks; i++) {
         if (i == comm->rank || r->sources[i]->way != SHUNTI_WAY_STREAM)
@@ -72,11 +74,13 @@ static bool point(struct shunt_request *request, struct shunti_reduction *r,
             continue;
         r->operands[i] =
             shunti_source_peek(request, i, r->sources[i], len, scratch);
+        all &= r->operands[i] != NULL;
         r->failed |= r->sources[i]->failed;
         if (r->sources[i]->way == SHUNTI_WAY_READ)
             scratch += r->piece;
     }
-    return true;
+    /* Also after a failure: `scratch` is not freed before all reads are over. */
+    return all;
 }
 
 bool shunti_reduction_run(struct shunt_request *request,

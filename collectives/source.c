@@ -6,13 +6,7 @@
 #include "src/comm.h"
 #include "src/error.h"
 #include "src/failure.h"
-#include "src/trace.h"
 #include "src/ways.h"
-#include "src/wire.h"
-
-/* Raw reads are made in pieces, so that one call of the kernel does not hold
- * a rank for long. */
-#define READ_PIECE ((size_t)4 << 20)
 
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
@@ -36,6 +30,7 @@ bool shunti_source_open(struct shunt_request *request, int peer,
         break;
     case SHUNTI_WAY_READ:
         source->address = where[0];
+        source->read = (struct shunti_read){.done = 0};
         if (request->comm->peers[peer].caps & SHUNT_TRANSPORT_GET)
             return true;
         break;
@@ -76,29 +71,25 @@ static void read_failed(struct shunt_request *request, int peer,
                              shunti_request_name(request), peer, why);
 }
 
-/* Read `bytes` of a READ source from where it is; after a failure nothing. */
-static void read_raw(struct shunt_request *request, int peer,
+/* Go on reading the next `bytes` of a READ source. True: they are there, or
+ * cannot be read, which sets `failed`; then nothing more is. */
+static bool read_raw(struct shunt_request *request, int peer,
                      struct shunti_source *source, void *dst, size_t bytes)
 {
-    size_t done = 0;
+    enum shunt_status st;
 
-    while (done < bytes && !source->failed) {
-        size_t piece = bytes - done < READ_PIECE ? bytes - done : READ_PIECE;
-        const uint64_t begin = shunti_now_ns();
-        enum shunt_status st = shunti_get(request->comm, peer,
-                                          source->address + source->done + done,
-                                          (unsigned char *)dst + done, piece);
-
-        shunti_ways_was_read(request->comm, peer, source->bytes, piece,
-                             shunti_now_ns() - begin);
-        if (st) {
-            source->failed = true;
-            read_failed(request, peer, st);
-            return;
-        }
-        done += piece;
+    if (source->failed)
+        return true;
+    st = shunti_read_run(request, peer, &source->read,
+                         source->address + source->done, dst, bytes,
+                         source->bytes);
+    if (st == SHUNT_IN_PROGRESS)
+        return false;
+    if (st) {
+        source->failed = true;
+        read_failed(request, peer, st);
     }
-    request->comm->stats.bytes_read += done;
+    return true;
 }
 
 static void pull_stream(struct shunt_request *request, int peer,
@@ -146,12 +137,16 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
         came(request, peer, source);
         return true;
     }
+    if (!dst && source->way == SHUNTI_WAY_READ &&
+        !shunti_read_stop(request, &source->read))
+        return false;
     if (dst && source->bytes > source->done) {
         size_t rest = source->bytes - source->done;
 
         dst = (unsigned char *)dst + source->done;
         if (source->way == SHUNTI_WAY_READ) {
-            read_raw(request, peer, source, dst, rest);
+            if (!read_raw(request, peer, source, dst, rest))
+                return false;
         } else if (source->way == SHUNTI_WAY_WINDOW &&
                    by_engine(request, source, dst, rest)) {
             if (!shunti_copy_test(request, &source->copy))
@@ -178,8 +173,7 @@ const void *shunti_source_peek(struct shunt_request *request, int peer,
     case SHUNTI_WAY_STREAM:
         return shunti_stream_peek(request, peer, &source->stream, &there);
     case SHUNTI_WAY_READ:
-        read_raw(request, peer, source, scratch, bytes);
-        return scratch;
+        return read_raw(request, peer, source, scratch, bytes) ? scratch : NULL;
     default:
         return source->at + source->done;
     }
@@ -192,6 +186,8 @@ void shunti_source_next(struct shunt_request *request, int peer,
         shunti_stream_next(request, peer, &source->stream, bytes);
     else if (source->way == SHUNTI_WAY_WINDOW)
         request->comm->stats.bytes_mapped += bytes;
+    else if (source->way == SHUNTI_WAY_READ)
+        source->read.done = 0;
     source->done += bytes;
     if (source->done == source->bytes)
         came(request, peer, source);

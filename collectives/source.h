@@ -13,19 +13,23 @@
 #include "src/engine.h"
 #include "src/note.h"
 #include "src/offer.h"
+#include "src/read.h"
 #include "src/stream.h"
 
 struct shunti_source {
-    uint8_t way;             /* enum shunti_way */
-    const unsigned char *at; /* INLINE, WINDOW */
-    uint64_t address;        /* READ */
+    uint8_t way; /* enum shunti_way */
+    bool failed; /* a raw read did: what was taken is not to be used */
+    union {
+        const unsigned char *at; /* INLINE, WINDOW */
+        uint64_t address;        /* READ */
+    };
     union {
         struct shunti_stream stream; /* STREAM */
         struct shunti_copy copy;     /* WINDOW, by the copy engine */
+        struct shunti_read read;     /* READ */
     };
     size_t bytes;
     size_t done; /* taken so far */
-    bool failed; /* a raw read did: what was taken is not to be used */
 };
 
 /*
@@ -48,8 +52,9 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
 /*
  * For those who read in place: the next `bytes` as a pointer, or NULL: not
  * there yet. `scratch` has room for them, and is used if they cannot be pointed
- * to. A stream gives whole chunks only: bytes is layout.chunk, or what is left.
- * A raw read that fails sets `failed`; there is nothing at the pointer then.
+ * to: the same until shunti_source_next(). A stream gives whole chunks only:
+ * bytes is layout.chunk, or what is left. A raw read that fails sets `failed`;
+ * there is nothing at the pointer then.
  */
 const void *shunti_source_peek(struct shunt_request *request, int peer,
                                struct shunti_source *source, size_t bytes,

@@ -9,6 +9,7 @@
 #include "src/engine.h"
 #include "src/failure.h"
 #include "src/note.h"
+#include "src/read.h"
 #include "src/request.h"
 #include "src/scratch.h"
 #include "src/trace.h"
@@ -58,6 +59,17 @@ static void unlink_active(struct shunt_request *request)
         comm->operations.tail = at;
 }
 
+/* Nothing touches the caller's memory any more; `over`: the communicator ends. */
+static void give_memory_back(struct shunt_request *request, bool over)
+{
+    if (request->comm->zcopies.open)
+        shunti_zcopy_end(request, over);
+    if (request->copies)
+        shunti_copies_end(request);
+    if (request->reads)
+        shunti_reads_end(request);
+}
+
 static void finish(struct shunt_request *request, enum shunt_status status)
 {
     struct shunt_comm *comm = request->comm;
@@ -65,10 +77,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     request->status = request->error ? request->error : status;
     if (request->status)
         shunti_request_keep_story(request);
-    if (comm->zcopies.open)
-        shunti_zcopy_end(request, comm->failure.status != 0);
-    if (request->copies)
-        shunti_copies_end(request);
+    give_memory_back(request, comm->failure.status != 0);
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
@@ -151,10 +160,7 @@ void shunti_requests_drop(struct shunt_comm *comm)
 
     while ((request = comm->operations.active)) {
         comm->operations.active = request->next;
-        if (comm->zcopies.open)
-            shunti_zcopy_end(request, true);
-        if (request->copies)
-            shunti_copies_end(request);
+        give_memory_back(request, true);
         if (request->class->cleanup)
             request->class->cleanup(request);
         shunti_request_drop_ways(request);

@@ -115,6 +115,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->story = NULL;
     request->begun_ns = 0;
     request->copies = NULL;
+    request->reads = NULL;
     request->next = NULL;
     /* Hides the size from the compiler: for a known size it emits "rep stos",
      * whose start-up takes longer than all of libc's memset(). */

@@ -94,6 +94,7 @@ struct shunt_request {
                     collected; NULL: none, or no memory for it */
     uint64_t begun_ns;
     struct shunti_copy *copies; /* under way in the copy engine: engine.h */
+    struct shunti_read *reads;  /* under way: read.h */
     size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     struct shunt_request *newer, *older; /* in that of `listed`, by creation */

@@ -35,11 +35,11 @@ bool shunti_put(struct shunt_comm *comm, int peer,
 }
 
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
-                             uint64_t address, void *local, size_t bytes)
+                             const struct shunt_transport_get *get)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    return p->transport->get(p->ep, address, local, bytes);
+    return p->transport->get(p->ep, get);
 }
 
 static bool waits_already(const struct shunt_comm *comm, int peer)

@@ -27,10 +27,10 @@ struct shunti_deferred {
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put);
 
-/* Read `bytes` of the peer's memory at its address `address`; done on return.
- * An error is the caller's to tell: it may concern one operation alone. */
+/* Get; SHUNT_IN_PROGRESS: no room now, try again. An error, here or in
+ * get->status, is the caller's to tell: it may concern one operation alone. */
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
-                             uint64_t address, void *local, size_t bytes);
+                             const struct shunt_transport_get *get);
 
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
  * at `signal_offset` to `value`. `local` stays unchanged until the peer has

@@ -2,17 +2,14 @@
 /* Zero copy to ranks whose memory is not mapped; see zcopy.h. */
 #include "src/zcopy.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/failure.h"
+#include "src/let_go.h"
 #include "src/note.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/wait.h"
 #include "src/whole.h"
 #include "src/wire.h"
 
@@ -23,8 +20,6 @@
 #define PENDING_MAX 8
 /* Not that of the notes, whose signals would wait for those of blocks. */
 #define CHANNEL 2
-/* So long what is under way may take when the communicator has failed. */
-#define LET_GO_SECONDS 1.0
 
 /* The name of memory; the key comes behind. */
 struct name {
@@ -233,26 +228,6 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
 
 /* --- the end ---------------------------------------------------------------- */
 
-/* What is under way gets some time, for all of an operation's peers together:
- * who is alive may need the connection for what follows (shrink.c). */
-static void let_go(struct shunt_comm *comm, int peer, uint64_t deadline_ns)
-{
-    struct shunti_peer *p = &comm->peers[peer];
-
-    if (!p->transport->let_go)
-        return;
-    while (p->transport->let_go(p->ep, false) == SHUNT_IN_PROGRESS) {
-        if (shunti_now_ns() > deadline_ns || !p->transport->alive(p->ep)) {
-            p->transport->let_go(p->ep, true);
-            return;
-        }
-        if (comm->deferred.first)
-            shunti_control_retry(comm); /* they may have to hear why */
-        poll(NULL, 0, 1);
-        shunti_transports_progress(comm);
-    }
-}
-
 /* Queued puts would be lost with the remote (transport.h): it is kept until the
  * peer has completed the operation. Without memory for that, until the end. */
 static void spend(struct shunti_zcopy *z)
@@ -278,7 +253,7 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
     if (z->reg)
         context->transport->dereg(context->ctx, z->reg);
     if (over && (z->pending || (z->reg && !came)))
-        let_go(comm, z->peer, deadline_ns);
+        shunti_let_go(comm, z->peer, deadline_ns);
     if (z->remote)
         spend(z);
     z->next = comm->zcopies.spare;
@@ -288,7 +263,7 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
 SHUNTI_APART void shunti_zcopy_end(struct shunt_request *request, bool over)
 {
     struct shunti_zcopy **at = &request->comm->zcopies.open, *z;
-    const uint64_t deadline = shunti_now_ns() + shunti_ns(LET_GO_SECONDS);
+    const uint64_t deadline = shunti_let_go_deadline();
 
     while ((z = *at)) {
         if (z->request != request) {

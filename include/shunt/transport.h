@@ -19,13 +19,16 @@
  * in the peer's registered memory that takes `signal_value`. The payload is
  * visible to whoever has read that value (load-acquire). Puts of one (peer,
  * channel) take effect in order; between channels and peers there is no order.
- * One writer per signal word. Where memory is mapped, the core writes payload
+ * One writer per signal word. On a fabric that keeps no order between writes
+ * the peer's progress() raises the signal, out of its completions: only after
+ * progress() need a signal be seen. Where memory is mapped, the core writes payload
  * and signals with plain stores itself (store-release of the signal), and
  * calls wake() afterwards.
  *
  * Sleeping. wait_fd() is a descriptor, the same one for the context's life,
  * that becomes readable when a signal arrived, a wake() was called by a peer,
- * or a peer was lost, after arm() said OK. It may also become readable for
+ * a peer was lost, or progress() has a put or get of ours to end, after arm()
+ * said OK. It may also become readable for
  * nothing. The pattern, which loses no wake-up:
  *
  *     arm(); check the condition; poll(wait_fd); disarm(); progress();
@@ -194,6 +197,19 @@ struct shunt_transport_put {
     unsigned *pending;
 };
 
+struct shunt_transport_get {
+    uint64_t address; /* of any memory of the peer's, in its address space */
+    void *local;      /* the transport's, until `status` says how it ended */
+    struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
+    size_t bytes;
+    /*
+     * Out: how it ended. SHUNT_IN_PROGRESS while it is under way; then
+     * progress(), or let_go(), sets it to SHUNT_OK or to an error, whose text
+     * error() has at that moment. It must live until then.
+     */
+    enum shunt_status *status;
+};
+
 struct shunt_transport {
     uint32_t abi; /* SHUNT_TRANSPORT_ABI */
     const char *name;
@@ -268,25 +284,29 @@ struct shunt_transport {
      * was written), told by this call or by a later put or flush. */
     enum shunt_status (*put)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_put *put);
-    /* Read `bytes` of the peer's memory at its address `address`. Done on
-     * return. SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET;
+    /*
+     * Read memory of the peer's. OK: it has begun, and may have ended: see
+     * shunt_transport_get.status. SHUNT_IN_PROGRESS: no room; progress() and
+     * call again. Anything else, here or in `status`, is how it failed, and
+     * `local` is unspecified: SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET;
      * SHUNT_ERR_INVALID: the peer has no such memory (where it is a thread of
      * this process: a crash, as with any bad pointer); SHUNT_ERR_PEER: gone.
-     * After an error `local` is unspecified. */
-    enum shunt_status (*get)(struct shunt_transport_ep *ep, uint64_t address,
-                             void *local, size_t bytes);
+     * Gets have no order among themselves, nor with puts.
+     */
+    enum shunt_status (*get)(struct shunt_transport_ep *ep,
+                             const struct shunt_transport_get *get);
     /* Everything put to this peer so far has been delivered (OK), or not yet
      * (SHUNT_IN_PROGRESS). */
     enum shunt_status (*flush)(struct shunt_transport_ep *ep);
 
     /*
      * The communicator has failed, and its callers get their memory back. OK:
-     * nothing that goes to, or comes from, this peer touches `local` of puts
-     * with `pending`, or brief memory that was deregistered. SHUNT_IN_PROGRESS:
+     * nothing that goes to, or comes from, this peer touches `local` of gets, of
+     * puts with `pending`, or brief memory that was deregistered. SHUNT_IN_PROGRESS:
      * something still does; progress(), and call again. by_force: end that, and
      * with it the connection if need be, which makes the peer lost here (it need
      * not notice before we close); says OK.
-     * NULL: puts are over on return.
+     * NULL: puts and gets are over on return.
      */
     enum shunt_status (*let_go)(struct shunt_transport_ep *ep, bool by_force);
 

@@ -296,10 +296,12 @@ Test(collectives, put_only)
                                 "SHUNT_FAULT=nomap,noget", NULL});
 }
 
-Test(collectives, put_and_raw_reads)
+// Reads of plain memory end after the call that began them.
+Test(collectives, late_raw_reads)
 {
     under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
-                                "SHUNT_FAULT=nomap", "SHUNT_READ_MIN=1", NULL});
+                                "SHUNT_FAULT=delay=100,seed=4",
+                                "SHUNT_READ_MIN=1", "SHUNT_EAGER=512", NULL});
 }
 
 Test(collectives, late_and_out_of_order)
@@ -344,6 +346,15 @@ Test(collectives, failed_reads_in_segments)
 
     run(env, 3, "failed_reads", "allreduce", "43", "60");
     run(env, 4, "failed_reads", "allreduce", "44", "60");
+}
+
+Test(collectives, failed_reads_that_are_late)
+{
+    const char *const env[] = {bad_reads[0],
+                               "SHUNT_FAULT=badget=20,rank=1,delay=100",
+                               bad_reads[2], bad_reads[3], NULL};
+
+    run(env, 4, "failed_reads", "all", "46", "60");
 }
 
 // Some of the reads of rank 1 are of streams: other chunks.

@@ -336,7 +336,7 @@ static void get_checked(struct rank *r, int p, uint64_t address, size_t bytes,
                         size_t at, unsigned char *to)
 {
     memset(to, 0xee, bytes + 1);
-    EXPECT(r, SHUNT_OK, r->t->get(r->eps[p], address, to, bytes));
+    EXPECT(r, SHUNT_OK, world_get(r, p, address, to, bytes));
     for (size_t i = 0; i < bytes; i++)
         CHECK(r, to[i] == pattern(p, at + i), "byte %zu of %zu of rank %d", i,
               bytes, p);
@@ -364,18 +364,18 @@ void case_get(struct rank *r)
             continue;
         memcpy(&address, r->board->slot[p], sizeof(address));
         if (!(r->t->caps(ep) & SHUNT_TRANSPORT_GET)) {
-            EXPECT(r, SHUNT_ERR_UNSUPPORTED, r->t->get(ep, address, to, 8));
+            EXPECT(r, SHUNT_ERR_UNSUPPORTED, world_get(r, p, address, to, 8));
             continue;
         }
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
             get_checked(r, p, address + 13 * s, sizes[s], 13 * s, to);
-        EXPECT(r, SHUNT_OK, r->t->get(ep, 0, NULL, 0));
+        EXPECT(r, SHUNT_OK, world_get(r, p, 0, NULL, 0));
         if (r->threads)
             continue; /* a bad pointer is a crash there */
-        EXPECT(r, SHUNT_ERR_INVALID, r->t->get(ep, 16, to, 8));
+        EXPECT(r, SHUNT_ERR_INVALID, world_get(r, p, 16, to, 8));
         EXPECT(r, SHUNT_ERR_INVALID,
-               r->t->get(ep, address + bytes - 5000, to, 6000));
-        EXPECT(r, SHUNT_ERR_INVALID, r->t->get(ep, (uint64_t)1 << 63, to, 1));
+               world_get(r, p, address + bytes - 5000, to, 6000));
+        EXPECT(r, SHUNT_ERR_INVALID, world_get(r, p, (uint64_t)1 << 63, to, 1));
         get_checked(r, p, address, 100, 0, to); /* and it still works */
     }
     world_barrier(r);

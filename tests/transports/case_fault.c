@@ -68,6 +68,36 @@ void case_fault_words(struct rank *r)
            r->t->open(&params, &ctx, why, sizeof(why)));
 }
 
+/* With a delay a get ends after the call, which wakes a sleeper, or is ended by
+ * let_go(). */
+void case_fault_get(struct rank *r)
+{
+    const int peer = 1 - r->rank;
+    uint64_t mine = 42, found[2] = {0, 0}, address = (uint64_t)(uintptr_t)&mine;
+    enum shunt_status ended[2];
+    struct shunt_transport_get get = {.bytes = 8};
+
+    open_with(r, "delay=20000,fixed");
+    world_put_slot(r, &address, sizeof(address));
+    memcpy(&get.address, r->board->slot[peer], sizeof(get.address));
+    if (r->t->caps(r->eps[peer]) & SHUNT_TRANSPORT_GET) {
+        get.local = &found[0];
+        get.status = &ended[0];
+        EXPECT(r, SHUNT_OK, r->t->get(r->eps[peer], &get));
+        CHECK(r, ended[0] == SHUNT_IN_PROGRESS && !found[0], "%d", ended[0]);
+        world_sleep_until(r, &found[0], 42);
+        CHECK(r, ended[0] == SHUNT_OK, "%d", ended[0]);
+
+        get.local = &found[1];
+        get.status = &ended[1];
+        EXPECT(r, SHUNT_OK, r->t->get(r->eps[peer], &get));
+        UNTIL(r, r->t->let_go(r->eps[peer], false) != SHUNT_IN_PROGRESS);
+        CHECK(r, ended[1] != SHUNT_IN_PROGRESS, "%d", ended[1]);
+        CHECK(r, ended[1] == SHUNT_OK || !found[1], "%d", ended[1]);
+    }
+    world_barrier(r);
+}
+
 /* The third put of rank 1 fails, and nothing else. */
 void case_fault_fail(struct rank *r)
 {

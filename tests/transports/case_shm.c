@@ -237,7 +237,7 @@ void case_shm_no_cma(struct rank *r)
               "caps of rank %d: %#x", p, r->t->caps(r->eps[p]));
         if (!get)
             EXPECT(r, SHUNT_ERR_UNSUPPORTED,
-                   r->t->get(r->eps[p], (uint64_t)(uintptr_t)&c, &c, 1));
+                   world_get(r, p, (uint64_t)(uintptr_t)&c, &c, 1));
     }
     world_barrier(r);
 }

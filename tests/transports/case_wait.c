@@ -197,7 +197,8 @@ static void check_loss(struct rank *r, struct window *w, bool left)
     if (r->t->caps(ep) & SHUNT_TRANSPORT_GET) {
         char c;
 
-        EXPECT(r, SHUNT_ERR_PEER, r->t->get(ep, (uint64_t)(uintptr_t)w, &c, 1));
+        EXPECT(r, SHUNT_ERR_PEER,
+               world_get(r, lost, (uint64_t)(uintptr_t)w, &c, 1));
     }
     r->t->wake(ep); /* is nothing, but no crash */
     if (w->map[lost]) {

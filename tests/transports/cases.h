@@ -50,6 +50,7 @@ void case_shm_no_cma(struct rank *r);
 
 /* case_fault.c: what the words of SHUNT_FAULT do. */
 void case_fault_words(struct rank *r);
+void case_fault_get(struct rank *r);
 void case_fault_fail(struct rank *r);
 void case_fault_die(struct rank *r);
 void case_fault_silence(struct rank *r);

@@ -327,6 +327,24 @@ void world_put(struct rank *r, int peer, const struct shunt_transport_put *put)
     EXPECT(r, SHUNT_OK, st);
 }
 
+enum shunt_status world_get(struct rank *r, int peer, uint64_t address,
+                            void *local, size_t bytes)
+{
+    enum shunt_status ended = SHUNT_OK, st = SHUNT_IN_PROGRESS;
+    const struct shunt_transport_get get = {
+        .address = address,
+        .local = local,
+        .bytes = bytes,
+        .status = &ended,
+    };
+
+    UNTIL(r, (st = r->t->get(r->eps[peer], &get)) != SHUNT_IN_PROGRESS);
+    if (st)
+        return st;
+    UNTIL(r, ended != SHUNT_IN_PROGRESS);
+    return ended;
+}
+
 void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
                   uint64_t value, int channel)
 {

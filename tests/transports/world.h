@@ -150,6 +150,9 @@ uint64_t word_load(const uint64_t *word);
 
 /* A put that is tried again while there is no room. */
 void world_put(struct rank *r, int peer, const struct shunt_transport_put *put);
+/* Get, until it has ended: how. */
+enum shunt_status world_get(struct rank *r, int peer, uint64_t address,
+                            void *local, size_t bytes);
 void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
                   uint64_t value, int channel);
 /* Sleep until the word has this value, by the contract's own pattern. Fails if

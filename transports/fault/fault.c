@@ -8,8 +8,9 @@
  * overtake each other. progress() delivers what is due; its payload and signal
  * go in one put of the other transport, so payload stays before signal. A copy
  * lives until the other transport has flushed it. Payload that a put counts as
- * pending is not copied, but read when it is delivered: who does not wait for
- * that sends something else.
+ * pending is not copied, but read when it is delivered: a caller that does not
+ * wait for that sends something else. A get begins when its delay is over, in
+ * progress(), and so ends after the call that asked for it.
  *
  * Sleepers are woken for what is due by a timer beside the other transport's
  * descriptor.
@@ -39,6 +40,13 @@ struct later {
     unsigned char payload[]; /* then */
 };
 
+/* A get that is to come. */
+struct later_get {
+    struct later_get *next;
+    uint64_t due;
+    struct shunt_transport_get get;
+};
+
 struct queue {
     struct later *first, **last;
     uint64_t newest; /* due time of the last one: order is kept */
@@ -51,6 +59,7 @@ struct shunt_transport_ep {
     int peer;
     struct queue queues[CHANNELS]; /* [0] alone without `reorder` */
     struct later *delivered;       /* not flushed yet */
+    struct later_get *gets;        /* by due time */
     enum shunt_status failed;      /* of a put that was accepted */
     bool dead;                     /* by `die` */
 };
@@ -206,6 +215,14 @@ static void free_list(struct later **list)
     }
 }
 
+static struct later_get *take_get(struct later_get **at)
+{
+    struct later_get *taken = *at;
+
+    *at = taken->next;
+    return taken;
+}
+
 static void fault_close(struct shunt_transport_ctx *ctx)
 {
     if (!ctx)
@@ -224,6 +241,8 @@ static void fault_close(struct shunt_transport_ctx *ctx)
         for (int c = 0; c < CHANNELS; c++)
             free_list(&ep->queues[c].first);
         free_list(&ep->delivered);
+        while (ep->gets)
+            free(take_get(&ep->gets));
         free(ep);
     }
     free(ctx);
@@ -343,26 +362,6 @@ static void *fault_map(struct shunt_transport_ep *ep,
     return ep->ctx->t->map(ep->inner, remote);
 }
 
-static enum shunt_status fault_get(struct shunt_transport_ep *ep,
-                                   uint64_t address, void *local, size_t bytes)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-
-    if (!(fault_caps(ep) & SHUNT_TRANSPORT_GET))
-        return fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                    "plain memory of rank %d cannot be read (SHUNT_FAULT)",
-                    ep->peer);
-    if (ep->dead)
-        return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
-                    ep->peer);
-    if (ctx->program.badget && ++ctx->gets % ctx->program.badget == 0)
-        return fail(ctx, SHUNT_ERR_SYSTEM,
-                    "read %llu of plain memory, of rank %d, fails "
-                    "(SHUNT_FAULT)",
-                    (unsigned long long)ctx->gets, ep->peer);
-    return passed(ctx, ctx->t->get(ep->inner, address, local, bytes));
-}
-
 /* -- puts
  * ------------------------------------------------------------------- */
 
@@ -370,9 +369,11 @@ static uint64_t first_due(const struct shunt_transport_ctx *ctx)
 {
     uint64_t first = UINT64_MAX;
 
-    if (ctx->waiting == 0)
-        return first;
     for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
+        if (ep->gets && ep->gets->due < first)
+            first = ep->gets->due;
+        if (ctx->waiting == 0)
+            continue;
         for (int c = 0; c < CHANNELS; c++) {
             const struct later *later = ep->queues[c].first;
 
@@ -383,7 +384,7 @@ static uint64_t first_due(const struct shunt_transport_ctx *ctx)
     return first;
 }
 
-/* Who sleeps wakes for the first put that is due. */
+/* A sleeper wakes for the first put or get that is due. */
 static void set_timer(struct shunt_transport_ctx *ctx)
 {
     const uint64_t first = first_due(ctx);
@@ -394,6 +395,14 @@ static void set_timer(struct shunt_transport_ctx *ctx)
     when.it_value.tv_sec = (time_t)(first / 1000000000u);
     when.it_value.tv_nsec = (long)(first % 1000000000u);
     timerfd_settime(ctx->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+static uint64_t delay_of(struct shunt_transport_ctx *ctx)
+{
+    const struct fault_program *program = &ctx->program;
+
+    return program->fixed ? program->delay
+                          : random_below(ctx, program->delay + 1);
 }
 
 /* What the other transport has against it is found when it is delivered, and
@@ -426,9 +435,7 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     }
     if (copied > 0)
         memcpy(later->payload, put->local, copied);
-    later->due =
-        now() + (program->fixed ? program->delay
-                                : random_below(ctx, program->delay + 1));
+    later->due = now() + delay_of(ctx);
     if (later->due < q->newest)
         later->due = q->newest;
     q->newest = later->due;
@@ -526,6 +533,87 @@ static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
     }
 }
 
+/* -- gets
+ * ------------------------------------------------------------------- */
+
+static enum shunt_status begin_get(struct shunt_transport_ep *ep,
+                                   const struct shunt_transport_get *get)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+
+    if (ctx->program.badget && ++ctx->gets % ctx->program.badget == 0)
+        return fail(ctx, SHUNT_ERR_SYSTEM,
+                    "read %llu of plain memory, of rank %d, fails "
+                    "(SHUNT_FAULT)",
+                    (unsigned long long)ctx->gets, ep->peer);
+    return passed(ctx, ctx->t->get(ep->inner, get));
+}
+
+static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
+                                     const struct shunt_transport_get *get)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct later_get *later = malloc(sizeof(*later)), **at = &ep->gets;
+
+    if (!later)
+        return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    later->due = now() + delay_of(ctx);
+    later->get = *get;
+    while (*at && (*at)->due <= later->due)
+        at = &(*at)->next;
+    later->next = *at;
+    *at = later;
+    *get->status = SHUNT_IN_PROGRESS;
+    if (ctx->armed)
+        set_timer(ctx);
+    return SHUNT_OK;
+}
+
+static enum shunt_status fault_get(struct shunt_transport_ep *ep,
+                                   const struct shunt_transport_get *get)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+
+    if (!(fault_caps(ep) & SHUNT_TRANSPORT_GET))
+        return fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                    "plain memory of rank %d cannot be read (SHUNT_FAULT)",
+                    ep->peer);
+    if (ep->dead)
+        return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
+                    ep->peer);
+    if (ctx->program.delay > 0 && concerns(ep))
+        return enqueue_get(ep, get);
+    return begin_get(ep, get);
+}
+
+/* Begin those that are due. */
+static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
+{
+    while (ep->gets && ep->gets->due <= t) {
+        const struct shunt_transport_get get = ep->gets->get;
+        enum shunt_status status = begin_get(ep, &get);
+
+        if (status == SHUNT_IN_PROGRESS)
+            break;
+        free(take_get(&ep->gets));
+        if (status)
+            *get.status = status;
+    }
+}
+
+/* Those that have not begun. */
+static void cancel_gets(struct shunt_transport_ep *ep)
+{
+    while (ep->gets) {
+        *ep->gets->get.status =
+            fail(ep->ctx, SHUNT_ERR_PEER, "rank %d was let go of", ep->peer);
+        free(take_get(&ep->gets));
+    }
+}
+
+/* -- progress and flushing
+ * -------------------------------------------------- */
+
 static void deliver_all(struct shunt_transport_ctx *ctx)
 {
     uint64_t t;
@@ -536,6 +624,7 @@ static void deliver_all(struct shunt_transport_ctx *ctx)
     for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
         for (int c = 0; c < CHANNELS; c++)
             deliver(ep, &ep->queues[c], t);
+        begin_gets(ep, t);
         if (ep->delivered && ctx->t->flush(ep->inner) != SHUNT_IN_PROGRESS)
             free_list(&ep->delivered);
     }
@@ -560,6 +649,7 @@ static enum shunt_status fault_let_go(struct shunt_transport_ep *ep,
 {
     const struct shunt_transport *t = ep->ctx->t;
 
+    cancel_gets(ep);
     if (by_force)
         forget(ep, NULL);
     for (int c = 0; c < CHANNELS; c++)

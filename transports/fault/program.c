@@ -37,8 +37,9 @@ static const struct {
                 "each N-th read of peers' plain memory fails "
                 "(SHUNT_ERR_SYSTEM)"},
     [DELAY] = {"delay", "USEC",
-               "a put takes effect at a random time up to USEC later; puts to "
-               "one peer stay in order"},
+               "a put takes effect at a random time up to USEC later, and a "
+               "read of plain memory begins then; puts to one peer stay in "
+               "order"},
     [FIXED] = {"fixed", NULL, "the delay is always USEC"},
     [REORDER] = {"reorder", NULL,
                  "puts on different channels overtake each other (with delay, "

@@ -561,16 +561,17 @@ static enum shunt_status inproc_put(struct shunt_transport_ep *ep,
 }
 
 static enum shunt_status inproc_get(struct shunt_transport_ep *ep,
-                                    uint64_t address, void *local, size_t bytes)
+                                    const struct shunt_transport_get *get)
 {
     enum shunt_status status = SHUNT_OK;
 
     pthread_rwlock_rdlock(&ep->peer->readers);
     if (atomic_load_explicit(&ep->peer->closed, memory_order_acquire))
         status = gone(ep);
-    else if (bytes)
-        memcpy(local, (const void *)(uintptr_t)address, bytes);
+    else if (get->bytes)
+        memcpy(get->local, (const void *)(uintptr_t)get->address, get->bytes);
     pthread_rwlock_unlock(&ep->peer->readers);
+    *get->status = status;
     return status;
 }
 

@@ -92,10 +92,12 @@ static enum shunt_status get_failed(struct shunt_transport_ep *ep,
     }
 }
 
-enum shunt_status shm_get(struct shunt_transport_ep *ep, uint64_t address,
-                          void *local, size_t bytes)
+enum shunt_status shm_get(struct shunt_transport_ep *ep,
+                          const struct shunt_transport_get *get)
 {
-    char *to = local;
+    uint64_t address = get->address;
+    size_t bytes = get->bytes;
+    char *to = get->local;
 
     if (!ep->cma)
         return shm_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
@@ -118,5 +120,6 @@ enum shunt_status shm_get(struct shunt_transport_ep *ep, uint64_t address,
         address += (uint64_t)n;
         bytes -= (size_t)n;
     }
+    *get->status = SHUNT_OK;
     return SHUNT_OK;
 }

@@ -303,7 +303,7 @@ void shm_cma_consent(void);
 int shm_cma_self(void);
 /* Is it really the peer's cookie that we read there? */
 bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie);
-enum shunt_status shm_get(struct shunt_transport_ep *ep, uint64_t address,
-                          void *local, size_t bytes);
+enum shunt_status shm_get(struct shunt_transport_ep *ep,
+                          const struct shunt_transport_get *get);
 
 #endif

@@ -283,8 +283,9 @@ static enum shunt_status trace_put(struct shunt_transport_ep *ep,
     }
     if (!logs(ctx, OP_PUT))
         return status;
-    n = snprintf(what, sizeof(what), "%zu B to %zu, channel %d", put->bytes,
-                 put->offset, put->channel);
+    n = snprintf(what, sizeof(what), "%zu B%s to %zu, channel %d", put->bytes,
+                 put->reg ? " of registered memory" : "", put->offset,
+                 put->channel);
     if (put->signal)
         snprintf(what + n, sizeof(what) - (size_t)n, ", signal %llu to %zu",
                  (unsigned long long)put->signal_value, put->signal_offset);
@@ -293,18 +294,19 @@ static enum shunt_status trace_put(struct shunt_transport_ep *ep,
 }
 
 static enum shunt_status trace_get(struct shunt_transport_ep *ep,
-                                   uint64_t address, void *local, size_t bytes)
+                                   const struct shunt_transport_get *get)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     const uint64_t from = now_ns();
-    enum shunt_status status = ctx->t->get(ep->inner, address, local, bytes);
+    enum shunt_status status = ctx->t->get(ep->inner, get);
     char what[48];
 
     if (!status) {
         ctx->gets++;
-        ctx->get_bytes += bytes;
+        ctx->get_bytes += get->bytes;
     }
-    snprintf(what, sizeof(what), "%zu B", bytes);
+    snprintf(what, sizeof(what), "%zu B%s", get->bytes,
+             !status && *get->status == SHUNT_IN_PROGRESS ? ", begun" : "");
     if (logs(ctx, OP_GET))
         log_end(ctx, OP_GET, ep->peer, what, status, from);
     return status;

@@ -605,11 +605,9 @@ static void *ucx_map(struct shunt_transport_ep *ep,
 }
 
 static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
-                                 uint64_t address, void *local, size_t bytes)
+                                 const struct shunt_transport_get *get)
 {
-    (void)address;
-    (void)local;
-    (void)bytes;
+    (void)get;
     return ucx_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
                     "memory of rank %d that is not registered cannot be read",
                     ep->peer);

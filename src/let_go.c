@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Taking memory back from a transport; see let_go.h. */
+#include "src/let_go.h"
+
+#include <poll.h>
+
+#include "src/comm.h"
+#include "src/contexts.h"
+#include "src/trace.h"
+#include "src/wait.h"
+#include "src/wire.h"
+
+#define SECONDS 1.0
+
+uint64_t shunti_let_go_deadline(void)
+{
+    return shunti_now_ns() + shunti_ns(SECONDS);
+}
+
+void shunti_let_go(struct shunt_comm *comm, int peer, uint64_t deadline_ns)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (!p->transport->let_go)
+        return;
+    while (p->transport->let_go(p->ep, false) == SHUNT_IN_PROGRESS) {
+        if (shunti_now_ns() > deadline_ns || !p->transport->alive(p->ep)) {
+            p->transport->let_go(p->ep, true);
+            return;
+        }
+        if (comm->deferred.first)
+            shunti_control_retry(comm); /* peers may have to hear why */
+        poll(NULL, 0, 1);
+        shunti_transports_progress(comm);
+    }
+}
