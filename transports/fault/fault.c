@@ -16,109 +16,15 @@
  * descriptor.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "transports/common/wrap.h"
-#include "transports/fault/program.h"
-#include <shunt/transport.h>
-
-#define CHANNELS 8
-
-/* A put that is to come, or of which the payload is still in use. */
-struct later {
-    struct later *next;
-    uint64_t due;
-    struct shunt_transport_put put;
-    unsigned *pending;       /* of the caller's memory; NULL: it is copied */
-    unsigned char payload[]; /* then */
-};
-
-/* A get that is to come. */
-struct later_get {
-    struct later_get *next;
-    uint64_t due;
-    struct shunt_transport_get get;
-};
-
-struct queue {
-    struct later *first, **last;
-    uint64_t newest; /* due time of the last one: order is kept */
-};
-
-struct shunt_transport_ep {
-    struct shunt_transport_ep *next;
-    struct shunt_transport_ctx *ctx;
-    struct shunt_transport_ep *inner;
-    int peer;
-    struct queue queues[CHANNELS]; /* [0] alone without `reorder` */
-    struct later *delivered;       /* not flushed yet */
-    struct later_get *gets;        /* by due time */
-    enum shunt_status failed;      /* of a put that was accepted */
-    bool dead;                     /* by `die` */
-};
-
-struct shunt_transport_ctx {
-    const struct shunt_transport *t;
-    struct shunt_transport_ctx *inner;
-    struct shunt_transport_ep *eps;
-    struct fault_program program;
-    uint64_t random;
-    uint64_t puts;    /* so far */
-    uint64_t gets;    /* the same */
-    size_t waiting;   /* puts in all queues */
-    bool silent;      /* by `silence` */
-    bool armed;       /* the timer is set */
-    int epoll, timer; /* -1 without a delay */
-    bool own_error;   /* `error` is newer than the other's */
-    char error[256];
-};
-
-__attribute__((format(printf, 3, 4))) static enum shunt_status
-fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
-     const char *format, ...)
-{
-    va_list args;
-
-    ctx->own_error = true;
-    va_start(args, format);
-    vsnprintf(ctx->error, sizeof(ctx->error), format, args);
-    va_end(args);
-    return status;
-}
-
-/* The other transport's answer, with its text. */
-static enum shunt_status passed(struct shunt_transport_ctx *ctx,
-                                enum shunt_status status)
-{
-    if (status < 0)
-        ctx->own_error = false;
-    return status;
-}
-
-static uint64_t now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-/* splitmix64 */
-static uint64_t random_below(struct shunt_transport_ctx *ctx, uint64_t n)
-{
-    uint64_t z = (ctx->random += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % n;
-}
+#include "transports/fault/fault.h"
 
 /* -- contexts
  * --------------------------------------------------------------- */
@@ -198,31 +104,6 @@ static enum shunt_status fault_open(const struct shunt_transport_params *params,
     return SHUNT_OK;
 }
 
-static void free_later(struct later *later)
-{
-    if (later->pending)
-        --*later->pending;
-    free(later);
-}
-
-static void free_list(struct later **list)
-{
-    while (*list) {
-        struct later *later = *list;
-
-        *list = later->next;
-        free_later(later);
-    }
-}
-
-static struct later_get *take_get(struct later_get **at)
-{
-    struct later_get *taken = *at;
-
-    *at = taken->next;
-    return taken;
-}
-
 static void fault_close(struct shunt_transport_ctx *ctx)
 {
     if (!ctx)
@@ -238,25 +119,29 @@ static void fault_close(struct shunt_transport_ctx *ctx)
         struct shunt_transport_ep *ep = ctx->eps;
 
         ctx->eps = ep->next;
-        for (int c = 0; c < CHANNELS; c++)
-            free_list(&ep->queues[c].first);
-        free_list(&ep->delivered);
-        while (ep->gets)
-            free(take_get(&ep->gets));
+        fault_late_finish(ep);
         free(ep);
     }
     free(ctx);
 }
 
+enum shunt_status fault_passed(struct shunt_transport_ctx *ctx,
+                               enum shunt_status status)
+{
+    if (status < 0)
+        ctx->own_error = false;
+    return status;
+}
+
 static const char *fault_error(const struct shunt_transport_ctx *ctx)
 {
-    return ctx->own_error ? ctx->error : ctx->t->error(ctx->inner);
+    return ctx->own_error ? ctx->error.text : ctx->t->error(ctx->inner);
 }
 
 static enum shunt_status fault_address(struct shunt_transport_ctx *ctx,
                                        void *blob, size_t *len)
 {
-    return passed(ctx, ctx->t->address(ctx->inner, blob, len));
+    return fault_passed(ctx, ctx->t->address(ctx->inner, blob, len));
 }
 
 /* -- endpoints and memory: handed through
@@ -271,20 +156,20 @@ static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
     if (!ep) {
         ep = calloc(1, sizeof(*ep));
         if (!ep)
-            return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+            return fault_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
         ep->ctx = ctx;
         ep->peer = peer;
-        for (int c = 0; c < CHANNELS; c++)
+        for (int c = 0; c < FAULT_CHANNELS; c++)
             ep->queues[c].last = &ep->queues[c].first;
         ep->next = ctx->eps;
         ctx->eps = ep;
         *out = ep;
     }
-    return passed(ctx,
-                  ctx->t->connect(ctx->inner, peer, blob, len, &ep->inner));
+    return fault_passed(
+        ctx, ctx->t->connect(ctx->inner, peer, blob, len, &ep->inner));
 }
 
-static unsigned fault_caps(const struct shunt_transport_ep *ep)
+unsigned fault_caps(const struct shunt_transport_ep *ep)
 {
     const struct fault_program *program = &ep->ctx->program;
     unsigned caps = ep->ctx->t->caps(ep->inner);
@@ -301,7 +186,7 @@ static enum shunt_status fault_reg(struct shunt_transport_ctx *ctx,
                                    void *key, size_t *len,
                                    struct shunt_transport_reg **reg)
 {
-    return passed(ctx, ctx->t->reg(ctx->inner, memory, key, len, reg));
+    return fault_passed(ctx, ctx->t->reg(ctx->inner, memory, key, len, reg));
 }
 
 static void fault_dereg(struct shunt_transport_ctx *ctx,
@@ -314,43 +199,14 @@ static enum shunt_status fault_import(struct shunt_transport_ep *ep,
                                       const void *key, size_t len,
                                       struct shunt_transport_remote **remote)
 {
-    return passed(ep->ctx, ep->ctx->t->import(ep->inner, key, len, remote));
-}
-
-/* Of a put: does it go to this memory? */
-static bool goes_to(const struct later *later,
-                    const struct shunt_transport_remote *remote)
-{
-    return later->put.remote == remote || later->put.signal == remote;
-}
-
-/* Lose what is still queued for it, as the caller did not flush; NULL: what
- * reads the caller's memory. */
-static void forget(struct shunt_transport_ep *ep,
-                   const struct shunt_transport_remote *remote)
-{
-    for (int c = 0; c < CHANNELS; c++) {
-        struct queue *q = &ep->queues[c];
-
-        q->last = &q->first;
-        while (*q->last) {
-            struct later *later = *q->last;
-
-            if (remote ? goes_to(later, remote) : later->pending != NULL) {
-                *q->last = later->next;
-                ep->ctx->waiting--;
-                free_later(later);
-            } else {
-                q->last = &later->next;
-            }
-        }
-    }
+    return fault_passed(ep->ctx,
+                        ep->ctx->t->import(ep->inner, key, len, remote));
 }
 
 static void fault_release(struct shunt_transport_ep *ep,
                           struct shunt_transport_remote *remote)
 {
-    forget(ep, remote);
+    fault_forget(ep, remote);
     ep->ctx->t->release(ep->inner, remote);
 }
 
@@ -362,304 +218,6 @@ static void *fault_map(struct shunt_transport_ep *ep,
     return ep->ctx->t->map(ep->inner, remote);
 }
 
-/* -- puts
- * ------------------------------------------------------------------- */
-
-static uint64_t first_due(const struct shunt_transport_ctx *ctx)
-{
-    uint64_t first = UINT64_MAX;
-
-    for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
-        if (ep->gets && ep->gets->due < first)
-            first = ep->gets->due;
-        if (ctx->waiting == 0)
-            continue;
-        for (int c = 0; c < CHANNELS; c++) {
-            const struct later *later = ep->queues[c].first;
-
-            if (later && later->due < first)
-                first = later->due;
-        }
-    }
-    return first;
-}
-
-/* A sleeper wakes for the first put or get that is due. */
-static void set_timer(struct shunt_transport_ctx *ctx)
-{
-    const uint64_t first = first_due(ctx);
-    struct itimerspec when = {{0, 0}, {0, 0}};
-
-    if (first == UINT64_MAX)
-        return;
-    when.it_value.tv_sec = (time_t)(first / 1000000000u);
-    when.it_value.tv_nsec = (long)(first % 1000000000u);
-    timerfd_settime(ctx->timer, TFD_TIMER_ABSTIME, &when, NULL);
-}
-
-static uint64_t delay_of(struct shunt_transport_ctx *ctx)
-{
-    const struct fault_program *program = &ctx->program;
-
-    return program->fixed ? program->delay
-                          : random_below(ctx, program->delay + 1);
-}
-
-/* What the other transport has against it is found when it is delivered, and
- * told by the next put or flush to this peer. */
-static enum shunt_status enqueue(struct shunt_transport_ep *ep,
-                                 const struct shunt_transport_put *put)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    const struct fault_program *program = &ctx->program;
-    struct queue *q =
-        &ep->queues[program->reorder ? put->channel % CHANNELS : 0];
-    struct later *later;
-
-    const size_t copied = put->pending ? 0 : put->bytes;
-
-    if (put->bytes > SIZE_MAX / 2) /* no memory is as large */
-        return fail(ctx, SHUNT_ERR_INVALID, "put outside the memory of rank %d",
-                    ep->peer);
-    later = malloc(sizeof(*later) + copied);
-    if (!later)
-        return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    later->next = NULL;
-    later->put = *put;
-    later->pending = put->pending;
-    if (put->pending) {
-        ++*put->pending;
-    } else {
-        later->put.local = later->payload;
-        later->put.reg = NULL; /* the copy is not registered */
-    }
-    if (copied > 0)
-        memcpy(later->payload, put->local, copied);
-    later->due = now() + delay_of(ctx);
-    if (later->due < q->newest)
-        later->due = q->newest;
-    q->newest = later->due;
-    *q->last = later;
-    q->last = &later->next;
-    ctx->waiting++;
-    if (ctx->armed)
-        set_timer(ctx);
-    return SHUNT_OK;
-}
-
-/* Of a put that was delivered late. */
-static enum shunt_status take_failure(struct shunt_transport_ep *ep)
-{
-    enum shunt_status status = ep->failed;
-
-    ep->failed = SHUNT_OK;
-    return passed(ep->ctx, status);
-}
-
-/* Is the program about puts to this peer? */
-static bool concerns(const struct shunt_transport_ep *ep)
-{
-    const struct fault_program *program = &ep->ctx->program;
-
-    return program->peer < 0 || program->peer == ep->peer;
-}
-
-/* Does the program strike this put? SHUNT_OK: it goes on its way. */
-static enum shunt_status strike(struct shunt_transport_ep *ep)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    const struct fault_program *program = &ctx->program;
-
-    if (!concerns(ep))
-        return SHUNT_OK;
-    ctx->puts++;
-    if (ctx->puts == program->fail)
-        return fail(ctx, SHUNT_ERR_SYSTEM,
-                    "put %llu to rank %d failed (SHUNT_FAULT: fail)",
-                    (unsigned long long)ctx->puts, ep->peer);
-    if (ctx->puts == program->die)
-        ep->dead = true;
-    if (ctx->puts == program->silence)
-        ctx->silent = true;
-    return SHUNT_OK;
-}
-
-static enum shunt_status fault_put(struct shunt_transport_ep *ep,
-                                   const struct shunt_transport_put *put)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    enum shunt_status status;
-
-    if (ep->failed)
-        return take_failure(ep);
-    status = strike(ep);
-    if (status)
-        return status;
-    if (ep->dead)
-        return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
-                    ep->peer);
-    if (ctx->silent && concerns(ep))
-        return SHUNT_OK; /* into the void */
-    if (ctx->program.delay == 0 || !concerns(ep))
-        return passed(ctx, ctx->t->put(ep->inner, put));
-    if (!ctx->t->alive(ep->inner))
-        return passed(ctx, ctx->t->put(ep->inner, put)); /* says so */
-    return enqueue(ep, put);
-}
-
-/* Hand over what is due of one queue. */
-static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-
-    while (q->first && q->first->due <= t) {
-        struct later *later = q->first;
-        enum shunt_status status = ctx->t->put(ep->inner, &later->put);
-
-        if (status == SHUNT_IN_PROGRESS)
-            break;
-        if (status && !ep->failed)
-            ep->failed = status;
-        q->first = later->next;
-        if (!q->first)
-            q->last = &q->first;
-        ctx->waiting--;
-        if (later->pending) { /* by the other transport now, if it is */
-            free_later(later);
-            continue;
-        }
-        later->next = ep->delivered;
-        ep->delivered = later;
-    }
-}
-
-/* -- gets
- * ------------------------------------------------------------------- */
-
-static enum shunt_status begin_get(struct shunt_transport_ep *ep,
-                                   const struct shunt_transport_get *get)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-
-    if (ctx->program.badget && ++ctx->gets % ctx->program.badget == 0)
-        return fail(ctx, SHUNT_ERR_SYSTEM,
-                    "read %llu of plain memory, of rank %d, fails "
-                    "(SHUNT_FAULT)",
-                    (unsigned long long)ctx->gets, ep->peer);
-    return passed(ctx, ctx->t->get(ep->inner, get));
-}
-
-static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
-                                     const struct shunt_transport_get *get)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    struct later_get *later = malloc(sizeof(*later)), **at = &ep->gets;
-
-    if (!later)
-        return fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    later->due = now() + delay_of(ctx);
-    later->get = *get;
-    while (*at && (*at)->due <= later->due)
-        at = &(*at)->next;
-    later->next = *at;
-    *at = later;
-    *get->status = SHUNT_IN_PROGRESS;
-    if (ctx->armed)
-        set_timer(ctx);
-    return SHUNT_OK;
-}
-
-static enum shunt_status fault_get(struct shunt_transport_ep *ep,
-                                   const struct shunt_transport_get *get)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-
-    if (!(fault_caps(ep) & SHUNT_TRANSPORT_GET))
-        return fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                    "plain memory of rank %d cannot be read (SHUNT_FAULT)",
-                    ep->peer);
-    if (ep->dead)
-        return fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
-                    ep->peer);
-    if (ctx->program.delay > 0 && concerns(ep))
-        return enqueue_get(ep, get);
-    return begin_get(ep, get);
-}
-
-/* Begin those that are due. */
-static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
-{
-    while (ep->gets && ep->gets->due <= t) {
-        const struct shunt_transport_get get = ep->gets->get;
-        enum shunt_status status = begin_get(ep, &get);
-
-        if (status == SHUNT_IN_PROGRESS)
-            break;
-        free(take_get(&ep->gets));
-        if (status)
-            *get.status = status;
-    }
-}
-
-/* Those that have not begun. */
-static void cancel_gets(struct shunt_transport_ep *ep)
-{
-    while (ep->gets) {
-        *ep->gets->get.status =
-            fail(ep->ctx, SHUNT_ERR_PEER, "rank %d was let go of", ep->peer);
-        free(take_get(&ep->gets));
-    }
-}
-
-/* -- progress and flushing
- * -------------------------------------------------- */
-
-static void deliver_all(struct shunt_transport_ctx *ctx)
-{
-    uint64_t t;
-
-    if (ctx->program.delay == 0)
-        return;
-    t = now();
-    for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
-        for (int c = 0; c < CHANNELS; c++)
-            deliver(ep, &ep->queues[c], t);
-        begin_gets(ep, t);
-        if (ep->delivered && ctx->t->flush(ep->inner) != SHUNT_IN_PROGRESS)
-            free_list(&ep->delivered);
-    }
-}
-
-static enum shunt_status fault_flush(struct shunt_transport_ep *ep)
-{
-    if (ep->failed)
-        return take_failure(ep);
-    if (ep->dead)
-        return fail(ep->ctx, SHUNT_ERR_PEER,
-                    "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
-    for (int c = 0; c < CHANNELS; c++) {
-        if (ep->queues[c].first)
-            return SHUNT_IN_PROGRESS;
-    }
-    return passed(ep->ctx, ep->ctx->t->flush(ep->inner));
-}
-
-static enum shunt_status fault_let_go(struct shunt_transport_ep *ep,
-                                      bool by_force)
-{
-    const struct shunt_transport *t = ep->ctx->t;
-
-    cancel_gets(ep);
-    if (by_force)
-        forget(ep, NULL);
-    for (int c = 0; c < CHANNELS; c++)
-        for (const struct later *l = ep->queues[c].first; l; l = l->next)
-            if (l->pending)
-                return SHUNT_IN_PROGRESS;
-    return t->let_go ? passed(ep->ctx, t->let_go(ep->inner, by_force))
-                     : SHUNT_OK;
-}
-
 /* -- waiting
  * ---------------------------------------------------------------- */
 
@@ -667,7 +225,7 @@ static void fault_wake(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
 
-    if (ctx->silent && concerns(ep))
+    if (ctx->silent && fault_concerns(ep))
         return;
     ctx->t->wake(ep->inner);
 }
@@ -676,7 +234,7 @@ static int fault_progress(struct shunt_transport_ctx *ctx)
 {
     int events = ctx->t->progress(ctx->inner);
 
-    deliver_all(ctx); /* ours, and no news of anybody */
+    fault_deliver(ctx); /* ours, and no news of anybody */
     return events;
 }
 
@@ -690,13 +248,13 @@ static enum shunt_status fault_arm(struct shunt_transport_ctx *ctx)
     enum shunt_status status = ctx->t->arm(ctx->inner);
 
     if (status)
-        return passed(ctx, status);
-    if (first_due(ctx) <= now()) {
+        return fault_passed(ctx, status);
+    if (fault_is_due(ctx)) {
         ctx->t->disarm(ctx->inner);
         return SHUNT_IN_PROGRESS;
     }
     ctx->armed = true;
-    set_timer(ctx);
+    fault_set_timer(ctx);
     return SHUNT_OK;
 }
 

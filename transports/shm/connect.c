@@ -35,9 +35,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <nettle/hmac.h>
-#include <nettle/memops.h>
-
+#include "transports/common/proof.h"
 #include "transports/shm/shm.h"
 
 #define TRIAL_MS 200
@@ -175,28 +173,34 @@ static void send_info(struct shunt_transport_ep *ep)
 
 enum side { CONNECTOR, LISTENER };
 
+static struct transport_proof proof_of(const struct shm_link *link,
+                                       enum side side)
+{
+    static const char *const labels[2] = {"shm connector", "shm listener"};
+
+    return (struct transport_proof){
+        .secret = link->ctx->secret,
+        .label = labels[side],
+        .from = link->from,
+        .to = link->to,
+        .nonces = {link->nonces[CONNECTOR], link->nonces[LISTENER]},
+    };
+}
+
 static void make_proof(const struct shm_link *link, enum side side,
                        unsigned char *proof)
 {
-    static const char labels[2][16] = {"shm connector", "shm listener"};
-    const int32_t who[2] = {link->from, link->to};
-    struct hmac_sha256_ctx hmac;
+    const struct transport_proof p = proof_of(link, side);
 
-    hmac_sha256_set_key(&hmac, sizeof(link->ctx->secret), link->ctx->secret);
-    hmac_sha256_update(&hmac, sizeof(labels[0]), (const uint8_t *)labels[side]);
-    hmac_sha256_update(&hmac, sizeof(link->nonces), link->nonces[0]);
-    hmac_sha256_update(&hmac, sizeof(who), (const uint8_t *)who);
-    hmac_sha256_digest(&hmac, SHM_PROOF, proof);
-    memset(&hmac, 0, sizeof(hmac));
+    transport_prove(&p, proof, TRANSPORT_PROOF_MAX);
 }
 
 static bool proven(const struct shm_link *link, enum side side,
                    const unsigned char *proof)
 {
-    unsigned char good[SHM_PROOF];
+    const struct transport_proof p = proof_of(link, side);
 
-    make_proof(link, side, good);
-    return memeql_sec(good, proof, SHM_PROOF);
+    return transport_proven(&p, proof, TRANSPORT_PROOF_MAX);
 }
 
 static void on_hello(struct shm_link *link, const struct shm_message *message)
@@ -211,12 +215,12 @@ static void on_hello(struct shm_link *link, const struct shm_message *message)
         shm_refuse(link, "no rank of ours");
         return;
     }
-    memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, SHM_NONCE);
-    if (!shm_random(link->nonces[LISTENER], SHM_NONCE)) {
+    memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, TRANSPORT_NONCE);
+    if (!shm_random(link->nonces[LISTENER], TRANSPORT_NONCE)) {
         shm_link_drop(link);
         return;
     }
-    memcpy(reply.u.challenge.nonce, link->nonces[LISTENER], SHM_NONCE);
+    memcpy(reply.u.challenge.nonce, link->nonces[LISTENER], TRANSPORT_NONCE);
     make_proof(link, LISTENER, reply.u.challenge.proof);
     link->state = SHM_AWAIT_PROOF;
     if (shm_send(link, &reply, NULL, 0))
@@ -228,7 +232,7 @@ static void on_challenge(struct shm_link *link,
 {
     struct shm_message reply = {.type = SHM_MSG_PROOF};
 
-    memcpy(link->nonces[LISTENER], message->u.challenge.nonce, SHM_NONCE);
+    memcpy(link->nonces[LISTENER], message->u.challenge.nonce, TRANSPORT_NONCE);
     if (!proven(link, LISTENER, message->u.challenge.proof)) {
         failed(link->ep, SHUNT_ERR_UNSUPPORTED,
                "who listens in place of rank %d does not know the "
@@ -458,11 +462,11 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
     link->from = ep->ctx->rank;
     link->to = ep->peer;
     link->state = SHM_AWAIT_CHALLENGE;
-    if (!shm_random(link->nonces[CONNECTOR], SHM_NONCE)) {
+    if (!shm_random(link->nonces[CONNECTOR], TRANSPORT_NONCE)) {
         failed(ep, SHUNT_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
         return;
     }
-    memcpy(hello.u.hello.nonce, link->nonces[CONNECTOR], SHM_NONCE);
+    memcpy(hello.u.hello.nonce, link->nonces[CONNECTOR], TRANSPORT_NONCE);
     shm_send(link, &hello, NULL, 0); /* a failure ends the socket */
 }
 

@@ -304,8 +304,7 @@ enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *blob,
         return status;
     }
     remote->bytes = key.bytes;
-    remote->next = ep->remotes;
-    ep->remotes = remote;
+    transport_link_add(&ep->remotes, &remote->link);
     *out = remote;
     return SHUNT_OK;
 }
@@ -313,13 +312,7 @@ enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *blob,
 void shm_release(struct shunt_transport_ep *ep,
                  struct shunt_transport_remote *remote)
 {
-    for (struct shunt_transport_remote **p = &ep->remotes; *p;
-         p = &(*p)->next) {
-        if (*p == remote) {
-            *p = remote->next;
-            break;
-        }
-    }
+    transport_link_remove(&ep->remotes, &remote->link);
     if (remote->map)
         munmap(remote->map, remote->mapped);
     free(remote);

@@ -36,17 +36,6 @@
 #define LOOK_MS 1
 #define EVENTS 32
 
-enum shunt_status shm_fail(struct shunt_transport_ctx *ctx,
-                           enum shunt_status status, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(ctx->error, sizeof(ctx->error), format, args);
-    va_end(args);
-    return status;
-}
-
 const char *shm_hint(int error)
 {
     if (error == EMFILE)
@@ -184,7 +173,7 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
 static void ep_free(struct shunt_transport_ep *ep)
 {
     while (ep->remotes)
-        shm_release(ep, ep->remotes);
+        shm_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
     while (ep->shares)
         shm_share_drop(ep, ep->shares->id);
     if (ep->control)
@@ -304,7 +293,7 @@ static enum shunt_status open_ctx(const struct shunt_transport_params *params,
 
 static const char *error(const struct shunt_transport_ctx *ctx)
 {
-    return ctx->error;
+    return ctx->error.text;
 }
 
 static unsigned caps(const struct shunt_transport_ep *ep)

@@ -28,8 +28,10 @@
 
 #include <shunt/transport.h>
 
-#define SHM_NONCE 32
-#define SHM_PROOF 32 /* HMAC-SHA-256 */
+#include "transports/common/fail.h"
+#include "transports/common/proof.h"
+#include "transports/common/remotes.h"
+
 #define SHM_TEXT 160
 
 /*
@@ -65,14 +67,14 @@ struct shm_message {
     union {
         struct {
             int32_t from, to;
-            unsigned char nonce[SHM_NONCE];
+            unsigned char nonce[TRANSPORT_NONCE];
         } hello;
         struct {
-            unsigned char nonce[SHM_NONCE];
-            unsigned char proof[SHM_PROOF];
+            unsigned char nonce[TRANSPORT_NONCE];
+            unsigned char proof[TRANSPORT_PROOF_MAX];
         } challenge;
         struct {
-            unsigned char proof[SHM_PROOF];
+            unsigned char proof[TRANSPORT_PROOF_MAX];
         } proof;
         struct {
             uint64_t cookie_address; /* for the trial of get() */
@@ -127,8 +129,8 @@ struct shm_link {
     enum shm_state state;
     pid_t pid;    /* as the kernel tells it, in our namespace; 0: unseen */
     int from, to; /* ranks of connector and listener, as they claim */
-    unsigned char nonces[2][SHM_NONCE]; /* connector's, listener's */
-    int64_t deadline;                   /* of an unauthenticated peer, ms */
+    unsigned char nonces[2][TRANSPORT_NONCE]; /* connector's, listener's */
+    int64_t deadline; /* of an unauthenticated peer, ms */
     struct shm_outgoing *out, **out_tail;
 };
 
@@ -165,7 +167,7 @@ struct shunt_transport_ep {
     char reason[SHM_TEXT + 64];
     struct shm_share *shares;
     uint64_t unkept; /* the last that came and for which there was no memory */
-    struct shunt_transport_remote *remotes;
+    struct transport_link *remotes; /* shunt_transport_remote */
 };
 
 struct shunt_transport_reg {
@@ -175,7 +177,7 @@ struct shunt_transport_reg {
 };
 
 struct shunt_transport_remote {
-    struct shunt_transport_remote *next;
+    struct transport_link link; /* first: remotes.h */
     char *map;
     size_t bytes;
     size_t mapped;
@@ -206,15 +208,13 @@ struct shunt_transport_ctx {
     int refusals;          /* logged so far */
     uint64_t last_id;      /* of the registrations */
     struct shunt_transport_reg *regs;
-    char error[512];
+    struct transport_text error;
 };
 
 /* -- shm.c
  * ------------------------------------------------------------------ */
 
-__attribute__((format(printf, 3, 4))) enum shunt_status
-shm_fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
-         const char *format, ...);
+#define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 /* For an errno, what the user can do: "; raise `ulimit -n`", or "". */
 const char *shm_hint(int error);
 /* Milliseconds of a coarse monotonic clock. */

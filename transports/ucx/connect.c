@@ -32,7 +32,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <nettle/hmac.h>
 #include <nettle/memops.h>
 
 #include "transports/ucx/ucx.h"
@@ -41,7 +40,7 @@
 
 struct address {
     char magic[8];
-    unsigned char nonce[16];
+    unsigned char nonce[TRANSPORT_NONCE];
     char boot[40];   /* of the kernel, and the */
     uint64_t pid_ns; /* namespace, in which it is */
     int64_t pid;     /* this process */
@@ -245,17 +244,15 @@ static void make_token(const struct shunt_transport_ctx *ctx,
                        const unsigned char *to_nonce, int to,
                        unsigned char *token)
 {
-    static const char label[] = "shunt ucx";
-    const int32_t ranks[2] = {from, to};
-    struct hmac_sha256_ctx hmac;
+    const struct transport_proof proof = {
+        .secret = ctx->secret,
+        .label = "ucx",
+        .from = from,
+        .to = to,
+        .nonces = {from_nonce, to_nonce},
+    };
 
-    hmac_sha256_set_key(&hmac, sizeof(ctx->secret), ctx->secret);
-    hmac_sha256_update(&hmac, sizeof(label), (const uint8_t *)label);
-    hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);
-    hmac_sha256_update(&hmac, sizeof(ctx->nonce), from_nonce);
-    hmac_sha256_update(&hmac, sizeof(ctx->nonce), to_nonce);
-    hmac_sha256_digest(&hmac, UCX_TOKEN, token);
-    explicit_bzero(&hmac, sizeof(hmac));
+    transport_prove(&proof, token, UCX_TOKEN);
 }
 
 static void say_hello(struct shunt_transport_ep *ep)

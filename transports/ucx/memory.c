@@ -143,8 +143,7 @@ enum shunt_status ucx_import(struct shunt_transport_ep *ep, const void *blob,
         return ucx_fail(ep->ctx, SHUNT_ERR_MEMORY, "out of memory");
     remote->region = key.region;
     remote->bytes = key.bytes;
-    remote->next = ep->remotes;
-    ep->remotes = remote;
+    transport_link_add(&ep->remotes, &remote->link);
     *out = remote;
     return SHUNT_OK;
 }
@@ -152,13 +151,6 @@ enum shunt_status ucx_import(struct shunt_transport_ep *ep, const void *blob,
 void ucx_release(struct shunt_transport_ep *ep,
                  struct shunt_transport_remote *remote)
 {
-    struct shunt_transport_remote **p;
-
-    for (p = &ep->remotes; *p; p = &(*p)->next) {
-        if (*p == remote) {
-            *p = remote->next;
-            break;
-        }
-    }
+    transport_link_remove(&ep->remotes, &remote->link);
     free(remote);
 }

@@ -37,17 +37,6 @@
 /* How long close() waits for peers to hear our bye. */
 #define BYE_MS 250
 
-enum shunt_status ucx_fail(struct shunt_transport_ctx *ctx,
-                           enum shunt_status status, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(ctx->error, sizeof(ctx->error), format, args);
-    va_end(args);
-    return status;
-}
-
 static int64_t now_ms(void)
 {
     struct timespec ts;
@@ -295,7 +284,7 @@ static enum shunt_status try_ucx(const struct shunt_transport_host *host,
     if (!status) {
         status = ucx_address(ctx, address, &len);
         if (status)
-            snprintf(why, why_len, "%s", ctx->error);
+            snprintf(why, why_len, "%s", ctx->error.text);
     }
     ucx_close(ctx);
     if (status)
@@ -342,7 +331,7 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
     if (!status) {
         status = ucx_set_handlers(ctx);
         if (status)
-            snprintf(why, why_len, "%s", ctx->error);
+            snprintf(why, why_len, "%s", ctx->error.text);
     }
     if (status) {
         ucx_close(ctx);
@@ -461,7 +450,7 @@ static void free_endpoint(struct shunt_transport_ep *ep)
     if (!ep)
         return;
     while (ep->remotes)
-        ucx_release(ep, ep->remotes);
+        ucx_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
     ucx_arrivals_finish(ep);
     if (ep->pidfd >= 0)
         close(ep->pidfd);
@@ -504,7 +493,7 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
 
 static const char *ucx_error(const struct shunt_transport_ctx *ctx)
 {
-    return ctx->error;
+    return ctx->error.text;
 }
 
 /* -- progress and sleeping

@@ -26,6 +26,10 @@
 
 #include <shunt/transport.h>
 
+#include "transports/common/fail.h"
+#include "transports/common/proof.h"
+#include "transports/common/remotes.h"
+
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */
 
@@ -77,7 +81,7 @@ struct shunt_transport_reg {
 };
 
 struct shunt_transport_remote {
-    struct shunt_transport_remote *next;
+    struct transport_link link; /* first: remotes.h */
     uint64_t region;
     uint64_t bytes;
 };
@@ -118,7 +122,7 @@ struct shunt_transport_ep {
     int peer;
     ucp_ep_h ucp;
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
-    struct shunt_transport_remote *remotes;
+    struct transport_link *remotes; /* shunt_transport_remote */
 
     bool wired;       /* its connection stands: see reach() */
     bool greeted;     /* it was sent a hello */
@@ -158,7 +162,7 @@ struct shunt_transport_ctx {
     int rank, nranks;
     bool one_host; /* nobody has to reach us from outside */
     unsigned char secret[32];
-    unsigned char nonce[16];
+    unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
     size_t zcopy_min; /* over TCP, from so many bytes on, "sent" means to the
                          kernel; SIZE_MAX: not known */
@@ -177,15 +181,13 @@ struct shunt_transport_ctx {
     int64_t looked;  /* when we last did, ms */
     bool closing;
     uint64_t puts, put_bytes, full; /* full: puts that found no room */
-    char error[256];
+    struct transport_text error;
 };
 
 /* -- ucx.c
  * ------------------------------------------------------------------ */
 
-enum shunt_status ucx_fail(struct shunt_transport_ctx *ctx,
-                           enum shunt_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define ucx_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 
 /* -- guest.c
  * ---------------------------------------------------------------- */
