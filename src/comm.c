@@ -24,7 +24,9 @@
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/operations.h"
+#include "src/outbox.h"
 #include "src/progress.h"
+#include "src/registration.h"
 #include "src/request.h"
 #include "src/scratch.h"
 #include "src/segment.h"
@@ -269,12 +271,12 @@ static void close_contexts(struct shunt_comm *comm)
 
         if (c->control_reg)
             c->transport->dereg(c->ctx, c->control_reg);
+        if (c->outbox_reg)
+            c->transport->dereg(c->ctx, c->outbox_reg);
         log_counters(c);
         c->transport->close(c->ctx);
     }
-    /* What a failure left on its way was being sent from there. */
-    for (r = 0; comm->peers && r < comm->nranks; r++)
-        free(comm->peers[r].outbox);
+    shunti_outboxes_free(comm);
     shunti_loss_finish(comm);
     free(comm->contexts.all);
 }
@@ -297,6 +299,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_scratch_leave(comm);
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
+    shunti_registrations_finish(comm);
     close_contexts(comm);
     shunti_zcopies_finish(comm);
     shunti_segment_drop(comm->control.segment);

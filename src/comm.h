@@ -39,6 +39,8 @@
 #include "src/wire.h"
 #include "src/zcopy.h"
 
+struct shunti_registration;
+
 /* What layers above src/ keep in a communicator. src/ only reads it. */
 struct shunti_above {
     uint64_t tickets; /* collectives created: collectives/exchange.h */
@@ -82,6 +84,8 @@ struct shunt_comm {
     struct shunti_liveness liveness;
     struct shunti_probe probe;
     struct shunti_windows windows;
+    struct shunti_registration
+        *registrations; /* registration.c; newest first */
     struct shunti_node_map node_map;
     struct shunti_links links; /* of several nodes: rank 0's on every rank */
     struct shunti_engine_use engine;

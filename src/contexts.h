@@ -21,6 +21,9 @@ struct shunti_context {
     const struct shunt_transport *transport;
     struct shunt_transport_ctx *ctx;
     struct shunt_transport_reg *control_reg; /* of our control window */
+    unsigned char *outboxes; /* of its peers: outbox.h; NULL: none */
+    size_t outbox_bytes;
+    struct shunt_transport_reg *outbox_reg; /* NULL: not registered */
 };
 
 /* Those of a communicator. init_connect.c opens them; contexts.c counts, and

@@ -16,6 +16,7 @@
 #include "src/init.h"
 #include "src/loss.h"
 #include "src/note.h"
+#include "src/outbox.h"
 #include "src/segment.h"
 
 #define PAGE 4096u
@@ -129,14 +130,8 @@ static enum shunt_status import_control(struct shunti_init *init, int peer,
         return shunti_fail(NULL, st, "control window of rank %d: %s",
                            shunti_init_name(init, peer),
                            p->transport->error(p->context->ctx));
-    if (p->caps & SHUNT_TRANSPORT_MAP) {
+    if (p->caps & SHUNT_TRANSPORT_MAP)
         p->control = p->transport->map(p->ep, p->control_remote);
-    } else {
-        p->outbox = calloc(1, comm->control.layout.inbox_stride +
-                                  comm->control.layout.ring_stride);
-        if (!p->outbox)
-            return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    }
     return SHUNT_OK;
 }
 
@@ -173,6 +168,8 @@ enum shunt_status shunti_init_control(struct shunti_init *init)
     for (r = 0; !st && r < comm->nranks; r++)
         if (r != comm->rank)
             st = import_control(init, r, &all);
+    if (!st)
+        st = shunti_outboxes_create(comm);
     shunti_blobs_finish(&all);
     free(mine);
     return st;

@@ -24,7 +24,8 @@ struct shunti_peer {
     unsigned caps;
     unsigned char *control; /* its control window; NULL: it is not mapped */
     struct shunt_transport_remote *control_remote;
-    /* Not mapped: copies of the notes and chunks that were put there. */
+    /* Not mapped: copies of the notes and chunks that were put there; of
+     * context->outboxes. */
     unsigned char *outbox;
     /* note.c: operations completed, */
     uint64_t completed; /* by the peer, as far as is known here */

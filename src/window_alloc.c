@@ -453,23 +453,3 @@ enum shunt_status shunt_mem_free(struct shunt_comm *comm, void *ptr)
     shunti_comm_leave(comm);
     return st;
 }
-
-/* Transports of one host need no preparation; those of networks will keep a
- * cache of registrations behind these two. */
-enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
-                                     size_t bytes)
-{
-    if (!comm || !ptr || !bytes)
-        return shunti_fail(&comm->error, SHUNT_ERR_INVALID, "mem_register: %s",
-                           !comm ? "comm is NULL" : "no memory given");
-    return SHUNT_OK;
-}
-
-enum shunt_status shunt_mem_deregister(struct shunt_comm *comm, void *ptr)
-{
-    if (!comm || !ptr)
-        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
-                           "mem_deregister: %s",
-                           !comm ? "comm is NULL" : "no memory given");
-    return SHUNT_OK;
-}

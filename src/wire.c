@@ -10,6 +10,7 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/outbox.h"
 #include "src/whole.h"
 
 struct shunti_deferred_put {
@@ -59,7 +60,7 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     struct shunti_peer *p = &comm->peers[peer];
     struct shunt_transport_put put = {
         .local = local,
-        .reg = NULL,
+        .reg = shunti_outbox_reg(p->context, local),
         .remote = p->control_remote,
         .offset = offset,
         .bytes = bytes,

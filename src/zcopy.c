@@ -9,6 +9,7 @@
 #include "src/failure.h"
 #include "src/let_go.h"
 #include "src/note.h"
+#include "src/registration.h"
 #include "src/request.h"
 #include "src/whole.h"
 #include "src/wire.h"
@@ -181,6 +182,7 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     *at = key + aligned((size_t)name.key_bytes);
     if (name.bytes != bytes)
         return false;
+    z->from = shunti_registration_of(comm, z->peer, data, bytes);
     release_spent(comm, z->peer, p->completed);
     st = p->transport->import(p->ep, key, (size_t)name.key_bytes, &z->remote);
     if (st == SHUNT_ERR_PEER) {
@@ -206,6 +208,7 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
         const bool last = rest <= PIECE;
         const struct shunt_transport_put put = {
             .local = z->data + z->done,
+            .reg = z->from,
             .remote = z->remote,
             .offset = z->done,
             .bytes = last ? rest : PIECE,
@@ -221,6 +224,8 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
         p->messages++;
         p->bytes_put += put.bytes;
         comm->stats.bytes_zcopy += put.bytes;
+        if (put.reg)
+            comm->stats.bytes_zcopy_registered += put.bytes;
         z->done += put.bytes;
     }
     return z->remote && z->done == z->bytes && !z->pending;

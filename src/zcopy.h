@@ -46,6 +46,7 @@ struct shunti_zcopy {
     struct shunt_transport_reg *reg;
     /* What goes. */
     const unsigned char *data;
+    struct shunt_transport_reg *from; /* of `data`, if it is registered */
     size_t bytes, done;
     struct shunt_transport_remote *remote; /* NULL: not named yet */
     unsigned pending;                      /* puts that still need `data` */

@@ -227,6 +227,8 @@ struct shunt_comm_stats {
                              that of a rank whose memory is not mapped */
     uint64_t
         bytes_engine; /* of bytes_mapped: by the copy engine (SHUNT_ENGINE) */
+    uint64_t bytes_zcopy_registered; /* of bytes_zcopy: from windows, and memory
+                                        of shunt_mem_register() */
 };
 
 /**

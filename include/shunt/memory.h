@@ -52,17 +52,28 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_free(struct shunt_comm *comm, void *ptr);
 
 /**
- * Tell `comm` of memory of the caller's own that will be used often, so that
- * transports may prepare it (a NIC pins it once).
+ * Register memory of the caller's own that calls will often send from, so that
+ * transports that put straight from it (large blocks to ranks whose memory is not
+ * mapped) prepare it once: a NIC pins its pages. Memory of shunt_mem_alloc() is
+ * registered already.
  *
- * ptr, bytes  stays valid until deregistered. May differ between ranks.
+ * ptr, bytes  stays allocated until it is deregistered; what it holds does not
+ *             matter. May differ between ranks; may overlap what is registered.
  *
- * Local. A promise, not a need: unregistered memory works too.
+ * Local. Calls take memory that is not registered, too.
+ *
+ * Errors: SHUNT_ERR_INVALID, NULL or 0 bytes; SHUNT_ERR_MEMORY; or what the
+ * transport says, as when `ulimit -l` is too low. Nothing is registered then.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_register(struct shunt_comm *comm, void *ptr, size_t bytes);
 
-/** Take back shunt_mem_register(). Local. */
+/**
+ * Take back one shunt_mem_register(): the last one of this address. No unfinished
+ * request uses the memory. Local; shunt_comm_destroy() does it, too.
+ *
+ * Errors: SHUNT_ERR_INVALID, nothing that begins at `ptr` is registered.
+ */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_deregister(struct shunt_comm *comm, void *ptr);
 

@@ -118,20 +118,30 @@ static int stats_of(const struct rank *self, struct shunt_comm_stats *stats)
 }
 
 // Of an alltoallv; what a carrier takes on is smaller than `least`, where a
-// carrier takes on at most that (SHUNT_CARRY).
+// carrier takes on at most that (SHUNT_CARRY). registered: bytes of b->send that are.
 static int check_path(const struct rank *self, const struct blocks *b,
-                      const struct shunt_comm_stats *before)
+                      const struct shunt_comm_stats *before, size_t registered)
 {
     const int node = shunt_comm_node(self->comm, self->rank);
     struct shunt_comm_stats after = {0};
-    uint64_t far = 0;
+    uint64_t far = 0, from_registered = 0;
 
     if (stats_of(self, &after))
         return 1;
-    for (int r = 0; r < self->size; r++)
-        if (shunt_comm_node(self->comm, r) != node &&
-            b->send_counts[r] >= least())
-            far += b->send_counts[r];
+    for (int r = 0; r < self->size; r++) {
+        if (shunt_comm_node(self->comm, r) == node ||
+            b->send_counts[r] < least())
+            continue;
+        far += b->send_counts[r];
+        if (b->send_displs[r] + b->send_counts[r] <= registered)
+            from_registered += b->send_counts[r];
+    }
+    CHECK(after.bytes_zcopy_registered - before->bytes_zcopy_registered ==
+              from_registered,
+          "%llu bytes came from registered memory, not %llu",
+          (unsigned long long)(after.bytes_zcopy_registered -
+                               before->bytes_zcopy_registered),
+          (unsigned long long)from_registered);
     CHECK(after.bytes_zcopy - before->bytes_zcopy == far,
           "%llu bytes went by zero copy, not %llu",
           (unsigned long long)(after.bytes_zcopy - before->bytes_zcopy),
@@ -155,10 +165,42 @@ static int all_to_all(const struct rank *self, bool window)
                  shunt_alltoallv(self->comm, b.send, b.send_counts,
                                  b.send_displs, b.recv, b.recv_counts,
                                  b.recv_displs, SHUNT_U8));
-        if (check_blocks(self, &b, round) || check_path(self, &b, &before))
+        if (check_blocks(self, &b, round) ||
+            check_path(self, &b, &before,
+                       window ? (size_t)self->size * b.most : 0))
             return 1;
     }
     return drop_blocks(self, &b, window);
+}
+
+// More and more of the memory that is sent from is registered.
+static int registered(const struct rank *self)
+{
+    struct blocks b;
+
+    if (make_blocks(self, &b, false))
+        return 1;
+    for (int round = 0; round <= ROUNDS; round++) {
+        const size_t bytes =
+            (size_t)self->size * b.most * (size_t)round / ROUNDS;
+        struct shunt_comm_stats before = {0};
+
+        fill(self, &b, round);
+        if (stats_of(self, &before))
+            return 1;
+        if (round)
+            CHECK_OK(self->comm, shunt_mem_register(self->comm, b.send, bytes));
+        CHECK_OK(self->comm,
+                 shunt_alltoallv(self->comm, b.send, b.send_counts,
+                                 b.send_displs, b.recv, b.recv_counts,
+                                 b.recv_displs, SHUNT_U8));
+        if (check_blocks(self, &b, round) ||
+            check_path(self, &b, &before, bytes))
+            return 1;
+        if (round)
+            CHECK_OK(self->comm, shunt_mem_deregister(self->comm, b.send));
+    }
+    return drop_blocks(self, &b, false);
 }
 
 static int straight(const struct rank *self)
@@ -285,6 +327,7 @@ static int others(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {.name = "straight", .run = straight},
+    {.name = "registered", .run = registered},
     {.name = "several", .run = several},
     {.name = "sizes_disagree", .run = sizes_disagree},
     {.name = "others", .run = others},

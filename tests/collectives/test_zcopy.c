@@ -66,6 +66,13 @@ Test(zcopy, straight)
     run("0,1,1,2,2,2", "two_level", "100000", "straight");
 }
 
+Test(zcopy, registered)
+{
+    run("0,1,2", "flat", "100000", "registered");
+    run("0,1,1,2,2,2", "two_level", "100000", "registered");
+    run_late("0,0,1,2", "flat", "registered");
+}
+
 Test(zcopy, late)
 {
     run_late("0,0,1,2", "flat", "straight");

@@ -227,7 +227,37 @@ static int freed_while_in_use(const struct rank *self)
     return 0;
 }
 
+// What the caller registers is its own business, and told right away if wrong.
+static int registrations(const struct rank *self)
+{
+    static unsigned char memory[4096];
+    unsigned char *const middle = memory + 1024;
+
+    CHECK(shunt_mem_register(NULL, memory, 1) == SHUNT_ERR_INVALID, "no comm");
+    CHECK(shunt_mem_deregister(NULL, memory) == SHUNT_ERR_INVALID, "no comm");
+    CHECK(shunt_mem_register(self->comm, NULL, 8) == SHUNT_ERR_INVALID, "NULL");
+    CHECK(shunt_mem_register(self->comm, memory, 0) == SHUNT_ERR_INVALID, "0");
+    CHECK(shunt_mem_register(self->comm, memory, SIZE_MAX) == SHUNT_ERR_INVALID,
+          "more than there is");
+    CHECK(strstr(shunt_last_error(self->comm), "mem_register"), "%s",
+          shunt_last_error(self->comm));
+    CHECK(shunt_mem_deregister(self->comm, memory) == SHUNT_ERR_INVALID,
+          "never registered");
+    CHECK_OK(self->comm, shunt_mem_register(self->comm, memory, 4096));
+    CHECK_OK(self->comm, shunt_mem_register(self->comm, middle, 8));
+    CHECK_OK(self->comm, shunt_mem_register(self->comm, memory, 8));
+    CHECK(shunt_mem_deregister(self->comm, memory + 1) == SHUNT_ERR_INVALID,
+          "not where it begins");
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(self->comm, shunt_mem_deregister(self->comm, memory));
+    CHECK(shunt_mem_deregister(self->comm, memory) == SHUNT_ERR_INVALID,
+          "three times");
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0; // `middle` goes with the communicator
+}
+
 static const struct rank_case cases[] = {
+    {"registrations", registrations, .min_ranks = 1},
     {"freed_by_ranks_without", freed_by_ranks_without, .min_ranks = 1},
     {"refused_by_one", refused_by_one, .min_ranks = 2},
     {"freed_in_another_order", freed_in_another_order, .min_ranks = 2},

@@ -44,6 +44,11 @@ Test(windows, not_had_by_one)
     at_sizes("not_had_by_one");
 }
 
+Test(windows, registrations)
+{
+    at_sizes("registrations");
+}
+
 Test(windows, freed_while_in_use)
 {
     at_sizes("freed_while_in_use");

@@ -15,9 +15,9 @@
 #define TRANSPORT_NONCE 32
 
 struct transport_proof {
-    const unsigned char *secret; /* (32) shunt_transport_params.secret */
-    const char *label;           /* the transport, and what is proven */
-    int32_t from, to;            /* ranks */
+    const unsigned char *secret;    /* (32) shunt_transport_params.secret */
+    const char *label;              /* the transport, and what is proven */
+    int32_t from, to;               /* ranks */
     const unsigned char *nonces[2]; /* (TRANSPORT_NONCE) in an order that both
                                        sides know */
 };

@@ -47,10 +47,10 @@ struct shunt_transport_ep {
     struct shunt_transport_ep *inner;
     int peer;
     struct queue queues[FAULT_CHANNELS]; /* [0] alone without `reorder` */
-    struct later *delivered;       /* not flushed yet */
-    struct later_get *gets;        /* by due time */
-    enum shunt_status failed;      /* of a put that was accepted */
-    bool dead;                     /* by `die` */
+    struct later *delivered;             /* not flushed yet */
+    struct later_get *gets;              /* by due time */
+    enum shunt_status failed;            /* of a put that was accepted */
+    bool dead;                           /* by `die` */
 };
 
 struct shunt_transport_ctx {

@@ -64,7 +64,7 @@ static bool goes_to(const struct later *later,
 }
 
 void fault_forget(struct shunt_transport_ep *ep,
-                   const struct shunt_transport_remote *remote)
+                  const struct shunt_transport_remote *remote)
 {
     for (int c = 0; c < FAULT_CHANNELS; c++) {
         struct queue *q = &ep->queues[c];
@@ -145,8 +145,8 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     const size_t copied = put->pending ? 0 : put->bytes;
 
     if (put->bytes > SIZE_MAX / 2) /* no memory is as large */
-        return fault_fail(ctx, SHUNT_ERR_INVALID, "put outside the memory of rank %d",
-                    ep->peer);
+        return fault_fail(ctx, SHUNT_ERR_INVALID,
+                          "put outside the memory of rank %d", ep->peer);
     later = malloc(sizeof(*later) + copied);
     if (!later)
         return fault_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
@@ -200,8 +200,8 @@ static enum shunt_status strike(struct shunt_transport_ep *ep)
     ctx->puts++;
     if (ctx->puts == program->fail)
         return fault_fail(ctx, SHUNT_ERR_SYSTEM,
-                    "put %llu to rank %d failed (SHUNT_FAULT: fail)",
-                    (unsigned long long)ctx->puts, ep->peer);
+                          "put %llu to rank %d failed (SHUNT_FAULT: fail)",
+                          (unsigned long long)ctx->puts, ep->peer);
     if (ctx->puts == program->die)
         ep->dead = true;
     if (ctx->puts == program->silence)
@@ -210,7 +210,7 @@ static enum shunt_status strike(struct shunt_transport_ep *ep)
 }
 
 enum shunt_status fault_put(struct shunt_transport_ep *ep,
-                                   const struct shunt_transport_put *put)
+                            const struct shunt_transport_put *put)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     enum shunt_status status;
@@ -221,8 +221,8 @@ enum shunt_status fault_put(struct shunt_transport_ep *ep,
     if (status)
         return status;
     if (ep->dead)
-        return fault_fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
-                    ep->peer);
+        return fault_fail(ctx, SHUNT_ERR_PEER,
+                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
     if (ctx->silent && fault_concerns(ep))
         return SHUNT_OK; /* into the void */
     if (ctx->program.delay == 0 || !fault_concerns(ep))
@@ -268,9 +268,9 @@ static enum shunt_status begin_get(struct shunt_transport_ep *ep,
 
     if (ctx->program.badget && ++ctx->gets % ctx->program.badget == 0)
         return fault_fail(ctx, SHUNT_ERR_SYSTEM,
-                    "read %llu of plain memory, of rank %d, fails "
-                    "(SHUNT_FAULT)",
-                    (unsigned long long)ctx->gets, ep->peer);
+                          "read %llu of plain memory, of rank %d, fails "
+                          "(SHUNT_FAULT)",
+                          (unsigned long long)ctx->gets, ep->peer);
     return fault_passed(ctx, ctx->t->get(ep->inner, get));
 }
 
@@ -295,17 +295,17 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
 }
 
 enum shunt_status fault_get(struct shunt_transport_ep *ep,
-                                   const struct shunt_transport_get *get)
+                            const struct shunt_transport_get *get)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
 
     if (!(fault_caps(ep) & SHUNT_TRANSPORT_GET))
-        return fault_fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                    "plain memory of rank %d cannot be read (SHUNT_FAULT)",
-                    ep->peer);
+        return fault_fail(
+            ctx, SHUNT_ERR_UNSUPPORTED,
+            "plain memory of rank %d cannot be read (SHUNT_FAULT)", ep->peer);
     if (ep->dead)
-        return fault_fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT: die)",
-                    ep->peer);
+        return fault_fail(ctx, SHUNT_ERR_PEER,
+                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
     if (ctx->program.delay > 0 && fault_concerns(ep))
         return enqueue_get(ep, get);
     return begin_get(ep, get);
@@ -330,8 +330,8 @@ static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
 static void cancel_gets(struct shunt_transport_ep *ep)
 {
     while (ep->gets) {
-        *ep->gets->get.status =
-            fault_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d was let go of", ep->peer);
+        *ep->gets->get.status = fault_fail(ep->ctx, SHUNT_ERR_PEER,
+                                           "rank %d was let go of", ep->peer);
         free(take_get(&ep->gets));
     }
 }
@@ -361,7 +361,7 @@ enum shunt_status fault_flush(struct shunt_transport_ep *ep)
         return take_failure(ep);
     if (ep->dead)
         return fault_fail(ep->ctx, SHUNT_ERR_PEER,
-                    "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
+                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
     for (int c = 0; c < FAULT_CHANNELS; c++) {
         if (ep->queues[c].first)
             return SHUNT_IN_PROGRESS;
@@ -369,8 +369,7 @@ enum shunt_status fault_flush(struct shunt_transport_ep *ep)
     return fault_passed(ep->ctx, ep->ctx->t->flush(ep->inner));
 }
 
-enum shunt_status fault_let_go(struct shunt_transport_ep *ep,
-                                      bool by_force)
+enum shunt_status fault_let_go(struct shunt_transport_ep *ep, bool by_force)
 {
     const struct shunt_transport *t = ep->ctx->t;
 
