@@ -54,6 +54,22 @@ Test(memory, two_levels)
             "SHUNT_ALGORITHM=two_level");
 }
 
+/* Memory is registered, named and put to, for each call. */
+Test(memory, zero_copy)
+{
+    static const char *const calls[] = {"alltoall", "allgather"};
+
+    for (size_t i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_memory",
+            .args = {calls[i], "1", "1"},
+            .threads = 3,
+            .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", "SHUNT_ZCOPY_MIN=64",
+                    "SHUNT_ALGORITHM=flat", "SHUNT_TRANSPORTS=fault+inproc",
+                    "SHUNT_FAULT=nomap"},
+        });
+}
+
 Test(memory, windows)
 {
     run("window", 3, NULL, NULL, NULL);
