@@ -71,6 +71,21 @@ void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
 
 /* --- buffers --- */
 
+/* Now and then, whole or in part, with the communicator that will use it. */
+static void register_some(struct world *w, struct shunt_comm *comm,
+                          struct buffer *b, size_t room)
+{
+    size_t bytes = room;
+
+    if (!one_in(&w->local, 4))
+        return;
+    if (one_in(&w->local, 4))
+        bytes = room / 2;
+    if (shunt_mem_register(comm, b->base, bytes))
+        abort();
+    b->registered = comm;
+}
+
 struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
                     struct group *g)
 {
@@ -85,6 +100,7 @@ struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
     } else {
         b->base = need(room);
         b->owned = true;
+        register_some(w, op->group->comm, b, room);
     }
     memset(b->base, 0xa5, room);
     b->at = b->base + GUARD + shift % 64;
@@ -161,9 +177,13 @@ static int op_right(const struct op *op)
 static void op_free(struct op *op)
 {
     for (int i = 0; i < op->nbuffers; i++) {
-        if (op->buffers[i].owned)
-            free(op->buffers[i].base);
-        free(op->buffers[i].want);
+        struct buffer *b = &op->buffers[i];
+
+        if (b->registered && shunt_mem_deregister(b->registered, b->base))
+            abort();
+        if (b->owned)
+            free(b->base);
+        free(b->want);
     }
     free(op->near_want);
     free(op->near_size);

@@ -48,10 +48,11 @@ enum kind {
 struct buffer {
     unsigned char *at;
     size_t bytes;
-    unsigned char *base; /* NULL: no guards of ours around it */
-    bool owned;          /* from malloc() */
-    unsigned char *want; /* what must be there at the end */
-    size_t want_bytes;   /* of it; the rest is unspecified */
+    unsigned char *base;           /* NULL: no guards of ours around it */
+    bool owned;                    /* from malloc() */
+    struct shunt_comm *registered; /* with this one, or NULL */
+    unsigned char *want;           /* what must be there at the end */
+    size_t want_bytes;             /* of it; the rest is unspecified */
 };
 
 struct op {
