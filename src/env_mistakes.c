@@ -6,17 +6,18 @@
 #include "src/env.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "src/distance.h"
 #include "src/log.h"
 #include "src/plugin.h"
 
 #define PREFIX "SHUNT_"
-#define NAME_MAX_LEN 64 /* a longer one is like none of ours */
 
 /* Variables of our own scripts and tests, which the library does not read. */
 static const char *const others[] = {
@@ -39,51 +40,14 @@ static bool is_other(const char *name)
     return !strncmp(name, TESTS, strlen(TESTS));
 }
 
-static unsigned least(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
-static bool same(char a, char b)
-{
-    return toupper((unsigned char)a) == toupper((unsigned char)b);
-}
-
-/* How many letters must be changed, added, left out, or swapped with their
- * neighbour to make one name of the other (optimal string alignment). */
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned rows[3][NAME_MAX_LEN + 1]; /* of three prefixes of a */
-    size_t la = strlen(a), lb = strlen(b);
-
-    if (la > NAME_MAX_LEN || lb > NAME_MAX_LEN)
-        return NAME_MAX_LEN;
-    for (size_t j = 0; j <= lb; j++)
-        rows[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= la; i++) {
-        unsigned *now = rows[i % 3];
-        const unsigned *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
-
-        now[0] = (unsigned)i;
-        for (size_t j = 1; j <= lb; j++) {
-            now[j] = least(last[j - 1] + !same(a[i - 1], b[j - 1]),
-                           least(last[j], now[j - 1]) + 1);
-            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) &&
-                same(a[i - 2], b[j - 1]))
-                now[j] = least(now[j], before[j - 2] + 1);
-        }
-    }
-    return rows[la % 3][lb];
-}
-
 static const char *nearest(const char *name)
 {
     const char *best = NULL;
-    unsigned least_far = NAME_MAX_LEN + 1;
+    unsigned least_far = UINT_MAX;
     const struct shunti_env_row *row;
 
     for (size_t i = 0; (row = shunti_env_row_at(i)); i++) {
-        unsigned far = distance(name, row->name);
+        unsigned far = shunti_distance(name, row->name);
 
         if (far < least_far) {
             least_far = far;

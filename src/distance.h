@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How similar two names are, to name the nearest one in an error. Programs have
+ * a copy of this for their options (cli/).
+ */
+#ifndef SHUNTI_DISTANCE_H
+#define SHUNTI_DISTANCE_H
+
+enum { SHUNTI_NAME_MAX = 64 }; /* a longer name is like no other one */
+
+/* How many letters must be changed, added, left out, or swapped with their
+ * neighbour to turn one name into the other, in either case. */
+unsigned shunti_distance(const char *a, const char *b);
+
+#endif
