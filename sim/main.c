@@ -5,53 +5,16 @@
  * schedule says, and how long it took. sim/run makes all of docs/scaling.md
  * with it.
  */
-#include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "cli/cli.h"
 #include "perf/routing.h"
 #include "sim/machine.h"
 #include "sim/schedule.h"
-
-static void usage(FILE *to)
-{
-    const struct scaling_machine *m;
-
-    fputs(
-        "usage: shunt-scaling OPERATION [OPTION]...\n"
-        "\n"
-        "operations: alltoallv allgather plan lists dispatch combine rows\n"
-        "\n"
-        "  --machine NAME    rails400\n"
-        "  --nodes N         8\n"
-        "  --node-ranks N    8\n"
-        "  --sizes A,B,...   ranks of each node, instead of the last two\n"
-        "  --engine NAME     ports, simgrid\n"
-        "  --window N        messages of a rank at once: 16\n"
-        "  --precision S     SimGrid's, seconds: a 5000th of the bound, "
-        "1e-6 at most\n"
-        "  --bytes B         alltoallv, allgather: of each block\n"
-        "  --spread F        alltoallv: blocks of B/F to B*F bytes\n"
-        "  --carry B         alltoallv: as SHUNT_CARRY; 0, flat; all\n"
-        "  --two-level       allgather, plan, lists: in two levels\n"
-        "  --mode NAME       plain, ranks, 2dh, nodes, allgather\n"
-        "  --routing NAME    uniform, zipf:S, limited:M\n"
-        "  --tokens T --hidden H --topk K --experts E    a rank's 1024, 7168, "
-        "8, 256\n"
-        "  --fp8             rows to the experts are e4m3\n"
-        "  --narrow          nodes' sums are bf16, not f32\n"
-        "  --chunk B         as SHUNT_MOE_CHUNK: 61440\n"
-        "  --seed N          1\n"
-        "\n"
-        "machines:\n",
-        to);
-    for (int i = 0; (m = scaling_machine_at(i)); i++)
-        fprintf(to, "  %-11s %s\n", m->name, m->about);
-}
 
 static void wrong(const char *what, const char *value)
 {
@@ -74,221 +37,158 @@ struct options {
     struct scaling_moe moe;
 };
 
-static double number(const char *name, const char *text, double least)
+/* "zipf:0.8" */
+static bool take_routing(void *object, const char *text, struct cli_line *line)
 {
-    char *end;
-    double value;
-
-    errno = 0;
-    value = strtod(text, &end);
-    if (end == text || *end || errno || !(value >= least))
-        wrong(name, text);
-    return value;
-}
-
-static void parse_sizes(struct options *o, const char *text)
-{
-    for (const char *at = text; *at; o->nsizes++) {
-        char *end;
-        long n = strtol(at, &end, 10);
-
-        if (end == at || n < 1 || n > 64 || o->nsizes == 256 ||
-            (*end && *end != ','))
-            wrong("--sizes", text);
-        o->sizes[o->nsizes] = (int)n;
-        at = *end ? end + 1 : end;
-    }
-}
-
-static void parse_routing(struct options *o, const char *text)
-{
+    static const struct cli_name names[] = {
+        {"uniform", PERF_SKEW_UNIFORM},
+        {"zipf", PERF_SKEW_ZIPF},
+        {"limited", PERF_SKEW_NODE_LIMITED},
+        {NULL, 0},
+    };
+    struct options *o = object;
     const char *arg = strchr(text, ':');
+    char name[16];
+    int skew;
 
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, ":"), text);
+    if (!cli_choice(line, "--routing", name, names, &skew))
+        return false;
+    if (!arg != (skew == PERF_SKEW_UNIFORM))
+        return cli_wrong(line,
+                         "--routing: '%s' is none of uniform, zipf:S and "
+                         "limited:M",
+                         text);
     o->routing_name = text;
-    if (!strcmp(text, "uniform"))
-        o->routing.skew = PERF_SKEW_UNIFORM;
-    else if (!strncmp(text, "zipf:", 5))
-        o->routing.skew = PERF_SKEW_ZIPF;
-    else if (!strncmp(text, "limited:", 8))
-        o->routing.skew = PERF_SKEW_NODE_LIMITED;
-    else
-        wrong("--routing", text);
-    if (arg)
-        o->routing.arg = number("--routing", arg + 1, 0);
+    o->routing.skew = (enum perf_skew)skew;
+    return !arg || cli_real(line, "--routing", arg + 1, 0, 0, &o->routing.arg);
 }
 
-static void parse_mode(struct options *o, const char *text)
+static bool take_machine(void *object, const char *text, struct cli_line *line)
 {
+    struct options *o = object;
+
+    o->machine = scaling_machine_named(text);
+    return o->machine || cli_wrong(line, "--machine: there is no '%s'", text);
+}
+
+static bool take_mode(void *object, const char *text, struct cli_line *line)
+{
+    struct options *o = object;
+
     for (enum scaling_mode m = 0; m < SCALING_MODES; m++)
         if (!strcmp(text, scaling_mode_name(m))) {
             o->moe.mode = m;
-            return;
+            return true;
         }
-    wrong("--mode", text);
+    return cli_wrong(line, "--mode: there is no '%s'", text);
 }
 
-enum {
-    MACHINE = 256,
-    NODES,
-    NODE_RANKS,
-    SIZES,
-    ENGINE,
-    WINDOW,
-    PRECISION,
-    BYTES,
-    SPREAD,
-    CARRY,
-    TWO_LEVEL,
-    MODE,
-    ROUTING,
-    TOKENS,
-    HIDDEN,
-    TOPK,
-    EXPERTS,
-    FP8,
-    NARROW,
-    CHUNK,
-    SEED,
-    HELP,
-};
-
-static const struct option known[] = {
-    {"machine", 1, 0, MACHINE},
-    {"nodes", 1, 0, NODES},
-    {"node-ranks", 1, 0, NODE_RANKS},
-    {"sizes", 1, 0, SIZES},
-    {"engine", 1, 0, ENGINE},
-    {"window", 1, 0, WINDOW},
-    {"precision", 1, 0, PRECISION},
-    {"bytes", 1, 0, BYTES},
-    {"spread", 1, 0, SPREAD},
-    {"carry", 1, 0, CARRY},
-    {"two-level", 0, 0, TWO_LEVEL},
-    {"mode", 1, 0, MODE},
-    {"routing", 1, 0, ROUTING},
-    {"tokens", 1, 0, TOKENS},
-    {"hidden", 1, 0, HIDDEN},
-    {"topk", 1, 0, TOPK},
-    {"experts", 1, 0, EXPERTS},
-    {"fp8", 0, 0, FP8},
-    {"narrow", 0, 0, NARROW},
-    {"chunk", 1, 0, CHUNK},
-    {"seed", 1, 0, SEED},
-    {"help", 0, 0, HELP},
-    {0, 0, 0, 0},
-};
-
-static void parse_option(struct options *o, int option, const char *arg)
+static bool take_carry(void *object, const char *text, struct cli_line *line)
 {
-    switch (option) {
-    case MACHINE:
-        o->machine = scaling_machine_named(arg);
-        if (!o->machine)
-            wrong("--machine", arg);
-        break;
-    case NODES:
-        o->nodes = (int)number("--nodes", arg, 1);
-        break;
-    case NODE_RANKS:
-        o->node_ranks = (int)number("--node-ranks", arg, 1);
-        break;
-    case SIZES:
-        parse_sizes(o, arg);
-        break;
-    case ENGINE:
-        o->engine = arg;
-        break;
-    case WINDOW:
-        o->window = (int)number("--window", arg, 1);
-        break;
-    case PRECISION:
-        o->precision = number("--precision", arg, 1e-12);
-        break;
-    case BYTES:
-        o->bytes = (uint64_t)number("--bytes", arg, 0);
-        break;
-    case SPREAD:
-        o->spread = number("--spread", arg, 1);
-        break;
-    case CARRY:
-        o->carry = strcmp(arg, "all") ? (uint64_t)number("--carry", arg, 0)
-                                      : SCALING_CARRY_ALL;
-        break;
-    case TWO_LEVEL:
-        o->two_level = true;
-        break;
-    case MODE:
-        parse_mode(o, arg);
-        break;
-    case ROUTING:
-        parse_routing(o, arg);
-        break;
-    case TOKENS:
-        o->routing.tokens = (size_t)number("--tokens", arg, 0);
-        break;
-    case HIDDEN:
-        o->hidden = (size_t)number("--hidden", arg, 1);
-        break;
-    case TOPK:
-        o->routing.topk = (int)number("--topk", arg, 1);
-        break;
-    case EXPERTS:
-        o->routing.experts = (int)number("--experts", arg, 1);
-        break;
-    case FP8:
-        o->fp8 = true;
-        break;
-    case NARROW:
-        o->narrow = true;
-        break;
-    case CHUNK:
-        o->moe.chunk = (size_t)number("--chunk", arg, 1);
-        break;
-    case SEED:
-        o->seed = (uint64_t)number("--seed", arg, 0);
-        break;
-    case HELP:
-        usage(stdout);
-        exit(0);
-    default:
-        usage(stderr);
-        exit(2);
-    }
+    struct options *o = object;
+
+    o->carry = SCALING_CARRY_ALL;
+    return !strcmp(text, "all") ||
+           cli_whole(line, "--carry", text, 0, 0, &o->carry);
 }
+
+#define AT(field) CLI_AT(struct options, field)
+
+static const struct cli_row option_rows[] = {
+    {"machine", 0, "NAME", CLI_CALL, "see below (rails400)",
+     .take = take_machine},
+    {"nodes", 0, "N", CLI_WHOLE, "nodes", AT(nodes), .least = 1, .most = 256},
+    {"node-ranks", 0, "N", CLI_WHOLE, "ranks of each", AT(node_ranks),
+     .least = 1, .most = 64},
+    {"sizes", 0, "A,B,...", CLI_LIST,
+     "ranks of each node, instead of the last two",
+     CLI_LIST_AT(struct options, sizes, nsizes), .least = 1, .most = 64},
+    {"engine", 0, "NAME", CLI_TEXT, "ports or simgrid", AT(engine)},
+    {"window", 0, "N", CLI_WHOLE, "messages of a rank at once", AT(window),
+     .least = 1},
+    {"precision", 0, "S", CLI_REAL,
+     "SimGrid's, seconds: a 5000th of the bound, 1e-6 at most", AT(precision),
+     .least = 1e-12},
+    {"bytes", 0, "B", CLI_SIZE, "alltoallv, allgather: of each block",
+     AT(bytes)},
+    {"spread", 0, "F", CLI_REAL, "alltoallv: blocks of B/F to B*F bytes",
+     AT(spread), .least = 1},
+    {"carry", 0, "B", CLI_CALL, "alltoallv: as SHUNT_CARRY; 0, flat; all (0)",
+     .take = take_carry},
+    {"two-level", 0, NULL, CLI_FLAG, "allgather, plan, lists: in two levels",
+     AT(two_level)},
+    {"mode", 0, "NAME", CLI_CALL, "plain, ranks, 2dh, nodes, allgather (nodes)",
+     .take = take_mode},
+    {"routing", 0, "NAME", CLI_CALL, "uniform, zipf:S, limited:M (uniform)",
+     .take = take_routing},
+    {"tokens", 0, "T", CLI_WHOLE, "of a rank", AT(routing.tokens)},
+    {"hidden", 0, "H", CLI_WHOLE, "elements of a token", AT(hidden),
+     .least = 1},
+    {"topk", 0, "K", CLI_WHOLE, "experts of a token", AT(routing.topk),
+     .least = 1},
+    {"experts", 0, "E", CLI_WHOLE, "of all ranks", AT(routing.experts),
+     .least = 1},
+    {"fp8", 0, NULL, CLI_FLAG, "rows to the experts are e4m3", AT(fp8)},
+    {"narrow", 0, NULL, CLI_FLAG, "nodes' sums are bf16, not f32", AT(narrow)},
+    {"chunk", 0, "B", CLI_SIZE, "as SHUNT_MOE_CHUNK", AT(moe.chunk),
+     .least = 1},
+    {"seed", 0, "N", CLI_WHOLE, "of routings and blocks", AT(seed)},
+};
+
+static void more_help(FILE *to, int column)
+{
+    const struct scaling_machine *m;
+
+    fputs("\nmachines:\n", to);
+    for (int i = 0; (m = scaling_machine_at(i)); i++)
+        cli_print_item(to, column, m->name, m->about);
+}
+
+static const struct options defaults = {
+    .nodes = 8,
+    .node_ranks = 8,
+    .engine = "ports",
+    .window = 16,
+    .spread = 1,
+    .bytes = 1024,
+    .seed = 1,
+    .routing_name = "uniform",
+    .hidden = 7168,
+    .routing = {.experts = 256, .topk = 8, .tokens = 1024},
+    .moe = {.mode = SCALING_NODES, .chunk = 60 << 10},
+};
+
+static const struct cli_program program = {
+    .name = "shunt-scaling",
+    .usage = "usage: shunt-scaling OPERATION [OPTION]...\n"
+             "\n"
+             "operations: alltoallv allgather plan lists dispatch combine rows "
+             "machine\n",
+    .rows = option_rows,
+    .nrows = sizeof(option_rows) / sizeof(option_rows[0]),
+    .defaults = &defaults,
+    .more = more_help,
+};
 
 static void parse(struct options *o, int argc, char **argv)
 {
-    int option;
+    struct cli_line line;
 
-    *o = (struct options){
-        .machine = scaling_machine_at(0),
-        .nodes = 8,
-        .node_ranks = 8,
-        .engine = "ports",
-        .window = 16,
-        .spread = 1,
-        .bytes = 1024,
-        .seed = 1,
-        .routing_name = "uniform",
-        .hidden = 7168,
-        .routing = {.experts = 256, .topk = 8, .tokens = 1024},
-        .moe = {.mode = SCALING_NODES, .chunk = 60 << 10},
-    };
-    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1)
-        parse_option(o, option == 'h' ? HELP : option, optarg);
-    if (optind != argc - 1) {
-        usage(stderr);
+    *o = defaults;
+    o->machine = scaling_machine_at(0);
+    cli_parse_or_exit(&program, o, argc, argv, &line);
+    if (line.operands != argc - 1) {
+        cli_help(&program, stderr);
         exit(2);
     }
-    o->operation = argv[optind];
+    o->operation = argv[line.operands];
     if (!o->nsizes) {
-        if (o->nodes > 256 || o->node_ranks > 64)
-            wrong("at most 256 nodes of 64 ranks", "--nodes, --node-ranks");
         o->nsizes = o->nodes;
         for (int n = 0; n < o->nodes; n++)
             o->sizes[n] = o->node_ranks;
     }
-    if (o->bytes * o->spread > UINT32_MAX)
+    if ((double)o->bytes * o->spread > UINT32_MAX)
         wrong("--bytes", "more than a message may have");
 }
 

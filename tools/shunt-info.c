@@ -5,7 +5,6 @@
  *
  * It has the library built in rather than linked: it prints what is inside.
  */
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include <shunt/shunt.h>
 
+#include "cli/cli.h"
 #include "collectives/select.h"
 #include "src/env.h"
 #include "src/launch.h"
@@ -151,33 +151,6 @@ static bool is_wrong(const struct shunti_env_row *row)
 
 /* -- for people --------------------------------------------------------------- */
 
-/* Print `text` in lines of 80 columns, all but the first indented. */
-static void wrap(const char *text, size_t indent)
-{
-    size_t column = indent;
-
-    while (*text) {
-        size_t word = strcspn(text, " \n");
-
-        if (column > indent && column + 1 + word > 79) {
-            printf("\n%*s", (int)indent, "");
-            column = indent;
-        } else if (column > indent) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", (int)word, text);
-        column += word;
-        text += word;
-        if (*text == '\n' && text[1]) {
-            printf("\n%*s", (int)indent, "");
-            column = indent;
-        }
-        text += strspn(text, " \n");
-    }
-    putchar('\n');
-}
-
 static void print_version(void)
 {
     printf("Shunt %s\n", SHUNT_VERSION);
@@ -208,7 +181,7 @@ static void print_machine(const struct facts *f)
                p->quota_milli / 1000.0);
     printf("\n  launcher      ");
     if (f->launcher_error[0])
-        wrap(f->launcher_error, 16);
+        cli_wrap(stdout, f->launcher_error, 16);
     else if (strcmp(f->launcher, "none") == 0)
         printf("none: shunt_comm_create_env() makes one rank\n");
     else
@@ -229,11 +202,11 @@ static void print_transport(const struct shunti_transport_entry *e)
     printf("\n");
     if (e->transport && e->transport->summary) {
         printf("%16s", "");
-        wrap(e->transport->summary, 16);
+        cli_wrap(stdout, e->transport->summary, 16);
     }
     if (e->why[0]) {
         printf("%16s", "");
-        wrap(e->why, 16);
+        cli_wrap(stdout, e->why, 16);
     }
     printf("%16s%s\n", "", e->path);
 }
@@ -256,10 +229,10 @@ static void print_engines(const struct facts *f)
             continue;
         printf("  %-13s %s\n%16s", e->name, e->usable ? "usable" : "not usable",
                "");
-        wrap(e->engine->summary, 16);
+        cli_wrap(stdout, e->engine->summary, 16);
         if (e->why[0]) {
             printf("%16s", "");
-            wrap(e->why, 16);
+            cli_wrap(stdout, e->why, 16);
         }
         printf("%16s%s\n", "", e->path);
     }
@@ -287,7 +260,7 @@ static void print_transports(const struct facts *f, bool brief)
     }
     printf("  chosen        ");
     if (f->chosen_error[0]) {
-        wrap(f->chosen_error, 16);
+        cli_wrap(stdout, f->chosen_error, 16);
         return;
     }
     for (size_t i = 0; i < f->chosen.count; i++)
@@ -322,7 +295,7 @@ static void print_environment(bool all)
         if (!all)
             continue;
         printf("      ");
-        wrap(row->help, 6);
+        cli_wrap(stdout, row->help, 6);
         printf("      %s%s%s; default: %s\n", type_name(row->type),
                row->choices ? " of " : "", row->choices ? row->choices : "",
                row->fallback ? row->fallback : "unset");
@@ -519,34 +492,46 @@ static void print_json(const struct facts *f)
 
 /* -- command line ------------------------------------------------------------- */
 
-static void usage(FILE *out)
-{
-    fputs(
+struct options {
+    bool env, transports, machine, topology, algorithms, ways, json;
+};
+
+#define AT(field) CLI_AT(struct options, field)
+
+static const struct cli_row rows[] = {
+    {"env", 'e', NULL, CLI_FLAG,
+     "every variable: meaning, default, current value", AT(env)},
+    {"transports", 't', NULL, CLI_FLAG, "only the transports", AT(transports)},
+    {"machine", 'm', NULL, CLI_FLAG,
+     "only the machine, its network devices and the launcher", AT(machine)},
+    {"topology", 'T', NULL, CLI_FLAG,
+     "make a communicator of the ranks that a launcher started, and draw it: "
+     "nodes, places, rails, and what each kind of pair is reached by and how "
+     "fast",
+     AT(topology)},
+    {"algorithms", 'a', NULL, CLI_FLAG,
+     "the same ranks: which algorithm each collective takes for how many "
+     "bytes, and why",
+     AT(algorithms)},
+    {"ways", 'w', NULL, CLI_FLAG,
+     "the same ranks: what goes through shared memory and what the kernel "
+     "reads, of memory in no window, measured now",
+     AT(ways)},
+    {"json", 'j', NULL, CLI_FLAG,
+     "everything, or the topology, as one JSON object", AT(json)},
+};
+
+static const struct cli_program program = {
+    .name = "shunt-info",
+    .usage =
         "Usage: shunt-info [OPTION...]\n"
         "\n"
         "Says what this Shunt is, what this machine has, which transports work "
         "on it\n"
-        "and why others do not, and which variables change what it does.\n"
-        "\n"
-        "  -e, --env         every variable: meaning, default, current value\n"
-        "  -t, --transports  only the transports\n"
-        "  -m, --machine     only the machine, its network devices and the "
-        "launcher\n"
-        "  -T, --topology    make a communicator of the ranks that a launcher\n"
-        "                    started, and draw it: nodes, places, rails, and "
-        "what\n"
-        "                    each kind of pair is reached by and how fast\n"
-        "  -a, --algorithms  the same ranks: which algorithm each collective "
-        "takes\n"
-        "                    for how many bytes, and why\n"
-        "  -w, --ways        the same ranks: what goes through shared memory "
-        "and what\n"
-        "                    the kernel reads, of memory in no window, "
-        "learnt now\n"
-        "  -j, --json        everything, or the topology, as one JSON object\n"
-        "  -V, --version     the version\n"
-        "  -h, --help        this text\n"
-        "\n"
+        "and why others do not, and which variables change what it does.\n",
+    .rows = rows,
+    .nrows = sizeof(rows) / sizeof(rows[0]),
+    .end =
         "The exit status is 0 when a communicator could be made with these\n"
         "settings and all of them are understood, 1 when not (no transport; "
         "a\n"
@@ -562,85 +547,33 @@ static void usage(FILE *out)
         "  shunt-run -n 2 -- shunt-info --ways     do they share a cache?\n"
         "  shunt-info --json | jq -r '.transports[] | select(.usable) | "
         ".name'\n",
-        out);
-}
+};
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"env", no_argument, NULL, 'e'},
-        {"transports", no_argument, NULL, 't'},
-        {"machine", no_argument, NULL, 'm'},
-        {"topology", no_argument, NULL, 'T'},
-        {"algorithms", no_argument, NULL, 'a'},
-        {"ways", no_argument, NULL, 'w'},
-        {"json", no_argument, NULL, 'j'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
-    unsigned parts = 0;
-    bool json = false, topology = false, algorithms = false, ways = false;
-    bool bad;
+    struct options o = {0};
+    struct cli_line line;
     struct facts facts;
-    int c;
+    unsigned parts;
+    bool bad;
 
-    while ((c = getopt_long(argc, argv, "etmTawjVh", options, NULL)) != -1) {
-        switch (c) {
-        case 'e':
-            parts |= ENVIRONMENT;
-            break;
-        case 't':
-            parts |= TRANSPORTS;
-            break;
-        case 'm':
-            parts |= MACHINE;
-            break;
-        case 'T':
-            topology = true;
-            break;
-        case 'a':
-            algorithms = true;
-            break;
-        case 'w':
-            ways = true;
-            break;
-        case 'j':
-            json = true;
-            break;
-        case 'V':
-            puts("shunt-info " SHUNT_VERSION);
-            return 0;
-        case 'h':
-            usage(stdout);
-            return 0;
-        default:
-            fputs("Try 'shunt-info --help'.\n", stderr);
-            return 2;
-        }
+    cli_parse_or_exit(&program, &o, argc, argv, &line);
+    if (line.operands < argc) {
+        cli_wrong(&line, "'%s' is too much", argv[line.operands]);
+        cli_usage_error(&program, line.why);
     }
-    if (optind < argc) {
-        fprintf(stderr,
-                "shunt-info: '%s' is too much.\n"
-                "Try 'shunt-info --help'.\n",
-                argv[optind]);
-        return 2;
-    }
-
-    if (json && (algorithms || ways)) {
-        fputs("shunt-info: --json goes with everything or --topology.\n"
-              "Try 'shunt-info --help'.\n",
-              stderr);
-        return 2;
-    }
-    if (algorithms)
+    if (o.json && (o.algorithms || o.ways))
+        cli_usage_error(&program, "--json goes with everything or --topology");
+    if (o.algorithms)
         return info_algorithms();
-    if (ways)
+    if (o.ways)
         return info_ways();
-    if (topology)
-        return info_topology(json);
+    if (o.topology)
+        return info_topology(o.json);
+    parts = (o.env ? ENVIRONMENT : 0) | (o.transports ? TRANSPORTS : 0) |
+            (o.machine ? MACHINE : 0);
     find(&facts);
-    if (json)
+    if (o.json)
         print_json(&facts);
     else
         print(&facts, parts ? parts : VERSION | MACHINE | TRANSPORTS);

@@ -32,7 +32,7 @@ struct options {
     bool compute_bf16; // matrix products
     double capacity_factor;
     bool drop_by_weight;
-    char gemm[SETTING_ROOM]; // "": the best
+    char gemm[SETTING_ROOM]; // see options_gemm()
 
     const char *checkpoint;
     size_t checkpoint_every;
@@ -46,8 +46,9 @@ struct options {
     double temperature;
     size_t print_every;
 
-    bool steps_of_preset; // `steps` is, and gives way to --minutes
-    uint64_t given; // which options the user gave: a bit for each, in order
+    uint64_t given;      // which options the user or a preset gave: cli_bit()
+    uint64_t of_presets; // which of these are a preset's; its steps give way to
+                         // --minutes
 };
 
 // An option that decides what a run computes, and its value, as texts.
@@ -62,9 +63,6 @@ enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
 // train_error_text() says what is wrong.
 enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
-
-// The text of --help, to stdout.
-void options_help(void);
 
 // What only ranks can judge: that the batch divides, and the like. Sets batch,
 // shares and nodes if they are 0. `nodes`: team_nodes().
@@ -83,6 +81,9 @@ enum options_adopted {
 };
 enum options_adopted options_adopt(struct options *o, const struct setting *s,
                                    struct setting *own);
+
+// The name of the matrix products that were asked for; NULL: the best.
+const char *options_gemm(const struct options *o);
 
 // Of all options that all ranks must have alike.
 uint64_t options_hash(const struct options *o);

@@ -107,8 +107,8 @@ void run_introduce(struct run *run)
     if (o->compute_bf16 && !shunti_gemm_tile(t->gemm))
         progress_say(&run->progress,
                      "            in f32: %s, no faster than --compute f32",
-                     *o->gemm ? "--gemm was given"
-                              : "no AVX512-BF16 on this CPU");
+                     options_gemm(o) ? "--gemm was given"
+                                     : "no AVX512-BF16 on this CPU");
     progress_say(&run->progress,
                  "peak        %.0f GF/s: %s, measured on all ranks at once",
                  run->peak / 1e9, run_peak_name(run));

@@ -157,7 +157,7 @@ int trainer_create(struct trainer *t, const struct options *o,
     size_t first;
     exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
                            &t->local_experts);
-    if (products_create(*o->gemm ? o->gemm : NULL,
+    if (products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
         exchange_shunt_create(team, &o->model, &x, &t->exchange) ||

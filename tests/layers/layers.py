@@ -22,7 +22,8 @@ BELOW = {
     "transports": [],
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
-    "train": ["kernels"],
+    "cli": ["src/distance.h"],
+    "train": ["kernels", "cli"],
 }
 CALLS = ["kernels", "src", "collectives", "moe"]
 # moe/ is one circle still: its routes call the plan, and the plan its route.

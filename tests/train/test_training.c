@@ -319,7 +319,8 @@ Test(options, settings_that_were_given_are_not_overruled)
     cr_assert_str_eq(o.gemm, "naive");
     cr_assert_eq(PARSE("--gemm", "best", "--lr", "0.5", "--dim=96"),
                  OPTIONS_RUN);
-    cr_assert_str_eq(o.gemm, "");
+    cr_assert_str_eq(o.gemm, "best");
+    cr_assert_null(options_gemm(&o));
     cr_assert_eq(options_adopt(&o, &(struct setting){"gemm", "best"}, &own),
                  ADOPT_SAME);
     cr_assert_eq(options_adopt(&o, &(struct setting){"gemm", "naive"}, &own),

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * --help, from the same rows that are parsed.
+ */
+#include "cli/cli.h"
+
+#include <string.h>
+
+enum { WIDTH = 79 };
+
+void cli_wrap(FILE *to, const char *text, int indent)
+{
+    int column = indent;
+
+    for (;;) {
+        int word = (int)strcspn(text, " \n");
+
+        if (column > indent && column + 1 + word > WIDTH) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putc(' ', to);
+            column++;
+        }
+        fprintf(to, "%.*s", word, text);
+        column += word;
+        text += word;
+        if (*text == '\n' && text[1]) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        }
+        text += strspn(text, " \n");
+        if (!*text)
+            break;
+    }
+    putc('\n', to);
+}
+
+void cli_print_item(FILE *to, int column, const char *head, const char *text)
+{
+    int length = fprintf(to, "  %s", head);
+
+    if (length + 2 > column)
+        fprintf(to, "\n%*s", column, "");
+    else
+        fprintf(to, "%*s", column - length, "");
+    cli_wrap(to, text, column);
+}
+
+/* "-b, --begin SIZE", or "    --json[=FILE]". */
+static void head_of(const struct cli_row *row, char *to, size_t room)
+{
+    char letter[5] = "    ";
+
+    if (row->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+    if (row->optional)
+        snprintf(to, room, "%s--%s[=%s]", letter, row->name, row->argument);
+    else
+        snprintf(to, room, "%s--%s%s%s", letter, row->name,
+                 row->argument ? " " : "", row->argument ? row->argument : "");
+}
+
+static int column_of(const struct cli_program *program)
+{
+    size_t longest = strlen("-V, --version");
+    char head[80];
+
+    for (int i = 0; i < program->nrows; i++) {
+        if (program->rows[i].kind == CLI_HEADING)
+            continue;
+        head_of(&program->rows[i], head, sizeof(head));
+        if (strlen(head) > longest)
+            longest = strlen(head);
+    }
+    return (int)longest + 4;
+}
+
+/* Is the default one that a user could type? One that is not stands for
+ * something that the help tells. */
+static bool shows_default(const struct cli_program *program,
+                          const struct cli_row *row, char *value, size_t room)
+{
+    struct cli_row checked = *row;
+    struct cli_line line;
+    uint64_t scratch[32]; /* no field is larger */
+
+    if (!program->defaults || row->quiet || row->optional ||
+        row->kind == CLI_FLAG)
+        return false;
+    cli_print(row, program->defaults, value, room);
+    if (!*value || row->kind == CLI_TEXT || row->kind == CLI_LIST)
+        return *value;
+    checked.at = 0;
+    return row->size <= sizeof(scratch) &&
+           cli_read(&checked, scratch, value, &line);
+}
+
+static void print_row(const struct cli_program *program,
+                      const struct cli_row *row, FILE *to, int column)
+{
+    char head[80], value[200], text[1000];
+
+    head_of(row, head, sizeof(head));
+    snprintf(text, sizeof(text), "%s", row->help);
+    if (row->kind == CLI_CHOICE && !row->quiet)
+        for (const struct cli_name *n = row->names; n->name; n++)
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+                     n == row->names ? ": " : "|", n->name);
+    if (shows_default(program, row, value, sizeof(value)))
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), " (%s)",
+                 value);
+    cli_print_item(to, column, head, text);
+}
+
+void cli_help(const struct cli_program *program, FILE *to)
+{
+    int column = column_of(program);
+
+    fputs(program->usage, to);
+    if (program->nrows && program->rows[0].kind != CLI_HEADING)
+        putc('\n', to);
+    for (int i = 0; i < program->nrows; i++) {
+        const struct cli_row *row = &program->rows[i];
+        if (row->kind == CLI_HEADING) {
+            putc('\n', to);
+            cli_wrap(to, row->help, 0);
+        } else {
+            print_row(program, row, to, column);
+        }
+    }
+    cli_print_item(to, column, "-h, --help", "this text");
+    cli_print_item(to, column, "-V, --version", "the version");
+    if (program->more)
+        program->more(to, column);
+    if (program->end)
+        fprintf(to, "\n%s", program->end);
+}
