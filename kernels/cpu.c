@@ -4,7 +4,8 @@
  *
  * The library and shunt-train have a copy of this each, since the library
  * exports none of its inside. So the setting is read here, from the
- * environment, and both obey it; src/env.c has its description.
+ * environment, and both obey it. The rows below are for the library's table of
+ * variables.
  */
 #include "kernels/cpu.h"
 
@@ -19,6 +20,30 @@ static const char *const names[] = {
     [SHUNTI_ISA_NEON] = "neon",
     [SHUNTI_ISA_AVX2] = "avx2",
     [SHUNTI_ISA_AVX512] = "avx512",
+};
+
+const struct shunti_env_row shunti_cpu_env[SHUNTI_CPU_ENV] = {
+    {
+        .name = "SHUNT_KERNELS",
+        .type = SHUNTI_ENV_CHOICE,
+        .fallback = "auto",
+        .choices = "auto|plain|neon|avx2|avx512",
+        .help = "The best instruction set that kernels may use (sums, rows, "
+                "and all that "
+                "shunt-train computes); auto: the best that the CPU has. The "
+                "results "
+                "have the same bits, but for shunt-train --compute bf16 on a "
+                "CPU with "
+                "AVX512-BF16.",
+    },
+    {
+        .name = "SHUNT_TRAIN_KERNELS",
+        .type = SHUNTI_ENV_CHOICE,
+        .choices = "baseline|avx2|avx512",
+        .help = "The same, by the name of earlier releases; SHUNT_KERNELS "
+                "comes first. "
+                "baseline is plain.",
+    },
 };
 
 _Atomic unsigned shunti_cpu_found;
@@ -78,10 +103,10 @@ static enum shunti_isa at_most(const char *name)
 
 static enum shunti_isa choose(void)
 {
-    const char *name = secure_getenv("SHUNT_KERNELS");
+    const char *name = secure_getenv(shunti_cpu_env[0].name);
 
     if (!name || !*name) /* its name in earlier releases */
-        name = secure_getenv("SHUNT_TRAIN_KERNELS");
+        name = secure_getenv(shunti_cpu_env[1].name);
     return name ? at_most(name) : shunti_isa_best();
 }
 

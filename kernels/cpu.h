@@ -19,6 +19,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "kernels/env_row.h"
+
+/* The variables that are read here: SHUNT_KERNELS, then its older name. */
+enum { SHUNTI_CPU_ENV = 2 };
+extern const struct shunti_env_row shunti_cpu_env[SHUNTI_CPU_ENV];
+
 /* Instruction sets. Those of one architecture ascend, and each includes the
  * ones before it. */
 enum shunti_isa {

@@ -43,8 +43,8 @@ def break_even(machine, ranks, per_node, window):
     when bytes and latencies add up (serial); and with many, when the flat
     exchange hides the shorter behind the longer (overlapped).
 
-    Two levels copy three times more: into packages for mates, for partners,
-    and out of these.
+    Two levels copy three times more: into packages for local peers, for rail
+    peers, and out of these.
     """
     n, m = ranks, per_node
     if window == 1:

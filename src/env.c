@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of environment variables, and how their values are read.
+ * The table of environment variables, and how their values are read. Folders
+ * above this one declare the variables that they use, before main().
  */
 #include "src/env.h"
 
@@ -13,10 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu.h"
 #include "src/log.h"
 #include "src/trace.h"
 
-/* Keep it in the order in which a user would look for things. */
+/* Those of this folder and of all of the library. Keep them in the order in
+ * which a user would look for things. */
 static const struct shunti_env_row rows[] = {
     /* What to see. */
     {"SHUNT_LOG", SHUNTI_ENV_LEVELS, "warn", NULL,
@@ -53,9 +56,10 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
      "TCP port to meet at; auto: any free one, or MASTER_PORT + 1.", false},
     {"SHUNT_SECRET", SHUNTI_ENV_STRING, NULL, NULL,
-     "A text that all ranks of a launched job share and nobody else knows: it "
-     "keeps strangers out. Without it, the job's identifiers stand in, which "
-     "others may guess.",
+     "A text that all ranks of a launched job share and nobody else knows: "
+     "peers "
+     "that lack it are refused. Without it, the job's identifiers stand in, "
+     "which others may guess.",
      true},
     {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
      "Name of the node this rank is on. Ranks with different names share no "
@@ -85,7 +89,7 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "256k", NULL,
      "Bytes from which such payload is the copy engine's.", false},
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
-     "Who advances operations: the caller, in test and wait, or a thread of "
+     "What advances operations: the caller, in test and wait, or a thread of "
      "each communicator as well.",
      false},
     {"SHUNT_SPIN", SHUNTI_ENV_NUMBER, "auto", NULL,
@@ -112,53 +116,12 @@ static const struct shunti_env_row rows[] = {
      "straight from the sender's memory into the receiver's instead of being "
      "staged; auto: 64k. At least 64.",
      false},
-    {"SHUNT_ALLREDUCE_DIRECT", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes up to which allreduce sends every rank's vector to every rank; "
-     "larger ones are reduced in segments, one by each rank.",
-     false},
-    {"SHUNT_ALGORITHM", SHUNTI_ENV_STRING, NULL, NULL,
-     "Algorithms of collectives between several nodes, instead of those that "
-     "cost least: 'two_level' for all, or 'flat,allgather=two_level'; the last "
-     "that fits counts (shunt-info --algorithms has the names).",
-     false},
-    {"SHUNT_CARRY", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes up to which a block of alltoall for a rank of another node travels "
-     "in one message with those of its neighbours; larger ones go straight.",
-     false},
-    {"SHUNT_MOE_MODE", SHUNTI_ENV_CHOICE, "auto",
-     "auto|direct|flat|two-level|allgather",
-     "How the rows of dispatch and combine travel where the program does not "
-     "say: auto takes two-level between nodes.",
-     false},
-    {"SHUNT_MOE_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes of rows that dispatch and combine send to another node at once.",
-     false},
-    /* Under an MPI program (bindings/mpi/). */
-    {"SHUNT_MPI", SHUNTI_ENV_CHOICE, "on", "off|on|force",
-     "libshunt-mpi: whether MPI's collective calls are served: on, where that "
-     "is faster; force, wherever it is possible. Ranks that disagree take the "
-     "least.",
-     false},
-    {"SHUNT_MPI_STATS", SHUNTI_ENV_BOOL, "no", NULL,
-     "libshunt-mpi: print at MPI_Finalize() what was served and what was "
-     "passed on to MPI, and why.",
-     false},
-    /* Read by kernels/cpu.c, in the library and in shunt-train. */
-    {"SHUNT_KERNELS", SHUNTI_ENV_CHOICE, "auto", "auto|plain|neon|avx2|avx512",
-     "The best instruction set that kernels may use (sums, rows, and all that "
-     "shunt-train computes); auto: the best that the CPU has. The results "
-     "have the same bits, but for shunt-train --compute bf16 on a CPU with "
-     "AVX512-BF16.",
-     false},
-    {"SHUNT_TRAIN_KERNELS", SHUNTI_ENV_CHOICE, NULL, "baseline|avx2|avx512",
-     "The same, by the name of earlier releases; SHUNT_KERNELS comes first. "
-     "baseline is plain.",
-     false},
 };
 
-enum { ROWS = sizeof(rows) / sizeof(rows[0]), DECLARED_MAX = 64 };
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), DECLARED_MAX = 80 };
 
-/* Of plugins. Written under the lock, and counted when they are whole. */
+/* Of other folders and of plugins. Written under the lock, and counted when they
+ * are whole. */
 static struct shunti_env_row declared[DECLARED_MAX];
 static atomic_size_t declared_count;
 static pthread_mutex_t declare_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -200,13 +163,27 @@ bool shunti_env_declare(const struct shunti_env_row *row)
     return there;
 }
 
+void shunti_env_declare_all(const struct shunti_env_row *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bool there = shunti_env_declare(&from[i]);
+        assert(there);
+        (void)there;
+    }
+}
+
+/* Those of kernels/, which is below this folder and does not call it. */
+__attribute__((constructor)) static void declare_kernels(void)
+{
+    shunti_env_declare_all(shunti_cpu_env, SHUNTI_CPU_ENV);
+}
+
 const char *shunti_env_raw(const char *name)
 {
     return shunti_env_row_of(name) ? secure_getenv(name) : NULL;
 }
 
-/* -- values
- * ------------------------------------------------------------------ */
+/* -- values ---------------------------------------------------------------- */
 
 bool shunti_parse_size(const char *text, size_t *bytes)
 {

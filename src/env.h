@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The environment variables: one table (env.c), which is also what
- * `shunt-info --env` prints. A variable that is not in the table cannot be
- * read.
+ * The environment variables: one table, which is also what `shunt-info --env`
+ * prints. A variable that is not in the table cannot be read. Its rows are
+ * declared by the folders that use the variables: env.c has those of src/,
+ * kernels/cpu.c, collectives/env.c, moe/env.c and bindings/mpi/env.c have
+ * theirs, and plugins declare their own.
  *
  * Variables are read when they are needed, not once: a program may setenv()
  * before it makes a communicator. A value that makes no sense counts as unset;
@@ -16,24 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum shunti_env_type {
-    SHUNTI_ENV_STRING,
-    SHUNTI_ENV_CHOICE,  /* one of the words in `choices`, of either case */
-    SHUNTI_ENV_BOOL,    /* 1/0, yes/no, on/off, true/false */
-    SHUNTI_ENV_SIZE,    /* bytes, with k, m, g (powers of 1024), or "auto" */
-    SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
-    SHUNTI_ENV_SECONDS, /* a number > 0 */
-    SHUNTI_ENV_LEVELS,  /* of messages: log.h */
-};
-
-struct shunti_env_row {
-    const char *name;
-    enum shunti_env_type type;
-    const char *fallback; /* the default, as text; NULL: unset */
-    const char *choices;  /* of a CHOICE: "caller|thread" */
-    const char *help;     /* one or two sentences */
-    bool secret;          /* never to be shown */
-};
+#include "kernels/env_row.h"
 
 #define SHUNTI_ENV_AUTO SIZE_MAX /* a SIZE that is "auto" */
 
@@ -42,10 +27,16 @@ const struct shunti_env_row *shunti_env_row_at(size_t i);
 /* The row of a name, or NULL. */
 const struct shunti_env_row *shunti_env_row_of(const char *name);
 
-/* Take a variable of a plugin into the table; its texts stay the plugin's,
- * which is never unloaded. One that is there already is left as it is. False:
- * the table is full. Thread safe. */
+/* Take a variable into the table; its texts stay the caller's, a plugin that is
+ * never unloaded. One that is there already is left as it is. False: the table
+ * is full. Thread safe. */
 bool shunti_env_declare(const struct shunti_env_row *row);
+/* The rows of a folder. Call it from a constructor, so that they are there
+ * before anything is read:
+ *
+ *     __attribute__((constructor)) static void declare_variables(void)
+ */
+void shunti_env_declare_all(const struct shunti_env_row *rows, size_t count);
 
 /* The getters assert that `name` is in the table, with that type. */
 
@@ -83,8 +74,8 @@ typedef void shunti_env_take(void *arg, const struct shunti_env_mistake *m);
 
 /* Calls `take` for each mistake in the environment; returns how many. */
 size_t shunti_env_mistakes(shunti_env_take *take, void *arg);
-/* Warns of each; only the first call in a process does. Whoever speaks for the
- * job calls it (shunti_launch_speaks()). */
+/* Warns of each; only the first call in a process does. Call it on the rank that
+ * prints for the job (shunti_launch_speaks()). */
 void shunti_env_report(void);
 
 /* "64k" -> 65536; false: no size. */

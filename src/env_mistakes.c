@@ -57,8 +57,8 @@ static const char *nearest(const char *name)
     return best;
 }
 
-/* Is it a variable of this plugin? One that reaches other hosts is not loaded for
- * that, and is believed to have it. */
+/* Is it a variable of this plugin? A plugin that reaches other hosts is not loaded
+ * to find out: any name with its prefix counts as its own. */
 static bool is_of(const char *plugin, const char *name)
 {
     char why[256];

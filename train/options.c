@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "kernels/cpu.h"
 
 enum { BATCH_UNASKED = 8 };
 
@@ -219,13 +220,15 @@ static const struct options defaults = {
 
 static void more_help(FILE *to, int column)
 {
+    char kernels[512];
+
     fputs("\nPresets\n", to);
     for (const struct preset *p = presets; p->name; p++)
         cli_print_item(to, column, p->name, p->what);
     fputs("\nEnvironment\n", to);
-    cli_print_item(to, column, "SHUNT_KERNELS",
-                   "the best instruction set to use: plain, neon, avx2 or "
-                   "avx512 (default: this CPU's)");
+    snprintf(kernels, sizeof(kernels), "%s. %s", shunti_cpu_env[0].choices,
+             shunti_cpu_env[0].help);
+    cli_print_item(to, column, shunti_cpu_env[0].name, kernels);
     fputs("  All variables are listed by shunt-info --env.\n", to);
 }
 

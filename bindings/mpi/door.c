@@ -11,6 +11,7 @@
  * Each call is one load and one jump once its way is known.
  */
 #include "bindings/mpi/door.h"
+#include "bindings/mpi/env.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -243,7 +244,7 @@ static word no_create(void)
 static bool needs_part(const char *entry)
 {
     if (!strcasecmp(entry, "MPI_Finalize"))
-        return getenv("SHUNT_MPI_STATS") != NULL;
+        return getenv(SHUNTI_MPI_STATS_VARIABLE) != NULL;
     return strcasecmp(entry, "MPI_Comm_free") &&
            strcasecmp(entry, "MPI_Comm_disconnect");
 }

@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "bindings/mpi/dropin.h"
+#include "bindings/mpi/env.h"
 
 #define ALL         \
     {               \
@@ -55,7 +56,7 @@ static const struct {
 
 enum shunti_mpi_mode shunti_mpi_mode(void)
 {
-    const char *text = secure_getenv("SHUNT_MPI");
+    const char *text = secure_getenv(SHUNTI_MPI_VARIABLE);
 
     if (text && !strcasecmp(text, "off"))
         return SHUNTI_MPI_MODE_OFF;

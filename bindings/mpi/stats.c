@@ -16,6 +16,7 @@
 #include <strings.h>
 
 #include "bindings/mpi/dropin.h"
+#include "bindings/mpi/env.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunti_mpi_tallies total; /* under lock */
@@ -51,7 +52,7 @@ static const char *const reason_names[SHUNTI_MPI_REASONS] = {
 
 bool shunti_mpi_stats_wanted(void)
 {
-    const char *text = secure_getenv("SHUNT_MPI_STATS");
+    const char *text = secure_getenv(SHUNTI_MPI_STATS_VARIABLE);
 
     return text && (!strcmp(text, "1") || !strcasecmp(text, "yes") ||
                     !strcasecmp(text, "on") || !strcasecmp(text, "true"));

@@ -14,6 +14,7 @@
 
 #include <shunt/shunt.h>
 
+#include "kernels/cpu.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/log.h"
@@ -242,6 +243,20 @@ Test(env, every_row_is_whole)
             cr_assert_str_neq(row->name, shunti_env_row_at(j)->name);
     }
     cr_assert_gt(i, 10);
+}
+
+// Rows that other folders declare are there without a call of theirs, and the
+// names that kernels/cpu.c knows are those that its row allows.
+Test(env, every_folder_declares_its_own)
+{
+    static const char *const names[] = {"SHUNT_ALGORITHM", "SHUNT_MOE_MODE",
+                                        "SHUNT_MPI", "SHUNT_MPI_STATS"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        cr_assert(shunti_env_row_of(names[i]), "%s", names[i]);
+    for (int isa = 0; isa < SHUNTI_ISA_COUNT; isa++)
+        cr_assert(shunti_env_valid(shunti_env_row_of("SHUNT_KERNELS"),
+                                   shunti_isa_name((enum shunti_isa)isa)));
 }
 
 Test(env, only_the_table_can_be_read)

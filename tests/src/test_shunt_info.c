@@ -91,6 +91,10 @@ Test(shunt_info, network_devices)
 Test(shunt_info, variables)
 {
     expect(run("--env", NULL, 0), "SHUNT_TIMEOUT\n");
+    // Of folders above the core, and of a binding that this program lacks.
+    expect(run("--env", NULL, 0), "SHUNT_MOE_CHUNK\n");
+    expect(run("--env", "SHUNT_MPI=off", 0), "SHUNT_MPI=off\n");
+    expect(run("--env", "SHUNT_MPI=maybe", 1), "off|on|force");
     expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "makes no sense");
 }
 

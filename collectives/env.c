@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Environment variables of the collectives. Rank 0's values hold for all ranks
+ * of a communicator; src/init_introduce.c reads and sends them.
+ */
+#include "src/env.h"
+
+static const struct shunti_env_row rows[] = {
+    {
+        .name = "SHUNT_ALLREDUCE_DIRECT",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Bytes up to which allreduce sends every rank's vector to "
+                "every rank; "
+                "larger ones are reduced in segments, one by each rank.",
+    },
+    {
+        .name = "SHUNT_ALGORITHM",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Algorithms of collectives between several nodes, instead of "
+                "those that "
+                "cost least: 'two_level' for all, or "
+                "'flat,allgather=two_level'; the last "
+                "that fits counts (shunt-info --algorithms has the names).",
+    },
+    {
+        .name = "SHUNT_CARRY",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Bytes up to which a block of alltoall for a rank of another "
+                "node travels "
+                "in one message with those of its neighbours; larger ones go "
+                "straight.",
+    },
+};
+
+__attribute__((constructor)) static void declare_variables(void)
+{
+    shunti_env_declare_all(rows, sizeof(rows) / sizeof(rows[0]));
+}

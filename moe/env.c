@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK is one of the
+ * tunables of rank 0 that hold for all ranks (src/init_introduce.c).
+ */
+#include "src/env.h"
+
+static const struct shunti_env_row rows[] = {
+    {
+        .name = "SHUNT_MOE_MODE",
+        .type = SHUNTI_ENV_CHOICE,
+        .fallback = "auto",
+        .choices = "auto|direct|flat|two-level|allgather",
+        .help = "How the rows of dispatch and combine travel where the program "
+                "does not "
+                "say: auto takes two-level between nodes.",
+    },
+    {
+        .name = "SHUNT_MOE_CHUNK",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Bytes of rows that dispatch and combine send to another node "
+                "at once.",
+    },
+};
+
+__attribute__((constructor)) static void declare_variables(void)
+{
+    shunti_env_declare_all(rows, sizeof(rows) / sizeof(rows[0]));
+}
