@@ -8,8 +8,11 @@ import math
 import os
 import re
 import statistics
+import sys
 
-import plot
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))), "report"))
+import pages  # noqa: E402
 
 MACHINES = ("rails400", "rails200", "ethernet25")
 
@@ -129,8 +132,16 @@ def micro(value):
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
 
 
+def number(value):
+    """10, 2.5, 64K; short."""
+    for limit, unit in ((1 << 20, "Mi"), (1 << 10, "Ki")):
+        if value >= limit and value % limit == 0:
+            return f"{value // limit:g}{unit}"
+    return f"{value:g}"
+
+
 def bytes_text(size):
-    return plot.number(size) + "B"
+    return number(size) + "B"
 
 
 def rows_table(results):
@@ -396,6 +407,29 @@ def chunk_table(results):
 
 # -- plots ---------------------------------------------------------------------
 
+COLOURS = {
+    "plain": "var(--soft)", "ranks": "var(--d)", "2dh": "var(--b)",
+    "nodes": "var(--a)", "nodes, bf16 sums": "var(--e)",
+    "allgather": "var(--c)", "allgather, bf16 sums": "var(--f)",
+    "flat": "var(--soft)", "up to 16 KiB carried": "var(--a)",
+    "all carried": "var(--b)",
+}
+
+
+def panel(title, series, x_name, y_name, x_text="{:g}".format, **more):
+    """series: {name: [(x, y)]}"""
+    return pages.Lines({name: {x: (y, y, y) for x, y in sorted(points)}
+                        for name, points in series.items()},
+                       x_name, x_text, "{:g}".format, title, y_name,
+                       size=(330, 230), **more)
+
+
+def save(path, panels, columns):
+    panels = [p for p in panels if any(p.series.values())]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(pages.file_of(panels, COLOURS, columns))
+
+
 def weak_plot(results, path):
     panels = []
     for routing in ("uniform", "limited:4"):
@@ -411,9 +445,9 @@ def weak_plot(results, path):
             if points and (routing == "uniform" or mode in ("plain", "nodes")):
                 series[name] = points
         what = {"uniform": "uniform", "limited:4": "at most 4 nodes a token"}
-        panels.append(plot.Panel(what[routing], series, "ranks",
-                                 "dispatch + combine, ms"))
-    plot.save(path, panels, 2)
+        panels.append(panel(what[routing], series, "ranks",
+                            "dispatch + combine, ms"))
+    save(path, panels, 2)
 
 
 def exchange_plot(results, machine, path):
@@ -432,10 +466,9 @@ def exchange_plot(results, machine, path):
                         points.append((ranks, sum(plain) / sum(parts)))
                 if points:
                     series[name] = points
-            panels.append(plot.Panel(f"{tokens} tokens, {routing}", series,
-                                     "ranks", "times as fast as plain",
-                                     line=1))
-    plot.save(path, panels, 3)
+            panels.append(panel(f"{tokens} tokens, {routing}", series,
+                                "ranks", "times as fast as plain", level=1))
+    save(path, panels, 3)
 
 
 def alltoallv_plot(results, path):
@@ -450,9 +483,9 @@ def alltoallv_plot(results, path):
                     carry=carry, spread=2)]
                 if points:
                     series[name] = sorted(points)
-            panels.append(plot.Panel(f"{machine}, {ranks} ranks", series,
-                                     "bytes of a block", "µs", sizes=True))
-    plot.save(path, panels, 2)
+            panels.append(panel(f"{machine}, {ranks} ranks", series,
+                                "bytes of a block", "µs", number))
+    save(path, panels, 2)
 
 
 def agreement_plot(results, path):
@@ -463,9 +496,9 @@ def agreement_plot(results, path):
         kinds.setdefault(name, []).append(
             (simgrid["time_us"], ports["time_us"] / simgrid["time_us"]))
     if kinds:
-        plot.save(path, [plot.Panel("ports / SimGrid", kinds,
-                                    "time by SimGrid, µs", "ratio", log=False,
-                                    line=1, dots=True)], 1)
+        save(path, [panel("ports / SimGrid", kinds, "time by SimGrid, µs",
+                          "ratio", log_y=False, zero=False, level=1,
+                          dots=True)], 1)
 
 
 # -- the page ------------------------------------------------------------------

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The report: figures, three plots (inline SVG), the settings, and the sample.
+//
+// It is written here and not by report/pages.py, so that --report needs no
+// Python where shunt-train runs, and a run that took hours cannot fail at its
+// end for the lack of it. The style sheet is the same: report/style.css.
 #include "train/report.h"
 
 #include "train/error.h"
 #include "train/files.h"
+#include "train/report_style.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -39,24 +44,6 @@ static void escape_text(FILE *f, const char *s)
 {
     escape(f, (const uint8_t *)s, strlen(s));
 }
-
-static const char style[] =
-    ":root{--ink:#1c2330;--soft:#667085;--line:#d9dee7;--paper:#fff;"
-    "--a:#2f6fde;--b:#e0792b;--c:#3a9a5b;--d:#b04a8a}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6e9ef;--soft:#97a1b3;"
-    "--line:#333b4a;--paper:#151922;--a:#6c9dff;--b:#f2a05e;--c:#67c58a;"
-    "--d:#d884b8}}"
-    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);"
-    "background:var(--paper);max-width:760px;margin:2em auto;padding:0 1em}"
-    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
-    "table{border-collapse:collapse}td{padding:.15em 1.2em .15em 0;"
-    "border-bottom:1px solid var(--line)}td:first-child{color:var(--soft)}"
-    "svg{width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}"
-    "pre{background:color-mix(in srgb,var(--line) 35%,transparent);"
-    "padding:1em;overflow-x:auto;white-space:pre-wrap}"
-    ".prompt{color:var(--soft)}.key{display:inline-block;margin-right:1.2em}"
-    ".key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em;"
-    "border-radius:2px}";
 
 static const char *const colours[] = {"var(--a)", "var(--b)", "var(--c)",
                                       "var(--d)"};
@@ -390,7 +377,7 @@ int report_write(const struct report *r, const char *path)
             "<meta name=\"viewport\" content=\"width=device-width\">"
             "<title>shunt-train</title><style>%s</style>"
             "<h1>A mixture of experts, trained on %d rank%s</h1>",
-            style, r->ranks, r->ranks == 1 ? "" : "s");
+            REPORT_STYLE, r->ranks, r->ranks == 1 ? "" : "s");
     if (isfinite(r->val[HELD_BLOCKS]))
         losses(f, r);
     figures(f, r);

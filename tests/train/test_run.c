@@ -425,6 +425,8 @@ Test(train_run, report_and_sample)
 
     char *html = read_all(page);
     cr_assert(contains(html, "</html>"));
+    // The style sheet of all our pages, for light and for dark.
+    cr_assert(contains(html, "prefers-color-scheme:dark"));
     cr_assert(contains(html, "<td>dropped<td>"));
     cr_assert(contains(html, "GF/s in matrix products"));
     cr_assert(contains(html, ", of inputs rounded to bf16, kernels "));
