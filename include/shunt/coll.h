@@ -3,32 +3,35 @@
  * @file
  * Collectives.
  *
- * Each comes blocking and as `_start`, which returns a request (request.h) at
- * once. Every rank of the communicator makes the same calls in the same order,
- * with the same dtype, operation, root and (where one count is given) count;
- * what disagrees is SHUNT_ERR_MISMATCH on a rank that can tell, naming rank and
- * argument. Counts and displacements are in elements. Any pointer is fine:
- * unaligned, or NULL with a zero count; windows (memory.h) are faster.
- * Send and receive buffers must not overlap, except by SHUNT_IN_PLACE; nor may
- * blocks that are received overlap each other. Neither is checked. Blocks that
- * are sent may overlap each other.
+ * Each collective has a blocking form and a `_start` form, which returns a
+ * request (request.h) at once. Every rank of the communicator makes the same
+ * calls in the same order, with the same dtype, operation, root and (where one
+ * count is given) count. A rank that can tell that another rank's arguments
+ * disagree returns SHUNT_ERR_MISMATCH, with a text that names that rank and the
+ * argument. Counts and displacements are in elements. Pointers need no
+ * alignment and may be NULL if the count is zero; windows (memory.h) are faster
+ * than other memory. Send and receive buffers must not overlap, except with
+ * SHUNT_IN_PLACE, and received blocks must not overlap each other. Neither is
+ * checked. Sent blocks may overlap each other.
  *
- * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the others
- * SHUNT_ERR_REMOTE with a text that names it; the communicator stays usable.
- * When a rank is lost: SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT) on every survivor,
- * receive buffers are unspecified, the communicator is dead.
+ * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the other
+ * ranks get SHUNT_ERR_REMOTE with a text that names it; the communicator stays
+ * usable. If a rank is lost, every survivor gets SHUNT_ERR_PEER (or
+ * SHUNT_ERR_TIMEOUT), the contents of receive buffers are unspecified, and the
+ * communicator is dead.
  *
- * Reductions add the ranks of each node in their order, and then the nodes in
- * theirs, whatever the sizes and algorithms: results are the same bits on every
- * rank and in every run. A sum begins with its first term, not with +0: zeros
- * that are all -0 add up to -0. f16 and bf16 are accumulated in f32 and rounded
- * once, to the nearest, ties to even. min and max of a NaN and a number give
- * the NaN, and of -0 and +0 the one that comes first in this order. avg divides
- * the sum by the number of ranks (integers: towards zero). Integer overflow
- * wraps around, also in the sum of avg. The bits of a NaN are not promised.
+ * Reductions combine the ranks of each node in rank order, and then the nodes
+ * in node order, for every size and algorithm. So results have the same bits on
+ * every rank and in every run. A sum starts with its first term, not with +0: a
+ * sum of zeros that are all -0 is -0. f16 and bf16 are accumulated in f32 and
+ * rounded once, to the nearest, ties to even. min and max of a NaN and a number
+ * are the NaN; of -0 and +0, the one that comes first in this order. avg
+ * divides the sum by the number of ranks (integers: towards zero). Integer
+ * overflow wraps around, also in the sum of avg. The bits of a NaN are
+ * unspecified.
  *
- * Between nodes most of them go in two levels; which algorithm runs when, and
- * how to force one: docs/collectives.md.
+ * Between nodes, most collectives run in two levels. docs/collectives.md says
+ * which algorithm runs when, and how to force one.
  */
 #ifndef SHUNT_COLL_H
 #define SHUNT_COLL_H
@@ -69,17 +72,18 @@ enum shunt_op {
     SHUNT_PROD,
 };
 
-/** Bytes of an element; 0 for what is no dtype. */
+/** Bytes of an element; 0 if `dtype` is not a valid value. */
 SHUNT_API size_t shunt_dtype_size(enum shunt_dtype dtype);
 
-/** As the send buffer: this rank's input is already in the receive buffer. */
+/** Passed as the send buffer: this rank's input is in the receive buffer. */
 #define SHUNT_IN_PLACE ((const void *)-1)
 
 /**
- * Wait until every rank has called it. Collective.
+ * Wait until every rank has made this call. Collective.
  *
- * Algorithm: one note from each rank to each; between nodes, from one rank of
- * each to one of each other.
+ * Algorithm: each rank sends one control message to every other rank; between
+ * nodes, only rail peers exchange them. On a host with more ranks than cores,
+ * all ranks signal rank 0, which signals them in turn.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_barrier(struct shunt_comm *comm);
@@ -89,18 +93,19 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
 
 /**
- * Copy `count` elements of `root`'s `buffer` to everyone's.
+ * Copy `count` elements from `root`'s `buffer` to that of every other rank.
  *
  * buffer  (count); read at the root, written elsewhere.
  * root    the same on every rank.
  *
- * On one host it returns when the elements are where this rank's part of the call
- * puts them, which others need not have come to: a root may be some calls ahead.
- * That a rank refused the call, or made another one, is then an error of the
- * root's next collective, test, wait or shunt_comm_finish() that hears of that
- * rank; that call itself has taken place all the same. Other ranks that have the root's block, of the size
- * that they expect, need not hear of it.
- * (A process that may be ahead ends with shunt_comm_finish(), which waits.)
+ * On one host the call returns as soon as this rank's part is done: the buffer
+ * has been received, or at the root, may be reused. It does not wait for the
+ * other ranks, so the root may run some calls ahead of them. If a rank refused
+ * the call or made another one, the root's next collective, test, wait or
+ * shunt_comm_finish() that learns of it returns the error; that call itself has
+ * taken place all the same. Ranks other than the root that have received the
+ * root's block, in the size that they expect, may not learn of it. (A process
+ * that may be ahead ends with shunt_comm_finish(), which waits.)
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_broadcast(struct shunt_comm *comm, void *buffer, size_t count,
@@ -130,13 +135,15 @@ shunt_allgather_start(struct shunt_comm *comm, const void *send, void *recv,
                       struct shunt_request **request);
 
 /**
- * shunt_allgather() with a count of its own for each rank.
+ * shunt_allgather() with a separate count for each rank.
  *
- * send         (send_count), or SHUNT_IN_PLACE: taken from its place in recv.
+ * send         (send_count), or SHUNT_IN_PLACE: this rank's block in recv.
  * send_count   == recv_counts[rank]; ignored in place.
- * recv         element recv_displs[r] on: rank r's recv_counts[r] elements.
+ * recv         rank r's recv_counts[r] elements, from element recv_displs[r]
+ *              on.
  * recv_counts  (nranks); the same on every rank.
- * recv_displs  (nranks), or NULL: packed in rank order. Local: may differ.
+ * recv_displs  (nranks), or NULL: packed in rank order. May differ between
+ *              ranks.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allgatherv(struct shunt_comm *comm, const void *send, size_t send_count,
@@ -151,11 +158,11 @@ shunt_allgatherv_start(struct shunt_comm *comm, const void *send,
                        struct shunt_request **request);
 
 /**
- * Reduce blocks over ranks; rank r gets block r.
+ * Reduce each block over all ranks; rank r gets block r.
  *
  * send   (nranks, count), or SHUNT_IN_PLACE: recv holds the input (nranks,
- *        count), and its first `count` elements take the result; what the
- *        others hold afterwards is unspecified.
+ *        count), and its first `count` elements receive the result; the other
+ *        elements are unspecified afterwards.
  * recv   (count).
  * count  elements of one block; the same on every rank.
  */
@@ -170,7 +177,7 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
                            enum shunt_op op, struct shunt_request **request);
 
 /**
- * shunt_reduce_scatter() with a count of its own for each block.
+ * shunt_reduce_scatter() with a separate count for each block.
  *
  * send    (sum of counts), blocks in rank order, or SHUNT_IN_PLACE as above.
  * recv    (counts[rank]).
@@ -187,14 +194,16 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_reduce_scatterv_start(
     enum shunt_dtype dtype, enum shunt_op op, struct shunt_request **request);
 
 /**
- * Reduce `count` elements over ranks; every rank gets the result, the same bits.
+ * Reduce `count` elements over all ranks; every rank gets the result, with the
+ * same bits.
  *
  * send   (count), or SHUNT_IN_PLACE: recv holds the input.
  * recv   (count).
  * count  the same on every rank.
  *
- * Algorithm: all to all and a local reduction when small; otherwise
- * reduce-scatter and all-gather (Rabenseifner 2004), pulled directly.
+ * Algorithm: small vectors are sent to every rank and reduced there; otherwise
+ * reduce-scatter and all-gather (Rabenseifner 2004), each receiver copying from
+ * the sender's memory where it can. Between nodes also in two levels.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allreduce(struct shunt_comm *comm, const void *send, void *recv,
@@ -224,18 +233,20 @@ shunt_alltoall_start(struct shunt_comm *comm, const void *send, void *recv,
                      struct shunt_request **request);
 
 /**
- * shunt_alltoall() with a count of its own for each pair.
+ * shunt_alltoall() with a separate count for each pair of ranks.
  *
- * send         from element send_displs[d] on: what rank d gets; or
- *              SHUNT_IN_PLACE: recv, recv_counts and recv_displs describe the
- *              input as well, and counts are symmetric between pairs.
- * send_counts  (nranks) elements; send_counts[d] here == recv_counts[this] on d.
+ * send         rank d's send_counts[d] elements, from element send_displs[d]
+ *              on; or SHUNT_IN_PLACE: recv, recv_counts and recv_displs
+ *              describe the input as well, and both ranks of a pair have the
+ *              same count.
+ * send_counts  (nranks) elements; must equal recv_counts[this rank] on rank d.
  * send_displs  (nranks), or NULL: packed in rank order.
  * recv_counts  (nranks)
  * recv_displs  (nranks), or NULL: packed in rank order.
  *
- * Counts that disagree between two ranks: SHUNT_ERR_MISMATCH on both, which
- * says what was sent and what expected. Nothing is written past a block.
+ * Errors: SHUNT_ERR_MISMATCH on both ranks of a pair whose counts disagree; the
+ * text says what was sent and what was expected. Nothing is written past a
+ * block.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_alltoallv(struct shunt_comm *comm, const void *send,

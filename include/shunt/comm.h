@@ -4,14 +4,14 @@
  * Communicators: a group of ranks that call collectives together.
  *
  * A rank is a process, or a thread of one (each with its own communicator).
- * Threads: one thread at a time per communicator; any number of communicators
- * at once, independent of one another: `_start` calls on different ones, and the
- * waits for their requests, may come in another order on each rank. (A call that
- * blocks returns when its own communicator's ranks have come to it, in whatever
- * order the thread's operations on others end.) shunt_comm_abort() alone may be
- * called from any thread at any time.
- * Collective calls of one communicator are made in the same order on every
- * rank; several may be under way.
+ * Threads: one thread at a time may use a communicator. Any number of
+ * communicators may be in use at once and are independent: the order of
+ * `_start` calls on different communicators, and of the waits for their
+ * requests, may differ between ranks. (A blocking call returns when the ranks
+ * of its own communicator have come to it, in whatever order the thread's
+ * operations on other communicators complete.) Only shunt_comm_abort() may be
+ * called from any thread at any time. Collective calls on one communicator are
+ * made in the same order on every rank; several may be pending.
  */
 #ifndef SHUNT_COMM_H
 #define SHUNT_COMM_H
@@ -29,50 +29,50 @@ extern "C" {
 #define SHUNT_ID_BYTES 128
 
 /**
- * Names a communicator to be. One rank makes it, and hands it on by any means
- * (a file, a socket, MPI_Bcast). It holds where to meet and a random secret:
- * who does not prove to know the secret does not get in. Keep it private.
+ * Identifies a communicator that is to be created. One rank makes the id and
+ * passes it to the others by any means (a file, a socket, MPI_Bcast). It holds
+ * the address of the root and a random secret. A process that cannot prove that
+ * it knows the secret is not admitted, so keep the id private.
  */
 struct shunt_id {
-    unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy them all */
+    unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy all of them */
 };
 
 /** Options of a communicator; zero means the default (environment, then
- * built-in). Fill with SHUNT_COMM_CONFIG_INIT. Fields are only ever appended. */
+ * built-in). Fill with SHUNT_COMM_CONFIG_INIT. New fields are only appended. */
 struct shunt_comm_config {
     size_t size; /* sizeof(struct shunt_comm_config) */
-    const char *
-        transports; /* "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
-    const char *
-        node; /* name of the node this rank is on; NULL: SHUNT_NODE, else found.
-                 Ranks with different names share no memory, also on one host */
-    double timeout;      /* seconds without arrival of a peer; 0: SHUNT_TIMEOUT;
-                       INFINITY: no limit */
+    /** "shm", "inproc", "fault+shm", "^rdma"; NULL: SHUNT_TRANSPORTS */
+    const char *transports;
+    /** Name of this rank's node; NULL: SHUNT_NODE, else detected. Ranks with
+     * different names share no memory, also on one host. */
+    const char *node;
+    /** Seconds to wait for a peer; 0: SHUNT_TIMEOUT; INFINITY: no limit. */
+    double timeout;
     int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
     const char *name;    /* for logs and traces; NULL: none */
-    double call_timeout; /* the timeout of calls, once the communicator is made;
-                            0: `timeout`; negative: none, a rank may come as
-                            late as it likes (one that is gone is noticed all
-                            the same) */
-    int (*idle)(void *arg); /* called by a thread that waits in a call, again
-                               and again while there is nothing else to do: for
-                               a library beside this one (MPI) that others wait
-                               for and that needs to be called to get on. Must
-                               not use this communicator. Not 0: it got on, and
-                               wants to be called again soon; otherwise the wait
-                               sleeps, for 2 ms at most. NULL: none */
-    void *idle_arg;         /* what idle() gets */
+    /** The timeout of calls after the communicator has been made; 0: `timeout`;
+     * negative: none, a rank may come arbitrarily late (a lost rank is still
+     * noticed). */
+    double call_timeout;
+    /** Called repeatedly by a thread that waits in a call and has nothing else
+     * to do: makes progress in another library (MPI) that other ranks wait for.
+     * Must not use this communicator. Returns nonzero if it made progress and
+     * should be called again soon; otherwise the wait sleeps for 2 ms at most.
+     * NULL: none. */
+    int (*idle)(void *arg);
+    void *idle_arg; /* the argument of idle() */
 };
 
-/** The defaults: nothing said but the size. */
+/** The defaults: all fields but the size are zero. */
 #define SHUNT_COMM_CONFIG_INIT                                   \
     {                                                            \
         sizeof(struct shunt_comm_config), 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /**
- * Make an id, and wait for its ranks in the background of this process (a
- * thread that ends when they are all connected, or after SHUNT_TIMEOUT).
+ * Make an id, and accept its ranks in a background thread of this process,
+ * which ends when all of them are connected, or after SHUNT_TIMEOUT.
  *
  * Local. Errors: SHUNT_ERR_SYSTEM, no address to listen on.
  */
@@ -88,11 +88,11 @@ shunt_id_create(struct shunt_id *id);
  * config  NULL: defaults.
  * comm    out; the caller destroys it.
  *
- * Collective: returns when every rank has joined, or with an error on each of
- * them when one cannot (the text names it). Blocks at most SHUNT_TIMEOUT.
+ * Collective: returns when every rank has joined. If one cannot join, every
+ * rank gets an error whose text names it. Blocks at most SHUNT_TIMEOUT.
  * Errors: SHUNT_ERR_INVALID, malformed id or ranks; SHUNT_ERR_MISMATCH, ranks
- * that disagree or come twice; SHUNT_ERR_TIMEOUT, ranks that did not come;
- * SHUNT_ERR_UNSUPPORTED, no transport reaches a peer.
+ * that disagree, or a rank that joins twice; SHUNT_ERR_TIMEOUT, ranks that did
+ * not join; SHUNT_ERR_UNSUPPORTED, no transport reaches a peer.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_create(const struct shunt_id *id, int nranks, int rank,
@@ -100,10 +100,10 @@ shunt_comm_create(const struct shunt_id *id, int nranks, int rank,
                   struct shunt_comm **comm);
 
 /**
- * Join the communicator that the launcher's environment describes: torchrun
- * and shunt-run (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI, MPICH
- * and srun. Without any of them: a communicator of one rank, also for a program
- * that a Slurm batch script starts without srun.
+ * Join the communicator that the launcher's environment describes: torchrun and
+ * shunt-run (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI, MPICH and
+ * srun. Without a launcher, and in a program that a Slurm batch script starts
+ * without srun, it is a communicator of one rank.
  *
  * Collective over all ranks of the job. Errors as shunt_comm_create().
  */
@@ -114,11 +114,11 @@ shunt_comm_create_env(const struct shunt_comm_config *config,
 /**
  * Split into one communicator per colour.
  *
- * colour  >= 0; ranks of equal colour form a communicator; < 0: none, and
- *         `*out` is NULL.
- * key     orders the ranks of a colour; ties by rank in `comm`.
+ * colour  >= 0: ranks of equal colour form a communicator; < 0: this rank joins
+ *         none, and `*out` is NULL.
+ * key     orders the ranks of a colour; ties are ordered by rank in `comm`.
  *
- * Collective over `comm`, which stays as it is.
+ * Collective over `comm`, which is not changed.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_split(struct shunt_comm *comm, int colour, int key,
@@ -129,55 +129,58 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
 
 /**
- * After a loss: a smaller communicator of the survivors, in their old order.
+ * After the loss of a rank: make a smaller communicator of the survivors, in
+ * their old order.
  *
  * out  the new communicator; NULL after an error.
  *
- * Called by every survivor on its (dead) communicator, which is left for
- * shunt_comm_destroy(); shunt_comm_lost() then names everyone who is not in the
- * new one, the same ranks on each survivor. A rank that does not call within
- * twice SHUNT_TIMEOUT counts as lost. When more ranks are lost meanwhile, the others
- * go on without them; after an error the call may be made again. Blocks a few
- * times SHUNT_TIMEOUT at most.
+ * Every survivor calls it on its (dead) communicator, which the caller still
+ * has to destroy. shunt_comm_lost() then names every rank that is not in the
+ * new communicator, the same ranks on each survivor. A rank that does not call
+ * within twice SHUNT_TIMEOUT counts as lost. If more ranks are lost meanwhile,
+ * the others continue without them; after an error the call may be repeated.
+ * Blocks a few times SHUNT_TIMEOUT at most.
  *
  * There are never two communicators of survivors. A rank that was given up
- * although it lives (it was stopped, its link was cut) gets an error when the
- * others went on. On one host any survivors go on: nobody else can, as dead
- * ranks are known to be dead, and stopped ones find out before they get
- * anywhere. A rank on another host may be unreachable and alive; so survivors
- * go on only if they are more than half of the ranks that may still be alive,
- * or half with the lowest of those among them. (Known to be dead: a rank that
- * destroyed its communicator, or a killed one of which a rank on the same host
- * survives.)
+ * although it is alive (it was stopped, or its link was cut) gets an error once
+ * the others have continued. On one host any survivors may continue: dead ranks
+ * are known to be dead, and a stopped rank learns that it was given up before
+ * it can form a communicator. A rank on another host may be unreachable and
+ * still alive, so survivors continue only if they are more than half of the
+ * ranks that may be alive, or exactly half including the lowest of those.
+ * (Known to be dead: a rank that destroyed its communicator, or a killed one if
+ * a rank on the same host survives.)
  *
  * Errors: SHUNT_ERR_INVALID, no rank is lost, or the communicator has been
- * shrunk already; SHUNT_ERR_TIMEOUT, the others went on without this rank, or
- * did not come; SHUNT_ERR_PEER, too few are left to know that the others do not
- * go on, too.
+ * shrunk already; SHUNT_ERR_TIMEOUT, the others continued without this rank, or
+ * did not come; SHUNT_ERR_PEER, too few ranks are left to exclude that the
+ * others continue as well.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_shrink(struct shunt_comm *comm, struct shunt_comm **out);
 
 /**
  * End every pending and later call on `comm`, on every rank, with
- * SHUNT_ERR_ABORTED. From any thread, at any time. Local; does not wait.
+ * SHUNT_ERR_ABORTED. May be called from any thread at any time. Local; does not
+ * wait.
  */
 SHUNT_API void shunt_comm_abort(struct shunt_comm *comm);
 
 /**
- * Orderly end: waits until every rank has come here, so that none is cut off
- * by another's exit. Collective. The communicator is then only to be destroyed.
+ * Orderly shutdown: wait until every rank has made this call, so that no rank
+ * exits while another still needs it. Collective. Afterwards the communicator
+ * may only be destroyed.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_finish(struct shunt_comm *comm);
 
 /**
- * Free everything of `comm` on this rank; NULL is allowed. Local; never hangs.
- * Memory of shunt_mem_alloc(), exchanges and plans of it are gone after;
- * unfinished requests of it have failed, and can still be tested or waited for.
+ * Free `comm` on this rank, with its memory of shunt_mem_alloc(), exchanges and
+ * plans; NULL is allowed. Local; never hangs. Unfinished requests fail, and can
+ * still be tested or waited for.
  *
- * To destroy it again does nothing, and calls on it are SHUNT_ERR_INVALID: as
- * long as this process has not destroyed 64 others since.
+ * Destroying it again does nothing, and calls on it return SHUNT_ERR_INVALID,
+ * as long as this process has not destroyed 64 other communicators since.
  */
 SHUNT_API void shunt_comm_destroy(struct shunt_comm *comm);
 
@@ -185,13 +188,14 @@ SHUNT_API void shunt_comm_destroy(struct shunt_comm *comm);
 SHUNT_API int shunt_comm_rank(const struct shunt_comm *comm);
 /** The number of ranks. */
 SHUNT_API int shunt_comm_size(const struct shunt_comm *comm);
-/** The node of `rank`: nodes are numbered from 0 by their lowest rank. */
+/** The node of `rank`; nodes are numbered from 0, in the order of their lowest
+ * ranks. */
 SHUNT_API int shunt_comm_node(const struct shunt_comm *comm, int rank);
 /** The number of nodes. */
 SHUNT_API int shunt_comm_nodes(const struct shunt_comm *comm);
 /** This rank's index among the ranks of its node. */
 SHUNT_API int shunt_comm_local_rank(const struct shunt_comm *comm);
-/** How many ranks this rank's node has. */
+/** The number of ranks on this rank's node. */
 SHUNT_API int shunt_comm_local_size(const struct shunt_comm *comm);
 
 /** SHUNT_OK, or the error that ended the communicator. Any thread. */
@@ -202,7 +206,7 @@ shunt_comm_async_status(const struct shunt_comm *comm);
  * The ranks that are known to be lost.
  *
  * ranks   out; array owned by `comm`, valid until it is destroyed.
- * count   out; 0 when none is lost.
+ * count   out; 0 if none is lost.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_lost(const struct shunt_comm *comm, const int **ranks,
@@ -210,25 +214,27 @@ shunt_comm_lost(const struct shunt_comm *comm, const int **ranks,
 
 /** Counters since the communicator was made. */
 struct shunt_comm_stats {
-    uint64_t operations;    /* collectives and exchanges finished */
+    uint64_t operations;    /* completed collectives and exchanges */
     uint64_t bytes_mapped;  /* payload copied once through a mapped window */
     uint64_t bytes_read;    /* payload copied once out of a peer's own memory */
-    uint64_t bytes_staged;  /* payload that went through a staging buffer */
-    uint64_t bytes_inline;  /* payload that travelled inside notes */
+    uint64_t bytes_staged;  /* payload copied through a staging buffer */
+    uint64_t bytes_inline;  /* payload sent inside control messages */
     uint64_t bytes_remote;  /* payload sent to another node */
     uint64_t sleeps;        /* times this rank went to sleep in a wait */
     double seconds_waiting; /* time spent waiting for peers */
-    uint64_t
-        sleeps_missed; /* of the sleeps: ended by their time, with something
-                               to do that should have woken us; 0 */
+    /** Sleeps that ended by their time limit although there was work that
+     * should have woken the rank; should be 0. */
+    uint64_t sleeps_missed;
     uint64_t messages_sent;   /* to all ranks; see struct shunt_peer_stats */
-    uint64_t messages_remote; /* those of them to ranks of other nodes */
-    uint64_t bytes_zcopy; /* payload sent straight from this rank's memory into
-                             that of a rank whose memory is not mapped */
-    uint64_t
-        bytes_engine; /* of bytes_mapped: by the copy engine (SHUNT_ENGINE) */
-    uint64_t bytes_zcopy_registered; /* of bytes_zcopy: from windows, and memory
-                                        of shunt_mem_register() */
+    uint64_t messages_remote; /* of those, to ranks of other nodes */
+    /** Payload sent straight from this rank's memory into that of a rank whose
+     * memory is not mapped. */
+    uint64_t bytes_zcopy;
+    /** The part of bytes_mapped that the copy engine copied (SHUNT_ENGINE). */
+    uint64_t bytes_engine;
+    /** The part of bytes_zcopy that was sent from windows, and from memory of
+     * shunt_mem_register(). */
+    uint64_t bytes_zcopy_registered;
 };
 
 /**
@@ -241,36 +247,35 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_get_stats(const struct shunt_comm *comm,
                      struct shunt_comm_stats *stats, size_t stats_size);
 
-/** Counters of what went from this rank to another one. */
+/** Counters of what this rank sent to another one. */
 struct shunt_peer_stats {
-    /** What calls sent there, by mapped memory or by put: each announcement,
-     * with or without payload in it; each answer to one; each chunk of a
-     * stream, and each word that says that chunks were taken; each piece (1 MiB)
-     * of a block that goes by zero copy; each put of tokens' rows or
-     * sums. The same in every run of the same calls. What depends on timing is not
-     * counted: words that say how far this rank is, questions whether a rank is
-     * there, wake-ups. */
+    /** Messages that calls sent to the rank, by mapped memory or by put: each
+     * control message, with or without inline payload; each ack; each chunk of
+     * a stream, and each word that reports taken chunks; each piece (1 MiB) of
+     * a zero-copy block; each put of tokens' rows or sums. The same in
+     * every run of the same calls. What depends on timing is not counted:
+     * progress words, liveness probes, wake-ups. */
     uint64_t messages;
-    /** What was put there through the transport, headers included; 0 where the
-     * rank's memory is mapped. */
+    /** Bytes put there through the transport, with headers; 0 if the rank's
+     * memory is mapped. */
     uint64_t bytes_put;
 };
 
 /**
  * Read the counters for one rank, since the communicator was made. Local.
  *
- * rank        0 <= rank < size; those for this rank itself are 0.
+ * rank        0 <= rank < size; the counters for this rank itself are 0.
  * stats       out.
  * stats_size  sizeof(struct shunt_peer_stats); only that much is written.
  *
- * Errors: SHUNT_ERR_INVALID.
+ * Errors: SHUNT_ERR_INVALID, a bad argument.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_get_peer_stats(const struct shunt_comm *comm, int rank,
                           struct shunt_peer_stats *stats, size_t stats_size);
 
-/** One line on how ranks reach each other, e.g. "shm (map, cma)". Owned by
- * `comm`. */
+/** One line that says how this rank reaches `rank`, e.g. "shm (map, cma)".
+ * Owned by `comm`. */
 SHUNT_API const char *shunt_comm_transport(const struct shunt_comm *comm,
                                            int rank);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Windows: memory that the other ranks can reach, which saves copies.
+ * Windows: memory that other ranks can access, which saves copies.
  *
- * Every call of the library takes any pointer. A pointer into a window is
- * faster: peers of the same node copy straight from and to it.
+ * Every call of the library accepts any pointer. A pointer into a window is
+ * faster: local peers copy straight from and to it.
  */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H
@@ -20,15 +20,15 @@ extern "C" {
 struct shunt_comm;
 
 /**
- * Allocate `bytes` of memory that is a window of `comm` by birth.
+ * Allocate `bytes` of memory that is a window of `comm`.
  *
  * bytes  may differ between ranks; 0 gives NULL (the rank still takes part).
- * ptr    out; page aligned, zeroed. Pages are taken as they are touched.
+ * ptr    out; page aligned, zeroed. Pages are allocated on first touch.
  *
  * Collective: every rank calls it, in the same order. Free with
  * shunt_mem_free(), or with the communicator.
- * Errors: SHUNT_ERR_MEMORY on the rank that has none, SHUNT_ERR_REMOTE on the
- * others.
+ * Errors: SHUNT_ERR_MEMORY on a rank without enough memory, SHUNT_ERR_REMOTE on
+ * the others.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
@@ -36,17 +36,18 @@ shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
 /**
  * Free memory of shunt_mem_alloc().
  *
- * ptr  what the one call of shunt_mem_alloc() gave, on every rank: NULL on a
- *      rank that asked for 0 bytes there. NULL on all ranks frees nothing.
+ * ptr  what the same call of shunt_mem_alloc() returned on each rank: NULL on a
+ *      rank that asked for 0 bytes. NULL on all ranks frees nothing.
  *
  * Collective: every rank calls it, in the same order, for memory of the same
- * call of shunt_mem_alloc(); sizes and addresses may differ. It waits until
- * this rank's calls under way have ended, and until no peer can reach the
- * memory any more.
- * Errors: SHUNT_ERR_INVALID on a rank whose ptr is no such memory,
- * SHUNT_ERR_REMOTE on the others; SHUNT_ERR_MISMATCH on every rank if ranks
- * mean memory of different calls, or one has forgotten its own (NULL). No rank
- * frees anything then, and all of it can be used as before.
+ * call of shunt_mem_alloc(); sizes and addresses may differ. Waits until this
+ * rank's pending operations have completed and no peer can access the memory
+ * any more.
+ * Errors: SHUNT_ERR_INVALID on a rank whose ptr is not such memory,
+ * SHUNT_ERR_REMOTE on the others; SHUNT_ERR_MISMATCH on every rank if the
+ * pointers belong to different calls of shunt_mem_alloc(), or a rank passes
+ * NULL instead of its own. After an error no rank has freed anything, and all
+ * of the memory can be used as before.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_free(struct shunt_comm *comm, void *ptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Communicators from MPI (library libshunt-mpi-comm, pkg-config shunt-mpi-comm; libshunt itself
- * needs no MPI).
+ * Communicators from MPI (library libshunt-mpi-comm, pkg-config
+ * shunt-mpi-comm; libshunt itself needs no MPI).
  */
 #ifndef SHUNT_MPI_H
 #define SHUNT_MPI_H

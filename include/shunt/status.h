@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Status codes, and how to read what went wrong.
+ * Status codes, and the texts of errors.
  */
 #ifndef SHUNT_STATUS_H
 #define SHUNT_STATUS_H
@@ -19,31 +19,34 @@ extern "C" {
 #endif
 
 /**
- * What a call came to. 0 is success, negative an error, positive not ready.
- * The codes are few; the story is in shunt_last_error().
+ * The result of a call: 0 is success, negative an error, positive in progress.
+ * shunt_last_error() has the details.
  */
 enum shunt_status {
     /** Done. */
     SHUNT_OK = 0,
-    /** Not finished yet: test or wait again. Never returned by blocking calls. */
+    /** Not finished: test or wait again. Never returned by a blocking call. */
     SHUNT_IN_PROGRESS = 1,
-    /** A bad argument of this rank. Nothing was sent but the news of it. */
+    /** A bad argument on this rank. The other ranks are told; nothing else was
+     * sent. */
     SHUNT_ERR_INVALID = -1,
-    /** What must agree across ranks does not; the text names rank and argument. */
+    /** Arguments that must agree across ranks differ; the text names rank and
+     * argument. */
     SHUNT_ERR_MISMATCH = -2,
-    /** Another rank's call failed for a reason of its own; the text names it. */
+    /** The call failed on another rank, which the text names. */
     SHUNT_ERR_REMOTE = -3,
     /** Out of memory. */
     SHUNT_ERR_MEMORY = -4,
     /** The operating system refused something; the text says what. */
     SHUNT_ERR_SYSTEM = -5,
-    /** A rank is gone. The communicator is dead: destroy or shrink it. */
+    /** A rank is lost. The communicator is dead: destroy or shrink it. */
     SHUNT_ERR_PEER = -6,
-    /** A rank did not arrive in SHUNT_TIMEOUT seconds. The communicator is dead. */
+    /** A rank did not come within SHUNT_TIMEOUT seconds. The communicator is
+     * dead. */
     SHUNT_ERR_TIMEOUT = -7,
     /** shunt_comm_abort() was called on some rank. */
     SHUNT_ERR_ABORTED = -8,
-    /** Not offered for these types, or on this machine. */
+    /** Not supported for these types, or on this machine. */
     SHUNT_ERR_UNSUPPORTED = -9,
     /** A caller's buffer is too small; the text says the size needed. */
     SHUNT_ERR_OVERFLOW = -10,
@@ -53,21 +56,20 @@ enum shunt_status {
 
 struct shunt_comm;
 
-/** A short English text for any status. Total: never NULL. Static storage. */
+/** A short English text for any integer; never NULL. Static storage. */
 SHUNT_API const char *shunt_strerror(enum shunt_status status);
 
 /**
- * The story of the last failed call: what, which rank, what to do.
+ * The text of the last failed call: what failed, on which rank, and what to do.
  *
  * comm    that communicator's last failure, also of a call with an exchange, a
- *         plan or a request of it; NULL: the last failure on this thread,
- *         whatever it was of: where to look with several communicators, and
- *         for calls that had none (create, bad handle).
+ *         plan or a request of it; NULL: the last failure on this thread, of
+ *         any communicator or of a call without one (create, bad handle).
  *
- * A request that failed tells its story when it is tested or waited for, also
- * if another one failed since; shunt_wait_all() that of the status it returns.
- * The text lives until the next call on `comm` (or on this thread); never NULL.
- * With a progress thread, copy it before the next call.
+ * The test or wait that returns a request's failure also sets its text, even if
+ * another request has failed since; shunt_wait_all() sets that of the status
+ * that it returns. The text is valid until the next call on `comm` (or on this
+ * thread); never NULL. With a progress thread, copy it before the next call.
  */
 SHUNT_API const char *shunt_last_error(const struct shunt_comm *comm);
 
