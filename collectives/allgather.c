@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-gather: the choice, and the flat algorithm: an exchange in which a rank's
- * block is the same for everyone.
+ * All-gather: the choice of an algorithm, and the flat one: an exchange in
+ * which a rank has the same block for every peer.
  */
 #include "collectives/allgather.h"
 #include "collectives/exchange.h"

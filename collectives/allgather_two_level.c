@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-gather in two levels: every block crosses once to each other node, to the
- * rail peer of its rank there (nodes.h), which passes it on to its local peers
- * together with its own. A flat exchange sends it across once for each rank
- * there.
+ * All-gather in two levels: every block is sent once to each other node, to the
+ * rail peer of its rank there (src/nodes.h). The rail peer forwards it to its
+ * local peers together with its own block. A flat exchange would send it once
+ * to each rank of the other node.
  *
  *     package to rail peer:   our block, if it is our rail peer
  *     package to local peer:  our own block, then those of the ranks whose rail
@@ -30,7 +30,8 @@ struct state {
     } blocks[]; /* (nranks) */
 };
 
-/* Does `c` bring the block of `r` to its node? Its own comes first. */
+/* Does `c` receive the block of `r` for its node? (Its own block is first in
+ * its package.) */
 static bool brings(const struct shunt_comm *comm, int c, int r)
 {
     return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
@@ -44,7 +45,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     const struct state *s = x->own;
 
     if (comm->peers[peer].node != comm->node)
-        return true; /* it is in its place */
+        return true; /* it was received in place */
     if (s->blocks[peer].bytes)
         shunti_copy(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
@@ -58,7 +59,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Bytes of the package that `c` has for its local peers. */
+/* Bytes of the package that `c` sends to its local peers. */
 static size_t package_bytes(const struct shunt_comm *comm,
                             const struct state *s, int c)
 {
@@ -70,7 +71,7 @@ static size_t package_bytes(const struct shunt_comm *comm,
     return bytes;
 }
 
-/* For our local peers: one package. */
+/* Makes the package for our local peers, the same for all of them. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
@@ -141,7 +142,8 @@ static const struct shunti_class allgatherv_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-/* Where blocks lie, and which of them come from, and go to, rail peers. */
+/* Fills in where blocks are, and which of them are exchanged with rail
+ * peers. */
 static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
                  const struct shunti_allgather *a)
 {

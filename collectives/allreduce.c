@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-reduce: the choice, and the direct algorithm for small vectors, in which
- * every rank gets every other's whole vector and adds them all up.
+ * All-reduce: the choice of an algorithm, and the direct one for small vectors,
+ * in which every rank gets the whole vector of every other rank and reduces all
+ * of them.
  */
 #include "collectives/allreduce.h"
 #include "collectives/kinds.h"
@@ -38,9 +39,9 @@ static const struct shunti_class direct_class = {
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 
-/* In place, a vector that peers read where it lies must stay until they have
- * done so: the result is made elsewhere. One that travels in notes is gone by
- * then. */
+/* In place, a vector that peers read from our memory must not be overwritten
+ * before they have read it, so the result is made elsewhere. A vector that is
+ * inline in control messages has been sent by then. */
 static bool needs_copy(const struct shunt_comm *comm,
                        const struct shunti_allreduce *a)
 {
@@ -128,8 +129,8 @@ static enum shunt_status allreduce(const struct shunti_coll *call,
     if (st)
         return st;
     algorithm = shunti_select(call->comm, SHUNTI_KIND_ALLREDUCE, a->bytes);
-    /* With the algorithm in it: counts that disagree may choose differently,
-     * and these cannot talk to each other. */
+    /* The signature contains the algorithm: ranks whose counts disagree may
+     * choose different algorithms, which must be noticed. */
     signature = SHUNTI_SIGNATURE(call->kind, a->dtype, a->op, algorithm);
     st = begin(call->comm, algorithm, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);

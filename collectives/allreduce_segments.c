@@ -4,21 +4,23 @@
  * "Optimization of Collective Reduction Operations", 2004), with direct
  * transfers between all pairs in both halves.
  *
- * Both are one operation with one note for each pair. The note of rank r to
- * rank p says where p finds r's input of segment p, and where it will find r's
- * finished segment r. Rank r adds up everybody's segment r into its place in
- * recv; stage READY of the ack tells the others that they can take it from
- * there, stage TAKEN tells the owner that they have. A result that streams
- * needs no stages: its chunks follow the input's, as they get ready.
+ * Both halves are one operation with one control message for each pair. The
+ * message of rank r to rank p says where p finds r's input of segment p, and
+ * where it will find r's finished segment r. Rank r reduces segment r of all
+ * ranks into its place in recv. Stage READY of the ack tells the other ranks
+ * that they can copy it from there; stage TAKEN tells the owner that they have.
+ * A streamed result needs no stages: its chunks follow the input's as they are
+ * ready.
  *
- * That p's input has been taken needs no word of its own: who has a finished
- * segment used all inputs. For the same reason it works in place: what
- * overwrites the input of segment p is p's result.
+ * There is no separate ack for inputs: receiving p's finished segment implies
+ * that p has read ours. For the same reason the algorithm works in place: the
+ * input of segment p is overwritten only by p's result.
  *
  * If a rank disagrees there are no results, and every rank knows it, because
- * everybody hears from everybody. They go through the motions nevertheless,
- * so that nobody waits in vain. A rank that cannot read another's input says so
- * to all, instead of giving them its segment.
+ * every rank gets a control message from every other one. The ranks still send
+ * and receive everything that was announced, so that no rank waits in vain. A
+ * rank that cannot read another's input reports that to all ranks, instead of
+ * sending its segment.
  */
 #include <string.h>
 
@@ -33,8 +35,8 @@
 #include "src/stream.h"
 #include "src/whole.h"
 
-/* Stages of the ack, as bits. Bad news: a raw read failed, so that the sender
- * has no result for its segment; or could not take that of the reader. */
+/* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no
+ * result for its segment. UNREAD: the sender could not read our result. */
 enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 
 /* Segments start at multiples of a cache line. */
@@ -42,9 +44,9 @@ enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 
 struct segment_peer {
     bool met, in_done, out_done;
-    bool bad;           /* it called something else: nothing goes to or fro */
-    unsigned said;      /* stages we have told it */
-    uint8_t result_way; /* in which it gets our result */
+    bool bad;           /* it made another call: nothing is sent or received */
+    unsigned said;      /* stages that we have acked to it */
+    uint8_t result_way; /* protocol of our result for it */
     struct shunti_stream input_tx, result_tx;
     struct shunti_source input, result;
 };
@@ -56,7 +58,7 @@ struct segments {
     uint64_t ticket;
     int posted, unmet, open;
     bool any_bad;
-    bool ready; /* our segment is finished, as far as it can be */
+    bool ready; /* our segment is finished, or discarded after an error */
     struct shunti_reduction reduction;
     struct segment_peer peers[]; /* (nranks), then the reduction's arrays */
 };
@@ -66,7 +68,7 @@ static struct segments *state_of(const struct shunt_request *request)
     return (struct segments *)(void *)(uintptr_t)request->state;
 }
 
-/* Where segment r is. */
+/* Bytes of segment r, and its offset. */
 static size_t segment(const struct segments *s, int nranks, int r,
                       size_t *offset)
 {
@@ -86,7 +88,8 @@ static size_t segment(const struct segments *s, int nranks, int r,
 
 /* --- notes ---------------------------------------------------------------- */
 
-/* Say where `bytes` at `data` are. A stream's chunks are reserved. */
+/* Choose the protocol for `bytes` at `data`, and fill in where they are. A
+ * stream's chunks are reserved. */
 static uint8_t locate(struct shunt_request *request, int peer, const void *data,
                       size_t bytes, uint64_t *where, struct shunti_stream *tx)
 {
@@ -180,8 +183,8 @@ static bool meet(struct shunt_request *request, struct segments *s, int peer)
 
 /* --- our segment ---------------------------------------------------------- */
 
-/* There will be no result: empty the streams that we would have used. True
- * when that is done. */
+/* There will be no result: drain the streams that we would have used. True when
+ * that is done. */
 static bool discard(struct shunt_request *request, struct segments *s,
                     bool *moved)
 {
@@ -216,7 +219,7 @@ static void tell_failure(struct shunt_request *request, struct segments *s)
             say(request, s, r, FAILED);
 }
 
-/* The error of a rank whose own reads were well. */
+/* The error of a rank whose own reads succeeded. */
 static void hear_failure(struct shunt_request *request, int peer,
                          const char *what)
 {
@@ -231,7 +234,7 @@ static bool is_pulled(uint8_t way)
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
 }
 
-/* All notes are here and ours are out. */
+/* All control messages have arrived, and ours have been sent. */
 static bool reduce(struct shunt_request *request, struct segments *s)
 {
     const struct shunt_comm *comm = request->comm;
@@ -257,21 +260,21 @@ static bool reduce(struct shunt_request *request, struct segments *s)
     return true;
 }
 
-/* --- everybody's segments ------------------------------------------------- */
+/* --- all ranks' segments --------------------------------------------------- */
 
-/* Stream what is ready of our result. True when all of it is sent. */
+/* Stream the ready part of our result. True when all of it has been sent. */
 static bool send_result(struct shunt_request *request, struct segments *s,
                         int peer)
 {
     const size_t chunk = request->comm->control.layout.chunk;
     struct shunti_stream *tx = &s->peers[peer].result_tx;
-    const size_t bytes = tx->bytes; /* 0: it does not stream */
+    const size_t bytes = tx->bytes; /* 0: it is not streamed */
     const size_t whole = s->reduction.done / chunk * chunk;
     size_t at;
 
     if (s->reduction.failed)
         return shunti_stream_skip(request, peer, tx);
-    /* Only whole chunks before the end. */
+    /* Only full chunks before the end. */
     tx->bytes = s->ready || bytes < whole ? bytes : whole;
     (void)segment(s, request->comm->nranks, request->comm->rank, &at);
     if (tx->done < tx->bytes)
@@ -314,7 +317,7 @@ static bool receive(struct shunt_request *request, struct segments *s, int peer)
     const unsigned stages = shunti_acked_stage(request, peer);
     size_t before = p->result.done, at;
 
-    /* In the ring, its result comes behind its input. */
+    /* In the ring, its result follows its input. */
     if (p->input.done < p->input.bytes)
         return false;
     if (is_pulled(p->result.way) && !(stages & (READY | FAILED)))
@@ -390,7 +393,7 @@ static bool awaits(const struct shunt_request *request, int peer)
     return !(p->in_done && p->out_done);
 }
 
-/* Its segment of our input, and ours of the result. */
+/* The peer's segment of our input, and our segment of the result. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct segments *s = state_of(request);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-reduce in two levels. The vector is cut into as many segments as the
- * smallest node has ranks; those with local index l of all nodes are *lane* l,
- * and make segment l:
+ * smallest node has ranks. The ranks with local index l of all nodes are *lane*
+ * l, and make segment l:
  *
  *     package to local peer:     its lane's segment of our input
  *     package to rail peer:      our node's partial of our segment (tree.h), if
- *                                it is of our lane
+ *                                it is in our lane
  *     late block to local peer:  our segment of the result
  *
- * So each byte crosses once for each other node, and of every rank.
+ * So a rank in a lane sends the partial of its segment once to each other node.
  *
- * For small vectors a phase less is better: everybody gets every local peer's
- * whole vector, and every node's partial of all of it, from its rail peer.
+ * For small vectors fewer phases are better: every rank gets the whole vector
+ * of every local peer, and from its rail peer on each other node that node's
+ * partial of the whole vector.
  */
 #include <string.h>
 
@@ -33,7 +34,7 @@ struct state {
     struct shunti_allreduce call;
     bool whole;            /* the variant for small vectors */
     int lanes;             /* segments */
-    size_t at, bytes;      /* our segment; 0 bytes if we are of no lane */
+    size_t at, bytes;      /* our segment; 0 bytes if we are in no lane */
     void *partial;         /* of it */
     const void **operands; /* (nranks), for one sum */
 };
@@ -43,7 +44,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* What a rank of this local index adds up. */
+/* The segment that a rank with this local index reduces. */
 static size_t segment(const struct state *s, int local, size_t *offset)
 {
     const size_t lanes = (size_t)s->lanes, l = (size_t)local;
@@ -60,7 +61,8 @@ static size_t segment(const struct state *s, int local, size_t *offset)
     return (end < s->call.bytes ? end : s->call.bytes) - begin;
 }
 
-/* Does `peer`, of another node, get our node's partial from us? */
+/* Does `peer`, on another node, get the partial of `from`'s node from
+ * `from`? */
 static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
                  int peer)
 {
@@ -70,7 +72,7 @@ static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
            comm->peers[peer].local < s->lanes;
 }
 
-/* Of our segment. */
+/* Bytes of the partial of our segment. */
 static size_t partial_bytes(const struct state *s)
 {
     return s->bytes / shunt_dtype_size(s->call.dtype) *
@@ -110,7 +112,8 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* Who brings the partial of `node`; -1: nobody, we are of no lane. */
+/* The rank that sends us the partial of `node`. Call it only if we are in a
+ * lane. */
 static int bringer(const struct shunt_comm *comm, const struct state *s,
                    int node)
 {
@@ -136,15 +139,15 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
                 s->call.op, comm->nranks);
 }
 
-/* In place, the result overwrites what local peers may still be taking: the
- * last thing of all. */
+/* In place, the result overwrites input that local peers may still be reading,
+ * so it is written last. */
 static const struct shunti_two_level_hooks whole_hooks = {
     .turn = turn,
     .finish = join,
 };
 
-/* In place, too: our segment of the input is used by nobody but us, and who
- * has our local peers' results knows that they have used all inputs. */
+/* In place: no other rank reads our segment of our input, and receiving a local
+ * peer's result implies that it has read our input of its segment. */
 static const struct shunti_two_level_hooks lane_hooks = {
     .turn = turn,
     .ready = join,

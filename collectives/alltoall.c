@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-to-all: the exchange itself. In place, the input is copied away first:
- * a block cannot be overwritten before its receiver has taken it, and that may
+ * All-to-all: the exchange itself. In place, the input is copied first: a block
+ * cannot be overwritten before its receiver has read it, and the receiver may
  * be waiting for us in the same way.
  */
 #include "collectives/alltoall.h"
@@ -96,7 +96,7 @@ static void fill(struct shunti_exchange *x, int nranks,
     }
 }
 
-/* In place: send what recv holds now, from a copy. */
+/* In place: send a copy of the present contents of recv. */
 static enum shunt_status copy_away(const struct shunti_coll *call,
                                    struct shunti_alltoall *a, size_t bytes)
 {
@@ -154,9 +154,9 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
         st = copy_away(call, a, send_end);
     if (st)
         return st;
-    /* Of alltoallv counts are local: the choice knows none of them. Small
-     * blocks and large ones of one call may go different ways:
-     * alltoall_two_level.c. */
+    /* Counts of alltoallv are local, so the choice cannot depend on them.
+     * alltoall_two_level.c sends small and large blocks of one call
+     * differently. */
     st = shunti_select(call->comm, call->kind, block) == SHUNTI_FLAT
              ? flat(call->comm, signature, a, &request)
              : shunti_alltoall_two_level(call->comm, signature, a, &request);

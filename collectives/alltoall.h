@@ -18,7 +18,7 @@ struct shunti_alltoall {
     struct shunti_blocks send_blocks;
     unsigned char *recv;
     struct shunti_blocks recv_blocks;
-    void *owned; /* freed at the end, or NULL; also after an error */
+    void *owned; /* freed at the end, also after an error; or NULL */
 };
 
 enum shunt_status shunti_alltoall_two_level(struct shunt_comm *comm,

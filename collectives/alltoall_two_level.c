@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-to-all in two levels (Hwang et al., "Tutel: Adaptive Mixture-of-Experts
- * at Scale", 2022, section 3.4: 2DH; here with counts of any sort).
+ * at Scale", 2022, section 3.4: 2DH; here with arbitrary counts).
  *
- * Every rank d has, in each other node n, a *relay*: local index l of d,
- * modulo the ranks of n. Who has something small for d gives it to the relay
- * in its own node, and the relay sends all of it in one message. So between
- * two nodes there is one message for each destination, not one for each pair.
+ * Every rank d has a *relay* in each other node n: the rank of n whose local
+ * index is that of d modulo the ranks of n. A rank with a small block for d
+ * gives it to the relay in its own node, which sends all of them in one
+ * message. So between two nodes there is one message for each destination, not
+ * one for each pair.
  *
- * A block of more than `limit` bytes goes straight from its source to its
- * destination, at once: one message more costs less than to copy it twice.
- * Both ends know its size, and so which way it takes; nobody else needs to.
+ * A block of more than `limit` bytes is sent directly from its source to its
+ * destination, at once: one more message costs less than copying the block
+ * twice. Both ends know its size, and so how it is sent; no other rank needs
+ * to.
  *
- *     package to local peer c:  entries for c itself and for every rank that c
- *                               relays for (nodes ascending, then local
- *                               index)
+ *     package to local peer c:  entries for c itself and for every rank whose
+ *                               relay c is (nodes ascending, then local index)
  *     package to rail peer d:   entries of all ranks of the relay's node for d,
  *                               by local index
  *
- * Each followed by those blocks that travel in it, in this order. An entry
- * says how many bytes its source has for its destination, and how many it
- * expects of it in turn: so both ends of a pair notice if they disagree, and
- * only they.
+ * The entries are followed by the blocks that are in the package, in the same
+ * order. An entry says how many bytes its source has for its destination, and
+ * how many it expects from it. So both ends of a pair notice if they disagree,
+ * and no other rank does.
  */
 #include <stdint.h>
 #include <string.h>
@@ -50,11 +51,11 @@ struct pair {
 };
 
 struct state {
-    size_t limit; /* larger blocks go straight */
-    void *input;  /* the caller's, copied away, or NULL; freed at the end */
+    size_t limit; /* larger blocks are sent directly */
+    void *input;  /* copy of the caller's input, or NULL; freed at the end */
     void *owned;  /* packages of the second phase, or NULL; the same */
-    /* In each local peer's package, the first that has not been forwarded
-     * yet. */
+    /* In each local peer's package: the first entry, and its block, that have
+     * not been forwarded yet. */
     const unsigned char **entry;  /* (nranks) */
     const unsigned char **cursor; /* (nranks) the block */
     struct pair pairs[];          /* (nranks) */
@@ -70,7 +71,8 @@ static int relay(const struct shunt_comm *comm, int dest, int node)
     return shunti_rail(comm, dest, node);
 }
 
-/* Does it go straight? Inside a node large ones do, of any algorithm. */
+/* Is the block sent directly? Inside a node, blocks of more than
+ * SHUNTI_WINDOW_MIN bytes are. */
 static bool is_direct(const struct shunt_comm *comm, const struct state *s,
                       int peer, size_t bytes)
 {
@@ -81,8 +83,9 @@ static bool is_direct(const struct shunt_comm *comm, const struct state *s,
 
 /* --- packages ------------------------------------------------------------- */
 
-/* For whom rank `c` of our node carries: the i-th of them, itself first; -1:
- * there are no more. `at` is carried from one call to the next, from {0}. */
+/* Iterates over the ranks whose relay rank `c` of our node is, `c` itself
+ * first; -1: there are no more. `at` keeps the position between calls and
+ * starts as {0}. */
 struct place {
     bool begun;
     int node, local;
@@ -107,8 +110,8 @@ static int next_dest(const struct shunt_comm *comm, int c, struct place *at)
     return -1;
 }
 
-/* What `peer` gets of ours, by itself or by a relay; at `to`, NULL: only
- * the size. */
+/* Write our block for `peer` to `to` if it is sent in a package. Returns its
+ * bytes; NULL: only measure it. */
 static size_t put_small(const struct shunt_comm *comm, const struct state *s,
                         int peer, unsigned char *to)
 {
@@ -121,8 +124,8 @@ static size_t put_small(const struct shunt_comm *comm, const struct state *s,
     return p->send_bytes;
 }
 
-/* Write the package for local peer `c` to `to`, or only measure it; *payload:
- * bytes that are the caller's. */
+/* Write the package for local peer `c` to `to`; NULL: only measure it.
+ * *payload: the caller's bytes in it. */
 static size_t pack_for_local(const struct shunt_comm *comm,
                              const struct state *s, int c, unsigned char *to,
                              size_t *payload)
@@ -146,8 +149,9 @@ static size_t pack_for_local(const struct shunt_comm *comm,
     return head + blocks;
 }
 
-/* What source `i` of our node has for `dest`, of another: it is next in its
- * package. Its block, if it travels so, goes to `to`; *bytes of it. */
+/* The entry of rank `i` of our node for `dest` of another one, which is the
+ * next one in i's package. Its block, if the package has it, is written to
+ * `to`; *bytes: its size. */
 static struct entry take_small(const struct shunt_comm *comm, struct state *s,
                                int i, int dest, unsigned char *to,
                                size_t *bytes)
@@ -167,8 +171,8 @@ static struct entry take_small(const struct shunt_comm *comm, struct state *s,
     return e;
 }
 
-/* Write the package for rail peer `dest`, out of those of our local peers and
- * our own blocks. Returns its bytes. */
+/* Write the package for rail peer `dest`, from the packages of our local peers
+ * and our own blocks. Returns its bytes. */
 static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
                             int dest, unsigned char *to, size_t *payload)
 {
@@ -189,7 +193,9 @@ static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
 
 /* --- what has come -------------------------------------------------------- */
 
-/* What `from` says of our pair; the error, and what follows of it. */
+/* Compare the entry of `from` with our own counts. If they disagree, record the
+ * error and drop the block of that direction. True: its block for us is as we
+ * expect. */
 static bool judge(struct shunt_request *request, int from, struct entry e)
 {
     const struct pair *p = &state_of(request)->pairs[from];
@@ -213,7 +219,7 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
     return e.bytes == p->recv_bytes;
 }
 
-/* A small block of `from` for us, at `at`. Returns its bytes. */
+/* Take the small block of `from` for us, at `at`. Returns its bytes. */
 static size_t deliver(struct shunt_request *request, int from, struct entry e,
                       const unsigned char *at)
 {
@@ -229,8 +235,8 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
     return e.bytes;
 }
 
-/* Is the package as long as its entries say? The first one may be of our own
- * node. */
+/* Is the package as long as its entries say? The first entry of a local peer's
+ * package is for us, and has the limit of our own node. */
 static bool is_whole(const struct state *s, const struct shunti_incoming *in,
                      size_t entries, bool from_local)
 {
@@ -244,7 +250,7 @@ static bool is_whole(const struct state *s, const struct shunti_incoming *in,
 
         memcpy(&e, in->at + i * sizeof(e), sizeof(e));
         if (e.bytes > (from_local && i == 0 ? SHUNTI_WINDOW_MIN : s->limit))
-            continue; /* it goes straight */
+            continue; /* it is sent directly */
         if (e.bytes > left)
             return false;
         left -= e.bytes;
@@ -252,7 +258,7 @@ static bool is_whole(const struct state *s, const struct shunti_incoming *in,
     return !left;
 }
 
-/* Ranks for which we carry, and ourselves. */
+/* The number of ranks whose relay we are, and 1 for ourselves. */
 static size_t entries_for_us(const struct shunt_comm *comm)
 {
     struct place place = {0};
@@ -320,7 +326,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 15) & ~(size_t)15;
 }
 
-/* Memory for packages, which lasts as long as the operation. */
+/* Memory for packages, which is freed with the operation. */
 static unsigned char *make_room(struct shunt_request *request, void **owned,
                                 size_t bytes)
 {
@@ -332,7 +338,7 @@ static unsigned char *make_room(struct shunt_request *request, void **owned,
     return *owned;
 }
 
-/* Bytes of a package of so many entries at most. */
+/* The maximum size of a package with this many entries. */
 static size_t most_bytes(size_t entries, size_t limit)
 {
     size_t bytes;
@@ -390,7 +396,7 @@ static void pack_first(struct shunt_request *request,
     }
 }
 
-/* Room that the packages for our rail peers need at most. */
+/* The maximum size of all packages for our rail peers. */
 static size_t bound_second(const struct shunt_request *request,
                            const struct shunti_two_level *x)
 {
@@ -507,8 +513,9 @@ static void add_block(struct shunt_request *request, const struct state *s,
         shunti_two_level_recv_block(request, r, p->recv, p->recv_bytes);
 }
 
-/* From node to node, and in each to another rank than our local peers at the
- * same time: so that all links are used, and no rank is everybody's target. */
+/* Add the directly sent blocks in an order that uses all links: node after
+ * node, and in each node a different rank than our local peers choose at the
+ * same time, so that no rank is the target of all. */
 static void add_large(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

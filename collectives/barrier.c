@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Barrier: an exchange of nothing. Every rank's note reaches every rank, and
- * who has them all knows that all have come. Between nodes, in two levels: who
- * has heard of a rank of another node has heard of all its local peers.
+ * Barrier: an exchange of empty blocks. Every rank sends a control message to
+ * every other one; a rank that has received all of them knows that all ranks
+ * have come. Between nodes it runs in two levels: a control message from a rail
+ * peer implies that all local peers of that rank have come.
  *
- * With more ranks than cores on one host it is a star (star.h): the notes of an
- * exchange cost more there than the way by rank 0 does. It also lets rank 0 go
- * first, who is the root of what comes next in most programs: others that were
- * ahead of it would only wait for it to get a core.
+ * With more ranks than cores on one host it is a star (star.h): there the
+ * control messages of an exchange cost more than the detour through rank 0.
+ * Rank 0 also leaves first, and in most programs it is the root of the next
+ * call: ranks that left before it would only wait for it to get a core.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"

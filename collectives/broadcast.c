@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Broadcast: where all memory is mapped, a star (star.h). Otherwise an exchange
- * in which only the root has a block, the same for everyone; the others pull it
- * from there all at once. Every pair's empty note is kept: without it, ranks
- * that disagree about the root would wait for each other.
+ * in which only the root has a block, the same for every peer; the others copy
+ * it from there concurrently. The other pairs still exchange empty control
+ * messages: without them, ranks that disagree about the root would wait for
+ * each other.
  *
- * Between nodes, in two levels: the root's block goes to its rail peers, one on
- * each node, and they and the root pass it on to their local peers.
+ * Between nodes it runs in two levels: the root sends its block to its rail
+ * peers, one on each node, and they and the root forward it to their local
+ * peers.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
@@ -101,8 +103,8 @@ static const struct shunti_class two_level_class = {
 
 static const struct shunti_two_level_hooks hooks = {0};
 
-/* Who gives the block to whom: the root to the first of each other node, and
- * those to their local peers. */
+/* Does `from` send the block to `to`? The root sends it to its rail peers, and
+ * they and the root send it to their local peers. */
 static bool gives(const struct shunt_comm *comm, int root, int from, int to)
 {
     const int node = comm->peers[from].node;

@@ -115,8 +115,8 @@ uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
 {
     uint64_t digest = 0;
 
-    /* A polynomial in an odd number, mixed so that no small change of few
-     * counts leaves it as it was. */
+    /* A polynomial in an odd number, mixed so that small changes of a few
+     * counts change the digest. */
     for (int r = 0; r < comm->nranks; r++) {
         digest += blocks->counts ? blocks->counts[r] : blocks->count;
         digest *= 0x9e3779b97f4a7c15;

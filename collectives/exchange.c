@@ -104,7 +104,8 @@ static bool zcopy(const struct shunt_request *request,
     return x->zcopies && shunti_zcopy_suits(request->comm, peer, bytes);
 }
 
-/* Our note, if either block goes that way. False: the communicator failed. */
+/* Send our control message if one of the blocks goes by zero copy. False: the
+ * communicator has failed. */
 SHUNTI_APART static bool offer_zcopy(struct shunt_request *request,
                                      struct shunti_exchange *x, int peer,
                                      enum shunti_way *way)
@@ -140,7 +141,7 @@ SHUNTI_APART static bool offer_zcopy(struct shunt_request *request,
     return true;
 }
 
-/* Both notes are out: where to? */
+/* Both control messages have been sent: find where the peer wants our block. */
 SHUNTI_APART static void aim(struct shunt_request *request,
                              struct shunti_exchange *x, int peer)
 {
@@ -234,7 +235,7 @@ bool shunti_exchange_send(struct shunt_request *request,
         case SHUNTI_OUT_SKIP:
             done = shunti_stream_skip(request, peer, &p->tx);
             break;
-        case SHUNTI_OUT_ACK: /* it comes after the peer's own note */
+        case SHUNTI_OUT_ACK: /* it follows the peer's own message */
             done = p->in != SHUNTI_IN_NOTE && shunti_acked(request, peer);
             break;
         case SHUNTI_OUT_ZCOPY:
@@ -261,8 +262,8 @@ static void in_done(struct shunti_exchange *x, int peer)
     x->in_open--;
 }
 
-/* Do both sides mean the same? What disagrees is dropped. True: our direction
- * is well, the block can be taken. */
+/* Do both ranks agree? A direction that disagrees is dropped. True: the peer's
+ * block for us can be taken. */
 static bool agree(struct shunt_request *request, struct shunti_exchange *x,
                   int peer, const struct shunti_note *note)
 {
@@ -333,13 +334,13 @@ void shunti_exchange_taken(struct shunt_request *request,
 static bool pull(struct shunt_request *request, struct shunti_exchange_peer *p,
                  int peer)
 {
-    /* Where it goes is said with our own note. */
+    /* Our own control message says where the peer puts it. */
     if (p->source.way == SHUNTI_WAY_ZCOPY)
         return p->zcopy && shunti_zcopy_arrived(p->zcopy);
     return shunti_source_pull(request, peer, &p->source, p->recv);
 }
 
-/* Take all that has come. */
+/* Take all that has arrived. */
 static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 {
     const int peers = request->comm->nranks - 1;
@@ -364,7 +365,8 @@ static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 
 /* --- an operation that is an exchange ------------------------------------- */
 
-/* After the notes are out, for which the others wait. */
+/* Called after the control messages have been sent, since the peers wait for
+ * those. */
 static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
 {
     const struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
@@ -381,7 +383,7 @@ shunti_exchange_step(struct shunt_request *request)
     const int peers = request->comm->nranks - 1;
     bool moved;
 
-    /* Nobody wakes us for work that we could have done: go on until there is
+    /* No peer wakes us for work that we can already do: continue until there is
      * none. */
     do {
         moved = x->posted < peers && shunti_exchange_post(request, x);

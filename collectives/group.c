@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators made from a communicator: split and dup (shrink: shrink.c).
+ * Communicators made from a communicator: split and dup (shrink: src/shrink.c).
  *
- * The lowest rank of each new group makes an id; the ids travel through the old
- * communicator; then the group is born like any other. Meanwhile each rank
- * watches the old communicator: a member that is lost, or has given up, ends
- * the birth at once. Then, and when a member does not come in time, the old
- * communicator fails, too: what is wrong with the rank is wrong there as well,
- * and so every rank hears whom it was, by the numbers it knows.
+ * The lowest rank of each new group makes an id, and the ids are gathered
+ * through the old communicator. Then the group's init runs as that of any other
+ * communicator. Meanwhile each rank watches the old communicator: a member that
+ * is lost, or has given up, ends the init at once. In that case, and if a
+ * member does not come in time, the old communicator fails as well: the rank is
+ * missing there too, and so every rank learns which one it was, by its number
+ * there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +29,19 @@
 #include "src/trace.h"
 #include "src/wait.h"
 
-/* Until a loss that others have noticed is noticed here. */
+/* Time for a loss that other ranks have noticed to be noticed here. */
 #define NOTICE_NS 1000000000u
 #define NAP_MS 20
 
 struct ticket {
     int32_t colour;
     int32_t key;
-    int32_t status; /* of making the id */
+    int32_t status; /* result of making the id */
     struct shunt_id id;
 };
 
-/* This rank's place among those of its colour, and the group's first rank. */
+/* This rank's place among the ranks of its colour, their number, and the lowest
+ * of them. */
 static void place_in_group(const struct ticket *all, int nranks, int rank,
                            int *first, int *place, int *size)
 {
@@ -59,7 +61,7 @@ static void place_in_group(const struct ticket *all, int nranks, int rank,
     }
 }
 
-/* A rank of our colour that could not do its part, or -1. */
+/* A rank of our colour whose status is an error, or -1. */
 static int failed_member(const struct ticket *all,
                          const struct shunt_comm *comm)
 {
@@ -71,16 +73,17 @@ static int failed_member(const struct ticket *all,
     return -1;
 }
 
-/* A group on its way to a communicator of its own. */
+/* A group that is being made into a communicator. */
 struct group {
     struct shunt_comm *comm; /* the old one */
     const char *call;
     int *names; /* (size) old ranks, in their new order */
     int size, place;
-    int root; /* old rank whose process runs the root of its birth */
+    int root; /* old rank whose process runs the root of its init */
 };
 
-/* The old ranks of `rank`'s colour by key, then by rank; NULL: no memory. */
+/* The old ranks of `rank`'s colour, ordered by key, then by rank; NULL: no
+ * memory. */
 static int *order_group(const struct ticket *all, int nranks, int rank)
 {
     int *names = calloc((size_t)nranks, sizeof(*names));
@@ -96,7 +99,7 @@ static int *order_group(const struct ticket *all, int nranks, int rank)
     return names;
 }
 
-/* A member is gone: so is the old communicator. */
+/* If a member is lost, the old communicator fails. */
 static void look_for_members(const struct group *group)
 {
     struct shunt_comm *comm = group->comm;
@@ -135,9 +138,9 @@ static bool doomed(void *arg, char *why, size_t size)
     return st != SHUNT_OK;
 }
 
-/* The birth failed with `st`; the old communicator fails, too, if that was for
- * a rank that is lost, or if the others may not hear of it otherwise: this rank
- * had no memory, or could not join. Returns the status of the call. */
+/* The init failed with `st`. The old communicator fails as well if the reason
+ * is a lost rank, or if the other ranks may not learn of it otherwise: this
+ * rank had no memory, or could not join. Returns the status of the call. */
 static enum shunt_status fail_group(struct group *group, enum shunt_status st,
                                     const struct shunti_parent *parent)
 {
@@ -146,7 +149,8 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
     char text[400];
 
     snprintf(text, sizeof(text), "%s: %s", group->call, shunti_error_last());
-    /* Told by another rank, or by the root: we may be about to see it. */
+    /* Another rank, or the root, reported it: we may be about to notice the
+     * loss ourselves. */
     while (!doomed(group, text + sizeof(text) - 1, 1) && !parent->nblamed &&
            (st == SHUNT_ERR_PEER || st == SHUNT_ERR_REMOTE) &&
            shunti_now_ns() - start < NOTICE_NS) {
@@ -161,7 +165,7 @@ static enum shunt_status fail_group(struct group *group, enum shunt_status st,
         shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, parent->blamed[0], "%s",
                          text);
     }
-    /* The others may not have heard of it, and wait for us. */
+    /* The other ranks may not know, and would wait for us. */
     if (!shunti_comm_check(comm) && (st == SHUNT_ERR_MEMORY || !parent->known))
         shunti_comm_fail(comm, st, comm->rank, "%s", text);
     if (shunti_comm_check(comm))
@@ -193,8 +197,8 @@ static enum shunt_status make_group(struct group *group,
     return st;
 }
 
-/* As a part of a call: errors of other calls would end it on this rank
- * alone. */
+/* All-gather as a part of another call. Late errors of earlier calls are held
+ * back: they would end this call on this rank alone. */
 static enum shunt_status gather(struct shunt_comm *comm,
                                 const struct ticket *mine, struct ticket *all)
 {
@@ -221,7 +225,8 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         *out = NULL;
     all = calloc((size_t)comm->nranks, sizeof(*all));
     if (!all) {
-        /* In the place of the first round, after which all give up. */
+        /* This takes the place of the first all-gather, after which all ranks
+         * give up. */
         shunti_comm_enter(comm);
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
@@ -231,8 +236,9 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     }
     if (!out)
         mine.status = SHUNT_ERR_INVALID;
-    /* First who is with whom, then the ids: only one rank of a group makes
-     * one. Both rounds are made by every rank, whatever went wrong. */
+    /* Gather first the colours and keys, then the ids: only one rank of a group
+     * makes one. Every rank takes part in both all-gathers, even after an
+     * error. */
     st = gather(comm, &mine, all);
     if (st)
         goto out;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers of the collectives' kinds (src/kind.h), which each registers in its
- * own file. From 32 on numbers are free.
+ * The numbers of the collectives' kinds (src/kind.h). Each collective registers
+ * its kind in its own file. Numbers from 32 on are free.
  */
 #ifndef SHUNTI_COLLECTIVES_KINDS_H
 #define SHUNTI_COLLECTIVES_KINDS_H

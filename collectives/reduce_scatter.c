@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reduce-scatter: the choice, and the flat algorithm: an exchange whose blocks
- * are added instead of stored.
+ * Reduce-scatter: the choice of an algorithm, and the flat one: an exchange
+ * whose blocks are reduced instead of stored.
  *
- * In place, the result is made on top of this rank's own block, which nobody
- * else reads, and moves to the front of the buffer when the block there has
- * been taken by its owner.
+ * In place, the result is made on top of this rank's own block, which no other
+ * rank reads. It is moved to the front of the buffer after all peers have taken
+ * their blocks.
  */
 #include "collectives/reduce_scatter.h"
 #include "collectives/kinds.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Reduce-scatter in two levels: a node's contributions to a rank of another
- * node are added inside the node, and cross as one partial (tree.h).
+ * node are reduced inside the node and sent to it as one partial (tree.h).
  *
  *     package to local peer c:  our blocks for c and for every rank of another
  *                               node whose rail peer c is, in the order of
@@ -28,7 +28,7 @@ struct state {
     unsigned char *recv;
     enum shunt_dtype dtype;
     enum shunt_op op;
-    void *partials;        /* ours for ourselves, then for rail peers */
+    void *partials;        /* our node's for us, then for rail peers */
     const void **operands; /* (nranks), for one sum */
     struct block {
         size_t at, bytes; /* in send */
@@ -40,7 +40,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* Does `c`, of our node, add up what our node has for `r`? */
+/* Does `c`, of our node, reduce our node's blocks for `r`? */
 static bool adds(const struct shunt_comm *comm, int c, int r)
 {
     return shunti_rail(comm, r, comm->node) == c;
@@ -59,7 +59,7 @@ static size_t aligned(size_t bytes)
 
 /* --- inside the node ------------------------------------------------------ */
 
-/* Where the block for `r` is in a package for us. */
+/* The offset of the block for `r` in a package for us. */
 static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
                          int r)
 {
@@ -71,7 +71,7 @@ static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
     return at;
 }
 
-/* Our node's partial for `r`: its ranks in order. */
+/* Make our node's partial for `r`, with its ranks in order. */
 static void add_up(struct shunt_request *request,
                    const struct shunti_two_level *x, int r, void *to)
 {
@@ -177,7 +177,7 @@ static const struct shunti_class reduce_scatterv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* What comes: our local peers' packages for us, and our rail peers'
+/* The sizes of what we receive: our local peers' packages, and our rail peers'
  * partials. */
 static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
 {
@@ -195,7 +195,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     }
 }
 
-/* The packages for our local peers. */
+/* Make the packages for our local peers. */
 static void pack(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reducing straight out of what peers offer; see reduction.h. */
+/* Reduction straight out of the peers' memory; see reduction.h. */
 #include "collectives/reduction.h"
 
 #include <string.h>
@@ -12,13 +12,13 @@
 #include "src/scratch.h"
 #include "src/whole.h"
 
-/* Bytes of each source that are read raw at a time: what is read is still in
- * the second-level cache when it is added. */
+/* Bytes of each source that are read raw at a time: small enough to be in the
+ * second-level cache still when they are reduced. */
 #define READ_PIECE ((size_t)128 << 10)
 
 /* --- one pass ------------------------------------------------------------- */
 
-/* How far to go at a time, and memory for raw reads. */
+/* Choose the bytes of a step, and get memory for raw reads. */
 static bool begin(struct shunt_request *request, struct shunti_reduction *r)
 {
     const struct shunt_comm *comm = request->comm;
@@ -47,9 +47,9 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
     return true;
 }
 
-/* Pointers to the next `len` bytes of every source; false: not all are there.
- * Streams are asked first: a rank whose stream is not so far would have raw reads
- * lie in scratch, and leave the cache, until it is. */
+/* Pointers to the next `len` bytes of every source; false: some are not there
+ * yet. Streams are checked first: if a stream has not delivered its bytes yet,
+ * raw reads would lie in scratch until then, and leave the cache. */
 static bool point(struct shunt_request *request, struct shunti_reduction *r,
                   size_t len)
 {
@@ -150,8 +150,8 @@ enum shunt_status shunti_reduce_exchange_create(
     return SHUNT_OK;
 }
 
-/* Without one of them there is no sum: take what the others offer, so that
- * they can go on, and throw it away. */
+/* If a block is missing there is no result: take what the other ranks offer, so
+ * that they can complete, and discard it. */
 static bool discard(struct shunt_request *request, struct shunti_exchange *x)
 {
     bool moved = false;
@@ -180,8 +180,8 @@ static bool any_bad(const struct shunt_request *request,
     return false;
 }
 
-/* All notes are here, and ours are out (the result may overwrite what they
- * carry). */
+/* All control messages have arrived, and ours have been sent (the result may
+ * overwrite the blocks that are inline in them). */
 static bool reduce(struct shunt_request *request,
                    struct shunti_reduce_exchange *s)
 {

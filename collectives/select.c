@@ -2,17 +2,18 @@
 /*
  * The choice between algorithms; see select.h.
  *
- * On one node everything is flat, or a star (star.h). Between nodes the
- * algorithm is that which costs least by the table below, where the cost of
- * messages and bytes are the link figures (src/link.h) in the manner of LogGP
- * (Alexandrov and others, 1995): a message of b bytes takes latency + gap + b *
- * byte, the next one of many only gap + b * byte more. A rank handles as many
- * messages as it sends, and ranks that share a CPU do so one after the other.
- * What a node's ranks send to other nodes shares the node's one link. What is
- * received inside a node in two levels is copied twice.
+ * On one node every algorithm is flat, or a star (star.h). Between nodes it is
+ * the one with the least cost by the table below. Messages and bytes cost what
+ * the link figures (src/link.h) say, in the form of LogGP (Alexandrov and
+ * others, 1995): a message of b bytes takes latency + gap + b * byte, and each
+ * further one gap + b * byte more. A rank receives as many messages as it
+ * sends, and ranks that share a CPU handle theirs one after the other. The
+ * ranks of a node share one link to other nodes. What is received inside a node
+ * in two levels is copied twice.
  *
- * How a block travels (inline, window, raw read, stream) is its sender's choice
- * alone, told in the note: note.h, SHUNT_EAGER and SHUNT_READ_MIN.
+ * The protocol of a block (inline, window, raw read, stream) is the sender's
+ * choice alone and stated in its control message: src/note.h, SHUNT_EAGER and
+ * SHUNT_READ_MIN.
  */
 #include "collectives/select.h"
 #include "collectives/kinds.h"
@@ -31,8 +32,9 @@
 /* See shunti_select_carry(). */
 #define MESSAGES_A_BLOCK 5
 
-/* What an algorithm does on its critical path: steps that wait for each other,
- * messages of one rank, bytes of one rank inside and of one node across. */
+/* The critical path of an algorithm: steps that wait for each other, messages
+ * of one rank, bytes of one rank inside a node and of one node between
+ * nodes. */
 struct work {
     double steps_in, messages_in, bytes_in;
     double steps_across, messages_across, bytes_across;
@@ -54,7 +56,7 @@ WORK(broadcast_flat) { (void)N, (void)P;
 WORK(broadcast_two)  { (void)far, (void)P;
     return (struct work){1, G - 1, G * S,  1, N - 1, (N - 1) * S}; }
 
-/* S of all blocks: far * S / P of them are of other nodes. */
+/* S: bytes of all blocks; far * S / P of them are of other nodes. */
 WORK(allgather_flat) { (void)N;
     return (struct work){0, G - 1, S,  1, far, G * far * S / P}; }
 WORK(allgather_two)  {
@@ -75,19 +77,20 @@ WORK(allreduce_whole)    { (void)far, (void)P;
 WORK(allreduce_lanes)    { (void)far, (void)P;
     return (struct work){2, 2 * (G - 1), 2 * S,  1, N - 1, (N - 1) * S}; }
 
-/* Blocks choose by themselves (shunti_select_carry()): only messages count. */
+/* How a block is sent depends on its size (shunti_select_carry()): only
+ * messages are counted. */
 WORK(alltoall_flat) { (void)S, (void)N, (void)P;
     return (struct work){0, G - 1, 0,  1, far, 0}; }
 WORK(alltoall_two)  { (void)S, (void)far, (void)P;
     return (struct work){1, G - 1, 0,  1, N - 1, 0}; }
 
-/* What a choice depends on, beside the bytes. */
+/* What a choice depends on besides the bytes. */
 struct shape {
     int ranks, nodes, most; /* most: ranks of the largest node */
     struct shunti_links links;
 };
 
-/* The table. Of equal cost the first. */
+/* The table. Of several rows with the least cost, the first is chosen. */
 static const struct row {
     unsigned kind;
     enum shunti_algorithm algorithm;
@@ -151,8 +154,8 @@ static bool word_is(const char *at, size_t len, const char *word)
     return strlen(word) == len && !memcmp(at, word, len);
 }
 
-/* Does an entry of SHUNT_ALGORITHM, "two_level" or "allgather=flat", mean this
- * row? A family's name is the beginning of its members': "flat" of
+/* Does an entry of SHUNT_ALGORITHM ("two_level", "allgather=flat") match this
+ * row? A family's name is a prefix of its members' names: "flat" of
  * "flat_direct". */
 static enum match matches(const char *entry, size_t len, const struct row *row)
 {
@@ -169,7 +172,8 @@ static enum match matches(const char *entry, size_t len, const struct row *row)
                                                                     : NOT;
 }
 
-/* The last entry that concerns this kind; *len is 0 if there is none. */
+/* The last entry that matches a row of this kind; *len is 0 if there is
+ * none. */
 static const char *wanted(const char *text, unsigned kind, size_t *len)
 {
     const char *found = text;
@@ -209,8 +213,8 @@ const char *shunti_select_unknown(const char *text, size_t *len)
     return NULL;
 }
 
-/* A slip of the pen would be measured as what it was meant to be: say so, once
- * in a job. */
+/* Warn of unknown names, once in a job: otherwise a misspelt algorithm would
+ * silently not be used. */
 SHUNTI_APART static void mind_names(const struct shunt_comm *comm)
 {
     static atomic_flag minded = ATOMIC_FLAG_INIT;
@@ -237,7 +241,7 @@ static bool is_flat(const struct row *row)
     return !strncmp(row->name, "flat", 4);
 }
 
-/* Between the flat ones of allreduce, SHUNT_ALLREDUCE_DIRECT decides. */
+/* SHUNT_ALLREDUCE_DIRECT decides between the flat algorithms of allreduce. */
 static enum shunti_algorithm flat_allreduce(const struct shunt_comm *comm,
                                             size_t bytes)
 {
@@ -246,7 +250,8 @@ static enum shunti_algorithm flat_allreduce(const struct shunt_comm *comm,
                : SHUNTI_ALLREDUCE_SEGMENTS;
 }
 
-/* Nobody carries blocks of this size: two levels are only more to say. */
+/* Blocks of this size are not sent through relays: two levels would only add
+ * messages. */
 static bool all_straight(const struct shunt_comm *comm, const struct row *row,
                          size_t bytes)
 {
@@ -277,7 +282,7 @@ SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
 
         if (row->kind != kind)
             continue;
-        if (comm->nodes == 1) /* no levels, and so no wishes either */
+        if (comm->nodes == 1) /* SHUNT_ALGORITHM applies between nodes only */
             match = is_flat(row) ? FAMILY : NOT;
         if (match == NOT || (match == FAMILY && ruled_out(comm, row, bytes)) ||
             (!len && all_straight(comm, row, bytes)))
@@ -293,7 +298,7 @@ SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
 
 static bool is_star(const struct shunt_comm *comm, unsigned kind)
 {
-    /* Not comm->oversubscribed: that may be set, and on one rank alone. */
+    /* Not comm->oversubscribed, which may be set on one rank only. */
     return (kind == SHUNTI_KIND_BROADCAST ||
             (kind == SHUNTI_KIND_BARRIER && comm->links.crowd > 1)) &&
            shunti_notes_may_lack(comm);
@@ -306,7 +311,7 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
 
     if (is_star(comm, kind))
         return SHUNTI_STAR;
-    if (comm->nodes == 1) /* what the table says, but sooner */
+    if (comm->nodes == 1) /* same as the table, but faster */
         return kind == SHUNTI_KIND_ALLREDUCE ? flat_allreduce(comm, bytes)
                                              : SHUNTI_FLAT;
     mind_names(comm);
@@ -315,12 +320,12 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
 }
 
 /*
- * A block that goes straight is a message more across; one that is carried is
- * copied twice more inside the node, and meanwhile the link waits. So it is
- * carried if the copies take less than the message, and if it is not the link
- * that everybody waits for anyway: measured on links of 1 and 10 Gbit/s, that
- * is so where a block's bytes take it some messages' time
- * (docs/performance.md).
+ * A block that is sent directly costs one more message between nodes. A block
+ * that goes through a relay is copied twice more inside the node, and meanwhile
+ * the link is idle. So it goes through a relay if the copies take less time
+ * than the message, and if the link is not the bottleneck. Measured on links of
+ * 1 and 10 Gbit/s, the link is the bottleneck if it needs the time of some
+ * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/performance.md).
  */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {

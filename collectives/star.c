@@ -9,7 +9,7 @@
 #include "src/offer.h"
 #include "src/whole.h"
 
-/* --- the root: an exchange in which the others have no blocks --------------- */
+/* --- the root: an exchange in which the others have no blocks ------------- */
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {
@@ -21,7 +21,7 @@ static bool settled(const struct shunt_request *request)
     return !exchange_of(request)->out_open;
 }
 
-/* Of a rank that made another or a bad call all hear, in the place of the note
+/* A rank made another or a bad call: tell all ranks, in place of the message
  * that says that all have come. */
 SHUNTI_APART static void raise_alarm(struct shunt_request *request,
                                      struct shunti_exchange *x)
@@ -100,17 +100,17 @@ static enum shunt_status root(struct shunt_comm *comm, uint32_t signature,
     return SHUNT_OK;
 }
 
-/* --- a leaf ----------------------------------------------------------------- */
+/* --- a leaf --------------------------------------------------------------- */
 
 struct leaf {
     void *buffer;
     size_t bytes;
     int root;
-    int warned;   /* ranks below this one have been told, too */
-    bool gathers; /* the root waits for all, and so do we */
-    bool told;    /* the root has our note */
-    bool met;     /* we have its */
-    bool done;    /* and the block, if there is one for us */
+    int warned;   /* ranks below this one have our message, too */
+    bool gathers; /* a barrier: the root waits for all ranks, and so do we */
+    bool told;    /* our message to the root has been sent */
+    bool met;     /* the root's message has arrived */
+    bool done;    /* and its block, if it has one, has been taken */
     struct shunti_source source;
 };
 
@@ -119,7 +119,8 @@ static struct leaf *leaf_of(const struct shunt_request *request)
     return (struct leaf *)(void *)(uintptr_t)request->state;
 }
 
-/* Our note has no block, so it need not wait for its turn among streams. */
+/* Our control message has no block, so it need not wait for its turn
+ * (exchange.h). */
 static bool tell(struct shunt_request *request, const struct leaf *leaf,
                  int peer)
 {
@@ -131,7 +132,7 @@ static bool tell(struct shunt_request *request, const struct leaf *leaf,
     return true;
 }
 
-/* Something is wrong: others may wait for our note. */
+/* Something is wrong: other ranks may wait for our message. */
 SHUNTI_APART static bool warn(struct shunt_request *request, struct leaf *leaf)
 {
     const struct shunt_comm *comm = request->comm;
@@ -145,7 +146,7 @@ SHUNTI_APART static bool warn(struct shunt_request *request, struct leaf *leaf)
     return true;
 }
 
-/* The root's note has not come: has somebody made another call? */
+/* The root's message has not arrived: has a rank made another call? */
 static void look_at_others(struct shunt_request *request,
                            const struct leaf *leaf)
 {
@@ -167,7 +168,8 @@ static void meet(struct shunt_request *request, struct leaf *leaf)
     if (shunti_note_bad(request, leaf->root)) {
         leaf->done = true;
     } else if (note->bytes != leaf->bytes) {
-        /* It sees the same in our note, and keeps the block. */
+        /* The root sees the same in our message, and does not wait for our
+         * ack. */
         leaf->done = true;
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d sent %llu B, this rank expected "
@@ -204,7 +206,7 @@ SHUNTI_WHOLE static enum shunt_status step(struct shunt_request *request)
         meet(request, leaf);
     if (!leaf->told)
         leaf->told = tell(request, leaf, leaf->root);
-    /* Nobody wakes us for work that we could have done: go on until there is
+    /* No peer wakes us for work that we can already do: continue until there is
      * none. */
     if (leaf->met && !leaf->done) {
         do {
@@ -226,7 +228,8 @@ static bool awaits(const struct shunt_request *request, int peer)
     return request->error && peer == leaf->warned;
 }
 
-/* Of others than the root we do not know. */
+/* A leaf gets no message from other leaves, so it does not know whether they
+ * have come. */
 static bool may_have_come(const struct shunt_request *request, int peer)
 {
     return peer != leaf_of(request)->root;

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A star: where all memory is mapped, one rank, the root, tells everyone, and
- * the others, the leaves, tell the root alone. Of p ranks that is 2 (p - 1)
- * notes, where an exchange has p (p - 1).
+ * A star: where all memory is mapped, one rank, the root, sends a control
+ * message to every other rank, and the others, the leaves, send one to the root
+ * only. For p ranks that is 2 (p - 1) messages; an exchange has p (p - 1).
  *
- * A broadcast: the root says where the block is, or sends it along, and the
- * leaves take it from there all at once. A leaf's call is over when it has the
- * block, the root's when nobody needs the root's memory any more; its operation
- * goes on until it has heard from all, and it may be as many calls ahead as
- * there are slots for notes.
+ * Broadcast: the root's message says where the block is, or contains it, and
+ * the leaves copy it from there concurrently. A leaf's call returns when it has
+ * the block, the root's when no rank needs the root's memory any more. The
+ * root's operation continues until all leaves' messages have arrived, and the
+ * root may be as many calls ahead as there are slots for control messages.
  *
- * A barrier: the root tells everyone when all have told it. (So a barrier that
- * was started is over only when rank 0, too, has come back to the library.)
+ * Barrier: the root sends its messages when all leaves' messages have arrived.
+ * (So a barrier that was started completes only after rank 0 has returned to
+ * the library, too.)
  *
- * That a rank made another call is noticed by that rank and by the root, and
- * nobody waits in vain, although leaves tell each other nothing:
- *   - a leaf without the root's note looks at everybody's notes, and as soon as
- *     something is wrong it tells everyone what it called; the root of a barrier
- *     tells everyone who did not come to it;
- *   - a rank that waits for a note of a leaf that has ended the operation
- * without one sees that it has (note.h: shunti_note_arrived()). Who waits for a
- * root that is itself a leaf is helped by that root's root, and so on: either
- * one of them is its own root, and all hear of it, or they form a ring, in
- * which each gets the note of one that takes it for the root.
+ * If a rank made another call, that rank and the root notice it, and no rank
+ * waits in vain, although leaves send each other nothing:
+ *   - A leaf that has no message from the root looks at those of all ranks. As
+ *     soon as something is wrong, it tells every rank what it called. The root
+ *     of a barrier tells every rank which one made another call.
+ *   - A rank that waits for a message of a leaf notices if the leaf has
+ *     completed the operation without sending one (src/note.h:
+ *     shunti_note_arrived()).
+ *
+ * If a rank waits for a root that is itself a leaf of another root, that other
+ * root's message helps, and so on. Either one of these roots is its own root,
+ * and all learn of it; or they form a ring, in which each gets the message of a
+ * rank that takes it for the root.
  */
 #ifndef SHUNTI_STAR_H
 #define SHUNTI_STAR_H
@@ -43,7 +47,7 @@ struct shunti_star {
     size_t bytes;
 };
 
-/* Only where notes may lack (note.h). */
+/* Only if shunti_notes_may_lack() (src/note.h). */
 enum shunt_status shunti_star_create(struct shunt_comm *comm,
                                      uint32_t signature,
                                      const struct shunti_star *star,

@@ -10,7 +10,8 @@
 #include "kernels/reduce.h"
 #include "src/comm.h"
 
-/* Elements at a time: what is made of them stays in the first-level cache. */
+/* Elements at a time, so that intermediate results stay in the first-level
+ * cache. */
 enum { BLOCK = 1024 };
 
 static bool is_half(enum shunt_dtype dtype)
@@ -51,7 +52,7 @@ static void narrow(unsigned char *dst, const float *src, size_t count,
     }
 }
 
-/* avg is a sum until the end. */
+/* avg is a sum until the last step. */
 static enum shunt_op inner(enum shunt_op op)
 {
     return op == SHUNT_AVG ? SHUNT_SUM : op;
@@ -135,7 +136,7 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
                        size_t done, size_t len, enum shunt_dtype dtype,
                        enum shunt_op op)
 {
-    double sum[BLOCK], next[BLOCK]; /* of any type */
+    double sum[BLOCK], next[BLOCK]; /* space for elements of any type */
     const void *pair[2] = {sum, next};
     const size_t size = shunt_dtype_size(dtype);
 

@@ -109,7 +109,7 @@ void shunti_two_level_send_block(struct shunt_request *request, int peer,
     leg->out[SHUNTI_BLOCK].data = data;
     leg->out[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        leg->hears = true; /* where it goes */
+        leg->hears = true; /* it carries where the block goes */
 }
 
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
@@ -121,7 +121,7 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
     leg->in[SHUNTI_BLOCK].to = to;
     leg->in[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        leg->tells = true; /* where it goes */
+        leg->tells = true; /* it carries where the block goes */
 }
 
 static bool leg_open(const struct shunti_leg *leg)
@@ -146,7 +146,7 @@ static bool all_done(const struct shunt_request *request,
     return x->is_ready || x->alarmed;
 }
 
-/* From one phase to the next. */
+/* Start the next phase if the packages that it needs have arrived. */
 static void advance(struct shunt_request *request, struct shunti_two_level *x)
 {
     if (!x->turned && !x->left[SHUNTI_PHASE_FIRST]) {
@@ -160,7 +160,7 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (x->hooks->ready)
             x->hooks->ready(request, x);
         x->is_ready = true;
-        /* A rank whose note had no room yet hears it with the note. */
+        /* A rank whose control message is not sent yet gets the ack with it. */
         for (int i = 0; i < x->nlegs; i++)
             shunti_leg_ack_ready(request, x, x->order[i]);
     }
@@ -197,7 +197,7 @@ bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
     return leg_open(&shunti_two_level_of(request)->legs[peer]);
 }
 
-/* A rank without a leg sends nothing: it is not the one that is waited for. */
+/* A rank without a leg sends nothing, so it is not waited for. */
 bool shunti_two_level_heard(const struct shunt_request *request, int peer)
 {
     const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
@@ -205,10 +205,9 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     return leg->met || !leg->hears;
 }
 
-/* A rank can send its local peers nothing of the second phase, nor of later
- * calls, before it has all packages of the first. A rank that is alone on its
- * node has no local peers: it may have left those calls, and take a package
- * much later. */
+/* A rank that lacks a package of the first phase can send its local peers
+ * nothing of the second phase, nor of later calls. A rank that is alone on its
+ * node has no local peers to hold up, and may take a package much later. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;

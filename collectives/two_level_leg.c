@@ -71,9 +71,9 @@ void shunti_leg_close(struct shunti_leg *leg)
     leg->taken = leg->closed = true;
 }
 
-/* A rank that is neither a local peer nor a rail peer may send no note if we
- * want nothing of it: neither a block, nor a place for ours. Then its note is
- * looked for, but not awaited. */
+/* A rank that is neither a local peer nor a rail peer may send no control
+ * message if we want nothing from it: neither a block, nor a place for ours.
+ * Then its message is looked for, but not awaited. */
 static void expect_less(struct shunt_request *request, int peer)
 {
     struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];

@@ -17,10 +17,10 @@ enum {
     SHUNTI_ACK_TAKEN = 0x01,  /* we have all that we want of the peer */
     SHUNTI_ACK_READY = 0x02,  /* our late block for it is ready */
     SHUNTI_ACK_UNREAD = 0x10, /* what we want of it cannot be read */
-    SHUNTI_ACK_ALARM = 0x20,  /* there is an alarm, and our note is out */
+    SHUNTI_ACK_ALARM = 0x20,  /* there is an alarm, and our message was sent */
 };
 
-/* Does the reader fetch a payload that goes this way? */
+/* Does the receiver copy the payload from the sender's memory? */
 bool shunti_is_pulled(uint8_t way);
 
 void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,

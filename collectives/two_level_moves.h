@@ -10,26 +10,26 @@
 
 #include "collectives/two_level.h"
 
-/* Send notes, or alarms (two_level_send.c). */
+/* Send control messages, or alarms (two_level_send.c). */
 bool shunti_two_level_post(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* Send payloads that are in no note, and look for acks. */
+/* Send payloads that are not inline, and look for acks. */
 bool shunti_two_level_send(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* A late block that the peer fetches is ready from here on. (Of one that is
- * streamed the stream tells.) */
+/* Tell the peer that its late block is ready, if it copies the block from our
+ * memory. (A streamed block needs no such ack.) */
 void shunti_leg_ack_ready(struct shunt_request *request,
                           struct shunti_two_level *x, int peer);
 
-/* Both notes of a leg are out: find where our payloads go by zero copy. A
- * payload that the peer does not want, or expects in another size, is
- * dropped. */
+/* Both control messages of a leg have been sent: find where our payloads go by
+ * zero copy. A payload that the peer does not want, or expects in another size,
+ * is dropped. */
 void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
                     int peer);
 
-/* Take notes and payloads (two_level_receive.c). */
+/* Take control messages and payloads (two_level_receive.c). */
 bool shunti_two_level_receive(struct shunt_request *request,
                               struct shunti_two_level *x);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and payloads of operations in two levels, from peers:
+/* Receiving control messages and payloads of operations in two levels; see
  * two_level_moves.h. */
 #include "collectives/two_level_moves.h"
 
@@ -9,7 +9,7 @@
 #include "src/comm.h"
 #include "src/failure.h"
 
-/* All notes of a call must say the same. */
+/* All ranks' control messages of a call must agree. */
 static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
                    int peer, const struct shunti_note *note)
 {
@@ -54,7 +54,7 @@ static bool is_package(struct shunt_request *request,
     return false;
 }
 
-/* Where the payloads are that its note offers. */
+/* Find the payloads that the control message offers. */
 static void open_payloads(struct shunt_request *request,
                           struct shunti_two_level *x, int peer,
                           const struct shunti_note *note)
@@ -115,7 +115,7 @@ static bool meet(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* A zero-copy payload goes where our own note said. */
+/* A zero-copy payload is put where our own control message said. */
 static bool pull(struct shunt_request *request, int peer,
                  struct shunti_incoming *in, const struct shunti_zcopy *z)
 {
@@ -124,7 +124,7 @@ static bool pull(struct shunt_request *request, int peer,
     return shunti_source_pull(request, peer, &in->source, in->to);
 }
 
-/* Take what has come of a package. True: it is complete. */
+/* Take what has arrived of a package. True: it is complete. */
 static bool take_package(struct shunt_request *request,
                          struct shunti_two_level *x, int peer)
 {

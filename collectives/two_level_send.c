@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and payloads of operations in two levels, to peers:
+/* Sending control messages and payloads of operations in two levels; see
  * two_level_moves.h. */
 #include "collectives/two_level_moves.h"
 
@@ -16,8 +16,8 @@ static bool is_remote(const struct shunt_comm *comm, int peer)
     return comm->peers[peer].node != comm->node;
 }
 
-/* Name in our note where the peer's payloads are to be put. False: the
- * communicator has failed. */
+/* Add to our control message where the peer's payloads are to be put. False:
+ * the communicator has failed. */
 static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
                         int peer, struct shunti_note *note, size_t *behind)
 {
@@ -43,7 +43,7 @@ static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
     return true;
 }
 
-/* Bytes of a note that are behind its header, without the names. */
+/* Bytes of a control message behind its header, without the names. */
 static size_t inline_bytes(const struct shunti_two_level *x,
                            const struct shunti_leg *leg,
                            const struct shunti_note *note)
@@ -82,7 +82,7 @@ void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
     }
 }
 
-/* Put a payload into the note, or write there where it is. */
+/* Put a payload into the control message, or write there where it is. */
 static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_outgoing *out,
                            struct shunti_note *note, int k, size_t *behind)
@@ -169,7 +169,7 @@ static void tell_alarm(struct shunt_request *request,
     shunti_leg_close(leg);
 }
 
-/* Send this rank what can be sent now: the note or an alarm. */
+/* Send this rank what can be sent now: the control message or an alarm. */
 static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
@@ -183,8 +183,8 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
     }
     if (leg->told || (!leg->tells && !x->alarmed) || (waits && !x->alarmed))
         return false;
-    /* An alarm reserves no chunks, but a note that would have done so must
-     * not be overtaken by later ones. */
+    /* An alarm reserves no chunks. But it takes the place of a control message
+     * that would have, and later ones must not overtake it. */
     if (leg->passed ? !shunti_note_room(request, peer)
                     : !shunti_turn(request, peer, x->ticket))
         return false;
@@ -234,8 +234,8 @@ static bool answered(struct shunt_request *request, int peer)
     return stages & SHUNTI_ACK_TAKEN;
 }
 
-/* By zero copy, once both notes are out. A peer that named a place waits for
- * the put. */
+/* Send by zero copy, once both control messages have been sent. A peer that
+ * named a place waits for the put. */
 static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = z ? z->done : 0;
