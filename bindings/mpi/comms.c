@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A Shunt communicator for each MPI communicator, made at the first call that is
- * to be served, and gone when MPI's goes.
+ * A Shunt communicator for each MPI communicator. It is made at the first call
+ * that is to be served, and freed with MPI's communicator.
  *
- * Ours is an attribute of MPI's. A duplicate has none and gets its own; freeing
- * calls drop(). Whatever is still there at MPI_Finalize() is in a list.
+ * Our state is an attribute of the MPI communicator. A duplicate does not
+ * inherit it and gets its own; freeing the communicator calls drop(). What
+ * still exists at MPI_Finalize() is found in a list.
  *
- * No lock is held during anything collective: two threads may come with two
- * communicators, in one order here and in the other there.
+ * No lock is held during collective calls: two threads may use two
+ * communicators in a different order on each rank.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,9 +18,9 @@
 
 #include "bindings/mpi/dropin.h"
 
-/* A room that is larger is given back after the call. */
+/* Larger buffers are freed after the call. */
 #define ROOM_KEPT ((size_t)64 << 20)
-/* Communicators that a thread finds without asking MPI. */
+/* Communicators that a thread finds without a call of MPI. */
 #define CACHED 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -27,8 +28,8 @@ static struct shunti_mpi_comm *all;     /* under lock */
 static int keyval = MPI_KEYVAL_INVALID; /* under lock, while it is made */
 static atomic_bool over;                /* MPI_Finalize() was called */
 
-/* Counts communicators that have gone: a handle seen before may be another's
- * now. */
+/* Counts freed communicators: MPI may reuse a handle for another
+ * communicator. */
 static _Atomic uint64_t gone;
 
 static _Thread_local struct {
@@ -40,7 +41,8 @@ static _Thread_local struct {
 /* The communicator that this thread is freeing. */
 static _Thread_local MPI_Comm dying = MPI_COMM_NULL;
 
-/* --- rooms ---------------------------------------------------------------- */
+/* --- buffers
+ * ---------------------------------------------------------------- */
 
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes)
 {
@@ -121,7 +123,8 @@ static void unlist(struct shunti_mpi_comm *state)
     pthread_mutex_unlock(&lock);
 }
 
-/* All but the state itself, which an attribute may still point to. */
+/* Free everything but the state itself, which an attribute may still point
+ * to. */
 static void state_finish(struct shunti_mpi_comm *state)
 {
     shunti_mpi_stats_add(&state->tallies);
@@ -133,7 +136,7 @@ static void state_finish(struct shunti_mpi_comm *state)
     free(state->recv.at);
 }
 
-/* The attribute's delete function: MPI's communicator goes. */
+/* The attribute's delete function: MPI's communicator is being freed. */
 static int drop(MPI_Comm comm, int key, void *attribute, void *extra)
 {
     struct shunti_mpi_comm *state = attribute;
@@ -149,7 +152,7 @@ static int drop(MPI_Comm comm, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Whether attributes can be had. Local. */
+/* Make the key of our attributes. Local. */
 static bool keyval_made(void)
 {
     bool made;
@@ -165,7 +168,7 @@ static bool keyval_made(void)
     return made;
 }
 
-/* --- finding them ----------------------------------------------------------- */
+/* --- finding them --------------------------------------------------------- */
 
 /* The first call on `comm`. */
 static struct shunti_mpi_comm *introduce(MPI_Comm comm)
@@ -176,7 +179,8 @@ static struct shunti_mpi_comm *introduce(MPI_Comm comm)
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_size(comm, &size);
     state = state_new(comm, size);
-    /* The attribute before agreeing: who cannot set it says so. */
+    /* Set the attribute before agreeing, so that the ranks agree on a failure
+     * too. */
     if (state && PMPI_Comm_set_attr(comm, keyval, state) != MPI_SUCCESS) {
         free(state->numbers);
         free(state);
@@ -235,9 +239,9 @@ static bool mpi_lives(void)
     return begun && !ended;
 }
 
-/* The agreed state. NULL: there is none, for `*reason`, which holds on all
- * ranks. */
-SHUNTI_MPI_APART static struct shunti_mpi_comm *
+/* The agreed state. NULL: there is none, because of `*reason`, which is the
+ * same on all ranks. */
+SHUNTI_MPI_NOINLINE static struct shunti_mpi_comm *
 find(MPI_Comm comm, enum shunti_mpi_reason *reason)
 {
     const uint64_t before = atomic_load_explicit(&gone, memory_order_acquire);
@@ -250,7 +254,7 @@ find(MPI_Comm comm, enum shunti_mpi_reason *reason)
     *reason = SHUNTI_MPI_ARGUMENTS;
     if (comm == MPI_COMM_NULL)
         return NULL;
-    /* Ours may have been dropped already: another one would never be. */
+    /* Our state may have been freed already, and a new one would never be. */
     *reason = SHUNTI_MPI_DYING;
     if (comm == dying)
         return NULL;
@@ -298,8 +302,8 @@ bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
         }
         if (__builtin_expect(state->shunt != NULL, 1))
             return true;
-        /* The table may know better afterwards. */
-        shunti_mpi_birth(comm, state);
+        /* The table may decide differently when the nodes are known. */
+        shunti_mpi_create(comm, state);
     }
 }
 
@@ -313,9 +317,9 @@ int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
     return SHUNTI_MPI_PASS;
 }
 
-/* --- bad arguments ---------------------------------------------------------- */
+/* --- bad arguments -------------------------------------------------------- */
 
-/* A call that Shunt refuses, and of which it tells the others. */
+/* Make a call that Shunt refuses, so that it tells the other ranks. */
 static void refuse(struct shunt_comm *comm, enum shunti_mpi_call call)
 {
     const enum shunt_dtype none = (enum shunt_dtype)0;
@@ -350,7 +354,7 @@ static void refuse(struct shunt_comm *comm, enum shunti_mpi_call call)
     default:
         break;
     }
-    (void)st; /* MPI says what is wrong */
+    (void)st; /* MPI reports what is wrong */
 }
 
 void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
@@ -363,20 +367,20 @@ void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
 int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call)
 {
-    /* If it depends on the bytes, which are not known here, whether the others
-     * are in Shunt, nothing can be told. */
+    /* If the size decides whether the call is served, this rank does not know
+     * whether the others are in Shunt, and cannot tell them. */
     if (state->served[call].from == 0 && state->served[call].upto == SIZE_MAX) {
         if (!state->shunt)
-            shunti_mpi_birth(comm, state);
+            shunti_mpi_create(comm, state);
         if (state->shunt)
             refuse(state->shunt, call);
     }
     return shunti_mpi_pass(state, call, SHUNTI_MPI_ARGUMENTS, 0);
 }
 
-/* --- the end of a communicator ---------------------------------------------- */
+/* --- the end of a communicator -------------------------------------------- */
 
-/* Functions that the program gave its attributes may call us while they go. */
+/* The delete functions of the program's attributes may call us meanwhile. */
 static int end(MPI_Comm *comm, int (*pmpi)(MPI_Comm *))
 {
     const MPI_Comm before = dying;
@@ -399,7 +403,7 @@ int shunti_mpi_comm_disconnect(MPI_Comm *comm)
     return end(comm, PMPI_Comm_disconnect);
 }
 
-/* --- the end ---------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------- */
 
 int shunti_mpi_finalize(void)
 {
@@ -408,8 +412,8 @@ int shunti_mpi_finalize(void)
 
         atomic_store_explicit(&over, true, memory_order_release);
         atomic_fetch_add_explicit(&gone, 1, memory_order_release);
-        /* States stay: the attributes of communicators that were not freed
-         * point to them until MPI deletes these. */
+        /* The states are not freed: attributes of communicators that were not
+         * freed point to them until MPI deletes the attributes. */
         pthread_mutex_lock(&lock);
         while ((state = all)) {
             all = state->next;

@@ -2,13 +2,13 @@
 /*
  * libshunt-mpi.so: see door.h.
  *
- * Arguments are passed through as machine words: integers, pointers and either
- * MPI's handles fit into one, and a function that takes an int looks at the
- * lower half. So the same door serves Open MPI, whose handles are pointers, and
- * MPICH, whose are ints; and where there is no part for the MPI of a process,
- * calls go on to that MPI as if the door were not there.
+ * Arguments are passed on as machine words: integers, pointers and the handles
+ * of either MPI fit into one, and a function that takes an int uses the lower
+ * half. So the same door serves Open MPI, whose handles are pointers, and
+ * MPICH, whose handles are ints. If there is no part for the MPI of a process,
+ * calls are passed on to that MPI as if the door did not exist.
  *
- * Each call is one load and one jump once its way is known.
+ * A call costs one load and one jump once its target is known.
  */
 #include "bindings/mpi/door.h"
 #include "bindings/mpi/env.h"
@@ -30,7 +30,8 @@ typedef uintptr_t word;
 
 /* --- the calls ------------------------------------------------------------ */
 
-/* C: name, number of arguments. MPI_..._c are MPI-4's with large counts. */
+/* C: name, number of arguments. MPI_..._c are those of MPI-4 with large
+ * counts. */
 #define CALLS_C(X)                 \
     X(MPI_Allgather, 7)            \
     X(MPI_Allgather_c, 7)          \
@@ -55,8 +56,8 @@ typedef uintptr_t word;
     X(MPI_Reduce_scatter_block, 6) \
     X(MPI_Reduce_scatter_block_c, 6)
 
-/* Fortran: name and the same in capitals, number of arguments. Compilers add
- * no, one or two underscores; the module mpi_f08 has names of its own. */
+/* Fortran: name, name in capitals, number of arguments. Compilers add no, one
+ * or two underscores; the module mpi_f08 has other names. */
 #define CALLS_FORTRAN(X)                           \
     X(mpi_allgather, MPI_ALLGATHER, 8)             \
     X(mpi_allgatherv, MPI_ALLGATHERV, 9)           \
@@ -80,28 +81,28 @@ typedef uintptr_t word;
     X(name##_f08_, name, n)
 
 /* One number for each name that is exported. */
-enum way {
+enum call {
 #define NUMBER(name, n) AT_##name,
 #define NUMBER_MANGLED(mangled, name, n) AT_##mangled,
 #define NUMBER_FORTRAN(name, NAME, n) MANGLED(NUMBER_MANGLED, name, NAME, n)
     CALLS_C(NUMBER) CALLS_FORTRAN(NUMBER_FORTRAN) AT_shunt_comm_create_mpi,
-    WAYS
+    CALLS
 };
 
-/* What is exported, and what a part calls it. */
+/* The exported names, and the names of the part's functions for them. */
 static const struct {
     const char *exported;
     const char *entry;
-} names[WAYS] = {
+} names[CALLS] = {
 #define NAME_C(name, n) {#name, #name},
 #define NAME_MANGLED(mangled, name, n) {#mangled, #name},
 #define NAME_FORTRAN(name, NAME, n) MANGLED(NAME_MANGLED, name, NAME, n)
     CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN){"shunt_comm_create_mpi",
                                                 "shunt_comm_create_mpi"}};
 
-/* --- finding MPI, and the part for it -------------------------------------- */
+/* --- finding MPI, and the part for it ------------------------------------- */
 
-/* An MPI is known by a symbol that only it has. */
+/* An MPI is recognised by a symbol that only it has. */
 static const struct {
     const char *mark;
     const char *file;
@@ -111,8 +112,8 @@ static const struct {
     {"MPIR_Dup_fn", "mpi-mpich.so", "MPICH"},
 };
 
-/* By these names an MPI may be loaded out of our sight, by a dlopen() of
- * something that needs it (mpi4py). */
+/* File names of MPIs that may be loaded outside the global scope, by a dlopen()
+ * of something that needs them (mpi4py). */
 static const char *const mpi_files[] = {"libmpi.so.40", "libmpich.so.12",
                                         "libmpi.so.12"};
 
@@ -120,8 +121,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool opened;                        /* under lock */
 static const struct shunti_mpi_part *part; /* under lock; NULL: none */
 
-/* NULL until the way of a call is known; then it never changes. */
-static _Atomic(shunti_mpi_function *) ways[WAYS];
+/* NULL until the target of a call is known; then it never changes. */
+static _Atomic(shunti_mpi_function *) targets[CALLS];
 
 static void *symbol(const char *name)
 {
@@ -129,7 +130,7 @@ static void *symbol(const char *name)
 
     for (size_t i = 0; !found && i < sizeof(mpi_files) / sizeof(mpi_files[0]);
          i++) {
-        /* For all to see: the part needs it, too. */
+        /* Make it global: the part needs it, too. */
         void *file =
             dlopen(mpi_files[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 
@@ -139,7 +140,7 @@ static void *symbol(const char *name)
     return found;
 }
 
-/* Once, in a job of the usual launchers: rank 0 speaks. */
+/* Warn once in a job: under the usual launchers only rank 0 prints. */
 static void complain(const char *what, const char *why)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
@@ -155,7 +156,8 @@ static void complain(const char *what, const char *why)
             why);
 }
 
-/* Beside this file, or in shunt/ there, where it is installed. */
+/* Load a file from the folder of this library, or, if installed, from shunt/ in
+ * it. */
 static void *load(const char *file)
 {
     static const char *const folders[] = {"shunt/", ""};
@@ -210,8 +212,8 @@ static shunti_mpi_function *of_part(const char *entry)
     return NULL;
 }
 
-/* MPI's own: by its profiling name (PMPI_Bcast, pmpi_bcast_); for some of
- * Fortran's there is none, and it is what comes after us. */
+/* MPI's own function: by its profiling name (PMPI_Bcast, pmpi_bcast_). Some
+ * Fortran functions have none; then it is the next definition after ours. */
 static shunti_mpi_function *of_mpi(const char *exported)
 {
     char profiling[64];
@@ -225,8 +227,8 @@ static shunti_mpi_function *of_mpi(const char *exported)
     return (shunti_mpi_function *)(uintptr_t)found;
 }
 
-/* There is nobody to call. No MPI has an error of this number. */
-static word nobody(void)
+/* There is no MPI to call. No MPI has an error of this number. */
+static word no_mpi(void)
 {
     fprintf(stderr, "shunt-mpi: an MPI function was called, but this process "
                     "has no MPI library\n");
@@ -239,8 +241,8 @@ static word no_create(void)
     return (word)-9;
 }
 
-/* What ends something needs no part if nothing has begun; unless the end is to
- * be told of. */
+/* Calls that free or finalize need no part if none has been loaded yet, except
+ * if statistics are to be printed at the end. */
 static bool needs_part(const char *entry)
 {
     if (!strcasecmp(entry, "MPI_Finalize"))
@@ -249,37 +251,37 @@ static bool needs_part(const char *entry)
            strcasecmp(entry, "MPI_Comm_disconnect");
 }
 
-static shunti_mpi_function *find_way(enum way at)
+static shunti_mpi_function *find_target(enum call at)
 {
     const char *exported = names[at].exported, *entry = names[at].entry;
-    shunti_mpi_function *way;
+    shunti_mpi_function *target;
 
     pthread_mutex_lock(&lock);
     if (!opened && needs_part(entry))
         open_part();
-    way = of_part(entry);
-    if (!way && at == AT_shunt_comm_create_mpi)
-        way = (shunti_mpi_function *)(uintptr_t)no_create;
-    if (!way)
-        way = of_mpi(exported);
-    if (!way)
-        way = (shunti_mpi_function *)(uintptr_t)nobody;
+    target = of_part(entry);
+    if (!target && at == AT_shunt_comm_create_mpi)
+        target = (shunti_mpi_function *)(uintptr_t)no_create;
+    if (!target)
+        target = of_mpi(exported);
+    if (!target)
+        target = (shunti_mpi_function *)(uintptr_t)no_mpi;
     if (opened)
-        atomic_store_explicit(&ways[at], way, memory_order_release);
+        atomic_store_explicit(&targets[at], target, memory_order_release);
     pthread_mutex_unlock(&lock);
-    return way;
+    return target;
 }
 
-static inline shunti_mpi_function *way_of(enum way at)
+static inline shunti_mpi_function *target_of(enum call at)
 {
-    /* Pairs with the release in find_way(). */
-    shunti_mpi_function *way =
-        atomic_load_explicit(&ways[at], memory_order_acquire);
+    /* Pairs with the release in find_target(). */
+    shunti_mpi_function *target =
+        atomic_load_explicit(&targets[at], memory_order_acquire);
 
-    return __builtin_expect(way != NULL, 1) ? way : find_way(at);
+    return __builtin_expect(target != NULL, 1) ? target : find_target(at);
 }
 
-/* --- the exported functions ------------------------------------------------ */
+/* --- the exported functions ----------------------------------------------- */
 
 #define PARAMETERS_0 void
 #define PARAMETERS_1 word a
@@ -304,12 +306,12 @@ static inline shunti_mpi_function *way_of(enum way at)
 #define ARGUMENTS_9 ARGUMENTS_8, i
 #define ARGUMENTS_10 ARGUMENTS_9, j
 
-#define PASS(name, n)                                                   \
-    DOOR_API word name(PARAMETERS_##n);                                 \
-    word name(PARAMETERS_##n)                                           \
-    {                                                                   \
-        return ((word(*)(PARAMETERS_##n))(uintptr_t)way_of(AT_##name))( \
-            ARGUMENTS_##n);                                             \
+#define PASS(name, n)                                                      \
+    DOOR_API word name(PARAMETERS_##n);                                    \
+    word name(PARAMETERS_##n)                                              \
+    {                                                                      \
+        return ((word(*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##name))( \
+            ARGUMENTS_##n);                                                \
     }
 #define PASS_MANGLED(mangled, name, n) PASS(mangled, n)
 #define PASS_FORTRAN(name, NAME, n) MANGLED(PASS_MANGLED, name, NAME, n)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Between the door (libshunt-mpi.so, which programs preload or link) and the
- * part behind it (mpi-openmpi.so, mpi-mpich.so), which is made for one MPI.
+ * The interface between the door (libshunt-mpi.so, which programs preload or
+ * link) and the part behind it (mpi-openmpi.so, mpi-mpich.so), which is built
+ * for one MPI.
  *
- * The door takes the calls. It knows no MPI, needs no library, and costs a
- * process nothing that makes no MPI call: LD_PRELOAD gets into mpirun and every
- * shell as well. At the first call it looks which MPI the process has and loads
- * the part for that.
+ * The door intercepts the calls. It does not depend on an MPI or any other
+ * library, and costs nothing in a process that makes no MPI call: LD_PRELOAD
+ * also applies to mpirun and every shell. At the first call it determines which
+ * MPI the process has, and loads the part for that one.
  */
 #ifndef SHUNTI_MPI_DOOR_H
 #define SHUNTI_MPI_DOOR_H

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The drop-in inside: what stands behind the door (door.h), compiled once for
- * each MPI.
+ * The inside of the drop-in: the part behind the door (door.h), compiled once
+ * for each MPI.
  *
- * A call is served by Shunt or passed on to MPI. All ranks must come to the same
- * answer, or they wait for each other in two libraries. So it rests on what MPI
- * makes equal on all of them: the communicator, the operation, the reduction's
- * operator and basic type, and, where the standard says so, the bytes of the
- * whole message (policy.c). Never on a datatype's layout, on a local count or
- * pointer: data that does not lie in one piece is packed (pack.c).
+ * A call is served by Shunt or passed on to MPI. All ranks must decide alike,
+ * or they wait for each other in two libraries. So the decision depends only on
+ * what MPI requires to be equal on all ranks: the communicator, the operation,
+ * the reduction's operator and basic type, and, where the standard requires it,
+ * the bytes of the whole message (policy.c). It never depends on a datatype's
+ * layout or on a local count or pointer: data that is not contiguous is packed
+ * (pack.c).
  *
- *     entry.c       what the door finds
- *     moves.c       the calls that move one piece a rank; moves_v.c, those with
- *                   a list of them; reductions.c, those that add
+ *     entry.c       the functions that the door calls
+ *     moves.c       calls with one piece a rank; moves_v.c, those with arrays of
+ *                   counts; reductions.c, reductions
  *     fortran.c     the same for Fortran
- *     comms.c       what we know of each of MPI's communicators
- *     birth.c       how it comes to a Shunt communicator
+ *     comms.c       the state of each MPI communicator
+ *     create.c      making its Shunt communicator
  *     policy.c      the table: what is served
- *     types.c       what a datatype is like
+ *     types.c       properties of datatypes
  *     pieces.c      data as MPI's arguments describe it
- *     pack.c        to bytes and back
- *     errors.c      Shunt's errors as MPI's
- *     stats.c       what was served and what was not
+ *     pack.c        packing and unpacking
+ *     errors.c      Shunt's errors as MPI errors
+ *     stats.c       counts of served and passed calls
  */
 #ifndef SHUNTI_MPI_DROPIN_H
 #define SHUNTI_MPI_DROPIN_H
@@ -54,32 +55,32 @@ enum shunti_mpi_call {
 /* Why a call was passed on. */
 enum shunti_mpi_reason {
     SHUNTI_MPI_OFF,       /* SHUNT_MPI=off */
-    SHUNTI_MPI_FASTER,    /* MPI is, says the table */
+    SHUNTI_MPI_FASTER,    /* MPI is faster, by the table */
     SHUNTI_MPI_JOINS,     /* not worth a communicator of its own */
     SHUNTI_MPI_ALONE,     /* a communicator of one rank */
     SHUNTI_MPI_INTER,     /* an intercommunicator */
-    SHUNTI_MPI_OPERATOR,  /* the program's own, or none of ours */
-    SHUNTI_MPI_TYPE,      /* no type that we reduce */
-    SHUNTI_MPI_NO_COMM,   /* there could be no Shunt communicator */
-    SHUNTI_MPI_ARGUMENTS, /* they are bad: MPI says how */
+    SHUNTI_MPI_OPERATOR,  /* the program's own, or not supported */
+    SHUNTI_MPI_TYPE,      /* not a type that we reduce */
+    SHUNTI_MPI_NO_COMM,   /* no Shunt communicator could be made */
+    SHUNTI_MPI_ARGUMENTS, /* bad arguments: MPI reports the error */
     SHUNTI_MPI_DYING,     /* while the communicator is freed */
     SHUNTI_MPI_TIME,      /* before MPI_Init() or after MPI_Finalize() */
     SHUNTI_MPI_REASONS
 };
 
-/* In the place of an MPI error code: not served, call MPI. */
+/* Returned in place of an MPI error code: not served, call MPI. */
 #define SHUNTI_MPI_PASS INT_MIN
 
-/* A call with all that it calls compiled into it, and what it seldom takes kept
- * out: as the core has it (src/whole.h). */
-#define SHUNTI_MPI_WHOLE __attribute__((flatten))
-#define SHUNTI_MPI_APART __attribute__((noinline))
+/* FLATTEN inlines all that a function calls into it; NOINLINE keeps rare paths
+ * out of it. As the core does (src/whole.h). */
+#define SHUNTI_MPI_FLATTEN __attribute__((flatten))
+#define SHUNTI_MPI_NOINLINE __attribute__((noinline))
 
 /* --- statistics (stats.c) --- */
 
 struct shunti_mpi_tally {
     uint64_t calls;
-    uint64_t bytes; /* that this rank gave */
+    uint64_t bytes; /* that this rank sent */
 };
 
 struct shunti_mpi_tallies {
@@ -89,16 +90,18 @@ struct shunti_mpi_tallies {
 
 /* This rank's SHUNT_MPI_STATS. */
 bool shunti_mpi_stats_wanted(void);
-/* A passed call of a communicator that has no state. */
+/* Count a passed call of a communicator that has no state. */
 void shunti_mpi_stats_passed(enum shunti_mpi_call call,
                              enum shunti_mpi_reason reason);
-/* Add those of a communicator that ends. */
+/* Add the counts of a communicator that is freed. */
 void shunti_mpi_stats_add(const struct shunti_mpi_tallies *tallies);
-/* Every rank of the world is in the drop-in, and `wanted` on one of them. */
+/* Every rank of MPI_COMM_WORLD uses the drop-in. wanted: one of them wants
+ * statistics. */
 void shunti_mpi_stats_agreed(bool wanted);
 /* Why there was no Shunt communicator; the last text is shown. */
 void shunti_mpi_stats_why(const char *text);
-/* Print them if they are wanted; collective over the world. */
+/* Print the statistics if they are wanted; collective over MPI_COMM_WORLD if
+ * all ranks use the drop-in. */
 void shunti_mpi_stats_print(void);
 
 /* --- what is served (policy.c) --- */
@@ -109,8 +112,8 @@ enum shunti_mpi_mode {
     SHUNTI_MPI_MODE_FORCE /* wherever Shunt can */
 };
 
-/* This rank's SHUNT_MPI. Of what it cannot be the library warns, with the first
- * communicator. */
+/* This rank's SHUNT_MPI. The library warns of invalid values, when the first
+ * communicator is made. */
 enum shunti_mpi_mode shunti_mpi_mode(void);
 
 /* Messages served: from <= bytes <= upto; none if from > upto. */
@@ -120,18 +123,18 @@ struct shunti_mpi_range {
 
 struct shunti_mpi_comm;
 
-/* Fill in what is served on a communicator whose ranks are on so many nodes. */
+/* Fill in what is served on a communicator whose ranks are on `nodes` nodes. */
 void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
-/* Why a call that is not in `served` is not. */
+/* The reason why a call is not in `served`. */
 enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
                                           enum shunti_mpi_call call);
-/* Nothing, for this reason. */
+/* Serve no call, for this reason. */
 void shunti_mpi_serve_none(struct shunti_mpi_comm *state,
                            enum shunti_mpi_reason reason);
 
 /* --- communicators (comms.c) --- */
 
-/* Memory that grows and stays. */
+/* A buffer that grows and is kept. */
 struct shunti_mpi_room {
     char *at;
     size_t bytes;
@@ -139,16 +142,16 @@ struct shunti_mpi_room {
 
 struct shunti_mpi_type;
 
-/* What we know of one MPI communicator. One thread at a time is in a collective
- * call on it, so that all of this needs no lock. */
+/* The state of one MPI communicator. Only one thread at a time is in a
+ * collective call on it, so it needs no lock. */
 struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
     int size, rank, nodes;
-    bool never;     /* serves no call whatever */
-    bool shm_first; /* its ranks are on one host, by name */
+    bool never;     /* serves no call at all */
+    bool shm_first; /* its ranks are on one host, by their host names */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];
     enum shunti_mpi_mode mode;
-    enum shunti_mpi_reason reason; /* for what is not in `served` */
+    enum shunti_mpi_reason reason; /* for calls that are not in `served` */
     size_t *numbers;               /* (4, size) for counts and displacements */
     const struct shunti_mpi_type **types; /* (2, size) or NULL: alltoallw's */
     struct shunti_mpi_room send, recv;    /* packed */
@@ -157,38 +160,41 @@ struct shunti_mpi_comm {
 };
 
 /*
- * What the ranks of `comm` have agreed on; collective over `comm`, by PMPI, at
- * the first call on it. NULL: nothing there is ever served, and this call has
- * been counted as passed on. Before this no MPI call may be made.
+ * The state of `comm`, on which its ranks have agreed. The first call for a
+ * `comm` is collective over it and uses PMPI. NULL: no call on it is ever
+ * served, and this one has been counted as passed on. No other MPI call may be
+ * made before.
  */
 struct shunti_mpi_comm *shunti_mpi_state(MPI_Comm comm,
                                          enum shunti_mpi_call call);
 
 /*
- * Is a call of so many bytes served? They are the same on every rank, or 0
- * where ranks differ. Collective, by PMPI, when that means to make the Shunt
- * communicator. False: it has been counted as passed on.
+ * Is a call of `bytes` bytes served? They must be the same on every rank; 0 if
+ * ranks may differ. Collective, by PMPI, if the Shunt communicator has to be
+ * made. False: the call has been counted as passed on.
  */
 bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, size_t bytes);
 
-/* This rank's arguments are bad, and nothing is taken yet. Tell the others, if they may be waiting for
- * us; returns SHUNTI_MPI_PASS. */
+/* This rank's arguments are bad, and shunti_mpi_take() has not been called.
+ * Tell the other ranks, if they may be waiting for us. Returns
+ * SHUNTI_MPI_PASS. */
 int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call);
-/* The call is taken, so that the others are in Shunt, but this rank cannot go
- * on: tell them. */
+/* shunti_mpi_take() was true, so the other ranks are in Shunt, but this rank
+ * cannot continue: tell them. */
 void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
                          enum shunti_mpi_call call);
-/* Passed on, for a reason that holds on every rank; returns SHUNTI_MPI_PASS. */
+/* Count a call as passed on, for a reason that is the same on every rank.
+ * Returns SHUNTI_MPI_PASS. */
 int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                     enum shunti_mpi_reason reason, size_t bytes);
 
-/* state->types; false: no memory. */
+/* Allocate state->types; false: no memory. */
 bool shunti_mpi_types_room(struct shunti_mpi_comm *state);
-/* `bytes` of a room; NULL: no memory. */
+/* `bytes` bytes of a buffer; NULL: no memory. */
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes);
-/* After the call: what it took is counted, large rooms are given back. */
+/* After the call: count it, and free large buffers. */
 void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                      size_t bytes);
 
@@ -197,59 +203,60 @@ int shunti_mpi_comm_free(MPI_Comm *comm);
 int shunti_mpi_comm_disconnect(MPI_Comm *comm);
 int shunti_mpi_finalize(void);
 
-/* --- birth (birth.c) --- */
+/* --- making a Shunt communicator (create.c) --- */
 
-/* Collective over `comm`, at the first call on it. `state` is NULL where there
- * is no memory for it. False: nothing is agreed on. */
+/* Collective over `comm`, at the first call on it. `state` is NULL if there is
+ * no memory for it. False: the ranks have not agreed. */
 bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state);
-/* Collective over `comm`. Afterwards there is a Shunt communicator on every
- * rank, or nothing is ever served. */
-void shunti_mpi_birth(MPI_Comm comm, struct shunti_mpi_comm *state);
+/* Make the Shunt communicator. Collective over `comm`. Afterwards every rank
+ * has it, or no call is ever served. */
+void shunti_mpi_create(MPI_Comm comm, struct shunti_mpi_comm *state);
 
 /* --- datatypes (types.c) --- */
 
 struct shunti_mpi_type {
     size_t size;            /* bytes of data in an element */
     MPI_Aint extent;        /* from one element to the next */
-    bool straight;          /* elements are `size` bytes in their order, one
-                                after the other without holes */
-    enum shunt_dtype dtype; /* as an operand of a reduction; 0: none */
+    bool straight;          /* contiguous: elements are `size` bytes in order,
+                                without holes */
+    enum shunt_dtype dtype; /* as operand of a reduction; 0: none */
 };
 
-/* What `type` is like. NULL: it is none, or not committed. It lives until the
- * type is freed. */
+/* The properties of `type`, valid until the type is freed. NULL: it is not a
+ * type, or not committed. */
 const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type);
 
-/* Which reduction it is, 0: none that we have. */
+/* The reduction that `op` is; 0: not supported. */
 enum shunt_op shunti_mpi_op(MPI_Op op);
 
-/* Before MPI is finalized. */
+/* Free what types use; called before MPI is finalized. */
 void shunti_mpi_types_finish(void);
 
 /* --- packing (pack.c) --- */
 
-/* `count` elements at `from` to count * size bytes at `to`. An MPI error code;
- * the communicator's handler has been called. */
+/* Pack `count` elements at `from` into count * size bytes at `to`. Returns an
+ * MPI error code, after the communicator's error handler has been called. */
 int shunti_mpi_pack_bytes(const void *from, size_t count, MPI_Datatype type,
                           const struct shunti_mpi_type *facts, char *to,
                           MPI_Comm comm);
-/* And back. */
+/* Unpack them again. */
 int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
                             MPI_Datatype type,
                             const struct shunti_mpi_type *facts, MPI_Comm comm);
 
 /* --- errors (errors.c) --- */
 
-/* The MPI error code for `status` of a call on `state`, after the handler of
- * `comm` has been called with it; MPI_SUCCESS for SHUNT_OK. */
+/* The MPI error code for `status` of a call on `state`, after the error handler
+ * of `comm` has been called with it; MPI_SUCCESS for SHUNT_OK. */
 int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      enum shunt_status status);
-/* A mistake in this rank's arguments that MPI might not find: of this class; the
- * others hear of it, too. Returns it. */
+/* This rank's arguments have an error of this class, which MPI might not find.
+ * Tells the other ranks and calls the error handler. Returns the error. */
 int shunti_mpi_mistake(struct shunti_mpi_comm *state, MPI_Comm comm,
                        enum shunti_mpi_call call, int class);
 
-/* Is it the same memory, and a mistake? MPICH says so, Open MPI lets it pass. */
+/* Are both buffers the same, and is that an error? MPICH reports one, Open MPI
+ * does not. */
 static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 {
 #ifdef MPICH_VERSION
@@ -260,7 +267,7 @@ static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 #endif
 }
 
-/* No memory for a copy: the others hear of it, too. */
+/* There is no memory for a copy: tell the other ranks, and return the error. */
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call);
 
@@ -335,9 +342,9 @@ int shunti_mpi_reduce_scatter_block_c(const void *sendbuf, void *recvbuf,
                                       MPI_Op op, MPI_Comm comm);
 #endif
 
-/* --- lists of counts and displacements (moves.c, moves_v.c, reductions.c) --- */
+/* --- lists of counts and displacements (moves.c, moves_v.c, reductions.c) - */
 
-/* MPI's int, or what the calls with large counts take. */
+/* An array of int, or of the type that calls with large counts have. */
 struct shunti_mpi_list {
     const void *at;
     bool wide; /* MPI_Count or MPI_Aint */

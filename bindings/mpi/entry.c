@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the door finds here: see door.h. */
+/* The functions that the door calls: see door.h. */
 #include <shunt/mpi.h>
 
 #include "bindings/mpi/door.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shunt's errors as MPI's: a class that programs know, and a code of it whose
- * text is Shunt's own.
+ * Shunt's errors as MPI errors: a standard class, and a code of that class with
+ * Shunt's text.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@ static const struct {
     int class;
 } classes[] = {
     {SHUNT_ERR_INVALID, MPI_ERR_ARG},
-    /* Of all that ranks can disagree about these are what MPI knows: one sends
-     * more than the other takes. */
+    /* The only disagreement that MPI has a class for: a rank sends more than
+     * another one receives. */
     {SHUNT_ERR_MISMATCH, MPI_ERR_TRUNCATE},
     {SHUNT_ERR_REMOTE, MPI_ERR_OTHER},
     {SHUNT_ERR_MEMORY, MPI_ERR_NO_MEM},
@@ -33,8 +33,7 @@ static const struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int codes[COUNT]; /* under lock; 0: not made yet */
 
-/* Where the program wants no errors back, it ends here, and its user should
- * know why. */
+/* If errors are fatal, the program ends here: print the reason for its user. */
 static void tell_before_the_end(MPI_Comm comm, const char *text)
 {
     MPI_Errhandler handler;
@@ -47,7 +46,8 @@ static void tell_before_the_end(MPI_Comm comm, const char *text)
         PMPI_Errhandler_free(&handler);
 }
 
-/* Does MPI tell what we gave it? MPICH does not for codes of its own classes. */
+/* Does MPI return the text that we set? MPICH does not for codes of its own
+ * classes. */
 static bool text_kept(int code, const char *text)
 {
     char kept[MPI_MAX_ERROR_STRING] = "";
@@ -57,8 +57,9 @@ static bool text_kept(int code, const char *text)
            !strcmp(kept, text);
 }
 
-/* One code for each status, for there are only so many codes: its text is that
- * of the last such failure. Where there can be none, the class. */
+/* One code for each status, since MPI has a limited number of codes. Its text
+ * is that of the last failure with this status. If no code can be made, the
+ * class is used. */
 static int code_of(MPI_Comm comm, enum shunt_status status, const char *story)
 {
     char text[MPI_MAX_ERROR_STRING];

@@ -8,7 +8,7 @@
 
 #include "bindings/mpi/dropin.h"
 
-/* mpi_f08 makes the last argument optional. */
+/* The last argument is optional in mpi_f08. */
 static void answer(MPI_Fint *ierror, int rc)
 {
     if (ierror)
@@ -168,7 +168,7 @@ void shunti_mpif_alltoallw(char *sendbuf, MPI_Fint *sendcounts,
         answer(ierror, MPI_ERR_NO_MEM);
         return;
     }
-    /* In place, the list of what is sent means nothing. */
+    /* In place, the arguments of the send side are ignored. */
     if (from != MPI_IN_PLACE)
         types_in_c(types, sendtypes, size);
     types_in_c(types + size, recvtypes, size);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls as Fortran makes them: every argument by address, the error code in
- * the last. One for all manglings, and for mpif.h, mpi and mpi_f08 alike, whose
- * handles are an integer each.
+ * The calls with Fortran's convention: every argument by address, and the error
+ * code as the last one. One function serves all manglings of a name, and
+ * mpif.h, mpi and mpi_f08, whose handles are one integer each.
  *
- * For Open MPI, whose Fortran library calls PMPI. MPICH's calls the C functions,
- * which are ours already; but for those of mpi_f08 that take no buffer.
+ * They are needed for Open MPI, whose Fortran library calls PMPI. MPICH's
+ * Fortran library calls the C functions, which we intercept already, except for
+ * those of mpi_f08 without a buffer argument.
  */
 #ifndef SHUNTI_MPI_FORTRAN_H
 #define SHUNTI_MPI_FORTRAN_H

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that move one piece for each rank, whatever its type: as bytes.
- * MPI_Barrier() moves nothing. (A piece of its own size for each rank:
+ * The calls that move one piece of the same size for each rank, as bytes of any
+ * type, and MPI_Barrier(), which moves nothing. (Pieces of different sizes:
  * moves_v.c.)
  *
- * Data in one piece stays where it is. Other data is packed into a room of the
- * communicator's before, and unpacked from another after; receiving touches no
- * holes.
+ * Contiguous data is used in place. Other data is packed into a buffer of the
+ * communicator before the call, and unpacked from another one after it; holes
+ * in the receive buffer are not written.
  */
 #include "bindings/mpi/pieces.h"
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Where Shunt receives all of `p`, `times` its count. */
+/* Where Shunt receives `times` pieces `p`. */
 static void *landing(const struct shunti_mpi_piece *p, int times,
                      struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, int *rc)
@@ -29,7 +29,7 @@ static void *landing(const struct shunti_mpi_piece *p, int times,
     return room;
 }
 
-/* From there to where it belongs. */
+/* Unpack the received data to the program's buffer, if need be. */
 static int landed(const struct shunti_mpi_piece *p, int times,
                   const struct shunti_mpi_comm *state, MPI_Comm comm)
 {
@@ -40,9 +40,9 @@ static int landed(const struct shunti_mpi_piece *p, int times,
                                    p->facts, comm);
 }
 
-/* --- MPI_Barrier(), MPI_Bcast() ------------------------------------------------ */
+/* --- MPI_Barrier(), MPI_Bcast() ------------------------------------------- */
 
-SHUNTI_MPI_WHOLE int shunti_mpi_barrier(MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_barrier(MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_BARRIER;
     struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
@@ -84,9 +84,9 @@ static int bcast(struct shunti_mpi_piece p, int root, MPI_Comm comm)
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_bcast(void *buffer, int count,
-                                      MPI_Datatype type, int root,
-                                      MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_bcast(void *buffer, int count,
+                                        MPI_Datatype type, int root,
+                                        MPI_Comm comm)
 {
     int rc =
         bcast((struct shunti_mpi_piece){buffer, count, type, NULL}, root, comm);
@@ -95,10 +95,9 @@ SHUNTI_MPI_WHOLE int shunti_mpi_bcast(void *buffer, int count,
                                  : rc;
 }
 
-/* --- MPI_Allgather(), MPI_Alltoall() -------------------------------------------- */
+/* --- MPI_Allgather(), MPI_Alltoall() -------------------------------------- */
 
-/* Both pieces, with in place the receiving one also for what is sent. False:
- * they are bad. */
+/* Check both pieces, in place only the receiving one. False: one is bad. */
 static bool pieces_good(struct shunti_mpi_piece *send,
                         struct shunti_mpi_piece *recv, bool in_place)
 {
@@ -107,8 +106,8 @@ static bool pieces_good(struct shunti_mpi_piece *send,
     return in_place || shunti_mpi_piece_good(send);
 }
 
-/* A piece from each rank, for all or for one: what is given is one piece, or as
- * many as there are ranks. */
+/* Allgather and alltoall: a piece is received from each rank. A rank sends one
+ * piece to all ranks (allgather), or a piece to each (alltoall). */
 static int exchange(enum shunti_mpi_call call, struct shunti_mpi_piece send,
                     struct shunti_mpi_piece recv, MPI_Comm comm)
 {
@@ -155,10 +154,11 @@ static int exchange(enum shunti_mpi_call call, struct shunti_mpi_piece send,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_allgather(const void *sendbuf, int sendcount,
-                                          MPI_Datatype sendtype, void *recvbuf,
-                                          int recvcount, MPI_Datatype recvtype,
-                                          MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_allgather(const void *sendbuf, int sendcount,
+                                            MPI_Datatype sendtype,
+                                            void *recvbuf, int recvcount,
+                                            MPI_Datatype recvtype,
+                                            MPI_Comm comm)
 {
     int rc = exchange(
         SHUNTI_MPI_ALLGATHER,
@@ -171,10 +171,10 @@ SHUNTI_MPI_WHOLE int shunti_mpi_allgather(const void *sendbuf, int sendcount,
                : rc;
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
-                                         MPI_Datatype sendtype, void *recvbuf,
-                                         int recvcount, MPI_Datatype recvtype,
-                                         MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
+                                           MPI_Datatype sendtype, void *recvbuf,
+                                           int recvcount, MPI_Datatype recvtype,
+                                           MPI_Comm comm)
 {
     int rc = exchange(
         SHUNTI_MPI_ALLTOALL,
@@ -187,7 +187,7 @@ SHUNTI_MPI_WHOLE int shunti_mpi_alltoall(const void *sendbuf, int sendcount,
                : rc;
 }
 
-/* --- with large counts ------------------------------------------------------ */
+/* --- with large counts ---------------------------------------------------- */
 
 #if SHUNTI_MPI_LARGE
 int shunti_mpi_bcast_c(void *buffer, MPI_Count count, MPI_Datatype type,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that move a block of its own size for each rank, whatever its type:
- * as bytes.
+ * The calls that move a block of another size for each rank, as bytes of any
+ * type.
  *
- * In MPI a side of a call is a buffer, counts, displacements (in elements; of
- * MPI_Alltoallw() in bytes) and types. To Shunt it is blocks of bytes.
+ * In MPI, a side of a call is a buffer, counts, displacements (in elements; for
+ * MPI_Alltoallw() in bytes) and types. For Shunt it is blocks of bytes.
  */
 #include "bindings/mpi/pieces.h"
 
-/* --- a block for each rank -------------------------------------------------------- */
+/* --- a block for each rank ------------------------------------------------ */
 
 /* One side of a call with counts and displacements. */
 struct side {
@@ -18,7 +18,7 @@ struct side {
     const MPI_Datatype *types; /* (size): one for each, displs in bytes */
 };
 
-/* The same for Shunt: in bytes. */
+/* The same side for Shunt, in bytes. */
 struct blocks {
     char *at;
     size_t *counts, *displs;             /* (size) */
@@ -48,8 +48,9 @@ static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
     return blocks->each ? displ : displ * blocks->facts->extent;
 }
 
-/* How many bytes of each. False: a count is negative. Made twice, for this is
- * most of what a small call costs here: `wide` and `each` are constants. */
+/* Compute the bytes of each block. False: a count is negative. This is most of
+ * the cost of a small call here, so it is compiled for constant `wide` and
+ * `each`. */
 static inline __attribute__((always_inline)) bool
 look_at_counts(const struct side *side, struct blocks *blocks, int size,
                bool wide, bool each)
@@ -71,7 +72,8 @@ look_at_counts(const struct side *side, struct blocks *blocks, int size,
     return negative >= 0;
 }
 
-/* Which types they are, and how many of each. False: something is bad. */
+/* Look up the types and compute the bytes of all blocks. False: an argument is
+ * bad. */
 static bool look(const struct side *side, struct blocks *blocks, int size)
 {
     if (!side->counts.at || !side->displs.at || (blocks->each && !side->types))
@@ -94,8 +96,9 @@ static bool look(const struct side *side, struct blocks *blocks, int size)
                           blocks->each != NULL);
 }
 
-/* Bytes from the side's buffer to each block: 0 of those that are empty.
- * Returns the lowest, or `lowest` if that is lower. As above. */
+/* Compute the bytes from the side's buffer to each block, 0 if it is empty.
+ * Returns the lowest of them and of `lowest`. Compiled for constants, as
+ * above. */
 static inline __attribute__((always_inline)) MPI_Aint
 look_at_displs(const struct side *side, struct blocks *blocks, int size,
                MPI_Aint lowest, bool wide, bool each)
@@ -113,8 +116,8 @@ look_at_displs(const struct side *side, struct blocks *blocks, int size,
     return lowest;
 }
 
-/* Where they are. Displacements may be negative, or MPI_BOTTOM's from address
- * 0; ours begin at the lowest. */
+/* Compute the displacements of blocks used in place. MPI's may be negative, or
+ * relative to address 0 (MPI_BOTTOM); ours start at the lowest block. */
 static void lay(const struct side *side, struct blocks *blocks, int size)
 {
     MPI_Aint lowest = side->buf ? 0 : PTRDIFF_MAX;
@@ -133,7 +136,7 @@ static void lay(const struct side *side, struct blocks *blocks, int size)
             blocks->displs[i] -= (size_t)lowest;
 }
 
-/* One after the other, in a room. */
+/* Lay the blocks out one after another in a buffer. */
 static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
                         int size)
 {
@@ -147,10 +150,10 @@ static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
     return blocks->at != NULL;
 }
 
-/* Pack them all into their room, or unpack them from there. */
-SHUNTI_MPI_APART static int convert(const struct side *side,
-                                    const struct blocks *blocks, int size,
-                                    bool pack, MPI_Comm comm)
+/* Pack all blocks into the buffer, or unpack them from it. */
+SHUNTI_MPI_NOINLINE static int convert(const struct side *side,
+                                       const struct blocks *blocks, int size,
+                                       bool pack, MPI_Comm comm)
 {
     int rc = MPI_SUCCESS;
 
@@ -171,8 +174,8 @@ SHUNTI_MPI_APART static int convert(const struct side *side,
     return rc;
 }
 
-/* What is sent: where it lies, or packed. *rc: an error, of which the others
- * know. */
+/* Prepare what is sent: in place, or packed. *rc: an error, of which the other
+ * ranks have been told. */
 static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
                       struct blocks *blocks, MPI_Comm comm,
                       enum shunti_mpi_call call, int *rc)
@@ -189,7 +192,7 @@ static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
     }
 }
 
-/* Room for what is received. */
+/* Prepare a place for what is received. */
 static void open_up(struct shunti_mpi_comm *state, const struct side *side,
                     struct blocks *blocks, MPI_Comm comm,
                     enum shunti_mpi_call call, int *rc)
@@ -201,7 +204,7 @@ static void open_up(struct shunti_mpi_comm *state, const struct side *side,
         *rc = shunti_mpi_no_memory(state, comm, call);
 }
 
-/* --- MPI_Allgatherv() --------------------------------------------------------------- */
+/* --- MPI_Allgatherv() ----------------------------------------------------- */
 
 static int allgatherv(struct shunti_mpi_piece send, const struct side *recv,
                       MPI_Comm comm)
@@ -253,11 +256,10 @@ static int allgatherv(struct shunti_mpi_piece send, const struct side *recv,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_allgatherv(const void *sendbuf, int sendcount,
-                                           MPI_Datatype sendtype, void *recvbuf,
-                                           const int recvcounts[],
-                                           const int displs[],
-                                           MPI_Datatype recvtype, MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int
+shunti_mpi_allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+                      void *recvbuf, const int recvcounts[], const int displs[],
+                      MPI_Datatype recvtype, MPI_Comm comm)
 {
     int rc = allgatherv(
         (struct shunti_mpi_piece){sendbuf, sendcount, sendtype, NULL},
@@ -271,9 +273,10 @@ SHUNTI_MPI_WHOLE int shunti_mpi_allgatherv(const void *sendbuf, int sendcount,
                : rc;
 }
 
-/* --- MPI_Alltoallv(), MPI_Alltoallw() ------------------------------------------------- */
+/* --- MPI_Alltoallv(), MPI_Alltoallw() ------------------------------------- */
 
-/* What is sent, where it is not in place in one piece: then Shunt copies. */
+/* The send buffer for Shunt, or SHUNT_IN_PLACE if the call is in place and the
+ * data is contiguous; Shunt copies the input then. */
 static const void *sent(struct shunti_mpi_comm *state, const struct side *send,
                         const struct side *recv, struct blocks *out,
                         struct blocks *in, MPI_Comm comm,
@@ -338,7 +341,7 @@ static int alltoallv(enum shunti_mpi_call call, const struct side *send,
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
 
-SHUNTI_MPI_WHOLE int
+SHUNTI_MPI_FLATTEN int
 shunti_mpi_alltoallv(const void *sendbuf, const int sendcounts[],
                      const int sdispls[], MPI_Datatype sendtype, void *recvbuf,
                      const int recvcounts[], const int rdispls[],
@@ -383,7 +386,7 @@ int shunti_mpi_alltoallw(const void *sendbuf, const int sendcounts[],
                : rc;
 }
 
-/* --- with large counts ------------------------------------------------------ */
+/* --- with large counts ---------------------------------------------------- */
 
 #if SHUNTI_MPI_LARGE
 _Static_assert(sizeof(MPI_Count) == sizeof(int64_t) &&

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A communicator out of an MPI_Comm. MPI is only the messenger: rank 0 makes an
- * id, a broadcast hands it on, and shunt_comm_create() does the rest. Nothing
- * of MPI is kept, so that the communicator may outlive MPI_Finalize().
+ * A communicator made from an MPI_Comm. MPI only transports the id: rank 0
+ * makes one, a broadcast distributes it, and shunt_comm_create() does the rest.
+ * Nothing of MPI is kept, so the communicator may outlive MPI_Finalize().
  */
 #include <shunt/mpi.h>
 
 #include <string.h>
 
-/* What rank 0 hands on: the id, and whether there is one. */
-struct birth {
+/* What rank 0 broadcasts: the id, and whether it could be made. */
+struct made {
     int status;
     struct shunt_id id;
 };
 
-/* Whether `mpi` can carry this at all. Every rank comes to the same answer, so
- * that nobody is left waiting in a collective call. */
+/* Can `mpi` be used at all? Every rank gets the same answer, so that no rank is
+ * left waiting in a collective call. */
 static enum shunt_status usable(MPI_Comm mpi)
 {
     int on = 0;
@@ -53,15 +53,15 @@ enum shunt_status shunt_comm_create_mpi(MPI_Comm mpi,
     if (any_bad)
         return bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE;
 
-    struct birth birth;
-    memset(&birth, 0, sizeof(birth));
+    struct made made;
+    memset(&made, 0, sizeof(made));
     if (rank == 0)
-        birth.status = shunt_id_create(&birth.id);
-    if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
+        made.status = shunt_id_create(&made.id);
+    if (PMPI_Bcast(&made, (int)sizeof(made), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
-    /* Rank 0 has the text of its failure; elsewhere it is rank 0's. */
-    if (birth.status != SHUNT_OK)
-        return rank == 0 ? (enum shunt_status)birth.status : SHUNT_ERR_REMOTE;
+    /* On rank 0 it is its own failure; on the others that of a remote rank. */
+    if (made.status != SHUNT_OK)
+        return rank == 0 ? (enum shunt_status)made.status : SHUNT_ERR_REMOTE;
 
-    return shunt_comm_create(&birth.id, size, rank, config, comm);
+    return shunt_comm_create(&made.id, size, rank, config, comm);
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Data that does not lie in one piece, to bytes and back.
+ * Packing and unpacking of data that is not contiguous.
  *
- * MPI packs; what it packs are the bytes of the elements in order and nothing
- * else, in both MPIs (and we look: the position must be what we expect). It
- * counts in ints, so large data goes in pieces of whole elements, and elements
- * that are larger than an int's range are sent from this rank to itself.
+ * MPI_Pack() does it. In both MPIs it packs just the bytes of the elements in
+ * order (which we check: the position must be as expected). It counts in ints,
+ * so large data is packed in pieces of several elements, and elements beyond
+ * the range of an int are sent as a message from this rank to itself.
  */
 #include <pthread.h>
 
 #include "bindings/mpi/dropin.h"
 
-/* Of one piece. */
+/* Bytes of one piece. */
 #define PIECE ((size_t)256 << 20)
 
-/* Elements in memory, and where their bytes are. */
+/* Elements in memory, and their packed bytes. */
 struct elements {
     char *at;
     int count;
@@ -44,8 +44,9 @@ static int convert(const struct elements *e, MPI_Comm comm)
     return rc;
 }
 
-/* MPI_BOTTOM is an address like any other, but MPICH takes it for a mistake
- * here. The same data from another address, by a type that leads back. */
+/* MPI_BOTTOM is a valid address, but MPICH reports an error for it here. So the
+ * same data is described from another address, by a type with the opposite
+ * displacement. */
 static int convert_bottom(const struct elements *e, MPI_Comm comm)
 {
     static char somewhere;
@@ -71,9 +72,9 @@ static int convert_bottom(const struct elements *e, MPI_Comm comm)
     return rc;
 }
 
-/* --- huge elements ----------------------------------------------------------- */
+/* --- huge elements -------------------------------------------------------- */
 
-/* `bytes` as a type, however many they are. The caller frees it. */
+/* A type of `bytes` bytes, of any number. The caller frees it. */
 static int type_of_bytes(size_t bytes, MPI_Datatype *type)
 {
     const size_t unit = 1 << 20;
@@ -89,7 +90,8 @@ static int type_of_bytes(size_t bytes, MPI_Datatype *type)
     return rc != MPI_SUCCESS ? rc : PMPI_Type_commit(type);
 }
 
-/* One element, by a message to ourselves, where no other message is. */
+/* Convert one element by a message to ourselves, on a communicator that has no
+ * other messages. */
 static int convert_huge(const struct elements *e)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
@@ -113,7 +115,7 @@ static int convert_huge(const struct elements *e)
     return rc;
 }
 
-/* --- any number of any size ---------------------------------------------------- */
+/* --- any number of any size ----------------------------------------------- */
 
 static int convert_all(struct elements e, size_t count, MPI_Comm comm)
 {
@@ -138,17 +140,17 @@ static int convert_all(struct elements e, size_t count, MPI_Comm comm)
     return rc;
 }
 
-SHUNTI_MPI_APART int shunti_mpi_pack_bytes(const void *from, size_t count,
-                                           MPI_Datatype type,
-                                           const struct shunti_mpi_type *facts,
-                                           char *to, MPI_Comm comm)
+SHUNTI_MPI_NOINLINE int
+shunti_mpi_pack_bytes(const void *from, size_t count, MPI_Datatype type,
+                      const struct shunti_mpi_type *facts, char *to,
+                      MPI_Comm comm)
 {
     return convert_all(
         (struct elements){(char *)(uintptr_t)from, 0, type, facts, to, true},
         count, comm);
 }
 
-SHUNTI_MPI_APART int
+SHUNTI_MPI_NOINLINE int
 shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
                         MPI_Datatype type, const struct shunti_mpi_type *facts,
                         MPI_Comm comm)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is served: a table, by call and by how the ranks are spread over nodes.
+ * What is served: a table by call, and by the distribution of the ranks over
+ * nodes.
  *
- * Where Shunt is not faster than MPI the call is passed on. The figures are in
+ * A call is passed on to MPI unless Shunt is faster. The measurements are in
  * docs/drop-in.md: 2, 4 and 8 ranks of one node, and 2x2, 2x4, 4x2 and 8x1
- * (nodes x ranks). Sizes count only where the standard makes the bytes equal on
- * all ranks: of MPI_Alltoallv() and MPI_Alltoallw() no rank knows more than its
- * own, so that they are served at every size or at none.
+ * (nodes x ranks). Sizes matter only if the standard requires the bytes to be
+ * equal on all ranks. In MPI_Alltoallv() and MPI_Alltoallw() a rank knows only
+ * its own counts, so they are served at every size or at none.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +32,15 @@
 /*
  * Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
  * a rank receives (MPI_Alltoall, MPI_Allgather, MPI_Allgatherv) or of all that
- * it gives (MPI_Reduce_scatter, _block).
+ * it sends (MPI_Reduce_scatter, _block).
  *
- * Several nodes are some with two ranks or more each, on the average: between
- * them what ranks of a node send goes together. With one rank a node there is
- * nothing to put together, and MPI sends a message for less.
+ * "Several nodes" have two ranks or more each on average: then the messages of
+ * a node's ranks are combined. With one rank a node there is nothing to
+ * combine, and a message of MPI is cheaper.
  */
 static const struct {
     struct shunti_mpi_range one_node, nodes;
-    bool joins; /* not worth a communicator that would not be made anyway */
+    bool joins; /* served only if a Shunt communicator exists already */
 } table[SHUNTI_MPI_CALLS] = {
     /*                                   on one node       on several */
     [SHUNTI_MPI_ALLTOALL] = {ALL, ALL, false},
@@ -65,7 +66,7 @@ enum shunti_mpi_mode shunti_mpi_mode(void)
     return SHUNTI_MPI_MODE_ON;
 }
 
-/* What the table has for ranks so spread. */
+/* The table's entry for the distribution of this communicator's ranks. */
 static struct shunti_mpi_range spread(const struct shunti_mpi_comm *state,
                                       enum shunti_mpi_call call)
 {

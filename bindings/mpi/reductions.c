@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that add: MPI_Allreduce(), MPI_Reduce_scatter(), _block().
+ * The reductions: MPI_Allreduce(), MPI_Reduce_scatter(), _block().
  *
- * Served are sums, products, minima and maxima of integers of 1, 4 and 8 bytes
- * and of floating-point numbers of 4 and 8. The standard has all ranks give the
- * same operator and type, so that all come to the same answer; different names
- * of one representation are one (types.c).
+ * Sums, products, minima and maxima of integers of 1, 4 and 8 bytes and of
+ * floating-point numbers of 4 and 8 bytes are served. The standard requires the
+ * same operator and type on all ranks, so all ranks decide alike; types of the
+ * same representation count as one (types.c).
  */
 #include "bindings/mpi/dropin.h"
 
-/* What the arguments of a reduction come to. */
+/* The checked arguments of a reduction. */
 struct reduction {
     struct shunti_mpi_comm *state;
     const struct shunti_mpi_type *type;
     enum shunt_op op;
 };
 
-/* SHUNTI_MPI_PASS, or MPI_SUCCESS: `r` is filled, and the call may be served. */
+/* MPI_SUCCESS: `r` is filled in, and the call may be served; or
+ * SHUNTI_MPI_PASS. */
 static int begin(struct reduction *r, enum shunti_mpi_call call,
                  MPI_Datatype type, MPI_Op op, const void *recvbuf,
                  MPI_Comm comm)
@@ -40,7 +41,7 @@ static const void *input(const void *sendbuf)
     return sendbuf == MPI_IN_PLACE ? SHUNT_IN_PLACE : sendbuf;
 }
 
-/* --- MPI_Allreduce() -------------------------------------------------------- */
+/* --- MPI_Allreduce() ------------------------------------------------------ */
 
 static int allreduce(const void *sendbuf, void *recvbuf, long long count,
                      MPI_Datatype type, MPI_Op op, MPI_Comm comm)
@@ -65,9 +66,9 @@ static int allreduce(const void *sendbuf, void *recvbuf, long long count,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_allreduce(const void *sendbuf, void *recvbuf,
-                                          int count, MPI_Datatype type,
-                                          MPI_Op op, MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_allreduce(const void *sendbuf, void *recvbuf,
+                                            int count, MPI_Datatype type,
+                                            MPI_Op op, MPI_Comm comm)
 {
     int rc = allreduce(sendbuf, recvbuf, count, type, op, comm);
 
@@ -76,7 +77,7 @@ SHUNTI_MPI_WHOLE int shunti_mpi_allreduce(const void *sendbuf, void *recvbuf,
                : rc;
 }
 
-/* --- MPI_Reduce_scatter_block() --------------------------------------------- */
+/* --- MPI_Reduce_scatter_block() ------------------------------------------- */
 
 static int reduce_scatter_block(const void *sendbuf, void *recvbuf,
                                 long long count, MPI_Datatype type, MPI_Op op,
@@ -102,11 +103,11 @@ static int reduce_scatter_block(const void *sendbuf, void *recvbuf,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter_block(const void *sendbuf,
-                                                     void *recvbuf,
-                                                     int recvcount,
-                                                     MPI_Datatype type,
-                                                     MPI_Op op, MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_reduce_scatter_block(const void *sendbuf,
+                                                       void *recvbuf,
+                                                       int recvcount,
+                                                       MPI_Datatype type,
+                                                       MPI_Op op, MPI_Comm comm)
 {
     int rc = reduce_scatter_block(sendbuf, recvbuf, recvcount, type, op, comm);
 
@@ -116,9 +117,9 @@ SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter_block(const void *sendbuf,
                : rc;
 }
 
-/* --- MPI_Reduce_scatter() --------------------------------------------------- */
+/* --- MPI_Reduce_scatter() ------------------------------------------------- */
 
-/* All counts, into the state's numbers. False: one is bad. */
+/* Copy all counts into the state's numbers. False: a count is bad. */
 static bool take_counts(struct shunti_mpi_comm *state,
                         struct shunti_mpi_list counts, size_t *sum)
 {
@@ -157,11 +158,11 @@ static int reduce_scatter(const void *sendbuf, void *recvbuf,
     return shunti_mpi_error(comm, r.state, st);
 }
 
-SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter(const void *sendbuf,
-                                               void *recvbuf,
-                                               const int recvcounts[],
-                                               MPI_Datatype type, MPI_Op op,
-                                               MPI_Comm comm)
+SHUNTI_MPI_FLATTEN int shunti_mpi_reduce_scatter(const void *sendbuf,
+                                                 void *recvbuf,
+                                                 const int recvcounts[],
+                                                 MPI_Datatype type, MPI_Op op,
+                                                 MPI_Comm comm)
 {
     int rc = reduce_scatter(sendbuf, recvbuf,
                             (struct shunti_mpi_list){recvcounts, false}, type,
@@ -173,7 +174,7 @@ SHUNTI_MPI_WHOLE int shunti_mpi_reduce_scatter(const void *sendbuf,
                : rc;
 }
 
-/* --- with large counts ------------------------------------------------------ */
+/* --- with large counts ---------------------------------------------------- */
 
 #if SHUNTI_MPI_LARGE
 int shunti_mpi_allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count,

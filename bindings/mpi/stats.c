@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SHUNT_MPI_STATS=1: at MPI_Finalize() rank 0 says what was served and what was
- * passed on, and why. A drop-in that serves nothing must be seen to do so.
+ * SHUNT_MPI_STATS=1: at MPI_Finalize() rank 0 prints what was served and what
+ * was passed on, and why, so that a drop-in that serves nothing is noticed.
  *
- * Figures are sums over all ranks, if all ranks are known to be in here: some
- * call was made on a communicator of all of them, and there they agreed. If not,
- * they are rank 0's own, because a rank that was started without us would not
- * take part in adding them up.
+ * The figures are sums over all ranks if all ranks are known to use the
+ * drop-in: they have agreed on a communicator of all of them, at some call.
+ * Otherwise they are rank 0's own, because a rank that was started without the
+ * drop-in would not take part in the reduction.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -97,7 +97,7 @@ void shunti_mpi_stats_why(const char *text)
     pthread_mutex_unlock(&lock);
 }
 
-/* --- printing ----------------------------------------------------------------- */
+/* --- printing ------------------------------------------------------------- */
 
 static void print_line(const char *what, const struct shunti_mpi_tally *t,
                        const char *note)
@@ -137,7 +137,7 @@ static void print(const struct shunti_mpi_tallies *t, int ranks, int of)
         fprintf(stderr, "  no Shunt communicator: %s\n", why);
 }
 
-/* Rank 0's reason is as good as any; but it may have none of its own. */
+/* The reason printed for a missing communicator is rank 0's. */
 void shunti_mpi_stats_print(void)
 {
     const bool all = atomic_load_explicit(&agreed, memory_order_acquire);

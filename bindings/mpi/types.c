@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a datatype is like: how large, whether its data lies in one piece, and as
- * what it can be reduced.
+ * The properties of a datatype: its size, whether its data is contiguous, and
+ * as which type it can be reduced.
  *
- * MPI's own types are found in a table of ours, by handle, without asking MPI.
- * Facts of a program's types are an attribute of the type, and go with it.
+ * MPI's predefined types are found in a table by handle, without a call of MPI.
+ * The properties of a program's types are an attribute of the type, and are
+ * freed with it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,24 +13,25 @@
 
 #include "bindings/mpi/dropin.h"
 
-#define SLOTS 256 /* for MPI's own types: some 70 */
+#define SLOTS 256 /* for MPI's predefined types: some 70 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID; /* under lock */
-static MPI_Comm quiet = MPI_COMM_NULL;  /* under lock; errors return there */
+static MPI_Comm quiet = MPI_COMM_NULL;  /* under lock; its errors are
+                                         * returned */
 
 struct named {
     MPI_Datatype type;
     struct shunti_mpi_type facts;
 };
 
-/* By hash; entries are set once, under the lock, and stay. */
+/* By hash. Entries are set once, under the lock, and never change. */
 static _Atomic(struct named *) slots[SLOTS];
 
-/* --- operands of reductions ------------------------------------------------- */
+/* --- operands of reductions ----------------------------------------------- */
 
-/* All handles of one representation are one type to us: one rank may say
- * MPI_INT and another MPI_INTEGER. */
+/* All handles with the same representation count as one type: one rank may use
+ * MPI_INT and another one MPI_INTEGER. */
 enum nature { SIGNED = 1, UNSIGNED, FLOATING };
 
 static const struct {
@@ -106,9 +108,9 @@ enum shunt_op shunti_mpi_op(MPI_Op op)
     return 0;
 }
 
-/* --- layout ----------------------------------------------------------------- */
+/* --- layout --------------------------------------------------------------- */
 
-/* Size and extent; true if both are equal and begin at the address. */
+/* Get size and extent; true if they are equal and the lower bound is 0. */
 static bool measure(MPI_Datatype type, struct shunti_mpi_type *facts)
 {
     MPI_Aint lower, true_lower, true_extent;
@@ -124,16 +126,16 @@ static bool measure(MPI_Datatype type, struct shunti_mpi_type *facts)
 
 static void describe(MPI_Datatype type, struct shunti_mpi_type *facts);
 
-/* Do `count` blocks of `length` elements lie one after the other? */
+/* Are `count` blocks of `length` elements adjacent? */
 static bool vector_straight(const int *integers)
 {
     return integers[0] <= 1 || integers[1] == integers[2];
 }
 
 /*
- * Of a type that has no holes: are its parts in ascending order, too? A type may
- * fill its extent and yet say that the second half comes first. We know some
- * constructors that do not; others are packed.
+ * For a type without holes: are its parts in ascending order as well? A type
+ * may fill its extent and still put the second half first. Some constructors
+ * are known not to; types made by others are packed.
  */
 static bool in_order(MPI_Datatype type, int combiner, int nintegers,
                      int naddresses, int ntypes, struct shunti_mpi_type *facts)
@@ -178,7 +180,7 @@ static void describe(MPI_Datatype type, struct shunti_mpi_type *facts)
     case MPI_COMBINER_F90_INTEGER:
         break;
     case MPI_COMBINER_DUP:
-        /* For its dtype, even if it is not straight. */
+        /* Called for its dtype even if the type is not straight. */
         facts->straight &=
             in_order(type, combiner, nintegers, naddresses, ntypes, facts);
         break;
@@ -190,7 +192,7 @@ static void describe(MPI_Datatype type, struct shunti_mpi_type *facts)
     }
 }
 
-/* --- finding them ----------------------------------------------------------- */
+/* --- finding them --------------------------------------------------------- */
 
 static unsigned slot_of(MPI_Datatype type)
 {
@@ -213,8 +215,8 @@ static inline const struct shunti_mpi_type *find_named(MPI_Datatype type)
     return NULL;
 }
 
-/* Under the lock. */
-SHUNTI_MPI_APART static const struct shunti_mpi_type *
+/* Called under the lock. */
+SHUNTI_MPI_NOINLINE static const struct shunti_mpi_type *
 add_named(MPI_Datatype type)
 {
     const struct shunti_mpi_type *found = find_named(type);
@@ -244,8 +246,8 @@ static int drop(MPI_Datatype type, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Under the lock. What it takes to ask about types without a program's error
- * handler being called for the answer. */
+/* Called under the lock. Make the communicator that is used to query types, so
+ * that the program's error handler is not called. */
 static bool quiet_made(void)
 {
     if (quiet == MPI_COMM_NULL &&
@@ -257,7 +259,7 @@ static bool quiet_made(void)
                                    NULL) == MPI_SUCCESS;
 }
 
-/* MPI packs nothing of a type that is not committed. */
+/* Is the type committed? MPI_Pack() refuses types that are not. */
 static bool committed(MPI_Datatype type)
 {
     char nothing[8] = "";
@@ -267,8 +269,8 @@ static bool committed(MPI_Datatype type)
                      quiet) == MPI_SUCCESS;
 }
 
-/* Under the lock. A type of the program's. */
-SHUNTI_MPI_APART static const struct shunti_mpi_type *
+/* Called under the lock. The properties of a type of the program. */
+SHUNTI_MPI_NOINLINE static const struct shunti_mpi_type *
 own_facts(MPI_Datatype type)
 {
     struct shunti_mpi_type *facts = NULL;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How the ranks of an MPI communicator come to a Shunt communicator.
+ * How the ranks of an MPI communicator make their Shunt communicator.
  *
- * At the first call of any kind they agree on what the decisions rest on and a
- * rank alone cannot know: on how many hosts they are, and SHUNT_MPI, which
- * launchers do not carry to other hosts unless told so. That costs one small
- * MPI_Allreduce(), between hosts an MPI_Allgather() as well, and neither socket
- * nor thread. At the first call that is to be served they make the Shunt
- * communicator, or none of them does.
+ * At the first call of any kind they agree on what the choice of served calls
+ * depends on and a single rank does not know: the number of hosts, and
+ * SHUNT_MPI, which launchers do not forward to other hosts by default. That
+ * costs one small MPI_Allreduce(), between hosts an MPI_Allgather() as well,
+ * but no socket and no thread. At the first call that is to be served, either
+ * all of them make the Shunt communicator, or none does.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,24 +20,24 @@
 
 #include "bindings/mpi/dropin.h"
 
-/* To make a Shunt communicator when all ranks are here. */
-#define BIRTH_SECONDS 60.0
-/* MPI has looked around in less if there was nothing to do: measured, 0.5 us,
- * and 2.3 if it yields; a piece of a message takes twice as long. */
+/* Timeout of the init of a Shunt communicator, after all ranks have come. */
+#define INIT_SECONDS 60.0
+/* A progress call of MPI without work takes less: 0.5 us measured, and 2.3 us
+ * if it yields. A piece of a message takes twice as long. */
 #define MPI_IDLE_NS 4000
 
 /* --- agreeing ------------------------------------------------------------- */
 
-/* What every rank says; the least of each counts. */
+/* The values that the ranks reduce, each to its minimum. */
 enum {
-    SAY_WELL,     /* 0: this rank has no memory for it */
-    SAY_FILES,    /* 0: nor files to spare */
+    SAY_WELL,     /* 0: this rank has no memory for the state */
+    SAY_FILES,    /* 0: it has no file descriptors to spare */
     SAY_MODE,     /* enum shunti_mpi_mode */
-    SAY_NO_STATS, /* 0: SHUNT_MPI_STATS */
-    SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS */
+    SAY_NO_STATS, /* 0: SHUNT_MPI_STATS is set */
+    SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS is set */
     SAY_HOST,     /* a hash of the host's name, */
-    SAY_NOT_HOST, /* and its complement: equal on all ranks if the least of both
-                     are complements */
+    SAY_NOT_HOST, /* and its complement: the hosts are equal on all ranks if the
+                     two minima are complements */
     SAYS
 };
 
@@ -58,8 +58,8 @@ static uint64_t hash_host(void)
                      getenv("SHUNT_NODE"));
 }
 
-/* Half of the files that the program may open are for it to open: a Shunt
- * communicator takes some three a rank. */
+/* Leave half of the file descriptors of the process to the program: a Shunt
+ * communicator needs about three for each rank. */
 static bool files_to_spare(void)
 {
     struct rlimit limit;
@@ -79,12 +79,12 @@ static int compare_hashes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* On how many hosts the ranks are; collective. */
+/* The number of hosts that the ranks are on; collective. */
 static bool count_hosts(MPI_Comm comm, const struct shunti_mpi_comm *state,
                         uint64_t ours, int *hosts)
 {
     uint64_t *all =
-        (uint64_t *)(void *)state->numbers; /* has room for 4 each */
+        (uint64_t *)(void *)state->numbers; /* has room for 4 a rank */
 
     _Static_assert(sizeof(*state->numbers) == sizeof(*all), "64 bits");
     if (PMPI_Allgather(&ours, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, comm) !=
@@ -132,9 +132,9 @@ bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
     return true;
 }
 
-/* --- making the Shunt communicator ------------------------------------------ */
+/* --- making the Shunt communicator ---------------------------------------- */
 
-/* Of this thread's own time: Open MPI may give the CPU away meanwhile. */
+/* CPU time of this thread: Open MPI may yield the CPU meanwhile. */
 static uint64_t busy_ns(void)
 {
     struct timespec now;
@@ -152,8 +152,8 @@ static void choose_probe(void)
 
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
     tag_never = found ? *tag_ub : 32767;
-    /* Open MPI looks through all ranks for any source; MPICH makes no progress
-     * when a rank looks for messages of its own. */
+    /* For MPI_ANY_SOURCE, Open MPI searches all ranks; MPICH makes no progress
+     * if a rank probes for messages from itself. */
 #ifdef OPEN_MPI
     PMPI_Comm_rank(MPI_COMM_WORLD, &probed);
 #else
@@ -162,9 +162,10 @@ static void choose_probe(void)
 }
 
 /*
- * While a call waits in Shunt, MPI must get on: others may wait for messages
- * that this rank has begun to send. Nobody sends with this tag. MPI does not say
- * whether it got on, but then it takes longer.
+ * While a call waits in Shunt, MPI must make progress: other ranks may wait for
+ * messages that this rank has started to send. No message has this tag. MPI
+ * does not report whether it made progress, but if it did, the call takes
+ * longer.
  */
 static int let_mpi_progress(void *arg)
 {
@@ -183,59 +184,60 @@ static struct shunt_comm_config config_of_ours(void)
     config.name = "mpi";
     pthread_once(&probe_chosen, choose_probe);
     config.idle = let_mpi_progress;
-    /* MPI waits for as long as it takes. Who sets a timeout wants it. */
+    /* MPI waits without a limit, so there is none unless the user sets one. */
     if (!getenv("SHUNT_TIMEOUT")) {
-        config.timeout = BIRTH_SECONDS;
+        config.timeout = INIT_SECONDS;
         config.call_timeout = -1;
     }
     return config;
 }
 
-/* Why this rank cannot; empty if it can. */
-struct excuse {
+/* Why this rank could not make the communicator; empty if it could. */
+struct reason {
     char text[256];
 };
 
-/* Collective over `comm`, when none could be made: the first rank's excuse. */
+/* No communicator could be made: show the reason of the first rank that has
+ * one. Collective over `comm`. */
 static void tell_why(MPI_Comm comm, const struct shunti_mpi_comm *state,
-                     struct excuse *excuse)
+                     struct reason *reason)
 {
-    int mine = excuse->text[0] ? state->rank : state->size, first = 0;
+    int mine = reason->text[0] ? state->rank : state->size, first = 0;
 
     if (PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm) ==
             MPI_SUCCESS &&
         first < state->size &&
-        PMPI_Bcast(excuse->text, (int)sizeof(excuse->text), MPI_CHAR, first,
+        PMPI_Bcast(reason->text, (int)sizeof(reason->text), MPI_CHAR, first,
                    comm) == MPI_SUCCESS)
-        shunti_mpi_stats_why(excuse->text);
+        shunti_mpi_stats_why(reason->text);
 }
 
-/* Rank 0's id for all. */
+/* Rank 0 makes an id and broadcasts it. */
 static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
 {
     struct {
         int status;
         struct shunt_id id;
-    } birth;
+    } made;
 
-    memset(&birth, 0, sizeof(birth));
+    memset(&made, 0, sizeof(made));
     if (rank == 0)
-        birth.status = shunt_id_create(&birth.id);
-    if (PMPI_Bcast(&birth, (int)sizeof(birth), MPI_BYTE, 0, comm) !=
-        MPI_SUCCESS)
+        made.status = shunt_id_create(&made.id);
+    if (PMPI_Bcast(&made, (int)sizeof(made), MPI_BYTE, 0, comm) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
-    *id = birth.id;
-    return (enum shunt_status)birth.status;
+    *id = made.id;
+    return (enum shunt_status)made.status;
 }
 
 /*
- * Collective; true: every rank has it. `transports` may be NULL: any.
+ * Make the communicator. Collective; true: every rank has it. `transports` may
+ * be NULL: any.
  *
- * Who has made one waits for the others in it. If one of them has failed after
- * all it has left, and nobody gets through.
+ * Its barrier tells whether all ranks have made it: a rank that failed has
+ * left, so the barrier then fails on all others.
  */
 static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
-                        const char *transports, struct excuse *excuse)
+                        const char *transports, struct reason *reason)
 {
     struct shunt_comm_config config = config_of_ours();
     struct shunt_id id;
@@ -249,28 +251,28 @@ static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
         st = shunt_barrier(state->shunt);
     if (!st)
         return true;
-    snprintf(excuse->text, sizeof(excuse->text), "%.255s",
+    snprintf(reason->text, sizeof(reason->text), "%.255s",
              shunt_last_error(state->shunt));
     shunt_comm_destroy(state->shunt);
     state->shunt = NULL;
     return false;
 }
 
-/* On one host nothing but shared memory is tried first: to open a network takes
- * time, and a dozen files. */
-SHUNTI_MPI_APART void shunti_mpi_birth(MPI_Comm comm,
-                                       struct shunti_mpi_comm *state)
+/* On one host only shared memory is tried first: opening a network takes time
+ * and a dozen file descriptors. */
+SHUNTI_MPI_NOINLINE void shunti_mpi_create(MPI_Comm comm,
+                                           struct shunti_mpi_comm *state)
 {
-    struct excuse excuse = {""};
+    struct reason reason = {""};
 
-    /* They may come minutes apart, which MPI does not mind: the time that a
-     * birth has begins when all are here. */
+    /* MPI allows ranks to come minutes apart: the timeout of the init starts
+     * when all have come. */
     PMPI_Barrier(comm);
-    if ((state->shm_first && try_to_make(comm, state, "shm", &excuse)) ||
-        try_to_make(comm, state, NULL, &excuse)) {
+    if ((state->shm_first && try_to_make(comm, state, "shm", &reason)) ||
+        try_to_make(comm, state, NULL, &reason)) {
         shunti_mpi_ask_table(state, shunt_comm_nodes(state->shunt));
         return;
     }
-    tell_why(comm, state, &excuse);
+    tell_why(comm, state, &reason);
     shunti_mpi_serve_none(state, SHUNTI_MPI_NO_COMM);
 }
