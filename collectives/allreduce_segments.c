@@ -260,7 +260,7 @@ static bool reduce(struct shunt_request *request, struct segments *s)
     return true;
 }
 
-/* --- all ranks' segments --------------------------------------------------- */
+/* --- all ranks' segments -------------------------------------------------- */
 
 /* Stream the ready part of our result. True when all of it has been sent. */
 static bool send_result(struct shunt_request *request, struct segments *s,

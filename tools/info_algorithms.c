@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of algorithms, as the communicator of the ranks that were started
- * has it.
+ * The table of algorithms of the communicator of the ranks that were started.
  */
 #include "tools/info_algorithms.h"
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The communicator of the ranks that a launcher started, as shunt-info has it.
+ * shunt-info's communicator of the ranks that a launcher started.
  */
 #ifndef SHUNT_INFO_COMM_H
 #define SHUNT_INFO_COMM_H
 
 #include <shunt/comm.h>
 
-/* Finish it if all went well so far (`st`), and say on stderr what did not. It
- * may be NULL. Returns the status of both. */
+/* If `st` is SHUNT_OK, finish `comm`. Prints an error, `st` or that of
+ * finishing, on stderr, and returns it. `comm` may be NULL if `st` is an
+ * error. */
 enum shunt_status info_comm_finish(struct shunt_comm *comm, int rank,
                                    enum shunt_status st);
 

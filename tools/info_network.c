@@ -53,7 +53,7 @@ static int visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Call `each` for the entries of a folder, in their order. */
+/* Call `each` for the entries of a folder, in alphabetical order. */
 static void for_entries(const char *folder, struct list *list,
                         void (*each)(struct list *list, const char *name))
 {
@@ -68,7 +68,7 @@ static void for_entries(const char *folder, struct list *list,
         free(entries);
 }
 
-/* -- RDMA ---------------------------------------------------------------------- */
+/* --- RDMA ----------------------------------------------------------------- */
 
 /* "4: ACTIVE", "100 Gb/sec (4X EDR)", "InfiniBand". */
 static void find_port(struct list *list, const char *device, int port)
@@ -111,7 +111,7 @@ static void find_rdma(struct list *list, const char *device)
         free(ports);
 }
 
-/* -- interfaces ---------------------------------------------------------------- */
+/* --- interfaces ----------------------------------------------------------- */
 
 static void find_interface(struct list *list, const char *name)
 {
@@ -122,7 +122,8 @@ static void find_interface(struct list *list, const char *name)
     if (read_line(path, line, sizeof(line)) &&
         strtol(line, NULL, 16) & IFF_LOOPBACK)
         return;
-    /* Besides interfaces there may be files, such as bonding_masters. */
+    /* The folder may have other files than interfaces, such as
+     * bonding_masters. */
     snprintf(path, sizeof(path), NET "/%s/operstate", name);
     if (!read_line(path, line, sizeof(line)))
         return;
@@ -130,7 +131,7 @@ static void find_interface(struct list *list, const char *name)
     if (!d)
         return;
     snprintf(d->state, sizeof(d->state), "%.31s", line);
-    /* Virtual ones often do not say. */
+    /* Virtual interfaces often report no state. */
     d->up = strcmp(line, "up") == 0 || strcmp(line, "unknown") == 0;
     snprintf(path, sizeof(path), NET "/%s/speed", name);
     if (read_line(path, line, sizeof(line)) && atof(line) > 0)
@@ -140,7 +141,7 @@ static void find_interface(struct list *list, const char *name)
         d->mtu = atoi(line);
 }
 
-/* The address in it; `*length` bytes, 0: of no kind that we show. */
+/* The `*length` bytes of the address; 0: not of a kind that we show. */
 static const unsigned char *address_of(const struct sockaddr *a, int *length)
 {
     const void *p = a;
@@ -187,7 +188,7 @@ static void find_addresses(const struct list *list)
     freeifaddrs(all);
 }
 
-/* -- all of them --------------------------------------------------------------- */
+/* --- all of them ---------------------------------------------------------- */
 
 static int better_first(const void *a, const void *b)
 {

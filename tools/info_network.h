@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info: the network devices of this host, as the kernel knows them.
+ * shunt-info: the network devices of this host, as the kernel lists them.
  */
 #ifndef SHUNT_TOOLS_INFO_NETWORK_H
 #define SHUNT_TOOLS_INFO_NETWORK_H
@@ -15,16 +15,16 @@ struct info_device {
     char state[32];      /* "up", "down", "ACTIVE" */
     double mbps;         /* megabits a second, one way; 0: not known */
     int mtu;             /* bytes; 0: not known */
-    char addresses[512]; /* "10.0.0.1/24, fe80::1/64"; of an RDMA device its
+    char addresses[512]; /* "10.0.0.1/24, fe80::1/64"; for an RDMA device its
                             port's type */
 };
 
-/* All devices but loopback: RDMA devices first, a line for each port, then
- * interfaces that are up. Free the list. */
+/* All devices except loopback: RDMA devices first, with an entry for each port,
+ * then interfaces that are up. The caller frees the list. */
 struct info_device *info_devices(size_t *count);
 
 void info_network_print(const struct info_device *devices, size_t count);
-/* An array. `text` prints a JSON string. */
+/* Print them as a JSON array. `text` prints a JSON string. */
 void info_network_json(const struct info_device *devices, size_t count,
                        void (*text)(const char *));
 

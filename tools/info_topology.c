@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The topology, drawn. Each rank says where it runs and by what it reaches the
- * others; pairs of ranks that are alike in that (of one node or not, by the
- * same transport) are a class, and one pair of each class measures: the time
- * of a few bytes one way, and the rate of some megabytes. All through the
- * library, so that it is what a program gets.
+ * The topology as text. Each rank reports where it runs and by which transport
+ * it reaches the others. Pairs of ranks that are alike (same node or not, same
+ * transport) form a class, and one pair of each class measures the one-way time
+ * of a few bytes and the rate of some megabytes. It does so through the
+ * library, so the figures are what a program gets.
  */
 #include "tools/info_topology.h"
 
@@ -24,21 +24,21 @@
 enum {
     CLASSES = 8,    /* of pairs; there are two or three */
     PINGS = 12,     /* times */
-    PING = 4,       /* there and back */
+    PING = 4,       /* round trips of one measurement */
     BULK = 4 << 20, /* bytes */
     PROBE = 64 << 10,
     BULKS = 3, /* of each */
 };
-#define PATIENCE 0.2 /* seconds that the large transfers of a pair may take */
+#define BULK_SECONDS 0.2 /* seconds for the large transfers of a pair */
 
 struct class
 {
-    int32_t a, b; /* who measures; b < 0: there is no such class */
-    int32_t near; /* of one node */
+    int32_t a, b; /* the ranks that measure; b < 0: unused entry */
+    int32_t near; /* both are on one node */
     char how[48];
 };
 
-/* What each rank tells of itself. */
+/* What each rank reports. */
 struct record {
     struct shunti_place place;
     struct class classes[CLASSES]; /* of its pairs with higher ranks */
@@ -47,7 +47,7 @@ struct record {
 struct measured {
     double latency; /* seconds, one way */
     double rate;    /* bytes a second */
-    uint64_t bytes; /* of the transfer that gave it */
+    uint64_t bytes; /* of the transfer that was measured */
 };
 
 struct view {
@@ -66,7 +66,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Take note of a class; the pair that came first stays. */
+/* Add a class, unless it is in the list already. */
 static void add_class(struct class *classes, const struct class *found)
 {
     for (int i = 0; i < CLASSES; i++) {
@@ -87,7 +87,7 @@ static void clear_classes(struct class *classes)
         classes[i].b = -1;
 }
 
-/* Of one node first, and then in the order of ranks. */
+/* Pairs of one node first, and then in rank order. */
 static int by_nearness(const void *left, const void *right)
 {
     const struct class *a = left, *b = right;
@@ -97,7 +97,8 @@ static int by_nearness(const void *left, const void *right)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* The least: what others did at the time is no property of the link. */
+/* Keep the minimum: delays by other processes are not a property of the
+ * link. */
 static void keep_best(double *best, double seconds)
 {
     if (*best == 0 || seconds < *best)
@@ -131,8 +132,8 @@ static enum shunt_status gather(struct view *v)
     return st;
 }
 
-/* There and back: a broadcast from each of the two in turn, whose result the
- * other one needs before it can go on. The best of some. */
+/* Ping-pong: a broadcast from each of the two ranks in turn, which the other
+ * one must have received before it continues. The best of several. */
 static enum shunt_status ping(struct shunt_comm *pair, double *seconds)
 {
     enum shunt_status st = SHUNT_OK;
@@ -149,7 +150,8 @@ static enum shunt_status ping(struct shunt_comm *pair, double *seconds)
     return st;
 }
 
-/* `bytes` to the second rank, and word back that they are there. */
+/* Send `bytes` to the second rank, and wait for its reply that they have
+ * arrived. */
 static enum shunt_status send(struct shunt_comm *pair, void *memory,
                               size_t bytes, double *seconds)
 {
@@ -168,7 +170,7 @@ static enum shunt_status send(struct shunt_comm *pair, void *memory,
     return st;
 }
 
-/* Both of the pair do the same; the first one's clock counts. */
+/* Both ranks of the pair call it; the times are the first one's. */
 static enum shunt_status measure(struct shunt_comm *pair, struct measured *m)
 {
     double round = 0, best = 0;
@@ -177,13 +179,13 @@ static enum shunt_status measure(struct shunt_comm *pair, struct measured *m)
     enum shunt_status st = shunt_mem_alloc(pair, BULK, &memory);
 
     if (!st) {
-        memset(memory, 1, BULK); /* pages, not the zero page */
+        memset(memory, 1, BULK); /* allocate pages, other than the zero page */
         st = ping(pair, &round);
     }
     if (!st)
         st = send(pair, memory, PROBE, &best);
-    /* A slow link is not kept busy for long: the first rank decides. */
-    while (bytes > PROBE && best * (double)bytes / PROBE > PATIENCE / BULKS)
+    /* Send less over a slow link; the first rank decides. */
+    while (bytes > PROBE && best * (double)bytes / PROBE > BULK_SECONDS / BULKS)
         bytes /= 2;
     if (!st)
         st = shunt_broadcast(pair, &bytes, 1, SHUNT_U64, 0);
@@ -194,7 +196,7 @@ static enum shunt_status measure(struct shunt_comm *pair, struct measured *m)
     return st;
 }
 
-/* Class after class, while the others wait. */
+/* Measure class after class, while the other ranks wait. */
 static enum shunt_status measure_all(struct view *v)
 {
     enum shunt_status st = SHUNT_OK;
@@ -215,7 +217,7 @@ static enum shunt_status measure_all(struct view *v)
     return st;
 }
 
-/* -- for people --------------------------------------------------------------- */
+/* --- for people ----------------------------------------------------------- */
 
 static void print_ranks(int first, int last)
 {
@@ -236,7 +238,7 @@ static bool same_place(const struct shunti_place *a,
            memcmp(a->cpus, b->cpus, sizeof(a->cpus)) == 0;
 }
 
-/* How many CPUs, and where. */
+/* The number of CPUs, and where they are. */
 static void print_place(const struct shunti_place *p)
 {
     int cpus = shunti_places_cpus(p, 1);
@@ -259,7 +261,7 @@ static void print_nodes(const struct view *v)
         printf("\n  node %d, %s: %d rank%s\n", n,
                v->records[rank[0]].place.host, size, size == 1 ? "" : "s");
         for (int l = 0, end; l < size; l = end) {
-            /* Those in a row that are at one place. */
+            /* Consecutive ranks that are at the same place. */
             for (end = l + 1; end < size && rank[end] == rank[end - 1] + 1 &&
                               same_place(&v->records[rank[end]].place,
                                          &v->records[rank[l]].place);
@@ -271,7 +273,7 @@ static void print_nodes(const struct view *v)
     }
 }
 
-/* Who talks to whom across: a column for each node, up to what fits. */
+/* The rail peers: a column for each node, as many as fit. */
 static void print_rails(const struct view *v)
 {
     int nodes = v->comm->nodes, rails = 0, shown = nodes < 8 ? nodes : 8;
@@ -364,7 +366,7 @@ static void print(const struct view *v, const char *launcher)
                comm->node);
 }
 
-/* -- for machines ------------------------------------------------------------- */
+/* --- for machines --------------------------------------------------------- */
 
 static void print_json(const struct view *v, const char *launcher)
 {
@@ -411,7 +413,7 @@ int info_topology(bool json)
     if (!st) {
         v.records = calloc((size_t)v.comm->nranks, sizeof(*v.records));
         if (!v.records)
-            abort(); /* the others see that we are gone */
+            abort(); /* the other ranks notice the loss */
         st = gather(&v);
     }
     if (!st)

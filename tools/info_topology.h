@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info --topology: what a communicator of the ranks that were started
- * finds: nodes, places, rails, and how fast each kind of pair is.
+ * shunt-info --topology: what the communicator of the ranks that were started
+ * finds: nodes, places, rails, and the speed of each class of pairs.
  */
 #ifndef SHUNT_INFO_TOPOLOGY_H
 #define SHUNT_INFO_TOPOLOGY_H
 
 #include <stdbool.h>
 
-/* Collective over the ranks of the launcher; rank 0 prints. The exit status. */
+/* Collective over the ranks of the launcher; rank 0 prints. Returns the exit
+ * status. */
 int info_topology(bool json);
 
 #endif

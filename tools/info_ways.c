@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which way raw memory takes between rank 0 and the others of its host, learnt as
- * programs make them learn it: by sending blocks to and fro.
+ * The protocol for memory outside windows between rank 0 and the other ranks of
+ * its host. The pairs learn it as in a program: by sending blocks to each
+ * other.
  */
 #include "tools/info_ways.h"
 
@@ -15,18 +16,21 @@
 #include "src/launch.h"
 #include "tools/info_comm.h"
 
-/* With more ranks only the first are looked at: each takes its time. */
+/* Only the first ranks are measured, since each one takes a while. */
 #define MOST_PEERS 7
-/* Blocks of a size, after which both ways have been tried. */
+/* The number of blocks of each size after which both protocols have been
+ * tried. */
 #define BLOCKS 40
 
-/* Of a class, and more than its least: of 8 KiB notes have room for all. */
+/* A size in the middle of a class. (Not the smallest: 8 KiB may be sent
+ * inline.) */
 static size_t block_bytes(int class)
 {
     return shunti_ways_class_bytes(class) / 2 * 3;
 }
 
-/* Blocks of each class between rank 0 and `peer`; nothing for the others. */
+/* Exchange blocks of each class between rank 0 and `peer`, and nothing with the
+ * others. */
 static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
                                      unsigned char *memory, size_t *counts)
 {
@@ -55,7 +59,7 @@ static enum shunt_status learn(struct shunt_comm *comm, int peers)
     enum shunt_status st = memory && counts ? SHUNT_OK : SHUNT_ERR_MEMORY;
 
     if (memory)
-        memset(memory, 1, 2 * most); /* pages of its own */
+        memset(memory, 1, 2 * most); /* allocate its pages */
     for (int peer = 1; peer <= peers && !st; peer++)
         st = send_blocks(comm, peer, memory, counts);
     free(counts);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info --ways: how memory that is in no window goes between pairs.
+ * shunt-info --ways: the protocol for memory outside windows, for each pair.
  */
 #ifndef SHUNT_INFO_WAYS_H
 #define SHUNT_INFO_WAYS_H
 
-/* Collective over the ranks of the launcher; rank 0 prints. The exit status. */
+/* Collective over the ranks of the launcher; rank 0 prints. Returns the exit
+ * status. */
 int info_ways(void);
 
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Ports and secrets for the ranks of one host.
+/* Ports and secrets for the ranks of one host. */
 
 #include "tools/ranks_env.h"
 
@@ -37,11 +36,11 @@ static int hold_port(int port)
 }
 
 /*
- * Reserve MASTER_PORT, for whatever the program meets at, and the port after
- * it, where Shunt meets if it must (shunt_comm_create_env()). The sockets stay
- * open, bound, and do not listen: a second binder that says SO_REUSEADDR, as
- * every server does, gets the port, while other launchers, who look without it,
- * do not. Ports that the system hands out by itself are left alone.
+ * Reserve MASTER_PORT for the program's own use, and the port after it, where
+ * ranks of Shunt meet if they need a port (shunt_comm_create_env()). The
+ * sockets stay open and bound, but do not listen: a server that binds with
+ * SO_REUSEADDR, as all do, gets the port; other launchers, which bind without
+ * it, do not. Ports of the ephemeral range are not used.
  */
 static bool reserve_ports(struct ranks_env *env)
 {

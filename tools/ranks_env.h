@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What the ranks of one host must be told to find each other: shared by
-// shunt-run and the tests' harness.
+/*
+ * The environment by which the ranks of one host find each other: shared by
+ * shunt-run and the tests' harness.
+ */
 
 #ifndef SHUNT_TOOLS_RANKS_ENV_H
 #define SHUNT_TOOLS_RANKS_ENV_H
@@ -11,8 +12,8 @@
 #define RANK_VARIABLES 7
 
 struct ranks_env {
-    int master_port; /* and the one after it; 0: none is reserved */
-    int fds[2];      /* hold them */
+    int master_port; /* and the next one; 0: none is reserved */
+    int fds[2];      /* the sockets that reserve them */
     char secret[65];
 };
 
@@ -28,7 +29,7 @@ bool ranks_env_init(struct ranks_env *env);
 void ranks_env_of(const struct ranks_env *env, int rank, int ranks,
                   struct rank_variables *variables);
 
-/* Give the ports back; zeroed `env` is allowed. */
+/* Release the ports; a zeroed `env` is allowed. */
 void ranks_env_finish(struct ranks_env *env);
 
 #endif

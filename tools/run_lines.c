@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Output of ranks, cut into lines that carry the rank.
+/* The ranks' output, split into lines with the rank in front. */
 
 #include "tools/run_lines.h"
 
@@ -24,7 +23,8 @@ static void pass(const struct run_stream *s, const char *text, size_t length)
     run_sink_put(s->to, line, (size_t)n + length);
 }
 
-/* A line ends with \n or \r\n, or with the \r of one that will be redrawn. */
+/* The length of the first line, which ends with \n or \r\n, or with \r if it
+ * will be redrawn. */
 static size_t line_end(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -79,7 +79,7 @@ bool run_stream_take(struct run_stream *s)
 
 void run_stream_finish(struct run_stream *s)
 {
-    if (s->line && s->length > 0) { /* pass_lines() left room for this */
+    if (s->line && s->length > 0) { /* pass_lines() left room for it */
         s->line[s->length++] = '\n';
         pass_lines(s);
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-run's own stdout and stderr, which never make it wait.
+/* shunt-run's own stdout and stderr, which never block it. */
 
 #include "tools/run_sink.h"
 
@@ -20,8 +19,8 @@ struct run_sink run_out = {.fd = STDOUT_FILENO};
 struct run_sink run_err = {.fd = STDERR_FILENO};
 
 /*
- * O_NONBLOCK belongs to the open file, which others have as well: the shell,
- * and with --raw the ranks. So pipes and terminals are opened once more.
+ * O_NONBLOCK is a flag of the open file, which we share with the shell, and
+ * with --raw with the ranks. So pipes and terminals are opened again.
  */
 static void init(struct run_sink *sink, int fd)
 {
@@ -36,7 +35,7 @@ static void init(struct run_sink *sink, int fd)
         return;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     sink->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (sink->fd < 0) { /* not ours to open */
+    if (sink->fd < 0) { /* it may not be opened */
         sink->fd = fd;
         sink->careful = true;
     }
@@ -47,7 +46,7 @@ void run_sinks_init(void)
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 &&
             open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) < 0)
-            return; /* no /dev/null: nothing is better than this */
+            return; /* there is no /dev/null: continue without */
     init(&run_out, STDOUT_FILENO);
     init(&run_err, STDERR_FILENO);
 }
@@ -58,8 +57,8 @@ static void lose(struct run_sink *sink)
     sink->length = 0;
 }
 
-/* Whole lines, as far as they fit into what a pipe takes in one piece: others
- * may write to it, too. */
+/* The next piece to write: complete lines, up to the size that a pipe writes
+ * atomically, since others may write to it, too. */
 static size_t next_piece(const struct run_sink *sink)
 {
     size_t length = sink->length < PIPE_BUF ? sink->length : PIPE_BUF;

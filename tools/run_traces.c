@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One timeline of those that the ranks wrote.
-//
-// A rank's file is a JSON array at every moment, with "[" and "]" on lines of
-// their own (src/trace.c): what is between them is joined by commas. Ranks of
-// one host share the clock, and the events say which rank they are of.
+/*
+ * Merging the ranks' timelines into one.
+ *
+ * A rank's file is a valid JSON array at every moment, with "[" and "]" on
+ * lines of their own (src/trace.c). The text between them is joined with
+ * commas. Ranks of one host share the clock, and each event contains its rank.
+ */
 
 #include "tools/run_traces.h"
 
@@ -31,7 +32,7 @@ static bool later(const struct timespec *a, const struct timespec *b)
                                   : a->tv_nsec >= b->tv_nsec;
 }
 
-// Is there "text" at this place of the file?
+/* Is there "text" at this place of the file? */
 static bool has(int fd, off_t at, const char *text)
 {
     char got[8];
@@ -41,7 +42,7 @@ static bool has(int fd, off_t at, const char *text)
            memcmp(got, text, n) == 0;
 }
 
-// The events of a rank's file, or -1 if it is not one of this job.
+/* Open a rank's file at its events; -1: it is not a file of this job. */
 static int open_piece(const char *path, const struct timespec *since,
                       off_t *bytes)
 {
@@ -84,7 +85,8 @@ static void piece_path(char *path, size_t size, const char *name, int rank)
     snprintf(path, size, "%s.%d", name, rank);
 }
 
-// Whole or not at all: the ranks' files are removed only when it is there.
+/* All or nothing: the ranks' files are removed only after the merged file
+ * exists. */
 static void merge(const char *name, int ranks, const struct timespec *since)
 {
     char path[PATH_MAX], temporary[PATH_MAX];
@@ -134,7 +136,7 @@ void run_traces_merge(int ranks, const struct timespec *since)
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
         const char *name = getenv(variables[i]);
 
-        // With a percent sign each rank's name is the user's own affair.
+        /* A name with a percent sign gives each rank a file of its own. */
         if (name && *name && !strchr(name, '%') && ranks > 1 &&
             strlen(name) + 16 < PATH_MAX)
             merge(name, ranks, since);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info: what this Shunt is, what it finds on this machine, and every
- * variable that changes what it does.
+ * shunt-info: the version and build of Shunt, what it finds on this machine,
+ * and every environment variable that it reads.
  *
- * It has the library built in rather than linked: it prints what is inside.
+ * The library is linked statically into it, because it prints internals.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ enum part {
     ENVIRONMENT = 1 << 3,
 };
 
-/* Everything there is to tell, found once and printed in one of two ways. */
+/* All facts, collected once and printed as text or as JSON. */
 struct facts {
     struct shunti_place place;
     int rank, nranks;
@@ -42,12 +42,12 @@ struct facts {
     struct info_device *devices;
     size_t ndevices;
     struct shunti_candidates chosen;
-    char chosen_error[1024]; /* why SHUNT_TRANSPORTS cannot be */
+    char chosen_error[1024]; /* why SHUNT_TRANSPORTS is invalid */
     size_t mistakes;         /* in SHUNT_ variables */
 };
 
-/* Far transports are only tried when they are needed: but we know already which
- * of them do not work. */
+/* Transports to other hosts are opened only when needed, but some of them are
+ * known not to work already. */
 static void check_far(struct facts *f)
 {
     size_t kept = 0;
@@ -135,7 +135,7 @@ static const char *type_name(enum shunti_env_type type)
     return names[type];
 }
 
-/* What the environment says of a row, fit to be shown; NULL: nothing. */
+/* The value of a row in the environment, in a printable form; NULL: not set. */
 static const char *current(const struct shunti_env_row *row)
 {
     if (!shunti_env_is_set(row->name))
@@ -149,7 +149,7 @@ static bool is_wrong(const struct shunti_env_row *row)
            !shunti_env_valid(row, shunti_env_raw(row->name));
 }
 
-/* -- for people --------------------------------------------------------------- */
+/* --- for people ----------------------------------------------------------- */
 
 static void print_version(void)
 {
@@ -211,7 +211,7 @@ static void print_transport(const struct shunti_transport_entry *e)
     printf("%16s%s\n", "", e->path);
 }
 
-/* Only taken when it is named: it wraps another one, for tests. */
+/* Does it wrap another transport, for tests? It is used only when named. */
 static bool is_wrapper(const struct shunti_transport_entry *e)
 {
     return e->transport && e->transport->score <= 0;
@@ -239,7 +239,7 @@ static void print_engines(const struct facts *f)
     printf("  chosen        %s (SHUNT_ENGINE)\n", chosen ? chosen : "none");
 }
 
-/* brief: of wrappers no more than that there are. */
+/* brief: print only a summary of each wrapper. */
 static void print_transports(const struct facts *f, bool brief)
 {
     printf("\nTransports\n");
@@ -273,7 +273,7 @@ static void print_transports(const struct facts *f, bool brief)
                : "");
 }
 
-/* All variables with their meaning, or the names of those that are set. */
+/* Print all variables with their meaning, or those that are set. */
 static void print_environment(bool all)
 {
     size_t count = 0, set = 0;
@@ -348,7 +348,7 @@ static void print(const struct facts *f, unsigned parts)
     print_mistakes(f);
 }
 
-/* -- for machines ------------------------------------------------------------- */
+/* --- for machines --------------------------------------------------------- */
 
 static void json_text(const char *text)
 {
@@ -490,7 +490,7 @@ static void print_json(const struct facts *f)
     printf("}\n");
 }
 
-/* -- command line ------------------------------------------------------------- */
+/* --- command line --------------------------------------------------------- */
 
 struct options {
     bool env, transports, machine, topology, algorithms, ways, json;

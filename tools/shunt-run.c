@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-run: start a program as N ranks on this host.
-//
-// Each rank is a process in a group of its own, with the environment that
-// shunt_comm_create_env() and torchrun's users know. Two promises shape what
-// is below.
-//
-// Nothing stays behind. A rank that fails takes the others with it: they get
-// some seconds to notice for themselves and say what they saw, then SIGTERM,
-// then SIGKILL. Ranks die with the launcher (PR_SET_PDEATHSIG), and what a rank
-// left running is adopted by the launcher (child subreaper) and killed at the
-// end.
-//
-// Lines stay whole. Output travels through one pipe per rank and stream, and is
-// written line by line with the rank in front. With --live, rank 0 has the
-// terminal itself, so that it can draw a progress line there.
-//
-// One thread, one poll(): signals come through a signalfd, deadlines through
-// poll's timeout. Nothing else waits: output that nobody reads is queued
-// (run_sink.h), and then no more of it is taken from the ranks.
+/*
+ * shunt-run: start a program as N ranks on this host.
+ *
+ * Each rank is a process in its own process group, with the environment
+ * variables of torchrun, which shunt_comm_create_env() reads. Two guarantees
+ * determine the design.
+ *
+ * No process is left behind. If a rank fails, the others get some seconds to
+ * notice by themselves and print what they saw, then SIGTERM, then SIGKILL.
+ * Ranks die with the launcher (PR_SET_PDEATHSIG). Processes that a rank left
+ * running are adopted by the launcher (child subreaper) and killed at the end.
+ *
+ * Lines are not mixed. Output goes through one pipe for each rank and stream,
+ * and is written line by line with the rank in front. With --live, rank 0 has
+ * the terminal itself, so that it can draw a progress line there.
+ *
+ * There is one thread and one poll(): signals arrive through a signalfd,
+ * deadlines through poll's timeout. Nothing else blocks: output that nobody
+ * reads is queued (run_sink.h), and meanwhile no more of it is read from the
+ * ranks.
+ */
 
 #include <ctype.h>
 #include <dirent.h>
@@ -50,25 +51,25 @@ struct rank {
     bool running;
 };
 
-/* What the launcher is doing about the end of the job. */
+/* The state of the job's end. */
 enum phase {
     RUNNING,
-    FAILING, /* a rank failed: the others may still speak */
+    FAILING, /* a rank failed: the others may still print */
     ASKED,   /* SIGTERM, or the user's own signal, was sent */
     KILLED,  /* SIGKILL was sent */
 };
 
 static struct run_options options;
 static struct rank *ranks;
-static struct run_stream *streams; /* two a rank */
+static struct run_stream *streams; /* two for each rank */
 static int running;
 static int status; /* of the first rank to fail */
 static enum phase phase;
-static double phase_ends; /* when to go on to the next phase */
+static double phase_ends; /* when the next phase starts */
 static double job_ends;
 static int signal_fd = -1;
 static bool output_lost;
-static bool leaving; /* who ends now does so by our hand: no word on it */
+static bool leaving; /* ranks that end now were ended by us: not reported */
 static struct ranks_env ranks_env;
 
 static double now(void)
@@ -79,12 +80,12 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- the ranks' end -------------------------------------------------------- */
+/* --- the ranks' end ------------------------------------------------------- */
 
 static void signal_ranks(int signo)
 {
-    /* Not those that have ended: the number may be somebody else's by now. What
-     * they left is our own child by then, see kill_leftovers(). */
+    /* Ranks that have ended are skipped: their pid may have been reused. What
+     * they left running is our child, see kill_leftovers(). */
     for (int i = 0; i < options.ranks; i++)
         if (ranks[i].running)
             kill(-ranks[i].pid, signo);
@@ -162,8 +163,8 @@ static void report(int rank, int wstatus)
 }
 
 /*
- * Take the ranks that have ended. Several can be found at once; the cause is
- * then more likely the one that a signal killed than those that complain of it.
+ * Reap the ranks that have ended. If there are several, the cause is more
+ * likely the one that was killed by a signal than those that report its loss.
  * Returns whether we still have children.
  */
 static bool reap(void)
@@ -221,7 +222,7 @@ static void handle_signals(void)
             if (status == 0)
                 status = 128 + signo;
             if (phase >= ASKED) {
-                signal_ranks(SIGKILL); /* asked twice */
+                signal_ranks(SIGKILL); /* second signal */
                 enter(KILLED, KILL_AFTER);
             } else {
                 signal_ranks(signo);
@@ -255,7 +256,7 @@ static bool kill_children(void)
         length = fread(text, 1, sizeof(text) - 1, stat);
         fclose(stat);
         text[length] = '\0';
-        /* pid (name) state parent; the name may hold anything. */
+        /* pid (name) state parent; the name may contain anything. */
         after = strrchr(text, ')');
         if (!after || sscanf(after + 1, " %*c %d", &parent) != 1)
             continue;
@@ -270,9 +271,9 @@ static bool kill_children(void)
 }
 
 /*
- * Kill all that the ranks left behind. Killing a child can bring us its own
- * children, hence the loop. Bounded: a process that cannot be killed (stuck in
- * the kernel) is left.
+ * Kill all processes that the ranks left behind. When a child is killed, we may
+ * adopt its children, hence the loop. It is bounded: a process that cannot be
+ * killed (stuck in the kernel) is left.
  */
 static void kill_leftovers(void)
 {
@@ -288,10 +289,10 @@ static void kill_leftovers(void)
     }
 }
 
-/* -- output ---------------------------------------------------------------- */
+/* --- output --------------------------------------------------------------- */
 
-/* Nobody will read any more: as after SIGPIPE, which we ignore to end in good
- * order. */
+/* If the reader of our output has closed it, end as after SIGPIPE, which we
+ * ignore so that the job ends in order. */
 static void check_readers(void)
 {
     if (output_lost || (!run_out.lost && !run_err.lost))
@@ -305,7 +306,8 @@ static void check_readers(void)
     enter(ASKED, KILL_AFTER);
 }
 
-/* What to poll() besides the ranks' streams: signals, and who reads. */
+/* Descriptors to poll() besides the ranks' streams: signals, and our own
+ * output. */
 enum { OWN_FDS = 3 };
 
 static void own_fds(struct pollfd polls[OWN_FDS])
@@ -319,7 +321,7 @@ static void own_fds(struct pollfd polls[OWN_FDS])
                             .events = POLLOUT};
 }
 
-/* After that poll(). Returns whether somebody read something. */
+/* Handle them after poll(). Returns whether output was written. */
 static bool serve_own_fds(const struct pollfd polls[OWN_FDS])
 {
     bool moved = run_sink_flush(&run_out);
@@ -332,9 +334,9 @@ static bool serve_own_fds(const struct pollfd polls[OWN_FDS])
     return moved;
 }
 
-/* -- the ranks' start ------------------------------------------------------ */
+/* --- the ranks' start ----------------------------------------------------- */
 
-/* In the new process: say who it is. */
+/* Called in the new process: set the rank's environment variables. */
 static void set_environment(int rank)
 {
     struct rank_variables variables;
@@ -348,7 +350,7 @@ static void set_environment(int rank)
     }
 }
 
-/* Pin this process to the rank-th of the cores that we may use. */
+/* Bind this process to the rank-th of the cores that we may use. */
 static void bind_core(int rank)
 {
     cpu_set_t all;
@@ -368,7 +370,7 @@ static void bind_core(int rank)
     sched_setaffinity(0, sizeof(one), &one);
 }
 
-/* In the new process. Never returns. */
+/* Called in the new process. Never returns. */
 static void become_rank(int rank, const int out[2], int error_fd,
                         pid_t launcher)
 {
@@ -378,10 +380,10 @@ static void become_rank(int rank, const int out[2], int error_fd,
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher)
-        _exit(EXIT_LAUNCH); /* it died before we asked */
+        _exit(EXIT_LAUNCH); /* it died before prctl() */
 
-    /* A group of its own is in the terminal's background: reading there would
-     * stop it, and so would writing, under `stty tostop`. */
+    /* Its own process group is in the background of the terminal: reading from
+     * it would stop the process, and under `stty tostop` writing would, too. */
     if (rank > 0 || isatty(STDIN_FILENO)) {
         int null = open("/dev/null", O_RDONLY);
 
@@ -409,7 +411,8 @@ static void become_rank(int rank, const int out[2], int error_fd,
     _exit(failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH);
 }
 
-/* The reading ends go to the rank's streams, the writing ones to `out`. */
+/* Make the rank's pipes: the read ends go to its streams, the write ends to
+ * `out`. */
 static bool open_streams(int rank, int out[2])
 {
     bool live = options.output == OUTPUT_LIVE;
@@ -436,7 +439,7 @@ static bool open_streams(int rank, int out[2])
     return true;
 }
 
-/* Returns false, having said why, when the command cannot be run. */
+/* If the command cannot be run, prints why and returns false. */
 static bool start_rank(int rank)
 {
     pid_t launcher = getpid();
@@ -464,7 +467,7 @@ static bool start_rank(int rank)
         close(error_fds[0]);
         return false;
     }
-    setpgid(pid, pid); /* the child does it too: whoever comes first */
+    setpgid(pid, pid); /* the child does it, too: either may be first */
     ranks[rank].pid = pid;
     ranks[rank].running = true;
     running++;
@@ -475,7 +478,7 @@ static bool start_rank(int rank)
     while (n < 0 && errno == EINTR);
     close(error_fds[0]);
     if (n == sizeof(failure)) {
-        /* It has said why it ends: nothing is left to report. */
+        /* It has printed why it ends: nothing is left to report. */
         waitpid(pid, NULL, 0);
         ranks[rank].running = false;
         running--;
@@ -487,10 +490,10 @@ static bool start_rank(int rank)
 }
 
 /*
- * The signals that we handle. One that was ignored when we were started, by
- * nohup or by a script that has us in its background, stays so, for us and for
- * the ranks: Linux queues what is blocked although it is ignored, and so the
- * signalfd would bring it.
+ * The signals that we handle. A signal that was ignored when we were started
+ * (by nohup, or by a script that runs us in the background) is left out, and
+ * stays ignored for us and for the ranks: Linux queues blocked signals even if
+ * they are ignored, so the signalfd would deliver it.
  */
 static void choose_signals(sigset_t *set)
 {
@@ -524,8 +527,8 @@ static bool start_ranks(void)
     choose_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    /* Ignored from the start, it would have the kernel take the ranks' ends
-     * before we see them. */
+    /* If it is ignored, the kernel reaps the ranks before we see their
+     * status. */
     signal(SIGCHLD, SIG_DFL);
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) {
@@ -545,7 +548,7 @@ static bool start_ranks(void)
     return true;
 }
 
-/* -- the middle ------------------------------------------------------------ */
+/* --- the middle ----------------------------------------------------------- */
 
 static void run_until_all_ended(void)
 {
@@ -567,8 +570,8 @@ static void run_until_all_ended(void)
                 .events = POLLIN};
         }
         poll(own, (nfds_t)(OWN_FDS + taken), wait);
-        /* Output first: what a rank said before it died comes before our
-         * word on its death. */
+        /* Output first: what a rank printed before it died comes before our
+         * report of its death. */
         for (size_t i = 0; i < taken; i++)
             if (polls[OWN_FDS + i].fd >= 0 && polls[OWN_FDS + i].revents)
                 run_stream_take(&streams[i]);
@@ -577,8 +580,8 @@ static void run_until_all_ended(void)
     free(polls);
 }
 
-/* Pass on what is left in the pipes, which something may still hold open.
- * Returns whether our readers have all of it. */
+/* Pass on what is left in the pipes, which other processes may still hold open.
+ * Returns whether all of it has been written. */
 static bool drain(void)
 {
     for (int i = 0; i < 2 * options.ranks; i++) {
@@ -595,9 +598,10 @@ static bool drain(void)
 }
 
 /*
- * When all ranks have ended: wait for whoever reads our output. He may be slow,
- * or have forgotten us. When the job was told to end, or failed, its deadlines
- * count here as well, and then only as long as he reads.
+ * When all ranks have ended: wait until our output has been read. The reader
+ * may be slow, or may not read at all. If the job was told to end, or failed,
+ * its deadlines apply here as well; in the last phase, wait only while the
+ * reader makes progress.
  */
 static void wait_for_readers(void)
 {
@@ -619,12 +623,12 @@ int main(int argc, char **argv)
     struct timespec began;
     int early;
 
-    clock_gettime(CLOCK_REALTIME_COARSE, &began); /* as files have it */
+    clock_gettime(CLOCK_REALTIME_COARSE, &began); /* the clock of file times */
     run_sinks_init();
     early = run_options_parse(&options, argc, argv);
     if (early >= 0)
         return early;
-    /* Of a start that fails, too: its words may find no reader. */
+    /* Also for a start that fails, whose messages may not be read. */
     job_ends = now() + options.timeout;
     if (start_ranks())
         run_until_all_ended();
