@@ -2,10 +2,10 @@
 /*
  * --repeat-births.
  *
- * The runs are children of this process, one after the other. Rank 0 of each
- * appends its rows to a file, by which this process finds them: a launcher is
- * between the two and may pass on neither descriptors nor pipes. The file has no
- * name but that of our descriptor, so that it goes with us, however we end.
+ * The runs are children of this process, one after another. Rank 0 of each
+ * appends its rows to a file, from which this process reads them: the launcher
+ * between the two may pass on neither descriptors nor pipes. The file has no
+ * name except that of our descriptor, so it vanishes with us, however we end.
  */
 #include "perf/births.h"
 
@@ -22,13 +22,13 @@
 #define NUMBER "SHUNT_PERF_BIRTH"
 #define FILE_NAME "SHUNT_PERF_BIRTHS_FILE"
 
-/* A row of one birth. */
+/* A row of one run. */
 struct kept {
     int birth;
     char op[32];
     size_t bytes, count;
     double pair;        /* < 0: unknown */
-    double ours, peers; /* medians in microseconds; 0: no such side */
+    double ours, peers; /* medians in microseconds; 0: there is no such side */
     double ratio;       /* 0: none */
 };
 
@@ -60,14 +60,14 @@ void perf_births_row(const struct perf_row *row, double ratio)
                  strerror(errno));
 }
 
-/* -- what they have in common ---------------------------------------------- */
+/* --- the rows of all runs --------------------------------------------- */
 
 struct range {
     double least, middle, most;
     size_t n;
 };
 
-/* Of the positive ones among `values`, which are sorted. */
+/* The range of the positive ones of `values`, which are sorted. */
 static struct range range_of(double *values, size_t n)
 {
     struct range r = {.n = 0};
@@ -103,7 +103,7 @@ static bool same_row(const struct kept *a, const struct kept *b)
            strcmp(a->op, b->op) == 0;
 }
 
-/* The line for the row that `first` is the first of. */
+/* Print the line for all rows that are like `first`, the first of them. */
 static void print_row(FILE *to, const struct kept *all, size_t n,
                       const struct kept *first, double *values)
 {
@@ -186,10 +186,10 @@ static void summarize(int fd, const struct perf_options *o)
     free(all);
 }
 
-/* -- births ---------------------------------------------------------------- */
+/* --- births --------------------------------------------------------------- */
 
 /* Returns 0 in the child; otherwise its pid. */
-static pid_t bear(int number, const char *path)
+static pid_t fork_run(int number, const char *path)
 {
     char text[16];
     pid_t parent = getpid();
@@ -200,7 +200,7 @@ static pid_t bear(int number, const char *path)
         perf_die(PERF_EXIT_FAILED, "--repeat-births: cannot start a process");
     if (child > 0)
         return child;
-    /* The launcher that this process becomes ends with us. */
+    /* The launcher that this process will exec ends with its parent. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         exit(PERF_EXIT_FAILED);
@@ -233,7 +233,7 @@ void perf_births(const struct perf_options *o)
     unlink(path);
     snprintf(path, sizeof(path), "/proc/%ld/fd/%d", (long)getpid(), fd);
     for (int i = 1; i <= o->births && status == PERF_EXIT_OK; i++) {
-        pid_t child = bear(i, path);
+        pid_t child = fork_run(i, path);
         if (!child)
             return;
         status = end_of(child);

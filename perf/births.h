@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --repeat-births: the same run by ranks that are started anew each time. Where
- * processes and their memory lie is drawn when they start, and figures of one
- * start can be stable and still not those of the next one.
+ * --repeat-births: the same run, with ranks that are started anew each time.
+ * The placement of processes and their memory is decided when they start, so
+ * figures can be stable within one run and differ in the next one.
  */
 #ifndef SHUNT_PERF_BIRTHS_H
 #define SHUNT_PERF_BIRTHS_H
@@ -10,16 +10,16 @@
 #include "perf/table.h"
 
 /*
- * Run this program as often as asked for, one run after the other, print what
- * the runs have in common, and end. Returns in each of the runs, and when
- * nothing was asked for.
+ * Run this program as often as the options say, one run after another, print a
+ * summary of all runs, and exit. Returns in each of the runs, and if the option
+ * is not given.
  */
 void perf_births(const struct perf_options *options);
 
-/* The number of this run, from 1; 0: there are no others. */
+/* The number of this run, from 1; 0: it is the only one. */
 int perf_birth(void);
 
-/* Keep a row for the closing table; on rank 0. */
+/* Keep a row for the summary; called on rank 0. */
 void perf_births_row(const struct perf_row *row, double ratio);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Inputs and expected results. Nothing here looks at what was sent: both sides
- * of a comparison come from the counters of random.h. Buffers may be unaligned,
- * so elements go in and out by memcpy().
+ * Inputs and expected results. Expected results do not depend on the data that
+ * was sent: inputs and expectations are both generated from the counters of
+ * random.h. Buffers may be unaligned, so elements are accessed by memcpy().
  */
 #include "perf/check.h"
 
@@ -15,7 +15,7 @@
 
 #define BLOCK 1024 /* elements (or bytes) that are compared at a time */
 
-/* -- bytes ----------------------------------------------------------------- */
+/* --- bytes ---------------------------------------------------------------- */
 
 void perf_fill_bytes(void *to, uint64_t key, size_t from, size_t bytes)
 {
@@ -24,7 +24,7 @@ void perf_fill_bytes(void *to, uint64_t key, size_t from, size_t bytes)
     while (bytes > 0) {
         uint64_t word = perf_random(key, from / 8);
         size_t skip = from % 8, n = 8 - skip;
-        if (n == 8 && bytes >= 8) { /* the common case, worth its lines */
+        if (n == 8 && bytes >= 8) { /* fast path of the common case */
             memcpy(p, &word, 8);
             p += 8;
             from += 8;
@@ -59,7 +59,7 @@ size_t perf_check_bytes(const void *got, uint64_t key, size_t from,
     return wrong;
 }
 
-/* -- types ----------------------------------------------------------------- */
+/* --- types ---------------------------------------------------------------- */
 
 static int is_float(enum shunt_dtype dtype)
 {
@@ -92,7 +92,7 @@ static double decode_f16(uint16_t bits)
     return sign * ldexp(1024 + fraction, exponent - 25);
 }
 
-/* Of a value that f16 has exactly, and no subnormal one. */
+/* Encode a value that f16 represents exactly as a normal number. */
 static uint16_t encode_f16(double value)
 {
     int exponent;
@@ -126,7 +126,7 @@ static double load_float(enum shunt_dtype dtype, const void *p)
     }
 }
 
-/* Bits of the significand, the hidden one included. */
+/* Bits of the significand, including the hidden one. */
 static int precision(enum shunt_dtype dtype)
 {
     switch (dtype) {
@@ -141,7 +141,7 @@ static int precision(enum shunt_dtype dtype)
     }
 }
 
-/* `value` must be one that the type has. */
+/* The type must represent `value` exactly. */
 static void store_float(enum shunt_dtype dtype, void *p, double value)
 {
     float f = (float)value;
@@ -204,9 +204,10 @@ static uint64_t load_integer(enum shunt_dtype dtype, const void *p)
     }
 }
 
-/* -- values to reduce ------------------------------------------------------ */
+/* --- values to reduce ----------------------------------------------------- */
 
-/* In [-1, 1), for products ±[0.5, 1.5), with all the bits of the type. */
+/* A value in [-1, 1), for products in ±[0.5, 1.5), that uses all bits of the
+ * type. */
 static double float_value(enum shunt_dtype dtype, enum shunt_op op,
                           uint64_t bits)
 {
@@ -221,8 +222,8 @@ static double float_value(enum shunt_dtype dtype, enum shunt_op op,
 
 static uint64_t integer_value(enum shunt_op op, uint64_t bits)
 {
-    /* Sums wrap around, but what an average makes of that is nobody's
-     * business: keep it small. */
+    /* Sums wrap around, but averages of wrapped sums are not defined: keep the
+     * values small. */
     return op == SHUNT_AVG ? bits >> 60 : bits;
 }
 
@@ -243,7 +244,8 @@ void perf_fill_values(void *to, enum shunt_dtype dtype, enum shunt_op op,
 
 struct accumulator {
     double value;
-    double magnitude; /* sum of absolute values: what rounding scales with */
+    double magnitude; /* sum of absolute values, to which rounding errors are
+                       * relative */
     uint64_t integer;
 };
 
@@ -314,7 +316,7 @@ static int float_is_right(const struct accumulator *a, enum shunt_dtype dtype,
         if (steps != precision(dtype))
             bound += ldexp(fabs(value) + bound, -precision(dtype));
     }
-    /* Written so that not a number is not right. */
+    /* Written so that a NaN is wrong. */
     return fabs(got - value) <= bound;
 }
 
@@ -363,11 +365,11 @@ size_t perf_check_values(const void *got, enum shunt_dtype dtype,
     return wrong;
 }
 
-/* -- rows of tokens -------------------------------------------------------- */
+/* --- rows of tokens ------------------------------------------------------- */
 
 enum { STREAM_X = 11, STREAM_OUT };
 
-/* A row of values between 2^-3 and 2, of either sign. */
+/* Fill a row with values between 2^-3 and 2, of either sign. */
 static void fill_row(const struct perf_rows *rows, uint64_t key, void *to)
 {
     char *p = to;
@@ -527,13 +529,13 @@ size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight)
     return wrong;
 }
 
-/* Sums of a token's answers. */
+/* Sums of the expert results for a token. */
 struct sums {
     bool weighted;
     double *all;       /* (hidden) */
     double *magnitude; /* (hidden) of the products */
     double *node;      /* (hidden) of one node */
-    double *carried;   /* (hidden) the sizes of the sums of other nodes */
+    double *carried;   /* (hidden) magnitudes of the sums of other nodes */
     char *row;
 };
 
@@ -585,7 +587,7 @@ static int node_of_slot(const struct perf_rows *rows, const int *node_of,
     return node_of ? node_of[perf_expert_rank(r, experts[slot])] : 0;
 }
 
-/* Node by node, in the order in which the slots name them. */
+/* Add node by node, in the order in which the slots name them. */
 static void add_answers(const struct perf_rows *rows, const int *node_of,
                         size_t token, struct sums *s)
 {
@@ -601,7 +603,7 @@ static void add_answers(const struct perf_rows *rows, const int *node_of,
         while (node_of_slot(rows, node_of, token, k) != node)
             k++;
         if (k < first)
-            continue; /* that node was there before */
+            continue; /* that node has been added */
         memset(s->node, 0, bytes);
         for (; k < topk; k++)
             if (node_of_slot(rows, node_of, token, k) == node)

@@ -6,9 +6,9 @@
  * rank's two buffers over the time, and that by the share of it that any
  * algorithm must carry over a rank's link.
  *
- * For each size: fresh input, poisoned output, one call, check; then the times;
- * then the same check again with other input, for results that go wrong only
- * when calls follow one another closely.
+ * For each size: new input, poisoned output, one call, check; then the times;
+ * then the same check again with other input, for errors that appear only when
+ * calls follow one another closely.
  */
 #include "perf/coll.h"
 
@@ -27,9 +27,9 @@
 
 enum { STREAM_DATA = 21, STREAM_SHARE };
 
-/* What one call of this size sends, the same on every rank. */
+/* The counts of one call of this size, the same on every rank. */
 struct shape {
-    size_t count;      /* as the call takes it */
+    size_t count;      /* the argument of the call */
     size_t size;       /* bytes, for the table */
     size_t send, recv; /* bytes of the largest rank's buffers */
     size_t *matrix;    /* (ranks, ranks) elements from s to d */
@@ -57,17 +57,17 @@ struct side {
     double wrong;
 };
 
-/* -- shapes ---------------------------------------------------------------- */
+/* --- shapes --------------------------------------------------------------- */
 
-/* Elements from rank s to rank d, about `even`: some pairs get much, some get
- * little, and the same for every size. */
+/* Elements from rank s to rank d, `even` on average: some pairs get much, some
+ * little, in the same way for every size. */
 static size_t skewed(const struct sweep *w, int s, int d, size_t even)
 {
     /* allgatherv has a count for each sender, reduce_scatterv for each
      * receiver. */
     int row = w->o->op == PERF_REDUCE_SCATTERV ? 0 : s;
     int column = w->o->op == PERF_ALLGATHERV ? 0 : d;
-    /* In place an alltoallv gives back as much as it takes. */
+    /* In place, the counts of an alltoallv are symmetric. */
     if (w->o->op == PERF_ALLTOALLV && w->o->in_place && d < s) {
         row = d;
         column = s;
@@ -109,13 +109,14 @@ static void fill_matrix(struct sweep *w)
         h->recv_displs[r] = in;
         in += h->recv_counts[r];
     }
-    if (w->o->op == PERF_ALLGATHERV) /* one block for all */
+    if (w->o->op == PERF_ALLGATHERV) /* one block for all ranks */
         h->send = h->recv;
-    if (w->o->op == PERF_REDUCE_SCATTERV) /* one block of each, added up */
+    if (w->o->op == PERF_REDUCE_SCATTERV) /* one block from each rank,
+                                           * reduced */
         h->recv = most_received / n * w->element;
 }
 
-/* The shape for about `bytes`; one element at least. */
+/* Set the shape for about `bytes` bytes, at least one element. */
 static void set_shape(struct sweep *w, size_t bytes)
 {
     struct shape *h = &w->shape;
@@ -161,7 +162,7 @@ static double bus_factor(const struct sweep *w)
     case PERF_ALLTOALLV:
     case PERF_ALLGATHERV:
     case PERF_REDUCE_SCATTERV: {
-        /* What really goes to others. */
+        /* The bytes that are actually sent to other ranks. */
         double all = 0, own = 0;
         for (int s = 0; s < w->n; s++)
             for (int d = 0; d < w->n; d++) {
@@ -176,7 +177,7 @@ static double bus_factor(const struct sweep *w)
     }
 }
 
-/* -- inputs and results ---------------------------------------------------- */
+/* --- inputs and results --------------------------------------------------- */
 
 static size_t sum_of(const size_t *values, int n)
 {
@@ -197,7 +198,7 @@ static size_t input_bytes(const struct sweep *w)
     return w->shape.send;
 }
 
-/* New inputs for everybody: all have the keys, each has its own data. */
+/* New inputs for all ranks: each rank has all keys, and its own data. */
 static void fill(struct sweep *w, const struct side *sides, int nsides,
                  int round)
 {
@@ -229,13 +230,14 @@ static size_t input_place(const struct sweep *w)
 static void poison(const struct sweep *w, const struct side *side)
 {
     memset(side->recv, PERF_POISON, w->shape.recv);
-    /* A broadcast's root has its input there, and everybody in place. */
+    /* In place the input is in `recv`, and that of a broadcast's root always
+     * is. */
     if (w->o->in_place ||
         (w->o->op == PERF_BROADCAST && w->g->rank == w->o->root))
         memcpy((char *)side->recv + input_place(w), side->send, input_bytes(w));
 }
 
-/* Elements before rank d's block in what rank s sends. */
+/* Elements before rank d's block in the send buffer of rank s. */
 static size_t sent_before(const struct sweep *w, int s, int d)
 {
     if (w->o->op == PERF_ALLTOALLV)
@@ -287,7 +289,7 @@ static void run_once(const struct sweep *w, const struct side *side)
     side->engine->call_wait(side->state);
 }
 
-/* One call of each side on new input, and what is wrong with it. */
+/* Make one call of each side on new input, and check the result. */
 static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
 {
     fill(w, sides, nsides, round);
@@ -302,7 +304,7 @@ static void try_once(struct sweep *w, struct side *sides, int nsides, int round)
     }
 }
 
-/* -- sides ----------------------------------------------------------------- */
+/* --- sides ---------------------------------------------------------------- */
 
 static bool in_windows(const struct sweep *w, const struct side *side)
 {
@@ -324,7 +326,8 @@ static void *buffer(const struct sweep *w, bool window, size_t bytes)
     return p;
 }
 
-/* Buffers for the largest size; kept, as in a program that calls often. */
+/* Allocate buffers for the largest size. They are kept, as in a program that
+ * calls often. */
 static void open_buffers(const struct sweep *w, struct side *sides, int nsides,
                          size_t send, size_t recv)
 {
@@ -390,9 +393,10 @@ static void open_call(const struct sweep *w, struct side *side)
     side->wrong = 0;
 }
 
-/* -- the sweep ------------------------------------------------------------- */
+/* --- the sweep ------------------------------------------------------------ */
 
-/* What had to cross; a reduction's order may forbid the least. */
+/* The bytes that have to cross. The order of a reduction may not permit this
+ * minimum. */
 static void find_traffic(struct sweep *w, struct perf_row *row)
 {
     const struct perf_call call = {
@@ -557,7 +561,7 @@ void perf_coll(const struct perf_contest *contest)
     size_t last = 0;
     for (size_t size = o->begin; size <= o->end; size = next_size(o, size)) {
         set_shape(&w, size);
-        /* With many ranks the smallest sizes are one element all. */
+        /* With many ranks the smallest sizes all have one element. */
         if (w.shape.size == last && size != o->begin)
             continue;
         last = w.shape.size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who is measured, and where.
+ * The sides that are measured, and their ranks and hosts.
  */
 #ifndef SHUNT_PERF_CONTEST_H
 #define SHUNT_PERF_CONTEST_H
@@ -18,7 +18,7 @@ struct perf_contest {
     const struct perf_options *options;
     const struct perf_group *group;
     struct perf_link link;                        /* several hosts */
-    const struct perf_engine *engine[PERF_ROLES]; /* NULL: not taking part */
+    const struct perf_engine *engine[PERF_ROLES]; /* NULL: not measured */
 };
 
 #endif

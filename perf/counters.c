@@ -25,7 +25,7 @@ struct question {
     };
 };
 
-/* What a reply is looked through for. */
+/* What is searched for in a reply. */
 struct search {
     int index; /* of the interface */
     bool found;
@@ -47,7 +47,7 @@ static const struct rtattr *find_in(const struct rtattr *nest,
     return nest ? find(RTA_DATA(nest), RTA_PAYLOAD(nest), type) : NULL;
 }
 
-/* Copies no more than there is: newer kernels append fields. */
+/* Copies at most as much as there is: newer kernels append fields. */
 static bool copy(void *to, size_t bytes, const struct rtattr *a)
 {
     if (!a || RTA_PAYLOAD(a) < bytes)
@@ -73,7 +73,7 @@ static void see_queue(const struct nlmsghdr *m, struct search *s)
         return;
     snprintf(s->counters->kind, sizeof(s->counters->kind), "%.*s",
              (int)RTA_PAYLOAD(kind), (const char *)RTA_DATA(kind));
-    /* "noqueue" is no discipline: it never sees a packet. */
+    /* "noqueue" is not a discipline: it never sees a packet. */
     if (strcmp(s->counters->kind, "noqueue") == 0)
         return;
     s->counters->sent = basic.bytes;

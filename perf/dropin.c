@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Times MPI's collective calls, and knows nothing of Shunt: perf/drop-in runs it
- * with and without the drop-in.
+ * Times MPI's collective calls, without use of Shunt: perf/drop-in runs it with
+ * and without the drop-in.
  *
  *     dropin [-c CALL,...] [-b BYTES] [-e BYTES] [-f FACTOR] [-t SECONDS]
  *     dropin -s [-c CALL,...] [-b BYTES]
@@ -13,10 +13,10 @@
  *
  *     CALL BYTES MICROSECONDS
  *
- * the median of some batches; a batch is calls one after the other, and takes
- * as long as it takes the slowest rank. The first byte of each block is held
- * against what it should be. With -s instead a line for each call, of the very
- * first time and of the next.
+ * the median of some batches. A batch is several calls back to back; its time
+ * is that of the slowest rank. The first byte of each block is checked. With -s
+ * it prints instead, for each call, the time of the very first call and of the
+ * next.
  */
 #include <mpi.h>
 
@@ -38,7 +38,7 @@ static void fail(const char *text)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* -- the calls ------------------------------------------------------------- */
+/* --- the calls ------------------------------------------------------------ */
 
 static void alltoallv(size_t bytes, int turn)
 {
@@ -76,7 +76,8 @@ static void allreduce(size_t bytes, int turn)
                   MPI_COMM_WORLD);
 }
 
-/* From each rank in turn: else the root is far ahead of the others. */
+/* Each rank is root in turn: otherwise the root would be far ahead of the
+ * others. */
 static void bcast(size_t bytes, int turn)
 {
     MPI_Bcast(out, (int)bytes, MPI_BYTE, turn % ranks, MPI_COMM_WORLD);
@@ -89,7 +90,7 @@ static void barrier(size_t bytes, int turn)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What a call leaves in `out`. */
+/* The result of a call in `out`. */
 enum result { FROM_EACH, GATHERED, SUM, ROOTS, NOTHING };
 
 static const struct call {
@@ -108,7 +109,7 @@ static const struct call {
 
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
 
-/* -- data ------------------------------------------------------------------ */
+/* --- data ----------------------------------------------------------------- */
 
 static void fill(const struct call *call, size_t bytes)
 {
@@ -139,7 +140,7 @@ static int right(const struct call *call, size_t bytes)
     memcpy(&sum, out, sizeof(sum));
     if (call->result == SUM)
         return sum == (float)(ranks * (ranks + 1) / 2);
-    /* All ranks have by then what the root of the first call had. */
+    /* All ranks have the data of the first call's root by then. */
     if (call->result == ROOTS)
         return out[0] == 0;
     for (int r = 0; r < ranks; r++)
@@ -149,7 +150,7 @@ static int right(const struct call *call, size_t bytes)
     return 1;
 }
 
-/* -- time ------------------------------------------------------------------ */
+/* --- time ----------------------------------------------------------------- */
 
 /* Seconds of `n` calls on the slowest rank; the same on all. */
 static double batch(const struct call *call, size_t bytes, int n)
@@ -177,8 +178,8 @@ static void measure(const struct call *call, size_t bytes, double seconds)
     int n = 1;
 
     fill(call, bytes);
-    batch(call, bytes, 1); /* the first call of all makes communicators */
-    /* As many as fill a batch, found by doubling; this warms up, too. */
+    batch(call, bytes, 1); /* the very first call makes communicators */
+    /* Double the calls until they fill a batch; this also warms up. */
     for (;;) {
         double took = batch(call, bytes, n);
         if (took * BATCHES >= seconds || n >= 1 << 20)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An engine does the exchanges that are measured: Shunt, MPI, a plain copy, or
- * plain streams between hosts. All are called alike, so that what is around a
- * call costs each the same.
+ * An engine makes the calls that are measured: Shunt, MPI, a plain copy, or
+ * plain streams between hosts. All have the same interface, so that the code
+ * around a call costs each of them the same.
  *
- * The MPI engine is a module that is loaded only when it is asked for; it uses
- * nothing of the program, hence the texts that come back instead of calls to
+ * The MPI engine is a module that is loaded only if it is needed. It uses no
+ * functions of the program, so its functions return texts instead of calling
  * perf_die().
  */
 #ifndef SHUNT_PERF_ENGINE_H
@@ -32,7 +32,7 @@ struct perf_call {
     const void *send;
     void *recv;
     bool in_place; /* the input is in `recv`; `send` is not used */
-    size_t count;  /* of a block, as the call itself takes it */
+    size_t count;  /* of a block, the argument of the call */
     /* (ranks); only of allgatherv (recv), reduce_scatterv (send) and
      * alltoallv */
     const size_t *send_counts, *send_displs;
@@ -40,7 +40,7 @@ struct perf_call {
     const uint64_t *traffic; /* (hosts, hosts) bytes; see traffic.h */
 };
 
-/* The exchanges that a plan serves: to the experts, and home. */
+/* The exchanges of a plan: to the experts, and back. */
 enum perf_go {
     PERF_GO_DISPATCH,
     PERF_GO_COMBINE,
@@ -48,7 +48,7 @@ enum perf_go {
     PERF_GO_DISPATCH_BACKWARD,
 };
 
-/* An exchange of tokens: likewise. */
+/* An exchange of tokens: described once, run many times. */
 struct perf_exchange {
     int rank, ranks;
     size_t tokens; /* of each rank */
@@ -67,15 +67,15 @@ struct perf_exchange {
     size_t total;
     void *rows; /* dispatch writes it; combine_backward: dout */
     void *out;  /* combine reads it; dispatch_backward: drows */
-    /* The gradients are wanted, and dweight (tokens, topk); NULL: they are
-     * not. */
+    /* (tokens, topk) output of the backward exchanges; NULL: no gradients are
+     * computed. */
     float *dweight;
-    /* (hosts, hosts) bytes of dispatch and of combine; filled later, when it
-     * is known how Shunt does it. */
+    /* (hosts, hosts) bytes of dispatch and of combine; filled in when Shunt's
+     * mode is known. */
     const uint64_t *there, *back;
 };
 
-/* What a plan of Shunt's says of itself, for this rank. */
+/* Figures of a Shunt plan, for this rank. */
 struct perf_sent {
     enum shunt_moe_mode mode;
     uint64_t rows, rows_plain;  /* to other nodes in a dispatch */
@@ -87,63 +87,64 @@ struct perf_engine {
     bool delivers; /* results arrive, and can be checked */
 
     /*
-     * After a call, outside of the timing: see every rank's call through. A
-     * call may return while the library still holds what others wait for, and
-     * somebody who sleeps at the gate would never send it. NULL: calls leave
+     * Called after a call, not timed: complete every rank's call. A call may
+     * return while the library still holds data that others wait for, and a
+     * rank that sleeps at the gate would never send it. NULL: calls leave
      * nothing behind.
      */
     void (*settle)(void);
 
     /*
-     * Where bytes are counted, never where time is: see what a plan has left
-     * under way through, so that it counts as the plan's. What a plan leaves to
-     * the first exchange is timed with that. NULL: a plan leaves nothing.
+     * Called when bytes are counted, never when time is: complete what a plan
+     * has started, so that it counts as the plan's. In timings it is a part of
+     * the first exchange. NULL: a plan leaves nothing.
      */
     void (*plan_settle)(void);
 
     /*
-     * Prepare a call; `*state` goes to call_run(), which does it once and
-     * blocks, and to call_close(). Returns NULL, or why this engine cannot.
+     * Prepare a call. `*state` is the argument of call_run(), which makes the
+     * call once and blocks, and of call_close(). Returns NULL, or why this
+     * engine cannot.
      */
     const char *(*call_open)(const struct perf_call *call, void **state);
     void (*call_run)(void *state);
     void (*call_close)(void *state);
-    /* The same call in two halves; in between call_test() lets it advance. NULL:
-     * this engine cannot. */
+    /* The same call in two halves; call_test() lets it advance in between.
+     * NULL: not supported. */
     void (*call_start)(void *state);
     void (*call_test)(void *state);
     void (*call_wait)(void *state);
 
     /*
-     * Prepare an exchange: what happens once in a program's life. Then, for
-     * each step: plan what the routing makes known, dispatch, combine, release
-     * the plan. All exchanges may be called again under one plan; a combine of
-     * the same rows comes before the combine_backward.
+     * Prepare an exchange, once in a program. Then, for each step: make a plan
+     * of the routing, dispatch, combine, release the plan. All exchanges may be
+     * repeated under one plan; a combine of the same rows comes before
+     * combine_backward.
      */
     const char *(*moe_open)(const struct perf_exchange *exchange, void **state);
     void (*moe_plan)(void *state);
     void (*moe_go)(void *state, enum perf_go what);
     void (*moe_release)(void *state);
     void (*moe_close)(void *state);
-    /* An exchange in two halves, as of a call. NULL: this engine cannot. */
+    /* An exchange in two halves, as a call. NULL: not supported. */
     void (*moe_start)(void *state, enum perf_go what);
     void (*moe_test)(void *state);
     void (*moe_wait)(void *state);
-    /* Under a plan: where rows are written and read; NULL if the engine
-     * delivers no rows. */
+    /* Under a plan: the buffers where rows are written and read; NULL if the
+     * engine delivers no rows. */
     void *(*moe_buffer)(void *state, enum shunt_moe_buffer which);
     /* A remark for the table's head, or NULL. */
     const char *(*moe_note)(void *state);
 };
 
-/* What an engine with processes of its own can do besides. */
+/* Further functions of an engine that has its own processes. */
 struct perf_world {
     const char *version;
     const char *(*open)(int *rank, int *ranks);
     void (*close)(void);
     void (*abort)(int status);
     void (*allgather)(const void *mine, void *all, size_t bytes);
-    void (*progress)(void); /* a little, without waiting */
+    void (*progress)(void); /* make progress, without waiting */
     const char *(*create_comm)(struct shunt_comm **comm);
 };
 
@@ -159,10 +160,11 @@ struct perf_module {
 void perf_shunt_use(struct shunt_comm *comm);
 extern const struct perf_engine perf_engine_shunt;
 
-/* One core's memcpy() of what a rank receives (calls) or sends (exchanges). */
+/* memcpy() by one core of the bytes that a rank receives (calls) or sends
+ * (exchanges). */
 extern const struct perf_engine perf_engine_memcpy;
 
-/* Under a plan of that engine. */
+/* Called under a plan of that engine. */
 struct perf_sent perf_shunt_sent(void *state);
 
 /* The bytes between hosts by plain TCP streams over `net`; NULL: one host. */
@@ -170,7 +172,7 @@ struct perf_net;
 void perf_link_use(struct perf_net *net);
 extern const struct perf_engine perf_engine_link;
 
-/* Load the MPI module; ends the program with advice when it is not there. */
+/* Load the MPI module; if there is none, ends the program with a message. */
 const struct perf_module *perf_load_mpi(void);
 
 #endif

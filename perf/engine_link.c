@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The links' own: the bytes that must travel between the hosts, sent by plain
- * TCP streams, one between two hosts, out of a small buffer into another. No
- * rank receives anything of use; it is what the exchange would take if nothing
- * but the links took time.
+ * The links alone: the bytes that must be sent between the hosts, in plain TCP
+ * streams, one between two hosts, from a small buffer into another. No rank
+ * receives useful data; it is the time of the exchange if only the links took
+ * time.
  */
 #include <stdlib.h>
 

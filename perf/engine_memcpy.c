@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The floor: what one core needs to copy the same bytes by plain memcpy(),
- * every rank at the same time. Both ends are this process's own memory, touched
- * before, so that neither page faults nor other ranks are in it.
+ * The lower bound: the time that one core needs to copy the same bytes by
+ * memcpy(), on every rank at the same time. Source and destination are this
+ * process's own memory, touched before, so neither page faults nor other ranks
+ * are involved.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #include "perf/engine.h"
 
-/* Memory with its pages in place. */
+/* Memory whose pages are allocated. */
 static void *touched(size_t bytes, int value)
 {
     void *p = perf_alloc(bytes);
@@ -18,7 +19,7 @@ static void *touched(size_t bytes, int value)
     return p;
 }
 
-/* -- collectives: the bytes that this rank receives, block by block -------- */
+/* --- collectives: the bytes that this rank receives, block by block ------- */
 
 struct copies {
     int blocks;
@@ -56,7 +57,7 @@ static void call_run(void *state)
     struct copies *c = state;
     for (int b = 0; b < c->blocks; b++)
         memcpy(c->to + c->offset[b], c->from + c->offset[b], c->length[b]);
-    /* Nobody reads it, but it is to be written all the same. */
+    /* It is never read, but the compiler must not omit the copy. */
     __asm__ volatile("" : : "r"(c->to) : "memory");
 }
 
@@ -70,7 +71,7 @@ static void call_close(void *state)
     free(c);
 }
 
-/* -- exchanges of tokens: the rows that this rank sends -------------------- */
+/* --- exchanges of tokens: the rows that this rank sends ------------------- */
 
 /* The rows of all assignments, in one of two orders. */
 struct order {
@@ -148,8 +149,8 @@ static double time_of(void (*run)(void *), void *state)
     return best;
 }
 
-/* Reading in order or writing in order: which is better depends on the caches.
- * Leaves the faster one in `*order`, a member of `m`. */
+/* Sequential reads or sequential writes: which is faster depends on the caches.
+ * Sets `*order`, a member of `m`, to the faster one. */
 static void choose(void (*run)(void *), struct moe *m,
                    const struct order **order)
 {

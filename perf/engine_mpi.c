@@ -2,11 +2,11 @@
 /*
  * The same exchanges by MPI: a module, so that shunt-perf itself needs no MPI.
  *
- * For tokens it is what people write today, and written as well as we could:
- * rows are packed in expert order, so that no ids need to travel and unpacking
- * is a copy of whole blocks; rows are one MPI type, so that no count overflows;
- * all memory is there before; the sum keeps to one row of f32 and is compiled
- * for what the processor has.
+ * For tokens it is what programs do today, written to be fast: rows are packed
+ * in expert order, so that no ids are sent and unpacking copies whole blocks; a
+ * row is one MPI type, so that no count overflows; all memory is allocated
+ * before; the sum uses one row of f32 and is compiled for the processor's
+ * instruction set.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void *must_alloc(size_t bytes)
     return p;
 }
 
-/* -- collectives ----------------------------------------------------------- */
+/* --- collectives ---------------------------------------------------------- */
 
 struct call {
     struct perf_call c;
@@ -101,7 +101,7 @@ static MPI_Op value_op(enum shunt_op op)
     return MPI_OP_NULL;
 }
 
-/* An array of MPI's ints; NULL if it does not fit, or if there is no array. */
+/* The array as ints of MPI; NULL if a value does not fit, or `from` is NULL. */
 static int *narrow(const size_t *from, int n)
 {
     if (!from)
@@ -264,7 +264,7 @@ static void call_wait(void *state)
     MPI_Wait(&((struct call *)state)->request, MPI_STATUS_IGNORE);
 }
 
-/* -- exchanges of tokens --------------------------------------------------- */
+/* --- exchanges of tokens -------------------------------------------------- */
 
 struct exchange {
     struct perf_exchange x;
@@ -285,7 +285,7 @@ struct exchange {
     int *recv_displs;
 
     char *here;  /* (tokens * topk, hidden) packed rows of this rank's tokens */
-    char *home;  /* where combine's rows come home: `here`, or kept apart for
+    char *home;  /* rows that combine returns: `here`, or separate memory for
                   * the gradient of the weights */
     char *there; /* (total, hidden) rows as they arrive, by source */
     float *sum;  /* (hidden) */
@@ -328,7 +328,7 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     memset(e->send_table, 0, table);
     e->here = must_alloc(rows * e->bytes);
     e->there = must_alloc(x->total * e->bytes);
-    /* Touch the pages, as they are in a program that has run for a while. */
+    /* Touch the pages, as in a program that has run for a while. */
     memset(e->here, 0, rows * e->bytes);
     memset(e->there, 0, x->total * e->bytes);
     e->home = e->here;
@@ -343,7 +343,8 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     return NULL;
 }
 
-/* Counts: who sends how much to which expert, and where each row is packed. */
+/* Exchange the counts of rows for each expert, and find where each row is
+ * packed. */
 static void moe_plan(void *state)
 {
     struct exchange *e = state;
@@ -407,13 +408,13 @@ static void pack_tokens(struct exchange *e)
     const char *row = x->x;
     size_t topk = (size_t)x->topk;
 
-    /* Token by token: each row is read from memory once. */
+    /* Token by token, so that each row is read from memory once. */
     for (size_t t = 0; t < x->tokens; t++, row += e->bytes)
         for (size_t k = 0; k < topk; k++)
             memcpy(e->here + e->packed[t * topk + k] * e->bytes, row, e->bytes);
 }
 
-/* Compiled for what processors have, as -march=native would. */
+/* Compiled for several instruction sets, as -march=native would for one. */
 #if defined(__x86_64__) && defined(__has_attribute) && \
     !defined(__SANITIZE_ADDRESS__)
 #if __has_attribute(target_clones) && !defined(__clang__)
@@ -468,7 +469,7 @@ CLONES static void scale_f32(float *restrict to, const float *restrict row,
         to[i] = weight * row[i];
 }
 
-/* In so many sums, which the compiler keeps in vectors. */
+/* The number of partial sums, which the compiler keeps in vectors. */
 #define SUMS 64
 
 static float sum_up(const float *sums)
@@ -514,7 +515,7 @@ CLONES static void round_bf16(uint16_t *restrict y, const float *restrict sum,
         y[i] = to_bf16(sum[i]);
 }
 
-/* Out of rows that have come to `from`; without weights: a plain sum. */
+/* Sum a token's rows in `from`; without weights it is a plain sum. */
 static void sum_token(struct exchange *e, size_t token, const char *from,
                       const float *weight)
 {
@@ -544,8 +545,8 @@ static void sum_tokens(struct exchange *e, const char *from,
         sum_token(e, t, from, weight);
 }
 
-/* The gradient of a weighted sum: rows leave weighted, and the product for
- * each weight is taken here, with the row that combine brought home. */
+/* The gradient of a weighted sum: weighted rows are sent, and the product for
+ * each weight is computed here, with the row that combine returned. */
 static void pack_gradients(struct exchange *e)
 {
     const struct perf_exchange *x = &e->x;
@@ -571,13 +572,13 @@ static bool goes_there(enum perf_go what)
     return what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD;
 }
 
-/* Where combine and dispatch_backward bring rows. */
+/* Where combine and dispatch_backward receive rows. */
 static char *landing(const struct exchange *e, enum perf_go what)
 {
     return what == PERF_GO_COMBINE ? e->home : e->here;
 }
 
-/* Before the all-to-all, and after it. */
+/* Pack before the all-to-all, and unpack after it. */
 static void pack(struct exchange *e, enum perf_go what)
 {
     if (what == PERF_GO_DISPATCH)
@@ -683,15 +684,16 @@ static const char *moe_note(void *state)
                : NULL;
 }
 
-/* Who waits in the barrier drives what is left of the call before; twice, so
- * that the connections which the first one makes are there for the second. */
+/* A rank in the barrier completes the rest of the call before. It is called
+ * twice, so that the second one finds the connections that the first one
+ * makes. */
 static void settle(void)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* -- processes ------------------------------------------------------------- */
+/* --- processes ------------------------------------------------------------ */
 
 static char version[MPI_MAX_LIBRARY_VERSION_STRING + 64];
 static struct perf_world world;
@@ -705,7 +707,8 @@ static const char *world_open(int *rank, int *ranks)
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, ranks);
     MPI_Get_library_version(version, &length);
-    /* MPICH goes on with all its build options, Open MPI with its packager. */
+    /* After the version, MPICH adds all its build options, Open MPI its
+     * packager. */
     version[strcspn(version, "\n")] = '\0';
     char *package = strstr(version, ", package");
     if (package)

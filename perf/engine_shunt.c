@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The engine under test. Any failure ends the program with the library's own
- * story: a benchmark has nothing to recover.
+ * The engine under test. Any failure ends the program with the library's error
+ * text: a benchmark has nothing to recover.
  */
 #include <stdlib.h>
 
@@ -23,15 +23,15 @@ static void must(enum shunt_status st, const char *what)
                  shunt_last_error(comm));
 }
 
-/* The lists of rows travel behind a plan. The barrier's notes go out after theirs,
- * and each rank that has left it has sent its lists. */
+/* The lists of rows are sent after a plan is made. The barrier's control
+ * messages follow them, so after it all ranks have sent their lists. */
 static void plan_settle(void)
 {
     must(shunt_barrier(comm), "barrier");
     must(shunt_barrier(comm), "barrier");
 }
 
-/* -- collectives ----------------------------------------------------------- */
+/* --- collectives ---------------------------------------------------------- */
 
 struct call {
     struct perf_call c;
@@ -164,7 +164,7 @@ static void call_close(void *state)
     free(state);
 }
 
-/* -- exchanges of tokens --------------------------------------------------- */
+/* --- exchanges of tokens -------------------------------------------------- */
 
 struct exchange {
     struct perf_exchange x;
@@ -211,7 +211,7 @@ static void moe_plan(void *state)
     must(shunt_moe_plan_create(e->moe, e->x.index, e->x.weight, e->x.tokens,
                                &e->plan),
          "moe_plan_create");
-    /* Part of what it takes until a dispatch can be called. */
+    /* A part of what is needed before a dispatch can be called. */
     shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
     e->max_rows = rows.total;
     e->buffer[SHUNT_MOE_ROWS] = find_buffer(e, SHUNT_MOE_ROWS);

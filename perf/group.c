@@ -3,9 +3,9 @@
  * The ranks of a run.
  *
  * The gate is a page that rank 0 makes (a memfd) and the others open through
- * /proc, which needs no name that could stay behind. Between hosts it is a byte
- * to rank 0 and one back, by plain sockets. Where neither is possible, as
- * between containers of one host, a small all-gather takes its place.
+ * /proc, so no file name can be left behind. Between hosts it is a byte to rank
+ * 0 and one back, by plain sockets. If neither is possible, as between
+ * containers of one host, it is a small all-gather.
  */
 #include "perf/group.h"
 
@@ -23,20 +23,21 @@
 #include "perf/net.h"
 
 #define GATE_BYTES 4096
-#define GATE_PATIENCE 300e6 /* microseconds until a rank counts as stuck */
+#define GATE_TIMEOUT_US 300e6 /* microseconds until a rank counts as stuck */
 
 struct perf_gate {
-    uint64_t nonce; /* says that this is the page of this run */
-    /* How many have come. The last one starts the next round, which lets the
-     * others go: its release pairs with their acquire. */
+    uint64_t nonce; /* identifies the page of this run */
+    /* The number of ranks that have come. The last one starts the next round,
+     * which releases the others: its release store pairs with their acquire
+     * load. */
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint round;
     _Alignas(64) atomic_uint line; /* perf_gate_line() */
 };
 
-/* -- the gate -------------------------------------------------------------- */
+/* --- the gate ------------------------------------------------------------- */
 
-/* Where the gate is, as rank 0 tells it. */
+/* The gate's address, as sent by rank 0. */
 struct gate_address {
     int64_t pid;
     int64_t fd;
@@ -73,7 +74,7 @@ static void join_gate(struct perf_group *g, const struct gate_address *address)
         return;
     struct perf_gate *gate = map_gate(fd);
     close(fd);
-    /* Another host may have such a path as well, for something else. */
+    /* Another host may have the same path for something else. */
     if (gate && gate->nonce == address->nonce)
         g->gate = gate;
     else if (gate)
@@ -92,7 +93,8 @@ static void open_gate(struct perf_group *g)
     if (g->rank != 0 && all[0].nonce)
         join_gate(g, &all[0]);
     free(all);
-    /* All or none. This also keeps the memfd open until all have come. */
+    /* All ranks use it, or none. This also keeps the memfd open until all have
+     * opened it. */
     bool everywhere = perf_max(g, g->gate ? 0 : 1) == 0;
     if (fd >= 0)
         close(fd);
@@ -122,8 +124,8 @@ void perf_gate_wait(const struct perf_group *g)
         atomic_store_explicit(&gate->round, round + 1, memory_order_release);
         return;
     }
-    /* With a processor for each rank nobody is kept from running, so spin;
-     * otherwise let the others run at once. */
+    /* With a processor for each rank, spinning delays no other rank; otherwise
+     * yield at once. */
     int spins = g->crowded ? 50 : 20000;
     double give_up = 0;
     while (atomic_load_explicit(&gate->round, memory_order_acquire) == round) {
@@ -137,11 +139,11 @@ void perf_gate_wait(const struct perf_group *g)
         sched_yield();
         double now = perf_now_us();
         if (give_up == 0)
-            give_up = now + GATE_PATIENCE;
+            give_up = now + GATE_TIMEOUT_US;
         if (now > give_up)
             perf_die(PERF_EXIT_FAILED,
                      "waited %.0f s for the other ranks; is one gone?",
-                     GATE_PATIENCE * 1e-6);
+                     GATE_TIMEOUT_US * 1e-6);
     }
 }
 
@@ -158,7 +160,7 @@ const char *perf_gate_name(const struct perf_group *g)
                    : "an all-gather between (no shared memory)";
 }
 
-/* -- agreement ------------------------------------------------------------- */
+/* --- agreement ------------------------------------------------------------ */
 
 void perf_allgather(const struct perf_group *g, const void *mine, void *all,
                     size_t bytes)
@@ -194,10 +196,10 @@ double perf_sum(const struct perf_group *g, double value)
     return sum;
 }
 
-/* -- processors ------------------------------------------------------------ */
+/* --- processors ----------------------------------------------------------- */
 
-/* Programs of more ranks than processors say so to the libraries; and a host
- * may know better than to believe in its processors (containers share them). */
+/* Has the user told the libraries to yield? Then there are more ranks than
+ * processors, also if the host seems to have enough (containers share them). */
 static bool told_to_yield(void)
 {
     const char *spin = getenv("SHUNT_SPIN");
@@ -207,8 +209,8 @@ static bool told_to_yield(void)
            (yield && strcmp(yield, "1") == 0);
 }
 
-/* The launcher may have bound each rank already; what a host's ranks have
- * together is what was given to the job there. */
+/* The launcher may have bound each rank already; the processors of all ranks of
+ * a host together are those of the job there. */
 static void find_processors(struct perf_group *g)
 {
     cpu_set_t mine;
@@ -253,9 +255,10 @@ int perf_pin(const struct perf_group *g, bool force, const char **why)
     return -1;
 }
 
-/* -- birth and end --------------------------------------------------------- */
+/* --- opening and closing
+ * -------------------------------------------------------- */
 
-/* What the environment says of the number of ranks; 0: nothing. */
+/* The number of ranks by the environment; 0: not set. */
 static int launched_ranks(void)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",

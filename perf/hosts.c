@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Hosts by what tells them apart: the kernel that runs, and the network that a
- * process sees of it. So containers with addresses of their own are hosts too.
+ * Hosts are distinguished by the running kernel and the network namespace of a
+ * process. So containers with their own addresses are hosts, too.
  */
 #include "perf/hosts.h"
 

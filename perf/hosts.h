@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which ranks are on one host: those that see the same network interfaces. A
- * host's link is what has kernel counters, and what raw streams can fill; the
- * library's nodes (what shares memory) need not be the same.
+ * host has a link with kernel counters, which raw streams can fill. The
+ * library's nodes (ranks that share memory) may be different.
  */
 #ifndef SHUNT_PERF_HOSTS_H
 #define SHUNT_PERF_HOSTS_H
@@ -12,7 +12,7 @@
 struct perf_group;
 
 struct perf_hosts {
-    int n;     /* how many */
+    int n;     /* the number of hosts */
     int mine;  /* this rank's */
     int *of;   /* (ranks); numbered by their lowest rank */
     int *size; /* (n) ranks of each */

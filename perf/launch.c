@@ -42,7 +42,8 @@ const char *perf_program_folder(void)
     return folder;
 }
 
-/* Beside us when installed, in a sister folder when just built, or on PATH. */
+/* Find shunt-run: in our folder if installed, in a sibling folder if just
+ * built, or on PATH. */
 static const char *find_shunt_run(void)
 {
     static char path[PATH_MAX + 32];
@@ -73,7 +74,7 @@ static void say(struct words *w, const char *word)
     w->word[w->n++] = strdup(word);
 }
 
-/* Pinning is ours, for all launchers alike: see perf_pin(). */
+/* Ranks are pinned by perf_pin(), alike for all launchers. */
 static void use_mpirun(struct words *w, int ranks, const char *count)
 {
     int open_mpi = strcmp(PERF_MPI_FLAVOUR, "openmpi") == 0;
@@ -89,7 +90,7 @@ static void use_mpirun(struct words *w, int ranks, const char *count)
         say(w, "--allow-run-as-root");
     if (crowded(ranks)) {
         say(w, "--oversubscribe");
-        /* Without it spinning ranks keep the others from running. */
+        /* Otherwise spinning ranks keep the others from running. */
         say(w, "--mca");
         say(w, "mpi_yield_when_idle");
         say(w, "1");
@@ -101,7 +102,7 @@ static void use_shunt_run(struct words *w, const char *count)
     say(w, find_shunt_run());
     say(w, "-n");
     say(w, count);
-    say(w, "--raw"); /* only rank 0 speaks, and its lines are whole */
+    say(w, "--raw"); /* only rank 0 prints, in complete lines */
 }
 
 void perf_launch(const struct perf_options *o, char **argv)
@@ -111,7 +112,7 @@ void perf_launch(const struct perf_options *o, char **argv)
     char count[16];
     int argc = 0;
 
-    /* What we started ends with its launcher, however that ends. */
+    /* The ranks end with their launcher, however it ends. */
     if (mark)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!o->ranks || mark)

@@ -8,8 +8,8 @@
 #include "perf/options.h"
 
 /*
- * Replace this process by a launcher that starts `options->ranks` of it with
- * the same arguments; returns in those, and when no number was asked for.
+ * Replace this process by a launcher that starts `options->ranks` ranks with
+ * the same arguments. Returns in these ranks, and if no number was given.
  */
 void perf_launch(const struct perf_options *options, char **argv);
 

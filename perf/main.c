@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-perf: time the operations of Shunt, check them, and hold them against
+ * shunt-perf: time the operations of Shunt, check them, and compare them with
  * MPI or a plain copy in the same run. See --help and docs/performance.md.
  */
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ _Noreturn void perf_die(int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    /* Every rank finds the same mistake in the command line. */
+    /* Every rank finds the same error in the command line. */
     if (status != PERF_EXIT_USAGE && group.ranks > 1)
         fprintf(stderr, "shunt-perf: rank %d: %s\n", group.rank, text);
     else if (group.rank == 0)
@@ -55,7 +55,7 @@ void *perf_alloc(size_t bytes)
     return p;
 }
 
-/* Beside us when just built, else where it is installed. */
+/* In our folder if just built, else where it is installed. */
 const struct perf_module *perf_load_mpi(void)
 {
     char path[PATH_MAX + 32];
@@ -68,7 +68,7 @@ const struct perf_module *perf_load_mpi(void)
                  "--peer mpi: this shunt-perf was built without MPI; install "
                  "Open MPI or MPICH (libopenmpi-dev, libmpich-dev) and build "
                  "with -Dmpi=enabled");
-    /* Global, because MPI loads components that expect to find it. */
+    /* RTLD_GLOBAL, because MPI loads components that need its symbols. */
     void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!handle)
         perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", dlerror());
@@ -97,7 +97,8 @@ static const char *pin(const struct perf_options *o)
     return text;
 }
 
-/* A launcher may start programs with different arguments, and so can people. */
+/* Check that all ranks have the same options: a launcher can start ranks with
+ * different arguments. */
 static void agree(const struct perf_options *o)
 {
     uint64_t mine = perf_options_digest(o);
@@ -111,7 +112,7 @@ static void agree(const struct perf_options *o)
     free(all);
 }
 
-/* Between hosts: what the link gives, and how its bytes are counted. */
+/* Between hosts: measure the link, and find how its bytes are counted. */
 static void look_at_link(const struct perf_options *o,
                          struct perf_settings *settings)
 {
@@ -175,7 +176,7 @@ int main(int argc, char **argv)
         perf_moe(&contest);
     else
         perf_coll(&contest);
-    /* Every rank knows: wrong elements are counted over all. */
+    /* All ranks agree: wrong elements are counted over all ranks. */
     int right = perf_table_close();
     perf_group_close(&group);
     return right ? PERF_EXIT_OK : PERF_EXIT_WRONG;

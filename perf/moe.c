@@ -3,14 +3,13 @@
  * Exchanges of tokens.
  *
  * A step of dispatch or moe makes a plan, uses it and releases it, as a
- * training step does; each part is timed on its own, with all ranks gathered
- * before it, and sums of parts are taken sample by sample. Releasing counts as
- * planning.
- * combine alone and backward hold on to one plan, and so does whatever is
- * measured beside a computation (--overlap).
+ * training step does. Each part is timed separately, after all ranks have
+ * gathered, and sums of parts are taken sample by sample. Releasing counts as
+ * planning. combine alone and backward keep one plan, and so do measurements
+ * with a computation (--overlap).
  *
- * Nothing computes between dispatch and combine: the experts' answers are put
- * into a buffer when it is met for the first time, outside of the timing.
+ * No expert computes between dispatch and combine: the experts' results are
+ * written into a buffer when it is first used, which is not timed.
  */
 #include "perf/moe.h"
 
@@ -28,11 +27,11 @@
 /* Row buffers of a side, one for each plan in flight. */
 #define MAX_BUFFERS 16
 
-/* A line of the table: a run of phases. */
+/* A line of the table: consecutive phases. */
 struct part {
     const char *name;
     int first, last;
-    int there, back; /* do rows travel to the experts, and back? */
+    int there, back; /* are rows sent to the experts, and back? */
 };
 
 static const struct part dispatch_parts[] = {
@@ -63,10 +62,10 @@ static const struct part backward_parts[] = {
     {NULL, 0, 0, 0, 0},
 };
 
-/* What an operation is made of. */
+/* The parts of an operation. */
 struct steps {
     const struct part *parts;
-    bool plans; /* anew each time; otherwise one plan is kept */
+    bool plans; /* makes a plan each time; otherwise one is kept */
     int n;
     enum perf_go go[2];
 };
@@ -86,7 +85,7 @@ static bool keeps_plan(const struct perf_options *o)
     return !steps[o->op].plans || o->overlap;
 }
 
-/* What has to cross between places, as a side does it. */
+/* The bytes that have to cross between places, by a side's algorithm. */
 struct traffic {
     uint64_t rows;
     uint64_t *there, *back; /* (places, places) bytes of dispatch, combine */
@@ -96,11 +95,11 @@ struct bench {
     const struct perf_options *o;
     const struct perf_group *g;
     struct perf_routing routing;
-    struct perf_rows rows; /* what the data are made from */
+    struct perf_rows rows; /* from which the data is generated */
     size_t row_bytes;
     size_t total; /* rows that this rank receives */
     void *x, *y;
-    void *in, *out; /* the caller's row buffers; NULL: nobody needs them */
+    void *in, *out; /* the caller's row buffers; NULL: not needed */
     float *dweight; /* (tokens, topk); NULL: no gradients */
     double pair;    /* see pair.h */
     double remote;  /* share of the rows that leave their rank */
@@ -113,12 +112,12 @@ struct side {
     const struct bench *bench;
     const struct perf_engine *engine;
     void *state;
-    const void *filled[MAX_BUFFERS]; /* buffers that have the answers in them */
+    const void *filled[MAX_BUFFERS]; /* buffers that contain the results */
     int nfilled;
     double wrong;
 };
 
-/* -- data ------------------------------------------------------------------ */
+/* --- data ----------------------------------------------------------------- */
 
 static void make_routing(struct bench *b, size_t tokens)
 {
@@ -141,7 +140,7 @@ static void make_routing(struct bench *b, size_t tokens)
         perf_die(PERF_EXIT_USAGE, "%s", wrong);
 }
 
-/* The share of rows that leave their rank, and a word on the imbalance. */
+/* Compute the share of rows that leave their rank, and print the imbalance. */
 static void describe_routing(struct bench *b)
 {
     const struct perf_routing *r = &b->routing;
@@ -163,16 +162,17 @@ static void describe_routing(struct bench *b)
                         (double)most * r->ranks / (double)all);
 }
 
-/* -- traffic --------------------------------------------------------------- */
+/* --- traffic -------------------------------------------------------------- */
 
-/* A row in dispatch: elements, or e4m3 and a scale for each 128 of them. */
+/* Bytes of a row in dispatch: elements, or e4m3 with a scale for each 128 of
+ * them. */
 static uint64_t row_there(const struct bench *b, bool fp8)
 {
     size_t hidden = b->o->hidden;
     return fp8 ? hidden + (hidden + 127) / 128 * sizeof(float) : b->row_bytes;
 }
 
-/* In combine: a result, or what a node's results come to. */
+/* Bytes of a row in combine: a result, or the sum of a node's results. */
 static uint64_t row_back(const struct bench *b, bool partial)
 {
     if (partial && b->o->partials == SHUNT_MOE_PARTIALS_F32)
@@ -195,8 +195,8 @@ static void set_traffic(const struct bench *b, struct traffic *t,
     free(rows);
 }
 
-/* By the mode that Shunt's plan says; without Shunt, the peer's is all there
- * is. */
+/* Compute the bytes, for Shunt by the mode of its plan; without Shunt only the
+ * peer's. */
 static void find_traffic(struct bench *b, const struct perf_sent *sent)
 {
     bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 && b->o->op != PERF_BACKWARD;
@@ -241,7 +241,7 @@ static struct perf_need need_of(const struct bench *b, enum perf_role role,
     return need;
 }
 
-/* -- benches --------------------------------------------------------------- */
+/* --- benches -------------------------------------------------------------- */
 
 static void *zeroed(size_t bytes)
 {
@@ -294,7 +294,7 @@ static void bench_close(struct bench *b)
     }
 }
 
-/* -- sides ----------------------------------------------------------------- */
+/* --- sides ---------------------------------------------------------------- */
 
 static void side_open(struct side *side)
 {
@@ -400,8 +400,8 @@ static void wait(void *state)
     side->engine->moe_wait(side->state);
 }
 
-/* An exchange to be measured, by its number: what perf_measure() calls, and
- * what starts it. */
+/* The exchanges by their numbers: the functions that perf_measure() calls, and
+ * those that start them. */
 static void (*const runs[])(void *) = {
     [PERF_GO_DISPATCH] = dispatch,
     [PERF_GO_COMBINE] = combine,
@@ -438,7 +438,7 @@ static void fill_once(struct side *side, void *out)
         side->filled[side->nfilled++] = out;
 }
 
-/* See that the answers are where combine and dispatch_backward read. */
+/* Make sure that the results are where combine and dispatch_backward read. */
 static void answer(void *state)
 {
     struct side *side = state;
@@ -451,7 +451,7 @@ static void answer(void *state)
         fill_once(side, side->engine->moe_buffer(side->state, SHUNT_MOE_DROWS));
 }
 
-/* All ranks at once; as it is measured. */
+/* Run one exchange on all ranks at once, as in a measurement. */
 static void run_once(struct side *side, enum perf_go what)
 {
     perf_gate_wait(side->bench->g);
@@ -479,7 +479,7 @@ static void check_dispatch(struct side *side)
     }
 }
 
-/* combine, or dispatch_backward, which is the same without weights. */
+/* Check combine, or dispatch_backward, which is the same without weights. */
 static void check_sum(struct side *side, enum perf_go what)
 {
     const struct bench *b = side->bench;
@@ -496,7 +496,7 @@ static void check_sum(struct side *side, enum perf_go what)
                                    rounded ? b->g->node_of : NULL, b->y);
 }
 
-/* After a combine, as in a training step. */
+/* Check combine_backward after a combine, as in a training step. */
 static void check_combine_backward(struct side *side)
 {
     const struct bench *b = side->bench;
@@ -524,7 +524,7 @@ static void check_exchange(struct side *side, enum perf_go what)
         check_sum(side, what);
 }
 
-/* One step of each side on new data. */
+/* Make one step of each side on new data, and check it. */
 static void try_once(struct bench *b, struct side *sides, int nsides, int round)
 {
     b->rows.seed = b->o->seed + (uint64_t)round;
@@ -540,7 +540,7 @@ static void try_once(struct bench *b, struct side *sides, int nsides, int round)
     }
 }
 
-/* -- measuring ------------------------------------------------------------- */
+/* --- measuring ------------------------------------------------------------ */
 
 static struct perf_side timed_side(const struct perf_options *o,
                                    struct side *side)
@@ -562,7 +562,7 @@ static struct perf_side timed_side(const struct perf_options *o,
     return timed;
 }
 
-/* The wire bytes of a run of phases. */
+/* The wire bytes of consecutive phases. */
 static struct perf_wire wire_of(const struct perf_wire *phases,
                                 const struct part *part)
 {
@@ -579,7 +579,7 @@ static struct perf_wire wire_of(const struct perf_wire *phases,
     return sum;
 }
 
-/* What was found out of each side. */
+/* The measurements of a side. */
 struct result {
     struct perf_series series;
     struct perf_overlap overlap; /* --overlap: instead of `series` */
@@ -587,7 +587,8 @@ struct result {
     double wrong;
 };
 
-/* Over all ranks; only where rows of Shunt's travel between nodes. */
+/* Sum the sent rows and bytes over all ranks; only if Shunt sends rows between
+ * nodes. */
 static void set_sent(struct perf_row *row, const struct part *part,
                      const struct perf_sent *sent)
 {
@@ -619,7 +620,7 @@ static void print_part(const struct bench *b, const struct part *part,
         .part = travels == 0,
         .between = b->places.n > 1,
     };
-    /* The plan speaks of dispatch and combine. */
+    /* The plan has figures of dispatch and combine only. */
     set_sent(&row, part, b->o->op == PERF_BACKWARD ? NULL : sent);
     if (b->o->overlap) {
         row.samples = results[0].overlap.samples;
@@ -629,7 +630,7 @@ static void print_part(const struct bench *b, const struct part *part,
         enum perf_role role = sides[s].role;
         const struct result *r = &results[s];
 
-        /* Neither a copy nor a stream has anything to plan. */
+        /* A copy or a stream makes no plan. */
         if (!travels && !sides[s].engine->delivers)
             continue;
         row.has[role] = true;
@@ -645,7 +646,7 @@ static void print_part(const struct bench *b, const struct part *part,
     perf_table_row(&row);
 }
 
-/* Plan once to see what Shunt will do; with `keep` it stays. */
+/* Make a plan to learn Shunt's mode; with `keep` it is not released. */
 static struct perf_sent look_at_plan(struct side *side, bool keep)
 {
     struct perf_sent sent;
@@ -683,7 +684,7 @@ static void count_wire(const struct bench *b, const struct perf_side *timed,
     perf_wire_count(b->g, timed, perf_wire_calls(us), r->wire);
 }
 
-/* Of the parts that are one exchange each, one after the other. */
+/* Measure the parts that are one exchange each, one after another. */
 static void measure_overlap(struct bench *b, struct side *sides, int nsides,
                             struct result (*results)[PERF_MAX_SIDES])
 {
@@ -711,7 +712,7 @@ static void measure_overlap(struct bench *b, struct side *sides, int nsides,
 static void measure_steps(struct bench *b, struct side *sides, int nsides,
                           struct result *results)
 {
-    /* Steps of several parts that need each other cannot be timed in batches. */
+    /* Steps of several dependent parts cannot be timed in batches. */
     int batch = keeps_plan(b->o) ? b->o->batch : 1;
     struct perf_plan how = {b->o->warmup, b->o->samples, batch, b->o->seconds};
     struct perf_side timed[PERF_MAX_SIDES];

@@ -2,10 +2,10 @@
 /*
  * TCP between the ranks.
  *
- * Everybody listens, tells where, connects to those whom it is to call, and
- * then takes as many calls as it expects. A caller says in a fixed greeting who
- * it is; the greeting holds a number that was handed round before, so that
- * strangers are turned away.
+ * Every rank listens, publishes its address, connects to some ranks, and then
+ * accepts as many connections as it expects. A fixed greeting identifies the
+ * connecting rank. It contains a number that was distributed before, so that
+ * other connections are refused.
  */
 #include "perf/net.h"
 
@@ -28,22 +28,22 @@
 
 #define MAX_ADDRESSES 6
 #define CONNECT_MS 10000
-#define PATIENCE_S 300 /* until a rank counts as stuck */
+#define TIMEOUT_S 300 /* until a rank counts as stuck */
 #define PIECE (256 << 10)
 #define PINGS 200
 #define WATCH_US 50
-#define RATE_US 150000.0 /* a stream that lasts so long tells a rate */
-#define RATES 9          /* at least so many are taken */
+#define RATE_US 150000.0 /* duration of a stream that gives a rate */
+#define RATES 9          /* the minimum number of rates */
 
 struct perf_net {
     const struct perf_group *g;
     int *hub;    /* rank 0: (ranks) a socket to each; others: (1) to rank 0 */
     int *stream; /* (hosts) sockets to other hosts; -1: another rank's */
     char interface[IF_NAMESIZE];
-    char *piece; /* (PIECE) what is sent, and what is received is put here */
+    char *piece; /* (PIECE) send and receive buffer */
 };
 
-/* -- addresses ------------------------------------------------------------- */
+/* --- addresses ------------------------------------------------------------ */
 
 struct address {
     int32_t family; /* AF_INET, AF_INET6 or 0 */
@@ -53,7 +53,7 @@ struct address {
 
 /* Where a rank listens. */
 struct place {
-    uint64_t key; /* rank 0's goes for all */
+    uint64_t key; /* all ranks use rank 0's */
     int32_t port;
     int32_t count;
     struct address address[MAX_ADDRESSES];
@@ -93,7 +93,7 @@ static bool usable(const struct ifaddrs *i, const char *interface)
         return false;
     if (i->ifa_addr->sa_family == AF_INET)
         return true;
-    /* An fe80:: address means nothing without an interface of the caller's. */
+    /* An fe80:: address is not usable without an interface of the caller. */
     return i->ifa_addr->sa_family == AF_INET6 &&
            !IN6_IS_ADDR_LINKLOCAL(
                &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)
@@ -155,7 +155,7 @@ static socklen_t to_sockaddr(const struct address *a, int port,
     return sizeof(*in);
 }
 
-/* The name of the interface with the address at this end of `fd`. */
+/* The name of the interface that has the local address of `fd`. */
 static void find_interface(int fd, char *name)
 {
     struct sockaddr_storage own;
@@ -183,7 +183,7 @@ static void find_interface(int fd, char *name)
     freeifaddrs(all);
 }
 
-/* -- connecting ------------------------------------------------------------ */
+/* --- connecting ----------------------------------------------------------- */
 
 enum call { CALL_HUB = 1, CALL_STREAM };
 
@@ -211,7 +211,7 @@ static void put(int fd, const void *from, size_t bytes, const char *what)
     for (const char *p = from; bytes;) {
         ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
         if (n < 0 && errno == EAGAIN) {
-            wait_for(fd, POLLOUT, PATIENCE_S * 1000, what);
+            wait_for(fd, POLLOUT, TIMEOUT_S * 1000, what);
         } else if (n < 0 && errno != EINTR) {
             perf_die(PERF_EXIT_FAILED, "%s: %s", what, strerror(errno));
         } else if (n > 0) {
@@ -221,7 +221,7 @@ static void put(int fd, const void *from, size_t bytes, const char *what)
     }
 }
 
-/* False: the other end was closed, or is late. */
+/* Receive; false: the other end was closed, or is late. */
 static bool take(int fd, void *to, size_t bytes, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -242,12 +242,13 @@ static bool take(int fd, void *to, size_t bytes, int ms)
 
 static void must_take(int fd, void *to, size_t bytes, const char *what)
 {
-    if (!take(fd, to, bytes, PATIENCE_S * 1000))
+    if (!take(fd, to, bytes, TIMEOUT_S * 1000))
         perf_die(PERF_EXIT_FAILED, "%s: a rank is gone, or stuck for %d s",
-                 what, PATIENCE_S);
+                 what, TIMEOUT_S);
 }
 
-/* An IPv6 socket takes IPv4 calls too; without IPv6, an IPv4 one. */
+/* Listen on an IPv6 socket, which accepts IPv4 too; without IPv6, on an IPv4
+ * one. */
 static int listen_anywhere(int32_t *port)
 {
     struct sockaddr_storage any = {.ss_family = AF_INET6};
@@ -299,7 +300,7 @@ static void no_delay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* Addresses of a common subnet first. */
+/* Connect; addresses of a common subnet are tried first. */
 static int call(const struct place *mine, const struct place *to, uint64_t key,
                 enum call what, int from, const char *name)
 {
@@ -320,14 +321,14 @@ static int call(const struct place *mine, const struct place *to, uint64_t key,
     return fd;
 }
 
-/* Take calls until all of them have come. */
+/* Accept connections until all have come. */
 static void answer(struct perf_net *net, int listener, uint64_t key, int calls)
 {
     const struct perf_group *g = net->g;
     struct greeting hello;
 
     while (calls > 0) {
-        wait_for(listener, POLLIN, PATIENCE_S * 1000, "connecting");
+        wait_for(listener, POLLIN, TIMEOUT_S * 1000, "connecting");
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             continue;
@@ -356,7 +357,7 @@ static bool is_mine(const struct perf_group *g, int host)
            host % g->hosts.size[g->hosts.mine] == g->hosts.local;
 }
 
-/* The lower host calls. */
+/* The lower host connects. */
 static int connect_all(struct perf_net *net, const struct place *all)
 {
     const struct perf_group *g = net->g;
@@ -390,7 +391,7 @@ static int *no_sockets(int n)
     return fds;
 }
 
-/* The first rank of each host reads the counters, and may hold no stream: it
+/* The first rank of each host reads the counters. It may have no stream, so it
  * asks for the route to another host. */
 static void choose_interface(struct perf_net *net, const struct place *all,
                              const char *given)
@@ -411,7 +412,7 @@ static void choose_interface(struct perf_net *net, const struct place *all,
             struct sockaddr_storage to;
             socklen_t length = to_sockaddr(&all[r].address[i], 9, &to);
             int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-            /* No packet is sent by this. */
+            /* This sends no packet. */
             if (fd >= 0 && connect(fd, (struct sockaddr *)&to, length) == 0)
                 find_interface(fd, net->interface);
             if (fd >= 0)
@@ -467,14 +468,14 @@ const char *perf_net_interface(const struct perf_net *net)
     return net->interface;
 }
 
-/* -- the gate -------------------------------------------------------------- */
+/* --- the gate ------------------------------------------------------------- */
 
-/* Asleep, but for a look now and then at what MPI may have kept back. */
+/* Sleep, but wake up at times to let MPI send data that it has kept back. */
 static void wait_token(const struct perf_net *net, int fd)
 {
     const struct perf_world *mpi = net->g->mpi;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    double give_up = perf_now_us() + PATIENCE_S * 1e6;
+    double give_up = perf_now_us() + TIMEOUT_S * 1e6;
     char token;
 
     while (mpi && perf_now_us() < give_up && poll(&p, 1, 1) == 0)
@@ -498,9 +499,9 @@ void perf_net_gate(const struct perf_net *net)
         put(net->hub[r], &token, 1, "gate");
 }
 
-/* -- streams --------------------------------------------------------------- */
+/* --- streams -------------------------------------------------------------- */
 
-/* Move what the socket takes or has; returns how much. */
+/* Move as much as the socket accepts or has; returns how much. */
 static uint64_t step(int fd, bool out, char *piece, uint64_t left)
 {
     size_t most = left < PIECE ? (size_t)left : PIECE;
@@ -538,14 +539,14 @@ void perf_net_exchange(struct perf_net *net, const uint64_t *bytes)
             p[i].revents = 0;
             busy = busy || p[i].events;
             if (!p[i].events)
-                p[i].fd = -1; /* poll() is not to report its end */
+                p[i].fd = -1; /* so that poll() does not report its end */
         }
         if (!busy)
             break;
-        int ready = poll(p, count, PATIENCE_S * 1000);
+        int ready = poll(p, count, TIMEOUT_S * 1000);
         if (ready == 0)
             perf_die(PERF_EXIT_FAILED, "stream: nothing moved for %d s",
-                     PATIENCE_S);
+                     TIMEOUT_S);
         for (size_t i = 0; i < count; i++) {
             if (p[i].revents & (POLLIN | POLLERR | POLLHUP) && in[i])
                 in[i] -= step(p[i].fd, false, net->piece, in[i]);
@@ -558,7 +559,7 @@ void perf_net_exchange(struct perf_net *net, const uint64_t *bytes)
     free(p);
 }
 
-/* -- what a link gives ----------------------------------------------------- */
+/* --- what a link gives ---------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -566,8 +567,9 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One byte. Watched for: a sleeper's waking is not the link's doing. But not
- * for long, or somebody who needs the processor gets it at the wrong time. */
+/* Receive one byte by polling, because the wake-up of a sleeper is not a
+ * property of the link. It polls for a short time only, so that another process
+ * that needs the processor does not get it at the wrong moment. */
 static void catch (int fd)
 {
     double patience = perf_now_us() + WATCH_US;
@@ -579,7 +581,8 @@ static void catch (int fd)
     must_take(fd, &token, 1, "latency");
 }
 
-/* Half a round trip between host 0 and `host`; everybody calls, and gets it. */
+/* Half a round trip between host 0 and `host`. Collective; every rank gets
+ * it. */
 static double latency(struct perf_net *net, int host)
 {
     const struct perf_group *g = net->g;
@@ -605,7 +608,7 @@ static double latency(struct perf_net *net, int host)
     return perf_max(g, mine);
 }
 
-/* Every host sends `each` bytes to the one `shift` places on. */
+/* Every host sends `each` bytes to the one `shift` places after it. */
 static double shifted(struct perf_net *net, uint64_t *bytes, int shift,
                       uint64_t each)
 {
@@ -620,7 +623,7 @@ static double shifted(struct perf_net *net, uint64_t *bytes, int shift,
     return perf_max(net->g, perf_now_us() - start);
 }
 
-/* The best of several: other programs on the machine only take away. */
+/* The best of several: other programs on the machine only reduce it. */
 static double rate(struct perf_net *net)
 {
     int n = net->g->hosts.n, count = 0, repeats = 1 + (RATES - 1) / (n - 1);
@@ -640,8 +643,8 @@ static double rate(struct perf_net *net)
     return best;
 }
 
-/* How long the last rank to leave a gate is behind the first to come: an upper
- * bound of what a gate adds to a time. */
+/* The time from the first rank's arrival at a gate until the last one leaves
+ * it: an upper bound of what a gate adds to a time. */
 static double pause_of(struct perf_net *net)
 {
     double us[PINGS];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Plain TCP between the ranks of a run on several hosts: the gate, and the
- * streams that say what the links give to somebody who just sends bytes.
+ * streams that measure the raw rate of the links.
  *
- * One connection joins each pair of hosts; of each host the rank whose index
- * there is the other host's number, modulo the ranks it has, holds it.
+ * One connection joins each pair of hosts. On each host it belongs to the rank
+ * whose index there is the other host's number, modulo its number of ranks.
  */
 #ifndef SHUNT_PERF_NET_H
 #define SHUNT_PERF_NET_H
@@ -18,16 +18,16 @@ struct perf_net;
 /*
  * Connect. Collective; only with several hosts.
  *
- * interface  by which the other hosts are reached; NULL: found by address
+ * interface  to the other hosts; NULL: found by address
  */
 struct perf_net *perf_net_open(const struct perf_group *group,
                                const char *interface);
 void perf_net_close(struct perf_net *net);
 
-/* The interface by which this rank reaches other hosts. */
+/* The interface through which this rank reaches other hosts. */
 const char *perf_net_interface(const struct perf_net *net);
 
-/* Wait for all ranks. They sleep in it, so it costs the late ones nothing. */
+/* Wait for all ranks. They sleep in it, so late ranks are not slowed down. */
 void perf_net_gate(const struct perf_net *net);
 
 /*
@@ -36,13 +36,13 @@ void perf_net_gate(const struct perf_net *net);
  */
 void perf_net_exchange(struct perf_net *net, const uint64_t *bytes);
 
-/* What a link gives. */
+/* The measured figures of a link. */
 struct perf_link {
     double rate;    /* bytes per microsecond that a host sends while it receives
                        as much; the best over patterns and repeats */
     double latency; /* microseconds one way: half of a round trip of one byte,
                        the median over rounds, then over host 0's links */
-    double pause;   /* microseconds until ranks that waited at the gate go on */
+    double pause;   /* microseconds until ranks leave the gate */
 };
 
 /* Collective; every rank gets the same. */

@@ -53,9 +53,9 @@ void perf_objects_close(void)
     json = csv = NULL;
 }
 
-/* -- fields ---------------------------------------------------------------- */
+/* --- fields --------------------------------------------------------------- */
 
-/* A key of one side is a prefix and what it is. */
+/* The key of a side's field is a prefix and a name. */
 struct number {
     const char *name;
     bool known;
@@ -122,7 +122,7 @@ static void add_between(struct perf_record *r, const struct perf_row *row,
     add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
 }
 
-/* What travelled between hosts or nodes. */
+/* The bytes between hosts or nodes. */
 static void add_links(struct perf_record *r, const struct perf_row *row)
 {
     const struct perf_group *g = settings.group;
@@ -228,9 +228,9 @@ static void add_settings(struct perf_record *r)
     perf_record_text(r, "cpu", perf_cpu_model());
 }
 
-/* -- writing --------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
-/* Columns before the first row, unless an earlier run wrote them. */
+/* Column names before the first row, unless an earlier run wrote them. */
 static void write_csv(const struct perf_record *r)
 {
     static bool headed;

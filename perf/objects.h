@@ -9,8 +9,8 @@
 
 #include "perf/table.h"
 
-/* On rank 0 alone. Returns whether stdout belongs to the rows from now on; ends
- * the program if a file cannot be written. */
+/* Called on rank 0 only. Returns whether stdout is used for the rows; ends the
+ * program if a file cannot be written. */
 bool perf_objects_open(const struct perf_settings *settings);
 /* Returns whether the row is to be printed for people as well. */
 bool perf_objects_row(const struct perf_row *row, double ratio);

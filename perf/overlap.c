@@ -2,15 +2,15 @@
 /*
  * Overlap of a call and a computation.
  *
- * The computation is a chain of multiplications, counted and not timed: one
- * that looks at the clock would be shorter whenever something else takes the
- * processor, which is what is to be measured (a progress thread, say, or a peer
- * on the same core).
+ * The computation is a chain of multiplications, counted and not timed: with a
+ * time limit it would do less work whenever another thread takes the processor,
+ * which is what is to be measured (a progress thread, or a peer on the same
+ * core).
  */
 #include "perf/overlap.h"
 
 #define CALIBRATION_LOOPS 200000L
-/* The share of the time that goes into finding out how long a call is. */
+/* The share of the time that is spent on finding the length of a call. */
 #define PURE_SHARE 0.25
 
 struct lap {
@@ -29,7 +29,7 @@ static void compute(long loops)
     sink = x;
 }
 
-/* On an idle processor: the best of some. */
+/* On an idle processor: the best of several measurements. */
 static double loops_per_us(void)
 {
     double best = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How much of a call passes while its caller computes, as the OSU benchmarks
- * measure it: the time of start and wait alone, that of as long a computation
- * alone, and that of both, the computation between start and wait.
+ * How much of a call overlaps with its caller's computation, as the OSU
+ * benchmarks measure it: the time of start and wait alone, that of a
+ * computation of the same length alone, and that of both, with the computation
+ * between start and wait.
  */
 #ifndef SHUNT_PERF_OVERLAP_H
 #define SHUNT_PERF_OVERLAP_H

@@ -16,9 +16,9 @@
 #define TRIPS 500
 #define REPEATS 9
 
-/* -- place ----------------------------------------------------------------- */
+/* --- place ---------------------------------------------------------------- */
 
-/* Is `cpu` in a list of the kernel's, such as "0-3,8"? */
+/* Is `cpu` in a list as the kernel prints it, such as "0-3,8"? */
 static bool in_list(const char *list, int cpu)
 {
     while (*list) {
@@ -36,7 +36,7 @@ static bool in_list(const char *list, int cpu)
     return false;
 }
 
-/* Does the list in /sys/devices/system/cpu/cpuA/... have B? -1: there is no
+/* Does the list in /sys/devices/system/cpu/cpuA/... contain B? -1: there is no
  * such file. */
 static int shares(int a, int b, const char *file)
 {
@@ -70,7 +70,7 @@ static const char *relation(int a, int b)
                     : "with last-level caches of their own";
 }
 
-/* Another processor's rank may move; this is where it is now. */
+/* Unpinned ranks may move; this is where they are now. */
 const char *perf_pair_place(const struct perf_group *g)
 {
     static char text[128];
@@ -86,7 +86,7 @@ const char *perf_pair_place(const struct perf_group *g)
     return text;
 }
 
-/* -- latency --------------------------------------------------------------- */
+/* --- latency -------------------------------------------------------------- */
 
 static void await(const atomic_uint *line, unsigned value)
 {
@@ -104,8 +104,8 @@ static void await(const atomic_uint *line, unsigned value)
     }
 }
 
-/* Rank 0 writes odd numbers, and rank 1 the even ones that answer them; it ends
- * with the line at zero. */
+/* Rank 0 writes odd numbers, and rank 1 answers with even ones. The line is
+ * zero at the end. */
 static double trips(atomic_uint *line, int rank)
 {
     double start = perf_now_us();

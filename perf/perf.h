@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What every file of shunt-perf shares: the operations, how to end with a
- * message, and the clock.
+ * Shared by all files of shunt-perf: the operations, ending with a message, and
+ * the clock.
  */
 #ifndef SHUNT_PERF_PERF_H
 #define SHUNT_PERF_PERF_H
@@ -18,8 +18,8 @@ enum {
     PERF_EXIT_FAILED = 3, /* a call failed, or there is no memory */
 };
 
-/* What can be measured. The first group are collective calls on bytes, the
- * second exchanges of tokens. */
+/* The operations that can be measured. The first group are collective calls on
+ * bytes, the second exchanges of tokens. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -48,7 +48,7 @@ static inline int perf_op_reduces(enum perf_op op)
            op == PERF_ALLREDUCE;
 }
 
-/* Does each rank or pair have a count of its own? */
+/* Does each rank or pair have its own count? */
 static inline int perf_op_has_counts(enum perf_op op)
 {
     return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV ||
@@ -60,12 +60,12 @@ static inline int perf_op_is_moe(enum perf_op op)
     return op >= PERF_DISPATCH;
 }
 
-/* Say what went wrong, with this rank in front, and end the whole job. */
+/* Print an error, with this rank in front, and end the whole job. */
 _Noreturn void perf_die(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* malloc() that does not come back without memory. Zero bytes give a pointer
- * as well, so that NULL never means "empty". */
+/* malloc() that ends the program if there is no memory. Zero bytes give a valid
+ * pointer, so that NULL never means "empty". */
 void *perf_alloc(size_t bytes);
 
 /* Microseconds since some fixed point, the same for all processes. */

@@ -32,7 +32,7 @@ static inline uint64_t perf_key(uint64_t seed, uint64_t a, uint64_t b,
     return perf_random(perf_random(perf_random(perf_mix(seed), a), b), c);
 }
 
-/* In [0, 1). */
+/* A number in [0, 1). */
 static inline double perf_uniform(uint64_t key, uint64_t i)
 {
     return (double)(perf_random(key, i) >> 11) * 0x1p-53;

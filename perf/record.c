@@ -41,7 +41,7 @@ void perf_record_text(struct perf_record *r, const char *key, const char *value)
     f->text = value;
 }
 
-/* What we print has no control characters in it. */
+/* Our texts have no control characters. */
 static void json_text(FILE *to, const char *text)
 {
     putc('"', to);
@@ -117,7 +117,7 @@ int perf_record_csv_fits(FILE *file, const struct perf_record *r)
     ssize_t got = 0;
     struct stat is;
 
-    /* Of a pipe there is nothing to be read. */
+    /* A pipe has nothing to read. */
     if (fstat(fileno(file), &is) == 0 && S_ISREG(is.st_mode)) {
         rewind(file);
         got = getline(&line, &room, file);

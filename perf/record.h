@@ -27,17 +27,17 @@ struct perf_field {
 };
 
 /*
- * Every row of every operation has the same fields in the same order, so that
- * a CSV file may have rows of several runs; what does not concern a row is
+ * Every row of every operation has the same fields in the same order, so that a
+ * CSV file may have rows of several runs. Fields that do not apply to a row are
  * absent.
  */
 struct perf_record {
-    bool skip; /* fields that are added now do not concern this row */
+    bool skip; /* fields that are added now do not apply to this row */
     int n;
     struct perf_field field[PERF_MAX_FIELDS];
 };
 
-/* Add a number; `known` is false where nothing was measured. */
+/* Add a number; `known` is false if it was not measured. */
 void perf_record_number(struct perf_record *record, const char *key, bool known,
                         double value);
 /* Add text, which must live until the record is written; NULL: absent. */
@@ -46,14 +46,14 @@ void perf_record_text(struct perf_record *record, const char *key,
 
 void perf_record_json(FILE *to, const struct perf_record *record);
 
-/* The names of the columns; then a row of values. Both as RFC 4180 has it, but
- * lines end as those of other Unix programs do. */
+/* Print the names of the columns, or a row of values. Both as in RFC 4180, but
+ * lines end with \n. */
 void perf_record_csv_head(FILE *to, const struct perf_record *record);
 void perf_record_csv(FILE *to, const struct perf_record *record);
 
 /*
- * Does the file begin with the columns of `record`? It must be open for reading
- * as well. Returns 1; 0: the file is empty; -1: it has other columns.
+ * Does the file start with the columns of `record`? It must be open for reading
+ * as well. Returns 1: yes; 0: the file is empty; -1: it has other columns.
  */
 int perf_record_csv_fits(FILE *file, const struct perf_record *record);
 

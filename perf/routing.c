@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routings: experts are drawn without replacement, each with its weight among
- * those that the token does not have yet. The weights say how skewed it is.
+ * Routings: a token's experts are drawn without replacement, with probabilities
+ * in proportion to their weights. The weights determine the skew.
  */
 #include "perf/routing.h"
 
@@ -55,8 +55,8 @@ static void popularity(const struct perf_routing_config *c, double *bounds)
     int *order = perf_alloc((size_t)c->experts * sizeof(*order));
     uint64_t key = perf_key(c->seed, STREAM_ORDER, 0, 0);
 
-    /* Popular experts should not all be on rank 0, if not asked for: shuffle
-     * them. */
+    /* Shuffle the experts, so that the popular ones are not all on rank 0,
+     * unless that was asked for. */
     for (int e = 0; e < c->experts; e++)
         order[e] = e;
     for (int e = c->experts - 1; e > 0 && c->skew != PERF_SKEW_ZIPF_BY_ID;
@@ -117,14 +117,14 @@ static bool allowed(const struct draw *d, int expert)
            d->chosen[group_of(d->routing, d->config->groups, expert)];
 }
 
-/* One expert that is allowed, by weight; `*i` counts the numbers used. */
+/* Draw one allowed expert by weight; `*i` counts the random numbers used. */
 static int draw_expert(const struct draw *d, uint64_t key, uint64_t *i)
 {
     int experts = d->config->experts;
     double sum = d->bounds[experts - 1];
 
-    /* Refusing what is taken leaves the others their relative weights. When
-     * what is left has hardly any weight, the next allowed one is taken. */
+    /* Rejecting taken experts keeps the relative weights of the others. If the
+     * remaining ones have hardly any weight, the next allowed one is taken. */
     for (int attempt = 0; attempt < 256; attempt++) {
         int e = find(d->bounds, experts, perf_uniform(key, (*i)++) * sum);
         if (allowed(d, e))

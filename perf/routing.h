@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routings to measure with: which experts each token of each rank goes to.
+ * Routings to measure with: the experts of each token of each rank.
  */
 #ifndef SHUNT_PERF_ROUTING_H
 #define SHUNT_PERF_ROUTING_H
@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 enum perf_skew {
-    PERF_SKEW_UNIFORM, /* every expert alike */
+    PERF_SKEW_UNIFORM, /* all experts with the same weight */
     PERF_SKEW_ZIPF,    /* the i-th most popular expert has weight 1 / i^arg */
-    PERF_SKEW_ZIPF_BY_ID,   /* expert i has: popular ones share a rank, and a
-                             node */
+    PERF_SKEW_ZIPF_BY_ID,   /* expert i has this weight: popular ones share a
+                               rank, and a node */
     PERF_SKEW_HOT,          /* a share `arg` of the tokens goes to one expert */
     PERF_SKEW_NODE_LIMITED, /* a token's experts are in `arg` of the groups */
 };
@@ -48,7 +48,7 @@ struct perf_routing_config {
 /*
  * Make the routing of all ranks: a pure function of `config`.
  *
- * Returns NULL, or what is wrong with `config`.
+ * Returns NULL, or the error in `config`.
  */
 const char *perf_routing_init(struct perf_routing *routing,
                               const struct perf_routing_config *config);
@@ -76,11 +76,11 @@ static inline const float *perf_token_weights(const struct perf_routing *r,
     return r->weight + ((size_t)rank * r->tokens + token) * (size_t)r->topk;
 }
 
-/* How many rows `rank` receives. */
+/* The number of rows that `rank` receives. */
 size_t perf_routing_rows(const struct perf_routing *r, int rank);
 
-/* What `rank` receives, in expert-major order: expert, source rank, token,
- * slot. `*count` rows; free() it. */
+/* The rows that `rank` receives, in expert-major order: expert, source rank,
+ * token, slot. `*count` rows; the caller frees the array. */
 struct perf_arrival *perf_routing_arrivals(const struct perf_routing *r,
                                            int rank, size_t *count);
 

@@ -2,13 +2,13 @@
 /*
  * Taking times.
  *
- * A sample is a gate, then one call, or a batch of calls back to back when a
- * call is too short to be timed alone; its value is the time of one call. Every
- * rank times its own calls by the same clock; the ranks' values are brought
- * together after the loop, and a sample counts with that of its slowest rank.
+ * A sample is a gate, then one call, or a batch of calls back to back if a call
+ * is too short to be timed alone; its value is the time of one call. Every rank
+ * times its own calls by the same clock. The ranks' values are collected after
+ * the loop, and a sample has the value of its slowest rank.
  *
- * The sides alternate, and change who goes first: what drifts (clock rates, the
- * neighbours on the machine) meets both alike. Both take the same batch.
+ * The sides alternate, and each is first in turn, so that drift (clock rates,
+ * other load on the machine) affects both alike. Both have the same batch.
  */
 #include "perf/sample.h"
 
@@ -19,15 +19,15 @@
 #define MAX_BATCH 1000
 #define MIN_SAMPLES 15
 #define MAX_SAMPLES 1000
-/* A sample should last this long at least (microseconds): well above what the
- * clock and the gate cost, which is more between hosts, and with more ranks
- * than processors above what it takes until each has had its turn. */
+/* The minimum length of a sample in microseconds: well above the cost of the
+ * clock and the gate, which is higher between hosts; with more ranks than
+ * processors, above the time until each rank has run. */
 #define SAMPLE_US 200.0
 #define SAMPLE_US_CROWDED 2000.0
-/* A call that takes so long is long, whatever came between. */
+/* A call that takes this long is long, whatever interrupted it. */
 #define LONG_US 20000.0
 
-/* -- statistics ------------------------------------------------------------ */
+/* --- statistics ----------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -83,9 +83,9 @@ void perf_series_finish(struct perf_series *s)
     *s = (struct perf_series){0};
 }
 
-/* -- samples --------------------------------------------------------------- */
+/* --- samples -------------------------------------------------------------- */
 
-/* One sample; `us` gets the time of one call, by phase. */
+/* Take one sample; `us` gets the time of one call, by phase. */
 static void take(const struct perf_group *g, const struct perf_side *side,
                  int batch, double *us)
 {
@@ -107,8 +107,9 @@ static void take(const struct perf_group *g, const struct perf_side *side,
     }
 }
 
-/* The time of one call of this side as all ranks see it; the best of `tries`,
- * for a rank that was kept from running just then would shorten the batch. */
+/* The time of one call of this side, the same on all ranks; the best of
+ * `tries`, because a rank that was interrupted meanwhile would make the batch
+ * too short. */
 static double estimate(const struct perf_group *g, const struct perf_side *side,
                        int batch, int tries)
 {
@@ -128,7 +129,7 @@ static double estimate(const struct perf_group *g, const struct perf_side *side,
 }
 
 /* Find a batch that makes samples of the faster side long enough; `cost` gets
- * the sides' times of a call, in sum. */
+ * the sum of the sides' times of a call. */
 static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
                       const struct perf_side *sides, int nsides, double *cost)
 {
@@ -146,7 +147,7 @@ static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
         if (plan->batch || (sides[0].phases > 1 && !sides[0].apart) ||
             batch == MAX_BATCH || fastest * batch >= wanted)
             return batch;
-        /* First calls are slow; do not trust them with a large step. */
+        /* First calls are slow, so limit the step. */
         double step = 1.2 * wanted / (fastest * batch);
         int next = (int)ceil(batch * (step < 8 ? step : 8));
         batch = next > batch ? next : batch + 1;

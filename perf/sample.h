@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How times are taken: alternating samples of one to three sides, and what is
- * said of them.
+ * How times are taken: alternating samples of one to three sides, and their
+ * statistics.
  */
 #ifndef SHUNT_PERF_SAMPLE_H
 #define SHUNT_PERF_SAMPLE_H
@@ -14,28 +14,29 @@
 #define PERF_MAX_PHASES 3
 #define PERF_MAX_SIDES 3
 
-/* One of the things that are compared. */
+/* One of the sides that are compared. */
 struct perf_side {
     void *state;
     int phases;
-    /* Each is timed on its own, with all ranks gathered before it. */
+    /* Each phase is timed separately, after all ranks have gathered. */
     void (*phase[PERF_MAX_PHASES])(void *state);
-    /* The phases do not build on each other: a batch may be made of each. */
+    /* The phases are independent: each may be timed in batches. */
     bool apart;
-    /* Not timed: after each phase; or NULL. See engine.h. */
+    /* Called after each phase, not timed; or NULL. See engine.h. */
     void (*settle)(void);
-    /* After phase 0 where bytes are counted, if it is a plan; or NULL. */
+    /* Called after phase 0, if it is a plan, when bytes are counted; or
+     * NULL. */
     void (*plan_settle)(void);
-    /* Not timed: before the last phase, and after it; or NULL. */
+    /* Called before the last phase and after it, not timed; or NULL. */
     void (*prepare)(void *state);
-    /* Timed, and counted as part of phase 0; or NULL. */
+    /* Called at the end, timed as a part of phase 0; or NULL. */
     void (*release)(void *state);
 };
 
 struct perf_plan {
     int warmup;
     int samples; /* 0: as many as `seconds` allow */
-    int batch;   /* 0: by the length of a call */
+    int batch;   /* 0: chosen by the length of a call */
     double seconds;
 };
 
@@ -60,10 +61,10 @@ struct perf_times {
     double median;
     double p99;
     double least;
-    double q1, q3; /* a quarter of the samples is not above, not below */
+    double q1, q3; /* the first and third quartile */
 };
 
-/* Of the sum of the phases first .. last. */
+/* The statistics of the sum of the phases first .. last. */
 struct perf_times perf_series_times(const struct perf_series *series, int first,
                                     int last);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a run was made with.
+ * The settings of a run.
  */
 #include "perf/settings.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a run was made with and where: for the table's head, and for each row
- * that a machine reads.
+ * The settings and the environment of a run: for the table's head, and for each
+ * machine-readable row.
  */
 #ifndef SHUNT_PERF_SETTINGS_H
 #define SHUNT_PERF_SETTINGS_H
@@ -20,11 +20,12 @@ struct perf_settings {
                               are */
 };
 
-/* The processor's name; "unknown" where the kernel does not say. */
+/* The processor's name; "unknown" if the kernel does not report it. */
 const char *perf_cpu_model(void);
-/* What the environment told the libraries, or NULL. */
+/* The environment variables that affect the libraries, or NULL. */
 const char *perf_told(void);
-/* How rank 0 reaches the next rank, and the next host if there is one. */
+/* The transports from rank 0 to the next rank, and to the next host if there is
+ * one. */
 const char *perf_transport(const struct perf_settings *settings);
 const char *perf_far_transport(const struct perf_settings *settings);
 /* The type of the sums that combine sends between nodes. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is printed for people. Where the rows for machines go to stdout, all
- * that is printed here goes to stderr, and there is no table.
+ * The output for people. If machine-readable rows go to stdout, it goes to
+ * stderr, without a table.
  */
 #include "perf/table.h"
 
@@ -19,20 +19,20 @@
 #include "perf/perf_commit.h"
 
 static struct perf_settings settings;
-static FILE *words; /* all that is not for machines; NULL: not our rank */
+static FILE *words; /* the stream; NULL: another rank prints */
 static bool headed; /* the columns' names are printed */
 static bool right = true;
 
-/* The ratios so far: of the rows that move data, and the worst of all. */
+/* The ratios so far of the rows that move data, and the worst one. */
 static double *ratios;
-static size_t nratios, nparts; /* nparts: further rows, which move nothing */
+static size_t nratios, nparts; /* nparts: further rows, which move no data */
 static double pair_least, pair_most = -1;
 static struct perf_row worst;
 static double worst_ratio;
 
-/* -- settings -------------------------------------------------------------- */
+/* --- settings ------------------------------------------------------------- */
 
-/* What else the machine was doing: times of a busy one say little. */
+/* The machine's load: times of a busy machine mean little. */
 static double load(void)
 {
     double one = 0;
@@ -50,7 +50,7 @@ static void print_pair(void)
         perf_table_note("ranks 0 and 1: %s%s", settings.place, latency);
 }
 
-/* Has it changed meanwhile? Virtual processors move. */
+/* Record the range of the pair's times: virtual processors move. */
 static void keep_pair(const struct perf_row *row)
 {
     if (row->pair < 0)
@@ -199,9 +199,9 @@ void perf_table_note(const char *format, ...)
     fflush(words);
 }
 
-/* -- rows ------------------------------------------------------------------ */
+/* --- rows ----------------------------------------------------------------- */
 
-/* Four digits, whatever the size. */
+/* Format with four significant digits. */
 static const char *digits(char *to, size_t size, double value)
 {
     snprintf(to, size,
@@ -239,7 +239,7 @@ static void print_head(void)
     headed = true;
 }
 
-/* A time's columns; dashes where the side takes no part. */
+/* Print a side's time columns; dashes if it is not measured. */
 static void print_times(const struct perf_row *row, enum perf_role role)
 {
     char a[32] = "-", b[32] = "-";
@@ -301,7 +301,7 @@ static void print_line(const struct perf_row *row, double ratio)
                         row->wrong[PERF_PEER]);
 }
 
-/* -- between hosts --------------------------------------------------------- */
+/* --- between hosts -------------------------------------------------------- */
 
 static void print_side_between(const struct perf_row *row, enum perf_role role)
 {
@@ -370,7 +370,7 @@ void perf_table_row(const struct perf_row *row)
 {
     double ratio = 0;
 
-    /* A peer that is wrong says that the comparison is not to be trusted. */
+    /* If the peer is wrong, the comparison cannot be trusted. */
     for (int r = 0; r < PERF_ROLES; r++)
         right = right && !(row->wrong[r] > 0);
     if (!words)

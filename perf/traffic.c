@@ -14,14 +14,14 @@ static void add(uint64_t *bytes, const struct perf_places *p, int from, int to,
         bytes[from * p->n + to] += amount;
 }
 
-/* What a rank contributes: elements of its block. */
+/* Elements of the block that a rank contributes. */
 static uint64_t block(const struct perf_call *c, const size_t *matrix, int rank)
 {
     return c->op == PERF_ALLGATHERV ? matrix[rank * c->ranks] : c->count;
 }
 
-/* What a rank gets of a reduction: all ranks send to block r as much as rank 0
- * does. */
+/* Elements that a rank gets from a reduction: the count of block r is the same
+ * on all ranks, so that of rank 0 is used. */
 static uint64_t result(const struct perf_call *c, const size_t *matrix,
                        int rank)
 {
@@ -47,7 +47,7 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             for (int to = 0; to < p->n; to++)
                 add(bytes, p, p->of[a], to, size * block(c, matrix, a));
             break;
-        case PERF_REDUCE_SCATTER: /* sums of a place, to whom they belong */
+        case PERF_REDUCE_SCATTER: /* a place's sums, to their owners */
         case PERF_REDUCE_SCATTERV:
             for (int from = 0; from < p->n; from++)
                 add(bytes, p, from, p->of[a], size * result(c, matrix, a));
@@ -56,11 +56,11 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             break;
         }
     }
-    /* Segments, one for each place: reduced to it, then handed round. */
+    /* One segment for each place: reduced there, then sent to the others. */
     for (int from = 0; c->op == PERF_ALLREDUCE && from < p->n; from++)
         for (int to = 0; to < p->n; to++)
             add(bytes, p, from, to, 2 * size * c->count / (uint64_t)p->n);
-    /* A chain, so that no link carries it twice. */
+    /* A chain, so that no link carries the message twice. */
     for (int i = 0; c->op == PERF_BROADCAST && i + 1 < p->n; i++)
         add(bytes, p, (p->of[c->root] + i) % p->n,
             (p->of[c->root] + i + 1) % p->n, size * c->count);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What must travel between places (hosts, or nodes), by arithmetic: computed
- * from the call or the routing and not from what the library says it sent.
+ * The bytes that must be sent between places (hosts, or nodes), computed from
+ * the call or the routing and not from the library's counters.
  *
- * A traffic is bytes[a * places + b] from place a to place b, for a != b.
+ * A traffic is an array: bytes[a * places + b] from place a to place b, for a
+ * != b.
  */
 #ifndef SHUNT_PERF_TRAFFIC_H
 #define SHUNT_PERF_TRAFFIC_H
@@ -15,33 +16,35 @@
 #include "perf/routing.h"
 
 /*
- * The fewest bytes of a collective's payload: everything once to each place
- * that wants it, reductions added up within a place first.
+ * The minimum of a collective's payload: everything once to each place that
+ * needs it, reductions combined within a place first.
  *
  * matrix  (ranks, ranks) elements, for alltoallv and allgatherv; or NULL
  */
 void perf_traffic_call(const struct perf_call *call, const size_t *matrix,
                        const struct perf_places *places, uint64_t *bytes);
 
-/* How often a token travels to a place. */
+/* How often a token is sent to a place. */
 enum perf_rows_each {
     PERF_EACH_ASSIGNMENT, /* once for every expert there */
     PERF_EACH_RANK,       /* once for every rank there that has one of them */
-    PERF_EACH_PLACE,      /* once if there is one */
-    PERF_EACH_TOKEN,      /* once, wanted or not */
+    PERF_EACH_PLACE,      /* once if there is an expert of it there */
+    PERF_EACH_TOKEN,      /* once, even if none is there */
 };
 
-/* Rows of a dispatch; those of a combine are the same, the other way. */
+/* Rows of a dispatch; those of a combine are the same in the other
+ * direction. */
 void perf_traffic_rows(const struct perf_routing *routing,
                        enum perf_rows_each each,
                        const struct perf_places *places, uint64_t *rows);
 
-/* Multiply, and with `back` turn round; not in place. */
+/* Multiply by the bytes of a row, and with `back` reverse the directions.
+ * `bytes` must not be `rows`. */
 void perf_traffic_scale(const uint64_t *rows, int places, uint64_t row_bytes,
                         bool back, uint64_t *bytes);
 
 uint64_t perf_traffic_total(const uint64_t *bytes, int places);
-/* Of the link, in its busier direction, that carries most. */
+/* The bytes on the most loaded link, in its busier direction. */
 uint64_t perf_traffic_busiest(const uint64_t *bytes, int places);
 
 #endif

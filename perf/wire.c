@@ -2,12 +2,12 @@
 /*
  * Counting.
  *
- * All stand at the gate, the first rank of each host reads its counter, all go;
- * when all are back the counters are read again. Whoever has come back has
- * received everything, so all payload has left by then; what acknowledgements
- * are still to come are few and count with the next. The gates themselves are
- * counted as well: about 140 bytes for each rank of another host; so is what
- * settles a side's calls.
+ * All ranks wait at the gate, the first rank of each host reads its counter,
+ * and all make their calls; when all are back at the gate the counters are read
+ * again. A rank that is back has received everything, so all payload has been
+ * sent by then; the few acknowledgements that are still to come count with the
+ * next calls. The gates themselves are counted as well, about 140 bytes for
+ * each rank of another host, and so are the settle functions of a side.
  */
 #include "perf/wire.h"
 
@@ -72,7 +72,7 @@ static struct reading read_counters(const struct perf_group *g)
     return r;
 }
 
-/* Bring the hosts' sums together. */
+/* Collect the hosts' sums. */
 static void collect(const struct perf_group *g, const struct reading *sum,
                     int calls, struct perf_wire *wire)
 {
@@ -99,7 +99,7 @@ void perf_wire_count(const struct perf_group *g, const struct perf_side *side,
                      int calls, struct perf_wire *wire)
 {
     struct reading sum[PERF_MAX_PHASES] = {{0}};
-    /* One phase may be repeated without anything between. */
+    /* A single phase may be repeated without gates in between. */
     bool alone = side->phases == 1 && !side->prepare && !side->release;
     int rounds = alone ? 1 : calls, batch = alone ? calls : 1;
 

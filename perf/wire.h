@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What crosses the links while a side does its calls: by the kernel's counters,
- * and by the library's own.
+ * The bytes on the links during a side's calls: by the kernel's counters, and
+ * by the library's own.
  */
 #ifndef SHUNT_PERF_WIRE_H
 #define SHUNT_PERF_WIRE_H
@@ -13,24 +13,25 @@
 
 /* Bytes of one call, of all hosts together and of the host that sends most. */
 struct perf_wire {
-    bool measured;         /* else nothing below was */
-    bool counted;          /* the kernel's, too */
-    double total, busiest; /* by the kernel, with all headers */
+    bool measured;         /* else the fields below are not set */
+    bool counted;          /* by the kernel, too */
+    double total, busiest; /* counted by the kernel, with all headers */
     double payload;        /* by the library's counters; 0 for peers */
 };
 
-/* Can they be read? NULL, or why not. Collective. */
+/* Open the kernel's counters. Returns NULL, or why they cannot be read.
+ * Collective. */
 const char *perf_wire_open(const struct perf_group *group);
-/* In words, by what they are counted. */
+/* The counter in use, in words. */
 const char *perf_wire_source(void);
 
-/* How many calls it takes for what is around them not to matter, when one takes
- * `us`. */
+/* The number of calls of `us` microseconds for which the bytes of the gates are
+ * negligible. */
 int perf_wire_calls(double us);
 
 /*
- * Do `calls` calls of `side` and count for each phase apart. Not timed: nothing
- * of it is part of a measurement. Collective; every rank gets the same.
+ * Make `calls` calls of `side` and count the bytes of each phase separately. It
+ * is not timed. Collective; every rank gets the same.
  */
 void perf_wire_count(const struct perf_group *group,
                      const struct perf_side *side, int calls,
