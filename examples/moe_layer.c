@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One mixture-of-experts layer, forward and backward, on as many ranks as it
-// is started with:
-//
-//     cc moe_layer.c $(pkg-config --cflags --libs shunt) -o moe_layer
-//     shunt-run -n 4 ./moe_layer
-//
-// Expert e multiplies by e + 1, which makes the result easy to check.
+/*
+ * One mixture-of-experts layer, forward and backward, on as many ranks as it
+ * is started with:
+ *
+ *     cc moe_layer.c $(pkg-config --cflags --libs shunt) -o moe_layer
+ *     shunt-run -n 4 ./moe_layer
+ *
+ * Expert e multiplies by e + 1, which makes the result easy to check.
+ */
 
 #include <math.h>
 #include <stdio.h>
@@ -42,11 +43,11 @@ int main(void)
     struct shunt_moe_plan *plan;
     int wrong = 0;
 
-    /* Whoever started us (shunt-run, torchrun, mpirun, srun) says who we are. */
+    /* The launcher (shunt-run, torchrun, mpirun, srun) sets rank and size. */
     CHECK(shunt_comm_create_env(NULL, &comm));
     int rank = shunt_comm_rank(comm);
 
-    /* What stays the same from step to step. */
+    /* The configuration is the same in all steps. */
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
     config.hidden = HIDDEN;
     config.dtype = SHUNT_F32;
@@ -56,7 +57,7 @@ int main(void)
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     CHECK(shunt_moe_create(comm, &config, &moe));
 
-    /* A router would do this: for each token, its experts and their weights. */
+    /* In place of a router: the experts of each token, and their weights. */
     for (int t = 0; t < TOKENS; t++) {
         for (int k = 0; k < TOPK; k++) {
             idx[t][k] = (t * (rank + 3) + 5 * k) % EXPERTS;
@@ -78,7 +79,7 @@ int main(void)
                out + in.offset[i] * HIDDEN);
     CHECK(shunt_moe_combine(plan, out, NULL, y));
 
-    /* Backward, by the same plan, with a loss whose gradient is x itself. */
+    /* Backward, with the same plan, for a loss whose gradient is x itself. */
     float *dout = shunt_moe_buffer(plan, SHUNT_MOE_DOUT);
     float *drows = shunt_moe_buffer(plan, SHUNT_MOE_DROWS);
     CHECK(shunt_moe_combine_backward(plan, x, out, dout, in.total, *dweight));

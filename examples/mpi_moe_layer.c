@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A mixture-of-experts layer inside an MPI program: MPI starts it, does what it
-// did before, and hands Shunt its communicator for the tokens' way to their
-// experts and back.
-//
-//     mpicc mpi_moe_layer.c -o mpi_moe_layer -lm
-//         $(pkg-config --cflags --libs shunt shunt-mpi-comm)   [on one line]
-//     mpirun -n 4 ./mpi_moe_layer
-//
-// Each expert is a small network of two layers; a router takes the best TOPK of
-// EXPERTS for each token. What comes back is held against the same layer
-// computed here, with all experts, without anybody else.
+/*
+ * A mixture-of-experts layer inside an MPI program. MPI starts the program and
+ * does what it did before; Shunt sends tokens to their experts and back, on a
+ * communicator made from MPI's.
+ *
+ *     mpicc mpi_moe_layer.c -o mpi_moe_layer -lm
+ *         $(pkg-config --cflags --libs shunt shunt-mpi-comm)   [on one line]
+ *     mpirun -n 4 ./mpi_moe_layer
+ *
+ * Each expert is a small network of two layers; a router takes the best TOPK of
+ * EXPERTS for each token. The result is compared with the same layer computed
+ * on this rank alone, with all experts.
+ */
 
 #include <math.h>
 #include <stdio.h>
@@ -42,8 +43,8 @@ static int rank, ranks;
         }                                                                   \
     } while (0)
 
-/* Numbers between -1 and 1 that every rank can make: parameters that would have
- * been trained, tokens that would have been read. */
+/* Numbers between -1 and 1 that every rank can compute, in place of trained
+ * parameters and of tokens that were read. */
 static float number(unsigned a, unsigned b, unsigned c)
 {
     unsigned x =
@@ -54,7 +55,7 @@ static float number(unsigned a, unsigned b, unsigned c)
     return (float)(x & 0xffff) / 32768.0f - 1.0f;
 }
 
-/* -- the experts ------------------------------------------------------------- */
+/* --- the experts ---------------------------------------------------------- */
 
 struct expert {
     float up[INNER][HIDDEN];
@@ -90,9 +91,10 @@ static void expert_apply(const struct expert *e, const float *in, float *out)
     }
 }
 
-/* -- the router -------------------------------------------------------------- */
+/* --- the router ----------------------------------------------------------- */
 
-/* The TOPK experts with the highest scores, weighted by the softmax of these. */
+/* The TOPK experts with the highest scores, weighted by the softmax of
+ * these. */
 static void route(const float *x, int32_t *idx, float *weight)
 {
     float score[EXPERTS], sum = 0;
@@ -116,7 +118,7 @@ static void route(const float *x, int32_t *idx, float *weight)
         weight[k] /= sum;
 }
 
-/* -- the layer, on all ranks ------------------------------------------------- */
+/* --- the layer, on all ranks ---------------------------------------------- */
 
 static void layer(struct shunt_moe *moe, const struct expert *mine,
                   float (*x)[HIDDEN], int32_t (*idx)[TOPK],
@@ -124,7 +126,7 @@ static void layer(struct shunt_moe *moe, const struct expert *mine,
 {
     struct shunt_moe_plan *plan;
 
-    /* Who gets how much is known before a buffer is needed. */
+    /* The plan knows every count before a buffer is needed. */
     CHECK(shunt_moe_plan_create(moe, *idx, *weight, tokens, &plan));
     struct shunt_moe_rows in;
     shunt_moe_plan_rows(plan, &in, sizeof(in));
@@ -139,7 +141,8 @@ static void layer(struct shunt_moe *moe, const struct expert *mine,
     shunt_moe_plan_destroy(plan);
 }
 
-/* How far `y` is from the layer computed here alone: the largest difference. */
+/* The largest difference between `y` and the layer computed on this rank
+ * alone. */
 static float difference(const struct expert *all, float (*x)[HIDDEN],
                         int32_t (*idx)[TOPK], float (*weight)[TOPK],
                         size_t tokens, float (*y)[HIDDEN])
@@ -155,7 +158,7 @@ static float difference(const struct expert *all, float (*x)[HIDDEN],
         }
         for (int h = 0; h < HIDDEN; h++) {
             float off = fabsf(y[t][h] - want[h]);
-            if (!(off <= worst)) /* also when it is no number */
+            if (!(off <= worst)) /* also if it is NaN */
                 worst = off;
         }
     }
@@ -185,7 +188,7 @@ int main(int argc, char **argv)
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     CHECK(shunt_moe_create(comm, &config, &moe));
 
-    /* Expert e lives on rank e * ranks / EXPERTS; `all` is for checking only. */
+    /* Expert e is on rank e * ranks / EXPERTS; `all` is for checking only. */
     int local = 0;
     for (int e = 0; e < EXPERTS; e++) {
         expert_init(&all[e], e);
@@ -194,7 +197,7 @@ int main(int argc, char **argv)
     }
 
     for (unsigned step = 0; step < STEPS; step++) {
-        /* Ranks need not have as many tokens as others, or any. */
+        /* Ranks may have different numbers of tokens, or none. */
         size_t tokens = (size_t)(TOKENS - 40 * (rank % 4)) - step;
         for (unsigned t = 0; t < tokens; t++) {
             for (unsigned h = 0; h < HIDDEN; h++)
@@ -204,7 +207,7 @@ int main(int argc, char **argv)
         layer(moe, mine, x, idx, weight, tokens, y);
         worst = fmaxf(worst, difference(all, x, idx, weight, tokens, y));
 
-        /* MPI's own calls and Shunt's stand side by side. */
+        /* Calls of MPI and of Shunt can be mixed. */
         MPI_Barrier(MPI_COMM_WORLD);
     }
 
