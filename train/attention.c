@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Causal self-attention with rotary positions (Su et al., 2021).
-//
-// For each sequence and head the queries are taken in blocks of BLOCK rows; a
-// block meets only the keys up to its own last row, which saves nearly half of
-// the work. Of a block's probabilities the part above the diagonal is zero.
+/*
+ * Causal self-attention with rotary positions (Su et al., 2021).
+ *
+ * For each sequence and head the queries are taken in blocks of BLOCK rows; a
+ * block meets only the keys up to its own last row, which saves nearly half of
+ * the work. Of a block's probabilities the part above the diagonal is zero.
+ */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"
@@ -43,7 +44,7 @@ void rope_destroy(struct rope *rope)
     rope->cosine = rope->sine = NULL;
 }
 
-// Turns q and k of every row; sign -1 turns them back.
+/* Turns q and k of every row; sign -1 turns them back. */
 static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
                  size_t H, float sign, float *qkv)
 {
@@ -53,14 +54,14 @@ static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
     for (size_t r = 0; r < B * T; r++) {
         const float *cosine = rope->cosine + r % T * half;
         const float *sine = rope->sine + r % T * half;
-        for (size_t h = 0; h < 2 * H; h++) // the heads of q, then those of k
+        for (size_t h = 0; h < 2 * H; h++) /* the heads of q, then those of k */
             kern->rotate(W, cosine, sine, sign, qkv + r * 3 * D + h * W);
     }
 }
 
 size_t attention_work(size_t T, size_t W)
 {
-    return W * T + BLOCK * T; // k or v of a head, transposed; a block of dp
+    return W * T + BLOCK * T; /* k or v of a head, transposed; a block of dp */
 }
 
 void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
@@ -70,7 +71,7 @@ void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
     const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
-    float *kt = work; // (W, T)
+    float *kt = work; /* (W, T) */
 
     turn(rope, B, T, D, H, 1.0f, qkv);
     for (size_t bh = 0; bh < B * H; bh++, p += T * T) {
@@ -81,8 +82,8 @@ void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
 
         kern->transpose(T, W, k, 3 * D, kt, T);
         for (size_t i = 0; i < T; i += BLOCK) {
-            size_t m = T - i < BLOCK ? T - i : BLOCK; // queries
-            size_t n = i + m;                         // keys
+            size_t m = T - i < BLOCK ? T - i : BLOCK; /* queries */
+            size_t n = i + m;                         /* keys */
             float *s = p + i * T;
             shunti_gemm_nn(gemm, m, n, W, q + i * 3 * D, 3 * D, kt, T,
                            SHUNTI_GEMM_SET, s, T);
@@ -104,8 +105,8 @@ void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
     const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
-    float *vt = work;         // (W, T)
-    float *dp = work + W * T; // (BLOCK, T)
+    float *vt = work;         /* (W, T) */
+    float *dp = work + W * T; /* (BLOCK, T) */
 
     memset(dqkv, 0, B * T * 3 * D * sizeof(float));
     for (size_t bh = 0; bh < B * H; bh++, p += T * T) {
@@ -119,17 +120,17 @@ void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
             size_t m = T - i < BLOCK ? T - i : BLOCK;
             size_t n = i + m;
             const float *s = p + i * T;
-            // y = p v
+            /* y = p v */
             shunti_gemm_nn(gemm, m, n, W, dout + i * D, D, vt, T,
                            SHUNTI_GEMM_SET, dp, T);
             shunti_gemm_tn(gemm, n, W, m, s, T, dout + i * D, D,
                            SHUNTI_GEMM_ADD, dv, 3 * D);
-            // p = softmax(scale * s)
+            /* p = softmax(scale * s) */
             for (size_t r = 0; r < m; r++) {
                 kern->softmax_backward(i + r + 1, scale, s + r * T, dp + r * T);
                 memset(dp + r * T + i + r + 1, 0, (m - r - 1) * sizeof(float));
             }
-            // s = q k^T
+            /* s = q k^T */
             shunti_gemm_nn(gemm, m, W, n, dp, T, k, 3 * D, SHUNTI_GEMM_SET,
                            dq + i * 3 * D, 3 * D);
             shunti_gemm_tn(gemm, n, W, m, dp, T, q + i * 3 * D, 3 * D,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Interpolated bigrams (Jelinek, Mercer, 1980, in the form of a Dirichlet
-// prior).
+/*
+ * Interpolated bigrams (Jelinek, Mercer, 1980, in the form of a Dirichlet
+ * prior).
+ */
 #include "train/bigram.h"
 
 #include <math.h>

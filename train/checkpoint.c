@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Writing and reading checkpoints; see checkpoint.h for their form.
+/* Writing and reading checkpoints; see checkpoint.h for their form. */
 #include "train/checkpoint.h"
 
 #include "train/error.h"
@@ -16,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// -- writing ------------------------------------------------------------------
+/* --- writing -------------------------------------------------------------- */
 
 static int write_pieces(const struct options *o, const char *file,
                         const struct piece *pieces, size_t count,
@@ -39,13 +38,13 @@ static int write_pieces(const struct options *o, const char *file,
         r->at = at;
         r->sum = checksum(p->data, p->count * sizeof(float));
         at += p->count * sizeof(float);
-        // errors are looked at by the commit
+        /* errors are looked at by the commit */
         fwrite(p->data, sizeof(float), p->count, f.stream);
     }
     return new_file_commit(&f);
 }
 
-// Of all ranks' records, `count` of each rank.
+/* Of all ranks' records, `count` of each rank. */
 static int write_manifest(const struct options *o,
                           const struct checkpoint_info *info,
                           struct record *records, size_t count, int ranks)
@@ -86,7 +85,7 @@ static int write_manifest(const struct options *o,
     return st;
 }
 
-// Is this the name of a data file? *temporary: of one that is not complete.
+/* Is this the name of a data file? *temporary: of one that is not complete. */
 static bool is_data_file(const char *name, bool *temporary)
 {
     size_t length = strlen(name);
@@ -95,9 +94,9 @@ static bool is_data_file(const char *name, bool *temporary)
     return strncmp(name, "step-", 5) == 0 && strstr(name, ".rank-");
 }
 
-// How the data files of a new checkpoint begin. There is none yet whose name
-// begins like this: those of a complete checkpoint of the same step, which a
-// run that is made again writes anew, must stay until this one is complete.
+/* How the data files of a new checkpoint begin. There is none yet whose name
+ * begins like this: those of a complete checkpoint of the same step, which a
+ * run that is made again writes anew, must stay until this one is complete. */
 static int choose_prefix(const struct options *o, size_t step, char *prefix,
                          size_t room)
 {
@@ -121,7 +120,7 @@ static int choose_prefix(const struct options *o, size_t step, char *prefix,
     return train_error("too many files of step %zu in %s", step, o->checkpoint);
 }
 
-// Files of older checkpoints, and what interrupted writing left.
+/* Files of older checkpoints, and what interrupted writing left. */
 static void remove_others(const struct options *o, const char *prefix)
 {
     char path[4400];
@@ -141,7 +140,7 @@ static void remove_others(const struct options *o, const char *prefix)
     closedir(dir);
 }
 
-// A folder to write to, and the data files' names, by rank 0 for all.
+/* A folder to write to, and the data files' names, by rank 0 for all. */
 static int begin_writing(struct team *team, const struct options *o,
                          size_t step, char *prefix, size_t room)
 {
@@ -152,7 +151,7 @@ static int begin_writing(struct team *team, const struct options *o,
     snprintf(path, sizeof(path), "%s/" MANIFEST, o->checkpoint);
     if (team->rank == 0) {
         st = make_folder(o->checkpoint);
-        // new_file_open() would write through a link, into the old one.
+        /* new_file_open() would write through a link, into the old one. */
         if (st == 0 && !is_plain_file(path))
             st = train_error("%s is not a regular file; a checkpoint cannot "
                              "take its place",
@@ -183,7 +182,7 @@ int checkpoint_write(struct team *team, const struct options *o,
         st = team_agree(team, write_pieces(o, file, pieces, count, own) == 0,
                         "checkpoint");
     }
-    // The same number of pieces on every rank: see trainer.c.
+    /* The same number of pieces on every rank: see trainer.c. */
     if (st == 0)
         st = team_gather(team, own, all, count * sizeof(*own));
     if (st == 0 && team->rank == 0)
@@ -196,15 +195,15 @@ int checkpoint_write(struct team *team, const struct options *o,
     return st;
 }
 
-// -- reading ------------------------------------------------------------------
+/* --- reading -------------------------------------------------------------- */
 
 struct checkpoint {
     char folder[4096];
     struct manifest manifest;
 };
 
-// Data files without a manifest are what is left of a checkpoint. Training from
-// scratch would replace them in the end; the user has to say so.
+/* Data files without a manifest are what is left of a checkpoint. Training from
+ * scratch would replace them in the end; the user has to say so. */
 static int no_data_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -227,7 +226,7 @@ static int no_data_files(const char *folder)
     return st;
 }
 
-// Every file is as long as it was written.
+/* Every file is as long as it was written. */
 static int check_lengths(const struct checkpoint *c)
 {
     for (size_t i = 0; i < c->manifest.files; i++) {
@@ -254,9 +253,9 @@ int checkpoint_open(struct team *team, const char *folder,
     char path[4200], *text = NULL;
     int missing = 0, st = c ? 0 : train_error("out of memory");
     size_t bytes = 0;
-    uint64_t length = 0; // with '\0'; 0: none
+    uint64_t length = 0; /* with '\0'; 0: none */
 
-    // Rank 0 reads it for all: then all go by the same one.
+    /* Rank 0 reads it for all: then all go by the same one. */
     snprintf(path, sizeof(path), "%s/" MANIFEST, folder);
     if (st == 0 && team->rank == 0) {
         text = read_text(path, &bytes, &missing);
@@ -327,9 +326,9 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-// The part of a record that lies in `p`, if any: reads all of the record, since
-// its checksum covers all of it. Every byte of every file is in a record that
-// some rank reads, so damage anywhere is seen.
+/* The part of a record that lies in `p`, if any: reads all of the record, since
+ * its checksum covers all of it. Every byte of every file is in a record that
+ * some rank reads, so damage anywhere is seen. */
 static int read_record(const struct checkpoint *c, const struct record *r,
                        const struct piece *p, size_t *filled)
 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A monotonic clock, and adding up what is measured with it.
+/* A monotonic clock, and adding up what is measured with it. */
 #ifndef TRAIN_CLOCK_H
 #define TRAIN_CLOCK_H
 
@@ -14,7 +13,7 @@ static inline double clock_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Add the time since `*since` to `*sum`, and start anew.
+/* Add the time since `*since` to `*sum`, and start anew. */
 static inline void clock_add(double *sum, double *since)
 {
     double now = clock_now();

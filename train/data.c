@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reading, splitting and sampling text.
+/* Reading, splitting and sampling text. */
 #include "train/data.h"
 
 #include "train/error.h"
@@ -15,12 +14,12 @@
 
 enum {
     BLOCK = 2048,
-    BLOCKS_IN = 10, // one of so many blocks is held out,
-    FILES_IN = 16,  // and one of so many files, the first being
+    BLOCKS_IN = 10, /* one of so many blocks is held out, */
+    FILES_IN = 16,  /* and one of so many files, the first being */
     FIRST_FILE = 8,
 };
 
-// -- reading ------------------------------------------------------------------
+/* --- reading -------------------------------------------------------------- */
 
 static int append(struct text *text, const char *path)
 {
@@ -33,8 +32,8 @@ static int append(struct text *text, const char *path)
             fclose(f);
         return train_error("cannot read %s: %s", path, strerror(error));
     }
-    // Read in pieces: a size is not always known beforehand (a pipe), and a
-    // file may grow while it is read.
+    /* Read in pieces: a size is not always known beforehand (a pipe), and a
+     * file may grow while it is read. */
     size_t room = text->length + (size_t)st.st_size + 1;
     for (;;) {
         uint8_t *grown = realloc(text->bytes, room);
@@ -88,7 +87,7 @@ static int wanted(const char *name)
                    strcmp(dot, ".md") == 0);
 }
 
-// A folder of its own that meson or ninja wrote: its text is not ours.
+/* A folder of its own that meson or ninja wrote: its text is not ours. */
 static int is_build_folder(const char *path)
 {
     char file[4200];
@@ -122,7 +121,7 @@ static int walk(struct list *list, const char *folder, int depth)
     int st = 0;
 
     if (!dir)
-        return depth ? 0 // gone, or closed to us: not our text
+        return depth ? 0 /* gone, or closed to us: not our text */
                      : train_error("cannot read the folder %s: %s", folder,
                                    strerror(errno));
     while (st == 0 && (entry = readdir(dir))) {
@@ -173,17 +172,17 @@ void text_free(struct text *text)
 
 uint64_t text_hash(const struct text *text)
 {
-    uint64_t h = 0xcbf29ce484222325u; // FNV-1a
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
 
     for (size_t i = 0; i < text->length; i++)
         h = (h ^ text->bytes[i]) * 0x100000001b3u;
-    // Where files end decides what is held out.
+    /* Where files end decides what is held out. */
     for (size_t i = 0; i < text->files; i++)
         h = (h ^ text->end[i]) * 0x100000001b3u;
     return h;
 }
 
-// -- splitting ----------------------------------------------------------------
+/* --- splitting ------------------------------------------------------------ */
 
 const char *held_name(int kind)
 {
@@ -196,8 +195,8 @@ static void put(uint8_t *to, size_t *length, const uint8_t *from, size_t bytes)
     *length += bytes;
 }
 
-// What is left of the text when whole files are held out: to data->train, to be
-// split further.
+/* What is left of the text when whole files are held out: to data->train, to be
+ * split further. */
 static void hold_files(const struct text *text, struct data *data)
 {
     struct held *held = &data->held[HELD_FILES];
@@ -234,7 +233,7 @@ static void hold_blocks(struct data *data)
 
 int data_split(const struct text *text, size_t T, struct data *data)
 {
-    // Both parts must hold a sequence, the smaller one being a tenth.
+    /* Both parts must hold a sequence, the smaller one being a tenth. */
     size_t needed = (T + 1 + BLOCK) * BLOCKS_IN;
 
     memset(data, 0, sizeof(*data));
@@ -246,7 +245,7 @@ int data_split(const struct text *text, size_t T, struct data *data)
         return train_error("out of memory");
     }
     hold_files(text, data);
-    // Too little to be cut into windows is not held out.
+    /* Too little to be cut into windows is not held out. */
     struct held *files = &data->held[HELD_FILES];
     if (files->length <= T) {
         files->length = data->files = data->ntrain = 0;
@@ -294,7 +293,7 @@ const uint8_t *data_window(const struct held *held, size_t i, size_t count,
 
 const uint8_t *data_prompt(const struct data *data, size_t *length)
 {
-    enum { PROMPT = 120, LINE = 400 }; // bytes; a line's beginning is within
+    enum { PROMPT = 120, LINE = 400 }; /* bytes; a line's beginning is within */
     const struct held *held =
         &data->held[data->files ? HELD_FILES : HELD_BLOCKS];
     const uint8_t *at = held->bytes, *line = NULL;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// From bytes to rows.
+/* From bytes to rows. */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"

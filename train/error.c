@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The last error of each thread. Ranks can be threads, hence _Thread_local.
+/* The last error of each thread. Ranks can be threads, hence _Thread_local. */
 #include "train/error.h"
 
 #include <stdarg.h>

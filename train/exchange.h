@@ -1,56 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// How the model sends rows to experts and gets results back: what it needs of
-// libshunt's MoE calls, in f32, with one routing under way for each layer.
-// exchange_shunt.c is the one that trains; the unit tests have one without
-// ranks, to check layers and model by themselves.
+/*
+ * How the model sends rows to experts and gets results back: what it needs of
+ * libshunt's MoE calls, in f32, with one routing under way for each layer.
+ * exchange_shunt.c is the one that trains; the unit tests have one without
+ * ranks, to check layers and model by themselves.
+ */
 #ifndef TRAIN_EXCHANGE_H
 #define TRAIN_EXCHANGE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// The rows that this rank's experts get in one layer, expert-major: row i of
-// expert j is offset[j] + i.
+/* The rows that this rank's experts get in one layer, expert-major: row i of
+ * expert j is offset[j] + i. */
 struct exchange_rows {
-    size_t experts;        // of this rank
-    const int32_t *expert; // (experts) their ids, ascending
-    const size_t *count;   // (experts) rows
-    const size_t *offset;  // (experts + 1) first row of each
-    size_t total;          // offset[experts]
+    size_t experts;        /* of this rank */
+    const int32_t *expert; /* (experts) their ids, ascending */
+    const size_t *count;   /* (experts) rows */
+    const size_t *offset;  /* (experts + 1) first row of each */
+    size_t total;          /* offset[experts] */
 
-    // (total, D): the exchange's own, valid until the layer is planned again
-    float *rows;  // experts' input, written by dispatch
-    float *out;   // experts' output, read by combine and combine_backward
-    float *dout;  // gradient of out, written by combine_backward
-    float *drows; // gradient of rows, read by dispatch_backward
+    /* (total, D): the exchange's own, valid until the layer is planned again */
+    float *rows;  /* experts' input, written by dispatch */
+    float *out;   /* experts' output, read by combine and combine_backward */
+    float *dout;  /* gradient of out, written by combine_backward */
+    float *drows; /* gradient of rows, read by dispatch_backward */
 };
 
 struct exchange;
 
-// All calls are collective. They return 0, or -1 with train_error_text().
+/* All calls are collective. They return 0, or -1 with train_error_text(). */
 struct exchange_ops {
-    // Zeroed memory for rows that are dispatched from; lives as long as the
-    // exchange. NULL: train_error_text().
+    /* Zeroed memory for rows that are dispatched from; lives as long as the
+     * exchange. NULL: train_error_text(). */
     float *(*memory)(struct exchange *x, size_t floats);
-    // choice (tokens, K), weight (tokens, K): copied.
+    /* choice (tokens, K), weight (tokens, K): copied. */
     int (*plan)(struct exchange *x, size_t layer, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows);
-    // from (tokens, D) -> rows; `from` is borrowed until dispatch_wait.
+    /* from (tokens, D) -> rows; `from` is borrowed until dispatch_wait. */
     int (*dispatch_start)(struct exchange *x, size_t layer, const float *from);
     int (*dispatch_wait)(struct exchange *x, size_t layer);
-    // out -> y (tokens, D) = sum of weight * out
+    /* out -> y (tokens, D) = sum of weight * out */
     int (*combine)(struct exchange *x, size_t layer, float *y);
-    // dy (tokens, D), out -> dout, dweight (tokens, K)
+    /* dy (tokens, D), out -> dout, dweight (tokens, K) */
     int (*combine_backward)(struct exchange *x, size_t layer, const float *dy,
                             float *dweight);
-    // drows -> dx (tokens, D) = sum of drows
+    /* drows -> dx (tokens, D) = sum of drows */
     int (*dispatch_backward)(struct exchange *x, size_t layer, float *dx);
-    // The layer's routing is no longer needed. Not a collective, cannot fail.
+    /* The layer's routing is no longer needed. Not a collective, cannot
+     * fail. */
     void (*release)(struct exchange *x, size_t layer);
 };
 
-// The first member of every implementation.
+/* The first member of every implementation. */
 struct exchange {
     const struct exchange_ops *ops;
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One shunt_moe for all layers, one plan for each layer under way.
-//
-// With f32 rows the experts compute in the library's own buffers. With bf16
-// rows those hold what travels; the model computes in f32 copies of them.
+/*
+ * One shunt_moe for all layers, one plan for each layer under way.
+ *
+ * With f32 rows the experts compute in the library's own buffers. With bf16
+ * rows those hold what travels; the model computes in f32 copies of them.
+ */
 #include "train/exchange_shunt.h"
 
 #include "kernels/elementwise.h"
@@ -12,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4 }; // rows, out, dout, drows: enum shunt_moe_buffer
+enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
 struct layer {
     struct shunt_moe_plan *plan;
-    struct shunt_request *request; // the dispatch under way
+    struct shunt_request *request; /* the dispatch under way */
     struct shunt_moe_rows rows;
-    float *f32[BUFFERS]; // bf16: the copies, with room for `room` rows
+    float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
 };
 
@@ -28,7 +29,7 @@ struct shunt_exchange {
     struct shunt_moe *moe;
     size_t D, layers;
     int bf16;
-    uint16_t *tokens; // bf16: (max_tokens, D), what tokens send or get
+    uint16_t *tokens; /* bf16: (max_tokens, D), what tokens send or get */
     struct layer *layer;
     struct exchange_traffic traffic;
 };
@@ -41,7 +42,7 @@ static struct shunt_exchange *self(struct exchange *x)
 void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,
                             size_t *count)
 {
-    // Expert e is on rank e * ranks / experts: the library's own placement.
+    /* Expert e is on rank e * ranks / experts: the library's own placement. */
     size_t n = (size_t)ranks, r = (size_t)rank;
     size_t end = ((r + 1) * experts + n - 1) / n;
 
@@ -117,7 +118,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     return 0;
 }
 
-// What is given to the library for the tokens' rows: themselves, or as bf16.
+/* What is given to the library for the tokens' rows: themselves, or as bf16. */
 static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
                               const float *rows)
 {
@@ -127,7 +128,7 @@ static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
     return s->tokens;
 }
 
-// Between the library's bf16 buffer and our f32 copy of it.
+/* Between the library's bf16 buffer and our f32 copy of it. */
 static void rows_out(struct shunt_exchange *s, struct layer *l, int which)
 {
     if (s->bf16 && l->rows.total)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The exchange that trains: libshunt's plan, dispatch and combine.
+/* The exchange that trains: libshunt's plan, dispatch and combine. */
 #ifndef TRAIN_EXCHANGE_SHUNT_H
 #define TRAIN_EXCHANGE_SHUNT_H
 
@@ -9,32 +8,32 @@
 #include "train/team.h"
 
 struct exchange_config {
-    int bf16;               // rows travel as bf16, else as f32
-    int fp8;                // dispatched rows travel as fp8 with scales
-    double capacity_factor; // 0: dropless
+    int bf16;               /* rows travel as bf16, else as f32 */
+    int fp8;                /* dispatched rows travel as fp8 with scales */
+    double capacity_factor; /* 0: dropless */
     int drop_by_weight;
-    int tree_ranks;    // experts are added up as if on so many ranks,
-    int tree_nodes;    // and these on so many nodes; 0: on the real ones
-    size_t max_tokens; // of one rank
+    int tree_ranks;    /* experts are added up as if on so many ranks, */
+    int tree_nodes;    /* and these on so many nodes; 0: on the real ones */
+    size_t max_tokens; /* of one rank */
 };
 
-// Collective. 0, or -1 with train_error_text().
+/* Collective. 0, or -1 with train_error_text(). */
 int exchange_shunt_create(struct team *team, const struct model_config *model,
                           const struct exchange_config *config,
                           struct exchange **exchange);
-// NULL is allowed. Before the communicator's end.
+/* NULL is allowed. Before the communicator's end. */
 void exchange_shunt_destroy(struct exchange *exchange);
 
-// What plans sent from this rank to other nodes, and dropped, since the caller
-// cleared it.
+/* What plans sent from this rank to other nodes, and dropped, since the caller
+ * cleared it. */
 struct exchange_traffic {
-    size_t rows;    // in a dispatch; as many come back in a combine
-    size_t plain;   // what they would be at one row for each assignment
-    size_t dropped; // assignments beyond the capacity
+    size_t rows;    /* in a dispatch; as many come back in a combine */
+    size_t plain;   /* what they would be at one row for each assignment */
+    size_t dropped; /* assignments beyond the capacity */
 };
 struct exchange_traffic *exchange_shunt_traffic(struct exchange *exchange);
 
-// The experts of a rank: [*first, *first + *count).
+/* The experts of a rank: [*first, *first + *count). */
 void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,
                             size_t *count);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The feed-forward of an expert: SwiGLU (Shazeer, 2020).
+/* The feed-forward of an expert: SwiGLU (Shazeer, 2020). */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Temporary name, fsync, rename, fsync of the folder.
+/* Temporary name, fsync, rename, fsync of the folder. */
 #include "train/files.h"
 
 #include "train/error.h"
@@ -34,7 +33,7 @@ int new_file_open(struct new_file *file, const char *path)
     if (file->stream)
         return 0;
     int error = errno;
-    free(file->temporary); // not ours to remove
+    free(file->temporary); /* not ours to remove */
     file->temporary = NULL;
     new_file_discard(file);
     return train_error("cannot write %s: %s", path, strerror(error));

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The parts of the model, each a forward and a backward function on plain
-// arrays. The letters, here and in all shapes of this folder:
-//
-//     B  sequences on this rank           D  width of the model
-//     T  positions of a sequence          H  attention heads
-//     R  rows, B * T                      W  width of a head, D / H
-//     V  vocabulary: the 256 bytes        E  experts (all ranks)
-//     L  layers                           K  experts that a token chooses
-//     G  shares of the batch on this      F  hidden width of an expert
-//        rank (shares.h)                  N  rows of one expert
-//
-// Gradients of inputs are written (SET) or added (ADD) as each function says;
-// gradients of parameters are always added, share by share: rows g R/G to
-// (g+1) R/G of the batch go to the g-th gradient vector, so that sums do not
-// depend on how shares are spread over ranks.
+/*
+ * The parts of the model, each a forward and a backward function on plain
+ * arrays. The letters, here and in all shapes of this folder:
+ *
+ *     B  sequences on this rank           D  width of the model
+ *     T  positions of a sequence          H  attention heads
+ *     R  rows, B * T                      W  width of a head, D / H
+ *     V  vocabulary: the 256 bytes        E  experts (all ranks)
+ *     L  layers                           K  experts that a token chooses
+ *     G  shares of the batch on this      F  hidden width of an expert
+ *        rank (shares.h)                  N  rows of one expert
+ *
+ * Gradients of inputs are written (SET) or added (ADD) as each function says;
+ * gradients of parameters are always added, share by share: rows g R/G to
+ * (g+1) R/G of the batch go to the g-th gradient vector, so that sums do not
+ * depend on how shares are spread over ranks.
+ */
 #ifndef TRAIN_LAYERS_H
 #define TRAIN_LAYERS_H
 
@@ -25,104 +26,104 @@
 
 enum { VOCABULARY = 256 };
 
-// A parameter's gradient: that of share g stands at data + g * stride.
+/* A parameter's gradient: that of share g stands at data + g * stride. */
 struct grad {
     float *data;
     size_t stride;
-    size_t shares; // G
+    size_t shares; /* G */
 };
 
-// -- linear.c: y = x w --------------------------------------------------------
+/* --- linear.c: y = x w ---------------------------------------------------- */
 
-// x (R, n), w (n, m) -> y (R, m) [+]=
+/* x (R, n), w (n, m) -> y (R, m) [+]= */
 void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
             const float *x, const float *w, enum shunti_gemm_beta beta,
             float *y);
-// dy (R, m), x, w -> dx (R, n) [+]=, dw += . dx may be NULL.
+/* dy (R, m), x, w -> dx (R, n) [+]=, dw += . dx may be NULL. */
 void linear_backward(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
                      const float *dy, const float *x, const float *w,
                      enum shunti_gemm_beta beta, float *dx, struct grad dw);
 
-// -- embedding.c --------------------------------------------------------------
+/* --- embedding.c ---------------------------------------------------------- */
 
-// bytes (R), table (V, D) -> x (R, D)
+/* bytes (R), table (V, D) -> x (R, D) */
 void embedding(size_t R, size_t D, const uint8_t *bytes, const float *table,
                float *x);
-// dx (R, D), bytes -> dtable +=
+/* dx (R, D), bytes -> dtable += */
 void embedding_backward(size_t R, size_t D, const float *dx,
                         const uint8_t *bytes, struct grad dtable);
 
-// -- rmsnorm.c ----------------------------------------------------------------
+/* --- rmsnorm.c ------------------------------------------------------------ */
 
-// x (R, D), gain (D) -> y (R, D), inverse (R)
+/* x (R, D), gain (D) -> y (R, D), inverse (R) */
 void rmsnorm(size_t R, size_t D, const float *x, const float *gain, float *y,
              float *inverse);
-// dy (R, D), x, gain, inverse -> dx (R, D) +=, dgain +=
+/* dy (R, D), x, gain, inverse -> dx (R, D) +=, dgain += */
 void rmsnorm_backward(size_t R, size_t D, const float *dy, const float *x,
                       const float *gain, const float *inverse, float *dx,
                       struct grad dgain);
 
-// -- attention.c --------------------------------------------------------------
+/* --- attention.c ---------------------------------------------------------- */
 
 struct rope {
-    float *cosine; // (T, W/2)
-    float *sine;   // (T, W/2)
+    float *cosine; /* (T, W/2) */
+    float *sine;   /* (T, W/2) */
 };
 
 int rope_create(struct rope *rope, size_t T, size_t W, double theta);
 void rope_destroy(struct rope *rope);
 
-// Floats of `work` for the two functions below.
+/* Floats of `work` for the two functions below. */
 size_t attention_work(size_t T, size_t W);
 
-// qkv (R, 3 D) = q | k | v, rotated in place
-// -> p (B, H, T, T): probabilities, kept for backward (the part below the
-//    diagonal block is not written); y (R, D)
+/* qkv (R, 3 D) = q | k | v, rotated in place
+ * -> p (B, H, T, T): probabilities, kept for backward (the part below the
+ *    diagonal block is not written); y (R, D) */
 void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
                size_t T, size_t D, size_t H, float *qkv, float *p, float *y,
                float *work);
-// dy (R, D), rotated qkv, p -> dqkv (R, 3 D) =
+/* dy (R, D), rotated qkv, p -> dqkv (R, 3 D) = */
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
                         size_t B, size_t T, size_t D, size_t H, const float *dy,
                         const float *qkv, const float *p, float *dqkv,
                         float *work);
 
-// -- router.c -----------------------------------------------------------------
+/* --- router.c ------------------------------------------------------------- */
 
-// How tokens choose experts, and what the auxiliary losses weigh.
+/* How tokens choose experts, and what the auxiliary losses weigh. */
 struct router_config {
-    size_t experts;   // E
-    size_t topk;      // K
-    bool renormalise; // weights of a token are divided by their sum
-    float balance;    // alpha of the load-balancing loss
-    float zloss;      // beta of the router z-loss
+    size_t experts;   /* E */
+    size_t topk;      /* K */
+    bool renormalise; /* weights of a token are divided by their sum */
+    float balance;    /* alpha of the load-balancing loss */
+    float zloss;      /* beta of the router z-loss */
 };
 
-// logits (R, E), in place -> p (R, E): softmax; lse (R): log-sum-exp;
-// choice (R, K): experts by descending p + bias, ties to the lower id;
-// weight (R, K): p of each choice, without the bias.
-// bias (E): NULL for none.
+/* logits (R, E), in place -> p (R, E): softmax; lse (R): log-sum-exp;
+ * choice (R, K): experts by descending p + bias, ties to the lower id;
+ * weight (R, K): p of each choice, without the bias.
+ * bias (E): NULL for none. */
 void router(const struct router_config *c, size_t R, float *logits,
             const float *bias, float *lse, int32_t *choice, float *weight);
-// dweight (R, K), p, lse, choice, weight -> dlogits (R, E) =
-// load  (E): fraction of assignments f_e, a constant of the gradient
-// scale: d(loss)/d(sum over rows), 1 / (rows of the whole batch)
+/* dweight (R, K), p, lse, choice, weight -> dlogits (R, E) =
+ * load  (E): fraction of assignments f_e, a constant of the gradient
+ * scale: d(loss)/d(sum over rows), 1 / (rows of the whole batch) */
 void router_backward(const struct router_config *c, size_t R,
                      const float *dweight, const float *p, const float *lse,
                      const int32_t *choice, const float *weight,
                      const float *load, float scale, float *dlogits);
 
-// -- experts.c ----------------------------------------------------------------
+/* --- experts.c ------------------------------------------------------------ */
 
-// A SwiGLU feed-forward: y = (silu(x Wg) * (x Wu)) Wd, with Wg | Wu stored as
-// one matrix gate_up (D, 2 F), and down (F, D).
-// x (N, D) -> hidden (N, 2 F), act (N, F), y (N, D) [+]=
+/* A SwiGLU feed-forward: y = (silu(x Wg) * (x Wu)) Wd, with Wg | Wu stored as
+ * one matrix gate_up (D, 2 F), and down (F, D).
+ * x (N, D) -> hidden (N, 2 F), act (N, F), y (N, D) [+]= */
 void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
                   float *hidden, float *act, enum shunti_gemm_beta beta,
                   float *y);
-// dy (N, D), x, hidden, act -> dx (N, D) [+]=, dgate_up +=, ddown +=
-// dact (N, F), dhidden (N, 2 F): scratch
+/* dy (N, D), x, hidden, act -> dx (N, D) [+]=, dgate_up +=, ddown +=
+ * dact (N, F), dhidden (N, 2 F): scratch */
 void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            size_t F, const float *dy, const float *x,
                            const float *gate_up, const float *down,
@@ -130,11 +131,11 @@ void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            float *dhidden, enum shunti_gemm_beta beta,
                            float *dx, struct grad dgate_up, struct grad ddown);
 
-// -- loss.c -------------------------------------------------------------------
+/* --- loss.c --------------------------------------------------------------- */
 
-// logits (R, V), in place, target (R) -> p (R, V): softmax; loss (R): -log p
+/* logits (R, V), in place, target (R) -> p (R, V): softmax; loss (R): -log p */
 void cross_entropy(size_t R, float *logits, const uint8_t *target, float *loss);
-// p (R, V) -> dlogits in place: (p - one-hot(target)) * scale
+/* p (R, V) -> dlogits in place: (p - one-hot(target)) * scale */
 void cross_entropy_backward(size_t R, float *p, const uint8_t *target,
                             float scale);
 

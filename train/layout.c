@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The list of parameters, their places and initial values.
+/* The list of parameters, their places and initial values. */
 #include "train/layout.h"
 
 #include "train/error.h"
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, TENSORS_OF_LAYER = 7 }; // floats: a cache line
+enum { ALIGN = 16, TENSORS_OF_LAYER = 7 }; /* floats: a cache line */
 
 int model_config_check(const struct model_config *c)
 {
@@ -30,7 +29,7 @@ int model_config_check(const struct model_config *c)
     return 0;
 }
 
-// Appends a tensor. layer < 0: of none.
+/* Appends a tensor. layer < 0: of none. */
 static size_t place(struct layout *l, int layer, const char *name, size_t count,
                     float std, float fill, bool decay)
 {
@@ -65,8 +64,8 @@ int layout_create(const struct model_config *c, struct layout *layout)
 {
     struct layout l = {0};
     size_t D = c->dim, F = c->expert_hidden, S = c->shared_hidden;
-    // A product keeps the size of what goes through it. What is added to the
-    // residual stream starts small, so that its sum over layers stays 1.
+    /* A product keeps the size of what goes through it. What is added to the
+     * residual stream starts small, so that its sum over layers stays 1. */
     float std = 1.0f / sqrtf((float)D);
     float residual = 1.0f / sqrtf(2.0f * (float)c->layers);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The number of steps is fixed once. The learning rate falls towards the last
-// step, so that a number that moves makes the rate rise and fall with the load
-// of the machine, and no two runs alike.
+/*
+ * The number of steps is fixed once. The learning rate falls towards the last
+ * step, so that a number that moves makes the rate rise and fall with the load
+ * of the machine, and no two runs alike.
+ */
 #include "train/length.h"
 
 enum { STEPS_OF_EVAL = 50, MOST_EVALS = 10 };
 
-// What a forward pass takes of a step.
+/* What a forward pass takes of a step. */
 static const double forward = 0.4;
 
 size_t length_evals(size_t steps, size_t every)
@@ -23,7 +24,7 @@ size_t length_evals_due(size_t steps, size_t every, size_t done)
 {
     if (every)
         return done == steps ? length_evals(steps, every) : done / every;
-    // A run whose length is not known yet has no validation behind it.
+    /* A run whose length is not known yet has no validation behind it. */
     return steps ? done * length_evals(steps, every) / steps : 0;
 }
 
@@ -32,7 +33,7 @@ size_t length_in_time(double seconds, double step_s, size_t done,
 {
     double fit = seconds > 0 ? seconds / step_s : 0;
     double all = (double)done + fit;
-    // As many validations as if they took no time: a few too many.
+    /* As many validations as if they took no time: a few too many. */
     size_t evals = all < 1e9 ? length_evals((size_t)all, every) : 1;
     double n = all - forward * ((double)evals * eval_batches + sample);
 

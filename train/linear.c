@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Rows times a matrix, and the gradients of both.
+/* Rows times a matrix, and the gradients of both. */
 #include "train/layers.h"
 
 void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Cross entropy over the 256 bytes.
+/* Cross entropy over the 256 bytes. */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"

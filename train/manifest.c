@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// checkpoint.json: printed, parsed, and its checksum.
+/* checkpoint.json: printed, parsed, and its checksum. */
 #include "train/manifest.h"
 
 #include "train/error.h"
@@ -19,7 +18,7 @@ uint64_t checksum(const void *data, size_t bytes)
     const unsigned char *from = data;
     uint64_t h = 0xcbf29ce484222325u ^ bytes;
 
-    // Each round is a bijection of h, and of the word.
+    /* Each round is a bijection of h, and of the word. */
     for (size_t at = 0; at < bytes; at += 8) {
         uint64_t word = 0;
         memcpy(&word, from + at, bytes - at < 8 ? bytes - at : 8);
@@ -29,16 +28,16 @@ uint64_t checksum(const void *data, size_t bytes)
     return h;
 }
 
-// -- the checksum -------------------------------------------------------------
+/* --- the checksum --------------------------------------------------------- */
 
-// How the file ends: the sum of the `body` bytes before it.
+/* How the file ends: the sum of the `body` bytes before it. */
 static int print_end(char *to, size_t room, const char *text, size_t body)
 {
     return snprintf(to, room, ",\n\t\"checksum\":\t\"%016" PRIx64 "\"\n}\n",
                     checksum(text, body));
 }
 
-// Puts the checksum into an object that cJSON printed.
+/* Puts the checksum into an object that cJSON printed. */
 static char *seal(const char *json)
 {
     char end[64], *text = NULL;
@@ -52,7 +51,7 @@ static char *seal(const char *json)
 static bool is_sealed(const char *text, size_t length)
 {
     char end[64];
-    // The end is as long whatever the sum is.
+    /* The end is as long whatever the sum is. */
     size_t tail = (size_t)print_end(end, sizeof(end), text, 0);
 
     if (length < tail)
@@ -61,7 +60,7 @@ static bool is_sealed(const char *text, size_t length)
     return memcmp(text + length - tail, end, tail) == 0;
 }
 
-// -- printing -----------------------------------------------------------------
+/* --- printing ------------------------------------------------------------- */
 
 static bool add_hex(cJSON *to, const char *name, uint64_t value)
 {
@@ -130,7 +129,7 @@ char *manifest_print(const struct manifest *m)
     return sealed;
 }
 
-// -- parsing ------------------------------------------------------------------
+/* --- parsing -------------------------------------------------------------- */
 
 static int bad_manifest(const char *what)
 {
@@ -189,7 +188,7 @@ static int parse_file(const cJSON *json, struct data_file *f)
     return strchr(f->name, '/') ? bad_manifest("a file's name") : 0;
 }
 
-// A record within one of the files.
+/* A record within one of the files. */
 static int parse_record(const cJSON *json, const struct manifest *m,
                         struct record *r)
 {
@@ -218,7 +217,7 @@ static int parse_setting(const cJSON *json, struct setting *s)
     return 0;
 }
 
-// The array or object called `name`: its length, and zeroed memory for it.
+/* The array or object called `name`: its length, and zeroed memory for it. */
 static const cJSON *get_array(const cJSON *json, const char *name, size_t size,
                               void **memory)
 {
@@ -293,7 +292,7 @@ int manifest_parse(struct manifest *m, const char *where, const char *text,
     int st = -1;
 
     memset(m, 0, sizeof(*m));
-    // Format 1 had no checksum: it is named as what it is.
+    /* Format 1 had no checksum: it is named as what it is. */
     if (!older && !is_sealed(text, length))
         train_error("%s is damaged: its checksum is wrong", where);
     else if (!json)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// checkpoint.json: what a checkpoint is made of. Its last member is a checksum
-// of all bytes before it, so that no change to the file goes unnoticed.
+/*
+ * checkpoint.json: what a checkpoint is made of. Its last member is a checksum
+ * of all bytes before it, so that no change to the file goes unnoticed.
+ */
 #ifndef TRAIN_MANIFEST_H
 #define TRAIN_MANIFEST_H
 
@@ -14,13 +15,13 @@
 
 enum { PIECE_NAME = 24, FILE_NAME = 64 };
 
-// A piece, and where it is.
+/* A piece, and where it is. */
 struct record {
     char name[PIECE_NAME];
     char file[FILE_NAME];
-    uint64_t begin, count; // elements
-    uint64_t at;           // bytes into the file
-    uint64_t sum;          // checksum of the piece
+    uint64_t begin, count; /* elements */
+    uint64_t at;           /* bytes into the file */
+    uint64_t sum;          /* checksum of the piece */
 };
 
 struct data_file {
@@ -33,19 +34,19 @@ struct manifest {
     size_t settings;
     struct setting *setting;
     size_t files, records;
-    struct data_file *file; // every one, also those without a piece
+    struct data_file *file; /* every one, also those without a piece */
     struct record *record;
 };
 
-// A change to 8 bytes that lie together always gives another value, any other
-// change with a probability of 1 - 2^-64.
+/* A change to 8 bytes that lie together always gives another value, any other
+ * change with a probability of 1 - 2^-64. */
 uint64_t checksum(const void *data, size_t bytes);
 
-// The file's text, freed by the caller. NULL: train_error_text().
+/* The file's text, freed by the caller. NULL: train_error_text(). */
 char *manifest_print(const struct manifest *m);
 
-// Reads `length` bytes and a '\0'. -1 with train_error_text() if anything in
-// them is not as manifest_print() wrote it. `where` is named in errors.
+/* Reads `length` bytes and a '\0'. -1 with train_error_text() if anything in
+ * them is not as manifest_print() wrote it. `where` is named in errors. */
 int manifest_parse(struct manifest *m, const char *where, const char *text,
                    size_t length);
 void manifest_free(struct manifest *m);

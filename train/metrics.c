@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Lines of JSON, written and read through one table of fields.
+/* Lines of JSON, written and read through one table of fields. */
 #include "train/metrics.h"
 
 #include "train/error.h"
@@ -72,7 +71,7 @@ static void write_line(FILE *f, const struct step_metrics *s)
     fflush(f);
 }
 
-// A line of the log; false if it is none.
+/* A line of the log; false if it is none. */
 static bool read_line(const char *line, struct step_metrics *s)
 {
     cJSON *json = cJSON_Parse(line);
@@ -117,8 +116,8 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
         metrics_close(m);
         return -1;
     }
-    // What was kept is written again, by way of a new file, so that the steps
-    // that are about to be repeated are not in it twice.
+    /* What was kept is written again, by way of a new file, so that the steps
+     * that are about to be repeated are not in it twice. */
     struct new_file f;
     int st = new_file_open(&f, path);
     if (st == 0) {
@@ -146,7 +145,7 @@ int metrics_add(struct metrics *m, const struct step_metrics *s)
     return keep(m, s);
 }
 
-// What an older log does not have is no number.
+/* What an older log does not have is no number. */
 static void add(double *sum, double value, size_t n)
 {
     if (isfinite(value))

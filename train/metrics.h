@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What is measured at each step: kept for the report, and written as lines of
-// JSON, one a step:
-//     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
-//      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
-//      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
-//      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
-//      "compute_bits": 32, "dropped": 0, "dropped_part": 0,
-//      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
-// val_... where a validation followed the step. Losses are in nats a byte; numbers are written so that reading gives back the same bits.
+/*
+ * What is measured at each step: kept for the report, and written as lines of
+ * JSON, one a step:
+ *     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
+ *      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
+ *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
+ *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
+ *      "compute_bits": 32, "dropped": 0, "dropped_part": 0,
+ *      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
+ * val_... where a validation followed the step. Losses are in nats a byte;
+ * numbers are written so that reading gives back the same bits.
+ */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
@@ -21,45 +23,46 @@
 struct step_metrics {
     size_t step;
     double loss;
-    double balance; // mean over layers of E sum f P; 1: even
-    double zloss;   // mean over layers and rows of lse^2
+    double balance; /* mean over layers of E sum f P; 1: even */
+    double zloss;   /* mean over layers and rows of lse^2 */
     double lr, grad_norm;
-    double step_s;       // of the whole step
-    double compute_s;    // of rank 0, and so below:
-    double exchange_s;   // in plan, dispatch, combine and their backwards
-    double reduce_s;     // in other collectives
-    double wait_s;       // of these two, waiting for other ranks
-    double wire_bytes;   // that all ranks sent to other nodes; so, too:
-    double wire_rows;    // rows of tokens, in the forward pass
-    double plain_rows;   // what these would be at one for each assignment
-    double gflops;       // 10^9 operations a second in matrix products
-    double compute_bits; // of their inputs: 32, or 16 with --compute bf16
+    double step_s;       /* of the whole step */
+    double compute_s;    /* of rank 0, and so below: */
+    double exchange_s;   /* in plan, dispatch, combine and their backwards */
+    double reduce_s;     /* in other collectives */
+    double wait_s;       /* of these two, waiting for other ranks */
+    double wire_bytes;   /* that all ranks sent to other nodes; so, too: */
+    double wire_rows;    /* rows of tokens, in the forward pass */
+    double plain_rows;   /* what these would be at one for each assignment */
+    double gflops;       /* 10^9 operations a second in matrix products */
+    double compute_bits; /* of their inputs: 32, or 16 with --compute bf16 */
     double tokens_per_s;
-    double imbalance;    // rows of the fullest expert / mean, mean over layers
-    double dropped;      // assignments of all layers beyond the capacity,
-    double dropped_part; // and what part of all assignments they are
-    double time_s;       // since the run (or its resumption) began
-    double val[HELD];    // of each kind of held-out text; NaN: no validation
+    double imbalance;    /* rows of the fullest expert / mean, mean over
+                            layers */
+    double dropped;      /* assignments of all layers beyond the capacity, */
+    double dropped_part; /* and what part of all assignments they are */
+    double time_s;       /* since the run (or its resumption) began */
+    double val[HELD];    /* of each kind of held-out text; NaN: no validation */
 };
 
 struct metrics {
     struct step_metrics *steps;
     size_t count, room;
-    FILE *file; // NULL: none is written
+    FILE *file; /* NULL: none is written */
 };
 
-// Means of a step, over the second half of what was measured: the first steps
-// also make kernels, and grow buffers.
+/* Means of a step, over the second half of what was measured: the first steps
+ * also make kernels, and grow buffers. */
 struct metrics_means {
-    double step_s, exchange_s, reduce_s, wait_s; // seconds
-    double wire_bytes, wire_rows, plain_rows;    // 0: there is one node
+    double step_s, exchange_s, reduce_s, wait_s; /* seconds */
+    double wire_bytes, wire_rows, plain_rows;    /* 0: there is one node */
     double tokens_per_s, gflops;
     double dropped, dropped_part;
 };
 struct metrics_means metrics_means(const struct metrics *m);
 
-// path NULL: only kept in memory. resume_step > 0: lines of steps up to that
-// one are read back and kept, later ones dropped from the file.
+/* path NULL: only kept in memory. resume_step > 0: lines of steps up to that
+ * one are read back and kept, later ones dropped from the file. */
 int metrics_open(struct metrics *m, const char *path, size_t resume_step);
 int metrics_add(struct metrics *m, const struct step_metrics *s);
 void metrics_close(struct metrics *m);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The model, top to bottom:
-//
-//     x = embedding(bytes)
-//     for each layer:
-//         x += attention(rmsnorm(x)) Wo
-//         x += experts(rmsnorm(x)) [+ shared expert(rmsnorm(x))]
-//     logits = rmsnorm(x) Wout
-//
-// Forward and backward are written out one after the other, so that a line of
-// the one can be held against a line of the other.
+/*
+ * The model, top to bottom:
+ *
+ *     x = embedding(bytes)
+ *     for each layer:
+ *         x += attention(rmsnorm(x)) Wo
+ *         x += experts(rmsnorm(x)) [+ shared expert(rmsnorm(x))]
+ *     logits = rmsnorm(x) Wout
+ *
+ * Forward and backward are written out one after the other, so that a line of
+ * the one can be held against a line of the other.
+ */
 #include "train/model.h"
 
 #include "kernels/elementwise.h"
@@ -29,9 +30,10 @@ double *stats_layer(const struct model_config *c, double *stats, size_t layer)
     return stats + 1 + layer * (1 + 2 * c->experts);
 }
 
-// -- memory -------------------------------------------------------------------
+/* --- memory --------------------------------------------------------------- */
 
-// Memory that lives as long as the model. Zeroed; NULL is reported by `*bad`.
+/* Memory that lives as long as the model. Zeroed; NULL is reported by
+ * `*bad`. */
 static void *keep(struct model *m, size_t count, size_t size, int *bad)
 {
     size_t bytes = (count * size + 63) & ~(size_t)63;
@@ -55,7 +57,7 @@ int model_create(const struct model_config *c, size_t sequences,
     size_t R = sequences * c->seq, D = c->dim, E = c->experts, K = c->topk;
     size_t S = c->shared_hidden, L = c->layers;
     int bad = 0;
-    bool refused = false; // by the exchange, which has said why
+    bool refused = false; /* by the exchange, which has said why */
 
     if (model_config_check(c) || layout_create(c, &m.layout))
         return -1;
@@ -139,8 +141,8 @@ void model_destroy(struct model *m)
     memset(m, 0, sizeof(*m));
 }
 
-// Room for `rows` of two widths; grows by a quarter more than asked for, since
-// routings differ from step to step.
+/* Room for `rows` of two widths; grows by a quarter more than asked for, since
+ * routings differ from step to step. */
 static int room(size_t rows, size_t *have, size_t wide, float **a,
                 size_t narrow, float **b)
 {
@@ -180,14 +182,15 @@ static struct grad expert_share(const struct model *m, size_t layer, int32_t id,
 {
     size_t i = layer * m->local_experts + (size_t)id - m->first_expert;
 
-    // Rows come in the order of the whole batch, whatever rank they are from.
+    /* Rows come in the order of the whole batch, whatever rank they are
+     * from. */
     return (struct grad){m->expert_grad + i * m->layout.expert_size + offset, 0,
                          1};
 }
 
-// -- mixture of experts -------------------------------------------------------
+/* --- mixture of experts --------------------------------------------------- */
 
-// a->h2 -> y (R, D) += sum over the chosen experts
+/* a->h2 -> y (R, D) += sum over the chosen experts */
 static int moe_forward(struct model *m, size_t l, size_t R, float *y)
 {
     const struct exchange_ops *x = m->exchange->ops;
@@ -210,7 +213,7 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    // While rows travel: the shared expert, which has them already.
+    /* While rows travel: the shared expert, which has them already. */
     if (S)
         feed_forward(m->gemm, R, D, S, a->h2, m->dense + at->shared_gate_up,
                      m->dense + at->shared_down, a->shared_hid, a->shared_act,
@@ -239,7 +242,7 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
     return 0;
 }
 
-// dy (R, D) -> dh (R, D) = gradient of a->h2
+/* dy (R, D) -> dh (R, D) = gradient of a->h2 */
 static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
                         const float *load, float scale, float *dh)
 {
@@ -301,7 +304,7 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
     return 0;
 }
 
-// -- the whole ----------------------------------------------------------------
+/* --- the whole ------------------------------------------------------------ */
 
 static void collect_stats(const struct model *m, size_t B, size_t T,
                           double *stats)
@@ -390,7 +393,7 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
         if (moe_backward(m, l, R, m->dx, load, scale, m->dh))
             return -1;
         t = clock_now();
-        // dx is the gradient of what follows, and of the residual beside it
+        /* dx is the gradient of what follows, and of the residual beside it */
         rmsnorm_backward(R, D, m->dh, a->x2, m->dense + w->norm2, a->inv2,
                          m->dx, share_of(m, w->norm2));
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The language model of one rank: activations, forward, backward.
-// Letters and shapes as in layers.h.
+/*
+ * The language model of one rank: activations, forward, backward.
+ * Letters and shapes as in layers.h.
+ */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
@@ -12,40 +13,42 @@
 #include "train/layers.h"
 #include "train/layout.h"
 
-// What one sequence contributes to losses and statistics, all in f64, so that
-// sums over sequences, made in the order of the batch, do not depend on which
-// rank had which sequence. A vector of stats_size() numbers:
-//     [0] sum of the cross entropy over its T positions
-//     then for each layer: [0] sum of lse^2; (E) sum of probabilities;
-//     (E) number of assignments
+/*
+ * What one sequence contributes to losses and statistics, all in f64, so that
+ * sums over sequences, made in the order of the batch, do not depend on which
+ * rank had which sequence. A vector of stats_size() numbers:
+ *     [0] sum of the cross entropy over its T positions
+ *     then for each layer: [0] sum of lse^2; (E) sum of probabilities;
+ *     (E) number of assignments
+ */
 size_t stats_size(const struct model_config *c);
 double *stats_layer(const struct model_config *c, double *stats, size_t layer);
 
-// What is kept of a layer between forward and backward.
+/* What is kept of a layer between forward and backward. */
 struct activations {
-    float *x1;         // (R, D) input
-    float *inv1;       // (R)
-    float *h1;         // (R, D) normalised
-    float *qkv;        // (R, 3 D) rotated
-    float *p;          // (B, H, T, T)
-    float *att;        // (R, D)
-    float *x2;         // (R, D) after attention
-    float *inv2;       // (R)
-    float *h2;         // (R, D) normalised; the exchange's memory
-    float *probs;      // (R, E)
-    float *lse;        // (R)
-    int32_t *choice;   // (R, K)
-    float *weight;     // (R, K)
-    float *shared_hid; // (R, 2 S)
-    float *shared_act; // (R, S)
+    float *x1;         /* (R, D) input */
+    float *inv1;       /* (R) */
+    float *h1;         /* (R, D) normalised */
+    float *qkv;        /* (R, 3 D) rotated */
+    float *p;          /* (B, H, T, T) */
+    float *att;        /* (R, D) */
+    float *x2;         /* (R, D) after attention */
+    float *inv2;       /* (R) */
+    float *h2;         /* (R, D) normalised; the exchange's memory */
+    float *probs;      /* (R, E) */
+    float *lse;        /* (R) */
+    int32_t *choice;   /* (R, K) */
+    float *weight;     /* (R, K) */
+    float *shared_hid; /* (R, 2 S) */
+    float *shared_act; /* (R, S) */
 
     struct exchange_rows rows;
-    float *hidden;      // (rows.total, 2 F)
-    float *act;         // (rows.total, F)
-    size_t expert_rows; // that hidden and act have room for
+    float *hidden;      /* (rows.total, 2 F) */
+    float *act;         /* (rows.total, F) */
+    size_t expert_rows; /* that hidden and act have room for */
 };
 
-// Seconds by part, for the report.
+/* Seconds by part, for the report. */
 struct model_times {
     double attention, router, experts, exchange, head;
 };
@@ -57,62 +60,62 @@ struct model {
     struct exchange *exchange;
     struct rope rope;
 
-    // Not owned: set by the caller after model_create().
-    const float *dense;       // (layout.dense)
-    struct grad dense_grad;   // G times that, added to by backward
-    const float *expert;      // (L, experts of this rank, expert_size)
-    float *expert_grad;       // the same, added to by backward
-    const float *router_bias; // (L, E), or NULL
-    size_t first_expert;      // id of this rank's first expert
+    /* Not owned: set by the caller after model_create(). */
+    const float *dense;       /* (layout.dense) */
+    struct grad dense_grad;   /* G times that, added to by backward */
+    const float *expert;      /* (L, experts of this rank, expert_size) */
+    float *expert_grad;       /* the same, added to by backward */
+    const float *router_bias; /* (L, E), or NULL */
+    size_t first_expert;      /* id of this rank's first expert */
     size_t local_experts;
 
-    size_t max_rows;         // R at most
-    struct activations *act; // (L)
-    float *x_out;            // (R, D) after the last layer
-    float *inv_out;          // (R)
-    float *h_out;            // (R, D)
-    float *probs;            // (R, V) logits, then probabilities
-    float *loss;             // (R)
+    size_t max_rows;         /* R at most */
+    struct activations *act; /* (L) */
+    float *x_out;            /* (R, D) after the last layer */
+    float *inv_out;          /* (R) */
+    float *h_out;            /* (R, D) */
+    float *probs;            /* (R, V) logits, then probabilities */
+    float *loss;             /* (R) */
 
-    float *dx;                        // (R, D) the exchange's memory
-    float *dh, *dtmp;                 // (R, D)
-    float *dqkv;                      // (R, 3 D)
-    float *dlogits;                   // (R, E)
-    float *dweight;                   // (R, K)
-    float *dshared_hid, *dshared_act; // (R, 2 S), (R, S)
-    float *dhidden, *dact; // rows of the largest expert: (N, 2 F), (N, F)
+    float *dx;                        /* (R, D) the exchange's memory */
+    float *dh, *dtmp;                 /* (R, D) */
+    float *dqkv;                      /* (R, 3 D) */
+    float *dlogits;                   /* (R, E) */
+    float *dweight;                   /* (R, K) */
+    float *dshared_hid, *dshared_act; /* (R, 2 S), (R, S) */
+    float *dhidden, *dact; /* rows of the largest expert: (N, 2 F), (N, F) */
     size_t dexpert_rows;
-    float *work;   // attention's
-    void **blocks; // everything allocated once, to be freed
+    float *work;   /* attention's */
+    void **blocks; /* everything allocated once, to be freed */
     size_t nblocks;
 
-    struct model_times times; // since the caller last cleared them
+    struct model_times times; /* since the caller last cleared them */
 };
 
-// sequences  B at most, of c->seq positions each.
-// gemm, exchange  borrowed.
-// Returns 0, or -1 with train_error_text().
+/* sequences  B at most, of c->seq positions each.
+ * gemm, exchange  borrowed.
+ * Returns 0, or -1 with train_error_text(). */
 int model_create(const struct model_config *c, size_t sequences,
                  struct shunti_gemm *gemm, struct exchange *exchange,
                  struct model *model);
 void model_destroy(struct model *model);
 
-// bytes (B, T) -> model->probs (R, V): logits. With targets (B, T) not NULL
-// also the loss: model->loss (R), probs become probabilities, and stats
-// (B, stats_size) is written.
-// Collective: ranks may have different B, 0 included.
+/* bytes (B, T) -> model->probs (R, V): logits. With targets (B, T) not NULL
+ * also the loss: model->loss (R), probs become probabilities, and stats
+ * (B, stats_size) is written.
+ * Collective: ranks may have different B, 0 included. */
 int model_forward(struct model *model, size_t B, size_t T, const uint8_t *bytes,
                   const uint8_t *targets, double *stats);
 
-// After a model_forward() with targets: adds to dense_grad and expert_grad.
-// load   (G, L, E): fraction of the assignments that went to each expert
-// scale  1 / (rows of the whole batch)
-// Collective.
+/* After a model_forward() with targets: adds to dense_grad and expert_grad.
+ * load   (G, L, E): fraction of the assignments that went to each expert
+ * scale  1 / (rows of the whole batch)
+ * Collective. */
 int model_backward(struct model *model, size_t B, size_t T,
                    const uint8_t *bytes, const uint8_t *targets,
                    const float *load, float scale);
 
-// Forget the routings of a forward that is not followed by a backward.
+/* Forget the routings of a forward that is not followed by a backward. */
 void model_release(struct model *model);
 
 #endif

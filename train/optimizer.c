@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// AdamW (Loshchilov, Hutter, 2019), warm-up, and half a cosine (Loshchilov,
-// Hutter, 2017).
+/*
+ * AdamW (Loshchilov, Hutter, 2019), warm-up, and half a cosine (Loshchilov,
+ * Hutter, 2017).
+ */
 #include "train/optimizer.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The peak of all ranks.
+/* The peak of all ranks. */
 #include "train/peak.h"
 
 #include "kernels/gemm/gemm_bf16.h"
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// Some 20 ms, so that all ranks are at it at the same time.
+/* Some 20 ms, so that all ranks are at it at the same time. */
 enum { ROUNDS = 1 << 15, WINDOWS = 300 };
 
 static double rounds(const struct shunti_bf16_tile *tile, float *sink)
@@ -22,8 +21,8 @@ static double rounds(const struct shunti_bf16_tile *tile, float *sink)
     return shunti_peak_sets[shunti_isa_best()]->run(ROUNDS, sink);
 }
 
-// The best of some windows: of what a core can do, and not of what else ran on
-// it meanwhile.
+/* The best of some windows: of what a core can do, and not of what else ran on
+ * it meanwhile. */
 static double peak_of_core(const struct shunti_bf16_tile *tile)
 {
     float sink = 1;
@@ -37,7 +36,7 @@ static double peak_of_core(const struct shunti_bf16_tile *tile)
     return best;
 }
 
-// CPUs that this rank may use; if that is one, it has it to itself.
+/* CPUs that this rank may use; if that is one, it has it to itself. */
 static long usable_cpus(void)
 {
     cpu_set_t set;
@@ -65,7 +64,7 @@ int peak_measure(struct team *team, const struct shunti_bf16_tile *tile,
     }
     double peak = peak_of_core(tile);
     if (before >= cores && cores > 0)
-        peak = 0; // it takes turns with another rank
+        peak = 0; /* it takes turns with another rank */
     int st = team_gather(team, &peak, all, sizeof(peak));
     *flops = 0;
     for (int r = 0; st == 0 && r < team->size; r++)

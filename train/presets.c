@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The presets: three sizes, and two ways to balance experts.
+/* The presets: three sizes, and two ways to balance experts. */
 #include "train/presets.h"
 
 #include <stddef.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Options that go together, under one name.
+/* Options that go together, under one name. */
 #ifndef TRAIN_PRESETS_H
 #define TRAIN_PRESETS_H
 
@@ -10,10 +9,10 @@ struct preset {
     const char *name;
     const char *what;
     struct {
-        const char *name, *value; // of an option; NULL ends
+        const char *name, *value; /* of an option; NULL ends */
     } option[PRESET_OPTIONS];
 };
 
-extern const struct preset presets[]; // ends with a name that is NULL
+extern const struct preset presets[]; /* ends with a name that is NULL */
 
 #endif

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products as the options ask for them.
+/* Matrix products as the options ask for them. */
 #ifndef TRAIN_PRODUCTS_H
 #define TRAIN_PRODUCTS_H
 
 #include "kernels/gemm/gemm.h"
 
-// backend: as of shunti_gemm_create(). Returns 0, or -1 with train_error_text().
-// A product that runs out of memory ends the program.
+/* backend: as of shunti_gemm_create(). Returns 0, or -1 with
+ * train_error_text(). A product that runs out of memory ends the program. */
 int products_create(const char *backend, enum shunti_gemm_compute compute,
                     struct shunti_gemm **gemm);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Counter-based random numbers: the finaliser of SplitMix64 (Steele, Lea,
-// Flood, 2014), applied to a key and a counter.
+/*
+ * Counter-based random numbers: the finaliser of SplitMix64 (Steele, Lea,
+ * Flood, 2014), applied to a key and a counter.
+ */
 #include "train/random.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ static uint64_t mix(uint64_t z)
 
 uint64_t random_key(uint64_t seed, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u; // FNV-1a
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
 
     for (; *name; name++)
         h = (h ^ (unsigned char)*name) * 0x100000001b3u;
@@ -34,7 +35,7 @@ double random_uniform(uint64_t key, uint64_t index)
 
 double random_normal(uint64_t key, uint64_t index)
 {
-    double u = 1.0 - random_uniform(key, 2 * index); // (0, 1]
+    double u = 1.0 - random_uniform(key, 2 * index); /* (0, 1] */
     double v = random_uniform(key, 2 * index + 1);
 
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);

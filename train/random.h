@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Random numbers that are a function of (seed, name, index): no state, hence
-// the same on any number of ranks, and nothing to save in a checkpoint.
+/*
+ * Random numbers that are a function of (seed, name, index): no state, hence
+ * the same on any number of ranks, and nothing to save in a checkpoint.
+ */
 #ifndef TRAIN_RANDOM_H
 #define TRAIN_RANDOM_H
 
 #include <stdint.h>
 
-// A key for a stream of numbers.
+/* A key for a stream of numbers. */
 uint64_t random_key(uint64_t seed, const char *name);
-// The index-th number of a stream, uniform over 64 bits.
+/* The index-th number of a stream, uniform over 64 bits. */
 uint64_t random_bits(uint64_t key, uint64_t index);
-// Uniform in [0, 1).
+/* Uniform in [0, 1). */
 double random_uniform(uint64_t key, uint64_t index);
-// Normal, mean 0, deviation 1 (Box, Muller, 1958).
+/* Normal, mean 0, deviation 1 (Box, Muller, 1958). */
 double random_normal(uint64_t key, uint64_t index);
 
 #endif

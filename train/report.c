@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The report: figures, three plots (inline SVG), the settings, and the sample.
-//
-// It is written here and not by report/pages.py, so that --report needs no
-// Python where shunt-train runs, and a run that took hours cannot fail at its
-// end for the lack of it. The style sheet is the same: report/style.css.
+/*
+ * The report: figures, three plots (inline SVG), the settings, and the sample.
+ *
+ * It is written here and not by report/pages.py, so that --report needs no
+ * Python where shunt-train runs, and a run that took hours cannot fail at its
+ * end for the lack of it. The style sheet is the same: report/style.css.
+ */
 #include "train/report.h"
 
 #include "train/error.h"
@@ -16,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Plots are drawn in these units, with room for labels left and below.
+/* Plots are drawn in these units, with room for labels left and below. */
 enum { WIDTH = 720, HEIGHT = 260, LEFT = 46, BELOW = 24, TOP = 10, MOST = 240 };
 
-// -- text ---------------------------------------------------------------------
+/* --- text ----------------------------------------------------------------- */
 
-// Text that a browser shows as it is; bytes that are no printable ASCII are
-// shown as \xNN, since a sample of bytes may be no UTF-8.
+/* Text that a browser shows as it is; bytes that are no printable ASCII are
+ * shown as \xNN, since a sample of bytes may be no UTF-8. */
 static void escape(FILE *f, const uint8_t *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -54,7 +55,7 @@ static void key(FILE *f, int colour, const char *text)
             colours[colour], text);
 }
 
-// -- plots --------------------------------------------------------------------
+/* --- plots ---------------------------------------------------------------- */
 
 struct plot {
     FILE *f;
@@ -76,7 +77,7 @@ static double py(const struct plot *p, double y)
     return TOP + (1 - part) * (HEIGHT - TOP - BELOW);
 }
 
-// A round distance between about five marks.
+/* A round distance between about five marks. */
 static double tick(double range)
 {
     double unit = pow(10, floor(log10(range / 5)));
@@ -102,7 +103,8 @@ static void axes(const struct plot *p, bool x_marks)
                 px(p, x), HEIGHT - 6, x);
 }
 
-// Steps are put together so that no plot has more points than it has room for.
+/* Steps are put together so that no plot has more points than it has room
+ * for. */
 static size_t bucket(const struct metrics *m)
 {
     return (m->count + MOST - 1) / MOST;
@@ -137,7 +139,7 @@ static void plot_loss(FILE *f, const struct report *r)
         p.y1 = fmax(p.y1, l);
     }
     for (int kind = 0; kind < HELD; kind++)
-        p.y0 = fmin(p.y0, r->val[kind]); // which passes over a NaN
+        p.y0 = fmin(p.y0, r->val[kind]); /* which passes over a NaN */
     p.y0 = floor(p.y0 * 2) / 2;
     p.y1 = ceil(p.y1 * 2) / 2;
     if (p.y1 <= p.y0)
@@ -174,7 +176,7 @@ static void plot_loss(FILE *f, const struct report *r)
 
 static void plot_times(FILE *f, const struct report *r)
 {
-    // Waiting is a part of both kinds of communication; it is shown apart.
+    /* Waiting is a part of both kinds of communication; it is shown apart. */
     static const size_t parts[] = {
         offsetof(struct step_metrics, compute_s),
         offsetof(struct step_metrics, exchange_s),
@@ -253,9 +255,9 @@ static void plot_experts(FILE *f, const struct report *r)
     fputs("</svg>", f);
 }
 
-// -- the page -----------------------------------------------------------------
+/* --- the page ------------------------------------------------------------- */
 
-// A row for the model and for each bar, a column for each kind of text.
+/* A row for the model and for each bar, a column for each kind of text. */
 static void losses(FILE *f, const struct report *r)
 {
     fputs("<table><tr><td>bits (nats) a byte", f);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The report of a run: one HTML file that needs nothing else.
+/* The report of a run: one HTML file that needs nothing else. */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
 
@@ -13,22 +12,22 @@ struct report {
     const struct options *options;
     const struct metrics *metrics;
     int ranks;
-    size_t parameters, active; // of the model; of those, used by one token
+    size_t parameters, active; /* of the model; of those, used by one token */
     const char *gemm, *kernels, *transport;
-    const char *text; // where the text came from
+    const char *text; /* where the text came from */
     size_t text_bytes;
-    const double *val;     // (HELD); NaN: no validation was done
-    double val_dropped;    // part of its assignments
-    const size_t *windows; // (HELD) that it was on
+    const double *val;     /* (HELD); NaN: no validation was done */
+    double val_dropped;    /* part of its assignments */
+    const size_t *windows; /* (HELD) that it was on */
     const struct bars *bars;
-    double peak;           // operations a second,
-    const char *peak_name; // of these
+    double peak;           /* operations a second, */
+    const char *peak_name; /* of these */
     double seconds;
-    const double *expert_rows; // (L, E)
+    const double *expert_rows; /* (L, E) */
     const struct sample *sample;
 };
 
-// 0, or -1 with train_error_text().
+/* 0, or -1 with train_error_text(). */
 int report_write(const struct report *r, const char *path);
 
 #endif

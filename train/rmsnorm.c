@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Normalisation by the root mean square (Zhang, Sennrich, 2019).
+/* Normalisation by the root mean square (Zhang, Sennrich, 2019). */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Which experts a token goes to: softmax over all experts, then the K largest.
-//
-// Two auxiliary losses, with means over all rows of the batch:
-//     balance * E * sum_e f_e P_e     (Fedus, Zoph, Shazeer: "Switch
-//         Transformers", 2021); f_e: share of the assignments that went to e,
-//         P_e: mean probability of e; f is a constant of the gradient;
-//     zloss * mean(lse^2)             (Zoph et al.: "ST-MoE", 2022).
-// The bias, where used, shifts the choice but never a weight (Wang et al.:
-// "Auxiliary-Loss-Free Load Balancing", 2024).
+/*
+ * Which experts a token goes to: softmax over all experts, then the K largest.
+ *
+ * Two auxiliary losses, with means over all rows of the batch:
+ *     balance * E * sum_e f_e P_e     (Fedus, Zoph, Shazeer: "Switch
+ *         Transformers", 2021); f_e: share of the assignments that went to e,
+ *         P_e: mean probability of e; f is a constant of the gradient;
+ *     zloss * mean(lse^2)             (Zoph et al.: "ST-MoE", 2022).
+ * The bias, where used, shifts the choice but never a weight (Wang et al.:
+ * "Auxiliary-Loss-Free Load Balancing", 2024).
+ */
 #include "train/layers.h"
 
 #include "kernels/elementwise.h"
 
 #include <string.h>
 
-// The K experts of largest p + bias; of equal ones the lower id.
+/* The K experts of largest p + bias; of equal ones the lower id. */
 static void choose(size_t E, size_t K, const float *p, const float *bias,
                    int32_t *choice)
 {
@@ -71,7 +72,7 @@ void router_backward(const struct router_config *c, size_t R,
         for (size_t e = 0; e < E; e++)
             d[e] = balance * load[e];
         if (c->renormalise) {
-            // w_j = p_j / s:  dp_j = (dw_j - sum_i dw_i w_i) / s
+            /* w_j = p_j / s:  dp_j = (dw_j - sum_i dw_i w_i) / s */
             float s = 0, mean = 0;
             for (size_t j = 0; j < K; j++) {
                 s += pr[choice[r * K + j]];
@@ -84,7 +85,7 @@ void router_backward(const struct router_config *c, size_t R,
                 d[choice[r * K + j]] += dweight[r * K + j];
         }
         shunti_elementwise()->softmax_backward(E, 1.0f, pr, d);
-        // d(lse)/d(logit) = p
+        /* d(lse)/d(logit) = p */
         for (size_t e = 0; e < E; e++)
             d[e] += zloss * lse[r] * pr[e];
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What a run prints before its first step and after its last.
+/* What a run prints before its first step and after its last. */
 #include "train/run.h"
 
 #include <math.h>
@@ -18,7 +17,7 @@ size_t run_parameters(const struct run *run, size_t experts)
     return l->dense + run->o.model.layers * experts * l->expert_size;
 }
 
-// How rank 0 reaches the others: of its own node, and of others.
+/* How rank 0 reaches the others: of its own node, and of others. */
 static void introduce_ranks(struct run *run)
 {
     const struct shunt_comm *comm = run->team.comm;
@@ -55,7 +54,7 @@ static void introduce_text(struct run *run)
             d->held[HELD_BLOCKS].length);
 }
 
-// "unseen files 2.5012, unseen blocks 2.4876 nats a byte"
+/* "unseen files 2.5012, unseen blocks 2.4876 nats a byte" */
 const char *run_each_kind(const double *nats, char *to, size_t room)
 {
     size_t at = 0;
@@ -71,7 +70,7 @@ const char *run_each_kind(const double *nats, char *to, size_t room)
     return to;
 }
 
-// What the peak is one of.
+/* What the peak is one of. */
 const char *run_peak_name(const struct run *run)
 {
     return shunti_gemm_tile(run->trainer.gemm) ? "bf16 dot products"
@@ -120,7 +119,7 @@ void run_introduce(struct run *run)
                                                   : "");
 }
 
-// What was sent, and what of it the steps had to wait for: means of a step.
+/* What was sent, and what of it the steps had to wait for: means of a step. */
 static void conclude_traffic(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -183,8 +182,8 @@ void run_show_sample(struct run *run)
     free(text);
 }
 
-// The model and the bars beside each other, in bits, which is how compressors
-// are measured.
+/* The model and the bars beside each other, in bits, which is how compressors
+ * are measured. */
 static void conclude_losses(struct run *run)
 {
     char line[160];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Sampling: the whole context is computed again for each byte. That is more
-// work than keeping keys and values, and a lot less program.
+/*
+ * Sampling: the whole context is computed again for each byte. That is more
+ * work than keeping keys and values, and a lot less program.
+ */
 #include "train/sample.h"
 
 #include "train/error.h"
@@ -12,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Contexts are filled up to a multiple of this, so that not every byte brings
-// matrix shapes of its own; attention is causal, what comes after does not
-// matter.
+/* Contexts are filled up to a multiple of this, so that not every byte brings
+ * matrix shapes of its own; attention is causal, what comes after does not
+ * matter. */
 enum { STEP = 32 };
 
 static uint8_t pick(const float *logits, double temperature, double uniform)
@@ -38,7 +39,7 @@ static uint8_t pick(const float *logits, double temperature, double uniform)
     return (uint8_t)top;
 }
 
-// Fills `context` with the end of the text; returns how many bytes count.
+/* Fills `context` with the end of the text; returns how many bytes count. */
 static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
                          uint8_t *context, size_t *filled)
 {
@@ -68,7 +69,7 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
     if (length)
         memcpy(all, prompt, length);
     else
-        all[length++] = '\n'; // something must come before the first byte
+        all[length++] = '\n'; /* something must come before the first byte */
     sample->prompt = length;
     for (size_t i = 0; i < count; i++) {
         size_t rows, n = last_bytes(all, length, seq, context, &rows);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The program's collectives, on libshunt's.
+/* The program's collectives, on libshunt's. */
 #include "train/team.h"
 
 #include "kernels/elementwise.h"
@@ -56,7 +55,7 @@ int team_gather_doubles(struct team *team, const double *own, size_t count,
     return team_check(team, st, "gathering norms");
 }
 
-// Lengths of slices. Freed by the caller.
+/* Lengths of slices. Freed by the caller. */
 static size_t *lengths(const struct team *team, const size_t *begin)
 {
     size_t *n = malloc((size_t)team->size * sizeof(*n));
@@ -96,8 +95,8 @@ bool team_reduces_at_once(const struct team *team, size_t shares, size_t nodes)
     return shares == 1 && (nodes == 0 || nodes == team_nodes(team));
 }
 
-// Adds `count` vectors in their order, those of each node first: into `sum`.
-// The first one of each node is used up.
+/* Adds `count` vectors in their order, those of each node first: into `sum`.
+ * The first one of each node is used up. */
 static void add_by_nodes(float *vectors, size_t count, size_t nodes,
                          size_t length, float *sum)
 {
@@ -136,7 +135,7 @@ int team_reduce_shares(struct team *team, const float *grad, size_t shares,
                                    SHUNT_SUM);
     } else {
         for (size_t i = 0; i < shares && st == SHUNT_OK; i++) {
-            for (size_t r = 0; r < n; r++) { // into the order of the batch
+            for (size_t r = 0; r < n; r++) { /* into the order of the batch */
                 own[r] = length;
                 displs[r] = (r * shares + i) * length;
             }

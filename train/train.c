@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-train: trains a small mixture-of-experts language model, its experts
-// spread over ranks. Top to bottom: join the other ranks, get the text, set up
-// or resume, step after step, validate, sample, report.
+/*
+ * shunt-train: trains a small mixture-of-experts language model, its experts
+ * spread over ranks. Top to bottom: join the other ranks, get the text, set up
+ * or resume, step after step, validate, sample, report.
+ */
 #include "kernels/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "train/bars.h"
@@ -41,12 +42,12 @@ static void on_signal(int signo)
     interrupted = 1;
 }
 
-// Training stops after a step. --generate has nothing to save, and ends.
+/* Training stops after a step. --generate has nothing to save, and ends. */
 static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-    // The second one is for those in a hurry.
+    /* The second one is for those in a hurry. */
     action.sa_flags |= (int)SA_RESETHAND;
     if (!o->generate) {
         sigaction(SIGINT, &action, NULL);
@@ -55,7 +56,7 @@ static void catch_signals(const struct options *o)
     signal(SIGPIPE, SIG_IGN);
 }
 
-// -- the text -----------------------------------------------------------------
+/* --- the text ------------------------------------------------------------- */
 
 static const char *find_root(const struct options *o)
 {
@@ -96,11 +97,11 @@ static int read_text_here(struct run *run)
     return 0;
 }
 
-// Rank 0 reads, so that all have the same even while files are being edited.
+/* Rank 0 reads, so that all have the same even while files are being edited. */
 static int share_text(struct run *run)
 {
     struct text *text = &run->text;
-    uint64_t sizes[2] = {0}; // bytes, files
+    uint64_t sizes[2] = {0}; /* bytes, files */
     int st = first_rank(run) ? read_text_here(run) : 0;
 
     if (team_agree(&run->team, st == 0, "reading the text"))
@@ -127,10 +128,10 @@ static int share_text(struct run *run)
     return 0;
 }
 
-// -- beginning ----------------------------------------------------------------
+/* --- beginning ------------------------------------------------------------ */
 
-// Every rank must have been given the same options; the library compares those
-// of the exchange, this is for the rest.
+/* Every rank must have been given the same options; the library compares those
+ * of the exchange, this is for the rest. */
 static int compare_options(struct run *run)
 {
     uint64_t own = options_hash(&run->o);
@@ -160,8 +161,8 @@ add_change(struct run *run, const char *format, ...)
     va_end(args);
 }
 
-// Before anything is set up: the settings of the checkpoint are the run's. What
-// is not as it was is refused, all of it at once.
+/* Before anything is set up: the settings of the checkpoint are the run's. What
+ * is not as it was is refused, all of it at once. */
 static int open_checkpoint(struct run *run)
 {
     struct options *o = &run->o;
@@ -179,14 +180,14 @@ static int open_checkpoint(struct run *run)
                          o->checkpoint);
         return 0;
     }
-    o->accept |= o->generate; // nothing is trained; what differs is said
+    o->accept |= o->generate; /* nothing is trained; what differs is said */
     if (checkpoint_settings(run->checkpoint, o, run->changes,
                             sizeof(run->changes), &fits))
         return -1;
     if (o->resume && o->steps && run->resumed.steps &&
         o->steps != run->resumed.steps)
         add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
-    // Each rank drops what exceeds its own part of the capacity.
+    /* Each rank drops what exceeds its own part of the capacity. */
     if (o->resume && o->capacity_factor > 0 &&
         run->resumed.ranks != (size_t)run->team.size)
         add_change(run, "%zu ranks, not %d", run->resumed.ranks,
@@ -204,7 +205,7 @@ static int open_checkpoint(struct run *run)
     return 0;
 }
 
-// A new run would remove the checkpoint of another with its first own.
+/* A new run would remove the checkpoint of another with its first own. */
 static int refuse_to_replace(struct run *run)
 {
     struct checkpoint_info found;
@@ -233,10 +234,10 @@ static int resume(struct run *run)
     return 0;
 }
 
-// -- the length of the run ----------------------------------------------------
+/* --- the length of the run ------------------------------------------------ */
 
-// What was asked for; else what the checkpoint says. 0: --minutes decide, when
-// it is known how long a step takes.
+/* What was asked for; else what the checkpoint says. 0: --minutes decide, when
+ * it is known how long a step takes. */
 static void choose_length(struct run *run)
 {
     const struct options *o = &run->o;
@@ -254,7 +255,7 @@ static void choose_length(struct run *run)
         length_evals_due(run->info.steps, o->eval_every, run->info.step);
 }
 
-// Is it time to validate? The same on every rank.
+/* Is it time to validate? The same on every rank. */
 static bool is_time_to_validate(struct run *run)
 {
     size_t due =
@@ -265,8 +266,8 @@ static bool is_time_to_validate(struct run *run)
     return now;
 }
 
-// Fixes the number of steps by rank 0's clock, for all. `done`: since the run,
-// or its resumption, began.
+/* Fixes the number of steps by rank 0's clock, for all. `done`: since the run,
+ * or its resumption, began. */
 static int fix_length(struct run *run, size_t done)
 {
     uint64_t steps = 0;
@@ -298,7 +299,7 @@ static int fix_length(struct run *run, size_t done)
     return 0;
 }
 
-// -- the run ------------------------------------------------------------------
+/* --- the run -------------------------------------------------------------- */
 
 static int validate(struct run *run, struct step_metrics *m)
 {
@@ -326,22 +327,22 @@ static int save(struct run *run)
     return 0;
 }
 
-// Returns 1 when it was interrupted.
+/* Returns 1 when it was interrupted. */
 static int train(struct run *run)
 {
     struct trainer *t = &run->trainer;
     size_t first = run->info.step + 1;
 
     if (run->info.steps && first > run->info.steps) {
-        // Resumed after its end: still say what the model is worth.
+        /* Resumed after its end: still say what the model is worth. */
         struct step_metrics m = {.step = run->info.step};
         return validate(run, &m);
     }
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
         struct step_metrics m;
-        // Without a number of steps yet, the rate is that of an endless run:
-        // it rises, or stays where it is.
+        /* Without a number of steps yet, the rate is that of an endless run:
+         * it rises, or stays where it is. */
         size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
 
         if (trainer_step(t, step, steps, interrupted != 0, &m))
@@ -360,7 +361,8 @@ static int train(struct run *run)
         int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
         if (logged)
             return -1;
-        // What each expert got is reported since the last validation but one.
+        /* What each expert got is reported since the last validation but
+         * one. */
         if (eval && !last)
             memset(t->expert_rows, 0,
                    run->o.model.layers * run->o.model.experts * sizeof(double));
@@ -417,7 +419,7 @@ static int report(struct run *run)
     return 0;
 }
 
-// The sample after the run.
+/* The sample after the run. */
 static int write_sample(struct run *run)
 {
     const struct options *o = &run->o;
@@ -430,8 +432,8 @@ static int write_sample(struct run *run)
                        &run->sample);
 }
 
-// The text, a checkpoint or none, and options that go with them and with the
-// ranks.
+/* The text, a checkpoint or none, and options that go with them and with the
+ * ranks. */
 static int settle_options(struct run *run)
 {
     struct options *o = &run->o;
@@ -443,21 +445,23 @@ static int settle_options(struct run *run)
                     o->resume ? "resume" : "generate");
     if (team_agree(&run->team, good, "options") || compare_options(run))
         return -1;
-    if (!o->generate && share_text(run)) // of which a checkpoint knows the hash
+    if (!o->generate && share_text(run)) /* of which a checkpoint knows the
+                                            hash */
         return -1;
     if (o->checkpoint && (o->resume || o->generate ? open_checkpoint(run)
                                                    : refuse_to_replace(run)))
         return -1;
-    if (o->generate) { // on any number of ranks, with no more memory than needed
+    if (o->generate) { /* on any number of ranks, with no more memory than
+                          needed */
         o->batch = o->shares = ranks;
         o->nodes = 0;
     }
-    // Agreed on, not just returned: no rank leaves while others are joining.
+    /* Agreed on, not just returned: no rank leaves while others are joining. */
     good = options_check(o, ranks, team_nodes(&run->team)) == 0;
     return team_agree(&run->team, good, "options");
 }
 
-// Generates, and does nothing else: no text is needed.
+/* Generates, and does nothing else: no text is needed. */
 static int generate(struct run *run)
 {
     if (trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
@@ -475,7 +479,8 @@ static int generate(struct run *run)
     return 0;
 }
 
-// Everything from the communicator's birth to its end. Returns the exit status.
+/* Everything from the communicator's birth to its end. Returns the exit
+ * status. */
 static int run_all(struct run *run)
 {
     for (int kind = 0; kind < HELD; kind++)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The step: batch, forward, the batch's sums, backward, gradients, update.
+/* The step: batch, forward, the batch's sums, backward, gradients, update. */
 #include "train/trainer.h"
 
 #include "kernels/elementwise.h"
@@ -13,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Slices of the dense vector begin at multiples of this, and its norm is summed
-// in pieces of it: fixed, so that the sum does not depend on the ranks.
+/* Slices of the dense vector begin at multiples of this, and its norm is summed
+ * in pieces of it: fixed, so that the sum does not depend on the ranks. */
 enum { CHUNK = 1024 };
 
-// What ranks count in a step and add up.
+/* What ranks count in a step and add up. */
 enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, DROPPED, COUNTS };
 
-// -- set-up -------------------------------------------------------------------
+/* --- set-up --------------------------------------------------------------- */
 
 static size_t chunks_of(size_t n)
 {
@@ -37,8 +36,8 @@ static void cut_slices(struct trainer *t)
     }
 }
 
-// Norm parts of a rank: one for each chunk of its slice, and for each of its
-// experts in each layer.
+/* Norm parts of a rank: one for each chunk of its slice, and for each of its
+ * experts in each layer. */
 static size_t norms_of(const struct trainer *t, int rank)
 {
     size_t first, experts;
@@ -57,8 +56,8 @@ static void *zeroed(size_t count, size_t size, bool *bad)
     return p;
 }
 
-// Numbers that a rank tells of a batch: its sequences' statistics, and whether
-// it was asked to stop.
+/* Numbers that a rank tells of a batch: its sequences' statistics, and whether
+ * it was asked to stop. */
 static size_t record_size(const struct trainer *t)
 {
     return t->sequences * stats_size(&t->o->model) + 1;
@@ -184,7 +183,7 @@ void trainer_destroy(struct trainer *t)
     model_destroy(&t->model);
     exchange_shunt_destroy(t->exchange);
     shunti_gemm_destroy(t->gemm);
-    // The windows are the communicator's.
+    /* The windows are the communicator's. */
     free(t->begin);
     free(t->norm_counts);
     free(t->slice_grad);
@@ -209,9 +208,10 @@ void trainer_destroy(struct trainer *t)
     memset(t, 0, sizeof(*t));
 }
 
-// -- the batch's sums ---------------------------------------------------------
+/* --- the batch's sums ----------------------------------------------------- */
 
-// Tells every rank every sequence's statistics: t->stats, in the batch's order.
+/* Tells every rank every sequence's statistics: t->stats, in the batch's
+ * order. */
 static int gather_stats(struct trainer *t, bool asked_to_stop)
 {
     size_t n = record_size(t), own = n - 1;
@@ -227,7 +227,7 @@ static int gather_stats(struct trainer *t, bool asked_to_stop)
     return 0;
 }
 
-// Adds element `at` of the statistics of sequences [from, to).
+/* Adds element `at` of the statistics of sequences [from, to). */
 static double sum_stats(const struct trainer *t, size_t at, size_t from,
                         size_t to)
 {
@@ -239,8 +239,8 @@ static double sum_stats(const struct trainer *t, size_t at, size_t from,
     return sum;
 }
 
-// t->load: what fraction of the assignments each expert got, for each of this
-// rank's shares.
+/* t->load: what fraction of the assignments each expert got, for each of this
+ * rank's shares. */
 static void set_loads(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
@@ -263,7 +263,7 @@ static void set_loads(struct trainer *t)
     }
 }
 
-// Losses and loads of the batch; also moves the router's bias.
+/* Losses and loads of the batch; also moves the router's bias. */
 static void judge_batch(struct trainer *t, struct step_metrics *m)
 {
     const struct model_config *c = &t->o->model;
@@ -289,7 +289,7 @@ static void judge_batch(struct trainer *t, struct step_metrics *m)
     }
 }
 
-// -- the gradient's norm ------------------------------------------------------
+/* --- the gradient's norm -------------------------------------------------- */
 
 static int gradient_norm(struct trainer *t, double *norm)
 {
@@ -307,7 +307,7 @@ static int gradient_norm(struct trainer *t, double *norm)
     if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
         return -1;
 
-    // All chunks, then layer by layer all experts, whatever rank has them.
+    /* All chunks, then layer by layer all experts, whatever rank has them. */
     double sum = 0;
     size_t at = 0;
     for (int r = 0; r < t->team->size; r++) {
@@ -330,7 +330,7 @@ static int gradient_norm(struct trainer *t, double *norm)
     return 0;
 }
 
-// -- the step -----------------------------------------------------------------
+/* --- the step ------------------------------------------------------------- */
 
 static void load_batch(struct trainer *t, size_t step)
 {
@@ -348,13 +348,13 @@ static struct shunt_comm_stats counters(const struct trainer *t)
 {
     struct shunt_comm_stats stats = {0};
 
-    // It cannot fail: the arguments are good.
+    /* It cannot fail: the arguments are good. */
     return shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats))
                ? (struct shunt_comm_stats){0}
                : stats;
 }
 
-// Of so many sequences, in all layers.
+/* Of so many sequences, in all layers. */
 static double assignments(const struct trainer *t, size_t sequences)
 {
     const struct model_config *c = &t->o->model;
@@ -362,13 +362,13 @@ static double assignments(const struct trainer *t, size_t sequences)
     return (double)sequences * (double)(c->seq * c->topk * c->layers);
 }
 
-// Counters at the beginning of a step.
+/* Counters at the beginning of a step. */
 struct before {
     struct shunt_comm_stats comm;
     double flops;
 };
 
-// What all ranks did since `before`.
+/* What all ranks did since `before`. */
 static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {
@@ -392,7 +392,8 @@ static int add_counts(struct trainer *t, const struct before *before,
     m->plain_rows = sum[PLAIN_ROWS];
     m->dropped = sum[DROPPED];
     m->dropped_part = m->dropped / assignments(t, t->o->batch);
-    m->gflops = sum[FLOPS] / 1e9; // of the step; trainer_step() has the seconds
+    m->gflops = sum[FLOPS] / 1e9; /* of the step; trainer_step() has the
+                                     seconds */
     return 0;
 }
 
@@ -459,7 +460,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     return 0;
 }
 
-// -- validation ---------------------------------------------------------------
+/* --- validation ----------------------------------------------------------- */
 
 size_t trainer_windows(const struct trainer *t, int kind)
 {
@@ -481,8 +482,8 @@ static int validate(struct trainer *t, int kind, double *loss)
     double sum = 0;
 
     for (size_t at = 0; at < n; at += t->o->batch) {
-        // The last batch is not full. It is not filled up, either: a fuller
-        // expert would drop what belongs to the text.
+        /* The last batch is not full. It is not filled up, either: a fuller
+         * expert would drop what belongs to the text. */
         size_t rest = n - at < t->o->batch ? n - at : t->o->batch;
         size_t B = rest > place ? rest - place : 0;
         B = B < t->sequences ? B : t->sequences;
@@ -523,10 +524,10 @@ int trainer_validate(struct trainer *t, double *loss, double *dropped)
     return 0;
 }
 
-// -- checkpoints --------------------------------------------------------------
+/* --- checkpoints ---------------------------------------------------------- */
 
-// The state as pieces: the same number on every rank. whole: all of the dense
-// weights (to read), or this rank's slice of them (to write).
+/* The state as pieces: the same number on every rank. whole: all of the dense
+ * weights (to read), or this rank's slice of them (to write). */
 static size_t list_pieces(const struct trainer *t, bool whole,
                           struct piece *pieces)
 {

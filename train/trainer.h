@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One rank's part of a training run: the model and its state, and what a step
-// does with them.
-//
-// Parameters are of two kinds. The dense ones are on every rank. Each rank adds
-// up the gradient of its shares of the batch, gets its slice of the sum over
-// all of them (team_reduce_shares), updates that slice, and the slices are
-// gathered again: so moments are kept once, not once a rank (Rajbhandari et
-// al.: "ZeRO", 2020, stage 1). The experts' are on the rank that has the
-// expert, whose gradient is complete there, since its rows came from all ranks.
-//
-// Everything that is summed over the batch is summed in the order of the batch,
-// in parts that do not depend on the ranks. So weights and losses are the same
-// bits on 1, 2 and 4 ranks.
+/*
+ * One rank's part of a training run: the model and its state, and what a step
+ * does with them.
+ *
+ * Parameters are of two kinds. The dense ones are on every rank. Each rank adds
+ * up the gradient of its shares of the batch, gets its slice of the sum over
+ * all of them (team_reduce_shares), updates that slice, and the slices are
+ * gathered again: so moments are kept once, not once a rank (Rajbhandari et
+ * al.: "ZeRO", 2020, stage 1). The experts' are on the rank that has the
+ * expert, whose gradient is complete there, since its rows came from all ranks.
+ *
+ * Everything that is summed over the batch is summed in the order of the batch,
+ * in parts that do not depend on the ranks. So weights and losses are the same
+ * bits on 1, 2 and 4 ranks.
+ */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -36,56 +37,56 @@ struct trainer {
     struct exchange *exchange;
     struct model model;
 
-    size_t sequences; // of the batch, on this rank: B
-    size_t shares;    // on this rank: G
+    size_t sequences; /* of the batch, on this rank: B */
+    size_t shares;    /* on this rank: G */
     size_t local_experts;
 
-    // dense: windows of the communicator
-    float *dense;      // (dense)
-    float *dense_grad; // (G, dense)
-    size_t *begin;     // (ranks + 1) slices
-    float *slice_grad; // this rank's slice: (slice)
+    /* dense: windows of the communicator */
+    float *dense;      /* (dense) */
+    float *dense_grad; /* (G, dense) */
+    size_t *begin;     /* (ranks + 1) slices */
+    float *slice_grad; /* this rank's slice: (slice) */
     float *slice_m, *slice_v;
-    float *reduce_work; // (shares of all ranks, slice)
+    float *reduce_work; /* (shares of all ranks, slice) */
 
-    // (L, local experts, expert_size)
+    /* (L, local experts, expert_size) */
     float *expert, *expert_grad, *expert_m, *expert_v;
-    float *router_bias; // (L, E)
+    float *router_bias; /* (L, E) */
 
-    uint8_t *bytes, *targets; // (B, T)
-    double *own_record;       // what this rank tells the others of its batch
-    double *records;          // (ranks, record): what all told
-    double *stats;            // (batch, stats_size)
-    float *load;              // (G, L, E)
+    uint8_t *bytes, *targets; /* (B, T) */
+    double *own_record;       /* what this rank tells the others of its batch */
+    double *records;          /* (ranks, record): what all told */
+    double *stats;            /* (batch, stats_size) */
+    float *load;              /* (G, L, E) */
     double *own_norms, *norms;
-    size_t *norm_counts; // (ranks)
+    size_t *norm_counts; /* (ranks) */
 
-    double *expert_rows; // (L, E) assignments since the caller cleared it
-    double *counts;      // (ranks, COUNTS): what each counted in a step
-    bool stop;           // a rank was asked to stop
+    double *expert_rows; /* (L, E) assignments since the caller cleared it */
+    double *counts;      /* (ranks, COUNTS): what each counted in a step */
+    bool stop;           /* a rank was asked to stop */
 };
 
-// Collective. 0, or -1 with train_error_text(). `o`, `team` and `data` are
-// borrowed. Weights are initialised.
+/* Collective. 0, or -1 with train_error_text(). `o`, `team` and `data` are
+ * borrowed. Weights are initialised. */
 int trainer_create(struct trainer *t, const struct options *o,
                    struct team *team, const struct data *data);
 void trainer_destroy(struct trainer *t);
 
-// One step, the first being 1, of `steps`. asked_to_stop: by this rank's
-// user; t->stop says afterwards whether any rank was. Fills all of `m` but
-// time_s and val. Collective.
+/* One step, the first being 1, of `steps`. asked_to_stop: by this rank's
+ * user; t->stop says afterwards whether any rank was. Fills all of `m` but
+ * time_s and val. Collective. */
 int trainer_step(struct trainer *t, size_t step, size_t steps,
                  bool asked_to_stop, struct step_metrics *m);
 
-// Windows of a kind of held-out text that are validated on: spread over all of
-// it, of eval_bytes in all. 0: there is no such text.
+/* Windows of a kind of held-out text that are validated on: spread over all of
+ * it, of eval_bytes in all. 0: there is no such text. */
 size_t trainer_windows(const struct trainer *t, int kind);
-// Mean loss on them (HELD, NaN where there are none). As in training, what
-// exceeds the capacity is dropped: *dropped is the part of the assignments that
-// was. Collective; on every rank.
+/* Mean loss on them (HELD, NaN where there are none). As in training, what
+ * exceeds the capacity is dropped: *dropped is the part of the assignments that
+ * was. Collective; on every rank. */
 int trainer_validate(struct trainer *t, double *loss, double *dropped);
 
-// Checkpoints. Collective.
+/* Checkpoints. Collective. */
 int trainer_save(struct trainer *t, const struct checkpoint_info *info);
 int trainer_load(struct trainer *t, struct checkpoint *checkpoint);
 

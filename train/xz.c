@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// liblzma with the settings of `xz -9e`, flushed after each part of its input:
-// how many bytes the part added to its output is what it costs.
+/*
+ * liblzma with the settings of `xz -9e`, flushed after each part of its input:
+ * how many bytes the part added to its output is what it costs.
+ */
 #include "train/xz.h"
 
 #include <math.h>
@@ -11,14 +12,14 @@
 
 #include <lzma.h>
 
-enum { MOST = 16 << 20 }; // bytes of training text: a dozen seconds
+enum { MOST = 16 << 20 }; /* bytes of training text: a dozen seconds */
 
-// Encodes `bytes` up to a point where all of them could be decoded. False when
-// it failed.
+/* Encodes `bytes` up to a point where all of them could be decoded. False when
+ * it failed. */
 static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
                  lzma_action until)
 {
-    uint8_t out[4096]; // nobody wants it
+    uint8_t out[4096]; /* nobody wants it */
     lzma_ret st = LZMA_OK;
 
     xz->next_in = from;
@@ -31,7 +32,7 @@ static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
     return st == LZMA_STREAM_END || (until == LZMA_RUN && st == LZMA_OK);
 }
 
-// What a kind's windows cost, in bytes.
+/* What a kind's windows cost, in bytes. */
 static bool cost(lzma_stream *xz, const struct held *held, size_t windows,
                  size_t T, double *bytes)
 {
@@ -65,7 +66,7 @@ void xz_loss(const struct data *data, const size_t *windows, size_t T,
         all += windows[kind] * T;
     }
     bool good = !lzma_lzma_preset(&options, 9 | LZMA_PRESET_EXTREME);
-    // A dictionary beyond the text only takes memory, ten times as much.
+    /* A dictionary beyond the text only takes memory, ten times as much. */
     if (all < options.dict_size)
         options.dict_size =
             all < LZMA_DICT_SIZE_MIN ? LZMA_DICT_SIZE_MIN : (uint32_t)all;
