@@ -2,9 +2,9 @@
 /*
  * Causal self-attention with rotary positions (Su et al., 2021).
  *
- * For each sequence and head the queries are taken in blocks of BLOCK rows; a
- * block meets only the keys up to its own last row, which saves nearly half of
- * the work. Of a block's probabilities the part above the diagonal is zero.
+ * For each sequence and head the queries are processed in blocks of BLOCK rows.
+ * A block needs only the keys up to its own last row, which saves nearly half
+ * of the work. A block's probabilities above the diagonal are zero.
  */
 #include "train/layers.h"
 
@@ -44,7 +44,7 @@ void rope_destroy(struct rope *rope)
     rope->cosine = rope->sine = NULL;
 }
 
-/* Turns q and k of every row; sign -1 turns them back. */
+/* Rotates q and k of every row; sign -1 rotates them back. */
 static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
                  size_t H, float sign, float *qkv)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a model is held against: what simpler means make of the same bytes. */
+/* What a model is compared with: simpler models of the same bytes. */
 #ifndef TRAIN_BARS_H
 #define TRAIN_BARS_H
 

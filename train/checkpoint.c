@@ -38,7 +38,7 @@ static int write_pieces(const struct options *o, const char *file,
         r->at = at;
         r->sum = checksum(p->data, p->count * sizeof(float));
         at += p->count * sizeof(float);
-        /* errors are looked at by the commit */
+        /* new_file_commit() checks for errors */
         fwrite(p->data, sizeof(float), p->count, f.stream);
     }
     return new_file_commit(&f);
@@ -94,9 +94,9 @@ static bool is_data_file(const char *name, bool *temporary)
     return strncmp(name, "step-", 5) == 0 && strstr(name, ".rank-");
 }
 
-/* How the data files of a new checkpoint begin. There is none yet whose name
- * begins like this: those of a complete checkpoint of the same step, which a
- * run that is made again writes anew, must stay until this one is complete. */
+/* Choose the prefix of a new checkpoint's data files. No existing file has it:
+ * a repeated run may write a checkpoint of the same step again, and the files
+ * of the complete one must stay until the new one is complete. */
 static int choose_prefix(const struct options *o, size_t step, char *prefix,
                          size_t room)
 {
@@ -120,7 +120,7 @@ static int choose_prefix(const struct options *o, size_t step, char *prefix,
     return train_error("too many files of step %zu in %s", step, o->checkpoint);
 }
 
-/* Files of older checkpoints, and what interrupted writing left. */
+/* Remove files of older checkpoints, and those of interrupted writes. */
 static void remove_others(const struct options *o, const char *prefix)
 {
     char path[4400];
@@ -202,8 +202,8 @@ struct checkpoint {
     struct manifest manifest;
 };
 
-/* Data files without a manifest are what is left of a checkpoint. Training from
- * scratch would replace them in the end; the user has to say so. */
+/* Data files without a manifest are the remains of a checkpoint. Training from
+ * scratch would replace them at the end, so the user has to ask for it. */
 static int no_data_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -226,7 +226,7 @@ static int no_data_files(const char *folder)
     return st;
 }
 
-/* Every file is as long as it was written. */
+/* Check that every file has the length that was written. */
 static int check_lengths(const struct checkpoint *c)
 {
     for (size_t i = 0; i < c->manifest.files; i++) {
@@ -255,7 +255,7 @@ int checkpoint_open(struct team *team, const char *folder,
     size_t bytes = 0;
     uint64_t length = 0; /* with '\0'; 0: none */
 
-    /* Rank 0 reads it for all: then all go by the same one. */
+    /* Rank 0 reads it for all, so that all use the same one. */
     snprintf(path, sizeof(path), "%s/" MANIFEST, folder);
     if (st == 0 && team->rank == 0) {
         text = read_text(path, &bytes, &missing);
@@ -326,9 +326,9 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-/* The part of a record that lies in `p`, if any: reads all of the record, since
- * its checksum covers all of it. Every byte of every file is in a record that
- * some rank reads, so damage anywhere is seen. */
+/* Read the part of a record that overlaps `p`, if any. All of the record is
+ * read, since its checksum covers all of it. Every byte of every file is in a
+ * record that some rank reads, so damage anywhere is noticed. */
 static int read_record(const struct checkpoint *c, const struct record *r,
                        const struct piece *p, size_t *filled)
 {

@@ -6,19 +6,19 @@
  *     ...
  *     FOLDER/checkpoint.json             which files make up the checkpoint
  *
- * Each file is written under a temporary name, brought to the disk and renamed;
- * checkpoint.json comes last, when every rank has said that its file is safe.
- * No file of the previous checkpoint is replaced (one of the same step gets
- * other names: step-00000100-2.rank-...), and they are removed afterwards. So
- * at any moment, also after a kill or a power cut, checkpoint.json names a
- * complete checkpoint, or there is none.
+ * Each file is written under a temporary name, synced to the disk and renamed;
+ * checkpoint.json is written last, when every rank's file is safe. No file of
+ * the previous checkpoint is replaced (one of the same step gets other names:
+ * step-00000100-2.rank-...), and they are removed afterwards. So at any moment,
+ * also after a kill or a power cut, checkpoint.json names a complete
+ * checkpoint, or there is none.
  *
  * The state is a handful of named vectors, of which each rank writes the pieces
  * that it holds; checkpoint.json says which piece is where. Any number of ranks
  * can read them: each takes the pieces that overlap what it needs.
  *
- * What was damaged since is noticed: checkpoint.json has a checksum of itself,
- * and says how long each file is and what the checksum of each piece is.
+ * Later damage is noticed: checkpoint.json has a checksum of itself, the length
+ * of each file and the checksum of each piece.
  */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H

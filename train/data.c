@@ -14,8 +14,8 @@
 
 enum {
     BLOCK = 2048,
-    BLOCKS_IN = 10, /* one of so many blocks is held out, */
-    FILES_IN = 16,  /* and one of so many files, the first being */
+    BLOCKS_IN = 10, /* one of this many blocks is held out, */
+    FILES_IN = 16,  /* and one of this many files, the first being */
     FIRST_FILE = 8,
 };
 
@@ -176,7 +176,7 @@ uint64_t text_hash(const struct text *text)
 
     for (size_t i = 0; i < text->length; i++)
         h = (h ^ text->bytes[i]) * 0x100000001b3u;
-    /* Where files end decides what is held out. */
+    /* The ends of files determine what is held out. */
     for (size_t i = 0; i < text->files; i++)
         h = (h ^ text->end[i]) * 0x100000001b3u;
     return h;

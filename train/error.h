@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What went wrong, in words: the last error of this thread. */
+/* The text of the last error of this thread. */
 #ifndef TRAIN_ERROR_H
 #define TRAIN_ERROR_H
 
@@ -10,7 +10,7 @@ __attribute__((format(printf, 1, 2))) int train_error(const char *format, ...);
 /* The text of this thread's last train_error(). Never NULL. */
 const char *train_error_text(void);
 
-/* For the one case that has no way out: says so on stderr and aborts. */
+/* For the one case that cannot be handled: prints an error and aborts. */
 _Noreturn void train_out_of_memory(void);
 
 #endif

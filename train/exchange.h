@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How the model sends rows to experts and gets results back: what it needs of
- * libshunt's MoE calls, in f32, with one routing under way for each layer.
- * exchange_shunt.c is the one that trains; the unit tests have one without
- * ranks, to check layers and model by themselves.
+ * The interface by which the model sends rows to experts and gets results back:
+ * the part of libshunt's MoE calls that it needs, in f32, with one active
+ * routing for each layer. exchange_shunt.c is the implementation for training;
+ * the unit tests have one without ranks, to check layers and model separately.
  */
 #ifndef TRAIN_EXCHANGE_H
 #define TRAIN_EXCHANGE_H

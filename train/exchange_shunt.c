@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One shunt_moe for all layers, one plan for each layer under way.
+ * One shunt_moe for all layers, one plan for each active layer.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
- * rows those hold what travels; the model computes in f32 copies of them.
+ * rows these buffers have the rows that are sent, and the model computes in f32
+ * copies of them.
  */
 #include "train/exchange_shunt.h"
 
@@ -17,7 +18,7 @@ enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
 struct layer {
     struct shunt_moe_plan *plan;
-    struct shunt_request *request; /* the dispatch under way */
+    struct shunt_request *request; /* the pending dispatch */
     struct shunt_moe_rows rows;
     float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
@@ -118,7 +119,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     return 0;
 }
 
-/* What is given to the library for the tokens' rows: themselves, or as bf16. */
+/* The tokens' rows for the library: the same, or as bf16. */
 static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
                               const float *rows)
 {

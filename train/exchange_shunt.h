@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The exchange that trains: libshunt's plan, dispatch and combine. */
+/* The exchange for training: libshunt's plan, dispatch and combine. */
 #ifndef TRAIN_EXCHANGE_SHUNT_H
 #define TRAIN_EXCHANGE_SHUNT_H
 
@@ -12,8 +12,8 @@ struct exchange_config {
     int fp8;                /* dispatched rows travel as fp8 with scales */
     double capacity_factor; /* 0: dropless */
     int drop_by_weight;
-    int tree_ranks;    /* experts are added up as if on so many ranks, */
-    int tree_nodes;    /* and these on so many nodes; 0: on the real ones */
+    int tree_ranks;    /* experts are summed as if on this many ranks, */
+    int tree_nodes;    /* and these on this many nodes; 0: the real ones */
     size_t max_tokens; /* of one rank */
 };
 

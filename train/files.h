@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A file under way: a stream to write to, and the name it will have. */
+/* A file being written: a stream to write to, and its final name. */
 struct new_file {
     FILE *stream;
     char *path, *temporary;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The number of steps is fixed once. The learning rate falls towards the last
- * step, so that a number that moves makes the rate rise and fall with the load
- * of the machine, and no two runs alike.
+ * The number of steps is fixed once. The learning rate decreases towards the
+ * last step, so if the number changed, the rate would depend on the load of the
+ * machine, and no two runs would be the same.
  */
 #include "train/length.h"
 
 enum { STEPS_OF_EVAL = 50, MOST_EVALS = 10 };
 
-/* What a forward pass takes of a step. */
+/* The share of a forward pass in the time of a step. */
 static const double forward = 0.4;
 
 size_t length_evals(size_t steps, size_t every)

@@ -13,7 +13,7 @@ enum {
                             kernels */
 };
 
-/* How many validations a run of so many steps has, the last one included.
+/* The number of validations of a run of `steps` steps, with the last one.
  * every: steps between them, 0: ten or fewer in a run. */
 size_t length_evals(size_t steps, size_t every);
 

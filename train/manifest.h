@@ -38,8 +38,8 @@ struct manifest {
     struct record *record;
 };
 
-/* A change to 8 bytes that lie together always gives another value, any other
- * change with a probability of 1 - 2^-64. */
+/* A change of 8 adjacent bytes always gives another value, any other change
+ * with a probability of 1 - 2^-64. */
 uint64_t checksum(const void *data, size_t bytes);
 
 /* The file's text, freed by the caller. NULL: train_error_text(). */

@@ -116,8 +116,8 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
         metrics_close(m);
         return -1;
     }
-    /* What was kept is written again, by way of a new file, so that the steps
-     * that are about to be repeated are not in it twice. */
+    /* The kept lines are written to a new file that replaces the old one, so
+     * that steps that will be repeated are not in it twice. */
     struct new_file f;
     int st = new_file_open(&f, path);
     if (st == 0) {

@@ -8,8 +8,8 @@
  *         x += experts(rmsnorm(x)) [+ shared expert(rmsnorm(x))]
  *     logits = rmsnorm(x) Wout
  *
- * Forward and backward are written out one after the other, so that a line of
- * the one can be held against a line of the other.
+ * Forward and backward are written one after the other, so that their lines can
+ * be compared.
  */
 #include "train/model.h"
 
@@ -32,8 +32,7 @@ double *stats_layer(const struct model_config *c, double *stats, size_t layer)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Memory that lives as long as the model. Zeroed; NULL is reported by
- * `*bad`. */
+/* Memory that is freed with the model. Zeroed; NULL is reported by `*bad`. */
 static void *keep(struct model *m, size_t count, size_t size, int *bad)
 {
     size_t bytes = (count * size + 63) & ~(size_t)63;
@@ -213,7 +212,7 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    /* While rows travel: the shared expert, which has them already. */
+    /* While rows are being sent: the shared expert, which needs no others. */
     if (S)
         feed_forward(m->gemm, R, D, S, a->h2, m->dense + at->shared_gate_up,
                      m->dense + at->shared_down, a->shared_hid, a->shared_act,

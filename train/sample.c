@@ -13,9 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Contexts are filled up to a multiple of this, so that not every byte brings
- * matrix shapes of its own; attention is causal, what comes after does not
- * matter. */
+/* Contexts are padded to a multiple of this, so that not every byte needs new
+ * matrix shapes. Attention is causal, so the padding does not matter. */
 enum { STEP = 32 };
 
 static uint8_t pick(const float *logits, double temperature, double uniform)

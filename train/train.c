@@ -47,7 +47,7 @@ static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-    /* The second one is for those in a hurry. */
+    /* A second signal ends the process at once. */
     action.sa_flags |= (int)SA_RESETHAND;
     if (!o->generate) {
         sigaction(SIGINT, &action, NULL);
@@ -97,7 +97,8 @@ static int read_text_here(struct run *run)
     return 0;
 }
 
-/* Rank 0 reads, so that all have the same even while files are being edited. */
+/* Rank 0 reads, so that all ranks have the same text even while files are
+ * edited. */
 static int share_text(struct run *run)
 {
     struct text *text = &run->text;
@@ -161,8 +162,8 @@ add_change(struct run *run, const char *format, ...)
     va_end(args);
 }
 
-/* Before anything is set up: the settings of the checkpoint are the run's. What
- * is not as it was is refused, all of it at once. */
+/* Called before anything is set up: the run gets the settings of the
+ * checkpoint. All settings that differ are refused at once. */
 static int open_checkpoint(struct run *run)
 {
     struct options *o = &run->o;
@@ -205,7 +206,8 @@ static int open_checkpoint(struct run *run)
     return 0;
 }
 
-/* A new run would remove the checkpoint of another with its first own. */
+/* A new run would remove another run's checkpoint when it writes its first
+ * one. */
 static int refuse_to_replace(struct run *run)
 {
     struct checkpoint_info found;
@@ -479,7 +481,7 @@ static int generate(struct run *run)
     return 0;
 }
 
-/* Everything from the communicator's birth to its end. Returns the exit
+/* Everything from the init of the communicator to its end. Returns the exit
  * status. */
 static int run_all(struct run *run)
 {

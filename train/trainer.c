@@ -16,7 +16,7 @@
  * in pieces of it: fixed, so that the sum does not depend on the ranks. */
 enum { CHUNK = 1024 };
 
-/* What ranks count in a step and add up. */
+/* Counters of a step, summed over ranks. */
 enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, DROPPED, COUNTS };
 
 /* --- set-up --------------------------------------------------------------- */
@@ -348,13 +348,13 @@ static struct shunt_comm_stats counters(const struct trainer *t)
 {
     struct shunt_comm_stats stats = {0};
 
-    /* It cannot fail: the arguments are good. */
+    /* It cannot fail: the arguments are valid. */
     return shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats))
                ? (struct shunt_comm_stats){0}
                : stats;
 }
 
-/* Of so many sequences, in all layers. */
+/* Assignments of `sequences` sequences, in all layers. */
 static double assignments(const struct trainer *t, size_t sequences)
 {
     const struct model_config *c = &t->o->model;

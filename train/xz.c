@@ -19,7 +19,7 @@ enum { MOST = 16 << 20 }; /* bytes of training text: a dozen seconds */
 static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
                  lzma_action until)
 {
-    uint8_t out[4096]; /* nobody wants it */
+    uint8_t out[4096]; /* discarded */
     lzma_ret st = LZMA_OK;
 
     xz->next_in = from;

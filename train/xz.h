@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a compressor makes of held-out text. */
+/* The size of held-out text under a compressor. */
 #ifndef TRAIN_XZ_H
 #define TRAIN_XZ_H
 
@@ -12,11 +12,11 @@
 bool xz_there(void);
 
 /*
- * Nats a byte that `xz -9e` needs for the windows of each kind, when it has had
- * the training text (the last 16 MiB of it) before: it knows what the model
- * knows, and after the files the files. NaN: there are no windows, no liblzma
- * or no memory. A flush ends each part, so that this is some 3 % more than the
- * difference of two files of xz would be.
+ * Nats a byte that `xz -9e` needs for the windows of each kind, after it has
+ * compressed the training text (the last 16 MiB of it): so it has the same
+ * information as the model, and for later windows also the earlier ones. NaN:
+ * there are no windows, no liblzma or no memory. Each part ends with a flush,
+ * so this is some 3 % more than the difference of two files of xz would be.
  */
 void xz_loss(const struct data *data, const size_t *windows, size_t T,
              double *loss);
