@@ -80,52 +80,226 @@ size_t shunti_layout_recv(const struct shunti_placement *p,
 
 /* --- the routing ------------------------------------------------------------------ */
 
-/* Count token t once in `group`. seen: the last token of each group, counted
- * from 1. Without a branch: whether two experts of a token share a rank is as
- * good as random. */
-static inline void count_once(uint32_t *count, uint32_t *seen, int group,
-                              size_t t)
+/* What loops over the slots of a token is compiled once more for the usual
+ * number of them, as a constant: then nothing is left of the loop. */
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    USUAL = 8, /* top-k */
+    /* Tokens that are read at once: their ids and keys stay in the first-level
+     * cache, and a byte can count them. */
+    BLOCK = 128,
+};
+
+/* The first of n ids that is out of range, or n. */
+static size_t find_bad(const int32_t *expert, size_t n, uint32_t experts)
 {
-    count[group] += seen[group] != (uint32_t)t + 1;
-    seen[group] = (uint32_t)t + 1;
+    size_t i = 0;
+
+    /* -1, no expert, is in range. */
+    for (uint32_t bad = 0; i + 16 <= n; i += 16) {
+        for (size_t j = 0; j < 16; j++)
+            bad |= (uint32_t)expert[i + j] + 1 > experts;
+        if (bad)
+            break;
+    }
+    while (i < n && (uint32_t)expert[i] + 1 <= experts)
+        i++;
+    return i;
 }
 
-size_t shunti_layout_read(const struct shunti_order *order,
-                          const int32_t *expert, size_t tokens, int topk,
-                          const int *node, uint32_t *scratch,
-                          const struct shunti_layout_read *out)
+/* The keys of some tokens, and their rows by expert. */
+INLINE void make_keys(const struct shunti_order *order, const int32_t *expert,
+                      size_t tokens, size_t k, uint32_t *key)
 {
     const struct shunti_order_expert *const of = order->expert;
-    const size_t ranks = (size_t)order->ranks, k = (size_t)topk;
+    uint32_t *const rows = order->rows;
     const size_t stride = shunti_sort_stride(k);
-    const uint32_t experts = (uint32_t)order->experts;
-    uint32_t *const rank_seen = scratch, *const node_seen = scratch + ranks;
-    uint32_t *const by_expert = out->expert, *const by_rank = out->rank;
-    uint32_t *const by_node = out->node, *key = out->key;
 
-    memset(scratch, 0, 2 * ranks * sizeof(*scratch));
-    memset(by_expert, 0, experts * sizeof(*by_expert));
-    memset(by_rank, 0, ranks * sizeof(*by_rank));
     for (size_t t = 0; t < tokens; t++, expert += k, key += stride) {
+#pragma GCC unroll 8
         for (size_t j = 0; j < k; j++) {
-            const uint32_t e = (uint32_t)expert[j];
+            const int32_t e = expert[j];
 
-            if (e >= experts) {
-                if (expert[j] != -1)
-                    return t * k + j;
-                key[j] = SHUNTI_NO_KEY;
-                continue;
-            }
             key[j] = of[e].position | (uint32_t)j;
-            by_expert[e]++;
-            count_once(by_rank, rank_seen, of[e].rank, t);
-            if (node)
-                count_once(by_node, node_seen, node[of[e].rank], t);
+            rows[e]++;
         }
         for (size_t j = k; j < stride; j++)
             key[j] = SHUNTI_NO_KEY;
     }
+}
+
+/* What distinct tokens are counted by: ranks, or nodes. */
+struct groups {
+    size_t n;
+    const uint64_t *bit; /* (experts) of its group (order.h) */
+    const int *of;       /* (ranks) group of each rank; NULL: the rank itself */
+    uint32_t *seen;      /* (n) last token of each, counted from 1: zeroed */
+    uint32_t *count;     /* (n) out: tokens with any row there; zeroed */
+};
+
+/* Of few groups, those of a token are the bits of a word. The words are added
+ * up byte by byte, eight groups at once. */
+INLINE void count_few(const struct groups *g, const int32_t *expert,
+                      size_t tokens, size_t k)
+{
+    const size_t lanes = (g->n + 7) / 8;
+    uint64_t lane[SHUNTI_ORDER_BITS / 8] = {0};
+
+    for (size_t t = 0; t < tokens; t++, expert += k) {
+        uint64_t bits = 0;
+
+#pragma GCC unroll 8
+        for (size_t j = 0; j < k; j++)
+            bits |= g->bit[expert[j]];
+        for (size_t i = 0; i < lanes; i++)
+            lane[i] += bits >> i & UINT64_C(0x0101010101010101);
+    }
+    for (size_t i = 0; i < g->n; i++)
+        g->count[i] += lane[i / 8] >> i % 8 * 8 & 0xff;
+}
+
+/* before: tokens that have been counted. */
+INLINE void count_many(const struct groups *g,
+                       const struct shunti_order_expert *of,
+                       const int32_t *expert, size_t tokens, size_t k,
+                       size_t before)
+{
+    for (size_t t = 0; t < tokens; t++, expert += k) {
+        const uint32_t now = (uint32_t)(before + t) + 1;
+
+#pragma GCC unroll 8
+        for (size_t j = 0; j < k; j++) {
+            const int r = of[expert[j]].rank;
+
+            if (r >= 0) {
+                const int to = g->of ? g->of[r] : r;
+
+                /* Without a branch: whether two experts of a token share a
+                 * rank is as good as random. */
+                g->count[to] += g->seen[to] != now;
+                g->seen[to] = now;
+            }
+        }
+    }
+}
+
+INLINE void count_groups(const struct groups *g,
+                         const struct shunti_order *order,
+                         const int32_t *expert, size_t tokens, size_t k,
+                         size_t before)
+{
+    if (g->n <= SHUNTI_ORDER_BITS)
+        count_few(g, expert, tokens, k);
+    else
+        count_many(g, order->expert, expert, tokens, k, before);
+}
+
+/* nodes: n is 0 if they are not wanted. */
+INLINE size_t read_tokens(const struct shunti_order *order,
+                          const int32_t *expert, size_t tokens, size_t k,
+                          const struct groups *ranks,
+                          const struct groups *nodes, uint32_t *key)
+{
+    for (size_t t = 0, n; t < tokens; t += n) {
+        const int32_t *ids = expert + t * k;
+        size_t bad;
+
+        n = tokens - t < BLOCK ? tokens - t : BLOCK;
+        bad = find_bad(ids, n * k, (uint32_t)order->experts);
+        if (bad < n * k)
+            return t * k + bad;
+        make_keys(order, ids, n, k, key + t * shunti_sort_stride(k));
+        count_groups(ranks, order, ids, n, k, t);
+        if (nodes->n)
+            count_groups(nodes, order, ids, n, k, t);
+    }
     return tokens * k;
+}
+
+size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
+                          size_t tokens, int topk, const int *node,
+                          uint32_t *scratch,
+                          const struct shunti_layout_read *out)
+{
+    const size_t n = (size_t)order->ranks, experts = (size_t)order->experts;
+    const struct groups ranks = {
+        .n = n,
+        .bit = order->rank_bit,
+        .seen = scratch,
+        .count = out->rank,
+    };
+    const struct groups nodes = {
+        .n = node ? (size_t)order->nodes : 0,
+        .bit = order->node_bit,
+        .of = node,
+        .seen = scratch + n,
+        .count = out->node,
+    };
+    size_t read;
+
+    memset(scratch, 0, 2 * n * sizeof(*scratch));
+    memset(out->rank, 0, n * sizeof(*out->rank));
+    memset(order->rows - 1, 0, (experts + 1) * sizeof(*order->rows));
+    read = topk == USUAL ? read_tokens(order, expert, tokens, USUAL, &ranks,
+                                       &nodes, out->key)
+                         : read_tokens(order, expert, tokens, (size_t)topk,
+                                       &ranks, &nodes, out->key);
+    memcpy(out->expert, order->rows, experts * sizeof(*order->rows));
+    return read;
+}
+
+/* --- terms ------------------------------------------------------------------------ */
+
+_Static_assert(sizeof(struct shunti_term) == 16 &&
+                   offsetof(struct shunti_term, rank) == 4 &&
+                   offsetof(struct shunti_term, weight) == 8 &&
+                   offsetof(struct shunti_term, slot) == 12 &&
+                   offsetof(struct shunti_term, op) == 14,
+               "a term is two words");
+
+/* In two stores. Little-endian, as all of the library's machines. */
+static inline void write_term(struct shunti_term *term, uint64_t place,
+                              float weight, uint32_t slot, uint32_t op)
+{
+    uint32_t bits;
+    uint64_t rest;
+
+    memcpy(&bits, &weight, sizeof(bits));
+    rest = bits | (uint64_t)(slot | op << 16) << 32;
+    memcpy(term, &place, sizeof(place));
+    memcpy((unsigned char *)term + 8, &rest, sizeof(rest));
+}
+
+/* Returns how many terms there are. */
+INLINE size_t write_terms(struct shunti_order_place *place, const uint32_t *key,
+                          const float *weight, size_t tokens, size_t k,
+                          struct shunti_term *terms, size_t *first)
+{
+    const size_t stride = shunti_sort_stride(k);
+    struct shunti_term *term = terms;
+
+    for (size_t t = 0; t < tokens; t++, key += stride) {
+        uint32_t before = UINT32_MAX; /* no group begins behind it */
+
+        first[t] = (size_t)(term - terms);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < k; i++) {
+            const uint32_t now = key[i], slot = now % SHUNTI_TOPK_MAX;
+            struct shunti_order_place *at;
+
+            if (now == SHUNTI_NO_KEY)
+                break;
+            at = place + (now >> SHUNTI_SLOT_BITS);
+            write_term(term++, at->next, weight ? weight[slot] : 1, slot,
+                       (uint32_t)(before < at->group) + (before < at->node));
+            at->next++;
+            before = now;
+        }
+        if (weight)
+            weight += k;
+    }
+    return (size_t)(term - terms);
 }
 
 void shunti_layout_terms(struct shunti_order *order, uint32_t *key,
@@ -133,37 +307,19 @@ void shunti_layout_terms(struct shunti_order *order, uint32_t *key,
                          const size_t *base, uint32_t *scratch,
                          struct shunti_term *terms, size_t *first)
 {
-    const size_t k = (size_t)topk, stride = shunti_sort_stride(k);
+    const size_t k = (size_t)topk;
     struct shunti_order_place *const place = order->place;
-    struct shunti_term *term = terms;
 
-    for (int e = 0; e < order->experts; e++)
-        place[order->expert[e].position >> SHUNTI_SLOT_BITS].next =
-            (uint32_t)base[e];
-    /* Equal experts stay in the order of their slots. */
-    shunti_sort(key, tokens, stride, scratch);
-    for (size_t t = 0; t < tokens; t++, key += stride) {
-        uint32_t group = 0, node = 0;
+    for (int e = 0; e < order->experts; e++) {
+        const struct shunti_order_expert of = order->expert[e];
 
-        first[t] = (size_t)(term - terms);
-        for (size_t i = 0; i < k && key[i] != SHUNTI_NO_KEY; i++, term++) {
-            const uint32_t slot = key[i] % SHUNTI_TOPK_MAX;
-            struct shunti_order_place *at =
-                place + (key[i] >> SHUNTI_SLOT_BITS);
-
-            *term = (struct shunti_term){
-                .row = at->next++,
-                .rank = at->rank,
-                .weight = weight ? weight[t * k + slot] : 1,
-                .slot = (uint16_t)slot,
-                .op = (uint8_t)((group != at->group) + (node != at->node)),
-                .unused = 0,
-            };
-            group = at->group;
-            node = at->node;
-        }
-        if (term != terms + first[t])
-            terms[first[t]].op = SHUNTI_ROWS_ADD; /* nothing before it */
+        place[of.position >> SHUNTI_SLOT_BITS].next =
+            (uint64_t)(uint32_t)of.rank << 32 | (uint32_t)base[e];
     }
-    first[tokens] = (size_t)(term - terms);
+    /* Equal experts stay in the order of their slots. */
+    shunti_sort(key, tokens, shunti_sort_stride(k), scratch);
+    first[tokens] =
+        k == USUAL && weight
+            ? write_terms(place, key, weight, tokens, USUAL, terms, first)
+            : write_terms(place, key, weight, tokens, k, terms, first);
 }

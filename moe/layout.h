@@ -82,16 +82,18 @@ struct shunti_layout_read {
 /*
  * Read a routing once.
  *
+ * order    of the source rank; keeps counts while it is read.
  * expert   (tokens, topk) ids; -1: none or dropped.
- * node     (ranks) node of each rank; NULL: out->node is not wanted.
+ * node     (ranks) node of each rank, as in the tree of the order; NULL:
+ *          out->node is not wanted.
  * scratch  (2 * ranks)
  *
  * Returns tokens * topk, or the index of the first id that is out of range;
  * then `out` is unspecified.
  */
-size_t shunti_layout_read(const struct shunti_order *order,
-                          const int32_t *expert, size_t tokens, int topk,
-                          const int *node, uint32_t *scratch,
+size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
+                          size_t tokens, int topk, const int *node,
+                          uint32_t *scratch,
                           const struct shunti_layout_read *out);
 
 /*

@@ -29,17 +29,29 @@ struct shunti_tree {
 #define SHUNTI_TOPK_MAX (1 << 12)
 #define SHUNTI_SLOT_BITS 12
 
+/* Up to so many ranks, or nodes, those of a token fit a word. */
+#define SHUNTI_ORDER_BITS 64
+
 struct shunti_order {
-    int experts, ranks;
+    int experts, ranks, nodes;
+    /* By expert. Entry -1 is that of no expert: the last position, no rank, no
+     * bits. */
     struct shunti_order_expert {
         uint32_t position; /* << SHUNTI_SLOT_BITS */
         int32_t rank;      /* that computes it for this source */
-    } * expert;            /* (experts) */
+    } * expert;
+    uint64_t *rank_bit; /* that of the rank r: bit r / 8 of byte r % 8; 0 if
+                           there are more ranks than bits */
+    uint64_t *node_bit; /* likewise of the rank's node */
+    uint32_t *rows;     /* scratch of shunti_layout_read() */
+    /* By position. */
     struct shunti_order_place {
-        uint32_t next;        /* scratch of shunti_layout_terms() */
-        int32_t rank;         /* as above */
-        uint32_t group, node; /* of the tree: changes where they change */
-    } * place;                /* (experts) by position */
+        uint64_t next; /* scratch of shunti_layout_terms(): the rank, and the
+                          next row in its buffer: rank << 32 | row */
+        uint32_t group, node; /* position where its group and its node in the
+                                 tree begin, << SHUNTI_SLOT_BITS */
+    } * place;
+    void *memory; /* of the arrays */
 };
 
 /* The order that `source` uses. False: no memory. */

@@ -19,11 +19,11 @@ typedef int32_t signed_lanes __attribute__((vector_size(16)));
 
 static inline void order(lanes *a, lanes *b)
 {
-    lanes less = (lanes)((signed_lanes)*a < (signed_lanes)*b);
-    lanes low = (*a & less) | (*b & ~less);
+    lanes more = (lanes)((signed_lanes)*a > (signed_lanes)*b);
+    lanes swap = (*a ^ *b) & more;
 
-    *b ^= *a ^ low;
-    *a = low;
+    *a ^= swap;
+    *b ^= swap;
 }
 
 /* Four vectors as the rows of a matrix: exchange rows and columns. */

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The layout of rows against its definition: any routing.
+ */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/rows.h"
+#include "moe/layout.h"
+#include "moe/placement.h"
+
+TestSuite(moe_layout, .timeout = 60);
+
+/* -- reading a routing ---------------------------------------------------------- */
+
+struct routing {
+    int ranks, nodes, experts, topk, tree_ranks, tree_nodes;
+    size_t tokens;
+};
+
+/* Sizes on both sides of what is read at once and of what fits a word. */
+static const struct routing routings[] = {
+    {1, 1, 1, 1, 0, 0, 5},       {2, 1, 64, 8, 0, 0, 300},
+    {9, 3, 20, 3, 0, 0, 129},    {16, 4, 40, 8, 48, 12, 127},
+    {64, 64, 128, 8, 0, 0, 257}, {65, 13, 130, 8, 0, 0, 256},
+    {66, 66, 70, 7, 0, 0, 128},  {130, 65, 260, 17, 0, 0, 140},
+};
+
+/* Its own tables, so that it can look everything up by (rank, expert). */
+struct reference {
+    const struct routing *r;
+    struct shunti_placement p;
+    int *node;
+    int32_t *expert; /* (tokens, topk) */
+    float *weight;
+    size_t *base; /* (experts) */
+};
+
+static uint32_t draw(uint32_t *state, uint32_t below)
+{
+    *state = *state * 1664525 + 1013904223;
+    return (uint32_t)((uint64_t)(*state >> 8) * below >> 24);
+}
+
+static void reference_init(struct reference *x, const struct routing *r)
+{
+    const size_t ids = r->tokens * (size_t)r->topk;
+    uint32_t random = (uint32_t)r->experts;
+    int32_t *home = malloc((size_t)r->experts * sizeof(*home));
+    char why[200];
+
+    *x = (struct reference){
+        .r = r,
+        .node = malloc((size_t)r->ranks * sizeof(*x->node)),
+        .expert = malloc(ids * sizeof(*x->expert)),
+        .weight = malloc(ids * sizeof(*x->weight)),
+        .base = malloc((size_t)r->experts * sizeof(*x->base)),
+    };
+    for (int i = 0; i < r->ranks; i++)
+        x->node[i] = i * r->nodes / r->ranks;
+    for (int e = 0; e < r->experts; e++) {
+        home[e] = (int32_t)draw(&random, (uint32_t)r->ranks);
+        x->base[e] = draw(&random, 1000);
+    }
+    cr_assert_eq(shunti_placement_init(&x->p, r->ranks, r->experts,
+                                       r->tree_ranks ? NULL : home, NULL, 0,
+                                       x->node, why, sizeof(why)),
+                 SHUNT_OK, "%s", why);
+    /* Some ids are none; some tokens name an expert twice. */
+    for (size_t i = 0; i < ids; i++) {
+        x->expert[i] = (int32_t)draw(&random, (uint32_t)r->experts + 1) - 1;
+        x->weight[i] = (float)i;
+    }
+    free(home);
+}
+
+static void reference_finish(struct reference *x)
+{
+    shunti_placement_finish(&x->p);
+    free(x->node);
+    free(x->expert);
+    free(x->weight);
+    free(x->base);
+}
+
+/* Where an expert is in the tree: node, group, expert. */
+static void tree_place(const struct reference *x, int e, int64_t place[3])
+{
+    const struct routing *r = x->r;
+
+    place[2] = e;
+    place[1] = shunti_placement_target(&x->p, 0, e);
+    place[0] = x->node[place[1]];
+    if (!r->tree_ranks)
+        return;
+    place[1] = (int64_t)e * r->tree_ranks / r->experts;
+    place[0] = place[1] * r->tree_nodes / r->tree_ranks;
+}
+
+/* Is slot i of a token added before slot j? */
+static bool before(const struct reference *x, const int32_t *expert, int i,
+                   int j)
+{
+    int64_t a[3], b[3];
+
+    tree_place(x, expert[i], a);
+    tree_place(x, expert[j], b);
+    for (int level = 0; level < 3; level++)
+        if (a[level] != b[level])
+            return a[level] < b[level];
+    return i < j;
+}
+
+/* The slots of a token in order; returns how many there are. */
+static int slots_of(const struct reference *x, const int32_t *expert, int *slot)
+{
+    int n = 0;
+
+    for (int i = 0; i < x->r->topk; i++) {
+        int at = n;
+
+        if (expert[i] < 0)
+            continue;
+        for (; at && before(x, expert, i, slot[at - 1]); at--)
+            slot[at] = slot[at - 1];
+        slot[at] = i;
+        n++;
+    }
+    return n;
+}
+
+static void check_terms(const struct reference *x,
+                        const struct shunti_term *terms, const size_t *first,
+                        bool weighted)
+{
+    const size_t k = (size_t)x->r->topk;
+    size_t at = 0;
+    int slot[64];
+
+    for (size_t t = 0; t < x->r->tokens; t++) {
+        const int32_t *expert = x->expert + t * k;
+        const int n = slots_of(x, expert, slot);
+
+        cr_assert_eq(first[t], at);
+        for (int i = 0; i < n; i++, at++) {
+            const int e = expert[slot[i]];
+            int64_t here[3], last[3];
+            int op = SHUNTI_ROWS_ADD;
+
+            tree_place(x, e, here);
+            tree_place(x, expert[slot[i ? i - 1 : 0]], last);
+            if (last[1] != here[1])
+                op = last[0] != here[0] ? SHUNTI_ROWS_NODE : SHUNTI_ROWS_RANK;
+            cr_assert_eq(terms[at].slot, slot[i], "token %zu", t);
+            cr_assert_eq(terms[at].rank, shunti_placement_target(&x->p, 0, e));
+            cr_assert_eq(terms[at].row, x->base[e]++, "token %zu", t);
+            cr_assert_eq(terms[at].op, op, "token %zu, term %d", t, i);
+            cr_assert_eq(terms[at].weight,
+                         weighted ? x->weight[t * k + (size_t)slot[i]] : 1);
+        }
+    }
+    cr_assert_eq(first[x->r->tokens], at);
+}
+
+/* Tokens with an expert of `group`, by rank or node. */
+static uint32_t distinct(const struct reference *x, int group, bool by_node)
+{
+    uint32_t n = 0;
+
+    for (size_t t = 0; t < x->r->tokens; t++)
+        for (int j = 0; j < x->r->topk; j++) {
+            const int e = x->expert[t * (size_t)x->r->topk + (size_t)j];
+            const int rank = e < 0 ? -1 : shunti_placement_target(&x->p, 0, e);
+
+            if (rank >= 0 && (by_node ? x->node[rank] : rank) == group) {
+                n++;
+                break;
+            }
+        }
+    return n;
+}
+
+static void check_counts(const struct reference *x,
+                         const struct shunti_layout_read *out, bool by_node)
+{
+    const struct routing *r = x->r;
+
+    for (int e = 0; e < r->experts; e++) {
+        uint32_t n = 0;
+
+        for (size_t i = 0; i < r->tokens * (size_t)r->topk; i++)
+            n += x->expert[i] == e;
+        cr_assert_eq(out->expert[e], n, "expert %d", e);
+    }
+    for (int i = 0; i < r->ranks; i++)
+        cr_assert_eq(out->rank[i], distinct(x, i, false), "rank %d", i);
+    for (int i = 0; i < r->nodes && by_node; i++)
+        cr_assert_eq(out->node[i], distinct(x, i, true), "node %d", i);
+}
+
+static void check_routing(struct reference *x, bool by_node, bool weighted)
+{
+    const struct routing *r = x->r;
+    const size_t k = (size_t)r->topk, ids = r->tokens * k;
+    const size_t stride = shunti_sort_stride(k);
+    const struct shunti_tree tree = {r->tree_ranks, x->node, r->tree_nodes};
+    const struct shunti_layout_read out = {
+        .key = malloc(shunti_sort_room(r->tokens, stride) * 4),
+        .expert = malloc((size_t)r->experts * 4),
+        .rank = malloc((size_t)r->ranks * 4),
+        .node = calloc((size_t)r->nodes, 4),
+    };
+    uint32_t *scratch = malloc((2 * (size_t)r->ranks + stride) * 4);
+    struct shunti_term *terms = malloc((ids + 1) * sizeof(*terms));
+    size_t *first = malloc((r->tokens + 1) * sizeof(*first));
+    struct shunti_order order;
+
+    cr_assert(shunti_order_init(&order, &x->p, &tree, 0));
+    cr_assert_eq(shunti_layout_read(&order, x->expert, r->tokens, r->topk,
+                                    by_node ? x->node : NULL, scratch, &out),
+                 ids);
+    check_counts(x, &out, by_node);
+    shunti_layout_terms(&order, out.key, weighted ? x->weight : NULL, r->tokens,
+                        r->topk, x->base, scratch, terms, first);
+    check_terms(x, terms, first, weighted);
+    shunti_order_finish(&order);
+    free(out.key);
+    free(out.expert);
+    free(out.rank);
+    free(out.node);
+    free(scratch);
+    free(terms);
+    free(first);
+}
+
+Test(moe_layout, any_routing_is_read_as_defined)
+{
+    for (size_t i = 0; i < sizeof(routings) / sizeof(routings[0]); i++)
+        for (int how = 0; how < 4; how++) {
+            struct reference x;
+
+            reference_init(&x, &routings[i]);
+            check_routing(&x, how & 1, how & 2);
+            reference_finish(&x);
+        }
+}
+
+/* Wherever it is, and whatever comes behind it. */
+Test(moe_layout, the_first_bad_expert_is_found)
+{
+    enum { TOKENS = 131, TOPK = 8, IDS = TOKENS * TOPK };
+    static uint32_t key[IDS + 24];
+    static const int two_nodes[4] = {0, 0, 1, 1};
+    static const struct shunti_tree tree = {0, two_nodes, 0};
+    static const int32_t bad[4] = {8, -2, INT32_MAX, INT32_MIN};
+    uint32_t count[8], ranks[4], scratch[16];
+    const struct shunti_layout_read out = {key, count, ranks, NULL};
+    int32_t expert[IDS];
+    struct shunti_placement p;
+    struct shunti_order order;
+    char why[128];
+
+    cr_assert_eq(shunti_placement_init(&p, 4, 8, NULL, NULL, 0, two_nodes, why,
+                                       sizeof(why)),
+                 SHUNT_OK, "%s", why);
+    cr_assert(shunti_order_init(&order, &p, &tree, 0));
+    for (size_t i = 0; i < IDS; i++) {
+        for (size_t j = 0; j < IDS; j++)
+            expert[j] = (int32_t)(j % 9) - 1;
+        expert[i] = bad[i % 4];
+        expert[IDS - 1] = 8;
+        cr_assert_eq(shunti_layout_read(&order, expert, TOKENS, TOPK, NULL,
+                                        scratch, &out),
+                     i);
+    }
+    shunti_order_finish(&order);
+    shunti_placement_finish(&p);
+}
