@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/rows.h"
+#include "moe/counts.h"
 #include "moe/sort.h"
 
 size_t shunti_layout_align(size_t rows, size_t align)
@@ -12,12 +13,13 @@ size_t shunti_layout_align(size_t rows, size_t align)
     return (rows + align - 1) / align * align;
 }
 
-void shunti_layout_bases(const struct shunti_placement *p,
-                         const struct shunti_counts *counts, size_t align,
-                         int source, size_t *total, size_t *base, size_t *rows)
+/* Rows of all sources, by copy of an expert; and of those before `source`, by
+ * expert. */
+static void sum_by_copy(const struct shunti_placement *p,
+                        const struct shunti_counts *counts, int source,
+                        size_t *before, size_t *rows)
 {
     const size_t experts = (size_t)p->experts;
-    const uint32_t *ours = p->copy + (size_t)source * experts;
 
     /* Source by source, as the counts lie in memory. */
     memset(rows, 0, p->first[p->ranks] * sizeof(*rows));
@@ -26,7 +28,7 @@ void shunti_layout_bases(const struct shunti_placement *p,
         const uint32_t *count = counts->rows[s];
 
         for (size_t e = 0; e < experts && s == source; e++)
-            base[e] = rows[copy[e]];
+            before[e] = rows[copy[e]];
         if (counts->padded)
             for (size_t e = 0; e < experts; e++)
                 rows[copy[e]] += counts->padded[s];
@@ -34,20 +36,54 @@ void shunti_layout_bases(const struct shunti_placement *p,
             for (size_t e = 0; e < experts; e++)
                 rows[copy[e]] += count[e];
     }
-    /* From the rows of each copy to where they begin. */
+}
+
+/* The same where each expert has one copy: both by expert, so that counts are
+ * added as they lie. */
+static void sum_by_expert(const struct shunti_placement *p,
+                          const struct shunti_counts *counts, int source,
+                          size_t *before, size_t *rows)
+{
+    const size_t experts = (size_t)p->experts;
+    size_t padded = 0;
+
+    memset(rows, 0, experts * sizeof(*rows));
+    for (int s = 0; s < p->ranks; s++) {
+        for (size_t e = 0; e < experts && s == source; e++)
+            before[e] = rows[e] + padded;
+        if (counts->padded)
+            padded += counts->padded[s];
+        else
+            shunti_counts_add(rows, counts->rows[s], experts);
+    }
+    for (size_t e = 0; e < experts; e++)
+        rows[e] += padded;
+}
+
+void shunti_layout_bases(const struct shunti_placement *p,
+                         const struct shunti_counts *counts, size_t align,
+                         int source, size_t *total, size_t *base, size_t *rows)
+{
+    const bool one_copy = p->first[p->ranks] == (size_t)p->experts;
+    const uint32_t *ours = p->copy + (size_t)source * (size_t)p->experts;
+
+    if (one_copy)
+        sum_by_expert(p, counts, source, base, rows);
+    else
+        sum_by_copy(p, counts, source, base, rows);
     for (int r = 0; r < p->ranks; r++) {
         size_t at = 0;
 
         for (size_t i = p->first[r]; i < p->first[r + 1]; i++) {
-            size_t end = shunti_layout_align(at + rows[i], align);
+            const int32_t e = p->local[i];
 
-            rows[i] = at;
-            at = end;
+            if (ours[e] == i)
+                base[e] += at;
+            at =
+                shunti_layout_align(at + rows[one_copy ? (size_t)e : i], align);
         }
         total[r] = at;
     }
-    for (size_t e = 0; e < experts; e++)
-        base[e] += rows[ours[e]];
 }
 
 size_t shunti_layout_recv(const struct shunti_placement *p,

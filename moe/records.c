@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "moe/capacity.h"
+#include "moe/counts.h"
 #include "moe/grow.h"
 #include "moe/route.h"
 #include "src/comm.h"
@@ -216,26 +217,23 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
 static bool is_possible(const struct shunt_moe *moe, const struct record *r)
 {
     const struct shunt_moe_config *c = &moe->config;
-    const uint32_t *distinct = r->count + c->experts;
-    const uint32_t *node_rows = distinct + moe->nranks + moe->nodes;
-    size_t kept = 0, padded = 0, far = 0;
+    const size_t experts = (size_t)c->experts, nodes = (size_t)moe->nodes;
+    const size_t groups = (size_t)moe->nranks + nodes;
+    const uint32_t *distinct = r->count + experts;
+    const size_t kept = shunti_counts_sum(r->count, experts);
+    size_t padded = 0;
 
     if (r->tokens > c->max_tokens)
         return false;
     if (c->pad_to_capacity)
         padded =
             shunti_capacity(c->capacity_factor, r->tokens, c->topk, c->experts);
-    for (int e = 0; e < c->experts; e++) {
-        kept += r->count[e];
-        if (padded && r->count[e] > padded)
-            return false;
-    }
-    for (int i = 0; i < moe->nranks + moe->nodes; i++)
-        if (distinct[i] > r->tokens)
-            return false;
-    for (int n = 0; n < moe->nodes; n++)
-        far += node_rows[n];
-    if (moe->route->by_node && far != kept)
+    if (padded && shunti_counts_exceed(r->count, experts, padded))
+        return false;
+    if (shunti_counts_exceed(distinct, groups, r->tokens))
+        return false;
+    if (moe->route->by_node &&
+        shunti_counts_sum(distinct + groups, nodes) != kept)
         return false;
     return kept <= r->tokens * (size_t)c->topk && r->padded == padded;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The layout of rows against its definition: any routing.
+ * The layout of rows against its definition: any routing, any counts.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/rows.h"
+#include "moe/counts.h"
 #include "moe/layout.h"
 #include "moe/placement.h"
 
@@ -276,4 +277,99 @@ Test(moe_layout, the_first_bad_expert_is_found)
     }
     shunti_order_finish(&order);
     shunti_placement_finish(&p);
+}
+
+/* -- where rows begin ------------------------------------------------------------ */
+
+/* Rows of s for the copy of e on rank r. */
+static size_t rows_there(const struct shunti_placement *p,
+                         const struct shunti_counts *counts, int s, int e,
+                         int r)
+{
+    if (shunti_placement_target(p, s, e) != r)
+        return 0;
+    return counts->padded ? counts->padded[s] : counts->rows[s][e];
+}
+
+static void check_bases(const struct shunti_placement *p,
+                        const struct shunti_counts *counts, int source)
+{
+    enum { ALIGN = 3 };
+    size_t total[5], base[21], scratch[24];
+
+    shunti_layout_bases(p, counts, ALIGN, source, total, base, scratch);
+    for (int r = 0; r < p->ranks; r++) {
+        size_t at = 0;
+
+        for (int i = 0; i < shunti_placement_count(p, r); i++) {
+            const int e = shunti_placement_local(p, r)[i];
+
+            for (int s = 0; s < p->ranks; s++) {
+                if (s == source && shunti_placement_target(p, s, e) == r)
+                    cr_assert_eq(base[e], at, "expert %d on rank %d", e, r);
+                at += rows_there(p, counts, s, e, r);
+            }
+            at += (ALIGN - at % ALIGN) % ALIGN;
+        }
+        cr_assert_eq(total[r], at, "rank %d", r);
+    }
+}
+
+/* With copies of some experts and without. */
+Test(moe_layout, rows_begin_behind_those_of_lower_ranks)
+{
+    enum { RANKS = 5, EXPERTS = 21 };
+    static const int node[RANKS] = {0, 0, 1, 1, 1};
+    static const struct shunt_moe_replica copies[3] = {{0, 4}, {7, 0}, {7, 3}};
+    static uint32_t count[RANKS][EXPERTS];
+    const uint32_t *rows[RANKS];
+    size_t padded[RANKS];
+    int32_t home[EXPERTS];
+    uint32_t random = 7;
+    char why[128];
+
+    for (int s = 0; s < RANKS; s++) {
+        rows[s] = count[s];
+        padded[s] = draw(&random, 9);
+        for (int e = 0; e < EXPERTS; e++)
+            count[s][e] = draw(&random, 1 << 20);
+    }
+    for (int e = 0; e < EXPERTS; e++)
+        home[e] = (int32_t)((e * 3 + e / 5) % 4); /* none on rank 4 */
+    home[0] = home[7] = 1;
+    for (size_t replicas = 0; replicas <= 3; replicas += 3)
+        for (int s = 0; s < RANKS; s++) {
+            struct shunti_placement p;
+
+            cr_assert_eq(shunti_placement_init(&p, RANKS, EXPERTS, home, copies,
+                                               replicas, node, why,
+                                               sizeof(why)),
+                         SHUNT_OK, "%s", why);
+            check_bases(&p, &(struct shunti_counts){rows, NULL}, s);
+            check_bases(&p, &(struct shunti_counts){rows, padded}, s);
+            shunti_placement_finish(&p);
+        }
+}
+
+Test(moe_layout, counts_of_any_length)
+{
+    static const uint32_t count[19] = {
+        1, UINT32_MAX, UINT32_MAX, 0, 7, UINT32_MAX, 3, 2, UINT32_MAX,    1,
+        4, UINT32_MAX, 5,          0, 0, 9,          8, 6, UINT32_MAX - 1};
+    size_t sum = 0, most = 0, to[19], want[19];
+
+    for (size_t n = 0; n <= 19; n++) {
+        for (size_t i = 0; i < n; i++)
+            want[i] = (to[i] = SIZE_MAX / 2 + i) + count[i];
+        shunti_counts_add(to, count, n);
+        cr_assert_arr_eq(to, want, n * sizeof(*to));
+        cr_assert_eq(shunti_counts_sum(count, n), sum, "%zu counts", n);
+        cr_assert(!shunti_counts_exceed(count, n, most));
+        cr_assert(!shunti_counts_exceed(count, n, SIZE_MAX));
+        cr_assert_eq(shunti_counts_exceed(count, n, most - 1), most > 0);
+        if (n < 19) {
+            sum += count[n];
+            most = count[n] > most ? count[n] : most;
+        }
+    }
 }
