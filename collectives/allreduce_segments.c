@@ -243,10 +243,12 @@ static bool reduce(struct shunt_request *request, struct segments *s)
     if (!s->any_bad && !s->reduction.failed) {
         moved = shunti_reduction_run(request, &s->reduction);
         ready = s->reduction.done == s->reduction.bytes;
-        if (s->reduction.failed)
-            tell_failure(request, s);
+        moved |= s->reduction.failed;
     } else {
         ready = discard(request, s, &moved);
+        /* A peer that hears of the failure may free its input: read no more. */
+        if (ready && s->reduction.failed)
+            tell_failure(request, s);
     }
     if (!ready)
         return moved;

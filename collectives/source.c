@@ -55,11 +55,15 @@ bool shunti_source_open(struct shunt_request *request, int peer,
     return false;
 }
 
+/* What the transport says now of a read that ended earlier may be about another
+ * one. */
 static void read_failed(struct shunt_request *request, int peer,
+                        const struct shunti_source *source,
                         enum shunt_status status)
 {
     struct shunti_peer *p = &request->comm->peers[peer];
-    const char *why = p->transport->error(p->context->ctx);
+    const char *why = source->read.late ? shunt_strerror(status)
+                                        : p->transport->error(p->context->ctx);
 
     if (status == SHUNT_ERR_PEER)
         shunti_comm_fail(request->comm, status, peer, "%s: rank %d: %s",
@@ -87,7 +91,7 @@ static bool read_raw(struct shunt_request *request, int peer,
         return false;
     if (st) {
         source->failed = true;
-        read_failed(request, peer, st);
+        read_failed(request, peer, source, st);
     }
     return true;
 }

@@ -62,6 +62,19 @@ void shunti_outgoing_drop(struct shunti_outgoing *out)
         out->done = true;
 }
 
+bool shunti_leg_still(struct shunt_request *request, struct shunti_leg *leg)
+{
+    bool still = true;
+
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_source *source = &leg->in[k].source;
+
+        if (source->way == SHUNTI_WAY_READ)
+            still &= shunti_read_stop(request, &source->read);
+    }
+    return still;
+}
+
 void shunti_leg_close(struct shunti_leg *leg)
 {
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {

@@ -44,6 +44,9 @@ bool shunti_incoming_place(struct shunt_request *request,
 /* This payload is no longer sent, as far as the peer does not rely on it. */
 void shunti_outgoing_drop(struct shunti_outgoing *out);
 
+/* Read nothing more of the peer. True once no read is under way. */
+bool shunti_leg_still(struct shunt_request *request, struct shunti_leg *leg);
+
 /* Nothing more is sent or taken. */
 void shunti_leg_close(struct shunti_leg *leg);
 

@@ -177,7 +177,9 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         (!x->late || !shunti_is_pulled(block->source.way) ||
          shunti_acked_stage(request, peer) & SHUNTI_ACK_READY))
         block->done = pull(request, peer, block, leg->zcopy[SHUNTI_BLOCK]);
-    if (package->done && block->done) {
+    /* The peer may free its memory once it hears that all is taken, also what
+     * is not wanted any more: no read of it is under way then. */
+    if (package->done && block->done && shunti_leg_still(request, leg)) {
         leg->taken = true;
         if (shunti_is_pulled(package->source.way) ||
             shunti_is_pulled(block->source.way) || leg->unwanted)

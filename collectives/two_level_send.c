@@ -183,6 +183,9 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
     }
     if (leg->told || (!leg->tells && !x->alarmed) || (waits && !x->alarmed))
         return false;
+    /* An alarm ends both directions: the peer may free the memory that we read. */
+    if (x->alarmed && !shunti_leg_still(request, leg))
+        return false;
     /* An alarm reserves no chunks. But it takes the place of a control message
      * that would have, and later ones must not overtake it. */
     if (leg->passed ? !shunti_note_room(request, peer)

@@ -2,6 +2,7 @@
 /* The operations under way on a communicator; see operations.h. */
 #include "src/operations.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -77,6 +78,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     request->status = request->error ? request->error : status;
     if (request->status)
         shunti_request_keep_story(request);
+    assert(!request->reads || comm->failure.status);
     give_memory_back(request, comm->failure.status != 0);
     if (request->class->cleanup)
         request->class->cleanup(request);

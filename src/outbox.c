@@ -7,6 +7,7 @@
 
 #include "src/comm.h"
 #include "src/error.h"
+#include "src/log.h"
 
 #define PAGE 4096u
 
@@ -16,7 +17,8 @@ static bool has_outbox(const struct shunt_comm *comm, int peer,
     return comm->peers[peer].context == context && !comm->peers[peer].control;
 }
 
-static enum shunt_status register_outboxes(struct shunti_context *context)
+/* Puts work without: a transport that cannot register them says so in the log. */
+static void register_outboxes(struct shunti_context *context)
 {
     const struct shunt_transport_memory memory = {
         .addr = context->outboxes,
@@ -28,15 +30,14 @@ static enum shunt_status register_outboxes(struct shunti_context *context)
     enum shunt_status st = context->transport->reg(
         context->ctx, &memory, key, &key_bytes, &context->outbox_reg);
 
-    if (st == SHUNT_ERR_UNSUPPORTED) /* it reads any memory alike */
-        return SHUNT_OK;
-    return st ? shunti_fail(NULL, st, "outboxes of %zu bytes: %s",
-                            context->outbox_bytes,
-                            context->transport->error(context->ctx))
-              : SHUNT_OK;
+    if (st)
+        context->outbox_reg = NULL;
+    if (st && st != SHUNT_ERR_UNSUPPORTED)
+        shunti_info("comm", "outboxes of %zu bytes are not registered: %s",
+                    context->outbox_bytes,
+                    context->transport->error(context->ctx));
 }
 
-/* Pages are taken as they are touched. */
 static enum shunt_status create(struct shunt_comm *comm,
                                 struct shunti_context *context, size_t stride)
 {
@@ -58,7 +59,8 @@ static enum shunt_status create(struct shunt_comm *comm,
         comm->peers[r].outbox = next;
         next += stride;
     }
-    return register_outboxes(context);
+    register_outboxes(context);
+    return SHUNT_OK;
 }
 
 enum shunt_status shunti_outboxes_create(struct shunt_comm *comm)

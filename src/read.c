@@ -30,11 +30,12 @@ static enum shunt_status begin(struct shunt_request *request, int peer,
     st = shunti_get(request->comm, peer, &get);
     if (st == SHUNT_IN_PROGRESS)
         return st;
-    read->piece = get.bytes;
+    read->piece = (uint32_t)get.bytes;
     read->peer = peer;
     if (st)
         read->status = st;
-    if (read->status == SHUNT_IN_PROGRESS) {
+    read->late = read->status == SHUNT_IN_PROGRESS;
+    if (read->late) {
         read->next = request->reads;
         request->reads = read;
     }
@@ -57,9 +58,9 @@ static void end(struct shunt_request *request, struct shunti_read *read,
                 size_t whole)
 {
     unlist(request, read);
-    shunti_ways_was_read(request->comm, read->peer, whole, read->piece,
-                         shunti_now_ns() - read->begun_ns);
     if (!read->status) {
+        shunti_ways_was_read(request->comm, read->peer, whole, read->piece,
+                             shunti_now_ns() - read->begun_ns);
         read->done += read->piece;
         request->comm->stats.bytes_read += read->piece;
     }

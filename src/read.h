@@ -19,8 +19,9 @@ struct shunt_request;
 /* Zeroed before. It must live until shunti_read_run() says how it ended, or its
  * request ends. */
 struct shunti_read {
-    size_t done;  /* bytes that are there: set to 0 to read others */
-    size_t piece; /* bytes under way; 0: none */
+    size_t done;    /* bytes that are there: set to 0 to read others */
+    uint32_t piece; /* bytes under way; 0: none */
+    bool late;      /* the last piece ended after the call that began it */
     uint64_t begun_ns;
     enum shunt_status status; /* of the piece */
     int peer;                 /* of the piece */

@@ -204,8 +204,9 @@ struct shunt_transport_get {
     size_t bytes;
     /*
      * Out: how it ended. SHUNT_IN_PROGRESS while it is under way; then
-     * progress(), or let_go(), sets it to SHUNT_OK or to an error, whose text
-     * error() has at that moment. It must live until then.
+     * progress(), or let_go(), sets it to SHUNT_OK or to an error. (error() may
+     * have the text of another failure by the time that the caller looks.) It
+     * must live until then.
      */
     enum shunt_status *status;
 };
@@ -261,6 +262,8 @@ struct shunt_transport {
      * Import is only asked for keys of the peer of `ep`, and while the
      * registration lives. SHUNT_IN_PROGRESS: not here yet; progress(), and
      * call again (the peer may have to progress() too when sockets are full).
+     * dereg() of memory that puts still read from (put.reg) takes effect when
+     * they do not need it any more.
      */
     enum shunt_status (*reg)(struct shunt_transport_ctx *ctx,
                              const struct shunt_transport_memory *memory,
@@ -291,7 +294,9 @@ struct shunt_transport {
      * `local` is unspecified: SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET;
      * SHUNT_ERR_INVALID: the peer has no such memory (where it is a thread of
      * this process: a crash, as with any bad pointer); SHUNT_ERR_PEER: gone.
-     * Gets have no order among themselves, nor with puts.
+     * Gets have no order among themselves, nor with puts: a peer's word that is
+     * read with one may be older than what the peer has put since. (The library
+     * uses them only together with SHUNT_TRANSPORT_MAP.)
      */
     enum shunt_status (*get)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_get *get);

@@ -1454,6 +1454,67 @@ static int huge_offsets(const struct rank *self)
     return 0;
 }
 
+// The input is gone as soon as the call has returned, whatever it returned.
+static int input_goes(const struct rank *self)
+{
+    enum { COUNT = 48, CALLS = 20 };
+    const size_t bytes = COUNT * sizeof(float);
+
+    for (int call = 0; call < CALLS; call++) {
+        float out[COUNT], *in = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        enum shunt_status st;
+
+        CHECK(in != MAP_FAILED, "no memory");
+        for (int i = 0; i < COUNT; i++)
+            in[i] = (float)(self->rank + i);
+        st = shunt_allreduce(self->comm, in, out, COUNT, SHUNT_F32, SHUNT_SUM);
+        munmap(in, bytes);
+        for (int i = 0; !st && i < COUNT; i++)
+            CHECK(out[i] == (float)(self->size * (self->size - 1) / 2 +
+                                    i * self->size),
+                  "call %d, element %d is %g", call, i, (double)out[i]);
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    }
+    return 0;
+}
+
+// Some reads of rank 0 fail, while those of other calls are under way: these end
+// as they should, and nobody is taken for lost.
+static int failed_reads_in_flight(const struct rank *self)
+{
+    enum { CALLS = 6, ROUNDS = 4, COUNT = 60000 };
+    const float ranks = (float)(self->size * (self->size - 1) / 2);
+    struct shunt_request *requests[CALLS];
+    float *in[CALLS], *out[CALLS];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int k = 0; k < CALLS; k++) {
+            in[k] = malloc(COUNT * sizeof(float));
+            out[k] = malloc(COUNT * sizeof(float));
+            CHECK(in[k] && out[k], "no memory");
+            for (int i = 0; i < COUNT; i++)
+                in[k][i] = (float)(self->rank + k + i % 7);
+            CHECK_OK(self->comm,
+                     shunt_allreduce_start(self->comm, in[k], out[k], COUNT,
+                                           SHUNT_F32, SHUNT_SUM, &requests[k]));
+        }
+        for (int k = 0; k < CALLS; k++) {
+            const enum shunt_status st = shunt_wait(&requests[k]);
+
+            for (int i = 0; !st && i < COUNT; i++)
+                CHECK(out[k][i] == ranks + (float)(self->size * (k + i % 7)),
+                      "round %d, call %d: element %d is %g", round, k, i,
+                      (double)out[k][i]);
+            CHECK_OK(self->comm, shunt_comm_async_status(self->comm));
+            free(in[k]);
+            free(out[k]);
+        }
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {.name = "random", .run = random_calls, .timeout_s = 110},
     {.name = "in_flight", .run = in_flight, .timeout_s = 110},
@@ -1473,6 +1534,8 @@ static const struct rank_case cases[] = {
      .run = failed_reads,
      .no_threads = true,
      .min_ranks = 2},
+    {.name = "failed_reads_in_flight", .run = failed_reads_in_flight},
+    {.name = "input_goes", .run = input_goes},
     {.name = "unreadable_input",
      .run = unreadable_input,
      .no_threads = true,

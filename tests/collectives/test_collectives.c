@@ -357,6 +357,40 @@ Test(collectives, failed_reads_that_are_late)
     run(env, 4, "failed_reads", "all", "46", "60");
 }
 
+Test(collectives, failed_late_reads_in_flight)
+{
+    static const char *const delays[] = {"SHUNT_FAULT=badget=5,rank=0,delay="
+                                         "10000,seed=2",
+                                         "SHUNT_FAULT=badget=3,rank=0,delay="
+                                         "2000,seed=3"};
+
+    for (int i = 0; i < 2; i++)
+        run_list_on("0,0,0,1,1,1", "fault (put)",
+                    (const char *const[]){bad_reads[0], delays[i], bad_reads[2],
+                                          bad_reads[3],
+                                          "SHUNT_ALGORITHM=two_level", NULL},
+                    LIST("failed_reads_in_flight"));
+}
+
+// Where ranks are threads, to read what another has unmapped is a crash.
+Test(collectives, input_goes_after_failed_reads)
+{
+    static const char *const faults[] = {
+        "SHUNT_FAULT=badget=2,rank=0,delay=20000",
+        "SHUNT_FAULT=badget=3,rank=0,delay=5000,seed=2"};
+
+    for (int i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_collectives",
+            .args = {"input_goes"},
+            .threads = 4,
+            .env = {"SHUNT_TRANSPORTS=fault+inproc", faults[i],
+                    "SHUNT_ALLREDUCE_DIRECT=0", "SHUNT_READ_MIN=1",
+                    "SHUNT_EAGER=512"},
+            .timeout_s = 60,
+        });
+}
+
 // Some of the reads of rank 1 are of streams: other chunks.
 Test(collectives, failed_reads_and_streams)
 {
