@@ -20,6 +20,9 @@
 
 #include "tests/transports/world.h"
 
+#define YIELDS 200 /* about 0.1 ms on a core of one's own */
+#define NAP_US 50
+
 double world_patience = 20.0;
 
 double world_now(void)
@@ -49,6 +52,13 @@ void world_relax(struct rank *r)
     if (r->ctx)
         r->t->progress(r->ctx);
     sched_yield();
+}
+
+void world_relax_more(struct rank *r, unsigned *tries)
+{
+    world_relax(r);
+    if (++*tries > YIELDS)
+        usleep(NAP_US);
 }
 
 /* splitmix64 */

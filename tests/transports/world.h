@@ -100,10 +100,11 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
 #define UNTIL(r, condition)                                \
     do {                                                   \
         double deadline_ = world_now() + world_patience;   \
+        unsigned tries_ = 0;                               \
         while (!(condition)) {                             \
             if (world_now() > deadline_)                   \
                 FAIL(r, "waited in vain for " #condition); \
-            world_relax(r);                                \
+            world_relax_more(r, &tries_);                  \
         }                                                  \
     } while (0)
 
@@ -111,6 +112,10 @@ extern double world_patience; /* seconds */
 double world_now(void);
 /* Advance the transport, and let others run. */
 void world_relax(struct rank *r);
+/* Likewise in a loop that may last: after many tries in vain it sleeps for
+ * microseconds each time, so that ranks that wait leave the cores to others.
+ * `tries` begins at 0. */
+void world_relax_more(struct rank *r, unsigned *tries);
 
 /* -- ranks ------------------------------------------------------------------ */
 
