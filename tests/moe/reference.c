@@ -321,6 +321,9 @@ void world_lay_out(struct world *w)
 void world_values(const struct world *w, int kind, int rank, size_t row,
                   float *values)
 {
+    /* Several magnitudes, so that the order of a sum is seen in its bits. */
+    static const float magnitudes[8] = {0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f,
+                                        0x1p0f,  0x1p1f,  0x1p2f,  0x1p3f};
     const uint64_t row_dice =
         mix_three(w->seed + (uint64_t)kind, (uint64_t)rank, row);
 
@@ -333,10 +336,7 @@ void world_values(const struct world *w, int kind, int rank, size_t row,
             continue;
         }
         value = (float)((double)(dice >> 11) / 0x1p52 - 1);
-        /* Several magnitudes, so that the order of a sum is seen in its
-           bits. */
-        value = ldexpf(value, (int)(dice & 7) - 4);
-        values[i] = round_to(w->config.dtype, value);
+        values[i] = round_to(w->config.dtype, value * magnitudes[dice & 7]);
     }
 }
 
