@@ -215,6 +215,10 @@ static char *lines_of(struct harness_job j)
 
 Test(train_run, two_runs_print_the_same_but_for_times)
 {
+    // The same command twice, and long: a fifth of what this program costs there.
+    // The other tests run each part of it.
+    if (harness_sanitized())
+        cr_skip_test("nothing that is new to a sanitizer");
     char *a = lines_of(JOB(2, "--print-every=10"));
     char *b = lines_of(JOB(2, "--print-every=10"));
 
