@@ -8,7 +8,7 @@
 #include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "src/comm.h"
-#include "src/whole.h"
+#include "src/inline.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_ALLGATHER, .name = "allgather", .typed = true},
@@ -124,10 +124,10 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, allgather(call, a));
 }
 
-SHUNTI_WHOLE enum shunt_status shunt_allgather(struct shunt_comm *comm,
-                                               const void *send, void *recv,
-                                               size_t count,
-                                               enum shunt_dtype dtype)
+SHUNTI_FLATTEN enum shunt_status shunt_allgather(struct shunt_comm *comm,
+                                                 const void *send, void *recv,
+                                                 size_t count,
+                                                 enum shunt_dtype dtype)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
                &(struct shunti_allgather){
@@ -145,7 +145,7 @@ enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
             send, count, recv, {NULL, count, NULL, dtype}});
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunt_allgatherv(struct shunt_comm *comm, const void *send, size_t send_count,
                  void *recv, const size_t *recv_counts,
                  const size_t *recv_displs, enum shunt_dtype dtype)

@@ -18,9 +18,9 @@
 #include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 struct state {
     const void *send;
@@ -177,7 +177,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
     }
 }
 
-SHUNTI_APART enum shunt_status
+SHUNTI_NOINLINE enum shunt_status
 shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *a,
                            struct shunt_request **request)

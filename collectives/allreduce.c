@@ -12,11 +12,11 @@
 #include "collectives/select.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/refusal.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 static const struct shunti_kind kind = {
     .number = SHUNTI_KIND_ALLREDUCE,
@@ -144,7 +144,7 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, allreduce(call, a));
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunt_allreduce(struct shunt_comm *comm, const void *send, void *recv,
                 size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {

@@ -29,11 +29,11 @@
 #include "collectives/reduction.h"
 #include "collectives/source.h"
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/scratch.h"
 #include "src/stream.h"
-#include "src/whole.h"
 
 /* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no
  * result for its segment. UNREAD: the sender could not read our result. */
@@ -420,7 +420,7 @@ static const struct shunti_class segments_class = {
     .cleanup = cleanup,
 };
 
-SHUNTI_APART enum shunt_status
+SHUNTI_NOINLINE enum shunt_status
 shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
                           const struct shunti_allreduce *a,
                           struct shunt_request **request)

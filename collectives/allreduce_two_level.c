@@ -23,9 +23,9 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64
@@ -207,7 +207,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
                 partial_bytes(s);
 }
 
-SHUNTI_APART enum shunt_status
+SHUNTI_NOINLINE enum shunt_status
 shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allreduce *a, bool whole,
                            struct shunt_request **request)

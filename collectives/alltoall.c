@@ -11,9 +11,9 @@
 #include "collectives/select.h"
 #include "kernels/copy.h"
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/refusal.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_ALLTOALL,
@@ -175,10 +175,10 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, alltoall(call, a));
 }
 
-SHUNTI_WHOLE enum shunt_status shunt_alltoall(struct shunt_comm *comm,
-                                              const void *send, void *recv,
-                                              size_t count,
-                                              enum shunt_dtype dtype)
+SHUNTI_FLATTEN enum shunt_status shunt_alltoall(struct shunt_comm *comm,
+                                                const void *send, void *recv,
+                                                size_t count,
+                                                enum shunt_dtype dtype)
 {
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
@@ -197,7 +197,7 @@ enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
                &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunt_alltoallv(struct shunt_comm *comm, const void *send,
                 const size_t *send_counts, const size_t *send_displs,
                 void *recv, const size_t *recv_counts,

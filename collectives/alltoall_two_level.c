@@ -34,10 +34,10 @@
 #include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/offer.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 struct entry {
     uint64_t bytes, expects;
@@ -536,7 +536,7 @@ static void add_large(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-SHUNTI_APART enum shunt_status
+SHUNTI_NOINLINE enum shunt_status
 shunti_alltoall_two_level(struct shunt_comm *comm, uint32_t signature,
                           const struct shunti_alltoall *a,
                           struct shunt_request **request)

@@ -17,7 +17,7 @@
 #include "collectives/star.h"
 #include "collectives/two_level.h"
 #include "src/comm.h"
-#include "src/whole.h"
+#include "src/inline.h"
 
 static const struct shunti_kind kind = {.number = SHUNTI_KIND_BARRIER,
                                         .name = "barrier"};
@@ -45,9 +45,9 @@ static const struct shunti_class two_level_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
-                                                uint32_t signature,
-                                                struct shunt_request **request)
+SHUNTI_NOINLINE static enum shunt_status
+two_level(struct shunt_comm *comm, uint32_t signature,
+          struct shunt_request **request)
 {
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
@@ -92,7 +92,7 @@ static enum shunt_status run(const struct shunti_coll *call)
     return st ? st : shunti_coll_leave(call, barrier(call));
 }
 
-SHUNTI_WHOLE enum shunt_status shunt_barrier(struct shunt_comm *comm)
+SHUNTI_FLATTEN enum shunt_status shunt_barrier(struct shunt_comm *comm)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, false, NULL});
 }

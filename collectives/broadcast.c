@@ -18,8 +18,8 @@
 #include "collectives/two_level.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/nodes.h"
-#include "src/whole.h"
 
 static const struct shunti_kind kind = {
     .number = SHUNTI_KIND_BROADCAST,
@@ -116,10 +116,9 @@ static bool gives(const struct shunt_comm *comm, int root, int from, int to)
             shunti_rail(comm, root, comm->peers[to].node) == to);
 }
 
-SHUNTI_APART static enum shunt_status two_level(struct shunt_comm *comm,
-                                                uint32_t signature,
-                                                const struct arguments *a,
-                                                struct shunt_request **request)
+SHUNTI_NOINLINE static enum shunt_status
+two_level(struct shunt_comm *comm, uint32_t signature,
+          const struct arguments *a, struct shunt_request **request)
 {
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
@@ -185,9 +184,10 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, broadcast(call, a));
 }
 
-SHUNTI_WHOLE enum shunt_status shunt_broadcast(struct shunt_comm *comm,
-                                               void *buffer, size_t count,
-                                               enum shunt_dtype dtype, int root)
+SHUNTI_FLATTEN enum shunt_status shunt_broadcast(struct shunt_comm *comm,
+                                                 void *buffer, size_t count,
+                                                 enum shunt_dtype dtype,
+                                                 int root)
 {
     return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL},
                &(struct arguments){buffer, count, 0, dtype, root});

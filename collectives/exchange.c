@@ -5,10 +5,10 @@
 #include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {
@@ -106,9 +106,9 @@ static bool zcopy(const struct shunt_request *request,
 
 /* Send our control message if one of the blocks goes by zero copy. False: the
  * communicator has failed. */
-SHUNTI_APART static bool offer_zcopy(struct shunt_request *request,
-                                     struct shunti_exchange *x, int peer,
-                                     enum shunti_way *way)
+SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
+                                        struct shunti_exchange *x, int peer,
+                                        enum shunti_way *way)
 {
     struct shunti_exchange_peer *p = &x->peers[peer];
     struct shunti_note *note = shunti_note_compose(request, peer);
@@ -142,8 +142,8 @@ SHUNTI_APART static bool offer_zcopy(struct shunt_request *request,
 }
 
 /* Both control messages have been sent: find where the peer wants our block. */
-SHUNTI_APART static void aim(struct shunt_request *request,
-                             struct shunti_exchange *x, int peer)
+SHUNTI_NOINLINE static void aim(struct shunt_request *request,
+                                struct shunti_exchange *x, int peer)
 {
     struct shunti_exchange_peer *p = &x->peers[peer];
     const struct shunti_note *note = shunti_note_arrived(request, peer);
@@ -376,7 +376,7 @@ static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
     x->own_done = true;
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunti_exchange_step(struct shunt_request *request)
 {
     struct shunti_exchange *x = exchange_of(request);

@@ -13,7 +13,7 @@
 #include "collectives/select.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
-#include "src/whole.h"
+#include "src/inline.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_REDUCE_SCATTER,
@@ -149,7 +149,7 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, reduce_scatter(call, a));
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunt_reduce_scatter(struct shunt_comm *comm, const void *send, void *recv,
                      size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
@@ -170,7 +170,7 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
             send, recv, {NULL, count, NULL, dtype}, op});
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunt_reduce_scatterv(struct shunt_comm *comm, const void *send, void *recv,
                       const size_t *counts, enum shunt_dtype dtype,
                       enum shunt_op op)

@@ -19,9 +19,9 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 struct state {
     const unsigned char *send;
@@ -229,7 +229,7 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-SHUNTI_APART enum shunt_status
+SHUNTI_NOINLINE enum shunt_status
 shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
                                 const struct shunti_reduce_scatter *a,
                                 struct shunt_request **request)

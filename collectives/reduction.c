@@ -8,9 +8,9 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/scratch.h"
-#include "src/whole.h"
 
 /* Bytes of each source that are read raw at a time: small enough to be in the
  * second-level cache still when they are reduced. */
@@ -200,7 +200,7 @@ static bool reduce(struct shunt_request *request,
     return moved;
 }
 
-SHUNTI_WHOLE enum shunt_status
+SHUNTI_FLATTEN enum shunt_status
 shunti_reduce_exchange_step(struct shunt_request *request)
 {
     struct shunti_reduce_exchange *s = state_of(request);

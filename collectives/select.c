@@ -23,11 +23,11 @@
 
 #include "src/comm.h"
 #include "src/env.h"
+#include "src/inline.h"
 #include "src/launch.h"
 #include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
-#include "src/whole.h"
 
 /* See shunti_select_carry(). */
 #define MESSAGES_A_BLOCK 5
@@ -215,7 +215,7 @@ const char *shunti_select_unknown(const char *text, size_t *len)
 
 /* Warn of unknown names, once in a job: otherwise a misspelt algorithm would
  * silently not be used. */
-SHUNTI_APART static void mind_names(const struct shunt_comm *comm)
+SHUNTI_NOINLINE static void mind_names(const struct shunt_comm *comm)
 {
     static atomic_flag minded = ATOMIC_FLAG_INIT;
     const char *text = comm->tune.algorithm;
@@ -266,9 +266,9 @@ static bool ruled_out(const struct shunt_comm *comm, const struct row *row,
            row->algorithm != flat_allreduce(comm, bytes);
 }
 
-SHUNTI_APART static const struct row *choose(const struct shunt_comm *comm,
-                                             const struct shape *shape,
-                                             unsigned kind, size_t bytes)
+SHUNTI_NOINLINE static const struct row *choose(const struct shunt_comm *comm,
+                                                const struct shape *shape,
+                                                unsigned kind, size_t bytes)
 {
     size_t len;
     const char *wish = wanted(comm->tune.algorithm, kind, &len);

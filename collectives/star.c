@@ -5,9 +5,9 @@
 #include "collectives/exchange.h"
 #include "collectives/source.h"
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
-#include "src/whole.h"
 
 /* --- the root: an exchange in which the others have no blocks ------------- */
 
@@ -23,8 +23,8 @@ static bool settled(const struct shunt_request *request)
 
 /* A rank made another or a bad call: tell all ranks, in place of the message
  * that says that all have come. */
-SHUNTI_APART static void raise_alarm(struct shunt_request *request,
-                                     struct shunti_exchange *x)
+SHUNTI_NOINLINE static void raise_alarm(struct shunt_request *request,
+                                        struct shunti_exchange *x)
 {
     const struct shunt_comm *comm = request->comm;
     struct shunti_blame blame;
@@ -133,7 +133,8 @@ static bool tell(struct shunt_request *request, const struct leaf *leaf,
 }
 
 /* Something is wrong: other ranks may wait for our message. */
-SHUNTI_APART static bool warn(struct shunt_request *request, struct leaf *leaf)
+SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
+                                 struct leaf *leaf)
 {
     const struct shunt_comm *comm = request->comm;
 
@@ -197,7 +198,7 @@ static void take(struct shunt_request *request, struct leaf *leaf)
     leaf->done = true;
 }
 
-SHUNTI_WHOLE static enum shunt_status step(struct shunt_request *request)
+SHUNTI_FLATTEN static enum shunt_status step(struct shunt_request *request)
 {
     struct leaf *leaf = leaf_of(request);
     size_t before;

@@ -23,8 +23,8 @@
 
 #include "src/comm.h"
 #include "src/contexts.h"
+#include "src/inline.h"
 #include "src/wait.h"
-#include "src/whole.h"
 
 struct shelf {
     pthread_mutex_t lock;
@@ -101,7 +101,7 @@ void shunti_aside_own(struct shunt_comm *comm)
     visits.next_ns = 0;
 }
 
-SHUNTI_APART void shunti_aside_take_over(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_aside_take_over(struct shunt_comm *comm)
 {
     if (!comm->aside.owner)
         return; /* it has been destroyed */
@@ -116,7 +116,7 @@ static bool try_hold(struct shunt_comm *comm)
     return atomic_compare_exchange_strong(&comm->aside.held, &none, 1);
 }
 
-SHUNTI_APART void shunti_aside_put(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
 {
     if (!comm->aside.ever) {
         comm->aside.ever = true;
@@ -141,7 +141,7 @@ static void await_release(struct shunt_comm *comm)
     pthread_mutex_unlock(&release_lock);
 }
 
-SHUNTI_APART void shunti_aside_take(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_aside_take(struct shunt_comm *comm)
 {
     if (!try_hold(comm))
         await_release(comm);
@@ -178,7 +178,7 @@ static void let_go(struct shunt_comm *comm)
     pthread_mutex_unlock(&release_lock);
 }
 
-SHUNTI_APART struct shunt_comm *shunti_aside_hold(void)
+SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
 {
     const void *self = shunti_this_thread();
     struct shunt_comm *held = NULL, *comm;

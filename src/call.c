@@ -13,17 +13,17 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/wait.h"
-#include "src/whole.h"
 
 /* Tests without a wait between two looks at the transports. */
 #define TESTS_PER_LOOK 32
 
-SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
+SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
 {
     const enum shunt_status st = comm->calls.late.status;
 
@@ -39,7 +39,7 @@ SHUNTI_APART static enum shunt_status tell_late(struct shunt_comm *comm)
 }
 
 /* It is collected now. */
-SHUNTI_APART static void tell_story(struct shunt_request *request)
+SHUNTI_NOINLINE static void tell_story(struct shunt_request *request)
 {
     shunti_fail_again(&request->comm->error, request->story
                                                  ? request->story
@@ -70,7 +70,7 @@ static bool holds_up(const struct shunt_comm *comm,
  * compute for long before it comes back. But not for long: what keeps it from
  * going is noticed by the next call, whose own time begins only then.
  */
-SHUNTI_APART static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
+SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
     double limit =
         comm->liveness.timeout / 8 < 1 ? comm->liveness.timeout / 8 : 1;
@@ -99,7 +99,7 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
 }
 
 /* Leave it under way. */
-SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
+SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
     request->detached = request->trailing = true;
     if (!request->listed)
@@ -107,7 +107,7 @@ SHUNTI_APART static enum shunt_status trail(struct shunt_request *request)
     return SHUNT_OK;
 }
 
-SHUNTI_APART static bool settled(const struct shunt_request *request)
+SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
 {
     return !request->error && request->comm->all_mapped &&
            !request->comm->operations.progressing &&
@@ -117,7 +117,7 @@ SHUNTI_APART static bool settled(const struct shunt_request *request)
 /* Who is in our call has said before all that it had to say. Who had nothing to
  * say, because it made another call, is known by its count of operations, at
  * which we look when something is wrong. */
-SHUNTI_APART static void hear_trailing(struct shunt_comm *comm)
+SHUNTI_NOINLINE static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
     if (comm->operations.active && comm->operations.active->trailing &&

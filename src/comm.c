@@ -17,6 +17,7 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/init.h"
+#include "src/inline.h"
 #include "src/launch.h"
 #include "src/live.h"
 #include "src/log.h"
@@ -33,7 +34,6 @@
 #include "src/trace.h"
 #include "src/trace_request.h"
 #include "src/wait.h"
-#include "src/whole.h"
 #include "src/window.h"
 #include "src/wire.h"
 

@@ -24,9 +24,9 @@
 #include "src/aside.h"
 #include "src/comm.h"
 #include "src/contexts.h"
-#include "src/whole.h"
+#include "src/inline.h"
 
-SHUNTI_APART static void enter(struct shunt_comm *comm)
+SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
         if (comm->aside.owner != shunti_this_thread())

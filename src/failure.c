@@ -15,11 +15,11 @@
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/error.h"
+#include "src/inline.h"
 #include "src/log.h"
 #include "src/loss.h"
 #include "src/trace.h"
 #include "src/trace_request.h"
-#include "src/whole.h"
 #include "src/wire.h"
 
 enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
@@ -134,8 +134,8 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 }
 
 /* Somebody else, or another thread, ended us. */
-SHUNTI_APART static enum shunt_status take_abort(struct shunt_comm *comm,
-                                                 uint64_t word)
+SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
+                                                    uint64_t word)
 {
     enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
     int lost = (int)(word >> 8 & 0xffffff) - 1;

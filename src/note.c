@@ -7,7 +7,7 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/whole.h"
+#include "src/inline.h"
 #include "src/wire.h"
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
@@ -147,7 +147,7 @@ static void give_credit(struct shunt_comm *comm, int peer)
                        comm->operations.completed);
 }
 
-SHUNTI_APART void shunti_give_credits(struct shunt_comm *comm, bool waits)
+SHUNTI_NOINLINE void shunti_give_credits(struct shunt_comm *comm, bool waits)
 {
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
@@ -317,8 +317,8 @@ static struct shunti_blame blame_of(const struct shunt_request *request,
     return blame;
 }
 
-SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
-                                    const struct shunti_note *note)
+SHUNTI_NOINLINE static void record_bad(struct shunt_request *request, int peer,
+                                       const struct shunti_note *note)
 {
     struct shunti_blame blame = blame_of(request, peer, note);
 
@@ -327,7 +327,8 @@ SHUNTI_APART static void record_bad(struct shunt_request *request, int peer,
 
 /* The note of `peer` will not come. Another rank's note may say why: prefer its
  * error. */
-SHUNTI_APART static void record_absent(struct shunt_request *request, int peer)
+SHUNTI_NOINLINE static void record_absent(struct shunt_request *request,
+                                          int peer)
 {
     for (int r = 0; r < request->comm->nranks && !request->error; r++)
         if (r != request->comm->rank)

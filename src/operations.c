@@ -9,13 +9,13 @@
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/read.h"
 #include "src/request.h"
 #include "src/scratch.h"
 #include "src/trace.h"
 #include "src/trace_request.h"
-#include "src/whole.h"
 #include "src/wire.h"
 
 /* Peers that wait for it are woken, or told, well before they run out of

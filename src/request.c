@@ -11,7 +11,7 @@
 #include "src/comm.h"
 #include "src/error.h"
 #include "src/failure.h"
-#include "src/whole.h"
+#include "src/inline.h"
 
 const char *shunti_request_name(const struct shunt_request *request)
 {
@@ -127,13 +127,13 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-SHUNTI_APART void shunti_request_drop_story(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_drop_story(struct shunt_request *request)
 {
     free(request->story);
     request->story = NULL;
 }
 
-SHUNTI_APART void shunti_request_drop_ways(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_drop_ways(struct shunt_request *request)
 {
     free(request->ways);
     request->ways = NULL;
@@ -156,7 +156,7 @@ static void keep_for_next(struct shunt_request *request)
 
 /* The communicator's last error may be another operation's by the time this
  * request is collected, so it keeps its own. */
-SHUNTI_APART void shunti_request_keep_story(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_keep_story(struct shunt_request *request)
 {
     if (request->trailing && !request->comm->failure.status)
         keep_for_next(request);

@@ -7,17 +7,17 @@
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
 
+#include "src/inline.h"
 #include "src/request.h"
-#include "src/whole.h"
 
 /* It begins: from here on it is known by which ways its payload goes. */
-SHUNTI_APART void shunti_trace_request_begin(struct shunt_request *request);
+SHUNTI_NOINLINE void shunti_trace_request_begin(struct shunt_request *request);
 
 /* It is over. */
-SHUNTI_APART void shunti_trace_request(const struct shunt_request *request);
+SHUNTI_NOINLINE void shunti_trace_request(const struct shunt_request *request);
 
 /* The communicator has failed, comm->failure.text says why: record that, and
  * what is under way with the ranks that it awaits. */
-SHUNTI_APART void shunti_trace_failure(struct shunt_comm *comm);
+SHUNTI_NOINLINE void shunti_trace_failure(struct shunt_comm *comm);
 
 #endif

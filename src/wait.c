@@ -14,12 +14,12 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/trace.h"
-#include "src/whole.h"
 #include "src/wire.h"
 
 /* A rank with a CPU of its own polls this many rounds between two readings of
@@ -420,8 +420,8 @@ void shunti_transports_nap(struct shunt_comm *comm, int ms)
     shunti_transports_progress(comm);
 }
 
-SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
-                                      struct shunti_waiter *waiter)
+SHUNTI_NOINLINE void shunti_waiter_pause(struct shunt_comm *comm,
+                                         struct shunti_waiter *waiter)
 {
     uint64_t now, deadline, visit;
     bool busy = false;
@@ -472,8 +472,8 @@ SHUNTI_APART void shunti_waiter_pause(struct shunt_comm *comm,
         sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);
 }
 
-SHUNTI_APART void shunti_waiter_end(struct shunt_comm *comm,
-                                    struct shunti_waiter *waiter)
+SHUNTI_NOINLINE void shunti_waiter_end(struct shunt_comm *comm,
+                                       struct shunti_waiter *waiter)
 {
     uint64_t now;
 

@@ -10,8 +10,8 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/outbox.h"
-#include "src/whole.h"
 
 struct shunti_deferred_put {
     struct shunti_deferred_put *next;
@@ -90,7 +90,7 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     comm->deferred.tail = &d->next;
 }
 
-SHUNTI_APART void shunti_control_retry(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_control_retry(struct shunt_comm *comm)
 {
     struct shunti_deferred_put **at = &comm->deferred.first, *d;
 

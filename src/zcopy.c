@@ -7,11 +7,11 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/inline.h"
 #include "src/let_go.h"
 #include "src/note.h"
 #include "src/registration.h"
 #include "src/request.h"
-#include "src/whole.h"
 #include "src/wire.h"
 
 /* A block goes in pieces, and the next one follows when few puts of the last
@@ -265,7 +265,7 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
     comm->zcopies.spare = z;
 }
 
-SHUNTI_APART void shunti_zcopy_end(struct shunt_request *request, bool over)
+SHUNTI_NOINLINE void shunti_zcopy_end(struct shunt_request *request, bool over)
 {
     struct shunti_zcopy **at = &request->comm->zcopies.open, *z;
     const uint64_t deadline = shunti_let_go_deadline();
