@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement; see agree.h. One note from each rank to each. */
+/* Agreement; see agree.h. Each rank sends one note to every other. */
 #include "src/agree.h"
 
 #include "src/call.h"
@@ -21,9 +21,9 @@ __attribute__((constructor)) static void register_kinds(void)
 
 struct agreement {
     int mine;
-    int posted;   /* peers (rank + 1 .. ) told so far */
-    int heard;    /* likewise */
-    int bad_rank; /* a rank that failed, and its status */
+    int posted;   /* notes sent so far, to rank + 1, rank + 2, ... */
+    int heard;    /* notes received, from the same */
+    int bad_rank; /* the first rank found that failed, and its status */
     int bad;
     uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
 };
@@ -86,8 +86,9 @@ static enum shunt_status step(struct shunt_request *request)
     return SHUNT_OK;
 }
 
-/* Peers are told and heard in the order rank + 1, rank + 2, ... One whose note
- * is there although its turn has not come may be done, and gone. */
+/* Peers are sent to and read in the order rank + 1, rank + 2, ... A peer whose
+ * note has arrived before its turn may have completed the operation, and
+ * exited. */
 static bool awaits(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;

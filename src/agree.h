@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement: every rank says how it fared, and all learn of any failure. */
+/* Agreement: every rank gives its status, and all learn of any failure. */
 #ifndef SHUNTI_AGREE_H
 #define SHUNTI_AGREE_H
 
@@ -9,7 +9,7 @@
 
 struct shunt_comm;
 
-/* Calls that are no more than an agreement (src/kind.h). */
+/* The kinds of calls that are agreements (src/kind.h). */
 enum {
     SHUNTI_KIND_MEM_ALLOC = 10,
     SHUNTI_KIND_MEM_FREE,
@@ -18,23 +18,23 @@ enum {
 };
 
 /*
- * Collective and blocking; a barrier, too.
+ * Collective and blocking; also a barrier.
  *
  * kind  what is agreed on (SHUNTI_KIND_...), for the error text.
  * mine  this rank's status.
  *
- * Returns SHUNT_OK if every rank is well; `mine` if it is not; otherwise
+ * Returns SHUNT_OK if every rank gave that; `mine` if it is an error; otherwise
  * SHUNT_ERR_REMOTE with a text that names the rank.
  */
 enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine);
 
 /*
- * The same, and each rank learns a number of each other.
+ * The same, and each rank also learns a number from every other.
  *
- * said  (nranks), zeroed; said[own rank] is what this rank says. A rank that
- *       failed or made another call says nothing. The same on all ranks if
- *       SHUNT_OK is returned.
+ * said  (nranks), zeroed; said[own rank] is the number of this rank. The entry
+ *       of a rank that failed or made another call stays 0. The same on all
+ *       ranks if SHUNT_OK is returned.
  */
 enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
                                        enum shunt_status mine, uint64_t *said);

@@ -2,17 +2,19 @@
 /*
  * Communicators aside; see aside.h.
  *
- * All communicators lie on shelves, each with a lock, found by the address of
- * the thread that owns them. When a thread has ended, another one may get its
- * address, and with it what it left, perhaps another rank's. What is aside
- * there it may hold, as anybody may. For visits the threads' numbers have to
- * agree, too, of which none is used twice.
+ * All communicators are in shelves, lists with a lock each. The shelf is found
+ * by the address of the thread that owns the communicator. A thread that is
+ * started after another one has ended may get the address of that one, and with
+ * it the communicators it left, perhaps those of another rank. It may hold what
+ * is aside there, as any thread may. For visits the number of the thread must
+ * agree, too; no number is used twice.
  *
- * A call by another thread than the owner begins with taking the communicator
- * over, under the lock of the owner's shelf. So with this lock held, the owner
- * may touch whatever is on its shelf: nobody else is in a call there, and what
- * the owner itself is in a call on is in a wait. What is aside it may also hold
- * for longer, without the lock; then the call waits for the release.
+ * A call by a thread that is not the owner begins by taking the communicator
+ * over, under the lock of the owner's shelf. So while the owner has this lock,
+ * it may touch all that is in its shelf: no other thread is in a call there,
+ * and a call that the owner itself is in is waiting. The owner may also hold
+ * what is aside for longer, without the lock; then a call waits for the
+ * release.
  */
 #include "src/aside.h"
 
@@ -43,17 +45,19 @@ static struct shelf shelves[] = {
 
 _Static_assert(sizeof(shelves) / sizeof(*shelves) == 16, "see shelf_of()");
 
-/* Communicators that were ever aside: where there is none, nobody that waits
- * for a short time takes a lock. */
+/* Number of communicators that have been aside. While it is 0, short waits take
+ * no lock. */
 static atomic_uint ever_put;
 
-static atomic_uint_fast64_t threads; /* that have a number */
+static atomic_uint_fast64_t threads; /* how many threads have a number */
 
 /* This thread's visits. */
 static _Thread_local struct {
     uint64_t number; /* the thread's; 0: none yet */
     uint64_t next_ns;
-    const struct shunt_comm *alone; /* it owned no other: there is no next */
+    /* the last visit found no other communicator than this one: no visit is
+     * due */
+    const struct shunt_comm *alone;
 } visits;
 
 /* Calls that wait for a holder's release. */
@@ -124,11 +128,12 @@ SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
     }
     comm->aside.put = true;
     comm->aside.home = NULL;
-    /* Pairs with try_hold(): who holds it sees what we did. */
+    /* Pairs with try_hold(): the next holder sees what we wrote. */
     atomic_store_explicit(&comm->aside.held, 0, memory_order_release);
 }
 
-/* Its holder lets go soon: it looks at `wanted`, and wakes for our token. */
+/* The holder releases it soon: it checks `wanted`, and the token of
+ * shunti_wake_self() ends its sleep. */
 static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
@@ -159,7 +164,8 @@ void shunti_aside_forget(struct shunt_comm *comm)
     comm->aside.ever = false;
 }
 
-/* One that has failed, until its news is out. */
+/* A communicator that has failed needs steps until what it tells its peers is
+ * sent. */
 static bool needs_steps(const struct shunt_comm *comm)
 {
     return comm->deferred.first || comm->aside.unsent ||
@@ -168,8 +174,9 @@ static bool needs_steps(const struct shunt_comm *comm)
 
 static void let_go(struct shunt_comm *comm)
 {
-    /* Both in the one order of all threads, as in await_release(): either it
-     * finds this free, or we see that it is wanted. */
+    /* These two accesses, and those in await_release(), are sequentially
+     * consistent: either the other thread finds it free, or we see that it is
+     * wanted. */
     atomic_store(&comm->aside.held, 0);
     if (!atomic_load(&comm->aside.wanted))
         return;
@@ -207,13 +214,14 @@ void shunti_aside_release(struct shunt_comm *held)
     while (held) {
         struct shunt_comm *comm = held;
 
-        held = comm->aside.next_held; /* not ours any more after this */
+        held =
+            comm->aside.next_held; /* after let_go() it is not ours any more */
         let_go(comm);
     }
 }
 
-/* Its progress thread does not touch it meanwhile. While that sleeps on it, it
- * answers by itself. */
+/* Keep the progress thread out. If it is at work on the communicator, or sleeps
+ * on it, this returns false: then that thread answers probes itself. */
 static bool lock_out_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists)
@@ -245,7 +253,8 @@ uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
     if (now_ns < visits.next_ns && (!visits.alone || visits.alone == but))
         return visits.alone ? UINT64_MAX : visits.next_ns;
     pthread_mutex_lock(&shelf->lock);
-    /* We are in a call there, and took it for ours by our address. */
+    /* We are in a call on it. Its owner has our address, but perhaps the number
+     * of a thread that has ended. */
     if (but && but->aside.owner == self)
         but->aside.number = this_number();
     for (struct shunt_comm *c = shelf->first; c; c = c->aside.next) {

@@ -2,24 +2,27 @@
 /*
  * What a thread does for its other communicators while it waits on one.
  *
- * A thread owns the communicators in which it was the last to make a call, or
- * that it made. Only one thread may touch a communicator at a time, and which
- * one the caller may change between two calls: the first call of another thread
- * takes it over. Other calls only compare the owner.
+ * A thread owns the communicators that it made, or in which it made the latest
+ * call. Only one thread at a time may touch a communicator. The caller may
+ * change that thread between two calls: the first call by another thread takes
+ * the communicator over. Calls by the owner only compare the address of the
+ * owner.
  *
- * Aside are communicators with operations under way while their thread is
- * outside of them, computing or in a call on another communicator. A thread
- * that waits on one communicator steps those that it has aside: their peers may
- * need that before they come to the call that the thread waits in. A call
- * that ends with operations under way puts its communicator aside: from then on
- * whoever *holds* it may touch it, its owner while waiting elsewhere, or the
- * next call, which takes it back. A holder that sleeps is woken for that.
- * Communicators without operations are never aside. Those with a progress
- * thread are not put aside either, for the thread steps them.
+ * A communicator is aside if it has operations under way while its thread is
+ * outside of it: the thread computes, or is in a call on another communicator.
+ * A thread that waits on one communicator also steps those that it has aside,
+ * since their peers may need that before they reach the call that this thread
+ * waits in. A call that ends with operations under way puts its communicator
+ * aside. From then on a thread must *hold* the communicator to touch it: either
+ * the owner, while it waits elsewhere, or the next call, which takes it back.
+ * If a holder sleeps, that call wakes it. Communicators without operations are
+ * never aside. Those with a progress thread are not put aside either, since
+ * that thread steps them.
  *
- * Visits: a thread that waits also looks now and then at all that it owns, for
- * liveness probes (probe.h), which need an answer where nothing is under way.
- * Nothing wakes it for that; it sleeps no longer than until the next visit.
+ * Visits: a waiting thread also looks now and then at everything that it owns,
+ * for liveness probes (probe.h), which need an answer even where no operation
+ * is under way. Nothing wakes it for that; it sleeps no longer than until the
+ * next visit.
  */
 #ifndef SHUNTI_ASIDE_H
 #define SHUNTI_ASIDE_H
@@ -35,27 +38,29 @@ struct shunt_comm;
 #define SHUNTI_VISIT_NS 250000000u
 
 /*
- * Of a communicator: its owner, and whether it is aside. aside.c writes it,
- * under the rules above; besides, entry.c and progress.c write `home`, and
- * contexts.c and call.c `unsent`.
+ * Part of a communicator: its owner, and whether it is aside. aside.c writes
+ * it, under the rules above. In addition, entry.c and progress.c write `home`,
+ * and contexts.c and call.c write `unsent`.
  */
 struct shunti_aside {
-    const void *home;        /* the owner, if its calls may begin without
-                                taking anything; NULL: the communicator is
-                                aside, or has a progress thread */
-    bool put;                /* it is aside; the caller's turn to write */
-    bool unsent;             /* puts are under way that need our progress:
-                                shunti_note_unsent() */
-    _Atomic int held;        /* by a holder, or a call */
-    _Atomic int wanted;      /* calls that wait for the holder's release */
-    bool ever;               /* it was aside before */
-    const void *owner;       /* the thread; NULL: being made, or destroyed */
-    uint64_t number;         /* of that thread; no number is used twice */
-    struct shunt_comm *next; /* on the owner's shelf */
-    struct shunt_comm *next_held; /* in the holder's list */
+    /* the owner, if its calls may begin without taking anything; NULL: the
+     * communicator is aside, or has a progress thread */
+    const void *home;
+    /* it is aside; written only by the thread whose call it is */
+    bool put;
+    /* puts are under way that need our progress: shunti_note_unsent() */
+    bool unsent;
+    /* 1: held, by its owner in a wait elsewhere, or by a call */
+    _Atomic int held;
+    _Atomic int wanted; /* how many calls wait for the holder to release it */
+    bool ever;          /* it has been aside at least once */
+    const void *owner;  /* the thread; NULL: being made, or destroyed */
+    uint64_t number;    /* of that thread; no number is used twice */
+    struct shunt_comm *next;      /* in the owner's shelf (aside.c) */
+    struct shunt_comm *next_held; /* in the holder's list (aside.c) */
 };
 
-/* Tells this thread from all others that live. */
+/* An address that no other running thread has. */
 static inline const void *shunti_this_thread(void)
 {
 #if defined(__x86_64__) && defined(__LP64__)
@@ -73,27 +78,28 @@ static inline const void *shunti_this_thread(void)
 /* This thread owns a communicator that was just made. */
 void shunti_aside_own(struct shunt_comm *comm);
 
-/* At the beginning of a call on one that another thread owns. */
+/* At the beginning of a call on a communicator that another thread owns. */
 void shunti_aside_take_over(struct shunt_comm *comm);
 
-/* At the end of a call that leaves operations behind. */
+/* At the end of a call that leaves operations under way. */
 void shunti_aside_put(struct shunt_comm *comm);
 
 /* At the beginning of a call on a communicator that is aside. */
 void shunti_aside_take(struct shunt_comm *comm);
 
-/* Before it is destroyed. */
+/* Before the communicator is destroyed. */
 void shunti_aside_forget(struct shunt_comm *comm);
 
-/* This thread's communicators that are aside and have something to do, chained
- * by aside.next_held; NULL: none. They are ours until the release. */
+/* Hold those communicators of this thread that are aside and have something to
+ * do, and return them, linked by aside.next_held; NULL: there are none. No
+ * other thread touches them until the release. */
 struct shunt_comm *shunti_aside_hold(void);
 void shunti_aside_release(struct shunt_comm *held);
 
-/* If it is time, visit all communicators that this thread owns, except those
- * that have failed and `but` (which it is in a call on, or NULL); visit() says
- * in how many ns to come again. Returns when the next visit is due; UINT64_MAX:
- * there is nothing to visit. */
+/* If a visit is due, visit all communicators that this thread owns, except
+ * those that have failed, and `but`: the one whose call the thread is in, or
+ * NULL. visit() returns after how many ns it is to be called again. Returns
+ * when the next visit is due; UINT64_MAX: there is nothing to visit. */
 uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
                             uint64_t (*visit)(struct shunt_comm *comm));
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls: what a caller does with an operation. A blocking call is a start and a
- * wait; see call.h.
+ * How the calls of the interface run an operation; see call.h.
  */
 #include "src/call.h"
 
@@ -20,7 +19,7 @@
 #include "src/trace.h"
 #include "src/wait.h"
 
-/* Tests without a wait between two looks at the transports. */
+/* shunt_test() looks at the transports in one call of so many. */
 #define TESTS_PER_LOOK 32
 
 SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
@@ -38,7 +37,8 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
     return st;
 }
 
-/* It is collected now. */
+/* Set the error text of the caller to that of the request, which is being
+ * freed. */
 SHUNTI_NOINLINE static void tell_story(struct shunt_request *request)
 {
     shunti_fail_again(&request->comm->error, request->story
@@ -48,9 +48,10 @@ SHUNTI_NOINLINE static void tell_story(struct shunt_request *request)
 }
 
 /*
- * Others may still be in this call, with notes that wait for their turn: theirs
- * of an older operation must go first, and these for what we send in it. Who
- * waits for it is here, and takes it.
+ * Other ranks may still be in this call, because their notes of an older
+ * operation must go out before the notes of this one, and they need something
+ * from us for the older one. So the wait for this operation also completes
+ * those.
  */
 static bool holds_up(const struct shunt_comm *comm,
                      const struct shunt_request *request)
@@ -66,9 +67,10 @@ static bool holds_up(const struct shunt_comm *comm,
 }
 
 /*
- * What others still need of us goes out before a call returns: the caller may
- * compute for long before it comes back. But not for long: what keeps it from
- * going is noticed by the next call, whose own time begins only then.
+ * What other ranks still need from us is sent before a call returns, since the
+ * caller may compute for long before its next call. But the wait is bounded: if
+ * something keeps it from going out, the next call notices, with a timeout of
+ * its own.
  */
 SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
@@ -98,7 +100,7 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
     return !status && comm->calls.late.status ? tell_late(comm) : status;
 }
 
-/* Leave it under way. */
+/* Return to the caller, with the operation still under way. */
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
     request->detached = request->trailing = true;
@@ -114,9 +116,10 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
            request->class->settled(request);
 }
 
-/* Who is in our call has said before all that it had to say. Who had nothing to
- * say, because it made another call, is known by its count of operations, at
- * which we look when something is wrong. */
+/* Notice errors of trailing operations now. A peer that has reached this call
+ * sent its notes of the earlier one before. A peer that sent none, because it
+ * made another call, is recognized by its count of operations, which is read
+ * only when something is wrong. */
 SHUNTI_NOINLINE static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
@@ -156,7 +159,7 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     if (comm->operations.active) {
         if (comm->operations.active->trailing)
             hear_trailing(comm);
-        /* It may have ended since. */
+        /* The operation may have ended in hear_trailing(). */
         if (leaves && request->status == SHUNT_IN_PROGRESS)
             return trail(request);
     }
@@ -172,7 +175,7 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     }
     shunti_request_begin(request);
     *out = request;
-    /* It may be over for us, and others still need what we sent. */
+    /* It may have ended here, while what we sent to others is not out yet. */
     shunti_note_unsent(request->comm);
     return SHUNT_OK;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls: what a caller does with an operation. A blocking call is a start and a
- * wait.
+ * How the calls of the interface run an operation. A blocking call is a start
+ * and a wait.
  */
 #ifndef SHUNTI_CALL_H
 #define SHUNTI_CALL_H
@@ -13,40 +13,45 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* Of a communicator: what one call leaves for the next ones. call.c writes it;
- * request.c sets `late`, and comm.c `finish_called`. */
+/* Part of a communicator: what one call leaves for the next ones. call.c writes
+ * it; request.c sets `late`, and comm.c `finish_called`. */
 struct shunti_calls {
-    /* The error of an operation that ended after its call had returned: the
-     * next call tells it. */
+    /* The error of an operation that ended after its call had returned. The
+     * next call returns it. */
     struct {
         enum shunt_status status;
-        /* Set by collectives/group.c around the collectives that a call is
-         * made of: they do not tell it. */
+        /* Set by collectives/group.c around the collectives that a call is made
+         * of: they do not return it. */
         bool held;
         char *story; /* its text; NULL: none */
     } late;
-    bool finish_called; /* shunt_comm_finish() was: no operation may follow */
-    unsigned tests;     /* shunt_test() calls, some of which look around */
+    /* shunt_comm_finish() was called; no operation may follow */
+    bool finish_called;
+    /* number of shunt_test() calls; one in TESTS_PER_LOOK looks at the
+     * transports */
+    unsigned tests;
 };
 
-/* begin, and then either hand it to the caller (out != NULL) or wait. */
+/* Begin the operation. Then give the request to the caller (out != NULL), or
+ * wait. */
 enum shunt_status shunti_request_launch(struct shunt_request *request,
                                         struct shunt_request **out);
 
-/* Wait, free, and return the status; the other half of every blocking call. */
+/* Wait, free the request, and return its status: the second half of every
+ * blocking call. */
 enum shunt_status shunti_request_wait(struct shunt_request *request);
 
-/* Of a finished one: free it, and return the status, at once. For operations
- * that are made of others, and look after what both leave behind when they are
- * waited for themselves. */
+/* Free a finished request, and return its status, without waiting. For
+ * operations that are made of others: they deal with what both have left under
+ * way when they are waited for themselves. */
 enum shunt_status shunti_request_collect(struct shunt_request *request);
 
 /*
- * What a collective, a test or a wait returns that itself ended with `status`:
- * the error of an earlier call that had returned (`settled`), if there is one.
- * Other calls do not tell it, since ranks would take different ways through
- * what they are made of; nor do collectives that are a part of one
- * (above.purpose, calls.late.held).
+ * What a collective, a test or a wait returns if it ended with `status` itself.
+ * If that is SHUNT_OK: the error of an earlier operation, which ended after its
+ * call had returned, if there is one. Other calls do not return such an error,
+ * since the ranks would then disagree about what follows. Nor do collectives
+ * that are a part of another call (above.purpose, calls.late.held).
  */
 enum shunt_status shunti_request_late(struct shunt_comm *comm,
                                       enum shunt_status status);

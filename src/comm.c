@@ -332,5 +332,5 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         return;
     }
     tear_down(comm);
-    shunti_live_keep_ruin(comm);
+    shunti_live_keep(comm);
 }

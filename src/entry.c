@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Whose turn it is on a communicator; see entry.h.
+ * A caller and the progress thread take turns; see entry.h.
  *
- * The progress thread advances operations while the caller computes. It and the
- * caller take turns by a lock. While a caller is inside the library the thread
- * waits on a condition; with no operation under way, too.
+ * The progress thread steps operations while the caller computes. A lock
+ * decides which of the two uses the communicator. While a caller is inside the
+ * library, or no operation is under way and nothing is left to send, the thread
+ * waits on a condition.
  *
  * Only one of them sleeps on the transports' descriptors. These are
- * edge-triggered, and one flag tells peers whether to wake us: two sleepers
- * would take each other's wake-ups. So a caller who is about to sleep first
- * wakes the thread, if that sleeps there, and waits until it is out; and a
- * caller who returns while the thread still sleeps there wakes it, for he may
- * have taken its wake-up.
+ * edge-triggered, and one flag tells peers whether this rank must be woken: two
+ * sleepers would take each other's wake-ups. So a caller that is about to sleep
+ * first wakes the thread, if that sleeps there, and waits until it no longer
+ * does. A caller that returns while the thread still sleeps there wakes it,
+ * since the caller may have taken the thread's wake-up.
  *
- * A communicator without a thread is the caller's alone. What calls leave
- * under way there is put aside (aside.h).
+ * A communicator without a progress thread is used only by the caller. It is
+ * put aside (aside.h) if a call leaves operations under way.
  */
 #include "src/entry.h"
 

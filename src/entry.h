@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Whose turn it is on a communicator: a caller's, or its progress thread's.
+ * A caller and the progress thread take turns on a communicator.
  */
 #ifndef SHUNTI_ENTRY_H
 #define SHUNTI_ENTRY_H
@@ -11,17 +11,18 @@ struct pollfd;
 struct shunt_comm;
 struct timespec;
 
-/* Around everything that touches a communicator; nothing without a progress
- * thread and without operations under way. */
+/* Around everything that touches a communicator. Without a progress thread, on
+ * a communicator of this thread that is not aside, they do almost nothing. */
 void shunti_comm_enter(struct shunt_comm *comm);
 void shunti_comm_leave(struct shunt_comm *comm);
 
-/* Before a transport is armed: nobody else is asleep on it. False: the thread
- * was, and what is waited for may be done by now. */
+/* Before a transport is armed: make sure that no other thread sleeps on it.
+ * False: the progress thread did, and what the caller waits for may be done by
+ * now. */
 bool shunti_progress_alone(struct shunt_comm *comm);
 
-/* ppoll(), in which the communicator is the progress thread's or the caller's,
- * if threaded. */
+/* ppoll(). If there is a progress thread, its lock is released meanwhile, so
+ * that the other of the two can use the communicator. */
 int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
                          unsigned long n, const struct timespec *timeout);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The end of a communicator by a failure; see failure.h.
+ * A communicator fails; see failure.h.
  *
- * Every rank has an abort word in its control window, which any rank may write,
- * and the first value stays. A rank that fails writes its own and every peer's,
- * after the ranks that it counts as lost (loss.h), which the word has no room
- * for.
+ * Every rank has an abort word in its control window. Any rank may write it,
+ * and the first value stays. A rank that fails writes its own abort word, and
+ * then that of every peer. Before it writes those of peers it sends them its
+ * loss record (loss.h), with all ranks that it counts as lost, since the word
+ * has room for only one.
  */
 #include "src/failure.h"
 
@@ -63,7 +64,7 @@ static void set_abort(const struct shunt_comm *comm, unsigned char *control,
                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Mapped peers only: may be called from any thread. */
+/* Mapped peers only. May be called from any thread. */
 static void tell_mapped(struct shunt_comm *comm, uint64_t word)
 {
     int r;
@@ -123,7 +124,8 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     comm->failure.status = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
     set_abort(comm, comm->control.base, word);
-    /* First who is lost, of which the word names but one. */
+    /* First the loss record with all lost ranks; the abort word names only
+     * one. */
     if (comm->failure.nlost)
         shunti_loss_tell(comm);
     tell_mapped(comm, word);
@@ -133,7 +135,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     return shunti_fail(&comm->error, status, "%s", comm->failure.text);
 }
 
-/* Somebody else, or another thread, ended us. */
+/* Another rank, or another thread of this one, ended the communicator. */
 SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                                                     uint64_t word)
 {
@@ -168,8 +170,9 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     comm->failure.culprit = lost;
     comm->failure.status = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
-    /* Whoever told us may not have told all yet, and we may leave before it
-     * does: a rank that saw us go would name us. */
+    /* The rank that told us may not have told all ranks yet, and this one may
+     * exit before it does. Then a rank that sees this one gone would report it
+     * as lost. So pass it on. */
     if (comm->failure.nlost)
         shunti_loss_tell(comm);
     tell_mapped(comm, word);

@@ -2,10 +2,10 @@
 /*
  * Measuring links; see link.h.
  *
- * A word of the control window, for each pair, counts messages. Rank 0 raises
- * the peer's, and asks with some of them for an answer, which is that the peer
- * raises ours to the same number. For bytes it writes to the ring of streams
- * first, which nobody uses yet.
+ * For each pair a word of the control window counts messages. Rank 0 raises the
+ * peer's, and with some of them asks for an answer: the peer raises the word of
+ * rank 0 to the same number. To measure bytes, rank 0 first writes to the ring
+ * of streams, which is not in use yet.
  */
 #include "src/link.h"
 
@@ -24,24 +24,25 @@
 #include "src/wait.h"
 #include "src/wire.h"
 
-/* Bits of the word beside the number. */
+/* Bits of the word, above the number. */
 #define ANSWER (UINT64_C(1) << 62)
 #define DONE (UINT64_C(1) << 63)
 
-/* Single messages, and bursts of so many, and transfers; the best of each. */
+/* How many single messages, bursts of BURST messages, and bulk transfers are
+ * timed; the best of each counts. */
 enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 #define BULK_BYTES ((size_t)128 << 10)
 
-/* To write a note and to look at one (0.2 us for each of two ranks of a node),
- * and to copy a byte at 20 GB/s. */
+/* The time to write a note and to read one (0.2 us for each of two ranks of a
+ * node), and the least time of a byte: copied at 20 GB/s. */
 #define NOTE_SECONDS 2e-7
 #define LEAST_BYTE_SECONDS 5e-11
 
-/* Looks without a nap in between. */
+/* A nap follows one look in so many; a yield follows the others. */
 #define LOOKS 64
 
-/* Inside a node, where rank 0 has no local peer: shared memory as it commonly
- * is. */
+/* Inside a node, if rank 0 has no local peer to measure with: what shared
+ * memory commonly takes. */
 static const struct shunti_link usual_inside = {1e-6, 2e-7, 1.5e-10};
 
 struct pair {
@@ -74,7 +75,8 @@ static void raise_word(struct pair *pair, uint64_t value)
     p->transport->wake(p->ep);
 }
 
-/* The peer's word, once it is no longer what we saw last. */
+/* Wait until the peer's word differs from what we saw last; *value is the new
+ * one. */
 static enum shunt_status await(struct pair *pair, uint64_t *value)
 {
     struct shunt_comm *comm = pair->comm;
@@ -107,7 +109,8 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
     }
 }
 
-/* --- the other side ------------------------------------------------------- */
+/* --- the peer's side
+ * ---------------------------------------------------------- */
 
 static enum shunt_status answer(struct pair *pair)
 {
@@ -122,9 +125,10 @@ static enum shunt_status answer(struct pair *pair)
     }
 }
 
-/* --- rank 0's ------------------------------------------------------------- */
+/* --- rank 0's side
+ * ------------------------------------------------------------ */
 
-/* Write `bytes` to the peer's ring; what, does not matter. */
+/* Write `bytes` of any content to the peer's ring. */
 static void write_ring(struct pair *pair, size_t bytes)
 {
     struct shunt_comm *comm = pair->comm;
@@ -147,7 +151,8 @@ static void write_ring(struct pair *pair, size_t bytes)
     }
 }
 
-/* So many messages, or bytes, and an answer: the seconds. */
+/* The seconds from the first of `messages` messages, or of `bytes`, to an
+ * answer. */
 static enum shunt_status time_one(struct pair *pair, int messages, size_t bytes,
                                   double *seconds)
 {
@@ -180,7 +185,8 @@ static enum shunt_status best_of(struct pair *pair, int times, int messages,
     return st;
 }
 
-/* Where memory is mapped, to write bytes is all; no need to ask. */
+/* Where memory is mapped the bytes have arrived when they are written: no
+ * answer is needed. */
 static double best_copy(struct pair *pair, size_t bytes)
 {
     double best = 0;
@@ -219,8 +225,8 @@ static enum shunt_status measure(struct pair *pair, struct shunti_link *link)
         st = best_of(pair, BULKS, 1, bytes, &bulk);
     if (st)
         return st;
-    /* A note is more work than a raised word, and noise must not make anything
-     * free. */
+    /* A note is more work than a raised word, and noise must not make a cost
+     * zero. */
     link->latency = there_and_back / 2;
     link->gap =
         NOTE_SECONDS + at_least((burst - there_and_back) / (BURST - 1), 0);
@@ -263,9 +269,10 @@ static void remember(const char *shape, const struct shunti_links *links)
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* --- all together --------------------------------------------------------- */
+/* --- the measurement
+ * ---------------------------------------------------------- */
 
-/* The lowest rank but 0 of rank 0's node; -1: there is none. */
+/* The lowest rank of rank 0's node other than 0; -1: there is none. */
 static int local_peer_of_first(const struct shunt_comm *comm)
 {
     for (int r = 1; r < comm->nranks; r++)
@@ -279,7 +286,8 @@ static int rail_peer_of_first(const struct shunt_comm *comm)
     return shunti_node_ranks(comm, 1)[0];
 }
 
-/* What we have told others needs us to go out; nobody is here for a while. */
+/* What was sent may need this rank's progress to go out, and no call may come
+ * for a while. */
 static enum shunt_status see_off(struct shunt_comm *comm, uint64_t deadline_ns)
 {
     while (!shunti_all_sent(comm)) {
@@ -293,7 +301,7 @@ static enum shunt_status see_off(struct shunt_comm *comm, uint64_t deadline_ns)
     return SHUNT_OK;
 }
 
-/* By rank 0, with those two. */
+/* On rank 0: measure with both. */
 static enum shunt_status conduct(struct pair *local_peer,
                                  struct pair *rail_peer,
                                  struct shunti_links *links)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Communicators that exist, and ruins; see live.h. */
+/* Communicators that exist, and those destroyed last; see live.h. */
 #include "src/live.h"
 
 #include <pthread.h>
@@ -12,8 +12,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_comm *live; /* linked by next_live */
-static struct shunt_comm *ruins[SHUNTI_LIVE_RUINS];
-static unsigned next_ruin;
+static struct shunt_comm *destroyed[SHUNTI_LIVE_DESTROYED];
+static unsigned next_destroyed;
 
 void shunti_live_add(struct shunt_comm *comm)
 {
@@ -38,9 +38,9 @@ bool shunti_live_remove(struct shunt_comm *comm)
     return found;
 }
 
-/* Calls find a failure before they look at anything else; what they do look at
- * is a communicator of one rank. */
-static void make_ruin(struct shunt_comm *comm)
+/* Every call looks for a failure first, and finds one. Whatever else it looks
+ * at is that of a communicator of one rank. */
+static void keep_structure(struct shunt_comm *comm)
 {
     struct shunt_request *requests = comm->requests.newest;
 
@@ -64,25 +64,25 @@ static void make_ruin(struct shunt_comm *comm)
             r->status = SHUNT_ERR_INVALID;
 }
 
-static void free_ruin(struct shunt_comm *comm)
+static void free_structure(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
     free(comm->windows
-             .all); /* room for one, by a mem_alloc() that came too late */
+             .all); /* of a mem_alloc() after the communicator was destroyed */
     free(comm->peers);
     free(comm);
 }
 
-void shunti_live_keep_ruin(struct shunt_comm *comm)
+void shunti_live_keep(struct shunt_comm *comm)
 {
     struct shunt_comm *oldest;
 
-    make_ruin(comm);
+    keep_structure(comm);
     pthread_mutex_lock(&lock);
-    oldest = ruins[next_ruin];
-    ruins[next_ruin] = comm;
-    next_ruin = (next_ruin + 1) % SHUNTI_LIVE_RUINS;
+    oldest = destroyed[next_destroyed];
+    destroyed[next_destroyed] = comm;
+    next_destroyed = (next_destroyed + 1) % SHUNTI_LIVE_DESTROYED;
     pthread_mutex_unlock(&lock);
     if (oldest)
-        free_ruin(oldest);
+        free_structure(oldest);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* By which way payload goes to a peer; see offer.h. */
+/* By which protocol payload goes to a peer; see offer.h. */
 #include "src/offer.h"
 
 #include <string.h>

@@ -18,8 +18,9 @@
 #include "src/trace_request.h"
 #include "src/wire.h"
 
-/* Peers that wait for it are woken, or told, well before they run out of
- * slots. */
+/* Publish which operations this rank has completed, so that peers can use their
+ * note slots again. Peers are woken, or sent a credit, only once in
+ * SHUNTI_DEPTH / 4 operations: well before they run out of slots. */
 static void publish_completed(struct shunt_comm *comm)
 {
     uint64_t old = comm->operations.completed;
@@ -35,7 +36,7 @@ static void publish_completed(struct shunt_comm *comm)
     __atomic_store_n((uint64_t *)(void *)(comm->control.base +
                                           comm->control.layout.completed),
                      now, __ATOMIC_RELEASE);
-    /* A peer that waits for room sleeps, too. */
+    /* A peer that waits for a slot may sleep, and must be woken. */
     if (now / (SHUNTI_DEPTH / 4) == old / (SHUNTI_DEPTH / 4))
         return;
     for (r = 0; r < comm->nranks; r++) {
@@ -60,7 +61,8 @@ static void unlink_active(struct shunt_request *request)
         comm->operations.tail = at;
 }
 
-/* Nothing touches the caller's memory any more; `over`: the communicator ends. */
+/* After this nothing touches the caller's memory any more. `over`: the
+ * communicator has failed or is being destroyed. */
 static void give_memory_back(struct shunt_request *request, bool over)
 {
     if (request->comm->zcopies.open)
@@ -100,8 +102,9 @@ static void advance(struct shunt_request *request)
 
     if (request->stepping)
         return;
-    /* What others tell us of the communicator's end need not keep us from
-     * finishing: who told us may have finished it. */
+    /* Before a step only a failure that is known here counts, not the abort
+     * word: the rank that wrote it may have finished this operation, and then
+     * we can, too. */
     st = request->comm->failure.status ? shunti_comm_check(request->comm)
                                        : SHUNT_OK;
     if (!st) {
@@ -109,8 +112,10 @@ static void advance(struct shunt_request *request)
         st = request->class->step(request);
         request->stepping = false;
     }
-    /* Who gives up tells us before he returns and uses his memory for something
-     * else: what we have read there is only good if nobody has told us yet. */
+    /* A rank that gives up writes our abort word before its call returns and
+     * its caller uses the memory for something else. So what this step has read
+     * from that memory is valid only if the abort word is still unset
+     * afterwards. */
     if (st == SHUNT_IN_PROGRESS || !request->class->from_notes) {
         enum shunt_status over;
 
@@ -128,14 +133,15 @@ void shunti_progress(struct shunt_comm *comm)
 {
     struct shunt_request *request = comm->operations.active, *next;
 
-    if (comm->operations.progressing) /* called from within a step */
+    if (comm->operations.progressing) /* called in a step of an operation */
         return;
     comm->operations.progressing = true;
     if (comm->deferred.first)
         shunti_control_retry(comm);
     for (; request; request = next) {
         next = request->next;
-        /* Nobody waits for it, and it would be published after those before. */
+        /* No call waits for it, and it can be published only after those before
+         * it. */
         if (request->trailing && request != comm->operations.active)
             continue;
         advance(request);

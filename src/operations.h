@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The operations under way on a communicator: stepped, finished and dropped. */
+/* The operations under way on a communicator: begin, step, finish, drop. */
 #ifndef SHUNTI_OPERATIONS_H
 #define SHUNTI_OPERATIONS_H
 
@@ -9,28 +9,30 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* Of a communicator: its operations. operations.c writes it; request.c numbers
- * a new operation and appends it. */
+/* Part of a communicator: its operations. operations.c writes it; request.c
+ * numbers a new operation and appends it. */
 struct shunti_operations {
     struct shunt_request *active, **tail; /* under way, by seq */
-    uint64_t next_seq;                    /* of the next one; from 1 */
-    uint64_t completed; /* all up to this seq are finished; as published */
-    uint64_t finished;  /* how many are: a change shows progress */
+    /* of the next operation; the first has 1 */
+    uint64_t next_seq;
+    uint64_t completed; /* all up to this seq have finished; as peers read it */
+    uint64_t finished;  /* how many have finished, in any order */
     bool progressing;   /* inside shunti_progress() */
 };
 
-/* Step it once and make it active; the `_start` half of every call. */
+/* Step an operation for the first time. Its request outlives the call: for the
+ * `_start` variant of a call. */
 void shunti_request_begin(struct shunt_request *request);
-/* The same for a blocking call, whose request does not outlive it. */
+/* The same for a blocking call, whose request does not outlive the call. */
 void shunti_operation_begin(struct shunt_request *request);
 
-/* Advance all active operations of `comm` once. */
+/* Step all active operations of `comm` once. */
 void shunti_progress(struct shunt_comm *comm);
 
-/* End all active operations of `comm`, which is being destroyed: no peer is
- * told. Requests that nobody has collected stay. */
+/* End all active operations of `comm`, which is being destroyed. No peer is
+ * told. Requests that the caller has not collected stay. */
 void shunti_requests_drop(struct shunt_comm *comm);
-/* Free all of them. */
+/* End all active operations, and free all requests. */
 void shunti_requests_free(struct shunt_comm *comm);
 
 #endif

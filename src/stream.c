@@ -2,10 +2,10 @@
 /*
  * Streams; see stream.h.
  *
- * Chunk number k of a pair lives in ring slot k % chunks. The sender raises
- * the receiver's ARRIVED word to k + 1; the receiver raises the sender's
- * CONSUMED word to k + 1 when the slot is free again, or later, when more of
- * them are. Both only ever grow.
+ * Chunk number k of a pair is in ring slot k % chunks. The sender raises the
+ * receiver's ARRIVED word to k + 1. The receiver raises the sender's CONSUMED
+ * word to k + 1 when the slot is free again, or for several chunks at once.
+ * Both words only grow.
  */
 #include "src/stream.h"
 
@@ -26,7 +26,7 @@ static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
                            __ATOMIC_ACQUIRE);
 }
 
-/* Raise a word of ours in the peer's control window. */
+/* Raise one of the words that this rank has in the peer's control window. */
 static void raise_word(struct shunt_comm *comm, int peer, int which,
                        uint64_t value)
 {
@@ -45,8 +45,8 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
     }
 }
 
-/* A message for each chunk would be many: where the peer is not mapped, it
- * hears of half a ring at once, long before it could run out of room. */
+/* A message for each chunk would be many. A peer that is not mapped is told
+ * once for half a ring, long before it could run out of room. */
 static void tell_consumed(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
@@ -73,7 +73,8 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
     return k < p->tx_consumed + comm->control.layout.chunks;
 }
 
-/* The line that the peer read last comes back with each store. */
+/* Copy into the peer's ring. Each store first has to fetch a line that the
+ * peer's cache had last, so this is timed (ways.h). */
 static void copy_in(struct shunt_comm *comm, int peer, unsigned char *to,
                     const unsigned char *from, size_t bytes)
 {
@@ -88,8 +89,8 @@ static void copy_in(struct shunt_comm *comm, int peer, unsigned char *to,
     shunti_ways_into(comm, peer, bytes, shunti_now_ns() - begin);
 }
 
-/* Every line of a chunk, which then is in our cache: what is done with it later
- * is the caller's own. */
+/* Load every line of a chunk into our cache, and time that. What the caller
+ * does with the data afterwards is not part of the stream's cost. */
 static void fetch(struct shunt_comm *comm, int peer, const unsigned char *chunk,
                   size_t bytes)
 {
@@ -116,7 +117,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
         size_t len = min_size(chunk, stream->bytes - stream->done);
         const unsigned char *from = (const unsigned char *)data + stream->done;
 
-        if (p->tx_head != k) /* an earlier operation's turn */
+        if (p->tx_head != k) /* it is the turn of an earlier operation */
             return false;
         if (!ring_has_room(comm, peer, k))
             return false;
@@ -156,8 +157,9 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (stream->done == stream->bytes)
         return NULL;
     if (p->rx_tail != k) {
-        /* Chunks before ours: an earlier operation's, which will take them; or
-         * nobody's, because our call of that number was refused. */
+        /* Chunks before ours are those of an earlier operation, which will take
+         * them; or nobody takes them, because this rank's call of that number
+         * was refused. */
         if (p->rx_tail > k || comm->operations.active != request)
             return NULL;
         p->rx_tail = k;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Through the ring, or read by the kernel; see ways.h. */
+/* The choice between the ring and reads by the kernel; see ways.h. */
 #include "src/ways.h"
 
 #include "src/comm.h"
@@ -7,24 +7,26 @@
 
 enum {
     SMALLEST = 8192,
-    /* Two readings of a clock are 1 or 2 % of a chunk's copy: not for each. */
+    /* One chunk in so many is timed: reading a clock twice takes 1 or 2 % of
+     * the copy of a chunk. */
     CHUNKS_PER_TIMING = 4,
-    /* Blocks of the smallest class before the other way is tried, when memory
-       that is new has been touched, and then; of larger ones fewer tell as
-       much. */
+    /* Blocks of the smallest class before the first trial, when new memory has
+     * been touched, and in a trial. Fewer of the larger classes tell as
+     * much. */
     FIRST = 24,
     TRIES = 4,
-    /* Blocks before it is tried again in any case; and when what is taken costs
-       something else by now, as it does where the ranks have come to other
-       places. The latter doubles when that has changed nothing. */
+    /* Blocks before the next trial in any case; and before a trial because the
+     * cost of the protocol in use has changed, as it does when ranks move to
+     * other CPUs. The latter doubles when such a trial changed nothing. */
     AGAIN = 1000,
     CHANGED_FIRST = 16,
     CHANGED_LAST = 512,
-    /* Blocks sent without one that came: nothing goes the other way. */
+    /* After so many blocks sent without one received, the traffic goes one way
+     * only. */
     FRESH = 64,
 };
 #define CHANGED 1.5f
-/* The way that is taken stays so unless the other one is clearly cheaper. */
+/* The protocol in use stays unless the other one is clearly cheaper. */
 #define CLEARLY 0.9f
 
 _Static_assert(SHUNTI_WAYS_CLASSES <= 16, "a set of them has 16 bits");
@@ -43,8 +45,8 @@ static int class_of(size_t bytes)
     return class;
 }
 
-/* A rank that was interrupted measures too much, a hundred times perhaps, and
- * never too little: so down at once, and up in small steps. */
+/* A rank that was interrupted measures too much, perhaps a hundred times, and
+ * never too little. So a cost falls at once, and rises in small steps. */
 static void learn(float *cost, size_t bytes, uint64_t ns)
 {
     const float seen = (float)ns * 65536 / (float)bytes;
@@ -55,7 +57,7 @@ static void learn(float *cost, size_t bytes, uint64_t ns)
         *cost += (seen < *cost * 2 ? seen - *cost : *cost) / 8;
 }
 
-/* Of a larger class less of them tell as much. */
+/* So many blocks of a class: fewer of a larger class tell as much. */
 static int times(int of_smallest, int class)
 {
     int n = of_smallest >> class / 2;
@@ -67,16 +69,17 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
 
-    /* Chunks that are less than any class tell nothing. */
+    /* Chunks that are smaller than any class tell nothing. */
     return comm->tune.read_min == SIZE_MAX &&
            comm->control.layout.chunk >= SMALLEST && p->control &&
            p->caps & SHUNT_TRANSPORT_GET;
 }
 
-/* --- what we tell each other ---------------------------------------------- */
+/* --- what a pair tells each other
+ * --------------------------------------------- */
 
-/* In a word: the cost of copies into the ring in ns, what to try, what to
- * read. */
+/* The word: the cost of copies into the ring in ns, the classes to try, the
+ * classes to read. */
 #define BITS SHUNTI_WAYS_CLASSES
 #define ALL ((1u << BITS) - 1)
 
@@ -167,7 +170,7 @@ float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer)
     return w->out + (into > 0 ? into : w->out);
 }
 
-/* What is known of the way that is going to be tried is old. */
+/* What is known of the protocol that is tried now is old, and is forgotten. */
 static void begin_trial(struct shunti_ways *w, int class)
 {
     const unsigned bit = 1u << class;
@@ -181,7 +184,7 @@ static void begin_trial(struct shunti_ways *w, int class)
     w->taken[class] = 0;
 }
 
-/* Larger classes of which nothing is known yet begin with the same. */
+/* Larger classes of which nothing is known yet get the same choice. */
 static void want(struct shunti_ways *w, int class, bool read)
 {
     do {
@@ -200,10 +203,10 @@ static void end_trial(struct shunt_comm *comm, int peer, int class)
 
     w->tries &= (uint16_t) ~(1u << class);
     w->taken[class] = 0;
-    if (now != had || !w->patience[class])
-        w->patience[class] = CHANGED_FIRST;
-    else if (w->patience[class] < CHANGED_LAST)
-        w->patience[class] *= 2;
+    if (now != had || !w->hold_off[class])
+        w->hold_off[class] = CHANGED_FIRST;
+    else if (w->hold_off[class] < CHANGED_LAST)
+        w->hold_off[class] *= 2;
     if (read > 0 && w->out > 0) {
         w->chosen[class] = now ? read : ring;
         want(w, class, now);
@@ -218,7 +221,7 @@ static void end_trial(struct shunt_comm *comm, int peer, int class)
     tell(comm, peer);
 }
 
-/* What the peer tries, we try with it. */
+/* Join the trials that the peer has begun. */
 static void follow(struct shunt_comm *comm, int peer, uint64_t word)
 {
     struct shunti_ways *w = &comm->peers[peer].ways;
@@ -260,10 +263,10 @@ bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes)
     return (wants ^ tries) >> class & 1;
 }
 
-/* Has what was taken come to cost something else since it was chosen? */
+/* Does the protocol in use cost something else than when it was chosen? */
 static bool changed(const struct shunti_ways *w, int class, float cost)
 {
-    return w->taken[class] >= w->patience[class] &&
+    return w->taken[class] >= w->hold_off[class] &&
            (cost > w->chosen[class] * CHANGED ||
             cost < w->chosen[class] / CHANGED);
 }
@@ -296,7 +299,7 @@ void shunti_ways_came(struct shunt_comm *comm, int peer, size_t bytes,
              : w->taken[class] < AGAIN && !changed(w, class, cost)))
         return;
     if (w->taken[class] >= AGAIN)
-        w->patience[class] = CHANGED_FIRST / 2;
+        w->hold_off[class] = CHANGED_FIRST / 2;
     begin_trial(w, class);
     w->tries |= (uint16_t)bit;
     tell(comm, peer);

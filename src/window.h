@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Windows: memory of every rank that its peers can reach.
+ * Windows: memory of every rank that its peers can map, or put to.
  *
  * A window has a number, a size of its own on each rank, and, for each peer
  * whose transport can map, a pointer to the peer's part.
  *
- * The number is that of the operation which made the window: the same on all
- * ranks, whatever failed before on some of them, and never used again, so that
- * the name of a window that is gone is an error and not another window.
+ * The number is that of the operation which made the window. It is the same on
+ * all ranks, whatever failed before on some of them, and is never used again.
+ * So using the number of a freed window is an error, and never finds another
+ * window.
  */
 #ifndef SHUNTI_WINDOW_H
 #define SHUNTI_WINDOW_H
@@ -25,38 +26,42 @@ struct shunt_transport_remote;
 
 struct shunti_window {
     uint64_t id;
-    bool lent; /* shunt_mem_alloc() gave it to the caller, who may free it */
-    unsigned char *addr; /* our part, NULL if we have none */
+    /* made by shunt_mem_alloc(); only such a window may be freed by the
+     * caller */
+    bool lent;
+    unsigned char *addr; /* this rank's part; NULL if it has none */
     size_t bytes;
     struct shunti_segment *segment;
     struct shunt_transport_reg **reg; /* (ncontexts) */
     struct shunti_window_peer {
-        size_t bytes; /* of the peer's part */
+        size_t bytes; /* size of the peer's part */
         struct shunt_transport_remote *remote;
-        unsigned char *map; /* the peer's part here, NULL: not mappable */
-    } * peers;              /* (nranks); our own entry maps our own part */
+        /* the peer's part, mapped here; NULL: it cannot be */
+        unsigned char *map;
+        /* (nranks); for this rank itself `map` is its own part */
+    } * peers;
 };
 
-/* Of a communicator: its windows. window.c writes it. */
+/* Part of a communicator: its windows. window.c writes it. */
 struct shunti_windows {
-    struct shunti_window **all; /* (count) by ascending id */
+    struct shunti_window **all; /* (count), by ascending id */
     size_t count, room;
 };
 
-/* Collective and blocking; shunt_mem_alloc() is this. If all ranks ask for 0
- * bytes, there is no window: NULL. */
+/* Collective and blocking: shunt_mem_alloc(). If all ranks ask for 0 bytes,
+ * there is no window, and *window is NULL. */
 enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
                                        struct shunti_window **window);
 /*
- * Collective and blocking. window: NULL on a rank that has 0 bytes of it (it is
- * the one that the others free), or on all ranks (nothing is freed).
+ * Collective and blocking. window: NULL on a rank that has 0 bytes of the
+ * window that the others free, or on all ranks (nothing is freed).
  *
- * If any rank refuses, or means another window, no rank frees anything.
+ * If any rank refuses, or passes another window, no rank frees anything.
  */
 enum shunt_status shunti_window_free(struct shunt_comm *comm,
                                      struct shunti_window *window);
 
-/* The window of ours that holds all of [ptr, ptr + bytes), or NULL. */
+/* The window whose local part holds all of [ptr, ptr + bytes), or NULL. */
 struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
                                          const void *ptr, size_t bytes);
 
@@ -64,13 +69,13 @@ struct shunti_window *shunti_window_find(const struct shunt_comm *comm,
 struct shunti_window *shunti_window_by_id(const struct shunt_comm *comm,
                                           uint64_t id);
 
-/* The table: room for one more, and then put in or taken out. */
+/* The table of windows: reserve room for one more, add one, remove one. */
 enum shunt_status shunti_windows_reserve(struct shunt_comm *comm);
 void shunti_window_list(struct shunt_comm *comm, struct shunti_window *window);
 void shunti_window_unlist(struct shunt_comm *comm,
                           const struct shunti_window *window);
 
-/* Free all of them, with the communicator. Local. */
+/* Free all windows, with the communicator. Local. */
 void shunti_windows_destroy(struct shunt_comm *comm);
 
 /* Can this rank address every peer's windows by pointer? (Not with put-only

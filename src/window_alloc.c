@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Windows made and freed, by all ranks together; see window.h.
+ * Windows are made and freed by all ranks together; see window.h.
  *
- * Making one takes two rounds: every rank registers its part with each open
- * transport and sends the key to each peer, which imports it; then all agree
- * that it worked, or all give it up.
+ * Making one takes two rounds. First every rank registers its part with each
+ * open transport, and sends the key to each peer, which imports it. Then all
+ * agree that this worked, or all give the window up.
  */
 #include "src/window.h"
 
@@ -24,7 +24,7 @@
 #include "src/refusal.h"
 #include "src/segment.h"
 
-/* What a rank tells a peer about its part; the key follows. */
+/* What a rank tells a peer about its part. */
 struct offer {
     uint64_t bytes;
     uint64_t id;
@@ -67,7 +67,7 @@ static void post_key(struct shunt_request *request, int peer)
     shunti_note_send(request, peer, note, sizeof(*offer));
 }
 
-/* Is it an offer for this window? If not, that is an error of the request. */
+/* Is it an offer for this window? If not, the request gets an error. */
 static bool is_sane(struct shunt_request *request, int peer,
                     const struct shunti_note *note)
 {
@@ -97,7 +97,7 @@ static bool is_sane(struct shunt_request *request, int peer,
     return false;
 }
 
-/* Import what a peer offers. IN_PROGRESS: the transport is not ready. */
+/* Import what a peer offers. SHUNT_IN_PROGRESS: the transport is not ready. */
 static enum shunt_status take_key(struct shunt_request *request, int peer,
                                   const struct shunti_note *note)
 {
@@ -167,7 +167,8 @@ static const struct shunti_class alloc_class = {
     .from_notes = true,
 };
 
-/* --- our own part ------------------------------------------------------------ */
+/* --- the local part
+ * ----------------------------------------------------------- */
 
 static void window_destroy(struct shunt_comm *comm,
                            struct shunti_window *window)
@@ -231,9 +232,8 @@ static enum shunt_status register_part(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* --- the list of windows -------------------------------------------------- */
-
-/* --- making one ----------------------------------------------------------- */
+/* --- making a window
+ * ---------------------------------------------------------- */
 
 static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
                                  struct shunti_window **out,
@@ -281,7 +281,7 @@ static enum shunt_status exchange_keys(struct shunt_comm *comm,
     return shunti_request_launch(request, NULL);
 }
 
-/* No rank has any memory in it. */
+/* Has no rank any memory in it? */
 static bool is_nothing(const struct shunt_comm *comm,
                        const struct shunti_window *window)
 {
@@ -307,7 +307,7 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
             "mem_alloc: cannot give %zu bytes of window", bytes);
     else
         st = exchange_keys(comm, &keys);
-    /* A window that some rank lacks is one for nobody. */
+    /* If any rank failed, no rank keeps the window. */
     if (!shunti_comm_check(comm))
         st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
     if (st || is_nothing(comm, window)) {
@@ -321,12 +321,13 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     return st;
 }
 
-/* --- freeing one ---------------------------------------------------------- */
+/* --- freeing a window
+ * --------------------------------------------------------- */
 
 /*
- * Do all ranks mean one window, and who says none has no part of it? said[]:
- * the window of each rank, 0: none. The answer is the same on all ranks, since
- * said[] is. *window: the one that all mean, or NULL.
+ * Do all ranks mean the same window, and has every rank that passed NULL no
+ * part of it? said[]: the window of each rank, 0: none. The answer is the same
+ * on all ranks, because said[] is. *window: the one that all mean, or NULL.
  */
 static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
                                struct shunti_window **window)
@@ -374,7 +375,8 @@ enum shunt_status shunti_window_free(struct shunt_comm *comm,
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
             SHUNT_ERR_MEMORY, "mem_free: no memory; nothing is freed");
     said[comm->rank] = window ? window->id : 0;
-    /* After this nobody uses the memory any more: every rank is here. */
+    /* After this no rank uses the memory any more, since all have made this
+     * call. */
     st = shunti_agree_numbers(comm, SHUNTI_KIND_MEM_FREE, SHUNT_OK, said);
     if (!st)
         st = judge(comm, said, &window);
@@ -395,8 +397,6 @@ void shunti_windows_destroy(struct shunt_comm *comm)
     comm->windows.count = comm->windows.room = 0;
 }
 
-/* --- finding them --------------------------------------------------------- */
-
 /* --- public ------------------------------------------------------------------- */
 
 enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
@@ -409,7 +409,7 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "mem_alloc: comm is NULL");
     shunti_comm_enter(comm);
     if (!ptr) {
-        /* Two operations, as everybody else makes. */
+        /* Two operations, as on the ranks that pass a pointer. */
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0),
             SHUNT_ERR_INVALID, "mem_alloc: ptr is NULL");
@@ -433,7 +433,7 @@ enum shunt_status shunt_mem_free(struct shunt_comm *comm, void *ptr)
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "mem_free: comm is NULL");
     shunti_comm_enter(comm);
-    /* Calls under way may use the memory. */
+    /* Operations under way may use the memory. */
     shunti_comm_drain(comm);
     if (ptr) {
         window = shunti_window_find(comm, ptr, 1);

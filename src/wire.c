@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The transport's put, and with it writing to a peer's control window where it
- * is not mapped. Of these puts, what the transport has no room for is kept in
- * order and tried again by progress; callers never see it.
+ * Writing to a peer's memory by its transport; see wire.h. Puts to a control
+ * window for which the transport has no room are kept in order, and
+ * shunti_control_retry() tries them again; callers need not know.
  */
 #include "src/wire.h"
 
@@ -28,7 +28,7 @@ bool shunti_put(struct shunt_comm *comm, int peer,
     if (st == SHUNT_IN_PROGRESS)
         return false;
     if (st == SHUNT_ERR_PEER)
-        p->lost = true; /* whoever needs the peer will find out in wait.c */
+        p->lost = true; /* a wait for the peer finds out in wait.c */
     else if (st)
         shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
                          p->transport->error(p->context->ctx));
@@ -71,8 +71,8 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     };
     struct shunti_deferred_put *d;
 
-    /* A visit (aside.h) sends words alone, and may do so while another thread
-     * reads the statistics: it writes none. */
+    /* A visit (aside.h) sends only words, perhaps while another thread reads
+     * the statistics. So it must not write them. */
     if (bytes)
         p->bytes_put += bytes;
     if (!waits_already(comm, peer) && shunti_put(comm, peer, &put))
@@ -96,8 +96,8 @@ SHUNTI_NOINLINE void shunti_control_retry(struct shunt_comm *comm)
 
     for (d = comm->deferred.first; d; d = d->next)
         comm->peers[d->peer].full = false;
-    /* In order for each peer; but one that takes nothing must not keep what is
-     * for others: it may be cut off, and they wait to hear so. */
+    /* In order for each peer. A peer that takes nothing must not delay the puts
+     * for others: it may be cut off, and they wait to hear that. */
     while ((d = *at)) {
         struct shunti_peer *p = &comm->peers[d->peer];
 

@@ -14,15 +14,16 @@
 #include "src/request.h"
 #include "src/wire.h"
 
-/* A block goes in pieces, and the next one follows when few puts of the last
- * are left: what the transport has cannot be taken back when the communicator
- * fails, and on one connection everything else waits behind it. */
+/* A block is sent in pieces. The next piece follows when few puts of the ones
+ * before are pending: a put cannot be taken back when the communicator fails,
+ * and on the same connection everything else waits behind it. */
 #define PIECE ((size_t)1 << 20)
 #define PENDING_MAX 8
-/* Not that of the notes, whose signals would wait for those of blocks. */
+/* Not the channel of the notes: their signals would wait for those of the
+ * blocks. */
 #define CHANNEL 2
 
-/* The name of memory; the key comes behind. */
+/* The place for a block, in a note; the key follows. */
 struct name {
     uint64_t bytes;
     uint64_t key_bytes;
@@ -78,8 +79,8 @@ struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
 
 /* --- what comes ------------------------------------------------------------- */
 
-/* Offset, in a control window, of the word that says that a block of `writer`
- * has come. */
+/* Offset in a control window of the word that says that the block of `writer`
+ * has arrived. */
 static size_t word_at(const struct shunti_zcopy *z, int writer)
 {
     const struct shunti_layout *l = &z->request->comm->control.layout;
@@ -148,7 +149,7 @@ static bool bad_name(const struct shunti_zcopy *z)
     return false;
 }
 
-/* Those of operations that the peer has completed. */
+/* Release the remotes of operations that the peer has completed. */
 static void release_spent(struct shunt_comm *comm, int peer, uint64_t completed)
 {
     struct shunti_spent_remote **at = &comm->zcopies.spent, *s;
@@ -186,7 +187,7 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     release_spent(comm, z->peer, p->completed);
     st = p->transport->import(p->ep, key, (size_t)name.key_bytes, &z->remote);
     if (st == SHUNT_ERR_PEER) {
-        p->lost = true; /* whoever awaits it finds out in wait.c */
+        p->lost = true; /* a wait for the peer finds out in wait.c */
         return true;
     }
     if (st) {
@@ -233,8 +234,9 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
 
 /* --- the end ---------------------------------------------------------------- */
 
-/* Queued puts would be lost with the remote (transport.h): it is kept until the
- * peer has completed the operation. Without memory for that, until the end. */
+/* Releasing the remote now would lose queued puts (transport.h). So keep it
+ * until the peer has completed the operation; if there is no memory for that,
+ * until the endpoint is closed. */
 static void spend(struct shunti_zcopy *z)
 {
     struct shunt_comm *comm = z->request->comm;
@@ -287,7 +289,7 @@ void shunti_zcopies_finish(struct shunt_comm *comm)
 
     while ((s = comm->zcopies.spent)) {
         comm->zcopies.spent = s->next;
-        free(s); /* the remote goes with its endpoint */
+        free(s); /* the remote is released with its endpoint */
     }
     while ((z = comm->zcopies.spare)) {
         comm->zcopies.spare = z->next;

@@ -2,22 +2,22 @@
 /*
  * Zero copy to ranks whose memory is not mapped.
  *
- * The receiver names, in its own note, where a large block is to go; the sender
- * then has the transport put it there straight from its own memory, and raises
- * a word in the receiver's control window. Nobody copies it on the way but the
- * transport (UCX over TCP: once, where it arrives), where a stream copies twice
- * besides (stream.h). It costs that the sender must have the receiver's note
- * first; both notes of a pair cross, so that is half a trip.
+ * The receiver says in its own note where a large block is to go. The sender
+ * has the transport put it there from its own memory, and raises a word in the
+ * receiver's control window. Only the transport copies on the way (UCX over
+ * TCP: once, where the block arrives); a stream copies twice more (stream.h).
+ * In return the sender must have the receiver's note before it can send. The
+ * notes of a pair cross, so that costs half a round trip.
  *
- * Which blocks go this way both sides know from their size alone
- * (shunti_zcopy_suits()). What the receiver names it registers for this one
- * operation, with the key in the note: also what lies in a window, as nothing
- * may come there after a call that failed.
+ * Both sides know from the size alone which blocks go this way
+ * (shunti_zcopy_suits()). The receiver registers the memory for this one
+ * operation, and sends the key in its note. It does so also if the memory is in
+ * a window, since after a failed call nothing may be written there.
  *
- * The rule that keeps memory safe: who has named memory, and has not heard that
- * the peer will put nothing there, does not end its operation before the block
- * has come. Where the communicator fails, nobody can keep it, and the transport
- * lets go (transport.h).
+ * The rule that keeps memory safe: a receiver that has sent a key, and has not
+ * heard that the peer will put nothing there, does not end its operation before
+ * the block has arrived. If the communicator fails that cannot be kept, and the
+ * transport ends access to the memory (transport.h).
  */
 #ifndef SHUNTI_ZCOPY_H
 #define SHUNTI_ZCOPY_H
@@ -31,30 +31,35 @@ struct shunt_request;
 struct shunt_transport_reg;
 struct shunt_transport_remote;
 
-/* What the name of a block's memory takes at most, in a note. */
+/* Bytes that the place of a block, with its key, takes at most in a note. */
 #define SHUNTI_ZCOPY_NAME 288
 
-/* Blocks of one operation that go to, and come from, one peer: at most one each
- * way; `which` of its payloads it is. */
+/* A block of one operation that is sent to one peer, and one that is received
+ * from it: at most one each. `which` is their index among the operation's
+ * payloads. */
 struct shunti_zcopy {
-    struct shunti_zcopy *next; /* of the communicator's that are open */
+    /* in the communicator's list of open ones, or of spare ones */
+    struct shunti_zcopy *next;
     struct shunt_request *request;
     int peer;
     int which; /* 0 .. SHUNTI_ZCOPY_PAYLOADS - 1, the same on both sides */
-    /* What comes. */
+    /* The block to receive. */
     bool named;
     struct shunt_transport_reg *reg;
-    /* What goes. */
+    /* The block to send. */
     const unsigned char *data;
-    struct shunt_transport_reg *from; /* of `data`, if it is registered */
+    /* the registration of `data`; NULL: none */
+    struct shunt_transport_reg *from;
     size_t bytes, done;
-    struct shunt_transport_remote *remote; /* NULL: not named yet */
-    unsigned pending;                      /* puts that still need `data` */
+    /* NULL: the peer's place for it is not known yet */
+    struct shunt_transport_remote *remote;
+    /* number of puts that still need `data` */
+    unsigned pending;
 };
 
 #define SHUNTI_ZCOPY_PAYLOADS 2
 
-/* A remote that was imported for one operation, which the peer may not have
+/* A remote that was imported for one operation, which the peer has perhaps not
  * completed yet. */
 struct shunti_spent_remote {
     struct shunti_spent_remote *next;
@@ -63,40 +68,41 @@ struct shunti_spent_remote {
     uint64_t seq;
 };
 
-/* Of a communicator. */
+/* Part of a communicator: its zero-copy blocks. zcopy.c writes it. */
 struct shunti_zcopies {
     struct shunti_zcopy *open, *spare;
     struct shunti_spent_remote *spent;
 };
 
-/* Does a block of so many bytes go to, or come from, this rank by zero copy?
- * The same answer there. */
+/* Is a block of `bytes` sent to, or received from, `peer` by zero copy? The
+ * peer gets the same answer about this rank. */
 bool shunti_zcopy_suits(const struct shunt_comm *comm, int peer, size_t bytes);
 
-/* NULL: no memory; the communicator has failed. Ended with the request. */
+/* Ended with the request. NULL: no memory; the communicator has failed. */
 struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
                                          int peer, int which);
 
-/* What comes is to go to `to`. Writes its name to `at`, and returns how long
- * that is, a multiple of 8; 0: the communicator has failed. */
+/* The block to receive is to go to `to`. Registers that memory, writes its
+ * place for the peer to `at`, and returns the length of that, a multiple of 8;
+ * 0: the communicator has failed. */
 size_t shunti_zcopy_name(struct shunti_zcopy *z, void *to, size_t bytes,
                          unsigned char *at);
-/* Has it come? */
+/* Has the block arrived? */
 bool shunti_zcopy_arrived(const struct shunti_zcopy *z);
 
-/* What goes. It needs the name that the peer's note has at *name, which is
- * moved behind it. False: the peer expects another size, and nothing is to be
- * put there; or the name cannot be used, and the communicator has failed. */
+/* The block to send. *name points to the place in the peer's note, and is moved
+ * behind it. False: the peer expects another size, and nothing is to be put
+ * there; or the place cannot be used, and the communicator has failed. */
 bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
                       const unsigned char **name);
-/* Go on; true: all of it has gone, and `data` is not needed any more. Never
- * before there is an aim. */
+/* Continue to send; only after shunti_zcopy_aim(). True: all of it has been
+ * sent, and `data` is not needed any more. */
 bool shunti_zcopy_send(struct shunti_zcopy *z);
 
-/* The request ends; `over`: because the communicator does. Then something may
- * be under way, and is ended, if it must be, by breaking the connection. */
+/* The request ends. `over`: because the communicator does. Then a transfer may
+ * be under way; it is ended, if need be by breaking the connection. */
 void shunti_zcopy_end(struct shunt_request *request, bool over);
-/* Free what is left, with the communicator. */
+/* Free all of it, with the communicator. */
 void shunti_zcopies_finish(struct shunt_comm *comm);
 
 #endif
