@@ -19,7 +19,7 @@
 #define NO_TYPE 0         /* no message has this type */
 #define GRACE_SECONDS 1.0 /* for the root's ERROR to arrive */
 
-/* -- frames ---------------------------------------------------------------- */
+/* --- frames --------------------------------------------------------------- */
 
 /* The process of the root is stuck or unreachable. */
 static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
@@ -126,7 +126,7 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
     return SHUNT_OK;
 }
 
-/* -- joining and leaving --------------------------------------------------- */
+/* --- joining and leaving -------------------------------------------------- */
 
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
@@ -233,7 +233,7 @@ void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
     memcpy(out, bs->key, SHUNTI_KEY_BYTES);
 }
 
-/* -- exchanging ------------------------------------------------------------ */
+/* --- exchanging ----------------------------------------------------------- */
 
 void shunti_blobs_finish(struct shunti_blobs *blobs)
 {

@@ -18,7 +18,7 @@
 
 #define GATHER_GRACE_SECONDS 0.5 /* see on_frame() */
 
-/* -- admission ------------------------------------------------------------- */
+/* --- admission ------------------------------------------------------------ */
 
 /* Check the rank and nranks of an authenticated peer. If they are wrong, the
  * init fails for all ranks. */
@@ -141,7 +141,7 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
         all_joined(root);
 }
 
-/* -- gathering ------------------------------------------------------------- */
+/* --- gathering ------------------------------------------------------------ */
 
 /* All blobs have arrived: send them to every member. */
 static void finish_gather(struct shunti_root *root)
@@ -337,7 +337,7 @@ void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
     }
 }
 
-/* -- deadlines ------------------------------------------------------------- */
+/* --- deadlines ------------------------------------------------------------ */
 
 /* "2, 5 and 7 more": the ranks for which `is` returns true. */
 static void list_ranks(const struct shunti_root *root,

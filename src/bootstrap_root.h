@@ -111,7 +111,7 @@ struct shunti_root {
     size_t counted; /* connections, as shunti_root_count_conns() last said */
 };
 
-/* -- bootstrap_conn.c ------------------------------------------------------ */
+/* --- bootstrap_conn.c ----------------------------------------------------- */
 
 /* A frame with room for `bytes` after its header, with one reference; NULL: no
  * memory. */
@@ -146,7 +146,7 @@ static inline bool shunti_conn_is_unauthenticated(const struct shunti_conn *c)
 /* Close the spare descriptor, which makes room for one connection. */
 void shunti_root_release_spare(struct shunti_root *root);
 
-/* -- bootstrap_count.c ----------------------------------------------------- */
+/* --- bootstrap_count.c ---------------------------------------------------- */
 
 /* This root has `now` connections that shunti_bootstrap_settle() waits for. */
 void shunti_root_count_conns(struct shunti_root *root, size_t now);
@@ -154,7 +154,7 @@ void shunti_root_count_conns(struct shunti_root *root, size_t now);
 /* One more root (1) or one less (-1). */
 void shunti_root_count(int by);
 
-/* -- bootstrap_failure.c --------------------------------------------------- */
+/* --- bootstrap_failure.c -------------------------------------------------- */
 
 /* The number of `rank` in errors. */
 int shunti_root_rank_name(const struct shunti_root *root, int rank);
@@ -173,7 +173,7 @@ void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
 #define shunti_root_fail(root, status, ...) \
     shunti_root_fail_for(root, status, NULL, __VA_ARGS__)
 
-/* -- bootstrap_members.c --------------------------------------------------- */
+/* --- bootstrap_members.c -------------------------------------------------- */
 
 /* Admit an authenticated peer as a member, or tell it of the failure. */
 void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c);
@@ -190,7 +190,7 @@ void shunti_root_check_left(struct shunti_root *root);
 /* root->deadline has passed: fail, and name the ranks that are missing. */
 void shunti_root_on_deadline(struct shunti_root *root);
 
-/* -- bootstrap_handshake.c ------------------------------------------------- */
+/* --- bootstrap_handshake.c ------------------------------------------------ */
 
 /* Read what an unauthenticated peer has sent. Admits it if its proof is
  * right. */
@@ -199,7 +199,7 @@ void shunti_root_handshake(struct shunti_root *root, struct shunti_conn *c);
 /* Drop an unauthenticated peer, and log why. */
 void shunti_root_refuse(struct shunti_conn *c, const char *why);
 
-/* -- bootstrap_accept.c ---------------------------------------------------- */
+/* --- bootstrap_accept.c --------------------------------------------------- */
 
 /* Limit of unauthenticated connections for this process. */
 size_t shunti_root_unauthenticated_max(void);

@@ -58,7 +58,7 @@ void shunti_comm_inherit(const struct shunt_comm *comm,
     config->node = comm->configured.node[0] ? comm->configured.node : NULL;
 }
 
-/* --- queries ----------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------- */
 
 int shunt_comm_rank(const struct shunt_comm *comm)
 {
@@ -157,7 +157,7 @@ enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* --- end ------------------------------------------------------------------------ */
+/* --- end ------------------------------------------------------------------ */
 
 enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
 {

@@ -2,12 +2,14 @@
 /*
  * The copy engine of this process; see engine.h.
  *
- * The engine writes to an eventfd when a copy has ended, and may do so a little
- * after the signal, when the copy's communicator is gone. So it gets a descriptor
- * of its own for each communicator, which is closed when nothing is under way.
+ * The engine writes to an eventfd when a copy has ended. It may do so a little
+ * after the signal, when the communicator of the copy is gone. So it gets its
+ * own descriptor for each communicator, which is closed when nothing is under
+ * way.
  *
- * A child of fork() has no engine: its thread, or its hold of a device, stayed with
- * the parent. Communicators that the child inherits leave theirs alone.
+ * A child of fork() has no engine: the engine's thread, or its hold of a
+ * device, stayed with the parent. Communicators that the child inherits do not
+ * use theirs.
  */
 #include "src/engine.h"
 
@@ -36,13 +38,14 @@ struct stale {
     int fd;
 };
 
-/* Of the process; under the lock. */
+/* Of the process; protected by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct shunt_engine *engine;
 static struct shunt_engine_ctx *ctx;
 static size_t users;
 static struct stale *stale;
-static unsigned generation; /* forks that led here */
+/* number of forks from the first process to this one */
+static unsigned generation;
 
 static void forked(void)
 {
@@ -146,7 +149,7 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     return st;
 }
 
-/* Without memory for the list the descriptor stays open. */
+/* If there is no memory for the list, the descriptor stays open. */
 static void keep_until_idle(int fd)
 {
     struct stale *s = malloc(sizeof(*s));
@@ -230,8 +233,8 @@ bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy)
     return true;
 }
 
-/* What the engine has of it is finite, and needs no peer. In a child of fork() it
- * is the parent's. */
+/* The copies end without any peer's help, so this wait is bounded. In a child
+ * of fork() they are the parent's. */
 void shunti_copies_end(struct shunt_request *request)
 {
     const struct shunt_comm *comm = request->comm;

@@ -21,7 +21,7 @@
 /* Those of this folder and of all of the library. Keep them in the order in
  * which a user would look for things. */
 static const struct shunti_env_row rows[] = {
-    /* What to see. */
+    /* Messages and traces. */
     {"SHUNT_LOG", SHUNTI_ENV_LEVELS, "warn", NULL,
      "Level of messages: off, error, warn, info or debug; other levels for "
      "some subsystems after commas: 'info,shm=debug'.",
@@ -44,7 +44,7 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_FLIGHT_RECORDER_SIZE", SHUNTI_ENV_SIZE, "1m", NULL,
      "Bytes of memory for them, in each rank.", false},
-    /* How ranks meet. */
+    /* How ranks find each other. */
     {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
      "Seconds to wait for a rank that neither arrives nor is known to be gone, "
      "before a call fails; inf: no limit.",
@@ -222,7 +222,7 @@ bool shunti_parse_size(const char *text, size_t *bytes)
     return true;
 }
 
-/* Digits and a point: strtod() would ask the program's locale. */
+/* Digits and a point. strtod() would depend on the program's locale. */
 static bool parse_number(const char *text, double *value)
 {
     double scale = 1;
@@ -245,7 +245,7 @@ static bool parse_number(const char *text, double *value)
     return digits && isfinite(*value);
 }
 
-/* Or "inf", which is so large that nobody sees its end. */
+/* A number, or "inf", which stands for 30 years (trace.h). */
 static bool parse_seconds(const char *text, double *value)
 {
     if (!strcasecmp(text, "inf")) {
@@ -336,7 +336,7 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
     return "";
 }
 
-/* The text that counts: the environment's if it makes sense, else the
+/* The text that counts: that of the environment if it is valid, else the
  * default. */
 static const char *value_of(const char *name, enum shunti_env_type type)
 {

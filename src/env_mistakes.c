@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is wrong with the SHUNT_ variables that are set: names that are not in
- * the table, and values that make no sense.
+ * The mistakes in the SHUNT_ variables that are set: names that are not in the
+ * table, and values that are not valid.
  */
 #include "src/env.h"
 
@@ -19,7 +19,7 @@
 
 #define PREFIX "SHUNT_"
 
-/* Variables of our own scripts and tests, which the library does not read. */
+/* Variables of Shunt's scripts and tests, which the library does not read. */
 static const char *const others[] = {
     "SHUNT_HOSTS",
     "SHUNT_PERF",
@@ -30,7 +30,7 @@ static const char *const others[] = {
     "SHUNT_SCALING",
 };
 
-#define TESTS "SHUNT_TEST_" /* and theirs all begin like this */
+#define TESTS "SHUNT_TEST_" /* the prefix of those of tests */
 
 static bool is_other(const char *name)
 {
@@ -72,8 +72,8 @@ static bool is_of(const char *plugin, const char *name)
     return shunti_env_row_of(name) != NULL;
 }
 
-/* SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_..., of a plugin that is there; its name may have
- * a '_' itself. */
+/* Is it SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_..., of a plugin that exists? The
+ * plugin's name may contain a '_'. */
 static bool is_plugins(const char *name)
 {
     char plugin[SHUNTI_TRANSPORT_NAME_MAX] = "";
@@ -92,7 +92,7 @@ size_t shunti_env_mistakes(shunti_env_take *take, void *arg)
 {
     size_t count = 0;
 
-    if (getauxval(AT_SECURE)) /* setuid: we see none of them */
+    if (getauxval(AT_SECURE)) /* setuid: none of them is read */
         return 0;
     for (char **e = environ; e && *e; e++) {
         struct shunti_env_mistake m = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Status texts, and this thread's last sentence; see error.h. */
+/* Status texts, and this thread's last error text; see error.h. */
 #include "src/error.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Error texts: every error is a status and a sentence.
+ * Error texts: every error is a status and a text.
  *
- * A sentence is kept twice: in the thread that failed, and in the object that
+ * The text is kept twice: in the thread that failed, and in the object that
  * failed, if it has a struct shunti_error. shunt_last_error() reads both.
  */
 #ifndef SHUNTI_ERROR_H
@@ -12,33 +12,33 @@
 
 #include <shunt/status.h>
 
-/* The last sentence of an object, such as a communicator. Zeroed: none. */
+/* The last error text of an object, such as a communicator. Zeroed: none. */
 struct shunti_error {
     char text[512];
 };
 
 /*
- * Keep the sentence, log it at debug level, and return `status`, so that a
- * failure is one line: `return shunti_fail(&comm->error, SHUNT_ERR_...,
- * "...")`.
+ * Keep the text, log it at debug level, and return `status`, so that a failure
+ * is one line: `return shunti_fail(&comm->error, SHUNT_ERR_..., "...")`.
  *
  * error   NULL: only the thread keeps it.
- * format  what happened, which rank and value, what to do. The arguments may
- *         include an earlier text. Cut at the buffer's end. errno is preserved.
+ * format  what happened, with which rank and value, and what to do. The
+ *         arguments may include an earlier error text. Truncated to the buffer.
+ *         errno is preserved.
  */
 enum shunt_status shunti_fail(struct shunti_error *error,
                               enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Make a sentence that was kept before the last one again. */
+/* Make an earlier text the last error text again. */
 void shunti_fail_again(struct shunti_error *error, const char *text);
 
-/* This thread's last sentence; "no error" if there is none. Valid until the
+/* This thread's last error text; "no error" if there is none. Valid until the
  * thread's next error. */
 const char *shunti_error_last(void);
 
-/* What to do about an errno of the system's limits, as the end of a sentence:
- * "; raise `ulimit -n`"; "" if there is nothing to say. */
+/* What to do about an errno that a limit of the system caused, as the end of an
+ * error text: "; raise `ulimit -n`"; "" if there is nothing to say. */
 const char *shunti_remedy(int error);
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 /*
- * A handle's bits: 1 (odd), the entry, the count. Entries lie in chunks, which
- * stay where they are: a look-up takes no lock.
+ * The bits of a handle: 1 (odd), the entry, the count. Entries are in chunks,
+ * which are never moved, so a look-up takes no lock.
  *
- * A stale handle may lead a thread to an entry that another thread's
- * communicator has by now. So every word is atomic. What is read there does no
- * harm: `valid` is another handle, and `since` is beyond this one's count,
- * which this thread set itself when it gave the entry back.
+ * A stale handle may lead a thread to an entry that a communicator of another
+ * thread has by now. So every word is atomic. What is read there does no harm:
+ * `valid` is another handle, and `since` is above the count of the stale one,
+ * since this thread set it when it gave the entry back.
  */
 #define ENTRY_BITS 20
 #define COUNT_SHIFT (1 + ENTRY_BITS)
@@ -29,7 +29,7 @@ struct entry {
     uint64_t since;  /* `count` when the entry was taken */
     void *owner;
     unsigned kind;
-    uint32_t next; /* free ones: the next, or 0 */
+    uint32_t next; /* of a free entry: the next one, or 0 */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -122,7 +122,7 @@ void shunti_handle_revoke(uint32_t number)
     STORE(entry_at(number)->valid, 0);
 }
 
-/* The entry that a handle names, if it can be one of this kind at all. */
+/* The entry of a handle, if that can be one of this kind; else NULL. */
 static struct entry *entry_of(enum shunti_handle_kind kind, const void *handle)
 {
     uintptr_t bits = (uintptr_t)handle;

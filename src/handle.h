@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Handles: what a caller holds in the place of a pointer to an object, so that
- * one whose object is gone is an error and no crash.
+ * Handles: what a caller has instead of a pointer to an object, so that using
+ * it after the object is gone is an error and not a crash.
  *
- * A handle names an entry of a table, one for the whole process, and how often
- * the entry had been used before. Entries are taken for long: whoever has one
- * issues handle after handle from it, of which the last is valid. An old one
- * still tells whose it was (the owner), until the entry is given back. So a
- * plan that has been destroyed still leads to its communicator, whose other
- * ranks must hear of the bad call.
+ * A handle consists of the number of an entry in a table, one for the whole
+ * process, and a count of the handles that this entry had before. An entry is
+ * taken for long: its user issues one handle after another from it, and only
+ * the last is valid. An old handle still leads to the owner of the entry, until
+ * the entry is given back. So a plan that has been destroyed still leads to its
+ * communicator, whose other ranks must hear of the bad call.
  *
  * Handles are odd, so that none is mistaken for an address, and are never used
- * twice: the count has 40 bits.
+ * twice: the count has 43 bits.
  */
 #ifndef SHUNTI_HANDLE_H
 #define SHUNTI_HANDLE_H
@@ -19,16 +19,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a handle is of; one kind given for another is no handle. */
+/* The kind of the object. A handle passed as another kind is not valid. */
 enum shunti_handle_kind { SHUNTI_HANDLE_MOE = 1, SHUNTI_HANDLE_PLAN };
 
-/* Take an entry. 0: no memory. Any thread, as all of these; but what is done
- * with one entry is done by one thread at a time. */
+/* Take an entry. 0: no memory. Any thread may call this, and the functions
+ * below; but only one thread at a time may work on the same entry. */
 uint32_t shunti_handle_take(enum shunti_handle_kind kind, void *owner);
-/* Give it back: no handle of it leads anywhere any more. 0 is allowed. */
+/* Give an entry back. None of its handles leads anywhere any more. 0 is
+ * allowed. */
 void shunti_handle_give_back(uint32_t entry);
 
-/* It belongs to another owner from now on, and so do all handles of it. */
+/* The entry, and with it all its handles, has another owner from now on. */
 void shunti_handle_pass(uint32_t entry, void *owner);
 
 /* A new handle of `object`; the one before becomes invalid. */

@@ -112,7 +112,7 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     return SHUNT_OK;
 }
 
-/* -- socket addresses ------------------------------------------------------ */
+/* --- socket addresses ----------------------------------------------------- */
 
 /* The name of the unix socket, without the leading zero. */
 static void local_name(const struct shunti_id_parts *parts, char name[32])
@@ -204,7 +204,7 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
     snprintf(text, len, "?");
 }
 
-/* -- choosing an address --------------------------------------------------- */
+/* --- choosing an address -------------------------------------------------- */
 
 /* How useful an address is to other hosts: 0, not at all; more is better. */
 static int rate_address(const struct ifaddrs *ifa)

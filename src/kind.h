@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds of calls: how ranks name to each other what they call.
+ * Kinds of calls: how ranks tell each other what they call.
  *
  * A kind belongs to the file that implements the call, which registers it; the
- * core knows no list of them. Its number travels in every note, so it must be
- * the same in every process of a job and is never used for another kind.
+ * core has no list of them. Its number is sent in every note. So it must be the
+ * same in every process of a job, and is never used for another kind.
  */
 #ifndef SHUNTI_KIND_H
 #define SHUNTI_KIND_H
@@ -15,7 +15,7 @@
 struct shunt_request;
 struct shunti_blame;
 
-/* What the low 16 bits of a signature are, without SHUNTI_TWO_LEVEL. */
+/* The meaning of the low 16 bits of a signature, without SHUNTI_TWO_LEVEL. */
 enum shunti_detail {
     SHUNTI_DETAIL_PURPOSE = 0, /* the call that this one is a part of, or 0 */
     SHUNTI_DETAIL_ROOT,
@@ -27,17 +27,19 @@ struct shunti_kind {
     uint8_t number;   /* 1 .. 255 */
     const char *name; /* "alltoallv": for errors and traces */
     enum shunti_detail detail;
-    bool typed;          /* its elements have a type, which traces show */
-    bool counts;         /* its argument (note.h) is a digest of counts */
-    bool split_by_count; /* its count decides whether it takes two levels */
-    /* Record the error of a call whose signature agrees with ours and whose
-     * argument does not. NULL: the argument is a number of bytes, or
-     * `counts`. */
+    bool typed;  /* its elements have a type, which traces show */
+    bool counts; /* its argument (note.h) is a digest of counts */
+    /* the count decides whether the call takes two levels */
+    bool split_by_count;
+    /* Record the error of a call whose signature agrees with that of this rank
+     * and whose argument does not. NULL: the argument is a number of bytes, or
+     * a digest if `counts`. */
     void (*mismatch)(struct shunt_request *request,
                      const struct shunti_blame *blame);
 };
 
-/* Call it from a constructor, which runs before any communicator exists:
+/*
+ * Called from a constructor, which runs before any communicator exists:
  *
  *     __attribute__((constructor)) static void register_kind(void)
  */
@@ -45,30 +47,30 @@ void shunti_kind_register(const struct shunti_kind *kind);
 
 /*
  * Purposes: calls that are made of calls of other kinds. All operations that
- * are created while comm->above.purpose is set carry it in the place of a root,
- * so that a disagreement or a timeout names the call that the user made. 0:
- * none.
+ * are created while comm->above.purpose is set carry it in the low bits of
+ * their signature, so that the text of a disagreement or a timeout names the
+ * call that the user made. 0: none.
  */
 void shunti_purpose_register(unsigned number, const char *name);
 
-/* What a call is, in 32 bits that travel in each note and can be named when
- * they disagree: kind, dtype, reduction, detail. */
+/* What a call is, in 32 bits, which each note carries: kind, dtype, reduction,
+ * detail. If they disagree, the error text says in what. */
 #define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
     ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
      ((uint32_t)(root)&0xffff))
 
-/* In it, with the detail: the call is made in two levels
+/* A bit of a signature, next to the detail: the call is made in two levels
  * (collectives/two_level.h). */
 #define SHUNTI_TWO_LEVEL 0x8000u
 
 /* The kind of a signature; one named "something else" if there is none. */
 const struct shunti_kind *shunti_kind_of(uint32_t signature);
 
-/* "alltoallv" and so on; total. */
+/* "alltoallv" and so on; "something else" for an unknown kind. */
 const char *shunti_kind_name(unsigned kind);
 
-/* "moe_plan_create" and so on, of a signature; NULL: the call is a part of
- * none. */
+/* "moe_plan_create" and so on, of a signature; NULL: the operation is not a
+ * part of another call. */
 const char *shunti_purpose_name(uint32_t signature);
 
 #endif

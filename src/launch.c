@@ -171,7 +171,7 @@ bool shunti_launch_speaks(int rank)
     return rank == 0 && (!launched || strtol(launched, NULL, 10) == 0);
 }
 
-/* -- the secret ------------------------------------------------------------ */
+/* --- the secret ----------------------------------------------------------- */
 
 /*
  * Hydra sets no variable that identifies the job. But each of its processes is
@@ -259,7 +259,7 @@ static void warn_of_public_secret(const struct shunti_launch *launch,
                 where, launch->how);
 }
 
-/* -- the root's address ---------------------------------------------------- */
+/* --- the root's address --------------------------------------------------- */
 
 /* The first host of a Slurm list: "node[003-005,9],x" -> "node003". */
 static bool first_host(const char *list, char *host, size_t len)

@@ -29,7 +29,8 @@ void shunti_let_go(struct shunt_comm *comm, int peer, uint64_t deadline_ns)
             return;
         }
         if (comm->deferred.first)
-            shunti_control_retry(comm); /* peers may have to hear why */
+            /* peers may still have to hear of the failure */
+            shunti_control_retry(comm);
         poll(NULL, 0, 1);
         shunti_transports_progress(comm);
     }

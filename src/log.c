@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The logger. A message takes a mutex, formats on the stack, and is written
- * by one write(2): messages are rare, and readers of interleaved ranks
- * matter more than the writer's microsecond.
+ * The logger; see log.h. A message takes a mutex, is formatted on the stack,
+ * and written by one write(2). Messages are rare, and readable lines of several
+ * ranks matter more than a microsecond of the writer.
  */
 #include "src/log.h"
 
@@ -33,7 +33,7 @@ struct rule {
     int level;
 };
 
-/* All under `lock`. */
+/* All protected by `lock`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int base_level;
 static struct rule rules[RULES_MAX];
@@ -65,7 +65,7 @@ static bool parse_word(const char *word, size_t len, struct rule *rule)
     if (rule->level < 0 || (equals && !name) || name >= sizeof(rule->subsystem))
         return false;
     memcpy(rule->subsystem, word, name);
-    rule->subsystem[name] = '\0'; /* "": of all that have no rule */
+    rule->subsystem[name] = '\0'; /* "": for all subsystems without a rule */
     return true;
 }
 
@@ -86,8 +86,8 @@ bool shunti_log_understood(const char *text)
     return true;
 }
 
-/* Fills the rules from SHUNT_LOG. What is not understood of it is left out:
- * shunti_env_report() tells. */
+/* Fill the rules from SHUNT_LOG. Words that are not valid are left out;
+ * shunti_env_report() warns of them. */
 static void read_rules(void)
 {
     const char *text = shunti_env_raw("SHUNT_LOG");
@@ -109,7 +109,7 @@ static void read_rules(void)
         text += len;
         text += *text == ',';
     }
-    /* Somebody who misspells a level wants to read something. */
+    /* A user who misspelled a level wants to see at least warnings. */
     if (bad && base_level < SHUNTI_LOG_WARN)
         base_level = SHUNTI_LOG_WARN;
 
@@ -123,7 +123,7 @@ static void read_rules(void)
 
 static int level_for(const char *subsystem)
 {
-    for (size_t i = nrules; i-- > 0;) /* the last word on it counts */
+    for (size_t i = nrules; i-- > 0;) /* the last rule for a subsystem counts */
         if (!strcmp(rules[i].subsystem, subsystem))
             return rules[i].level;
     return base_level;
@@ -162,7 +162,7 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
     return true;
 }
 
-/* Where to write to: the file as soon as it can be named, else stderr. */
+/* The descriptor to write to: the file, or stderr if there is none. */
 static int log_target(void)
 {
     const char *pattern = shunti_env_raw("SHUNT_LOG_FILE");
@@ -222,7 +222,7 @@ static void write_line(int level, const char *subsystem, const char *format,
             line[i] = ' ';
     line[len++] = '\n';
 
-    /* A log that cannot be written is no reason to fail. */
+    /* Ignore the error: a log that cannot be written is no reason to fail. */
     if (write(log_target(), line, len) < 0)
         return;
 }

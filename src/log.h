@@ -2,17 +2,19 @@
 /*
  * Logging: warnings, unless SHUNT_LOG asks for more or less.
  *
- * SHUNT_LOG is a level (off, error, warn, info, debug), and may set others for
- * some subsystems: "info,shm=debug,bootstrap=off". Lines go to stderr, or to
- * SHUNT_LOG_FILE, where %r stands for the rank and %p for the process id; each
- * is one write(2), so that lines of several ranks do not mix. errno is
- * preserved. A message that is not wanted costs one load and a branch.
+ * SHUNT_LOG is a level (off, error, warn, info, debug), and may set other
+ * levels for some subsystems: "info,shm=debug,bootstrap=off". Lines go to
+ * stderr, or to SHUNT_LOG_FILE, where %r stands for the rank and %p for the
+ * process id. Each line is one write(2), so that lines of several ranks do not
+ * mix. errno is preserved. A message that is not wanted costs one load and a
+ * branch.
  *
- * Levels: error, something failed and no caller is told; warn, the library goes
- * on, but not as was asked for (what concerns the job, one rank says:
- * shunti_launch_speaks()); info, what was decided and by whom (a few lines in a
- * communicator's life), each refused stranger, and what callers get as an error
- * as well, and may drop; debug, for us.
+ * Levels. error: something failed, and no caller gets the error. warn: the
+ * library continues, but not as it was asked to (what concerns the whole job,
+ * one rank logs: shunti_launch_speaks()). info: what was decided and by which
+ * part (a few lines for each communicator), each refused unauthenticated peer,
+ * and what callers also get as an error, and may ignore. debug: for developers
+ * of Shunt.
  */
 #ifndef SHUNTI_LOG_H
 #define SHUNTI_LOG_H
@@ -28,11 +30,12 @@ enum shunti_log_level { /* numbers as in enum shunt_transport_log */
                         SHUNTI_LOG_DEBUG,
 };
 
-/* The highest level that any subsystem wants; above all until SHUNT_LOG has
- * been read, by the first message. */
+/* The highest level that any subsystem wants. Above all levels until the first
+ * message has read SHUNT_LOG. */
 extern atomic_int shunti_log_threshold;
 
-/* Exact, for messages that are expensive to put together. */
+/* Is a message wanted? Exact; for messages that are expensive to put
+ * together. */
 bool shunti_log_wanted(enum shunti_log_level level, const char *subsystem);
 
 /* Use the macros below. */
@@ -58,19 +61,19 @@ void shunti_log_write(enum shunti_log_level level, const char *subsystem,
     shunti_log(SHUNTI_LOG_DEBUG, subsystem, __VA_ARGS__)
 
 /*
- * Whose messages this thread's are; -1: no rank's. The first rank that is set
- * stays: communicators made later, by a split say, number their ranks
- * otherwise, but the reader of a log knows the process by its first. The first
- * rank of the process also names the log file (%r), and is taken for threads
- * that have set none.
+ * Set the rank of this thread's messages; -1: none. The first rank that is set
+ * stays: communicators made later, for example by a split, number their ranks
+ * differently, but the reader of a log knows the process by its first rank. The
+ * first rank of the process is also in the name of the log file (%r), and is
+ * used for threads that have set none.
  */
 void shunti_log_set_rank(int rank);
-/* The rank of this thread's messages, -1: none. */
+/* The rank of this thread's messages; -1: none. */
 int shunti_log_rank(void);
 
 /*
- * Put a path together from one with %r (rank; "x" if < 0), %p (process id) and
- * %% in it. false: does not fit.
+ * Expand %r (rank; "x" if < 0), %p (process id) and %% in a path. False: it
+ * does not fit.
  */
 bool shunti_expand_path(const char *pattern, int rank, char *path,
                         unsigned long len);
@@ -78,7 +81,7 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
 /* For tests: read SHUNT_LOG and SHUNT_LOG_FILE again. Not thread safe. */
 void shunti_log_reset(void);
 
-/* Is this a SHUNT_LOG? */
+/* Is `text` a valid value of SHUNT_LOG? */
 bool shunti_log_understood(const char *text);
 
 #endif

@@ -24,13 +24,14 @@ struct shunti_peer {
     unsigned caps;
     unsigned char *control; /* its control window; NULL: it is not mapped */
     struct shunt_transport_remote *control_remote;
-    /* Not mapped: copies of the notes and chunks that were put there; of
-     * context->outboxes. */
+    /* If it is not mapped: copies of the notes and chunks that were put there;
+     * a part of context->outboxes. */
     unsigned char *outbox;
     /* note.c: operations completed, */
     uint64_t completed; /* by the peer, as far as is known here */
-    uint64_t told;      /* by us, as the peer knows for certain; not mapped */
-    uint64_t looked;    /* by us, when we last checked whether to tell it */
+    /* by us, as the peer knows for certain; only if not mapped */
+    uint64_t told;
+    uint64_t looked; /* by us, when we last checked whether to tell it */
     /* stream.c: chunk numbers, */
     uint64_t tx_reserved, tx_head; /* offered to the peer, sent to it */
     uint64_t rx_tail;              /* received from it, */
@@ -38,16 +39,19 @@ struct shunti_peer {
     uint64_t tx_consumed;          /* received by the peer, as we last saw */
     uint64_t messages;             /* sent: shunt_peer_stats */
     uint64_t bytes_put;            /* by wire.c: shunt_peer_stats */
-    /* collectives/exchange.c: the ticket whose note goes out next. */
+    /* collectives/exchange.c: the ticket of the operation whose note goes out
+     * next. */
     uint64_t turn;
-    /* probe.c: numbers of the latest probes, ours that it got and its that we
-     * answered. */
+    /* probe.c: numbers of the latest probes: ours that the peer got, and the
+     * peer's that we answered. */
     uint64_t probed, replied;
-    bool lost; /* its transport said so */
-    bool full; /* wire.c: no room, in this round of shunti_control_retry() */
-    int node, local;         /* number of its node, index within it */
-    struct shunti_ways ways; /* by which way raw memory goes: ways.c */
-    char how[48];            /* "shm (map, cma)" */
+    bool lost; /* its transport reported that it is gone */
+    /* wire.c: it had no room in this round of shunti_control_retry() */
+    bool full;
+    int node, local; /* number of its node, index within it */
+    /* how memory that is in no window is moved: ways.c */
+    struct shunti_ways ways;
+    char how[48]; /* "shm (map, cma)" */
 };
 
 #endif

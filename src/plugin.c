@@ -31,7 +31,7 @@ struct loaded {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct loaded *loaded; /* under lock; entries are never freed */
 
-/* -- what the library offers to plugins ------------------------------------ */
+/* --- what the library offers to plugins ----------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void
 host_log(int level, const char *transport, const char *format, ...)
@@ -72,7 +72,7 @@ const struct shunt_transport_host *shunti_transport_host(void)
     return &host;
 }
 
-/* -- loading --------------------------------------------------------------- */
+/* --- loading -------------------------------------------------------------- */
 
 struct operation {
     const char *name;

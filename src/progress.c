@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The progress thread: see progress.h, and entry.h for whose turn it is. */
+/* The progress thread; see progress.h, and entry.h for how it and callers take
+ * turns. */
 #include "src/progress.h"
 
 #include <pthread.h>
@@ -23,8 +24,8 @@ static bool may_drive(const struct shunt_comm *comm)
            !atomic_load_explicit(&comm->thread.callers, memory_order_acquire);
 }
 
-/* After a failure waits do not sleep. What is left to be sent then goes when it
- * can. */
+/* After a failure waits do not sleep. What is left is then sent as soon as that
+ * is possible, without a busy loop. */
 static void doze(struct shunt_comm *comm)
 {
     struct timespec until;

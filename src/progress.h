@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The progress thread, which advances operations while their caller
- * computes. */
+/* The progress thread steps operations while their caller computes. */
 #ifndef SHUNTI_PROGRESS_H
 #define SHUNTI_PROGRESS_H
 
@@ -12,8 +11,8 @@
 
 struct shunt_comm;
 
-/* Of a communicator: its progress thread. progress.c starts and stops it,
- * entry.c takes turns with it; whoever touches the communicator holds the
+/* Part of a communicator: its progress thread. progress.c starts and stops it;
+ * entry.c takes turns with it. A thread that touches the communicator holds the
  * lock. */
 struct shunti_progress_thread {
     bool exists; /* if not, nothing below is used */
@@ -21,9 +20,9 @@ struct shunti_progress_thread {
     bool stop;
     _Atomic int callers; /* threads inside the library, or about to be */
     pthread_mutex_t lock;
-    pthread_cond_t idle;  /* the thread waits here while there are callers, or
-                              nothing is under way */
-    pthread_cond_t awake; /* a caller waits here until it is not asleep */
+    /* the thread waits here while there are callers, or nothing is under way */
+    pthread_cond_t idle;
+    pthread_cond_t awake; /* a caller waits here until `asleep` is false */
     pthread_t id;
 };
 

@@ -9,7 +9,8 @@
 #include "src/ways.h"
 #include "src/wire.h"
 
-/* One call of the kernel does not hold a rank for long. */
+/* So large that few calls are needed, and so small that one call of the kernel
+ * does not hold a rank for long. */
 #define PIECE ((size_t)4 << 20)
 
 static enum shunt_status begin(struct shunt_request *request, int peer,
@@ -53,7 +54,7 @@ static void unlist(struct shunt_request *request,
         *at = read->next;
 }
 
-/* The piece is over, however it ended. */
+/* The piece has ended, well or not. */
 static void end(struct shunt_request *request, struct shunti_read *read,
                 size_t whole)
 {

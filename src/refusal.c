@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A call with bad arguments, as the other ranks see it: an operation that sends
- * every peer a refusal in the place of its note.
+ * every peer a refusal instead of its note.
  */
 #include "src/refusal.h"
 
@@ -19,7 +19,7 @@ struct refusal {
     int next;
 };
 
-/* Post the refusal to each peer as it has room. */
+/* Send the refusal to each peer, in order, when there is room for a note. */
 static enum shunt_status refusal_step(struct shunt_request *request)
 {
     struct refusal *state = (struct refusal *)(void *)request->state;

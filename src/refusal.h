@@ -11,8 +11,8 @@ struct shunt_comm;
 
 /*
  * This rank's call was wrong: tell every peer, with the number that the
- * operation would have had, so that they fail with a text that names us
- * instead of waiting. Returns `status` (its text set from `format`).
+ * operation would have had. So their calls fail, with a text that names this
+ * rank, instead of waiting. Returns `status`, and sets its text from `format`.
  */
 enum shunt_status
 shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,

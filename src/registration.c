@@ -17,7 +17,8 @@ struct shunti_registration {
     struct shunti_registration *next; /* the newest first */
     unsigned char *addr;
     size_t bytes;
-    struct shunt_transport_reg *reg[]; /* (ncontexts) NULL: not with that one */
+    /* (ncontexts) NULL: not registered with that one */
+    struct shunt_transport_reg *reg[];
 };
 
 static bool holds(const struct shunti_registration *r, const void *memory,
@@ -45,7 +46,7 @@ shunti_registration_of(const struct shunt_comm *comm, int peer,
     return NULL;
 }
 
-/* Does this transport put from memory of ours to any rank? */
+/* Does this transport put straight from this rank's memory to any peer? */
 static bool puts_from(const struct shunt_comm *comm,
                       const struct shunti_context *context)
 {

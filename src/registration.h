@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of the caller's own that it has registered: shunt_mem_register(). Only
+ * Memory of the caller that it has registered: shunt_mem_register(). Only
  * transports that put straight from a rank's memory are told of it.
  */
 #ifndef SHUNTI_REGISTRATION_H
@@ -11,13 +11,13 @@
 struct shunt_comm;
 struct shunt_transport_reg;
 
-/* The registration, with the transport of `peer`, of a window or registered memory
- * that holds all of [memory, memory + bytes); NULL: there is none. */
+/* The registration with the transport of `peer` of the window or registered
+ * memory that holds all of [memory, memory + bytes); NULL: there is none. */
 struct shunt_transport_reg *
 shunti_registration_of(const struct shunt_comm *comm, int peer,
                        const void *memory, size_t bytes);
 
-/* Take back all of it, with the communicator. */
+/* Deregister all of it, with the communicator. */
 void shunti_registrations_finish(struct shunt_comm *comm);
 
 #endif

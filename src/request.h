@@ -140,7 +140,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
                                        const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* --- for operations.c and call.c, which end requests --- */
+/* --- for operations.c and call.c, which end requests ---------------------- */
 
 /* The request may outlive its call, and the communicator: keep it in a list. */
 void shunti_request_list(struct shunt_request *request);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Large blocks of memory that are used again; see scratch.h. */
+/* Large blocks of memory that are reused; see scratch.h. */
 #include "src/scratch.h"
 
 #include <pthread.h>
@@ -9,27 +9,28 @@
 #include "src/comm.h"
 
 #define LINE 64
-/* Blocks are multiples of it, and smaller ones are not kept. */
+/* Kept blocks are a multiple of this; smaller ones are not kept. */
 #define UNIT ((size_t)64 << 10)
 /* Bytes of spare blocks that a process keeps. */
 #define KEPT ((size_t)32 << 20)
 
 struct block {
     struct block *next;
-    size_t capacity; /* of the memory behind this line */
+    size_t capacity; /* of the memory that follows this cache line */
     _Alignas(LINE) unsigned char memory[];
 };
 
 _Static_assert(sizeof(struct block) == LINE, "a line");
 
-/* Only large blocks go through here, whose copies take far longer than the
- * lock. They are freed after it. */
+/* Only large blocks are kept, whose copies take far longer than the lock. They
+ * are freed after the lock is released. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *spare; /* the latest first */
 static size_t spare_bytes;  /* of them all */
 static size_t users;        /* communicators that have put one */
 
-/* The smallest spare one that is large enough, and not far too large. */
+/* The smallest spare block that is large enough, and not more than four times
+ * too large. */
 static struct block *take_spare(size_t bytes)
 {
     struct block **best = NULL, *block = NULL;
@@ -48,7 +49,8 @@ static struct block *take_spare(size_t bytes)
     return block;
 }
 
-/* Take out all but the latest that are no more than `limit` bytes together. */
+/* Remove and return all spare blocks but the latest ones that together have at
+ * most `limit` bytes. */
 static struct block *cut(size_t limit)
 {
     struct block **at = &spare, *rest;

@@ -14,7 +14,8 @@ static void *map_new(const char *name, size_t bytes, int *fd)
     void *addr;
     int saved;
 
-    /* A file that is too large is a signal, which ends the process. */
+    /* Growing a file beyond this limit raises a signal, which ends the
+     * process. */
     if (!getrlimit(RLIMIT_FSIZE, &limit) && bytes > limit.rlim_cur) {
         errno = EFBIG;
         return NULL;
@@ -61,7 +62,8 @@ void shunti_segment_drop(void *arg)
 {
     struct shunti_segment *segment = arg;
 
-    /* Release: our accesses come before the unmapping by another thread. */
+    /* Release: this thread's accesses come before the unmapping by another
+     * one. */
     if (!segment ||
         atomic_fetch_sub_explicit(&segment->users, 1, memory_order_acq_rel) > 1)
         return;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Segments: shared anonymous memory (a memfd), of which nothing is left
- * anywhere when its last user is gone, however that went.
+ * Segments: shared anonymous memory (a memfd). Nothing of it is left when its
+ * last user is gone, even if that was killed.
  *
- * Transports may still use a segment's memory after its owner is done with it
- * (ranks that are threads share mappings), so it is counted: one for the
- * owner, one for each registration.
+ * Transports may use a segment's memory after its owner is done with it (ranks
+ * that are threads share mappings). So its users are counted: the owner, and
+ * each registration.
  */
 #ifndef SHUNTI_SEGMENT_H
 #define SHUNTI_SEGMENT_H
@@ -20,12 +20,13 @@ struct shunti_segment {
     atomic_int users;
 };
 
-/* Zeroed; pages are taken as they are touched. NULL: errno says why. */
+/* The memory is zeroed, and takes up pages only as they are touched. NULL:
+ * errno says why. */
 struct shunti_segment *shunti_segment_create(const char *name, size_t bytes);
-/* One more user. */
+/* Add a user. */
 void shunti_segment_hold(struct shunti_segment *segment);
-/* One less; the last one frees. NULL is fine. The argument is a void pointer
- * so that transports can call it. */
+/* Remove a user; the last one frees the segment. NULL is allowed. The argument
+ * is a void pointer so that transports can call it. */
 void shunti_segment_drop(void *segment);
 
 #endif

@@ -216,7 +216,7 @@ static bool await_members(struct shunti_shrink *s)
     }
 }
 
-/* --- the call --------------------------------------------------------- */
+/* --- the call ------------------------------------------------------------- */
 
 static enum shunt_status finish(struct shunti_shrink *s,
                                 struct shunt_comm *made,

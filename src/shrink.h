@@ -32,7 +32,7 @@ struct shunti_shrink {
     enum shunt_status status; /* why this rank gives up; the text is set, too */
 };
 
-/* -- sets ------------------------------------------------------------------ */
+/* --- sets ----------------------------------------------------------------- */
 
 static inline bool shunti_shrink_has(const struct shunti_shrink *s,
                                      const struct shunti_loss *loss, int which,
@@ -63,7 +63,7 @@ static inline double shunti_shrink_elapsed(uint64_t ns)
     return (double)(shunti_now_ns() - ns) * 1e-9;
 }
 
-/* -- shrink_records.c ------------------------------------------------------ */
+/* --- shrink_records.c ----------------------------------------------------- */
 
 /* Make comm->loss.record, if need be, and room for the peers' records; false:
  * no memory. shunti_shrink_free_records() follows in any case. */
@@ -94,7 +94,7 @@ void shunti_shrink_set_stage(struct shunti_shrink *s,
 /* Begin an attempt: WAITING, without a decision. */
 void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt);
 
-/* -- shrink_decide.c ------------------------------------------------------- */
+/* --- shrink_decide.c ------------------------------------------------------ */
 
 /* Wait until this rank is bound to a decision. False: it gives up. */
 bool shunti_shrink_await_decision(struct shunti_shrink *s);

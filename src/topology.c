@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Places, by hwloc.
+ * Places, from hwloc; see topology.h.
  *
  * Only CPUs, caches and NUMA nodes are discovered: devices would cost a walk
  * through the PCI tree. CPU numbers are the operating system's.
@@ -19,7 +19,7 @@
 #include "src/log.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static hwloc_topology_t topology; /* NULL: hwloc could not; not changed after */
+static hwloc_topology_t topology; /* NULL: hwloc failed; constant afterwards */
 static struct shunti_place machine; /* what is the same for all threads */
 
 static bool read_line(const char *path, char *line, int len)
@@ -43,8 +43,8 @@ static uint64_t hash(const char *text) /* FNV-1a */
     return h;
 }
 
-/* CPU time that the container may use, in 1/1000 CPU; 0: all. Only the group's
- * own file, which is at the root of what a container sees. */
+/* CPU time that the container may use, in 1/1000 CPU; 0: all. Reads only the
+ * file of the container's own group, which is at the root of what it sees. */
 static uint32_t cgroup_quota(void)
 {
     char line[64], v1[32];
@@ -91,7 +91,7 @@ static uint32_t count_of(hwloc_obj_type_t type)
 
 static bool load(void)
 {
-    /* Without it hwloc knows little, and complains on stderr. */
+    /* Without this folder hwloc finds little, and complains on stderr. */
     if (access("/sys/devices/system/cpu", R_OK))
         return false;
     if (hwloc_topology_init(&topology))
@@ -140,7 +140,8 @@ static void look(void)
         machine.cache_bytes = cache->attr->cache.size;
 }
 
-/* Index of the only object at `depth` whose CPUs include `set`, or -1. */
+/* Index of the object at `depth` whose CPUs include all of `set`; -1: there is
+ * none. */
 static int32_t only_one(int depth, hwloc_const_cpuset_t set)
 {
     hwloc_obj_t obj = NULL;
@@ -230,7 +231,7 @@ int shunti_places_cpus(const struct shunti_place *places, size_t count)
     for (size_t p = 0; p < count; p++) {
         for (size_t i = 0; i < SHUNTI_CPUS_MAX / 64; i++)
             all[i] |= places[p].cpus[i];
-        /* One limit is taken to be of the group that all are in. */
+        /* The limits are taken to be one limit, of a group that all are in. */
         if (places[p].quota_milli > quota)
             quota = places[p].quota_milli;
     }

@@ -3,9 +3,9 @@
  * Where a rank runs: host, CPUs, NUMA node and last-level cache.
  *
  * Each rank describes its place and sends it to the others (it is plain data).
- * From the places follow the order of ranks by locality and whether there are
- * more ranks than CPUs. A place is a hint: which ranks can map each other's
- * memory is tried, never concluded from it.
+ * The places decide the order of ranks by locality, and whether there are more
+ * ranks than CPUs. A place is a hint: whether ranks can map each other's memory
+ * is tried, never concluded from it.
  */
 #ifndef SHUNTI_TOPOLOGY_H
 #define SHUNTI_TOPOLOGY_H
@@ -24,7 +24,8 @@ struct shunti_place {
     int32_t numa;      /* logical index, -1: spans several, or unknown */
     int32_t cache;     /* last-level cache, likewise */
     int32_t first_cpu; /* lowest allowed, -1: unknown */
-    uint64_t cpus[SHUNTI_CPUS_MAX / 64]; /* allowed to the calling thread */
+    /* on which the calling thread may run */
+    uint64_t cpus[SHUNTI_CPUS_MAX / 64];
     uint32_t quota_milli;  /* cgroup limit in 1/1000 CPU; 0: none */
     uint32_t machine_cpus; /* totals of the machine */
     uint32_t machine_cores;
@@ -35,9 +36,9 @@ struct shunti_place {
 };
 
 /*
- * The calling thread's place. The machine is looked at once per process;
- * later calls cost microseconds. Thread safe; never fails: what is not known
- * is 0 or -1.
+ * The calling thread's place. The machine is examined once per process; later
+ * calls take microseconds. Thread safe; never fails: what is not known is 0 or
+ * -1.
  */
 void shunti_place_here(struct shunti_place *place);
 
@@ -46,11 +47,13 @@ bool shunti_place_same_host(const struct shunti_place *a,
 /* The same host, and the same loopback device. */
 bool shunti_place_same_loopback(const struct shunti_place *a,
                                 const struct shunti_place *b);
-/* <0, 0, >0: order by NUMA node, cache, CPU. The caller breaks ties by rank. */
+/* <0, 0, >0: the order by NUMA node, cache, CPU. The caller breaks ties by
+ * rank. */
 int shunti_place_compare(const struct shunti_place *a,
                          const struct shunti_place *b);
-/* Distinct CPUs that `count` places of one host may use together, cgroup limit
- * included; at least 1. More ranks than that: oversubscribed. */
+/* Number of distinct CPUs that `count` places of one host may use together,
+ * with the cgroup limit; at least 1. More ranks than that are
+ * oversubscribed. */
 int shunti_places_cpus(const struct shunti_place *places, size_t count);
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The trace writer, and the flight recorder.
+ * The trace writer, and the flight recorder; see trace.h.
  *
- * Events gather in a buffer for each rank. Writing it out is one pwrite(2) of
- * the events and a closing bracket, at the place of the bracket before: so the
- * file is a whole JSON array at every moment, whatever kills the process.
+ * Events are collected in a buffer for each rank. One pwrite(2) writes it out:
+ * the events and a closing bracket, over the closing bracket before. So the
+ * file is a complete JSON array at every moment, whatever kills the process.
  *
- * The recorder keeps events in a ring of slots of one size, and makes text of
- * them only when they are written, by the same writer.
+ * The recorder keeps events in a ring of slots of one size, and turns them into
+ * text only when they are written, by the same writer.
  *
  * The format: "Trace Event Format", Google, 2016, JSON array form.
  */
@@ -44,7 +44,7 @@ struct event {
     char args[SHUNTI_TRACE_ARGS];
 };
 
-/* What a thread is called; of more threads the latest. */
+/* Names of threads that the recorder keeps; of more threads, the latest. */
 #define THREADS 64
 
 struct thread {
@@ -53,11 +53,12 @@ struct thread {
 };
 
 struct recorder {
-    struct thread threads[THREADS]; /* not in the ring, where they would be
-                                       written over */
-    size_t nthreads; /* all that were named; that % THREADS is the next slot */
-    size_t slots;    /* of ring */
-    uint64_t next;   /* number of the next event; its slot is that % slots */
+    /* not in the ring, where events would overwrite them */
+    struct thread threads[THREADS];
+    /* number of threads that were named; the next slot is that % THREADS */
+    size_t nthreads;
+    size_t slots;  /* of ring */
+    uint64_t next; /* number of the next event; its slot is that % slots */
     struct event ring[];
 };
 
@@ -83,7 +84,8 @@ bool shunti_trace_enabled_slow(void)
 {
     int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
-    if (state < 0) { /* whoever comes first; all find the same */
+    /* several threads may do this at once; all store the same */
+    if (state < 0) {
         state = shunti_env_is_set("SHUNT_TRACE") ||
                 shunti_env_is_set("SHUNT_FLIGHT_RECORDER");
         atomic_store_explicit(&shunti_trace_state, state, memory_order_relaxed);
@@ -106,8 +108,8 @@ static struct writer *find(int rank)
     return NULL;
 }
 
-/* No more of this file. What a write that failed began goes, so that it is
- * whole. */
+/* End this file. What a failed write has left is cut off, so that the file is
+ * complete. */
 static void stop(struct writer *w, const char *why)
 {
     const bool ended = w->offset && pwrite(w->fd, TAIL, TAIL_BYTES,
@@ -145,10 +147,9 @@ static void write_out(struct writer *w)
     w->written_ns = shunti_now_ns();
 }
 
-/* -- events
- * ------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------- */
 
-/* Text for inside a JSON string. */
+/* Escape text for a JSON string. */
 static void escape(const char *text, char *out, size_t len)
 {
     size_t used = 0;
@@ -178,7 +179,8 @@ static long thread_id(void)
 }
 
 /*
- * An event: what all have, then `more` (",\"dur\":1.5"), then the arguments.
+ * Append an event: the common fields, then `more` (",\"dur\":1.5"), then the
+ * arguments.
  */
 static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
                 long thread, const char *more, const char *args)
@@ -194,7 +196,7 @@ static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
                  thread, (unsigned long long)(t_ns / 1000),
                  (unsigned)(t_ns % 1000), more, args ? args : "{}");
     if (n < 0 || (size_t)n >= sizeof(text)) {
-        if (args) /* too long: better without them than not at all */
+        if (args) /* too long: write the event without them */
             add(w, name, phase, t_ns, thread, more, NULL);
         return;
     }
@@ -241,7 +243,7 @@ static void keep(struct recorder *recorder, const char *name, char phase,
     e->phase = phase;
     snprintf(e->name, sizeof(e->name), "%s", name);
     snprintf(e->more, sizeof(e->more), "%s", more);
-    /* Half of an object is none. */
+    /* A truncated object would not be JSON. */
     if (!args || strlen(args) >= sizeof(e->args))
         args = "{}";
     snprintf(e->args, sizeof(e->args), "%s", args);
@@ -292,7 +294,7 @@ void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
     if (!(value - value == 0))
         return;
     snprintf(args, sizeof(args), "{\"value\":%.17g}", value);
-    for (char *c = args; *c; c++) /* whatever the program's locale says */
+    for (char *c = args; *c; c++) /* the program's locale may use a comma */
         *c = *c == ',' ? '.' : *c;
     record(rank, name, 'C', t_ns, "", args);
 }
@@ -306,8 +308,7 @@ void shunti_trace_thread(int rank, const char *name)
     record(rank, "thread_name", 'M', 0, "", args);
 }
 
-/* -- files
- * -------------------------------------------------------------------- */
+/* --- files ---------------------------------------------------------------- */
 
 static int open_file(const char *variable, int rank, int nranks)
 {
@@ -332,8 +333,8 @@ static int open_file(const char *variable, int rank, int nranks)
 
 static struct writer *new_writer(int rank, int nranks, const char *variable)
 {
-    struct writer *w = malloc(sizeof(*w)); /* only the buffer's used part is
-                                              read */
+    /* not zeroed: only the used part of the buffer is read */
+    struct writer *w = malloc(sizeof(*w));
     size_t max = shunti_env_size("SHUNT_TRACE_MAX");
     char args[96];
 
@@ -368,8 +369,7 @@ static void free_writer(struct writer *w)
     free(w);
 }
 
-/* -- the recorder
- * -------------------------------------------------------------- */
+/* --- the recorder --------------------------------------------------------- */
 
 static struct recorder *new_recorder(void)
 {
@@ -392,8 +392,8 @@ static struct recorder *new_recorder(void)
     return r;
 }
 
-/* All that it has, from the oldest event on; of a later failure again, with
- * what came since. */
+/* Write all events that the recorder has, from the oldest on. A later failure
+ * writes the file again, with the newer events. */
 static void dump(const struct writer *from)
 {
     const struct recorder *r = from->recorder;
@@ -433,14 +433,13 @@ void shunti_trace_failed(int rank, const char *why)
     pthread_mutex_unlock(&lock);
 }
 
-/* -- beginning and end
- * --------------------------------------------------------- */
+/* --- beginning and end ---------------------------------------------------- */
 
 /*
- * A forked child has our buffers and our files, at the places where they were.
- * What it wrote there would be in the middle of what we have written since, so
- * it traces nothing. It leaves the lock alone, which another thread may have
- * held.
+ * A forked child has the parent's buffers and files, at the offsets of the
+ * fork. What it wrote would be in the middle of what the parent has written
+ * since. So it traces nothing. It does not touch the lock, which another thread
+ * may have held.
  */
 static bool forked;
 

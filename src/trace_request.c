@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations in the timeline.
+ * Operations in the timeline; see trace_request.h.
  */
 #include "src/trace_request.h"
 
@@ -13,10 +13,11 @@
 #include "src/note.h"
 #include "src/trace.h"
 
-/* Of the arguments, for the ways. */
+/* Bytes of the arguments for the protocols. */
 #define WAYS_TEXT 112
 
-/* "seq":7,"algorithm":"flat",...: what a request is, without braces. */
+/* Append "seq":7,"algorithm":"flat",...: what the request is, without
+ * braces. */
 static size_t describe(const struct shunt_request *request, char *args,
                        size_t size)
 {
@@ -41,15 +42,15 @@ static size_t describe(const struct shunt_request *request, char *args,
     return n;
 }
 
-/* ,"bytes":24,"to":{"1":8,"2":16}: what goes to others. With many ranks not all
- * of them are named. */
+/* Append ,"bytes":24,"to":{"1":8,"2":16}: what is sent to other ranks. With
+ * many ranks only some of them are listed. */
 static size_t describe_bytes(const struct shunt_request *request, char *args,
                              size_t size)
 {
     const struct shunt_comm *comm = request->comm;
     uint64_t sum =
         request->class->sent_in_all ? request->class->sent_in_all(request) : 0;
-    char peers[144] = ""; /* what else is said is 170 at most */
+    char peers[144] = ""; /* the other arguments take 170 bytes at most */
     size_t n = 0;
 
     for (int r = 0; r < comm->nranks && request->class->sent; r++) {
@@ -64,8 +65,9 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
                             (unsigned long long)sum, peers);
 }
 
-/* ,"ways":{"window":[1,2],"read":[3]}: by which ways it goes to whom. Each has
- * its share of the room, which one rank fits in. */
+/* Append ,"ways":{"window":[1,2],"read":[3]}: which protocols were used, with
+ * which ranks. Each protocol has its share of the room, in which one rank
+ * fits. */
 static size_t describe_ways(const struct shunt_request *request, char *args,
                             size_t size)
 {
@@ -106,7 +108,7 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
 void shunti_trace_request_begin(struct shunt_request *request)
 {
     request->begun_ns = shunti_now_ns();
-    /* Without memory the event does not name them. */
+    /* Without memory the event does not list them. */
     request->ways = calloc((size_t)request->comm->nranks, 1);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations in the timeline: a span for each, with what was sent to whom, by
- * which algorithm and by which way, and what was under way when a communicator
- * failed. All of it only where shunti_trace_enabled().
+ * Operations in the timeline: a span for each, with how much was sent to which
+ * ranks, by which algorithm and protocols; and what was under way when a
+ * communicator failed. All functions only if shunti_trace_enabled().
  */
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
@@ -10,14 +10,15 @@
 #include "src/inline.h"
 #include "src/request.h"
 
-/* It begins: from here on it is known by which ways its payload goes. */
+/* The operation begins: from now on the protocols of its payload are
+ * recorded. */
 SHUNTI_NOINLINE void shunti_trace_request_begin(struct shunt_request *request);
 
-/* It is over. */
+/* The operation has ended. */
 SHUNTI_NOINLINE void shunti_trace_request(const struct shunt_request *request);
 
-/* The communicator has failed, comm->failure.text says why: record that, and
- * what is under way with the ranks that it awaits. */
+/* The communicator has failed, with comm->failure.text: record that, and the
+ * operations under way with the ranks that they await. */
 SHUNTI_NOINLINE void shunti_trace_failure(struct shunt_comm *comm);
 
 #endif

@@ -160,7 +160,7 @@ void shunti_ways_was_read(struct shunt_comm *comm, int peer, size_t whole,
         learn(&comm->peers[peer].ways.read[class_of(whole)], bytes, ns);
 }
 
-/* --- the choice ------------------------------------------------------------- */
+/* --- the choice ----------------------------------------------------------- */
 
 float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer)
 {

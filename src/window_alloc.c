@@ -397,7 +397,7 @@ void shunti_windows_destroy(struct shunt_comm *comm)
     comm->windows.count = comm->windows.room = 0;
 }
 
-/* --- public ------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
                                   void **ptr)

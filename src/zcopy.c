@@ -77,7 +77,7 @@ struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
     return z;
 }
 
-/* --- what comes ------------------------------------------------------------- */
+/* --- what comes ----------------------------------------------------------- */
 
 /* Offset in a control window of the word that says that the block of `writer`
  * has arrived. */
@@ -138,7 +138,7 @@ bool shunti_zcopy_arrived(const struct shunti_zcopy *z)
                            __ATOMIC_ACQUIRE) == z->request->seq;
 }
 
-/* --- what goes -------------------------------------------------------------- */
+/* --- what goes ------------------------------------------------------------ */
 
 static bool bad_name(const struct shunti_zcopy *z)
 {
@@ -232,7 +232,7 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
     return z->remote && z->done == z->bytes && !z->pending;
 }
 
-/* --- the end ---------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------- */
 
 /* Releasing the remote now would lose queued puts (transport.h). So keep it
  * until the peer has completed the operation; if there is no memory for that,

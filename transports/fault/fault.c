@@ -26,8 +26,7 @@
 #include "transports/common/wrap.h"
 #include "transports/fault/fault.h"
 
-/* -- contexts
- * --------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------- */
 
 static enum shunt_status fault_probe(const struct shunt_transport_host *host,
                                      struct shunt_transport_estimate *estimate,
@@ -144,8 +143,7 @@ static enum shunt_status fault_address(struct shunt_transport_ctx *ctx,
     return fault_passed(ctx, ctx->t->address(ctx->inner, blob, len));
 }
 
-/* -- endpoints and memory: handed through
- * ----------------------------------- */
+/* --- endpoints and memory: handed through --------------------------------- */
 
 static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
@@ -218,8 +216,7 @@ static void *fault_map(struct shunt_transport_ep *ep,
     return ep->ctx->t->map(ep->inner, remote);
 }
 
-/* -- waiting
- * ---------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static void fault_wake(struct shunt_transport_ep *ep)
 {

@@ -69,8 +69,7 @@ struct shunt_transport_ctx {
     struct transport_text error;
 };
 
-/* -- fault.c
- * ------------------------------------------------------------------ */
+/* --- fault.c -------------------------------------------------------------- */
 
 #define fault_fail(ctx, ...) \
     ((ctx)->own_error = true, transport_fail(&(ctx)->error, __VA_ARGS__))
@@ -79,8 +78,7 @@ enum shunt_status fault_passed(struct shunt_transport_ctx *ctx,
                                enum shunt_status status);
 unsigned fault_caps(const struct shunt_transport_ep *ep);
 
-/* -- late.c
- * ------------------------------------------------------------------- */
+/* --- late.c --------------------------------------------------------------- */
 
 enum shunt_status fault_put(struct shunt_transport_ep *ep,
                             const struct shunt_transport_put *put);

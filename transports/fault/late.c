@@ -28,8 +28,7 @@ static uint64_t random_below(struct shunt_transport_ctx *ctx, uint64_t n)
     return (z ^ (z >> 31)) % n;
 }
 
-/* -- what is queued
- * --------------------------------------------------------- */
+/* --- what is queued ------------------------------------------------------- */
 
 static void free_later(struct later *later)
 {
@@ -84,8 +83,7 @@ void fault_forget(struct shunt_transport_ep *ep,
     }
 }
 
-/* -- puts
- * ------------------------------------------------------------------- */
+/* --- puts ----------------------------------------------------------------- */
 
 static uint64_t first_due(const struct shunt_transport_ctx *ctx)
 {
@@ -258,8 +256,7 @@ static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
     }
 }
 
-/* -- gets
- * ------------------------------------------------------------------- */
+/* --- gets ----------------------------------------------------------------- */
 
 static enum shunt_status begin_get(struct shunt_transport_ep *ep,
                                    const struct shunt_transport_get *get)
@@ -336,8 +333,7 @@ static void cancel_gets(struct shunt_transport_ep *ep)
     }
 }
 
-/* -- progress and flushing
- * -------------------------------------------------- */
+/* --- progress and flushing ------------------------------------------------ */
 
 void fault_deliver(struct shunt_transport_ctx *ctx)
 {

@@ -117,7 +117,7 @@ fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
     return status;
 }
 
-/* -- ranks ---------------------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------- */
 
 static enum shunt_status
 rank_create(const struct shunt_transport_params *params, struct rank **out,
@@ -218,7 +218,7 @@ static void rank_leave(struct rank *rank)
     pthread_mutex_unlock(&lock);
 }
 
-/* -- contexts ------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------- */
 
 static enum shunt_status inproc_probe(const struct shunt_transport_host *host,
                                       struct shunt_transport_estimate *estimate,
@@ -283,7 +283,7 @@ static const char *inproc_error(const struct shunt_transport_ctx *ctx)
     return ctx->error;
 }
 
-/* -- endpoints ------------------------------------------------------------ */
+/* --- endpoints ------------------------------------------------------------ */
 
 static enum shunt_status inproc_address(struct shunt_transport_ctx *ctx,
                                         void *blob, size_t *len)
@@ -363,7 +363,7 @@ static unsigned inproc_caps(const struct shunt_transport_ep *ep)
     return SHUNT_TRANSPORT_MAP | SHUNT_TRANSPORT_GET | SHUNT_TRANSPORT_ZCOPY;
 }
 
-/* -- memory --------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 /* Let go of a reference; the last one gives the memory back to its owner. */
 static void reg_put(struct shunt_transport_reg *reg)
@@ -499,7 +499,7 @@ static void *inproc_map(struct shunt_transport_ep *ep,
     return remote->reg->memory.addr;
 }
 
-/* -- moving data ---------------------------------------------------------- */
+/* --- moving data ---------------------------------------------------------- */
 
 static bool inside(const struct shunt_transport_remote *remote, size_t offset,
                    size_t bytes)
@@ -580,7 +580,7 @@ static enum shunt_status inproc_flush(struct shunt_transport_ep *ep)
     return ep->gone ? gone(ep) : SHUNT_OK; /* puts are done on return */
 }
 
-/* -- waiting -------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static void inproc_wake(struct shunt_transport_ep *ep)
 {

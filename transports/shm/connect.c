@@ -47,8 +47,7 @@ struct address {
 
 static const char address_magic[8] = "shunshm1";
 
-/* -- endpoints
- * -------------------------------------------------------------- */
+/* --- endpoints ------------------------------------------------------------ */
 
 enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len)
@@ -168,8 +167,7 @@ static void send_info(struct shunt_transport_ep *ep)
     refuse(ep);
 }
 
-/* -- the handshake
- * ---------------------------------------------------------- */
+/* --- the handshake -------------------------------------------------------- */
 
 enum side { CONNECTOR, LISTENER };
 
@@ -383,8 +381,7 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
     }
 }
 
-/* -- connecting
- * ------------------------------------------------------------- */
+/* --- connecting ----------------------------------------------------------- */
 
 /* A socket connected to the peer's name; -1 and errno. */
 static int reach(const struct shunt_transport_ep *ep)

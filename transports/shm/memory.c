@@ -80,8 +80,7 @@ void *shm_memory_map(int fd, size_t bytes, size_t *mapped)
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* -- ours
- * ------------------------------------------------------------------- */
+/* --- ours ----------------------------------------------------------------- */
 
 static enum shunt_status check(struct shunt_transport_ctx *ctx,
                                const struct shunt_transport_memory *memory)
@@ -185,8 +184,7 @@ void shm_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
     free(reg);
 }
 
-/* -- theirs
- * ----------------------------------------------------------------- */
+/* --- theirs --------------------------------------------------------------- */
 
 void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
                    int reason)

@@ -57,8 +57,7 @@ int64_t shm_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* -- forks
- * ------------------------------------------------------------------ */
+/* --- forks ---------------------------------------------------------------- */
 
 /*
  * A forked child holds our sockets open, and then no peer would see us die. So
@@ -126,8 +125,7 @@ static void context_remove(struct shunt_transport_ctx *ctx)
     pthread_mutex_unlock(&contexts_lock);
 }
 
-/* -- contexts
- * --------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------- */
 
 static enum shunt_status probe(const struct shunt_transport_host *host,
                                struct shunt_transport_estimate *estimate,
@@ -308,8 +306,7 @@ static void *map(struct shunt_transport_ep *ep,
     return remote->map;
 }
 
-/* -- moving data
- * ------------------------------------------------------------ */
+/* --- moving data ---------------------------------------------------------- */
 
 static void wake(struct shunt_transport_ep *ep)
 {
@@ -362,8 +359,7 @@ static enum shunt_status flush(struct shunt_transport_ep *ep)
     return SHUNT_OK; /* puts are done on return */
 }
 
-/* -- waiting
- * ---------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static int handle_event(struct shunt_transport_ctx *ctx,
                         const struct epoll_event *event)

@@ -48,8 +48,7 @@ struct shm_control {
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint left;
 };
 
-/* -- messages
- * --------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 enum shm_message_type {
     SHM_MSG_HELLO = 1, /* connector: who I am */
@@ -95,8 +94,7 @@ struct shm_message {
 
 #define SHM_MESSAGE_FDS 2
 
-/* -- objects
- * ---------------------------------------------------------------- */
+/* --- objects -------------------------------------------------------------- */
 
 /* What an epoll event is about; the first member of what it points to. */
 enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
@@ -211,8 +209,7 @@ struct shunt_transport_ctx {
     struct transport_text error;
 };
 
-/* -- shm.c
- * ------------------------------------------------------------------ */
+/* --- shm.c ---------------------------------------------------------------- */
 
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 /* For an errno, what the user can do: "; raise `ulimit -n`", or "". */
@@ -222,8 +219,7 @@ int64_t shm_now(void);
 /* Look at all descriptors, whatever progress() thinks of it. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
-/* -- listen.c
- * --------------------------------------------------------------- */
+/* --- listen.c ------------------------------------------------------------- */
 
 bool shm_random(void *to, size_t n);
 /* The address of a name in the abstract namespace; its length. */
@@ -239,8 +235,7 @@ void shm_accept(struct shunt_transport_ctx *ctx);
 /* Drop unauthenticated peers whose time is over. */
 void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
 
-/* -- connect.c
- * -------------------------------------------------------------- */
+/* --- connect.c ------------------------------------------------------------ */
 
 enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
@@ -252,8 +247,7 @@ enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
 void shm_handle(struct shm_link *link, const struct shm_message *message,
                 int *fds, int nfds, int lost);
 
-/* -- wire.c
- * ----------------------------------------------------------------- */
+/* --- wire.c --------------------------------------------------------------- */
 
 /* Takes the descriptor over, also when it fails. */
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
@@ -268,8 +262,7 @@ void shm_link_flush(struct shm_link *link);
 /* Read all there is. */
 int shm_link_read(struct shm_link *link);
 
-/* -- memory.c
- * --------------------------------------------------------------- */
+/* --- memory.c ------------------------------------------------------------- */
 
 /* Shared memory of our own making, mapped and sealed; NULL and errno. */
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
@@ -292,8 +285,7 @@ void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
                    int reason);
 void shm_share_drop(struct shunt_transport_ep *ep, uint64_t id);
 
-/* -- cma.c
- * ------------------------------------------------------------------ */
+/* --- cma.c ---------------------------------------------------------------- */
 
 /* Is get() wanted? By SHUNT_CMA. */
 bool shm_cma_allowed(const struct shunt_transport_host *host);

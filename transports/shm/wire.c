@@ -104,8 +104,7 @@ void shm_links_bury(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* -- sending
- * ---------------------------------------------------------------- */
+/* --- sending -------------------------------------------------------------- */
 
 /* 0, or an errno. */
 static int send_now(int socket, const struct shm_message *message,
@@ -217,8 +216,7 @@ void shm_link_flush(struct shm_link *link)
     watch(link, EPOLL_CTL_MOD);
 }
 
-/* -- receiving
- * -------------------------------------------------------------- */
+/* --- receiving ------------------------------------------------------------ */
 
 static int take_fds(struct msghdr *header, int *fds)
 {

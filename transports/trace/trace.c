@@ -178,8 +178,7 @@ static enum shunt_status trace_address(struct shunt_transport_ctx *ctx,
     return ctx->t->address(ctx->inner, blob, len);
 }
 
-/* -- endpoints and memory
- * --------------------------------------------------- */
+/* --- endpoints and memory ------------------------------------------------- */
 
 static enum shunt_status trace_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
@@ -263,8 +262,7 @@ static void *trace_map(struct shunt_transport_ep *ep,
     return ep->ctx->t->map(ep->inner, remote);
 }
 
-/* -- data
- * ------------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------- */
 
 static enum shunt_status trace_put(struct shunt_transport_ep *ep,
                                    const struct shunt_transport_put *put)
@@ -325,8 +323,7 @@ static enum shunt_status trace_let_go(struct shunt_transport_ep *ep,
     return t->let_go ? t->let_go(ep->inner, by_force) : SHUNT_OK;
 }
 
-/* -- waiting
- * ---------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static void trace_wake(struct shunt_transport_ep *ep)
 {

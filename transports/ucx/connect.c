@@ -49,8 +49,7 @@ struct address {
 
 static const char address_magic[8] = "shunucx1";
 
-/* -- addresses
- * -------------------------------------------------------------- */
+/* --- addresses ------------------------------------------------------------ */
 
 static void describe_process(struct address *a)
 {
@@ -99,8 +98,7 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* -- losing
- * ----------------------------------------------------------------- */
+/* --- losing --------------------------------------------------------------- */
 
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why)
 {
@@ -189,8 +187,7 @@ static void watch_process(struct shunt_transport_ep *ep,
         stop_watching(ep);
 }
 
-/* -- the way there
- * ---------------------------------------------------------- */
+/* --- the way there -------------------------------------------------------- */
 
 /*
  * What UCP says of its lanes to a peer, a line each ("lane[0]: 0:tcp/eth0.0
@@ -236,8 +233,7 @@ static void look_at_lanes(struct shunt_transport_ep *ep)
         ep->eager_max = TCP_EAGER_MAX;
 }
 
-/* -- the greeting
- * ----------------------------------------------------------- */
+/* --- the greeting --------------------------------------------------------- */
 
 static void make_token(const struct shunt_transport_ctx *ctx,
                        const unsigned char *from_nonce, int from,
@@ -331,8 +327,7 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
     return UCS_OK;
 }
 
-/* -- connecting
- * ------------------------------------------------------------- */
+/* --- connecting ----------------------------------------------------------- */
 
 static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
                                 const struct address *a,

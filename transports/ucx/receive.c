@@ -36,8 +36,7 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
     return ep;
 }
 
-/* -- order
- * ------------------------------------------------------------------ */
+/* --- order ---------------------------------------------------------------- */
 
 /* In `reg`? */
 static bool within(const struct shunt_transport_reg *reg, uint64_t offset,
@@ -227,8 +226,7 @@ static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
     *p = a;
 }
 
-/* -- messages
- * --------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 /* All before it are here, so that what it overlaps is known. */
 static bool no_gap(const struct ucx_channel *channel,

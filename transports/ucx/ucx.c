@@ -45,8 +45,7 @@ static int64_t now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* -- UCX as we want it
- * ------------------------------------------------------ */
+/* --- UCX as we want it ---------------------------------------------------- */
 
 /* Ours are only defaults: what the user's environment says holds. */
 static const struct setting {
@@ -184,8 +183,7 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
     return st;
 }
 
-/* -- contexts
- * --------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------- */
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
@@ -496,8 +494,7 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
     return ctx->error.text;
 }
 
-/* -- progress and sleeping
- * -------------------------------------------------- */
+/* --- progress and sleeping ------------------------------------------------ */
 
 /* Who is gone is so from here on; what it sent before has been taken. */
 static void note_losses(struct shunt_transport_ctx *ctx)
@@ -569,8 +566,7 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
     return ep->gone && ep->left;
 }
 
-/* -- what there is not
- * ------------------------------------------------------ */
+/* --- what there is not ---------------------------------------------------- */
 
 /* Before 1.13 UCX does not end what TCP is in the middle of sending (openucx PR
  * 7770); and later ones may have a rendezvous over TCP that does not end,

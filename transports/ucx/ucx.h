@@ -184,13 +184,11 @@ struct shunt_transport_ctx {
     struct transport_text error;
 };
 
-/* -- ucx.c
- * ------------------------------------------------------------------ */
+/* --- ucx.c ---------------------------------------------------------------- */
 
 #define ucx_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 
-/* -- guest.c
- * ---------------------------------------------------------------- */
+/* --- guest.c -------------------------------------------------------------- */
 
 /* Around calls of UCX that may have something to say. ucx_leave() takes what
  * ucx_enter() gave. */
@@ -199,8 +197,7 @@ void ucx_leave(struct shunt_transport_ctx *outer);
 /* What it says there goes to our log. */
 void ucx_be_quiet(void);
 
-/* -- connect.c
- * -------------------------------------------------------------- */
+/* --- connect.c ------------------------------------------------------------ */
 
 enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
@@ -218,8 +215,7 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
                           void *data, size_t bytes,
                           const ucp_am_recv_param_t *param);
 
-/* -- memory.c
- * --------------------------------------------------------------- */
+/* --- memory.c ------------------------------------------------------------- */
 
 enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
                           const struct shunt_transport_memory *memory,
@@ -238,8 +234,7 @@ struct shunt_transport_reg *ucx_reg_find(struct shunt_transport_ctx *ctx,
 void ucx_reg_hold(struct shunt_transport_reg *reg);
 void ucx_reg_drop(struct shunt_transport_reg *reg);
 
-/* -- put.c
- * ------------------------------------------------------------------ */
+/* --- put.c ---------------------------------------------------------------- */
 
 enum shunt_status ucx_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put);
@@ -258,8 +253,7 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
 enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
                            uint32_t flag);
 
-/* -- receive.c
- * -------------------------------------------------------------- */
+/* --- receive.c ------------------------------------------------------------ */
 
 /* Whose message is it? NULL: of nobody we know. `expected` bytes of header it
  * must have; `bytes` came with it. */
