@@ -20,8 +20,8 @@
 struct shunt_comm;
 
 /* Part of a communicator: which ranks are on which node. nodes.c writes the
- * tables; init_nodes.c and init_connect.c write the flags. Nothing changes
- * after init. */
+ * tables; init.c, init_nodes.c and init_connect.c write the flags. Nothing
+ * changes after init. */
 struct shunti_node_map {
     int *first;    /* (nodes + 1): where each node begins in `ranks` */
     int *ranks;    /* (nranks) by node, then by local index */

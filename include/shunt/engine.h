@@ -2,23 +2,21 @@
 /*
  * The contract of a copy engine plugin.
  *
- * An engine moves bytes between memory that this process can already address: its
- * own, and windows of peers that a transport has mapped. It does so beside its
- * caller, which computes meanwhile. Transports connect ranks; an engine knows no
- * rank.
+ * An engine copies between memory that this process can address: its own, and
+ * windows of peers that a transport has mapped. It does so while its caller
+ * computes. Transports connect ranks; an engine does not know ranks.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_engine_v1`, a `const struct shunt_engine`. It includes nothing of the
- * library but the public headers, and calls nothing of it but what
- * `struct shunt_transport_host` (shunt/transport.h) offers. It is found as
- * transports are.
+ * `shunt_engine_v1`, a `const struct shunt_engine`. Of the library it includes
+ * only the public headers, and it calls only what `struct shunt_transport_host`
+ * (shunt/transport.h) offers. It is found as transports are.
  *
- * Threads: submit(), poll() and error() may be called by any thread, also at the
- * same time. No operation blocks but close().
+ * Threads. Any thread may call submit(), poll() and counters(), also at the
+ * same time as others. Only close() blocks.
  *
- * Memory model. What the submitter wrote before submit() is what is copied. When
- * the signal has its value (load-acquire), every byte is at its place, and neither
- * source nor destination is touched any more. Copies may finish in any order.
+ * Memory model. The content at the time of submit() is copied. When the signal
+ * has its value (load-acquire), every byte is in place, and neither source nor
+ * destination is accessed any more. Copies may finish in any order.
  */
 #ifndef SHUNT_ENGINE_H
 #define SHUNT_ENGINE_H
@@ -38,11 +36,11 @@
  *     from  from + (index ? index[i] : i) * from_stride
  *     to    to + i * to_stride
  *
- * Source and destination must not overlap. 0 rows, or rows of 0 bytes, only raise
- * the signal. A contiguous copy has one row.
+ * Source and destination must not overlap. 0 rows, or rows of 0 bytes, only
+ * raise the signal. A contiguous copy has one row.
  *
- * The descriptor itself is copied by submit(). `index` (rows entries), like source
- * and destination, must stay until the signal.
+ * submit() copies the descriptor itself. `index` (rows entries), source and
+ * destination must remain valid until the signal.
  */
 struct shunt_engine_copy {
     void *to;
@@ -53,8 +51,9 @@ struct shunt_engine_copy {
     const uint32_t *index;         /* NULL: rows in order */
     uint64_t *signal; /* raised to `value` (store-release); aligned */
     uint64_t value;
-    int wake_fd; /* an eventfd to write 1 to after the signal; -1: none. It stays
-                  * open until nothing is under way: poll() */
+    /* an eventfd to write 1 to after the signal; -1: none. It stays open until
+     * nothing is under way: poll() */
+    int wake_fd;
 };
 
 struct shunt_engine_params {
@@ -68,24 +67,25 @@ struct shunt_engine {
     const char *name;
     const char *summary; /* one line, for shunt-info */
 
-    /* May this engine work here? No side effects. SHUNT_ERR_UNSUPPORTED: `why`
-     * says why not; OK: what it found. */
+    /* Can this engine work here? No side effects. SHUNT_ERR_UNSUPPORTED: `why`
+     * says why not. OK: `why` says what it found. */
     enum shunt_status (*probe)(const struct shunt_transport_host *host,
                                char *why, size_t why_len);
 
     enum shunt_status (*open)(const struct shunt_engine_params *params,
                               struct shunt_engine_ctx **ctx, char *why,
                               size_t why_len);
-    /* Waits for the copies under way, and frees the context. NULL is allowed. */
+    /* Wait for the copies under way, and free the context. NULL is allowed. */
     void (*close)(struct shunt_engine_ctx *ctx);
 
-    /* OK: taken. SHUNT_IN_PROGRESS: no room now; poll(), and call again.
-     * SHUNT_ERR_UNSUPPORTED: not this copy, ever (a kind of memory, or strides,
-     * that the engine cannot move): the caller copies by itself. */
+    /* OK: accepted. SHUNT_IN_PROGRESS: no room now; poll(), and call again.
+     * SHUNT_ERR_UNSUPPORTED: the engine can never do this copy (a kind of
+     * memory, or strides): the caller copies itself. */
     enum shunt_status (*submit)(struct shunt_engine_ctx *ctx,
                                 const struct shunt_engine_copy *copy);
-    /* Copies that are under way; each is until its wake_fd was written. An engine without a thread or hardware of its own
-     * advances them here. */
+    /* The number of copies under way; a copy is under way until its wake_fd has
+     * been written. An engine without a thread or hardware of its own advances
+     * them here. */
     size_t (*poll)(struct shunt_engine_ctx *ctx);
 
     /* As in shunt/transport.h; NULL: none. */

@@ -3,43 +3,45 @@
  * The contract of a transport plugin.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_transport_v2`, a `const struct shunt_transport`. It includes nothing
- * of the library but the public headers, and it calls nothing of it but what
- * `struct shunt_transport_host` offers. A plugin of your own is built against the
- * installed headers, found by SHUNT_PLUGIN_PATH, and held to this contract by
- * `transport_conformance` (tests/transports).
+ * `shunt_transport_v2`, a `const struct shunt_transport`. Of the library it
+ * includes only the public headers, and it calls only what `struct
+ * shunt_transport_host` offers. A plugin of your own is built against the
+ * installed headers and found by SHUNT_PLUGIN_PATH; `transport_conformance`
+ * (tests/transports) checks that it keeps this contract.
  *
- * Who calls: the core, one thread at a time per context. No operation blocks,
- * none spins; what cannot finish now says SHUNT_IN_PROGRESS and is called
- * again. Buffers and blobs belong to the caller. On an error the transport
- * writes a sentence into the context's error text (`error()`): what happened
- * and what to do about it.
+ * Calls. The core calls, with one thread at a time for each context. No
+ * function blocks or spins, apart from close() and a forced let_go(), which may
+ * wait for a short time. A function that cannot finish now returns
+ * SHUNT_IN_PROGRESS and is called again. Buffers and blobs belong to the
+ * caller. On an error the transport writes the error text of the context
+ * (`error()`): what happened, and what to do about it.
  *
- * Memory model. `put` carries payload and then raises a signal: a 64-bit word
- * in the peer's registered memory that takes `signal_value`. The payload is
- * visible to whoever has read that value (load-acquire). Puts of one (peer,
- * channel) take effect in order; between channels and peers there is no order.
- * One writer per signal word. On a fabric that keeps no order between writes
- * the peer's progress() raises the signal, out of its completions: only after
- * progress() need a signal be seen. Where memory is mapped, the core writes payload
- * and signals with plain stores itself (store-release of the signal), and
+ * Memory model. A put transfers payload and then raises a signal: a 64-bit word
+ * in the peer's registered memory is set to `signal_value`. A thread that has
+ * read that value (load-acquire) sees the payload. Puts of one (peer, channel)
+ * take effect in order; there is no order between channels or peers. A signal
+ * word has one writer. On a fabric that does not keep writes in order, the
+ * peer's progress() raises the signal, from its completions: a signal need be
+ * visible only after progress(). Where memory is mapped, the core itself writes
+ * payload and signals with plain stores (store-release of the signal), and
  * calls wake() afterwards.
  *
- * Sleeping. wait_fd() is a descriptor, the same one for the context's life,
- * that becomes readable when a signal arrived, a wake() was called by a peer,
- * a peer was lost, or progress() has a put or get of ours to end, after arm()
- * said OK. It may also become readable for
- * nothing. The pattern, which loses no wake-up:
+ * Sleeping. wait_fd() is a descriptor, the same one for the lifetime of the
+ * context. After arm() returned OK it becomes readable when a signal arrived, a
+ * peer called wake(), a peer was lost, or progress() has a put or get of this
+ * rank to complete. It may also become readable for no reason. This sequence
+ * loses no wake-up:
  *
  *     arm(); check the condition; poll(wait_fd); disarm(); progress();
  *
- * Loss. What a peer signalled before it went must be found before its loss is
- * believed: progress(), then look at the signals, then ask alive().
+ * Loss. Signals that a peer raised before it exited must be found before its
+ * loss is acted on: call progress(), then look at the signals, then call
+ * alive().
  *
- * Lifetime. Endpoints, registrations and remotes that are left at close() go
- * with the context. A peer may be in the middle of a put, or hold a map, when
- * we dereg() or close(); the memory itself therefore goes only when
- * shunt_transport_memory.done says so.
+ * Lifetime. close() frees endpoints, registrations and remotes that are left. A
+ * peer may be in the middle of a put, or have the memory mapped, when this rank
+ * calls dereg() or close(). So the memory itself is freed only when
+ * shunt_transport_memory.done is called.
  */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
@@ -54,10 +56,10 @@
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v2"
 
 /*
- * A plugin that reaches other hosts says SHUNT_TRANSPORT_IS_FAR; once, in any
- * of its sources. The core finds the mark in its file, and loads and opens such
- * a plugin only if the nearer ones leave a rank unreached: loading it may bring
- * big libraries, and opening it opens ports.
+ * A plugin that reaches other hosts contains SHUNT_TRANSPORT_IS_FAR once, in
+ * any of its sources. The core looks for the mark in the plugin's file, and
+ * loads and opens such a plugin only if nearer ones leave a rank unreached:
+ * loading it may bring large libraries, and opening it opens ports.
  */
 #define SHUNT_TRANSPORT_FAR_MARK "shunt transport v2: far"
 #define SHUNT_TRANSPORT_IS_FAR                   \
@@ -65,9 +67,10 @@
     __attribute__((used, visibility("default"))) \
     const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK
 
-/* Words that two ranks write lie this far apart: the largest cache line of the
- * processors that we know (64 bytes on x86, which fetches them in pairs; 128 on
- * some ARM64), and the same everywhere, for hosts of a job may differ. */
+/* Words that different ranks write are this far apart: the largest cache line
+ * of the processors that are known (64 bytes on x86, which fetches them in
+ * pairs; 128 on some ARM64). The same everywhere, since the hosts of a job may
+ * differ. */
 #define SHUNT_TRANSPORT_LINE 128
 
 /* The largest blobs that address() and reg() may write. */
@@ -75,13 +78,13 @@
 #define SHUNT_TRANSPORT_KEY_MAX 256
 
 enum shunt_transport_caps {
-    /* Registered memory of a peer can be mapped: map() gives a pointer. */
+    /* Registered memory of a peer can be mapped: map() returns a pointer. */
     SHUNT_TRANSPORT_MAP = 1u << 0,
     /* get() reads any memory of the peer, registered or not, by its address. */
     SHUNT_TRANSPORT_GET = 1u << 1,
-    /* Any memory can be registered for one operation, and put() says when it no
-     * longer needs `local`: shunt_transport_memory.brief, put.pending, let_go().
-     * The same on both sides of a pair. */
+    /* Any memory can be registered for one operation, and a put tells when it
+     * no longer needs `local`: shunt_transport_memory.brief, put.pending,
+     * let_go(). The same on both sides of a pair. */
     SHUNT_TRANSPORT_ZCOPY = 1u << 2,
 };
 
@@ -92,20 +95,20 @@ enum shunt_transport_log { /* levels of shunt_transport_host.log */
                            SHUNT_TRANSPORT_DEBUG,
 };
 
-/* What the library offers to a plugin. Lives as long as the process. */
+/* What the library offers to a plugin. It exists as long as the process. */
 struct shunt_transport_host {
     uint32_t abi;
     void (*log)(int level, const char *transport, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
-    /* Value of a variable of the library's table, or of the plugin's own knobs;
-     * NULL if unset. */
+    /* The value of a variable of the library's table, or of the plugin's own
+     * knobs; NULL: unset. */
     const char *(*env)(const char *name);
     /* Another transport by name, for wrappers (fault+shm); NULL: none. */
     const struct shunt_transport *(*find)(const char *name);
 };
 
-/* Where memory is. A transport that cannot reach a kind refuses to register it:
- * SHUNT_ERR_UNSUPPORTED. The library registers host memory only, so far. */
+/* Where memory is. A transport that cannot access a kind refuses to register
+ * it: SHUNT_ERR_UNSUPPORTED. So far the library registers only host memory. */
 enum shunt_transport_memory_kind {
     SHUNT_TRANSPORT_HOST_MEMORY = 0,
     SHUNT_TRANSPORT_DEVICE_MEMORY, /* `addr` is a device pointer */
@@ -117,21 +120,21 @@ struct shunt_transport_memory {
     enum shunt_transport_memory_kind kind;
     void *addr;
     size_t bytes;
-    /* >= 0: a memfd made with MFD_ALLOW_SEALING whose byte 0 is at addr.
-     * Borrowed for the call of reg(), which seals its size. -1: none. */
+    /* >= 0: a memfd made with MFD_ALLOW_SEALING, whose byte 0 is at addr. It is
+     * borrowed for the call of reg(), which seals its size. -1: none. */
     int fd;
     /*
-     * For one operation; the memory is the caller's own, and `done` is not
-     * called. After dereg() no further put reaches it, nor raises its signal;
-     * let_go() says when those that were under way are over. A peer import()s it
-     * at once. Only with SHUNT_TRANSPORT_ZCOPY.
+     * Registered for one operation. The memory belongs to the caller, and
+     * `done` is not called. After dereg() no further put reaches it or raises
+     * its signal; let_go() tells when those that were under way have ended. A
+     * peer import()s it at once. Only with SHUNT_TRANSPORT_ZCOPY.
      */
     bool brief;
     /*
-     * Called once, with `arg`, when no peer touches the memory at `addr` any
-     * more: by dereg() or close(), or later, from a peer's release() or
-     * close() on the peer's thread (ranks may be threads that share one
-     * mapping). It must not call the transport. NULL: nothing to do.
+     * Called once, with `arg`, when no peer accesses the memory at `addr` any
+     * more: by dereg() or close(), or later, by a peer's release() or close()
+     * in the peer's thread (ranks may be threads that share one mapping). It
+     * must not call the transport. NULL: nothing to do.
      */
     void (*done)(void *arg);
     void *arg;
@@ -143,25 +146,26 @@ struct shunt_transport_params {
     const char *options;
     int rank;
     int nranks;
-    /* How many ranks no transport that was opened before reaches. */
+    /* The number of ranks that no transport opened before reaches. */
     int unreached;
-    /* All ranks share this host's loopback device: nobody has to be able to
-     * connect from outside. */
+    /* All ranks share this host's loopback device: no connection from outside
+     * is needed. */
     bool one_host;
-    /* Of this communicator, the same on its ranks and known to nobody else:
-     * peers prove it to one another on any socket they open. */
+    /* The secret of this communicator, the same on its ranks and known only to
+     * them: peers prove it to each other on any socket they open. */
     unsigned char secret[32];
 };
 
-/* probe()'s findings: rough figures, for choosing. */
+/* What probe() found: rough figures, for the choice of a transport. */
 struct shunt_transport_estimate {
     double latency;   /* seconds one way */
     double bandwidth; /* bytes per second of one pair */
 };
 
 /* A variable that a plugin reads by host->env(). `shunt-info --env` prints it
- * with the library's. The name is SHUNT_<PLUGIN>, or begins with
- * SHUNT_<PLUGIN>_, in capitals; others are refused when the plugin is loaded. */
+ * with those of the library. The name is SHUNT_<PLUGIN>, or begins with
+ * SHUNT_<PLUGIN>_, in capitals; other names are refused when the plugin is
+ * loaded. */
 struct shunt_transport_knob {
     const char *name;
     const char *fallback; /* the default, as text; NULL: unset */
@@ -170,43 +174,46 @@ struct shunt_transport_knob {
 
 /* What a context has counted since it was opened. */
 struct shunt_transport_counter {
-    const char *name; /* "messages", "bytes", "retries", or its own */
+    /* "messages", "bytes", "retries", or one of the plugin's own */
+    const char *name;
     uint64_t value;
 };
 
 struct shunt_transport_ctx;    /* one communicator */
 struct shunt_transport_ep;     /* one peer */
-struct shunt_transport_reg;    /* memory of ours */
-struct shunt_transport_remote; /* memory of a peer's */
+struct shunt_transport_reg;    /* memory of this rank */
+struct shunt_transport_remote; /* memory of a peer */
 
 struct shunt_transport_put {
-    const void *local; /* stays unchanged until `flush` or a reused signal */
+    /* must not change until `flush`, or until the signal word is used again */
+    const void *local;
     struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
     struct shunt_transport_remote *remote;
     size_t offset; /* in the remote memory */
-    size_t bytes;  /* 0: the signal alone */
+    size_t bytes;  /* 0: only the signal */
     /* The word to raise after the payload; NULL remote: none. */
     struct shunt_transport_remote *signal;
     size_t signal_offset; /* multiple of 8 */
     uint64_t signal_value;
     int channel; /* 0 .. 7 */
-    /* Not NULL: is 0 when nothing needs `local` any more, which need not stay
-     * unchanged for longer. put() may add to it, also one that fails half-way;
-     * progress(), let_go() or close() take it away. It must live until it is 0.
+    /* Not NULL: a counter that is 0 when nothing needs `local` any more, which
+     * may then change. put() may add to it, also if it fails half-way;
+     * progress(), let_go() or close() subtract. It must live until it is 0.
      * Only with SHUNT_TRANSPORT_ZCOPY. */
     unsigned *pending;
 };
 
 struct shunt_transport_get {
-    uint64_t address; /* of any memory of the peer's, in its address space */
-    void *local;      /* the transport's, until `status` says how it ended */
+    uint64_t address; /* of any memory of the peer, in its address space */
+    /* the transport writes it, until `status` says how the get ended */
+    void *local;
     struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
     size_t bytes;
     /*
-     * Out: how it ended. SHUNT_IN_PROGRESS while it is under way; then
-     * progress(), or let_go(), sets it to SHUNT_OK or to an error. (error() may
-     * have the text of another failure by the time that the caller looks.) It
-     * must live until then.
+     * Out: how the get ended. SHUNT_IN_PROGRESS while it is under way; then
+     * progress() or let_go() sets it to SHUNT_OK or to an error. (error() may
+     * have the text of another failure when the caller looks.) It must live
+     * until then.
      */
     enum shunt_status *status;
 };
@@ -215,12 +222,13 @@ struct shunt_transport {
     uint32_t abi; /* SHUNT_TRANSPORT_ABI */
     const char *name;
     const char *summary; /* one line, for shunt-info */
-    int score;           /* the higher is preferred where both reach a peer */
+    /* if several transports reach a peer, the highest score is used */
+    int score;
 
     /*
-     * May this transport work here at all? No side effects. On
-     * SHUNT_ERR_UNSUPPORTED `why` says why not, on OK what it found, in words
-     * a user can act on.
+     * Can this transport work here at all? No side effects.
+     * SHUNT_ERR_UNSUPPORTED: `why` says why not. OK: `why` says what it found,
+     * in words that a user can act on.
      */
     enum shunt_status (*probe)(const struct shunt_transport_host *host,
                                struct shunt_transport_estimate *estimate,
@@ -229,39 +237,44 @@ struct shunt_transport {
     enum shunt_status (*open)(const struct shunt_transport_params *params,
                               struct shunt_transport_ctx **ctx, char *why,
                               size_t why_len);
-    /* Frees the context and all that is left of it; puts that were not
-     * flushed may be lost. Local; waits for nothing but a copy that a peer's
-     * get(), or put to brief memory, is in the middle of: after close(), no peer reads our memory
-     * but what `done` was not called for. NULL is allowed.
-     * Peers see this rank as having left (alive() false, left() true). */
+    /* Free the context and all that is left of it; puts that were not flushed
+     * may be lost. Local. It waits only for a copy that a peer's get(), or put
+     * to brief memory, is in the middle of: after close(), peers access no
+     * memory of this rank other than that whose `done` has not been called yet.
+     * NULL is allowed. For peers this rank has then left (alive() false, left()
+     * true). */
     void (*close)(struct shunt_transport_ctx *ctx);
     /* The text of the last error of this context. */
     const char *(*error)(const struct shunt_transport_ctx *ctx);
 
-    /* This context's address, which the bootstrap carries to every peer.
-     * `*len`: room in, bytes written out. */
+    /* This context's address, which the bootstrap sends to every peer. `*len`:
+     * in, the room; out, the bytes written. */
     enum shunt_status (*address)(struct shunt_transport_ctx *ctx, void *blob,
                                  size_t *len);
     /*
-     * Reach a peer (never ourselves). `*ep` is made by the first call; called
-     * again while SHUNT_IN_PROGRESS. OK only once it is known that both sides
-     * reach each other. SHUNT_ERR_UNSUPPORTED: tried, and it cannot be
-     * reached (another host), on both sides alike. The peer's connect() and
-     * progress() are needed as well as ours: keep calling both while waiting.
+     * Connect to a peer (never to this rank itself). The first call creates
+     * `*ep`; it is called again while it returns SHUNT_IN_PROGRESS. OK only
+     * once it is known that both sides reach each other. SHUNT_ERR_UNSUPPORTED:
+     * it was tried, and the peer cannot be reached (another host), on both
+     * sides alike. This needs connect() and progress() of the peer as well:
+     * keep calling both while waiting.
      */
     enum shunt_status (*connect)(struct shunt_transport_ctx *ctx, int peer,
                                  const void *blob, size_t len,
                                  struct shunt_transport_ep **ep);
-    /* What works to this peer, after connect(): shunt_transport_caps. */
+    /* What works with this peer, after connect(): shunt_transport_caps. */
     unsigned (*caps)(const struct shunt_transport_ep *ep);
 
     /*
-     * Register memory; `key` goes to the peers, who import() it, each at most
-     * once. Needs every connect() done. SHUNT_ERR_UNSUPPORTED: memory of this
-     * kind cannot be made reachable (no fd).
-     * Import is only asked for keys of the peer of `ep`, and while the
-     * registration lives. SHUNT_IN_PROGRESS: not here yet; progress(), and
-     * call again (the peer may have to progress() too when sockets are full).
+     * Register memory; `key` is sent to the peers, which import() it, each at
+     * most once. After every connect() has ended. SHUNT_ERR_UNSUPPORTED: memory
+     * of this kind cannot be made accessible (no fd).
+     *
+     * Import is called only with keys of the peer of `ep`, and while the
+     * registration exists. SHUNT_IN_PROGRESS: it has not arrived yet;
+     * progress(), and call again (the peer may have to call progress() too,
+     * when sockets are full).
+     *
      * dereg() of memory that puts still read from (put.reg) takes effect when
      * they do not need it any more.
      */
@@ -283,64 +296,69 @@ struct shunt_transport {
 
     /* See the memory model above. A signal wakes the peer, like wake().
      * SHUNT_IN_PROGRESS: no room; progress() and call again. Errors:
-     * SHUNT_ERR_PEER; SHUNT_ERR_INVALID, outside the remote memory (nothing
-     * was written), told by this call or by a later put or flush. */
+     * SHUNT_ERR_PEER; SHUNT_ERR_INVALID: outside the remote memory (nothing was
+     * written), returned by this call or by a later put or flush. */
     enum shunt_status (*put)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_put *put);
     /*
-     * Read memory of the peer's. OK: it has begun, and may have ended: see
+     * Read memory of the peer. OK: the get has begun, and may have ended: see
      * shunt_transport_get.status. SHUNT_IN_PROGRESS: no room; progress() and
-     * call again. Anything else, here or in `status`, is how it failed, and
-     * `local` is unspecified: SHUNT_ERR_UNSUPPORTED without SHUNT_TRANSPORT_GET;
-     * SHUNT_ERR_INVALID: the peer has no such memory (where it is a thread of
-     * this process: a crash, as with any bad pointer); SHUNT_ERR_PEER: gone.
-     * Gets have no order among themselves, nor with puts: a peer's word that is
-     * read with one may be older than what the peer has put since. (The library
-     * uses them only together with SHUNT_TRANSPORT_MAP.)
+     * call again. Any other status, here or in `status`, is an error, and the
+     * content of `local` is unspecified: SHUNT_ERR_UNSUPPORTED without
+     * SHUNT_TRANSPORT_GET; SHUNT_ERR_INVALID: the peer has no such memory (if
+     * it is a thread of this process: a crash, as with any bad pointer);
+     * SHUNT_ERR_PEER: it is gone. Gets have no order among each other, nor with
+     * puts: a word that is read with one may be older than what the peer has
+     * put since. (The library uses them only together with SHUNT_TRANSPORT_MAP.)
      */
     enum shunt_status (*get)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_get *get);
-    /* Everything put to this peer so far has been delivered (OK), or not yet
-     * (SHUNT_IN_PROGRESS). */
+    /* OK: everything put to this peer so far has been delivered.
+     * SHUNT_IN_PROGRESS: not yet. */
     enum shunt_status (*flush)(struct shunt_transport_ep *ep);
 
     /*
      * The communicator has failed, and its callers get their memory back. OK:
-     * nothing that goes to, or comes from, this peer touches `local` of gets, of
-     * puts with `pending`, or brief memory that was deregistered. SHUNT_IN_PROGRESS:
-     * something still does; progress(), and call again. by_force: end that, and
-     * with it the connection if need be, which makes the peer lost here (it need
-     * not notice before we close); says OK.
-     * NULL: puts and gets are over on return.
+     * no transfer to or from this peer accesses `local` of gets, `local` of
+     * puts with `pending`, or brief memory that was deregistered.
+     * SHUNT_IN_PROGRESS: one still does; progress(), and call again. by_force:
+     * end these transfers, and with them the connection if need be, which makes
+     * the peer lost here (the peer need not notice before this rank calls
+     * close()); returns OK. NULL: puts and gets have ended when they return.
      */
     enum shunt_status (*let_go)(struct shunt_transport_ep *ep, bool by_force);
 
-    /* Wake the peer if it sleeps. Cheap when it does not: includes the full
-     * fence that orders earlier stores before the look at the peer's state. */
+    /* Wake the peer if it sleeps. Cheap if it does not. Includes the full fence
+     * that orders earlier stores before the read of the peer's state. */
     void (*wake)(struct shunt_transport_ep *ep);
-    /* Advance. How many things came from peers (puts, wakes, losses): what we
-     * sent ourselves is no sign that anybody is there. */
+    /* Make progress. Returns the number of events that came from peers (puts,
+     * wakes, losses). What this rank sent itself does not count, since it does
+     * not show that a peer is there. */
     int (*progress)(struct shunt_transport_ctx *ctx);
     int (*wait_fd)(struct shunt_transport_ctx *ctx);
-    /* OK: may sleep. SHUNT_IN_PROGRESS: something is there already. */
+    /* OK: the caller may sleep. SHUNT_IN_PROGRESS: an event is there
+     * already. */
     enum shunt_status (*arm)(struct shunt_transport_ctx *ctx);
     void (*disarm)(struct shunt_transport_ctx *ctx);
-    /* As known by the last progress(), and unchanged until the next: false
-     * once the peer is gone, however it went; what it had signalled before is
+    /* As of the last progress(), and unchanged until the next. False once the
+     * peer is gone, for whatever reason; what it had signalled before is
      * visible by then. */
     bool (*alive)(const struct shunt_transport_ep *ep);
-    /* False `alive`, and it closed in order (no crash). */
+    /* True if alive() is false and the peer called close(), that is, did not
+     * crash. */
     bool (*left)(const struct shunt_transport_ep *ep);
-    /* Does something that was put still need our progress() to get to a peer
-     * that is alive? The core sees to it before a call returns, as nobody may
-     * be here for long after. NULL: never. */
+    /* Does a put still need this rank's progress() to reach a peer that is
+     * alive? The core waits for that before a call returns, as the next call
+     * may come long after. NULL: never. */
     bool (*busy)(const struct shunt_transport_ctx *ctx);
 
-    /* Fill counters[0 .. room - 1]; returns how many there are. The library logs
-     * them when a communicator is destroyed (SHUNT_LOG=info). NULL: none. */
+    /* Fill counters[0 .. room - 1]; returns how many counters there are. The
+     * library logs them when a communicator is destroyed (SHUNT_LOG=info).
+     * NULL: none. */
     size_t (*counters)(const struct shunt_transport_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
-    /* Its variables; the last has no name. NULL: none. */
+    /* The plugin's variables; the entry after the last has no name. NULL:
+     * none. */
     const struct shunt_transport_knob *knobs;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The error text of a transport's context, which error() gives out. */
+/* The error text of a transport's context, which error() returns. */
 #ifndef TRANSPORT_FAIL_H
 #define TRANSPORT_FAIL_H
 
@@ -9,7 +9,7 @@ struct transport_text {
     char text[512];
 };
 
-/* Write the sentence (at most 511 bytes of it) and return `status`. */
+/* Write the text (at most 511 bytes of it) and return `status`. */
 enum shunt_status transport_fail(struct transport_text *error,
                                  enum shunt_status status, const char *format,
                                  ...) __attribute__((format(printf, 3, 4)));

@@ -14,7 +14,7 @@ void transport_prove(const struct transport_proof *proof, unsigned char *out,
     struct hmac_sha256_ctx hmac;
 
     hmac_sha256_set_key(&hmac, 32, proof->secret);
-    /* With its end, which keeps labels apart that begin alike. */
+    /* With the terminating 0, so that no label is the beginning of another. */
     hmac_sha256_update(&hmac, strlen(proof->label) + 1,
                        (const uint8_t *)proof->label);
     hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The list of what an endpoint has imported, so that close() can free what was
- * not released. struct shunt_transport_remote begins with its link.
+ * The list of the remotes that an endpoint has imported, so that close() can
+ * free those that were not released. struct shunt_transport_remote begins with
+ * the link.
  */
 #ifndef TRANSPORT_REMOTES_H
 #define TRANSPORT_REMOTES_H
@@ -17,7 +18,7 @@ static inline void transport_link_add(struct transport_link **list,
     *list = link;
 }
 
-/* It is in the list. */
+/* `link` is in the list. */
 static inline void transport_link_remove(struct transport_link **list,
                                          const struct transport_link *link)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport inside a wrapper; see wrap.h. */
+/* Opening the transport inside a wrapper; see wrap.h. */
 #include "transports/common/wrap.h"
 
 #include <stdio.h>

@@ -11,10 +11,10 @@
 #include <shunt/transport.h>
 
 /*
- * Open the transport that the options of `params` name first ("shm", or
- * "fault+shm", of which the rest are its own options).
+ * Open the transport that the options of `params` name first ("shm"; or in
+ * "fault+shm" fault, whose options are the rest).
  *
- * transport, ctx  out; *ctx is NULL after an error, and `why` says why.
+ * transport, ctx  out; after an error *ctx is NULL, and `why` says why.
  */
 enum shunt_status
 transport_wrap_open(const struct shunt_transport_params *params,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dma: the plainest copy engine, a thread that copies.
+ * dma: a simple copy engine, a thread that copies.
  *
- * Descriptors wait in a ring under a lock. The thread takes them in order,
- * copies without the lock, raises the signal, and sleeps on a condition when
- * the ring is empty: asleep it costs nothing. It copies by memcpy(); rows by an
- * index list one at a time.
+ * Descriptors are queued in a ring under a lock. The thread takes them in
+ * order, copies without the lock, raises the signal, and sleeps on a condition
+ * while the ring is empty: then it costs nothing. It copies by memcpy(), one
+ * row at a time.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ struct shunt_engine_ctx {
     pthread_cond_t work;
     pthread_t thread;
     struct shunt_engine_copy ring[DEPTH];
-    size_t first, count; /* waiting, from `first` on */
+    size_t first, count; /* queued, from `first` on */
     bool copying, stop;
     _Atomic uint64_t copies, bytes, full;
 };
@@ -74,7 +74,7 @@ static void *work(void *arg)
         atomic_fetch_add_explicit(&ctx->copies, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&ctx->bytes, copy.rows * copy.bytes,
                                   memory_order_relaxed);
-        /* Last: the submitter may free everything after the signal, but for its
+        /* Last: after the signal the submitter may free everything but its
          * eventfd. */
         signal_end(&copy);
         pthread_mutex_lock(&ctx->lock);
@@ -109,7 +109,7 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
     }
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_cond_init(&ctx->work, NULL);
-    sigfillset(&all); /* signals are the program's */
+    sigfillset(&all); /* signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&ctx->thread, NULL, work, ctx);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

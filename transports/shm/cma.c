@@ -3,9 +3,9 @@
  * Reading a peer's plain memory: process_vm_readv (cross memory attach).
  *
  * Whether the kernel allows it depends on seccomp filters, Yama, user and
- * process namespaces, and on dumpability. So it is tried, on each peer: we
- * read a random cookie there, and they read ours. get() is offered only if both
- * worked, so that both sides may choose algorithms by it.
+ * process namespaces, and on dumpability. So it is tried with each peer: this
+ * rank reads a random cookie of the peer, and the peer reads ours. get() is
+ * offered only if both worked, so that both sides can choose algorithms by it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 #include "transports/shm/shm.h"
 
-/* Of one call: the kernel stops at just under 2 GiB anyway. */
+/* Bytes of one call; the kernel stops just below 2 GiB anyway. */
 #define CHUNK ((size_t)1 << 30)
 
 bool shm_cma_allowed(const struct shunt_transport_host *host)
@@ -34,8 +34,8 @@ void shm_cma_consent(void)
 
     if (fd < 0)
         return; /* no Yama */
-    /* At 1 a process may be read by who it names; at 2 and 3 nobody can
-     * help. */
+    /* At 1 a process may name another that may read it; at 2 and 3 this process
+     * can do nothing. */
     if (read(fd, &scope, 1) == 1 && scope == '1')
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     close(fd);
@@ -52,7 +52,7 @@ bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie)
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) !=
         (ssize_t)sizeof(found))
         return false;
-    /* Another process of that number, in a namespace we see wrongly? */
+    /* It may be another process with that number, of another namespace. */
     return found == cookie;
 }
 
@@ -111,7 +111,8 @@ enum shunt_status shm_get(struct shunt_transport_ep *ep,
         struct iovec there = {(void *)(uintptr_t)address, part};
         ssize_t n = process_vm_readv(ep->pid, &here, 1, &there, 1, 0);
 
-        /* Short at the last good page, then EFAULT; and when signalled. */
+        /* The kernel reads up to the last valid page, and then returns EFAULT.
+         * A signal may also end a call early. */
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)

@@ -2,7 +2,7 @@
 /*
  * Connecting to a peer, and the proofs of the secret.
  *
- * Of a pair, the higher rank connects and the lower listens (listen.c):
+ * In each pair the higher rank connects and the lower listens (listen.c):
  *
  *     connector                       listener
  *     HELLO ranks, nonce       ->
@@ -14,11 +14,11 @@
  *                              <-     READY
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
- * between the sides, both nonces and both ranks. READY follows the trial of
- * get() and our own connect() call; a link is up when READY was sent and
+ * between the sides, both nonces and both ranks. READY is sent after the trial
+ * of get() and our own connect() call. A link is up when READY was sent and
  * received.
  *
- * The listener of a pair, too, must find out if its peer cannot be reached
+ * The listener of a pair must also find out if its peer cannot be reached
  * (another host, another network namespace). So it connects to the peer's name
  * as well, and closes that connection unused.
  */
@@ -64,7 +64,8 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* Made by our connect() or by the peer's connection, whichever is first. */
+/* The endpoint of a peer; created by our connect() or by the peer's connection,
+ * whichever is first. */
 static struct shunt_transport_ep *endpoint(struct shunt_transport_ctx *ctx,
                                            int peer)
 {
@@ -89,14 +90,14 @@ failed(struct shunt_transport_ep *ep, enum shunt_status status,
     va_list args;
 
     if (ep->failed)
-        return; /* the first reason is the real one */
+        return; /* the first reason is the cause of the others */
     ep->failed = status;
     va_start(args, format);
     vsnprintf(ep->reason, sizeof(ep->reason), format, args);
     va_end(args);
 }
 
-/* Give up on a peer, and tell it why. */
+/* Refuse a peer, and tell it why. */
 static void refuse(struct shunt_transport_ep *ep)
 {
     struct shm_message message = {
@@ -158,7 +159,8 @@ static void send_info(struct shunt_transport_ep *ep)
 
     if (!error)
         return;
-    /* Some policies forbid to pass descriptors: no use of this transport. */
+    /* Some security policies forbid passing descriptors: then this transport
+     * cannot be used. */
     failed(ep,
            error == EPERM || error == EACCES ? SHUNT_ERR_UNSUPPORTED
                                              : SHUNT_ERR_SYSTEM,
@@ -261,7 +263,7 @@ static void on_proof(struct shm_link *link, const struct shm_message *message)
         shm_refuse(link, ep ? "that rank is there already" : "out of memory");
         return;
     }
-    /* No stranger any more. */
+    /* It is authenticated now. */
     for (struct shm_link **p = &ctx->unauthenticated; *p; p = &(*p)->next) {
         if (*p == link) {
             *p = link->next;
@@ -329,7 +331,7 @@ static bool expected(const struct shm_link *link, uint32_t type)
         return link->state == SHM_AWAIT_PROOF;
     case SHM_MSG_INFO:
         return link->state == SHM_AWAIT_INFO;
-    case SHM_MSG_READY: /* a refusal comes at any time */
+    case SHM_MSG_READY: /* a refusal may arrive at any time */
         return link->state >= SHM_AWAIT_INFO && link->ep;
     case SHM_MSG_SHARE:
     case SHM_MSG_DROP:
@@ -433,7 +435,8 @@ static void reach_failed(struct shunt_transport_ep *ep, int error)
 
 static void wrong_user(struct shunt_transport_ep *ep)
 {
-    /* Not over the network instead: it need not be a rank of ours at all. */
+    /* Not SHUNT_ERR_UNSUPPORTED, which would try the network instead: it may
+     * not be a rank of ours at all. */
     failed(ep, SHUNT_ERR_MISMATCH,
            "rank %d runs as another user: run all ranks as one, or allow it by "
            "SHUNT_TRANSPORTS=^shm",
@@ -464,11 +467,12 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
         return;
     }
     memcpy(hello.u.hello.nonce, link->nonces[CONNECTOR], TRANSPORT_NONCE);
-    shm_send(link, &hello, NULL, 0); /* a failure ends the socket */
+    /* a failure ends the socket, which is noticed later */
+    shm_send(link, &hello, NULL, 0);
 }
 
-/* The connector connects; the listener tries whether it could, now and then,
- * which also finds a peer that died before it came. */
+/* The connector connects. The listener tries now and then whether it could,
+ * which also detects a peer that died before it connected. */
 static void advance(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Listening for peers, and the peers that have not proved who they are.
+ * Listening for peers, and unauthenticated peers.
  *
- * Each context listens under a random name in the abstract namespace. What
- * connects is unauthenticated until its proof has come (connect.c), and kept
- * apart from the ranks until then; it is dropped at the latest after
- * UNAUTHENTICATED_MS. A user other than ours is dropped unread.
+ * Each context listens under a random name in the abstract namespace. A
+ * connection is unauthenticated until its proof has arrived (connect.c), and is
+ * kept apart from the ranks until then. It is dropped after at most
+ * UNAUTHENTICATED_MS. Connections of another user are dropped unread.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -21,8 +21,8 @@
 
 #define UNAUTHENTICATED_MS 10000
 #define CROWDED_MS 1000
-#define ACCEPTS 64              /* in one look */
-#define MAX_UNAUTHENTICATED 128 /* beside one for each rank */
+#define ACCEPTS 64              /* in one call of shm_accept() */
+#define MAX_UNAUTHENTICATED 128 /* in addition to one for each rank */
 #define MAX_LOGGED_REFUSALS 8
 
 bool shm_random(void *to, size_t n)
@@ -94,9 +94,9 @@ bool shm_same_user(int fd, pid_t *pid)
 }
 
 /*
- * When many unauthenticated peers wait, the next ones stay in the kernel's
- * queue until some have gone. None is dropped for another: it may be a rank
- * whose messages have not been read yet.
+ * If there are many unauthenticated peers, further ones stay in the kernel's
+ * queue until some have been dropped or authenticated. None is dropped for
+ * another one: it may be a rank whose messages have not been read yet.
  */
 static bool crowded(const struct shunt_transport_ctx *ctx)
 {
@@ -118,7 +118,7 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
 
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that other users who connect all the time do not keep us
+    /* Bounded, so that other users who keep connecting do not hold this rank
      * here. */
     for (int n = 0; n < ACCEPTS; n++) {
         struct shm_link *link, **p;
@@ -134,7 +134,8 @@ void shm_accept(struct shunt_transport_ctx *ctx)
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
             if (errno != EAGAIN) {
-                /* The descriptor would stay ready, and no rank could sleep. */
+                /* The descriptor would stay ready, and this rank could not
+                 * sleep. */
                 ctx->accept_error = errno;
                 epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
             }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Registrations. A window is a memfd; reg() pushes its descriptor to every peer
- * at once, so that import() needs nothing of the peer any more. A peer keeps
- * what it gets by its number until it imports it, or is told that it is gone.
+ * Registrations. A window is a memfd. reg() sends its descriptor to every peer
+ * at once, so that import() needs nothing more from the peer. A peer keeps what
+ * it receives, by its id, until it imports it or is told that it has been
+ * deregistered.
  *
  * The size is sealed: a mapping must not raise SIGBUS, whatever the peer does.
  */
@@ -39,7 +40,8 @@ void *shm_memory_create(const char *name, size_t bytes, int *fd)
     int error;
 
     *fd = -1;
-    /* A file that is too large is a signal, which ends the process. */
+    /* Growing a file beyond this limit raises a signal, which ends the
+     * process. */
     if (!getrlimit(RLIMIT_FSIZE, &limit) && bytes > limit.rlim_cur) {
         errno = EFBIG;
         return NULL;
@@ -74,13 +76,14 @@ void *shm_memory_map(int fd, size_t bytes, size_t *mapped)
         errno = EINVAL;
         return NULL;
     }
-    /* All of the file: its size is whole pages also where those are huge. */
+    /* Map all of the file: its size is a multiple of the page size, also with
+     * huge pages. */
     *mapped = (size_t)st.st_size;
     map = mmap(NULL, *mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* --- ours ----------------------------------------------------------------- */
+/* --- memory of this rank -------------------------------------------------- */
 
 static enum shunt_status check(struct shunt_transport_ctx *ctx,
                                const struct shunt_transport_memory *memory)
@@ -175,16 +178,16 @@ void shm_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
             break;
         }
     }
-    /* Who has imported it does not mind; who has not can close it. */
+    /* A peer that has imported it ignores this; one that has not closes it. */
     if (reg->memory.bytes > 0)
         tell_all(ctx, SHM_MSG_DROP, reg, NULL, &error);
-    /* Peers have mappings of their own. */
+    /* Peers have their own mappings. */
     if (reg->memory.done)
         reg->memory.done(reg->memory.arg);
     free(reg);
 }
 
-/* --- theirs --------------------------------------------------------------- */
+/* --- memory of peers ------------------------------------------------------ */
 
 void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
                    int reason)
@@ -194,7 +197,8 @@ void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
     if (!share) {
         if (fd >= 0)
             close(fd);
-        ep->unkept = id; /* import() will not find it, and must not wait */
+        /* import() will not find it, and must not wait for it */
+        ep->unkept = id;
         return;
     }
     share->id = id;
@@ -275,7 +279,7 @@ enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *blob,
             shm_link_read(ep->link);
             share = share_take(ep, key.id);
         }
-        /* They come in the order of their numbers. */
+        /* Shares arrive in the order of their ids. */
         if (!share && key.id <= ep->unkept)
             return shm_fail(ep->ctx, SHUNT_ERR_MEMORY,
                             "no memory to keep the descriptor of rank %d's "
@@ -294,7 +298,7 @@ enum shunt_status shm_import(struct shunt_transport_ep *ep, const void *blob,
         status = share_map(ep, share, key.bytes, remote);
     if (share) {
         if (share->fd >= 0)
-            close(share->fd); /* the mapping holds it */
+            close(share->fd); /* the mapping keeps the memory */
         free(share);
     }
     if (status) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The shm transport: context, hot path, sleeping, and the plugin itself.
+ * The shm transport: context, fast path, sleeping, and the plugin itself.
  *
- * The hot path takes no lock and makes no system call unless the peer sleeps.
- * put() is memcpy and a store-release. wake() is a fence and a look at the
- * peer's `armed`. progress() is a look at our `news`, which peers raise when
- * they sent something, and at a coarse clock: the sockets of peers that were
- * killed are seen to every LOOK_MS, and whenever we have slept.
+ * The fast path takes no lock and makes no system call unless the peer sleeps.
+ * put() is a memcpy and a store-release. wake() is a fence and a load of the
+ * peer's `armed`. progress() loads our `news`, which a peer raises when it has
+ * sent something over a socket, and reads a coarse clock: the sockets, which
+ * also show that a peer was killed, are checked every LOOK_MS, and after each
+ * sleep.
  *
- * Sleeping is on an epoll descriptor: our event, and every socket. The event
- * is edge-triggered, so that nobody needs to read it.
+ * A rank sleeps on an epoll descriptor with its event and every socket. The
+ * event is edge-triggered, so that it need not be read.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -28,8 +29,9 @@
 #include "transports/shm/shm.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
-/* The sanitizer does not know the fence in wake(). It orders a store against
- * a later load of another word, which is not what it looks for anyway. */
+/* The sanitizer does not support the fence in wake(). The fence orders a store
+ * before a later load of another word, which the sanitizer does not check
+ * anyway. */
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
@@ -60,8 +62,8 @@ int64_t shm_now(void)
 /* --- forks ---------------------------------------------------------------- */
 
 /*
- * A forked child holds our sockets open, and then no peer would see us die. So
- * the child closes its copies; it has no use for the context anyhow.
+ * A forked child would hold our sockets open, and no peer would notice that we
+ * died. So the child closes its copies; it cannot use the context anyway.
  */
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_transport_ctx *contexts;
@@ -185,7 +187,8 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
     if (!ctx)
         return;
     context_remove(ctx);
-    /* Before the sockets end: who sees their end, sees this. */
+    /* Before the sockets are closed: a peer that sees their end then sees
+     * this. */
     if (ctx->control && !ctx->forked)
         atomic_store_explicit(&ctx->control->left, 1, memory_order_release);
     for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
@@ -200,7 +203,7 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
                                       memory_order_release);
     }
     while (ctx->regs)
-        shm_dereg(ctx, ctx->regs); /* nobody is there to be told */
+        shm_dereg(ctx, ctx->regs); /* the links are closed: no peer is told */
     while (ctx->unauthenticated)
         shm_link_drop(ctx->unauthenticated);
     shm_links_bury(ctx);
@@ -312,15 +315,16 @@ static void wake(struct shunt_transport_ep *ep)
 {
     const uint64_t one = 1;
 
-    /* Our stores, then their flag; arm() has their flag, then our stores. One
-     * of the two sees the other. */
+    /* Our stores come before the load of `armed`; in arm() the store of `armed`
+     * comes before the check of the condition. So one of the two ranks sees the
+     * other. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&ep->control->armed, memory_order_relaxed))
         return;
     if (!atomic_exchange_explicit(&ep->control->armed, 0, memory_order_acq_rel))
         return; /* another peer wakes it */
     if (write(ep->event, &one, sizeof(one)) < 0) {
-        /* Full, after 2^64 wake-ups: it is readable already. */
+        /* Full, after 2^64 wake-ups: then it is readable already. */
     }
 }
 
@@ -356,7 +360,7 @@ static enum shunt_status flush(struct shunt_transport_ep *ep)
 {
     if (ep->gone)
         return shm_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d is gone", ep->peer);
-    return SHUNT_OK; /* puts are done on return */
+    return SHUNT_OK; /* a put is complete when it returns */
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -383,7 +387,8 @@ static int handle_event(struct shunt_transport_ctx *ctx,
     return 0;
 }
 
-/* The sockets that have ended: now is when the caller may know. */
+/* Mark the peers whose sockets have ended as gone: from here on the caller may
+ * see it. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
     for (int i = 0; i < ctx->nranks; i++) {
@@ -405,7 +410,8 @@ int shm_look(struct shunt_transport_ctx *ctx)
 
     ctx->look = false;
     ctx->next_look = shm_now() + LOOK_MS;
-    /* Before the sockets: what comes meanwhile is news again. */
+    /* Before the sockets are read: what arrives meanwhile raises `news`
+     * again. */
     ctx->news_seen =
         atomic_load_explicit(&ctx->control->news, memory_order_acquire);
     do {

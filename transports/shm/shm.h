@@ -2,18 +2,18 @@
 /*
  * shm: the ranks are processes (or threads) of one host.
  *
- *   shm.c      the context, the hot path (put, wake, progress), the plugin
- *   listen.c   listening, and peers that have not proved who they are
+ *   shm.c      the context, the fast path (put, wake, progress), the plugin
+ *   listen.c   listening, and unauthenticated peers
  *   connect.c  connecting to a peer, and the proofs of the secret
  *   wire.c     messages and descriptors over the sockets
- *   memory.c   registrations: memfds that travel over the sockets
+ *   memory.c   registrations: memfds that are sent over the sockets
  *   cma.c      get(): reading a peer's plain memory
  *
  * Each pair of ranks has one socket: unix, SOCK_SEQPACKET (it keeps the
- * borders of messages and carries descriptors), met under a random name in the
- * abstract namespace, so that nothing is ever left on a disk. It carries set-up
- * only, and the news of a death: the kernel closes it whatever killed the peer.
- * Data and signals are stores into the peer's mapped memory.
+ * boundaries of messages and carries descriptors), with a random name in the
+ * abstract namespace, so that nothing is ever left on a disk. It is used only
+ * for set-up, and to notice a death: the kernel closes it, however the peer was
+ * killed. Data and signals are stores into the peer's mapped memory.
  */
 #ifndef SHUNT_SHM_H
 #define SHUNT_SHM_H
@@ -35,29 +35,30 @@
 #define SHM_TEXT 160
 
 /*
- * One page of each context that its peers map. Each word has a cache line of
- * its own: `armed` is read by every waker, `news` by every progress().
+ * A page of each context, which its peers map. Each word has a cache line of
+ * its own: every waker reads `armed`, every progress() reads `news`.
  */
 struct shm_control {
-    /* The owner sleeps, or is about to: its event descriptor must be
-     * written. */
+    /* The owner sleeps, or is about to: to wake it, write to its event
+     * descriptor. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint armed;
     /* Raised by a peer that has sent something over a socket. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint news;
-    /* The owner has closed in order. */
+    /* The owner has called close(). */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint left;
 };
 
 /* --- messages ------------------------------------------------------------- */
 
 enum shm_message_type {
-    SHM_MSG_HELLO = 1, /* connector: who I am */
-    SHM_MSG_CHALLENGE, /* listener: and who I am, with proof */
-    SHM_MSG_PROOF,     /* connector: my proof */
-    SHM_MSG_INFO,      /* either, with its control page and its event */
-    SHM_MSG_READY,     /* either: what I found of you */
-    SHM_MSG_SHARE,     /* either, with a memfd: a registration of mine */
-    SHM_MSG_DROP,      /* either: it is no more */
+    SHM_MSG_HELLO = 1, /* connector: its rank */
+    SHM_MSG_CHALLENGE, /* listener: its nonce and its proof */
+    SHM_MSG_PROOF,     /* connector: its proof */
+    /* either, with its control page and its event descriptor */
+    SHM_MSG_INFO,
+    SHM_MSG_READY, /* either: whether it can reach the other */
+    SHM_MSG_SHARE, /* either, with a memfd: a registration */
+    SHM_MSG_DROP,  /* either: that registration has ended */
 };
 
 struct shm_message {
@@ -78,11 +79,11 @@ struct shm_message {
         struct {
             uint64_t cookie_address; /* for the trial of get() */
             uint64_t cookie;
-            uint32_t cma; /* get() is not forbidden here */
+            uint32_t cma; /* SHUNT_CMA allows get() here */
         } info;
         struct {
             uint32_t refused; /* `text` says why */
-            uint32_t cma;     /* get() from you has worked */
+            uint32_t cma;     /* a get() from the receiver has worked */
             char text[SHM_TEXT];
         } ready;
         struct {
@@ -96,7 +97,7 @@ struct shm_message {
 
 /* --- objects -------------------------------------------------------------- */
 
-/* What an epoll event is about; the first member of what it points to. */
+/* The kind of object that an epoll event points to; its first member. */
 enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
 
 enum shm_state {
@@ -120,28 +121,28 @@ struct shm_outgoing {
 /* A socket. */
 struct shm_link {
     enum shm_watch watch;
-    struct shm_link *next; /* of the unauthenticated, or of the dead */
+    struct shm_link *next; /* in ctx.unauthenticated, or in ctx.dead */
     struct shunt_transport_ctx *ctx;
     struct shunt_transport_ep *ep; /* NULL: unauthenticated */
     int fd;
     enum shm_state state;
-    pid_t pid;    /* as the kernel tells it, in our namespace; 0: unseen */
-    int from, to; /* ranks of connector and listener, as they claim */
+    pid_t pid;    /* from the kernel, in our namespace; 0: not visible */
+    int from, to; /* ranks of connector and listener, as the connector says */
     unsigned char nonces[2][TRANSPORT_NONCE]; /* connector's, listener's */
-    int64_t deadline; /* of an unauthenticated peer, ms */
+    int64_t deadline; /* of an unauthenticated peer, in ms */
     struct shm_outgoing *out, **out_tail;
 };
 
-/* A registration that a peer has pushed and we have not imported yet. */
+/* A registration that a peer has sent, not yet imported here. */
 struct shm_share {
     struct shm_share *next;
     uint64_t id;
-    int fd; /* -1: it was lost on the way, `reason` (an errno) says why */
+    int fd; /* -1: it did not arrive; `reason` (an errno) says why */
     int reason;
 };
 
 struct shunt_transport_ep {
-    /* The hot path's. */
+    /* Used by the fast path. */
     struct shm_control *control; /* the peer's */
     int event;                   /* the peer's */
     bool gone;                   /* as of the last progress() */
@@ -151,20 +152,20 @@ struct shunt_transport_ep {
 
     int peer;
     struct shunt_transport_ctx *ctx;
-    struct shm_link *link; /* NULL: none yet, or no more */
+    struct shm_link *link; /* NULL: not connected yet, or ended */
     bool wanted;           /* connect() was called */
     bool ready_sent;
     bool ready_seen;
-    bool we_read, they_read; /* the trials of get() */
-    bool down;               /* the socket has ended; progress() makes it
-                                `gone` */
+    bool we_read, they_read; /* whether the trials of get() worked */
+    /* the socket has ended; progress() then sets `gone` */
+    bool down;
     pid_t pid;
     char name[40];            /* the peer's socket */
-    int64_t next_trial;       /* of its name, in milliseconds */
-    enum shunt_status failed; /* connect() is over */
+    int64_t next_trial;       /* when its name is tried next, in milliseconds */
+    enum shunt_status failed; /* how connect() failed */
     char reason[SHM_TEXT + 64];
     struct shm_share *shares;
-    uint64_t unkept; /* the last that came and for which there was no memory */
+    uint64_t unkept; /* id of the last share that there was no memory for */
     struct transport_link *remotes; /* shunt_transport_remote */
 };
 
@@ -184,19 +185,19 @@ struct shunt_transport_remote {
 struct shunt_transport_ctx {
     struct shm_control *control;
     unsigned news_seen;
-    bool look;         /* at the sockets, on the next progress() */
+    bool look;         /* progress() is to look at the sockets */
     int64_t next_look; /* in milliseconds */
 
     const struct shunt_transport_host *host;
-    struct shunt_transport_ctx *next; /* of this process */
-    bool forked; /* we are a child's copy: not to be heard of by peers */
+    struct shunt_transport_ctx *next; /* in the list of this process */
+    bool forked; /* the copy in a forked child, which must not act for peers */
     int rank, nranks;
     unsigned char secret[32];
     bool cma;        /* SHUNT_CMA allows get() */
-    uint64_t cookie; /* peers read it as a trial */
+    uint64_t cookie; /* peers read it as a trial of get() */
     int control_fd, event, epoll, listen;
     enum shm_watch event_watch, listen_watch;
-    bool paused;      /* too many unauthenticated: no more are accepted */
+    bool paused;      /* too many unauthenticated peers: no more are accepted */
     int accept_error; /* errno: no connection can be accepted any more */
     char name[40];
     struct shunt_transport_ep **eps;  /* (nranks) */
@@ -212,11 +213,11 @@ struct shunt_transport_ctx {
 /* --- shm.c ---------------------------------------------------------------- */
 
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
-/* For an errno, what the user can do: "; raise `ulimit -n`", or "". */
+/* What the user can do about an errno: "; raise `ulimit -n`", or "". */
 const char *shm_hint(int error);
 /* Milliseconds of a coarse monotonic clock. */
 int64_t shm_now(void);
-/* Look at all descriptors, whatever progress() thinks of it. */
+/* Look at all descriptors now, also if progress() would not yet. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
 /* --- listen.c ------------------------------------------------------------- */
@@ -224,7 +225,7 @@ int shm_look(struct shunt_transport_ctx *ctx);
 bool shm_random(void *to, size_t n);
 /* The address of a name in the abstract namespace; its length. */
 socklen_t shm_abstract(struct sockaddr_un *sun, const char *name);
-/* Does the process at the other end, *pid, belong to our user? */
+/* Does the process at the other end belong to our user? *pid: its number. */
 bool shm_same_user(int fd, pid_t *pid);
 /* Drop an unauthenticated peer, and log why. */
 void shm_refuse(struct shm_link *link, const char *why);
@@ -232,7 +233,7 @@ void shm_refuse(struct shm_link *link, const char *why);
 enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void shm_accept(struct shunt_transport_ctx *ctx);
-/* Drop unauthenticated peers whose time is over. */
+/* Drop unauthenticated peers whose deadline has passed. */
 void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
 
 /* --- connect.c ------------------------------------------------------------ */
@@ -242,32 +243,33 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* A message has come; owns the descriptors. `lost` is an errno if some were
- * dropped by the kernel. */
+/* Handle a message; takes over the descriptors. `lost`: an errno if the kernel
+ * dropped some. */
 void shm_handle(struct shm_link *link, const struct shm_message *message,
                 int *fds, int nfds, int lost);
 
 /* --- wire.c --------------------------------------------------------------- */
 
-/* Takes the descriptor over, also when it fails. */
+/* Takes over the descriptor, also if it fails. */
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
-/* End a socket; the object lives until no event can point to it. */
+/* End a socket. The object is freed when no event can point to it. */
 void shm_link_drop(struct shm_link *link);
 void shm_links_bury(struct shunt_transport_ctx *ctx);
-/* Send, or queue. 0, or an errno that no later attempt can mend; a peer that
- * is gone is no error here. */
+/* Send, or queue. Returns 0, or an errno that no later attempt can avoid. A
+ * peer that is gone is not an error here. */
 int shm_send(struct shm_link *link, const struct shm_message *message,
              const int *fds, int nfds);
 void shm_link_flush(struct shm_link *link);
-/* Read all there is. */
+/* Read all messages that have arrived; returns the number of events. */
 int shm_link_read(struct shm_link *link);
 
 /* --- memory.c ------------------------------------------------------------- */
 
-/* Shared memory of our own making, mapped and sealed; NULL and errno. */
+/* Create shared memory, mapped and sealed; NULL and errno. */
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
-/* Map what a peer has sent: no smaller than it says, and unable to shrink
- * under us. NULL and errno; EINVAL: it is not as it says. */
+/* Map a memfd that a peer has sent. It must not be smaller than the peer says,
+ * and must be sealed against shrinking. NULL and errno; EINVAL: it is not
+ * so. */
 void *shm_memory_map(int fd, size_t bytes, size_t *mapped);
 
 enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
@@ -287,13 +289,13 @@ void shm_share_drop(struct shunt_transport_ep *ep, uint64_t id);
 
 /* --- cma.c ---------------------------------------------------------------- */
 
-/* Is get() wanted? By SHUNT_CMA. */
+/* Does SHUNT_CMA allow get()? */
 bool shm_cma_allowed(const struct shunt_transport_host *host);
-/* Let peers read us, where the kernel asks for our consent. */
+/* Allow peers to read our memory, where the kernel (Yama) asks for that. */
 void shm_cma_consent(void);
-/* Does the kernel refuse it even on ourselves? 0, or an errno. */
+/* Does the kernel refuse it even for our own process? 0, or an errno. */
 int shm_cma_self(void);
-/* Is it really the peer's cookie that we read there? */
+/* Can the peer's cookie be read at that address? */
 bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie);
 enum shunt_status shm_get(struct shunt_transport_ep *ep,
                           const struct shunt_transport_get *get);

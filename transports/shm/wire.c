@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages over a socket, descriptors with them, and a queue for when the
- * socket is full. All messages have one size, whatever their type.
+ * Messages over a socket, with descriptors, and a queue for when the socket is
+ * full. All messages have the same size, whatever their type.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ void shm_link_drop(struct shm_link *link)
         return;
     link->state = SHM_DOWN;
     if (link->fd >= 0) {
-        /* Said explicitly: a forked child may hold the socket open. */
+        /* Removed explicitly, since a forked child may hold the socket open. */
         epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, link->fd, NULL);
         close(link->fd);
         link->fd = -1;
@@ -134,7 +134,7 @@ static int send_now(int socket, const struct shm_message *message,
     return 0;
 }
 
-/* ETOOMANYREFS: the user has as many descriptors under way as one process may
+/* ETOOMANYREFS: the user has as many descriptors in flight as one process may
  * have open; the peers' progress() takes them out. */
 static bool try_later(int error)
 {
@@ -178,7 +178,7 @@ int shm_send(struct shm_link *link, const struct shm_message *message,
     int error;
 
     if (link->state == SHM_DOWN)
-        return 0; /* its reader knows, or will */
+        return 0; /* the reader of the socket handles its end */
     copy.magic = MAGIC;
     if (link->out)
         return enqueue(link, &copy, fds, nfds);
@@ -205,7 +205,8 @@ void shm_link_flush(struct shm_link *link)
             link->ctx->look = true;
             return;
         }
-        /* Any other failure is the socket's end, which its reader sees. */
+        /* On any other failure the socket has ended, which its reader
+         * notices. */
         link->out = out->next;
         outgoing_free(out);
     }
@@ -253,7 +254,7 @@ int shm_link_read(struct shm_link *link)
         int nfds;
         ssize_t n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-        /* ECONNRESET comes before the messages that are still there. */
+        /* ECONNRESET is returned before the messages that are still queued. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -271,8 +272,8 @@ int shm_link_read(struct shm_link *link)
             shm_link_drop(link);
             break;
         }
-        /* We gave room for all descriptors, so it was our table that had
-         * none: the kernel does not tell more than that. */
+        /* There was room for all descriptors, so this process's descriptor
+         * table was full; the kernel does not tell more. */
         shm_handle(link, &message, fds, nfds,
                    header.msg_flags & MSG_CTRUNC ? EMFILE : 0);
     }
