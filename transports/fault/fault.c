@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * fault: a wrapper around another transport, for tests. SHUNT_TRANSPORTS names
- * the other ("fault+shm"), SHUNT_FAULT the program (program.c has its words).
+ * the other ("fault+shm"), SHUNT_FAULT the program (its words are in
+ * program.c).
  *
- * Without a program it hands everything through. With a delay, a put is copied
- * into a queue: of its peer, or of its peer and channel when channels may
- * overtake each other. progress() delivers what is due; its payload and signal
- * go in one put of the other transport, so payload stays before signal. A copy
- * lives until the other transport has flushed it. Payload that a put counts as
- * pending is not copied, but read when it is delivered: a caller that does not
- * wait for that sends something else. A get begins when its delay is over, in
- * progress(), and so ends after the call that asked for it.
+ * Without a program it passes everything on. With a delay, a put is copied into
+ * a queue: of its peer, or of its peer and channel if channels may overtake
+ * each other. progress() passes on what is due. Payload and signal go in one
+ * put of the wrapped transport, so the payload comes before the signal. A copy
+ * is kept until the wrapped transport has flushed it. Payload that a put counts
+ * as pending is not copied, but read when the put is passed on: a caller that
+ * does not wait for that sends wrong data. A get begins when its delay is over,
+ * in progress(), and so ends after the call that asked for it.
  *
- * Sleepers are woken for what is due by a timer beside the other transport's
- * descriptor.
+ * A timer, in an epoll with the wrapped transport's descriptor, wakes sleepers
+ * for what is due.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -82,7 +83,8 @@ static enum shunt_status fault_open(const struct shunt_transport_params *params,
         return SHUNT_ERR_INVALID;
     }
     if (ctx->program.rank >= 0 && ctx->program.rank != params->rank) {
-        /* What changes the shape of the world must be the same everywhere. */
+        /* `nomap` and `noget` decide how all ranks communicate, so they must be
+         * the same on every rank. */
         bool nomap = ctx->program.nomap, noget = ctx->program.noget;
 
         fault_program_parse(NULL, &ctx->program, why, why_len);
@@ -107,7 +109,7 @@ static void fault_close(struct shunt_transport_ctx *ctx)
 {
     if (!ctx)
         return;
-    /* The descriptors first: one of them watches the other's. */
+    /* The descriptors first: the epoll watches one of the wrapped transport. */
     if (ctx->epoll >= 0)
         close(ctx->epoll);
     if (ctx->timer >= 0)
@@ -143,7 +145,7 @@ static enum shunt_status fault_address(struct shunt_transport_ctx *ctx,
     return fault_passed(ctx, ctx->t->address(ctx->inner, blob, len));
 }
 
-/* --- endpoints and memory: handed through --------------------------------- */
+/* --- endpoints and memory: passed on  */
 
 static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
@@ -231,7 +233,7 @@ static int fault_progress(struct shunt_transport_ctx *ctx)
 {
     int events = ctx->t->progress(ctx->inner);
 
-    fault_deliver(ctx); /* ours, and no news of anybody */
+    fault_deliver(ctx); /* our own puts are not events of peers */
     return events;
 }
 
@@ -280,7 +282,7 @@ static bool fault_busy(const struct shunt_transport_ctx *ctx)
     return ctx->waiting > 0 || (ctx->t->busy && ctx->t->busy(ctx->inner));
 }
 
-/* Of the transport that it wraps. */
+/* The counters of the wrapped transport. */
 static size_t fault_counters(const struct shunt_transport_ctx *ctx,
                              struct shunt_transport_counter *counters,
                              size_t room)

@@ -3,7 +3,7 @@
  * Inside the fault transport: what its files share.
  *
  *     program.c  the words of SHUNT_FAULT
- *     late.c     puts and gets: struck, or queued and handed over later
+ *     late.c     puts and gets: made to fail, or queued and passed on later
  *     fault.c    the plugin: contexts, endpoints, sleeping
  */
 #ifndef SHUNT_FAULT_H
@@ -20,16 +20,19 @@
 
 #define FAULT_CHANNELS 8
 
-/* A put that is to come, or of which the payload is still in use. */
+/* A put that is delayed, or that was delivered and whose payload is still in
+ * use. */
 struct later {
     struct later *next;
     uint64_t due;
     struct shunt_transport_put put;
-    unsigned *pending;       /* of the caller's memory; NULL: it is copied */
-    unsigned char payload[]; /* then */
+    /* the caller's counter, if its memory is used; NULL: the payload is copied
+     * here */
+    unsigned *pending;
+    unsigned char payload[]; /* if it is copied */
 };
 
-/* A get that is to come. */
+/* A get that is delayed. */
 struct later_get {
     struct later_get *next;
     uint64_t due;
@@ -38,7 +41,7 @@ struct later_get {
 
 struct queue {
     struct later *first, **last;
-    uint64_t newest; /* due time of the last one: order is kept */
+    uint64_t newest; /* due time of the last put, so that the order is kept */
 };
 
 struct shunt_transport_ep {
@@ -46,11 +49,12 @@ struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
     struct shunt_transport_ep *inner;
     int peer;
-    struct queue queues[FAULT_CHANNELS]; /* [0] alone without `reorder` */
-    struct later *delivered;             /* not flushed yet */
+    struct queue queues[FAULT_CHANNELS]; /* without `reorder` only [0] */
+    struct later *delivered;             /* delivered, but not flushed yet */
     struct later_get *gets;              /* by due time */
-    enum shunt_status failed;            /* of a put that was accepted */
-    bool dead;                           /* by `die` */
+    /* the failure of a put after it was accepted */
+    enum shunt_status failed;
+    bool dead; /* by `die` */
 };
 
 struct shunt_transport_ctx {
@@ -59,13 +63,13 @@ struct shunt_transport_ctx {
     struct shunt_transport_ep *eps;
     struct fault_program program;
     uint64_t random;
-    uint64_t puts;    /* so far */
-    uint64_t gets;    /* the same */
+    uint64_t puts;    /* number of puts so far */
+    uint64_t gets;    /* number of gets so far */
     size_t waiting;   /* puts in all queues */
     bool silent;      /* by `silence` */
     bool armed;       /* the timer is set */
     int epoll, timer; /* -1 without a delay */
-    bool own_error;   /* `error` is newer than the other's */
+    bool own_error;   /* `error` is newer than that of the wrapped transport */
     struct transport_text error;
 };
 
@@ -73,7 +77,7 @@ struct shunt_transport_ctx {
 
 #define fault_fail(ctx, ...) \
     ((ctx)->own_error = true, transport_fail(&(ctx)->error, __VA_ARGS__))
-/* The other transport's answer, with its text. */
+/* Return what the wrapped transport returned, with its error text. */
 enum shunt_status fault_passed(struct shunt_transport_ctx *ctx,
                                enum shunt_status status);
 unsigned fault_caps(const struct shunt_transport_ep *ep);
@@ -86,16 +90,16 @@ enum shunt_status fault_get(struct shunt_transport_ep *ep,
                             const struct shunt_transport_get *get);
 enum shunt_status fault_flush(struct shunt_transport_ep *ep);
 enum shunt_status fault_let_go(struct shunt_transport_ep *ep, bool by_force);
-/* Is the program about puts to this peer? */
+/* Does the program apply to this peer? */
 bool fault_concerns(const struct shunt_transport_ep *ep);
-/* Hand over what is due. */
+/* Pass on the puts and gets that are due. */
 void fault_deliver(struct shunt_transport_ctx *ctx);
 /* Is something due already? */
 bool fault_is_due(const struct shunt_transport_ctx *ctx);
-/* A sleeper wakes for the first put or get that is due. */
+/* Set the timer, so that a sleeper wakes when the first put or get is due. */
 void fault_set_timer(struct shunt_transport_ctx *ctx);
-/* Lose what is queued for this memory, as the caller did not flush; NULL: what
- * reads the caller's memory. */
+/* Drop the puts queued for this memory, which the caller did not flush; NULL:
+ * those that read the caller's memory. */
 void fault_forget(struct shunt_transport_ep *ep,
                   const struct shunt_transport_remote *remote);
 /* Free all that is queued. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Puts and gets of the fault transport: struck by the program, handed through,
- * or queued and handed over later; see fault.c.
+ * Puts and gets of the fault transport: made to fail by the program, passed on,
+ * or queued and passed on later; see fault.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static struct later_get *take_get(struct later_get **at)
     return taken;
 }
 
-/* Of a put: does it go to this memory? */
+/* Does this put write to this memory? */
 static bool goes_to(const struct later *later,
                     const struct shunt_transport_remote *remote)
 {
@@ -129,8 +129,8 @@ static uint64_t delay_of(struct shunt_transport_ctx *ctx)
                           : random_below(ctx, program->delay + 1);
 }
 
-/* What the other transport has against it is found when it is delivered, and
- * told by the next put or flush to this peer. */
+/* Queue a put. An error of the wrapped transport is found when the put is
+ * passed on, and returned by the next put or flush to this peer. */
 static enum shunt_status enqueue(struct shunt_transport_ep *ep,
                                  const struct shunt_transport_put *put)
 {
@@ -142,7 +142,7 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
 
     const size_t copied = put->pending ? 0 : put->bytes;
 
-    if (put->bytes > SIZE_MAX / 2) /* no memory is as large */
+    if (put->bytes > SIZE_MAX / 2) /* no memory is that large */
         return fault_fail(ctx, SHUNT_ERR_INVALID,
                           "put outside the memory of rank %d", ep->peer);
     later = malloc(sizeof(*later) + copied);
@@ -171,7 +171,7 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* Of a put that was delivered late. */
+/* Return the failure of a put that was delivered late. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->failed;
@@ -187,7 +187,7 @@ bool fault_concerns(const struct shunt_transport_ep *ep)
     return program->peer < 0 || program->peer == ep->peer;
 }
 
-/* Does the program strike this put? SHUNT_OK: it goes on its way. */
+/* Apply the program to this put. SHUNT_OK: the put continues. */
 static enum shunt_status strike(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
@@ -222,15 +222,16 @@ enum shunt_status fault_put(struct shunt_transport_ep *ep,
         return fault_fail(ctx, SHUNT_ERR_PEER,
                           "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
     if (ctx->silent && fault_concerns(ep))
-        return SHUNT_OK; /* into the void */
+        return SHUNT_OK; /* dropped */
     if (ctx->program.delay == 0 || !fault_concerns(ep))
         return fault_passed(ctx, ctx->t->put(ep->inner, put));
     if (!ctx->t->alive(ep->inner))
-        return fault_passed(ctx, ctx->t->put(ep->inner, put)); /* says so */
+        /* it returns the error */
+        return fault_passed(ctx, ctx->t->put(ep->inner, put));
     return enqueue(ep, put);
 }
 
-/* Hand over what is due of one queue. */
+/* Pass on the puts of a queue that are due. */
 static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
@@ -247,7 +248,8 @@ static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
         if (!q->first)
             q->last = &q->first;
         ctx->waiting--;
-        if (later->pending) { /* by the other transport now, if it is */
+        /* the wrapped transport counts it now, if it still needs the memory */
+        if (later->pending) {
             free_later(later);
             continue;
         }
@@ -308,7 +310,7 @@ enum shunt_status fault_get(struct shunt_transport_ep *ep,
     return begin_get(ep, get);
 }
 
-/* Begin those that are due. */
+/* Begin the gets that are due. */
 static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
 {
     while (ep->gets && ep->gets->due <= t) {
@@ -323,7 +325,7 @@ static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
     }
 }
 
-/* Those that have not begun. */
+/* End the gets that have not begun. */
 static void cancel_gets(struct shunt_transport_ep *ep)
 {
     while (ep->gets) {

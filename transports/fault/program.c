@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SHUNT_FAULT: a list of words with commas between, such as
+ * SHUNT_FAULT: words separated by commas, such as
  * "nomap,delay=200,reorder,seed=7". The table below is the documentation.
  */
 #include <errno.h>
@@ -27,7 +27,7 @@ enum word {
 
 static const struct {
     const char *name;
-    const char *value; /* NULL: takes none */
+    const char *value; /* NULL: takes no value */
     const char *help;
 } words[] = {
     [NOMAP] = {"nomap", NULL,
@@ -70,7 +70,7 @@ void fault_program_words(char *text, size_t len)
     }
 }
 
-/* Its number, or NWORDS. */
+/* The number of a word, or NWORDS. */
 static size_t find(const char *word, size_t len)
 {
     size_t i;

@@ -10,9 +10,9 @@
 struct fault_program {
     bool nomap;
     bool noget;
-    uint64_t badget; /* each so-manieth read fails; 0: none */
+    uint64_t badget; /* every N-th read fails; 0: none */
     uint64_t delay;  /* nanoseconds; 0: none */
-    bool fixed;      /* it is always that, not at random up to that */
+    bool fixed;      /* always `delay`, not a random time up to it */
     bool reorder;
     uint64_t seed;
     uint64_t fail, die, silence; /* numbers of a put, from 1; 0: never */
@@ -20,11 +20,11 @@ struct fault_program {
     int peer;                    /* -1: every peer */
 };
 
-/* NULL text: the empty program. false: `why` says which word is wrong. */
+/* text: NULL for the empty program. False: `why` says which word is wrong. */
 bool fault_program_parse(const char *text, struct fault_program *program,
                          char *why, size_t why_len);
 
-/* A line for each word: what probe() says, which shunt-info prints. */
+/* Write a line for each word: probe() returns it, and shunt-info prints it. */
 void fault_program_words(char *text, size_t len);
 
 #endif

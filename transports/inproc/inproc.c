@@ -2,19 +2,20 @@
 /*
  * inproc: the ranks are threads of one process.
  *
- * The reference for the contract, written to be read. Everything a rank shares
- * with its peers is one `struct rank`, found through a registry of the process
- * by the nonce that its address carries. Peers' memory is used where it is: a
- * map is the peer's own pointer, so that a thread sanitizer sees both sides of
- * an access at one address.
+ * This is the reference for the contract, and written to be read. All that a
+ * rank shares with its peers is one `struct rank`, which peers find in a
+ * registry of the process by the nonce in its address. Peers' memory is used in
+ * place: a map is the peer's own pointer, so that a thread sanitizer sees both
+ * sides of an access at one address.
  *
- * What makes it more than memcpy is lifetime: a peer may use what is ours when
- * we are gone. Hence three rules.
- *   - `struct rank` is counted: ours, and one for each endpoint to us.
- *   - Registered memory is counted: the registration, and one for each import;
- *     the last one calls the owner's `done`.
+ * The difficult part is lifetime: a peer may use memory of a rank that has
+ * left. Hence three rules.
+ *
+ *   - `struct rank` is counted: the rank itself, and each endpoint to it.
+ *   - Registered memory is counted: the registration, and each import. The last
+ *     one calls the owner's `done`.
  *   - Other memory is reached by get() only, under the peer's `readers` lock,
- *     which close() takes to wait for a copy in flight.
+ *     which close() takes to wait for a copy under way.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -30,8 +31,9 @@
 #include <shunt/transport.h>
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
-/* The sanitizer does not know the fence in wake(). It orders a store against
- * a later load of another word, which is not what it looks for anyway. */
+/* The sanitizer does not support the fence in wake(). The fence orders a store
+ * before a later load of another word, which the sanitizer does not check
+ * anyway. */
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
 
@@ -41,7 +43,7 @@ struct shunt_transport_reg {
     struct shunt_transport_memory memory;
     uint64_t id;
     int refs; /* the registration and each import; under `lock` */
-    /* Of brief memory: held while a peer writes there, and when it goes. */
+    /* For brief memory: held while a peer writes to it, and to withdraw it. */
     pthread_mutex_t writing;
     bool withdrawn;
 };
@@ -55,13 +57,15 @@ struct rank {
     unsigned char nonce[16];
     pid_t pid;
     struct shunt_transport_reg *regs; /* under `lock` */
-    int event;                        /* what a sleeper waits on */
-    pthread_rwlock_t readers;         /* get() reads; close() writes */
-    /* It sleeps, or is about to. In a line that it does not share with what
-     * others read of it, or with another rank's. */
+    int event;                        /* what the rank sleeps on */
+    /* get() takes it to read, close() to write */
+    pthread_rwlock_t readers;
+    /* The rank sleeps, or is about to. In a cache line of its own, since peers
+     * read it often. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_int armed;
     atomic_bool closed;
-    atomic_uint departures; /* raised when a rank beside us closes */
+    /* raised when another rank of the communicator closes */
+    atomic_uint departures;
 };
 
 struct shunt_transport_ctx {
@@ -87,11 +91,12 @@ struct shunt_transport_remote {
     struct shunt_transport_reg *reg; /* the peer's */
 };
 
-/* The blobs that travel. */
+/* The blobs that peers exchange. */
 struct address {
     char magic[8];
     unsigned char nonce[16];
-    int64_t pid; /* a forked child has its parent's registry, not its ranks */
+    /* a forked child has a copy of its parent's registry, but not its ranks */
+    int64_t pid;
 };
 
 struct key {
@@ -161,7 +166,7 @@ fail:
     return SHUNT_ERR_SYSTEM;
 }
 
-/* Let go of a reference; the last one frees. */
+/* Drop a reference; the last one frees the rank. */
 static void rank_put(struct rank *rank)
 {
     int left;
@@ -180,8 +185,9 @@ static void rank_wake(struct rank *rank)
 {
     const uint64_t one = 1;
 
-    /* Our stores, then their flag; arm() has their flag, then our stores. One
-     * of the two sees the other. */
+    /* Our stores come before the load of `armed`; in arm() the store of `armed`
+     * comes before the check of the condition. So one of the two ranks sees the
+     * other. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&rank->armed, memory_order_relaxed))
         return;
@@ -192,11 +198,11 @@ static void rank_wake(struct rank *rank)
     }
 }
 
-/* Take `rank` off the registry, and tell the ranks of its communicator. */
+/* Remove `rank` from the registry, and tell the ranks of its communicator. */
 static void rank_leave(struct rank *rank)
 {
-    /* Registered memory stays as long as it is imported; all other memory is
-     * the caller's again once the readers inside are out. */
+    /* Registered memory stays as long as it is imported. All other memory
+     * belongs to the caller again once no reader is in the middle of a copy. */
     atomic_store_explicit(&rank->closed, true, memory_order_release);
     pthread_rwlock_wrlock(&rank->readers);
     pthread_rwlock_unlock(&rank->readers);
@@ -211,7 +217,8 @@ static void rank_leave(struct rank *rank)
     for (struct rank *r = ranks; r; r = r->next) {
         if (memcmp(r->secret, rank->secret, sizeof(r->secret)))
             continue;
-        /* Release: who sees the count sees `closed`, and our last puts. */
+        /* Release: a rank that sees the count also sees `closed`, and our last
+         * puts. */
         atomic_fetch_add_explicit(&r->departures, 1, memory_order_release);
         rank_wake(r);
     }
@@ -326,7 +333,7 @@ static enum shunt_status inproc_connect(struct shunt_transport_ctx *ctx,
     struct address address;
     struct shunt_transport_ep *ep;
 
-    if (*out) /* it is complete after the first call */
+    if (*out) /* complete after the first call */
         return SHUNT_OK;
     if (len != sizeof(address))
         return fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address", peer);
@@ -351,7 +358,7 @@ static enum shunt_status inproc_connect(struct shunt_transport_ctx *ctx,
     }
     ep->next = ctx->eps;
     ctx->eps = ep;
-    /* It may have left before we knew it. */
+    /* It may have left before this endpoint existed. */
     ep->gone = atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
     *out = ep;
     return SHUNT_OK;
@@ -365,7 +372,7 @@ static unsigned inproc_caps(const struct shunt_transport_ep *ep)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Let go of a reference; the last one gives the memory back to its owner. */
+/* Drop a reference; the last one gives the memory back to its owner. */
 static void reg_put(struct shunt_transport_reg *reg)
 {
     int left;
@@ -577,7 +584,8 @@ static enum shunt_status inproc_get(struct shunt_transport_ep *ep,
 
 static enum shunt_status inproc_flush(struct shunt_transport_ep *ep)
 {
-    return ep->gone ? gone(ep) : SHUNT_OK; /* puts are done on return */
+    /* a put is complete when it returns */
+    return ep->gone ? gone(ep) : SHUNT_OK;
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -641,7 +649,7 @@ static bool inproc_alive(const struct shunt_transport_ep *ep)
 
 static bool inproc_left(const struct shunt_transport_ep *ep)
 {
-    return ep->gone; /* a thread cannot go in another way */
+    return ep->gone; /* a thread cannot disappear without close() */
 }
 
 extern const struct shunt_transport shunt_transport_v2;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * trace: a wrapper that logs and counts what another transport is asked to do.
+ * trace: a wrapper that logs and counts the calls of another transport.
  *
  *     SHUNT_TRANSPORTS=trace+shm SHUNT_LOG=warn,trace=debug
  *
  * logs a line for each connect, registration, import, put, get and loss: the
  * peer, bytes, offsets, the signal, the status and how long the call took. At
- * level info the counters are logged when the communicator is destroyed, by the
- * library. SHUNT_TRACE_OPS chooses operations.
+ * level info the library logs the counters when the communicator is destroyed.
+ * SHUNT_TRACE_OPS selects operations.
  *
- * Stores to mapped memory are no operations, and are not seen. To see
- * everything that ranks of one host tell each other, wrap a transport that does
- * not map: trace+fault+shm with SHUNT_FAULT=nomap.
+ * Stores to mapped memory are not calls, so they are not seen. To see all that
+ * ranks of one host send each other, wrap a transport that does not map:
+ * trace+fault+shm with SHUNT_FAULT=nomap.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ struct shunt_transport_ep {
     struct shunt_transport_ep *inner;
     int peer;
     bool connected;
-    bool lost; /* has been logged */
+    bool lost; /* its loss has been logged */
 };
 
 struct shunt_transport_ctx {
@@ -53,7 +53,8 @@ struct shunt_transport_ctx {
     struct shunt_transport_ep *eps;
     unsigned logged; /* operations, as bits */
     uint64_t puts, gets, put_bytes, get_bytes, retries, wakes;
-    bool no_memory; /* the last error is ours */
+    /* the last error is ours, not that of the wrapped transport */
+    bool no_memory;
 };
 
 static uint64_t now_ns(void)
@@ -69,7 +70,7 @@ static bool logs(const struct shunt_transport_ctx *ctx, enum operation op)
     return ctx->logged >> op & 1;
 }
 
-/* The operation's status, and what it took since `from`. */
+/* Log the status of an operation, and the time since `from`. */
 static void log_end(const struct shunt_transport_ctx *ctx, enum operation op,
                     int peer, const char *what, enum shunt_status status,
                     uint64_t from)
@@ -82,7 +83,8 @@ static void log_end(const struct shunt_transport_ctx *ctx, enum operation op,
                    (double)(now_ns() - from) * 1e-3);
 }
 
-/* "put,get" as bits; all of them for NULL. False: `why` names a wrong one. */
+/* Parse "put,get" to bits; NULL: all of them. False: `why` names a wrong
+ * word. */
 static bool parse(const char *text, unsigned *bits, char *why, size_t why_len)
 {
     *bits = text && *text ? 0 : ~0u;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finding a peer, and noticing that it is gone.
+ * Connecting to a peer, and noticing that it is gone.
  *
- * UCP connects on its own. The greeting makes sure that it did, both ways: each
- * side says HELLO until it knows that it was heard. A HELLO before our
- * connect() is dropped, as we do not know yet whose it is; ours then makes the
- * peer repeat it.
+ * UCP connects by itself. The greeting makes sure that it did, both ways: each
+ * side sends HELLO until it knows that its own has arrived. A HELLO that
+ * arrives before our connect() is dropped, as its sender is not known yet; our
+ * HELLO then makes the peer repeat it.
  *
- * Nothing is said over TCP before its connection stands. What is said earlier
- * has UCP queue a message of its own, and where the first write to a connection
- * fails, as that of a peer which was killed meanwhile, UCP aborts our process
- * for that message (1.13 and all to 1.20: the assertion in
- * ucp_wireup_ep_pending_purge()).
+ * Over TCP nothing is sent before the connection is established. For what is
+ * sent earlier UCP queues a message of its own. If the first write to the
+ * connection then fails, as it does if the peer was killed meanwhile, UCP
+ * aborts our process because of that message (1.13 and all versions to 1.20:
+ * the assertion in ucp_wireup_ep_pending_purge()).
  *
- * Every message carries a token which both derive from the communicator's
- * secret, for its sender and receiver. It keeps stray ranks of other jobs out,
- * not attackers: UCP itself believes whoever connects, so its network must be
- * one that is trusted.
+ * Every message carries a token, which both ranks derive from the
+ * communicator's secret, for its sender and receiver. It keeps out stray ranks
+ * of other jobs, but not attackers: UCP itself trusts every peer that connects,
+ * so its network must be a trusted one.
  *
- * A peer is gone when it said BYE, when UCP's error handler says so, or when
- * its process on this host ended: UCP does not notice that while a forked
- * child holds the same sockets.
+ * A peer is gone when it has sent BYE, when UCP's error handler reports it, or
+ * when its process on this host has ended: UCP does not notice that while a
+ * forked child holds the same sockets.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +41,10 @@
 struct address {
     char magic[8];
     unsigned char nonce[TRANSPORT_NONCE];
-    char boot[40];   /* of the kernel, and the */
-    uint64_t pid_ns; /* namespace, in which it is */
-    int64_t pid;     /* this process */
-    uint64_t bytes;  /* UCP's address, which follows */
+    char boot[40];   /* boot id of its kernel, */
+    uint64_t pid_ns; /* its pid namespace, */
+    int64_t pid;     /* and its process id there; -1: unknown */
+    uint64_t bytes;  /* length of UCP's address, which follows */
 };
 
 static const char address_magic[8] = "shunucx1";
@@ -98,7 +98,7 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* --- losing --------------------------------------------------------------- */
+/* --- losing a peer -------------------------------------------------------- */
 
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why)
 {
@@ -146,7 +146,7 @@ static void stop_watching(struct shunt_transport_ep *ep)
 {
     if (ep->pidfd < 0)
         return;
-    close(ep->pidfd); /* which takes it out of the epoll */
+    close(ep->pidfd); /* which also removes it from the epoll */
     ep->pidfd = -1;
     ep->ctx->watched--;
 }
@@ -166,7 +166,8 @@ void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* Its process, if it is one of ours to see. Best effort: UCP sees most. */
+/* Watch the peer's process, if it can be seen from here. Best effort: UCP
+ * notices most losses. */
 static void watch_process(struct shunt_transport_ep *ep,
                           const struct address *theirs)
 {
@@ -187,17 +188,18 @@ static void watch_process(struct shunt_transport_ep *ep,
         stop_watching(ep);
 }
 
-/* --- the way there -------------------------------------------------------- */
+/* --- lanes ---------------------------------------------------------------- */
 
 /*
- * What UCP says of its lanes to a peer, a line each ("lane[0]: 0:tcp/eth0.0
- * ..."): for the log, and because of TCP.
+ * Read what UCP prints about its lanes to a peer, a line each ("lane[0]:
+ * 0:tcp/eth0.0 ..."): for the log, and to find out whether they are TCP.
  *
- * Where a rendezvous costs a reply by a process that may have to be woken, a
- * copy is cheaper for longer. Over TCP, measured at 4 Gbit/s and on one host,
- * payloads up to 64 KiB go faster, and for less CPU, without one, which UCX
- * 1.13 begins at 18 KiB; larger ones go in such pieces (put.c). Other networks
- * and users who say UCX_RNDV_THRESH are left to UCX.
+ * If a rendezvous needs an answer of a process that may have to be woken, a
+ * copy is cheaper up to a larger size. Over TCP, measured at 4 Gbit/s and on
+ * one host, payloads up to 64 KiB are faster, and take less CPU, without a
+ * rendezvous, which UCX 1.13 uses from 18 KiB on. Larger ones are sent in such
+ * pieces (put.c). On other networks, or if the user sets UCX_RNDV_THRESH, UCX
+ * decides.
  */
 static void look_at_lanes(struct shunt_transport_ep *ep)
 {
@@ -254,7 +256,7 @@ static void make_token(const struct shunt_transport_ctx *ctx,
 static void say_hello(struct shunt_transport_ep *ep)
 {
     if (!ep->wired)
-        return; /* ucx_greet() will */
+        return; /* ucx_greet() will do it */
     ep->greeted = true;
     if (!ucx_tell(ep, UCX_HELLO, ep->heard))
         ep->told = ep->heard;
@@ -278,8 +280,9 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
 {
     struct shunt_transport_ep *ep = arg;
 
-    /* In here UCP's queue is being worked off: the hello is said later. Where
-     * it is not us who cancelled, UCP has another way there. */
+    /* This is called while UCP works through its queue, so HELLO is sent later.
+     * If it was cancelled, but not by our closing the endpoint, UCP has another
+     * lane to the peer. */
     if (status == UCS_OK || (status == UCS_ERR_CANCELED && ep->ucp))
         wired(ep);
     else if (status != UCS_ERR_CANCELED)
@@ -287,8 +290,9 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* Learn when the connection stands. A flush before the first message is over
- * then, and sends nothing. Other networks greet as they connect. */
+/* Learn when the connection is established. A flush before the first message
+ * completes then, and sends nothing. On other networks than TCP the HELLO is
+ * sent at once. */
 static void reach(struct shunt_transport_ep *ep)
 {
     const ucp_request_param_t param = {

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * UCX as a guest in somebody's process: what it does beside communicating, and
- * we do not want it to do unasked.
+ * What UCX does to the process that it is loaded into, and must not do unasked.
  *
- * Loaded, it rewrites the beginnings of mmap(), munmap() and others of libc, to
- * hear of memory that goes away; that is unsafe when other threads run, as they
- * do when we are loaded, breaks the leak sanitizer, and is of no use before a
- * cache of registrations asks for it, upon which UCX does it anyhow.
+ * When loaded, it patches the beginnings of mmap(), munmap() and other
+ * functions of libc, to notice memory that is unmapped. That is unsafe if other
+ * threads run, as they do when this plugin is loaded, and breaks the leak
+ * sanitizer. It is not needed before a registration cache asks for it, and then
+ * UCX does it anyway.
  *
- * It catches SIGSEGV and its like to print a backtrace; the program's own way
- * to crash (a core file, a sanitizer's report) is better. It takes SIGHUP to
- * stop for a debugger; a program that reloads its settings on SIGHUP would stop
- * instead. Whatever handlers were there before are put back.
+ * It catches SIGSEGV and similar signals to print a backtrace; the program's
+ * own way to crash (a core file, a sanitizer's report) is better. It catches
+ * SIGHUP to stop for a debugger; a program that reloads its settings on SIGHUP
+ * would stop instead. The handlers that were there before are restored.
  *
- * It prints what goes wrong on a connection, which is for us to report: while a
- * thread is inside our calls, its messages go to the library's log.
+ * It prints errors of connections, which are ours to report: while a thread is
+ * inside our calls, UCX's messages go to the library's log.
  *
- * Where the user's environment asks for any of it, it stays as it is. Signals
- * and log are of UCX's development headers, which some installations lack.
+ * If the user's environment asks for any of this, it is left as it is. The
+ * functions for signals and the log are in UCX's development headers, which
+ * some installations lack.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -29,8 +30,9 @@
 #include "transports/ucx/ucx.h"
 
 /*
- * libucm calls this when it is loaded. Its symbols are looked up in us first,
- * as it comes with us (unless it was there before: then this is never called).
+ * libucm calls this when it is loaded. It finds our function first, since it is
+ * loaded with this plugin (unless it was loaded before: then this is never
+ * called).
  */
 extern void ucm_mmap_init(void);
 
@@ -51,7 +53,7 @@ __attribute__((visibility("default"))) void ucm_mmap_init(void)
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
-/* The context that this thread is inside of. No thread-local variable: in a
+/* The context whose call this thread is in. Not a thread-local variable: in a
  * library that is loaded late, those make gcc 12's leak sanitizer crash. */
 static pthread_key_t inside;
 static bool quiet;
@@ -112,7 +114,7 @@ void ucx_be_quiet(void)
     pthread_once(&once, take_log);
 }
 
-/* Is the handler of this signal UCX's? */
+/* Is the handler of this signal one of UCX? */
 static bool caught_by_ucx(int number)
 {
     struct sigaction action;
@@ -126,7 +128,7 @@ static bool caught_by_ucx(int number)
            strstr(info.dli_fname, "libucs");
 }
 
-/* At once when we, and so perhaps UCX, are loaded. */
+/* Runs when this plugin, and perhaps UCX with it, is loaded. */
 __attribute__((constructor)) static void give_signals_back(void)
 {
     bool errors = getenv("UCX_HANDLE_ERRORS") || getenv("UCX_ERROR_SIGNALS");

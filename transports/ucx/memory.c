@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Registrations. A key is a number that means something to its owner alone,
- * who looks it up for every put that arrives: no peer writes where nothing is
- * registered. UCP is told of the memory, so that a fabric which must know it
- * knows it before the first put.
+ * Registrations. A key is a number that only its owner can interpret. The owner
+ * looks it up for every put that arrives, so no peer writes where nothing is
+ * registered. The memory is mapped with UCP, so that a fabric which needs that
+ * has it before the first put.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,8 @@ enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
     reg->memory = *memory;
     reg->refs = 1;
     reg->ucp = ctx->ucp;
-    if (memory->bytes && !memory->brief) { /* of that UCP thinks itself */
+    /* UCP maps brief memory itself, if it needs to */
+    if (memory->bytes && !memory->brief) {
         st = ucp_mem_map(ctx->ucp, &params, &reg->handle);
         if (st != UCS_OK) {
             free(reg);
@@ -98,7 +99,7 @@ void ucx_reg_hold(struct shunt_transport_reg *reg)
         reg->refs++;
 }
 
-/* The last one gives the memory back to its owner. */
+/* The last reference gives the memory back to its owner. */
 void ucx_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->refs > 0)

@@ -2,13 +2,13 @@
 /*
  * Sending.
  *
- * UCP queues without a limit what the fabric cannot take at once; ours is
- * MAX_SENDS for each peer, beyond which put() has no room. (A put that was
- * begun may go beyond it, by its pieces.)
+ * UCP queues without a limit what the fabric cannot take at once. Here the
+ * limit is MAX_SENDS for each peer, beyond which put() has no room. (The pieces
+ * of a put that has begun may exceed it.)
  *
- * That UCP has sent a message says nothing about its having taken effect, so
- * flush() asks the peer, who answers when all puts up to the question are
- * through (on all channels: the question carries how many there were on each).
+ * A message that UCP has sent has not necessarily taken effect. So flush() asks
+ * the peer, which answers when all puts before the question have taken effect
+ * (on all channels: the question carries the number of puts on each).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "transports/ucx/ucx.h"
 
 #define MAX_SENDS 1024
-/* With its header one segment of UCX's TCP, as ucx.c sets it. */
+/* With its header, one segment of UCX's TCP, as ucx.c sets it. */
 #define PIECE ((size_t)60 << 10)
 
 _Static_assert(sizeof(struct ucx_put) <=
@@ -36,7 +36,7 @@ static struct ucx_send *take_send(struct shunt_transport_ctx *ctx)
     return send;
 }
 
-/* The caller's memory is counted as in use, and no more. */
+/* Count the caller's memory as in use (take_back() undoes it). */
 static void lend(struct ucx_send *send, unsigned *pending)
 {
     struct shunt_transport_ep *ep = send->ep;
@@ -75,7 +75,8 @@ static void give_send(struct ucx_send *send)
 
     ucx_reg_drop(send->reg);
     take_back(send);
-    /* Of what is not copied the kernel has all, and so what went before. */
+    /* If it was not copied, the kernel has all of it, and of the messages
+     * before. */
     send->ep->copied = !send->from_there;
     send->ep->sends--;
     send->next = ctx->spare;
@@ -86,15 +87,17 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 {
     struct ucx_send *send = arg;
 
-    /* That a peer which is lost does not take it is no news. */
+    /* UCS_ERR_CANCELED: the endpoint was closed, so the peer is known to be
+     * lost. */
     if (status != UCS_OK && status != UCS_ERR_CANCELED)
         ucx_ep_broken(send->ep, status);
     give_send(send);
     ucp_request_free(request);
 }
 
-/* `reg` is that of `data`, which UCP may read until it has sent it: a caller
- * that fails frees its memory before. */
+/* `reg` is the registration of `data`, which UCP may read until the message is
+ * sent: the reference keeps it from being unmapped if the caller deregisters it
+ * earlier, as after a failure. */
 static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
                                    const void *header, size_t header_bytes,
                                    const void *data, size_t bytes,
@@ -134,7 +137,7 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = UCP_AM_SEND_FLAG_EAGER;
     }
-    if (kind == UCX_HELLO) /* it also makes UCP introduce itself */
+    if (kind == UCX_HELLO) /* it also makes UCP set up the connection */
         param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     outer = ucx_enter(ctx);
     request = ucp_am_send_nbx(ep->ucp, kind, send->header, header_bytes, data,
@@ -185,7 +188,7 @@ static bool fits(const struct shunt_transport_remote *remote, size_t offset,
     return bytes <= remote->bytes && offset <= remote->bytes - bytes;
 }
 
-/* What an earlier put is found to have done. */
+/* Return the failure of an earlier put. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->failed;
@@ -197,7 +200,8 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
                     ep->peer);
 }
 
-/* `bytes` at `at` of the payload; the last ones bring the signal. */
+/* Send `bytes` at offset `at` of the payload; the last piece carries the
+ * signal. */
 static enum shunt_status put_piece(struct shunt_transport_ep *ep,
                                    const struct shunt_transport_put *put,
                                    struct ucx_put *header, size_t at,
@@ -220,10 +224,10 @@ static enum shunt_status put_piece(struct shunt_transport_ep *ep,
 }
 
 /*
- * Over TCP, in pieces of a segment each: for a larger message UCP has a
- * rendezvous, which moves the payload by just such pieces, with errors handled
- * as we have them, and costs three more messages; or it puts the segments
- * together in a buffer of its own.
+ * Over TCP, in pieces of one segment each. A larger message would make UCP use
+ * a rendezvous, which moves the payload in just such pieces, given our error
+ * handling mode, and costs three more messages; or assemble the segments in a
+ * buffer of its own.
  */
 static enum shunt_status put_pieces(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put,
@@ -275,7 +279,7 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
     }
     ep->ctx->puts++;
     ep->ctx->put_bytes += put->bytes;
-    ep->unflushed = true; /* also if it fails half-way */
+    ep->unflushed = true; /* also if the put fails half-way */
     ep->flush_stale = true;
     status = put_pieces(ep, put, &header);
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
@@ -312,7 +316,7 @@ enum shunt_status ucx_flush(struct shunt_transport_ep *ep)
 
 void ucx_wake(struct shunt_transport_ep *ep)
 {
-    /* One that is under way will do. */
+    /* A message under way wakes the peer, too. */
     if (ep->gone || ep->left || ep->sends > 0)
         return;
     ucx_tell(ep, UCX_WAKE, 0);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What arrives.
+ * Receiving.
  *
- * A small put comes with its payload, as all do over TCP; a large one is
- * announced, and UCP then moves its payload straight to where it belongs, many
- * at a time. A signal is raised when its own payload and those of all earlier
- * puts of its channel are there. A payload that would overlap one that is still
- * coming waits for it: puts of a channel take effect in order.
+ * A small put arrives with its payload, and over TCP every put does. A large
+ * one is announced, and UCP then moves its payload straight to its place,
+ * several at a time. A signal is raised when its own payload and those of all
+ * earlier puts of its channel have arrived. A payload that would overlap an
+ * earlier one that is still being received waits for it: puts of a channel take
+ * effect in order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
 
 /* --- order ---------------------------------------------------------------- */
 
-/* In `reg`? */
+/* Are the bytes inside `reg`? */
 static bool within(const struct shunt_transport_reg *reg, uint64_t offset,
                    uint64_t bytes)
 {
@@ -56,7 +57,8 @@ static void raise_signal(const struct shunt_transport_reg *reg,
                      __ATOMIC_RELEASE);
 }
 
-/* The registrations that a put names; false: it writes where it must not. */
+/* Find the registrations that a put refers to. False: it writes outside
+ * them. */
 static bool resolve(struct shunt_transport_ctx *ctx, const struct ucx_put *put,
                     size_t bytes, struct shunt_transport_reg **reg,
                     struct shunt_transport_reg **signal_reg)
@@ -85,7 +87,7 @@ static void arrival_free(struct ucx_arrival *a)
     free(a);
 }
 
-/* All that the peer asked about is through? Then say so. */
+/* If all puts that the peer asked about have taken effect, answer its FLUSH. */
 static void answer_flush(struct shunt_transport_ep *ep)
 {
     struct ucx_flush answer = {.serial = ep->flush.serial};
@@ -104,7 +106,7 @@ static void answer_flush(struct shunt_transport_ep *ep)
 
 static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel);
 
-/* Its signal is never raised, nor those behind it. */
+/* Neither its signal nor a later one of the channel is ever raised. */
 static void fail_arrival(struct ucx_arrival *a, ucs_status_t why)
 {
     a->state = UCX_FAILED;
@@ -134,7 +136,7 @@ static unsigned char *target_of(const struct ucx_arrival *a)
     return (unsigned char *)a->reg->memory.addr + a->put.offset;
 }
 
-/* Bring the payload in. */
+/* Write the payload to its place, or begin to receive it. */
 static void start(struct ucx_arrival *a)
 {
     struct shunt_transport_ep *ep = a->ep;
@@ -170,7 +172,7 @@ static void start(struct ucx_arrival *a)
     }
     request = ucp_am_recv_data_nbx(ctx->worker, a->descriptor, target_of(a),
                                    a->bytes, &param);
-    a->descriptor = NULL; /* UCP's again */
+    a->descriptor = NULL; /* it belongs to UCP again */
     if (UCS_PTR_IS_ERR(request)) {
         fail_arrival(a, UCS_PTR_STATUS(request));
     } else if (request) {
@@ -180,7 +182,7 @@ static void start(struct ucx_arrival *a)
     }
 }
 
-/* May its payload come in before those of earlier puts? */
+/* May its payload be written before those of earlier puts? */
 static bool free_to_start(const struct ucx_channel *channel,
                           const struct ucx_arrival *a)
 {
@@ -192,13 +194,14 @@ static bool free_to_start(const struct ucx_channel *channel,
     return true;
 }
 
-/* Start what may start; let take effect, in order, what is there. */
+/* Start the arrivals that may start, and let those that have arrived take
+ * effect in order. */
 static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel)
 {
     uint32_t sequence = channel->taken;
     struct ucx_arrival *a;
 
-    /* Up to the first one that is missing. */
+    /* Up to the first put that is missing. */
     for (a = channel->first; a && a->put.sequence == sequence; a = a->next) {
         if (a->state == UCX_HELD && free_to_start(channel, a))
             start(a);
@@ -228,7 +231,8 @@ static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* All before it are here, so that what it overlaps is known. */
+/* Have all puts before it arrived, so that it is known which of them it
+ * overlaps? */
 static bool no_gap(const struct ucx_channel *channel,
                    const struct ucx_arrival *a)
 {
@@ -240,8 +244,8 @@ static bool no_gap(const struct ucx_channel *channel,
     return e == a && a->put.sequence == sequence;
 }
 
-/* A payload that came along, but not in its turn: put where it belongs if
- * nothing earlier is in the way; kept otherwise. false: no memory. */
+/* A payload that arrived with its message, but not in its turn: written to its
+ * place if no earlier put is in the way, kept otherwise. False: no memory. */
 static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
                          void *data, uint64_t attr)
 {
@@ -261,7 +265,7 @@ static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
     return true;
 }
 
-/* Whatever cannot take effect at once. */
+/* A put that cannot take effect at once. */
 static ucs_status_t on_late_put(struct shunt_transport_ep *ep,
                                 const struct ucx_arrival *arrival, void *data,
                                 uint64_t attr)
@@ -299,13 +303,13 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
     a.ep = ucx_sender_of(ctx, header, header_bytes, sizeof(a.put),
                          announced ? 0 : bytes);
     if (!a.ep)
-        return UCS_OK; /* which drops it */
+        return UCS_OK; /* UCP then drops the message */
     memcpy(&a.put, header, sizeof(a.put));
     if (a.put.channel >= UCX_CHANNELS)
         return UCS_OK;
     channel = &a.ep->channels[a.put.channel];
     if (!resolve(ctx, &a.put, bytes, &a.reg, &a.signal_reg)) {
-        /* It counts, and does nothing. */
+        /* It is counted, but has no effect. */
         a.ep->refused++;
         a.ep->heard_bytes += announced ? bytes : 0;
         a.reg = a.signal_reg = NULL;
@@ -315,7 +319,7 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
     if (a.rendezvous || channel->first || a.put.sequence != channel->taken)
         return on_late_put(a.ep, &a, data, param->recv_attr);
 
-    /* The way of almost all small ones. */
+    /* The fast path, of almost all small puts. */
     if (a.bytes)
         memcpy(target_of(&a), data, a.bytes);
     if (a.signal_reg)
@@ -368,7 +372,7 @@ static ucs_status_t on_wake(void *arg, const void *header, size_t header_bytes,
     (void)data;
     (void)param;
     ucx_sender_of(arg, header, header_bytes, sizeof(struct ucx_sender), bytes);
-    return UCS_OK; /* that it came is all */
+    return UCS_OK; /* ucx_sender_of() has counted it as an event */
 }
 
 static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,

@@ -2,11 +2,11 @@
 /*
  * The ucx transport: its context, sleeping, and the plugin itself.
  *
- * Each context is a UCP context and worker of its own: nothing is shared with
+ * Each context has a UCP context and worker of its own: nothing is shared with
  * other users of UCX in the process, such as an MPI.
  *
- * UCP does its work in ucp_worker_progress(), so in ours. A peer's payload
- * comes in while we progress; the core does so whenever it waits.
+ * UCP works only in ucp_worker_progress(), so in our progress(). A peer's
+ * payload arrives while we progress; the core does that whenever it waits.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,18 +23,18 @@
 
 #include "transports/ucx/ucx.h"
 
-/* Calls of ucp_worker_progress() in one progress(), while there is news. */
+/* The most calls of ucp_worker_progress() in one burst. */
 #define BURST 64
-/* How often processes of this host are looked at while we are busy. */
+/* How often processes of this host are checked while we do not sleep. */
 #define LOOK_MS 10
-/* Bytes that any socket has room for. */
+/* Bytes for which any socket has room. */
 #define SOCKET_BYTES 8192
-/* What UCP sends from where it lies: see pushed(). */
+/* From this size on UCP does not copy what it sends: see pushed(). */
 #define ZCOPY_MIN 256
 #define ZCOPY_MIN_TEXT "256"
-/* That it has for itself. */
+/* Descriptors that UCX uses itself. */
 #define UCX_DESCRIPTORS 16
-/* How long close() waits for peers to hear our bye. */
+/* How long close() waits for the answers to BYE. */
 #define BYE_MS 250
 
 static int64_t now_ms(void)
@@ -45,40 +45,40 @@ static int64_t now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* --- UCX as we want it ---------------------------------------------------- */
+/* --- settings of UCX ------------------------------------------------------ */
 
-/* Ours are only defaults: what the user's environment says holds. */
+/* These are only defaults: the user's environment takes precedence. */
 static const struct setting {
-    const char *name; /* of ucp_config_modify() */
+    const char *name; /* for ucp_config_modify() */
     const char *value;
-    const char *variable; /* in the environment; where it, or */
-    const char *unless;   /* this one is set, it is left alone */
-    bool tcp;             /* only where there is nothing but TCP */
-    bool one_host;        /* only where all ranks are on this host */
-    unsigned before;      /* minor version of UCX 1; 0: any */
+    const char *variable; /* if this environment variable, or */
+    const char *unless;   /* this one, is set, the setting is not changed */
+    bool tcp;             /* only if there is no network but TCP */
+    bool one_host;        /* only if all ranks are on this host */
+    unsigned before;      /* only before this minor version of UCX 1; 0: any */
 } settings[] = {
-    /* UCP believes whoever connects: nobody else needs to. */
+    /* UCP trusts every peer that connects, so only this host may. */
     {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, false, true, 0},
-    /* Shared memory is another transport's, and that of UCX leaves files
+    /* Shared memory belongs to another transport, and that of UCX leaves files
      * behind when a process is killed. */
     {"TLS", "^sm", "UCX_TLS", NULL, false, false, 0},
     /* Shorter addresses: a third less for each network device. */
     {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, false, false, 0},
-    /* It rewrites libc's mmap() and others while we run. Up to 1.13 a driver
-     * that wants a cache has one of its own besides. */
+    /* The cache patches libc's mmap() and others while we run. Up to 1.13 a
+     * driver that wants a cache has one of its own besides. */
     {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, false, false, 14},
 
-    /* A connect() that waits for a host which is down would block us. */
+    /* A connect() that waits for a host that is down would block us. */
     {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, true, false, 0},
-    /* Of 8 KiB, each a system call and a packet of its own through the kernel:
-     * at 1 Gbit/s and two CPUs for eight ranks that alone kept the link from
-     * being full. Not more than RX_SEG_SIZE. */
+    /* By default 8 KiB, each with a system call and a packet of its own through
+     * the kernel: at 1 Gbit/s, and with two CPUs for eight ranks, that alone
+     * kept the link from being full. Not more than RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", true,
      false, 0},
     {"ZCOPY_THRESH", ZCOPY_MIN_TEXT, "UCX_ZCOPY_THRESH", NULL, true, false, 16},
-    /* The kernel looks after a connection that is quiet: 10 s after a cut it is
-     * broken. Messages of UCP's for the same end would keep it from that, as
-     * they wait, unanswered, for retransmissions that go on for 15 minutes. */
+    /* The kernel checks an idle connection: 10 s after a cut it is broken.
+     * UCP's own keepalive messages would prevent that, as they wait,
+     * unacknowledged, for retransmissions that go on for 15 minutes. */
     {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, true, false,
      0},
     {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, true, false, 0},
@@ -122,7 +122,7 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
     return st;
 }
 
-/* Nothing but TCP, says UCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0"). */
+/* Does UCP list only TCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0")? */
 static bool only_tcp(ucp_context_h ucp)
 {
     bool tcp = false, other = false;
@@ -152,7 +152,7 @@ static bool only_tcp(ucp_context_h ucp)
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
 {
-    static atomic_bool tcp; /* as the last one had */
+    static atomic_bool tcp; /* as in the last context */
     bool with_tcp = atomic_load_explicit(&tcp, memory_order_relaxed);
     ucs_status_t st = init_ucp(ctx, with_tcp);
 
@@ -187,7 +187,7 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
-/* Descriptors of this process; -1: unknown. */
+/* The number of descriptors of this process; -1: unknown. */
 static int count_descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -202,9 +202,9 @@ static int count_descriptors(void)
 }
 
 /*
- * UCX aborts the process when it runs out of descriptors. It takes some for
- * itself, and a socket for each peer, two where both connect at once; of a peer
- * on this host we watch the process, too.
+ * UCX aborts the process when it runs out of descriptors. It uses some itself,
+ * and a socket for each peer, two if both connect at once. For a peer on this
+ * host we also have a pidfd.
  */
 static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
                                char *why, size_t why_len)
@@ -224,7 +224,8 @@ static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
     return false;
 }
 
-/* Fill in a context whose host, rank and nranks are known, or say why not. */
+/* Fill in a context whose host, rank and nranks are set. On an error `why` says
+ * why. */
 static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
                                    char *why, size_t why_len)
 {
@@ -258,8 +259,8 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
     return SHUNT_OK;
 }
 
-/* Tries it, until it has worked: what UCX cannot do here must not keep ranks
- * from each other that have another way. */
+/* Try UCX in each probe until it has worked once. If UCX does not work here,
+ * that must not keep ranks from using another transport. */
 static enum shunt_status try_ucx(const struct shunt_transport_host *host,
                                  char *why, size_t why_len)
 {
@@ -339,7 +340,7 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
     return SHUNT_OK;
 }
 
-/* Does anybody still have to hear our bye? */
+/* Has any peer not answered our BYE yet? */
 static bool unheard(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
@@ -353,7 +354,7 @@ static bool unheard(const struct shunt_transport_ctx *ctx)
 
 static int ucx_progress(struct shunt_transport_ctx *ctx);
 
-/* Wait for descriptors, not longer than until `deadline`. */
+/* Sleep until there is an event, at most until `deadline`. */
 static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
 {
     struct pollfd pfd = {.fd = ctx->epoll, .events = POLLIN};
@@ -363,8 +364,8 @@ static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
         poll(&pfd, 1, left > 10 ? 10 : left > 0 ? (int)left : 0);
 }
 
-/* That a peer learns from us, not from its network, that we go: a connection
- * that is torn down may take along what was sent on it. */
+/* Tell the peers that this rank leaves, so that they do not learn it from the
+ * network: a connection that is closed may lose what was sent on it. */
 static void say_bye(struct shunt_transport_ctx *ctx)
 {
     int64_t deadline = now_ms() + BYE_MS;
@@ -418,7 +419,8 @@ static bool touches_callers_memory(const struct shunt_transport_ep *ep)
     return ep->lent || ucx_arrivals_intrude(ep);
 }
 
-/* UCP cannot take back a message; but it ends all of an endpoint that goes. */
+/* UCP cannot take back a single message, but it ends all those of an endpoint
+ * that is closed. */
 static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
                                     bool by_force)
 {
@@ -436,8 +438,8 @@ static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
     do
         advance_worker(ctx);
     while ((ep->closing || touches_callers_memory(ep)) && now_ms() < deadline);
-    /* Sends that have not ended by now no longer count: their memory may be
-     * read yet, but nothing is written to it. */
+    /* Sends that have not ended by now no longer count: their memory may still
+     * be read, but nothing is written to it. */
     ucx_forget_pending(ep);
     ucx_leave(outer);
     return SHUNT_OK;
@@ -465,7 +467,7 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     if (ctx->worker) {
         say_bye(ctx);
         drop_all(ctx);
-        /* Whatever was still under way ends here, by its callbacks. */
+        /* Whatever is still under way ends here, with its callbacks. */
         ucp_worker_destroy(ctx->worker);
     }
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
@@ -496,7 +498,8 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
 
 /* --- progress and sleeping ------------------------------------------------ */
 
-/* Who is gone is so from here on; what it sent before has been taken. */
+/* Mark the peers that left or were lost as gone. What they sent before has been
+ * received. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
     ctx->news = false;
@@ -553,7 +556,7 @@ static enum shunt_status ucx_arm(struct shunt_transport_ctx *ctx)
 
 static void ucx_disarm(struct shunt_transport_ctx *ctx)
 {
-    (void)ctx; /* UCP's descriptor says too much at worst */
+    (void)ctx; /* UCP's descriptor may at worst be readable without reason */
 }
 
 static bool ucx_alive(const struct shunt_transport_ep *ep)
@@ -566,11 +569,11 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
     return ep->gone && ep->left;
 }
 
-/* --- what there is not ---------------------------------------------------- */
+/* --- capabilities --------------------------------------------------------- */
 
-/* Before 1.13 UCX does not end what TCP is in the middle of sending (openucx PR
- * 7770); and later ones may have a rendezvous over TCP that does not end,
- * either, which is left to users who ask for one. */
+/* Before 1.13 UCX does not end a transfer that TCP is in the middle of (openucx
+ * PR 7770). Later versions may have a rendezvous over TCP that does not end,
+ * either; it is used only if the user asks for one. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
     unsigned major, minor, patch;
@@ -599,15 +602,16 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
 }
 
 /*
- * Has the fabric all that was sent to this peer?
+ * Does the fabric have all that was sent to this peer?
  *
- * Over TCP, UCP calls a small message sent that it has copied into a buffer of
- * its own because the socket was full. It takes no other message as long as
- * there is one; so one more, which need not arrive itself, tells. (A flush of
- * UCP's does not: it waits for an answer of the peer, who may be out
- * computing.) That is not needed where the socket has room for all that the
- * peer has not yet had, nor behind a message of ZCOPY_MIN bytes or more, which
- * is not copied, and sent when the kernel has it.
+ * Over TCP, UCP reports a small message as sent that it has copied into a
+ * buffer of its own because the socket was full. While there is such a message
+ * it accepts no other one. So a further message, which need not arrive itself,
+ * shows whether there is. (UCP's flush does not: it waits for an answer of the
+ * peer, which may be out of the library, computing.) That is not needed if the
+ * socket has room for all that the peer has not received yet. Nor is it after a
+ * message of ZCOPY_MIN bytes or more, which is not copied, and is sent when the
+ * kernel has it.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

@@ -4,16 +4,16 @@
  *
  * Everything between ranks is a UCP active message. A put is one message: its
  * header says where the payload goes and which word to raise, and the target
- * does both. That gives payload before signal on every fabric that UCP knows,
- * without a word about how the fabric orders its writes; lets the target hold
- * every put against its own registrations; and costs nothing where it matters,
- * as UCP moves the payload of a large message straight into the window.
+ * does both. So the payload comes before the signal on every fabric that UCP
+ * supports, whatever the order of the fabric's writes, and the target checks
+ * every put against its own registrations. For large messages it costs little,
+ * since UCP moves their payload straight into the window.
  *
  *     put.c      sending: puts, flush, wake
- *     receive.c  what arrives: payload, the order of signals, acknowledgement
- *     connect.c  addresses, the greeting, who is alive
+ *     receive.c  receiving: payload, the order of signals, acknowledgement
+ *     connect.c  addresses, the greeting, which peers are alive
  *     memory.c   registrations and remotes
- *     guest.c    UCX's manners
+ *     guest.c    what UCX must not do to the process unasked
  *     ucx.c      the context, sleeping, and the plugin itself
  */
 #ifndef SHUNT_UCX_H
@@ -33,7 +33,7 @@
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */
 
-/* Kinds of messages: their numbers with UCP. */
+/* Kinds of messages: their active message ids in UCP. */
 enum {
     UCX_HELLO,
     UCX_PUT,
@@ -45,18 +45,22 @@ enum {
     UCX_KINDS
 };
 
-/* Begins every message: who sends, and that it is of our communicator. */
+/* The beginning of every message: its sender, and a token that shows that it
+ * belongs to this communicator. */
 struct ucx_sender {
     unsigned char token[UCX_TOKEN];
     int32_t rank;
-    uint32_t flag;  /* HELLO: we have heard you; FLUSHED: what went wrong */
-    uint64_t heard; /* bytes of messages that it has had from us */
+    /* HELLO: 1 if the receiver's HELLO has arrived; FLUSHED: the number of puts
+     * refused */
+    uint32_t flag;
+    /* bytes of messages that the sender has received from the receiver */
+    uint64_t heard;
 };
 
 struct ucx_put {
     struct ucx_sender sender;
     uint32_t channel;
-    uint32_t sequence; /* on its channel, from 0 */
+    uint32_t sequence; /* number of the put on its channel, from 0 */
     uint64_t region;   /* 0: no payload */
     uint64_t offset;
     uint64_t signal_region; /* 0: no signal */
@@ -67,17 +71,20 @@ struct ucx_put {
 struct ucx_flush {
     struct ucx_sender sender;
     uint32_t serial;
-    uint32_t sequence[UCX_CHANNELS]; /* puts sent so far */
+    uint32_t sequence[UCX_CHANNELS]; /* puts sent so far, on each channel */
 };
 
-/* Memory of ours. */
+/* Memory of this rank. */
 struct shunt_transport_reg {
     struct shunt_transport_memory memory;
-    uint64_t id;      /* slot + 1, and a number below that differs each time */
-    ucp_mem_h handle; /* NULL: nothing to tell UCP */
+    /* slot + 1 (upper half), and a number that differs each time (lower
+     * half) */
+    uint64_t id;
+    ucp_mem_h handle; /* NULL: not mapped with UCP */
     ucp_context_h ucp;
-    int refs; /* the registration, and each put that arrives or goes out */
-    bool withdrawn; /* the caller has brief memory back */
+    int refs; /* the registration, and each put under way to it or from it */
+    /* brief memory that was deregistered: it belongs to the caller again */
+    bool withdrawn;
 };
 
 struct shunt_transport_remote {
@@ -86,29 +93,30 @@ struct shunt_transport_remote {
     uint64_t bytes;
 };
 
-/* A message on its way out. */
+/* A message that is being sent. */
 struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
-    struct shunt_transport_reg *reg;       /* of its payload, held; or NULL */
+    /* of its payload, with a reference; or NULL */
+    struct shunt_transport_reg *reg;
     unsigned *pending;                     /* of the put, or NULL */
     struct ucx_send *next_lent, **lent_at; /* in ep.lent, if it has `pending` */
-    bool from_there; /* not copied: sent means that the kernel has it */
+    bool from_there; /* not copied by UCP: when it is sent, the kernel has it */
     _Alignas(struct ucx_sender) unsigned char header[88];
 };
 
-/* A put that cannot take effect yet: its payload is still coming, or an
- * earlier one's is. */
+/* A put that cannot take effect yet: its payload, or that of an earlier one,
+ * has not arrived completely. */
 struct ucx_arrival {
-    struct ucx_arrival *next; /* of the channel, in order */
+    struct ucx_arrival *next; /* in the channel's list, in order */
     struct shunt_transport_ep *ep;
     struct ucx_put put;
     size_t bytes;
     struct shunt_transport_reg *reg, *signal_reg; /* held */
     enum { UCX_HELD, UCX_COMING, UCX_THERE, UCX_FAILED } state;
     bool rendezvous;
-    void *descriptor; /* UCP's: rendezvous or data */
-    void *copy;       /* ours, of data that UCP did not let us keep */
+    void *descriptor; /* of UCP: the rendezvous or the data */
+    void *copy;       /* our copy of data that UCP did not let us keep */
 };
 
 struct ucx_channel {
@@ -124,18 +132,18 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct transport_link *remotes; /* shunt_transport_remote */
 
-    bool wired;       /* its connection stands: see reach() */
-    bool greeted;     /* it was sent a hello */
-    bool heard;       /* its hello has come */
-    bool told;        /* we told it so */
-    bool confirmed;   /* it told us so */
-    bool up;          /* connect() said OK */
-    bool tcp;         /* all its lanes are */
+    bool wired;       /* it is connected: see reach() */
+    bool greeted;     /* a HELLO was sent to it */
+    bool heard;       /* its HELLO has arrived */
+    bool told;        /* it was told so, in our HELLO */
+    bool confirmed;   /* it has said that our HELLO arrived */
+    bool up;          /* connect() returned OK */
+    bool tcp;         /* all its lanes are TCP */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
-    bool left;      /* its bye has come */
-    bool bye_heard; /* it has ours */
-    bool broken;    /* UCP gave up, or its process ended */
+    bool left;      /* its BYE has arrived */
+    bool bye_heard; /* ours has arrived there */
+    bool broken;    /* UCP reported an error, or the peer's process ended */
     bool gone;      /* left or broken, as of the last progress() */
     ucs_status_t why;
     void *closing; /* UCP's request */
@@ -143,29 +151,31 @@ struct shunt_transport_ep {
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends;                   /* under way: not locally complete */
-    struct ucx_send *lent;            /* those that count as pending */
-    uint64_t said_bytes, heard_bytes; /* of messages */
-    uint64_t said_heard;              /* of ours, as the peer last told */
-    bool copied; /* the last one may be in a buffer of UCP's: see pushed() */
-    enum shunt_status failed; /* to be told by the next put or flush */
+    struct ucx_send *lent;            /* sends that count as pending */
+    uint64_t said_bytes, heard_bytes; /* of messages sent and received */
+    /* bytes of ours that had arrived when the peer last wrote */
+    uint64_t said_heard;
+    bool copied; /* the last message may be in a buffer of UCP: see pushed() */
+    enum shunt_status failed; /* returned by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
     uint32_t flush_asked, flush_done;
     bool flush_stale; /* puts since flush_asked */
 
     bool flush_wanted; /* by the peer */
     struct ucx_flush flush;
-    uint32_t refused; /* of its puts, since the last FLUSHED */
+    uint32_t refused; /* number of its puts refused since the last FLUSHED */
 };
 
 struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     int rank, nranks;
-    bool one_host; /* nobody has to reach us from outside */
+    bool one_host; /* no peer is on another host */
     unsigned char secret[32];
     unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
-    size_t zcopy_min; /* over TCP, from so many bytes on, "sent" means to the
-                         kernel; SIZE_MAX: not known */
+    /* over TCP, from this size on, "sent" means that the kernel has it;
+     * SIZE_MAX: not known */
+    size_t zcopy_min;
     ucp_worker_h worker;
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
@@ -174,13 +184,14 @@ struct shunt_transport_ctx {
     uint32_t last_reg;
     struct ucx_send *spare;
     unsigned events; /* since progress() began */
-    bool news;       /* somebody left or broke */
-    bool wired;      /* somebody is who was not greeted */
-    int watched;     /* pidfds in epoll */
-    bool look;       /* at them: we have slept */
-    int64_t looked;  /* when we last did, ms */
+    bool news;       /* a peer left or was lost */
+    bool wired;      /* a peer is connected that was not sent a HELLO yet */
+    int watched;     /* number of pidfds in epoll */
+    /* look at them in the next progress(), since we have slept */
+    bool look;
+    int64_t looked; /* when we last looked, in ms */
     bool closing;
-    uint64_t puts, put_bytes, full; /* full: puts that found no room */
+    uint64_t puts, put_bytes, full; /* full: puts for which there was no room */
     struct transport_text error;
 };
 
@@ -190,11 +201,11 @@ struct shunt_transport_ctx {
 
 /* --- guest.c -------------------------------------------------------------- */
 
-/* Around calls of UCX that may have something to say. ucx_leave() takes what
- * ucx_enter() gave. */
+/* Around calls of UCX that may log something. ucx_leave() gets what ucx_enter()
+ * returned. */
 struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx);
 void ucx_leave(struct shunt_transport_ctx *outer);
-/* What it says there goes to our log. */
+/* From now on what UCX logs in such calls goes to the library's log. */
 void ucx_be_quiet(void);
 
 /* --- connect.c ------------------------------------------------------------ */
@@ -204,12 +215,13 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* Let UCP forget the endpoint, at once; done when ep.closing is NULL again. */
+/* Close the endpoint in UCP, by force; complete when ep.closing is NULL
+ * again. */
 void ucx_ep_drop(struct shunt_transport_ep *ep);
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why);
-/* Processes that ended without UCP's noticing. */
+/* Find peers whose processes ended without UCP noticing it. */
 void ucx_look_at_processes(struct shunt_transport_ctx *ctx);
-/* Greet those whose connections stand by now. */
+/* Send a HELLO to the peers that have been connected since. */
 void ucx_greet(struct shunt_transport_ctx *ctx);
 ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
                           void *data, size_t bytes,
@@ -242,29 +254,30 @@ enum shunt_status ucx_flush(struct shunt_transport_ep *ep);
 void ucx_wake(struct shunt_transport_ep *ep);
 size_t ucx_counters(const struct shunt_transport_ctx *ctx,
                     struct shunt_transport_counter *counters, size_t room);
-/* No put counts as pending any more. */
+/* From now on no put to this peer counts as pending. */
 void ucx_forget_pending(struct shunt_transport_ep *ep);
-/* Send a message; `header` (a struct that begins with ucx_sender) is copied,
- * its sender filled in. */
+/* Send a message. `header` (a struct that begins with ucx_sender) is copied,
+ * and its sender filled in. */
 enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
                            const void *header, size_t header_bytes,
                            const void *data, size_t bytes);
-/* Of the kind alone. */
+/* Send a message without content. */
 enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
                            uint32_t flag);
 
 /* --- receive.c ------------------------------------------------------------ */
 
-/* Whose message is it? NULL: of nobody we know. `expected` bytes of header it
- * must have; `bytes` came with it. */
+/* The peer that sent a message; NULL: unknown, or no message of this
+ * communicator. Its header must have `expected` bytes; `bytes` of payload came
+ * with it. */
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,
                                          size_t header_bytes, size_t expected,
                                          size_t bytes);
 enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx);
-/* Is a payload on its way into memory that was withdrawn? */
+/* Is a payload being received into memory that was deregistered? */
 bool ucx_arrivals_intrude(const struct shunt_transport_ep *ep);
-/* Forget what was arriving; when UCP is gone. */
+/* Free what has not taken effect, after UCP has been closed. */
 void ucx_arrivals_finish(struct shunt_transport_ep *ep);
 
 #endif
