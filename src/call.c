@@ -29,22 +29,22 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
     if (comm->calls.late.held || comm->above.purpose)
         return SHUNT_OK;
     shunti_fail(&comm->error, st, "an earlier call, which had returned: %s",
-                comm->calls.late.story ? comm->calls.late.story
-                                       : shunt_strerror(st));
-    free(comm->calls.late.story);
-    comm->calls.late.story = NULL;
+                comm->calls.late.text ? comm->calls.late.text
+                                      : shunt_strerror(st));
+    free(comm->calls.late.text);
+    comm->calls.late.text = NULL;
     comm->calls.late.status = SHUNT_OK;
     return st;
 }
 
 /* Set the error text of the caller to that of the request, which is being
  * freed. */
-SHUNTI_NOINLINE static void tell_story(struct shunt_request *request)
+SHUNTI_NOINLINE static void tell_error(struct shunt_request *request)
 {
-    shunti_fail_again(&request->comm->error, request->story
-                                                 ? request->story
+    shunti_fail_again(&request->comm->error, request->error_text
+                                                 ? request->error_text
                                                  : request->comm->failure.text);
-    shunti_request_drop_story(request);
+    shunti_request_drop_text(request);
 }
 
 /*
@@ -89,7 +89,7 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
     enum shunt_status st = request->status;
 
     if (st)
-        tell_story(request);
+        tell_error(request);
     shunti_request_free(request);
     return st;
 }
@@ -249,7 +249,7 @@ enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
 {
     enum shunt_status first = SHUNT_OK, st;
     struct shunt_comm *failed = NULL;
-    char story[512];
+    char text[512];
     size_t i;
 
     if (count && !requests)
@@ -262,12 +262,12 @@ enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
         if (st && !first) {
             first = st;
             failed = comm;
-            snprintf(story, sizeof(story), "%s", shunti_error_last());
+            snprintf(text, sizeof(text), "%s", shunti_error_last());
         }
     }
     if (first) {
         shunti_comm_enter(failed);
-        shunti_fail_again(&failed->error, story);
+        shunti_fail_again(&failed->error, text);
         shunti_comm_leave(failed);
     }
     return first;

@@ -23,7 +23,7 @@ struct shunti_calls {
         /* Set by collectives/group.c around the collectives that a call is made
          * of: they do not return it. */
         bool held;
-        char *story; /* its text; NULL: none */
+        char *text; /* its text; NULL: none */
     } late;
     /* shunt_comm_finish() was called; no operation may follow */
     bool finish_called;

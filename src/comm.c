@@ -305,7 +305,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_segment_drop(comm->control.segment);
     if (comm->waiting.wake_fd >= 0)
         close(comm->waiting.wake_fd);
-    free(comm->calls.late.story);
+    free(comm->calls.late.text);
     free(comm->failure.lost);
     free(comm->peers);
     shunti_nodes_finish(comm);

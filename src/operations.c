@@ -79,7 +79,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
 
     request->status = request->error ? request->error : status;
     if (request->status)
-        shunti_request_keep_story(request);
+        shunti_request_keep_text(request);
     assert(!request->reads || comm->failure.status);
     give_memory_back(request, comm->failure.status != 0);
     if (request->class->cleanup)
@@ -186,7 +186,7 @@ void shunti_requests_free(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     while ((request = comm->requests.newest)) {
         comm->requests.newest = request->older;
-        free(request->story);
+        free(request->error_text);
         free(request);
     }
     shunti_scratch_leave(comm);

@@ -112,7 +112,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->in_turn = false;
     request->listed = false;
     request->ways = NULL;
-    request->story = NULL;
+    request->error_text = NULL;
     request->begun_ns = 0;
     request->copies = NULL;
     request->reads = NULL;
@@ -127,10 +127,10 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-SHUNTI_NOINLINE void shunti_request_drop_story(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_drop_text(struct shunt_request *request)
 {
-    free(request->story);
-    request->story = NULL;
+    free(request->error_text);
+    request->error_text = NULL;
 }
 
 SHUNTI_NOINLINE void shunti_request_drop_ways(struct shunt_request *request)
@@ -146,24 +146,24 @@ static void keep_for_next(struct shunt_request *request)
     struct shunt_comm *comm = request->comm;
 
     if (comm->calls.late.status) {
-        shunti_request_drop_story(request);
+        shunti_request_drop_text(request);
         return;
     }
     comm->calls.late.status = request->status;
-    comm->calls.late.story = request->story;
-    request->story = NULL;
+    comm->calls.late.text = request->error_text;
+    request->error_text = NULL;
 }
 
 /* The communicator's last error may be another operation's by the time this
  * request is collected, so it keeps its own. */
-SHUNTI_NOINLINE void shunti_request_keep_story(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_keep_text(struct shunt_request *request)
 {
     if (request->trailing && !request->comm->failure.status)
         keep_for_next(request);
     else if (request->detached)
-        shunti_request_drop_story(request);
-    else if (!request->story)
-        request->story = strdup(request->comm->error.text);
+        shunti_request_drop_text(request);
+    else if (!request->error_text)
+        request->error_text = strdup(request->comm->error.text);
 }
 
 enum shunt_status shunti_request_error(struct shunt_request *request,
@@ -180,7 +180,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     va_end(args);
     request->error = status;
     request->second_hand = false;
-    free(request->story);
-    request->story = strdup(text);
+    free(request->error_text);
+    request->error_text = strdup(text);
     return shunti_fail(&request->comm->error, status, "%s", text);
 }

@@ -90,8 +90,9 @@ struct shunt_request {
     /* (nranks) bits 1 << enum shunti_way by which payload of ours went to each
      * rank; for traces, else NULL. */
     uint8_t *ways;
-    char *story; /* text of its failure, for shunt_last_error() when it is
-                    collected; NULL: none, or no memory for it */
+    /* the text of its error, for shunt_last_error() when it is collected; NULL:
+     * none, or no memory for it */
+    char *error_text;
     uint64_t begun_ns;
     struct shunti_copy *copies; /* under way in the copy engine: engine.h */
     struct shunti_read *reads;  /* under way: read.h */
@@ -148,8 +149,8 @@ void shunti_request_list(struct shunt_request *request);
 void shunti_request_free(struct shunt_request *request);
 /* It failed: keep the error text until the request is collected; of a trailing
  * one, until the next call. */
-void shunti_request_keep_story(struct shunt_request *request);
-void shunti_request_drop_story(struct shunt_request *request);
+void shunti_request_keep_text(struct shunt_request *request);
+void shunti_request_drop_text(struct shunt_request *request);
 void shunti_request_drop_ways(struct shunt_request *request);
 
 #endif
