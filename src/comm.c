@@ -184,9 +184,9 @@ static bool has_promised(const struct shunt_comm *comm)
     return r != NULL;
 }
 
-/* Operations that no caller waits for, and that peers rely on, are seen through:
- * the call that began them has returned as if they were done. Timeouts and losses
- * end this wait like any other. */
+/* Complete the operations that no caller waits for but peers rely on: the call
+ * that began them has returned as if they were done. Timeouts and losses end
+ * this wait as any other. */
 static void keep_promises(struct shunt_comm *comm)
 {
     struct shunti_waiter waiter = {.idle = false};
@@ -197,8 +197,9 @@ static void keep_promises(struct shunt_comm *comm)
     }
 }
 
-/* What we still owe to peers whose memory is not mapped goes out before we
- * close: they may need it after we are gone. Bounded; best effort. */
+/* Send what is still under way to peers whose memory is not mapped, before the
+ * transports are closed: they may need it after this rank is gone. Bounded;
+ * best effort. */
 static void flush_puts(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -219,8 +220,9 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
     }
 }
 
-/* Whoever still waits must hear why it is over before it sees us leave, or it
- * would name us. For those who are not there any more we do not wait long. */
+/* A peer that still waits must hear of the failure before it sees this rank
+ * leave; otherwise it would report this rank as lost. Bounded, since some peers
+ * may be gone. */
 static void flush_failure(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -281,7 +283,8 @@ static void close_contexts(struct shunt_comm *comm)
     free(comm->contexts.all);
 }
 
-/* All but the structure and the requests that nobody has collected. */
+/* Free all but the structure, and the requests that the caller has not
+ * collected. */
 static void tear_down(struct shunt_comm *comm)
 {
     shunti_aside_forget(comm);

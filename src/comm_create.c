@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt_comm_create() and its like: an id, or a launcher, and then a birth. */
+/* shunt_comm_create() and its variants: get an id, or use a launcher, and then
+ * init. */
 #include <stddef.h>
 
 #include "src/bootstrap.h"

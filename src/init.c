@@ -189,7 +189,8 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
     char names[128] = "";
     size_t len = 0;
 
-    /* What another rank lacks is not lacking here. */
+    /* An error of another rank, such as no memory, is not one of this rank: say
+     * whose. */
     if (comm->failure.status && !comm->failure.nlost &&
         comm->failure.culprit >= 0 && comm->failure.culprit != comm->rank)
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
@@ -284,8 +285,8 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
         shunti_bootstrap_abort(init.bootstrap, shunti_error_last());
     if (!st) {
         set_waiting(init.comm);
-        /* Whoever runs the root may exit as soon as it returns from here: not
-         * before everybody has had the last round. */
+        /* The process of the root may exit as soon as its rank returns from
+         * here. It must not before every rank has received the last round. */
         st = shunti_agree(init.comm, SHUNTI_KIND_CREATE, SHUNT_OK);
         if (st)
             st = tell_disagreement(&init, st);

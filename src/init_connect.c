@@ -77,8 +77,8 @@ static int unreached(const struct shunti_init *init)
 }
 
 /*
- * Open a transport and find its address, if we have it. One that is far and
- * that nobody asked for may fail: `a` says why.
+ * Open a transport and get its address, if it is installed. One that reaches
+ * other hosts and was not asked for may fail: `a` says why.
  */
 static enum shunt_status open_context(struct shunti_init *init,
                                       const char *name, struct address *a)
@@ -233,7 +233,7 @@ static enum shunt_status connect_peer(struct shunti_init *init, int peer,
     return SHUNT_ERR_UNSUPPORTED;
 }
 
-/* Reach whom this stage reaches. */
+/* Connect to the peers that this stage reaches. */
 static enum shunt_status connect_stage(struct shunti_init *init,
                                        struct stage stage,
                                        const struct shunti_blobs *addresses)
@@ -336,8 +336,8 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
     st = shunti_init_gather(init, mine, len, st, &all);
     if (!st) {
         st = connect_stage(init, stage, &all);
-        /* The next round is far off for those who wait for us: what has to do
-         * with nobody's silence they hear at once. */
+        /* The peers that wait for this rank reach the next round much later. So
+         * an error that is not a peer's silence is sent to them at once. */
         if (st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY ||
             st == SHUNT_ERR_MISMATCH)
             shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
@@ -357,7 +357,7 @@ const unsigned char *shunti_caps_of(const struct shunti_blobs *reach, int rank)
            sizeof(struct shunti_init_head);
 }
 
-/* What both sides of a pair must be able to do. */
+/* Keep only capabilities that both sides of a pair have. */
 static void keep_mutual_caps(struct shunt_comm *comm,
                              const struct shunti_blobs *reach)
 {
@@ -411,8 +411,8 @@ static bool all_reached(const struct shunt_comm *comm,
     return true;
 }
 
-/* Transports that reached nobody are of no use, and cost time in every wait;
- * nor need they be there for others to find. */
+/* Close the transports that reached no peer: they are of no use, cost time in
+ * every wait, and need not be there for others to connect to. */
 static void close_idle_contexts(struct shunt_comm *comm)
 {
     size_t i, kept = 0;

@@ -79,9 +79,9 @@ static double crowd_of(const struct shunti_init *init, int rank,
     return cpus > 0 && (int)count > cpus ? (double)count / cpus : 1;
 }
 
-/* More ranks on this host than CPUs for them: spinning would hurt. What it is
- * like on rank 0's is the same figure on all ranks, since algorithms depend on
- * it. */
+/* Are there more ranks on this host than CPUs for them? Then spinning would
+ * hurt. The figure for rank 0's host is the same on all ranks, since algorithms
+ * depend on it. */
 static enum shunt_status find_oversubscription(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
