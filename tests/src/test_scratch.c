@@ -57,7 +57,7 @@ Test(scratch, many_communicators_keep_no_more_than_one)
     shunti_scratch_put(&comms[7], memory[7]);
     for (int i = 0; i < 8; i++) {
         shunti_scratch_leave(&comms[i]);
-        shunti_scratch_leave(&comms[i]); // as a ruin is freed
+        shunti_scratch_leave(&comms[i]); // as when one is freed
     }
     cr_assert_leq(in_use(), before + MIB);
 }
