@@ -11,6 +11,7 @@
 enum shunti_env_type {
     SHUNTI_ENV_STRING,
     SHUNTI_ENV_CHOICE,  /* one of the words in `choices`, of either case */
+    SHUNTI_ENV_PAIR,    /* one of them, or two separated by a comma */
     SHUNTI_ENV_BOOL,    /* 1/0, yes/no, on/off, true/false */
     SHUNTI_ENV_SIZE,    /* bytes, with k, m, g (powers of 1024), or "auto" */
     SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
@@ -22,7 +23,7 @@ struct shunti_env_row {
     const char *name;
     enum shunti_env_type type;
     const char *fallback; /* the default, as text; NULL: unset */
-    const char *choices;  /* of a CHOICE: "caller|thread" */
+    const char *choices;  /* of CHOICE and PAIR: "caller|thread" */
     const char *help;     /* one or two sentences */
     bool secret;          /* never to be shown */
 };

@@ -40,7 +40,7 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
         st = check_bias(plan, bias, y);
     if (st)
         return st;
-    return plan->route->combine(call, plan,
+    return shunti_route_combine(call, plan,
                                 &(struct shunti_pull){
                                     .src = out,
                                     .staging = SHUNT_MOE_OUT,
@@ -118,7 +118,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
         st = check_gradient(plan, dy, out, dout, dweight);
     if (st)
         return st;
-    return plan->route->dispatch(call, plan,
+    return shunti_route_dispatch(call, plan,
                                  &(struct shunti_push){
                                      .src = dy,
                                      .dst = dout,

@@ -51,17 +51,18 @@ enum {
     FIELD_MODE,
     FIELD_PARTIALS,
     FIELD_TREE_NODES,
+    FIELD_COMBINE_MODE,
     FIELDS,
 };
 
 static const char *const field_names[FIELDS] = {
-    "exchange",        "hidden",    "dtype",
-    "experts",         "topk",      "max_tokens",
-    "weights",         "wire",      "placement (hash)",
-    "replicas (hash)", "row_align", "plans_in_flight",
-    "capacity_factor", "drop",      "pad_to_capacity",
-    "tree_ranks",      "mode",      "partials",
-    "tree_nodes",
+    "exchange",        "hidden",       "dtype",
+    "experts",         "topk",         "max_tokens",
+    "weights",         "wire",         "placement (hash)",
+    "replicas (hash)", "row_align",    "plans_in_flight",
+    "capacity_factor", "drop",         "pad_to_capacity",
+    "tree_ranks",      "mode",         "partials",
+    "tree_nodes",      "combine_mode",
 };
 
 struct terms {
@@ -108,6 +109,7 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_MODE] = c->mode;
     f[FIELD_PARTIALS] = c->partials;
     f[FIELD_TREE_NODES] = (uint64_t)c->tree_nodes;
+    f[FIELD_COMBINE_MODE] = c->combine_mode;
     h = 0xcbf29ce484222325;
     f[FIELD_PLACEMENT] =
         placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
@@ -219,6 +221,20 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
     return SHUNT_ERR_MEMORY;
 }
 
+/* The configuration comes before the environment, and what it says of `mode`
+ * counts for combine, too. */
+static void fill_in_modes(struct shunt_moe_config *c)
+{
+    enum shunt_moe_mode environment[SHUNTI_TOWARDS];
+
+    shunti_route_of_environment(environment);
+    if (c->combine_mode == SHUNT_MOE_AUTO)
+        c->combine_mode =
+            c->mode != SHUNT_MOE_AUTO ? c->mode : environment[SHUNTI_HOME];
+    if (c->mode == SHUNT_MOE_AUTO)
+        c->mode = environment[SHUNTI_TO_EXPERTS];
+}
+
 /* Every field by itself; fills in the defaults. */
 static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                                char *why, size_t len)
@@ -275,6 +291,9 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                c->tree_nodes, c->tree_ranks);
     if (!shunti_route_has((int)c->mode))
         REFUSE("mode is %d, no enum shunt_moe_mode", (int)c->mode);
+    if (!shunti_route_has((int)c->combine_mode))
+        REFUSE("combine_mode is %d, no enum shunt_moe_mode",
+               (int)c->combine_mode);
     if (c->partials != SHUNT_MOE_PARTIALS_F32 &&
         c->partials != SHUNT_MOE_PARTIALS_DTYPE)
         REFUSE("partials is %d, no enum shunt_moe_partials", (int)c->partials);
@@ -283,8 +302,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         c->row_align = 1;
     if (!c->plans_in_flight)
         c->plans_in_flight = 4;
-    if (c->mode == SHUNT_MOE_AUTO)
-        c->mode = shunti_route_of_environment();
+    fill_in_modes(c);
     return SHUNT_OK;
 }
 
@@ -430,8 +448,8 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                                    c.placement, c.replicas, c.nreplicas,
                                    moe->node, terms.why, sizeof(terms.why));
     if (!st)
-        st = shunti_route_choose(moe, &moe->placement, &moe->route, terms.why,
-                                 sizeof(terms.why));
+        st = shunti_routes_choose(moe, &moe->placement, &moe->routes, terms.why,
+                                  sizeof(terms.why));
     if (!st)
         st = prepare_placement(moe, &moe->placement, &moe->order,
                                &moe->copy_rows, terms.why, sizeof(terms.why));
@@ -522,7 +540,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     struct shunti_placement fresh;
     struct shunti_order order = {0};
     size_t *copy_rows = NULL;
-    const struct shunti_route *route = NULL;
+    struct shunti_routes routes = {{NULL}};
     struct shunt_moe *moe;
     enum shunt_status st;
 
@@ -542,8 +560,8 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
         }
     shunti_comm_leave(moe->comm);
     if (!st)
-        st = shunti_route_choose(moe, &fresh, &route, terms.why,
-                                 sizeof(terms.why));
+        st = shunti_routes_choose(moe, &fresh, &routes, terms.why,
+                                  sizeof(terms.why));
     if (!st)
         st = prepare_placement(moe, &fresh, &order, &copy_rows, terms.why,
                                sizeof(terms.why));
@@ -565,6 +583,6 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe->order = order;
     moe->copy_rows = copy_rows;
     moe->placed = terms.number;
-    moe->route = moe->slot->route = route;
+    moe->routes = moe->slot->routes = routes;
     return SHUNT_OK;
 }

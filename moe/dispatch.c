@@ -24,7 +24,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
     st = shunti_moe_call_check_rows(call, plan, "rows", rows, max_rows, "x", x);
     if (st)
         return st;
-    return plan->route->dispatch(
+    return shunti_route_dispatch(
         call, plan,
         &(struct shunti_push){
             .src = x,
@@ -65,7 +65,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
     if (st)
         return st;
-    return plan->route->combine(call, plan,
+    return shunti_route_combine(call, plan,
                                 &(struct shunti_pull){
                                     .src = drows,
                                     .staging = SHUNT_MOE_DROWS,

@@ -8,12 +8,12 @@
 static const struct shunti_env_row rows[] = {
     {
         .name = "SHUNT_MOE_MODE",
-        .type = SHUNTI_ENV_CHOICE,
+        .type = SHUNTI_ENV_PAIR,
         .fallback = "auto",
         .choices = "auto|direct|flat|two-level|allgather",
         .help = "How the rows of dispatch and combine travel where the program "
-                "does not "
-                "say: auto takes two-level between nodes.",
+                "does not say: auto takes two-level between nodes. Two words, "
+                "as in two-level,flat: of dispatch and of combine.",
     },
     {
         .name = "SHUNT_MOE_CHUNK",

@@ -144,7 +144,7 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
         all->slot[index] = fresh;
     slot = all->slot[index];
     slot->moe = moe;
-    slot->route = moe->route;
+    slot->routes = moe->routes;
     moe->slot = slot;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         struct shunti_place *at = &moe->plans[i].at;
@@ -169,7 +169,8 @@ void shunti_slot_leave(struct shunt_moe *moe)
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         slot->places[i] = moe->plans[i].at;
         give_back_pages(slot->places[i].window);
-        give_back_pages(slot->places[i].rail_window);
+        for (int d = 0; d < SHUNTI_TOWARDS; d++)
+            give_back_pages(slot->places[i].rail[d].window);
     }
     slot->moe = NULL;
 }

@@ -26,7 +26,7 @@
 struct shunti_owed {
     const struct shunti_moe_call *call;
     const struct shunt_moe_plan *plan; /* its handle */
-    const struct shunti_route *route;
+    struct shunti_routes routes;
     uint32_t signature;
 };
 
@@ -43,8 +43,8 @@ struct shunti_slot {
     struct shunt_moe *moe; /* NULL: free here. Destroyed ones stay as long as
                               they have unfinished requests */
     uint32_t handle;       /* the exchange's entry */
-    const struct shunti_route *route; /* of the exchange, or the last one */
-    struct shunti_place *places;      /* (nplaces) while no exchange has them */
+    struct shunti_routes routes; /* of the exchange, or the last one */
+    struct shunti_place *places; /* (nplaces) while no exchange has them */
     size_t nplaces;
 };
 

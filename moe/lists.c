@@ -30,7 +30,7 @@ static enum shunt_status judge(struct shunti_lists *lists,
     if (status)
         return shunti_comm_fail(comm, status, -1,
                                 "moe_plan_create: lists of rows: %s", text);
-    if (!lists->good(lists->plan))
+    if (!lists->good(lists->direction))
         return shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
                                 "moe_plan_create: a rank's list of rows "
                                 "contradicts its counts");
@@ -58,7 +58,7 @@ static void end(struct shunti_lists *lists, enum shunt_status status)
     lists->here = !status;
     free(lists->out);
     lists->out = NULL;
-    shunti_plan_unuse(lists->plan, 0);
+    shunti_plan_unuse(lists->direction->plan, 0);
 }
 
 static void cleanup(struct shunt_request *request)
@@ -79,7 +79,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
     enum shunt_status st;
     char text[300];
 
-    shunti_plan_use(lists->plan, 0);
+    shunti_plan_use(lists->direction->plan, 0);
     if (request->status == SHUNT_IN_PROGRESS) {
         lists->request = request;
         lists->inner = request->class;
@@ -99,17 +99,19 @@ static enum shunt_status watch(struct shunti_lists *lists,
 }
 
 enum shunt_status
-shunti_lists_start(struct shunti_plan *plan, void *out, const void *send,
-                   const size_t *send_counts, const size_t *send_displs,
-                   void *recv, const size_t *recv_counts,
-                   bool (*good)(const struct shunti_plan *plan))
+shunti_lists_start(struct shunti_direction *direction, void *out,
+                   const void *send, const size_t *send_counts,
+                   const size_t *send_displs, void *recv,
+                   const size_t *recv_counts,
+                   bool (*good)(const struct shunti_direction *direction))
 {
-    struct shunti_lists *lists = &plan->lists;
-    struct shunt_comm *comm = plan->moe->comm;
+    struct shunti_lists *lists = &direction->lists;
+    struct shunt_comm *comm = direction->plan->moe->comm;
     struct shunt_request *request;
     enum shunt_status st;
 
-    *lists = (struct shunti_lists){.plan = plan, .good = good, .out = out};
+    *lists =
+        (struct shunti_lists){.direction = direction, .good = good, .out = out};
     st = shunt_alltoallv_start(comm, send, send_counts, send_displs, recv,
                                recv_counts, NULL, SHUNT_U8, &request);
     if (st) {
@@ -129,19 +131,23 @@ bool shunti_lists_await(const struct shunti_lists *lists, int peer)
            lists->inner->awaits(lists->request, peer);
 }
 
+static void settle(const struct shunti_lists *lists)
+{
+    struct shunt_request *request = lists->request;
+
+    if (!request)
+        return;
+    request->detached = request->promised = false;
+    /* An error of it has failed the communicator, too. */
+    (void)shunti_request_wait(request);
+}
+
 void shunti_lists_settle(struct shunt_moe *moe)
 {
     moe->users++; /* an exchange that has been destroyed goes with its last */
-    for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_plan *plan = &moe->plans[i];
-        struct shunt_request *request = plan->lists.request;
-
-        if (plan->handle || !request)
-            continue;
-        request->detached = request->promised = false;
-        /* An error of it has failed the communicator, too. */
-        (void)shunti_request_wait(request);
-    }
+    for (int i = 0; i < moe->config.plans_in_flight; i++)
+        for (int d = 0; d < SHUNTI_TOWARDS && !moe->plans[i].handle; d++)
+            settle(&moe->plans[i].direction[d].lists);
     shunti_moe_unuse(moe);
 }
 

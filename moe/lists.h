@@ -16,30 +16,32 @@
 #include "src/request.h"
 
 struct shunt_moe;
-struct shunti_plan;
+struct shunti_direction;
 
+/* Of one direction of a plan. */
 struct shunti_lists {
     struct shunt_request *request; /* NULL: none under way */
     struct shunti_class class;     /* of the request: `inner` and then ours */
     const struct shunti_class *inner;
-    struct shunti_plan *plan;
-    bool (*good)(const struct shunti_plan *plan);
+    struct shunti_direction *direction;
+    bool (*good)(const struct shunti_direction *direction);
     void *out;
     bool here;
 };
 
 /*
- * Start to exchange lists, in bytes. `plan` is where it stays.
+ * Start to exchange lists, in bytes. The plan of `direction` is where it stays.
  *
  * out   malloc()ed, with the counts, which are in the same block; taken over.
  * good  does what has come agree with the counts? If not, the communicator
  *       fails: the other ranks have the plan, and would wait for us in it.
  */
 enum shunt_status
-shunti_lists_start(struct shunti_plan *plan, void *out, const void *send,
-                   const size_t *send_counts, const size_t *send_displs,
-                   void *recv, const size_t *recv_counts,
-                   bool (*good)(const struct shunti_plan *plan));
+shunti_lists_start(struct shunti_direction *direction, void *out,
+                   const void *send, const size_t *send_counts,
+                   const size_t *send_displs, void *recv,
+                   const size_t *recv_counts,
+                   bool (*good)(const struct shunti_direction *direction));
 
 /* Wait for those of plans that have been destroyed: before free places are
  * counted, so that early destruction leaves none in use. All ranks do so in the

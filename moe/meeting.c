@@ -2,7 +2,9 @@
 /* Telling and hearing; see meeting.h. */
 #include "moe/meeting.h"
 
+#include "moe/route.h"
 #include "src/comm.h"
+#include "src/contexts.h"
 
 void shunti_meeting_init(struct shunti_meeting *meeting, struct shunti_met *met,
                          bool two_level)
@@ -44,6 +46,31 @@ void shunti_meeting_tell(struct shunt_request *request,
     shunti_note_send(request, rank, note, 0);
 }
 
+void shunti_meeting_skip(struct shunti_meeting *meeting, int rank)
+{
+    const struct shunti_routes *routes = &meeting->plan->moe->routes;
+    struct shunti_met *met = &meeting->met[rank];
+
+    met->told = met->heard = true;
+    met->stranger = routes->of[SHUNTI_TO_EXPERTS]->operations !=
+                    routes->of[SHUNTI_HOME]->operations;
+}
+
+/* Strangers are told in the next step. */
+static void tell_strangers(struct shunti_meeting *meeting)
+{
+    const struct shunt_moe *moe = meeting->plan->moe;
+
+    for (int r = 0; r < moe->nranks; r++) {
+        struct shunti_met *met = &meeting->met[r];
+
+        if (!met->stranger)
+            continue;
+        met->stranger = met->told = false;
+        shunti_wake_self(moe->comm);
+    }
+}
+
 enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
                                       struct shunti_meeting *meeting, int rank,
                                       const struct shunti_note **note)
@@ -60,6 +87,7 @@ enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
     if (shunti_moe_call_agrees(request, rank, meeting->plan, *note, &blame))
         return SHUNTI_HEARD_CALL;
     met->answered = true;
+    tell_strangers(meeting);
     if (met->direct && !meeting->alarmed) {
         meeting->alarmed = true;
         meeting->blame = blame;

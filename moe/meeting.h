@@ -22,6 +22,7 @@ struct shunti_met {
     bool direct; /* its memory is mapped, and rows are written or read there;
                     else rows go through rail peers */
     bool told, heard;
+    bool stranger; /* it hears of us only if our call fails */
     bool answered; /* its ack has come, or none will */
 };
 
@@ -55,6 +56,14 @@ enum shunti_heard {
 enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
                                       struct shunti_meeting *meeting, int rank,
                                       const struct shunti_note **note);
+
+/*
+ * A rank of another node that this one exchanges no rows with need not be told.
+ * But if the other direction of the exchange has a route of more operations,
+ * it may be in a call of that one, which waits for a message of every rank. So
+ * it is told if any peer turns out to make another call.
+ */
+void shunti_meeting_skip(struct shunti_meeting *meeting, int rank);
 
 /* Have all local peers been heard? */
 bool shunti_meeting_locals_heard(const struct shunti_meeting *meeting);

@@ -12,6 +12,7 @@
 #include "src/error.h"
 #include "src/handle.h"
 #include "src/offer.h"
+#include "src/operations.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
@@ -66,14 +67,76 @@ enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call)
            (call->kind - SHUNTI_KIND_MOE_DISPATCH);
 }
 
+/* --- operations of a call ----------------------------------------------------------- */
+
+static enum shunt_status pass_step(struct shunt_request *request)
+{
+    (void)request;
+    return SHUNT_OK;
+}
+
+static bool pass_awaits(const struct shunt_request *request, int peer)
+{
+    (void)request;
+    (void)peer;
+    return false;
+}
+
+/* A number without an operation: it sends nothing and awaits nothing. A rank
+ * that makes an operation of that number learns that this rank is past it. */
+static const struct shunti_class pass_class = {
+    .name = "number passed over",
+    .step = pass_step,
+    .awaits = pass_awaits,
+};
+
+static enum shunt_status pass(struct shunt_comm *comm)
+{
+    struct shunt_request *request;
+    enum shunt_status st =
+        shunti_request_create(comm, &pass_class, 0, 0, &request);
+
+    if (st)
+        return st;
+    request->detached = true;
+    shunti_request_begin(request);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
+                                        struct shunt_comm *comm,
+                                        const struct shunti_routes *routes)
+{
+    const enum shunti_toward toward = shunti_moe_call_toward(call);
+    const int other = routes->of[SHUNTI_HOME - toward]->operations;
+    enum shunt_status st = SHUNT_OK;
+
+    for (int n = routes->of[toward]->operations; n < other && !st; n++)
+        st = pass(comm);
+    return st;
+}
+
+/* The communicator is ours. */
+static enum shunt_status refuse_all(const struct shunti_moe_call *call,
+                                    struct shunt_comm *comm,
+                                    const struct shunti_routes *routes,
+                                    uint32_t signature,
+                                    enum shunt_status status, const char *text)
+{
+    const struct shunti_route *route = routes->of[shunti_moe_call_toward(call)];
+    enum shunt_status st = shunti_moe_call_align(call, comm, routes);
+
+    return st ? st : route->refuse(call, comm, signature, status, text);
+}
+
 static enum shunt_status refuse(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm,
-                                const struct shunti_route *route,
+                                const struct shunti_routes *routes,
                                 uint32_t signature, enum shunt_status status,
                                 const char *text)
 {
     shunti_comm_enter(comm);
-    status = route->refuse(call, comm, signature, status, text);
+    status = refuse_all(call, comm, routes, signature, status, text);
     shunti_comm_leave(comm);
     return status;
 }
@@ -92,9 +155,9 @@ static void end_owed(struct shunt_comm *comm)
 
     comm->above.owed = NULL;
     comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    (void)owed.route->refuse(owed.call, comm, owed.signature,
-                             SHUNT_ERR_OVERFLOW,
-                             "it was not made again with a larger buffer");
+    (void)refuse_all(owed.call, comm, &owed.routes, owed.signature,
+                     SHUNT_ERR_OVERFLOW,
+                     "it was not made again with a larger buffer");
     comm->above.purpose = purpose;
 }
 
@@ -108,7 +171,7 @@ static void owe(const struct shunti_moe_call *call,
         return;
     shunti_comm_enter(comm);
     *shunti_owed_of(comm) =
-        (struct shunti_owed){call, plan->handle, plan->moe->route,
+        (struct shunti_owed){call, plan->handle, plan->moe->routes,
                              shunti_moe_call_signature(call, plan)};
     comm->above.owed = end_owed;
     shunti_comm_leave(comm);
@@ -147,7 +210,7 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return refuse(call, plan->moe->comm, plan->moe->route,
+    return refuse(call, plan->moe->comm, &plan->moe->routes,
                   shunti_moe_call_signature(call, plan), status, text);
 }
 
@@ -165,7 +228,7 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     slot = shunti_handle_owner(SHUNTI_HANDLE_PLAN, handle);
     if (slot)
         *status =
-            refuse(call, slot->comm, slot->route,
+            refuse(call, slot->comm, &slot->routes,
                    SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_INVALID,
                    "the plan has been destroyed, or its exchange");
     else

@@ -73,6 +73,27 @@ enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
                            const struct shunt_moe_plan *handle);
 
+/* Where its rows go. */
+static inline enum shunti_toward
+shunti_moe_call_toward(const struct shunti_moe_call *call)
+{
+    return call->kind == SHUNTI_KIND_MOE_DISPATCH ||
+                   call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
+               ? SHUNTI_TO_EXPERTS
+               : SHUNTI_HOME;
+}
+
+/*
+ * All calls of an exchange take the same number of operations, in either
+ * direction: ranks that make different calls get an error, and are together
+ * again in the next one. So a call whose route makes fewer operations than the
+ * other direction's passes over the rest first. Right before the call's own
+ * operation; a refusal does so itself. The communicator is ours.
+ */
+enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
+                                        struct shunt_comm *comm,
+                                        const struct shunti_routes *routes);
+
 /* What its inner exchanges are for. */
 enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 

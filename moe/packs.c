@@ -35,10 +35,10 @@ static struct shunti_packs *packs_new(size_t nranks)
 }
 
 /* How much goes where. */
-static void count(struct shunti_plan *plan, const uint32_t *tokens_sent)
+static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
 {
     const struct shunt_moe *moe = plan->moe;
-    struct shunti_packs *packs = shunti_packs_of(plan);
+    const uint32_t *tokens_sent = shunti_record(moe, moe->rank).rank;
     size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
 
     for (int r = 0; r < moe->nranks; r++) {
@@ -57,10 +57,11 @@ static void count(struct shunti_plan *plan, const uint32_t *tokens_sent)
  * ascending, of each our rows. `home` says where in all that is returned the
  * row of a term is. shift: (experts) scratch, by position.
  */
-static void find_home(struct shunti_plan *plan, const uint32_t *mine,
-                      const size_t *base, size_t *shift)
+static void find_home(const struct shunti_plan *plan,
+                      struct shunti_packs *packs, size_t *shift)
 {
     const struct shunt_moe *moe = plan->moe;
+    const uint32_t *mine = shunti_record(moe, moe->rank).expert;
     const struct shunti_placement *p = &moe->placement;
     const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
     const uint32_t *ours =
@@ -72,21 +73,22 @@ static void find_home(struct shunti_plan *plan, const uint32_t *mine,
 
         if (ours[e] != c)
             continue;
-        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] = at - base[e];
+        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] =
+            at - moe->base[e];
         at += mine[e];
     }
     for (size_t t = 0; t < plan->tokens; t++) {
         const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
-            shunti_packs_of(plan)->home[i] =
-                (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
-                           plan->terms[i].row);
+            packs->home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
+                                        plan->terms[i].row);
     }
 }
 
 /* Our terms by rank, the first of each token marked. */
 static void list(const struct shunti_plan *plan,
+                 const struct shunti_packs *packs,
                  struct shunti_pack_entry *entries, size_t *next)
 {
     const int nranks = plan->moe->nranks;
@@ -94,7 +96,7 @@ static void list(const struct shunti_plan *plan,
 
     for (int r = 0; r < nranks; r++) {
         next[r] = at;
-        at += shunti_packs_of(plan)->send_rows[r];
+        at += packs->send_rows[r];
     }
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
@@ -110,9 +112,10 @@ static void list(const struct shunti_plan *plan,
 
 /* The lists of others make sense: a first row for each token that comes, and
  * each in our buffer. */
-static bool lists_are_good(const struct shunti_plan *plan)
+static bool lists_are_good(const struct shunti_direction *direction)
 {
-    const struct shunti_packs *packs = shunti_packs_of(plan);
+    const struct shunti_plan *plan = direction->plan;
+    const struct shunti_packs *packs = direction->state;
     const struct shunti_pack_entry *entry = packs->place;
 
     for (int r = 0; r < plan->moe->nranks; r++) {
@@ -129,42 +132,60 @@ static bool lists_are_good(const struct shunti_plan *plan)
     return true;
 }
 
-enum shunt_status shunti_packs_plan(struct shunti_plan *plan)
+/* Send the lists of rows to the ranks that they go to. next: (nranks) scratch,
+ * which is freed. */
+static enum shunt_status exchange_lists(struct shunti_direction *direction,
+                                        size_t *next)
 {
-    struct shunt_moe *moe = plan->moe;
-    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
-    size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
+    const struct shunti_plan *plan = direction->plan;
+    const struct shunt_moe *moe = plan->moe;
+    struct shunti_packs *packs = direction->state;
+    const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
+    const size_t places = shunti_packs_sum(packs->recv_rows, moe->nranks);
     size_t *send = malloc(2 * n * sizeof(*send) +
                           (terms + 1) * sizeof(struct shunti_pack_entry));
-    size_t *recv = send ? send + n : NULL;
-    struct shunti_pack_entry *entries = (void *)(send ? send + 2 * n : NULL);
-    size_t *next = malloc((n + (size_t)moe->config.experts) * sizeof(*next));
-    struct shunti_packs *packs;
-    size_t places = 0;
+    struct shunti_pack_entry *entries;
 
-    if (!plan->state)
-        plan->state = packs_new(n);
-    packs = shunti_packs_of(plan);
-    if (send && next && packs) {
-        count(plan, mine.rank);
-        places = shunti_packs_sum(packs->recv_rows, moe->nranks);
-    }
-    if (!send || !next || !packs ||
-        !shunti_grow(&packs->home, &packs->home_max, terms,
-                     sizeof(*packs->home)) ||
-        !shunti_grow(&packs->place, &packs->place_max, places,
-                     sizeof(*packs->place))) {
+    if (!send || !shunti_grow(&packs->place, &packs->place_max, places,
+                              sizeof(*packs->place))) {
         free(send);
         free(next);
         return shunti_lists_no_memory(moe);
     }
-    find_home(plan, mine.expert, moe->base, next);
-    list(plan, entries, next);
+    entries = (void *)(send + 2 * n);
+    list(plan, packs, entries, next);
     free(next);
     for (size_t r = 0; r < n; r++) {
         send[r] = packs->send_rows[r] * sizeof(*entries);
-        recv[r] = packs->recv_rows[r] * sizeof(*entries);
+        send[n + r] = packs->recv_rows[r] * sizeof(*entries);
     }
-    return shunti_lists_start(plan, send, entries, send, NULL, packs->place,
-                              recv, lists_are_good);
+    return shunti_lists_start(direction, send, entries, send, NULL,
+                              packs->place, send + n, lists_are_good);
+}
+
+enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
+{
+    const struct shunti_plan *plan = direction->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
+    size_t *scratch =
+        malloc((n + (size_t)moe->config.experts) * sizeof(*scratch));
+    struct shunti_packs *packs;
+
+    if (!direction->state)
+        direction->state = packs_new(n);
+    packs = direction->state;
+    if (!scratch || !packs ||
+        !shunti_grow(&packs->home, &packs->home_max, terms,
+                     sizeof(*packs->home))) {
+        free(scratch);
+        return shunti_lists_no_memory(moe);
+    }
+    count(plan, packs);
+    find_home(plan, packs, scratch);
+    if (direction->serves[SHUNTI_TO_EXPERTS])
+        return exchange_lists(direction, scratch);
+    free(scratch);
+    direction->lists.here = true; /* there are none */
+    return SHUNT_OK;
 }

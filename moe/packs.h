@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a plan of the route FLAT knows beside its layout: how much goes to each
- * rank, and into which rows it is to be copied there.
+ * What a plan whose rows travel by the route FLAT knows beside its layout: how
+ * much goes to each rank, and into which rows it is to be copied there. Only
+ * rows to the experts need the latter.
  */
 #ifndef SHUNTI_PACKS_H
 #define SHUNTI_PACKS_H
@@ -19,21 +20,16 @@ struct shunti_pack_entry {
 
 #define SHUNTI_PACK_NEW ((uint32_t)1 << 31)
 
-/* What a plan of the route FLAT keeps: its `state`. */
+/* What a direction of the route FLAT keeps: its `state`. */
 struct shunti_packs {
     size_t *send_rows;   /* (nranks) rows of ours there: what combine returns */
     size_t *send_tokens; /* (nranks) distinct tokens of ours there */
     size_t *recv_rows;   /* (nranks) rows of theirs here */
     uint32_t *home;      /* (terms) place of a term's row in what is returned */
-    struct shunti_pack_entry *place; /* (sum of recv_rows) by source */
+    struct shunti_pack_entry *place; /* (sum of recv_rows) by source; only to
+                                        the experts */
     size_t home_max, place_max;
 };
-
-static inline struct shunti_packs *
-shunti_packs_of(const struct shunti_plan *plan)
-{
-    return plan->state;
-}
 
 static inline size_t shunti_packs_sum(const size_t *counts, int n)
 {
@@ -45,7 +41,7 @@ static inline size_t shunti_packs_sum(const size_t *counts, int n)
 }
 
 /* plan() and finish() of the route. */
-enum shunt_status shunti_packs_plan(struct shunti_plan *plan);
+enum shunt_status shunti_packs_plan(struct shunti_direction *direction);
 void shunti_packs_finish(void *state);
 
 #endif

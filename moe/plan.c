@@ -60,12 +60,11 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
            plan->source_tokens && plan->padded && plan->rank_total;
 }
 
-/* Of a route that is another one's now. */
-static void drop_state(struct shunti_plan *plan)
+static void drop_state(struct shunti_direction *direction)
 {
-    if (plan->state)
-        plan->route->finish(plan->state);
-    plan->state = NULL;
+    if (direction->state)
+        direction->route->finish(direction->state);
+    direction->state = NULL;
 }
 
 void shunti_plan_finish(struct shunti_plan *plan)
@@ -78,7 +77,8 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     free(plan->rank_total);
-    drop_state(plan);
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        drop_state(&plan->direction[d]);
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */
@@ -150,6 +150,43 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     return SHUNT_OK;
 }
 
+/* The routes of a plan, their modes and their traffic. */
+static void choose_directions(struct shunti_plan *plan)
+{
+    const struct shunti_routes *routes = &plan->moe->routes;
+    struct shunti_direction *there = &plan->direction[SHUNTI_TO_EXPERTS];
+    struct shunti_direction *home = &plan->direction[SHUNTI_HOME];
+
+    for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+        struct shunti_direction *direction = &plan->direction[d];
+
+        if (direction->route != routes->of[d])
+            drop_state(direction);
+        direction->plan = plan;
+        direction->route = routes->of[d];
+        direction->lists.here = false;
+        direction->serves[SHUNTI_TO_EXPERTS] = d == SHUNTI_TO_EXPERTS;
+        direction->serves[SHUNTI_HOME] = d == SHUNTI_HOME;
+        direction->route->traffic(
+            direction, shunti_mode_asked(plan->moe, (enum shunti_toward)d));
+    }
+    plan->network_rows_plain = shunti_records_sent(plan->moe).far;
+    if (there->mode == home->mode) {
+        there->serves[SHUNTI_HOME] = true;
+        home->serves[SHUNTI_HOME] = false;
+    }
+}
+
+/* Windows, lists and state, if there is something that it serves. */
+static enum shunt_status prepare_direction(struct shunti_direction *direction)
+{
+    if (!direction->serves[SHUNTI_TO_EXPERTS] &&
+        !direction->serves[SHUNTI_HOME])
+        return SHUNT_OK;
+    return direction->route->plan ? direction->route->plan(direction)
+                                  : SHUNT_OK;
+}
+
 /* From the records: where everything goes. */
 static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
 {
@@ -194,13 +231,10 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
                         moe->config.topk, moe->base, moe->scratch + 2 * nranks,
                         plan->terms, plan->first);
     plan->rows_lent = rows_lent(plan);
-    if (plan->route != moe->route)
-        drop_state(plan);
-    plan->route = moe->route;
-    plan->route->traffic(plan);
+    choose_directions(plan);
     st = fit_buffers(plan, total);
-    if (!st && plan->route->plan)
-        st = plan->route->plan(plan);
+    for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
+        st = prepare_direction(&plan->direction[d]);
 out:
     free(rows);
     return st;
@@ -216,7 +250,6 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
             struct shunti_plan old = *plan;
 
             *plan = *moe->spare;
-            plan->lists.here = false;
             plan->at = old.at;
             memset(&old.at, 0, sizeof(old.at));
             *moe->spare = old;
@@ -379,6 +412,10 @@ static void fill_rows(const struct shunti_plan *plan,
                       struct shunt_moe_rows *rows)
 {
     const struct shunt_moe *moe = plan->moe;
+    const struct shunti_direction *there =
+        shunti_plan_direction(plan, SHUNTI_TO_EXPERTS);
+    const struct shunti_direction *home =
+        shunti_plan_direction(plan, SHUNTI_HOME);
 
     *rows = (struct shunt_moe_rows){
         .local_experts = shunti_placement_count(&moe->placement, moe->rank),
@@ -391,12 +428,13 @@ static void fill_rows(const struct shunti_plan *plan,
         .tokens = plan->tokens,
         .kept = plan->kept,
         .dropped = plan->dropped,
-        .bytes_sent = plan->bytes_sent,
-        .mode = plan->mode,
-        .network_rows = plan->network.rows,
-        .network_rows_plain = plan->network.rows_plain,
-        .network_dispatch_bytes = plan->network.dispatch_bytes,
-        .network_combine_bytes = plan->network.combine_bytes,
+        .bytes_sent = there->bytes_sent,
+        .mode = there->mode,
+        .network_rows = there->network.rows,
+        .network_rows_plain = plan->network_rows_plain,
+        .network_dispatch_bytes = there->network.dispatch_bytes,
+        .network_combine_bytes = home->network.combine_bytes,
+        .combine_mode = home->mode,
     };
 }
 

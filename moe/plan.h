@@ -11,16 +11,15 @@
 
 #include <shunt/moe.h>
 
+#include "moe/direction.h"
 #include "moe/kinds.h"
 #include "moe/layout.h"
-#include "moe/lists.h"
 #include "moe/placement.h"
 #include "src/request.h"
 #include "src/window.h"
 
 struct shunt_comm;
 struct shunti_plan;
-struct shunti_route;
 struct shunti_rows;
 struct shunti_slot;
 
@@ -41,10 +40,9 @@ struct shunt_moe {
     const struct shunti_rows *rows; /* kernels of the dtype */
     struct shunti_placement placement;
     int nodes;
-    int *node;  /* (nranks) */
-    int *local; /* (nranks) index in the node */
-    const struct shunti_route
-        *route;                /* how rows travel: the same on all ranks */
+    int *node;                   /* (nranks) */
+    int *local;                  /* (nranks) index in the node */
+    struct shunti_routes routes; /* the same on all ranks */
     uint64_t serial;           /* names the exchange; the same on every rank */
     uint64_t placed;           /* names its placement, likewise */
     uint64_t plans_made;       /* the same when all have agreed on one more */
@@ -76,8 +74,10 @@ struct shunti_place {
     struct shunti_window *window; /* the four buffers, and scratch for each */
     size_t buffer_rows;           /* that each can hold; alike on all ranks */
     size_t buffer_stride;         /* bytes */
-    struct shunti_window *rail_window; /* rails.h */
-    size_t rail_bytes;                 /* of it, on all ranks */
+    struct shunti_rail_window {
+        struct shunti_window *window;
+        size_t bytes;       /* of it, on all ranks */
+    } rail[SHUNTI_TOWARDS]; /* rails.h; of the direction that it is made for */
 };
 
 struct shunti_plan {
@@ -97,16 +97,23 @@ struct shunti_plan {
                                      config.pad_to_capacity */
     size_t local_max;   /* experts that count.. have room for */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
-    size_t total, kept, dropped, bytes_sent;
-    enum shunt_moe_mode mode; /* how its rows travel: never AUTO */
-    struct {
-        size_t rows, rows_plain, dispatch_bytes, combine_bytes;
-    } network;        /* to other nodes: struct shunt_moe_rows */
-    size_t rows_lent; /* of total, how many are others' */
-    struct shunti_lists lists;
-    const struct shunti_route *route; /* whose `state` it is; NULL: none yet */
-    void *state; /* the route's own; kept for later plans */
+    size_t total, kept, dropped;
+    size_t network_rows_plain; /* struct shunt_moe_rows */
+    size_t rows_lent;          /* of total, how many are others' */
+    struct shunti_direction direction[SHUNTI_TOWARDS];
 };
+
+/* The object that serves it. */
+static inline struct shunti_direction *
+shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
+{
+    const struct shunti_direction *direction =
+        &plan->direction[SHUNTI_TO_EXPERTS];
+
+    if (!direction->serves[toward])
+        direction = &plan->direction[toward];
+    return (struct shunti_direction *)(uintptr_t)direction;
+}
 
 /* --- config.c ---------------------------------------------------------------- */
 

@@ -8,7 +8,6 @@
 #include "kernels/copy.h"
 #include "kernels/rows.h"
 #include "moe/meeting.h"
-#include "moe/rails_rows.h"
 #include "moe/rails_sums.h"
 #include "src/call.h"
 #include "src/comm.h"
@@ -30,6 +29,7 @@ struct peer {
 struct pull {
     struct shunti_meeting meeting;
     struct shunti_plan *plan;
+    struct shunti_direction *direction;
     size_t bytes; /* to others, for traces */
     struct shunti_pull what;
     unsigned borrowed;
@@ -212,10 +212,13 @@ static bool look_at_peers(struct shunt_request *request, bool *all)
     *all = true;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
-        const struct shunti_met *met = &meeting->met[r];
 
         shunti_meeting_tell(request, meeting, r);
         hear(request, r);
+    }
+    for (int r = 0; r < nranks; r++) {
+        const struct shunti_met *met = &meeting->met[r];
+
         local = local && (met->heard || !met->direct);
         *all = *all && met->heard && met->told;
     }
@@ -243,8 +246,8 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     }
     if (!all_heard || (!pull->broken && pull->cursor < plan->tokens) ||
-        (pull->across &&
-         (!shunti_rail_sums_sent(pull->across) || !plan->lists.here)))
+        (pull->across && (!shunti_rail_sums_sent(pull->across) ||
+                          !pull->direction->lists.here)))
         return SHUNT_IN_PROGRESS;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
@@ -252,7 +255,7 @@ static enum shunt_status step(struct shunt_request *request)
 
         /* A rank that gave us nothing awaits no ack. */
         if (!pull->acked && !pull->peers[r].bad &&
-            (met->direct || shunti_rail_sends(plan, r)))
+            (met->direct || shunti_rail_sends(pull->across->rails, r)))
             shunti_ack(request, r, SHUNT_OK);
         if (!met->answered)
             met->answered = shunti_acked(request, r);
@@ -273,7 +276,7 @@ static bool awaits(const struct shunt_request *request, int r)
     return !met->told || !met->heard || !met->answered ||
            (pull->across && !met->direct &&
             (shunti_rail_sums_miss(pull->across, r) ||
-             shunti_lists_await(&pull->plan->lists, r)));
+             shunti_lists_await(&pull->direction->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)
@@ -287,7 +290,7 @@ static void cleanup(struct shunt_request *request)
 
     free(pull->terms);
     if (pull->across) {
-        shunti_rail_leave_line(&shunti_rails_of(pull->plan)->sums_line,
+        shunti_rail_leave_line(&pull->across->rails->sums_line,
                                &pull->across->turn);
         shunti_rail_sums_finish(pull->across);
         free(pull->across);
@@ -324,16 +327,18 @@ static const struct shunti_class dispatch_backward_class = {
 /* --- starting --------------------------------------------------------------------- */
 
 enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
-                                    struct shunti_plan *plan,
+                                    struct shunti_direction *direction,
                                     const struct shunti_pull *what,
                                     bool two_level, struct shunt_request **out)
 {
+    struct shunti_plan *plan = direction->plan;
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
     size_t bytes = plan->total * moe->row_bytes;
     struct pull begin = {
         .meeting = {.call = call, .plan = plan},
         .plan = plan,
+        .direction = direction,
         .what = *what,
     };
     struct shunt_request *request;
@@ -357,7 +362,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         begin.across = calloc(1, sizeof(*begin.across));
         if (begin.across)
             begin.across->weighted = what->weighted;
-        if (!begin.across || !shunti_rail_sums_init(begin.across, plan)) {
+        if (!begin.across || !shunti_rail_sums_init(begin.across, direction)) {
             free(begin.across);
             free(begin.terms);
             begin.terms = NULL;
@@ -368,14 +373,16 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                                       "no memory");
 
     shunti_comm_enter(comm);
-    st = shunti_request_create(
-        comm,
-        call->kind == SHUNTI_KIND_MOE_COMBINE ? &combine_class
-                                              : &dispatch_backward_class,
-        shunti_moe_call_signature(call, plan),
-        sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
-                                               sizeof(struct shunti_met)),
-        &request);
+    st = shunti_moe_call_align(call, comm, &moe->routes);
+    if (!st)
+        st = shunti_request_create(
+            comm,
+            call->kind == SHUNTI_KIND_MOE_COMBINE ? &combine_class
+                                                  : &dispatch_backward_class,
+            shunti_moe_call_signature(call, plan),
+            sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
+                                                   sizeof(struct shunti_met)),
+            &request);
     if (st) {
         free(begin.terms);
         if (begin.across)
@@ -393,13 +400,13 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
 
             if (met->direct)
                 continue;
-            if (!shunti_rail_partner(plan, r))
-                met->told = met->heard = true;
-            met->answered = !shunti_rail_receives(plan, r);
+            if (!shunti_rail_partner(pull->across->rails, r))
+                shunti_meeting_skip(&pull->meeting, r);
+            met->answered = !shunti_rail_receives(pull->across->rails, r);
         }
         pull->peers[moe->rank].rows = what->src;
         if (pull->across)
-            shunti_rail_line_up(&shunti_rails_of(plan)->sums_line,
+            shunti_rail_line_up(&pull->across->rails->sums_line,
                                 &pull->across->turn);
         shunti_plan_use(plan, begin.borrowed);
         /* What others read of ours. */

@@ -27,7 +27,7 @@ struct shunti_pull {
 
 /* two_level: results of other nodes come as their sums (rails_sums.h). */
 enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
-                                    struct shunti_plan *plan,
+                                    struct shunti_direction *direction,
                                     const struct shunti_pull *what,
                                     bool two_level,
                                     struct shunt_request **request);

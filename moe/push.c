@@ -38,6 +38,7 @@ struct peer {
 struct push {
     struct shunti_meeting meeting;
     struct shunti_plan *plan;
+    struct shunti_direction *direction;
     size_t bytes; /* to others, for traces */
     struct shunti_push what;
     unsigned char *land; /* where peers write */
@@ -300,7 +301,7 @@ static void look_at_peers(struct shunt_request *request)
             if (push->stream)
                 shunti_copy_fence();
             /* A rank across that has sent nothing awaits no answer. */
-            if (met->direct || shunti_rail_receives(push->plan, r))
+            if (met->direct || shunti_rail_receives(push->across->rails, r))
                 shunti_ack(request, r, met->direct ? SHUNT_OK : request->error);
             peer->served = true;
         }
@@ -362,7 +363,7 @@ static enum shunt_status step(struct shunt_request *request)
             !push->meeting.met[r].answered)
             return SHUNT_IN_PROGRESS;
     if (push->across &&
-        (!shunti_rail_rows_done(push->across) || !plan->lists.here))
+        (!shunti_rail_rows_done(push->across) || !push->direction->lists.here))
         return SHUNT_IN_PROGRESS;
     if (push->land != push->what.dst && !request->error)
         take_landed(push);
@@ -380,7 +381,7 @@ static bool awaits(const struct shunt_request *request, int r)
     return !met->told || !push->peers[r].served || !met->answered ||
            (push->across && !met->direct &&
             (shunti_rail_rows_miss(push->across, r) ||
-             shunti_lists_await(&push->plan->lists, r)));
+             shunti_lists_await(&push->direction->lists, r)));
 }
 
 static bool heard(const struct shunt_request *request, int r)
@@ -394,7 +395,7 @@ static void cleanup(struct shunt_request *request)
 
     free(push->scratch);
     if (push->across) {
-        shunti_rail_leave_line(&shunti_rails_of(push->plan)->rows_line,
+        shunti_rail_leave_line(&push->across->rails->rows_line,
                                &push->across->turn);
         shunti_rail_rows_finish(push->across);
         free(push->across);
@@ -484,15 +485,17 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
 }
 
 enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
-                                    struct shunti_plan *plan,
+                                    struct shunti_direction *direction,
                                     const struct shunti_push *what,
                                     bool two_level, struct shunt_request **out)
 {
+    struct shunti_plan *plan = direction->plan;
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
     struct push begin = {
         .meeting = {.call = call, .plan = plan},
         .plan = plan,
+        .direction = direction,
         .what = *what,
     };
     struct shunt_request *request;
@@ -515,7 +518,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
             begin.across->weighted = what->weighted;
             begin.across->dweight = what->dweight;
         }
-        if (!begin.across || !shunti_rail_rows_init(begin.across, plan)) {
+        if (!begin.across || !shunti_rail_rows_init(begin.across, direction)) {
             free(begin.across);
             free(begin.scratch);
             return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
@@ -530,14 +533,16 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                plan->tokens * (size_t)moe->config.topk * sizeof(float));
 
     shunti_comm_enter(comm);
-    st = shunti_request_create(
-        comm,
-        call->kind == SHUNTI_KIND_MOE_DISPATCH ? &dispatch_class
-                                               : &combine_backward_class,
-        shunti_moe_call_signature(call, plan),
-        sizeof(*push) + (size_t)moe->nranks * (sizeof(push->peers[0]) +
-                                               sizeof(struct shunti_met)),
-        &request);
+    st = shunti_moe_call_align(call, comm, &moe->routes);
+    if (!st)
+        st = shunti_request_create(
+            comm,
+            call->kind == SHUNTI_KIND_MOE_DISPATCH ? &dispatch_class
+                                                   : &combine_backward_class,
+            shunti_moe_call_signature(call, plan),
+            sizeof(*push) + (size_t)moe->nranks * (sizeof(push->peers[0]) +
+                                                   sizeof(struct shunti_met)),
+            &request);
     if (st) {
         free(begin.scratch);
         if (begin.across)
@@ -546,7 +551,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     } else {
         push = state_of(request);
         memcpy(push, &begin, sizeof(begin));
-        push->bytes = plan->bytes_sent;
+        push->bytes = direction->bytes_sent;
         shunti_meeting_init(&push->meeting,
                             (struct shunti_met *)(push->peers + moe->nranks),
                             two_level);
@@ -556,13 +561,15 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
             if (met->direct)
                 continue;
             push->peers[r].cursor = plan->tokens;
-            if (!shunti_rail_partner(plan, r))
-                met->told = met->heard = push->peers[r].served = true;
-            met->answered = !shunti_rail_sends(plan, r);
+            if (!shunti_rail_partner(push->across->rails, r)) {
+                shunti_meeting_skip(&push->meeting, r);
+                push->peers[r].served = true;
+            }
+            met->answered = !shunti_rail_sends(push->across->rails, r);
         }
         if (push->across) {
             push->across->stream = push->stream;
-            shunti_rail_line_up(&shunti_rails_of(plan)->rows_line,
+            shunti_rail_line_up(&push->across->rails->rows_line,
                                 &push->across->turn);
         }
         push->peers[moe->rank] = (struct peer){

@@ -37,7 +37,7 @@ struct shunti_push {
 
 /* two_level: rows for other nodes go through rails (rails_rows.h). */
 enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
-                                    struct shunti_plan *plan,
+                                    struct shunti_direction *direction,
                                     const struct shunti_push *what,
                                     bool two_level,
                                     struct shunt_request **request);

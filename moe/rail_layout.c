@@ -30,7 +30,7 @@ static struct sizes sizes_of(const struct shunti_rail_traffic *t, int source,
     return (struct sizes){
         lines(t->rows[at] * t->row_bytes),
         lines(t->rows[at] * t->sum_bytes),
-        lines(t->terms[at] * sizeof(float)),
+        lines(t->terms[at] * t->dot_bytes),
     };
 }
 

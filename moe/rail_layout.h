@@ -55,6 +55,7 @@ struct shunti_rail_traffic {
     const uint32_t *terms; /* (ranks, nodes) experts' rows they make there */
     size_t row_bytes;      /* room for a row on its way out */
     size_t sum_bytes;      /* a row on its way back */
+    size_t dot_bytes;      /* a product on its way back */
 };
 
 /* Places of what a rank sends to a node. `staging`, `sums` and `dots` are in

@@ -17,9 +17,9 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
     return shunti_rail_signal_place(number);
 }
 
-unsigned char *shunti_rail_memory(const struct shunti_plan *plan, size_t at)
+unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at)
 {
-    return plan->at.rail_window->addr + at;
+    return rails->window->addr + at;
 }
 
 size_t shunti_sum_bytes(const struct shunt_moe *moe)
@@ -65,12 +65,12 @@ static uint64_t signal_of(uint64_t call, uint32_t rows)
     return call << 32 | rows;
 }
 
-uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
+uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int index,
                              uint64_t call, size_t most)
 {
     const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
-        plan, shunti_rail_signal_at(plan->moe, which, index));
+        rails, shunti_rail_signal_at(rails->moe, which, index));
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     uint32_t rows = (uint32_t)value;
 
@@ -81,13 +81,13 @@ uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
     return rows < most ? rows : (uint32_t)most;
 }
 
-bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
+bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      size_t landing, size_t bytes,
                      enum shunti_rail_signal which, int index, uint64_t call,
                      uint32_t rows)
 {
-    const struct shunti_window *window = plan->at.rail_window;
-    struct shunt_comm *comm = plan->moe->comm;
+    const struct shunti_window *window = rails->window;
+    struct shunt_comm *comm = rails->moe->comm;
     struct shunti_peer *p = &comm->peers[peer];
     struct shunt_transport_put put = {
         .local = window->addr + staging,
@@ -96,7 +96,7 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
         .offset = landing,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
-        .signal_offset = shunti_rail_signal_at(plan->moe, which, index),
+        .signal_offset = shunti_rail_signal_at(rails->moe, which, index),
         .signal_value = signal_of(call, rows),
         .channel = 1,
     };
@@ -108,4 +108,31 @@ bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
     p->messages++;
     p->bytes_put += bytes;
     return true;
+}
+
+/* --- with whom ---------------------------------------------------------------------- */
+
+bool shunti_rail_sends(const struct shunti_rails *rails, int rank)
+{
+    const struct shunti_rail_to *to = &rails->to[rails->moe->node[rank]];
+
+    return to->relay == rank && to->rows;
+}
+
+bool shunti_rail_receives(const struct shunti_rails *rails, int rank)
+{
+    for (int i = 0; i < rails->nfrom; i++)
+        if (rails->from[i].source == rank)
+            return rails->from[i].rows > 0;
+    return false;
+}
+
+bool shunti_rail_partner(const struct shunti_rails *rails, int rank)
+{
+    if (rails->to[rails->moe->node[rank]].relay == rank)
+        return true;
+    for (int i = 0; i < rails->nfrom; i++)
+        if (rails->from[i].source == rank)
+            return true;
+    return false;
 }

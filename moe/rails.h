@@ -64,9 +64,11 @@ struct shunti_rail_turn {
     struct shunti_rail_turn *next;
 };
 
-/* What a plan of the route TWO_LEVEL keeps: its `state`. */
+/* What a direction of the route TWO_LEVEL keeps: its `state`. */
 struct shunti_rails {
-    struct shunti_rail_to *to; /* (nodes) */
+    const struct shunt_moe *moe;
+    const struct shunti_window *window; /* of the plan's place */
+    struct shunti_rail_to *to;          /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
     uint32_t *rows,
@@ -79,12 +81,6 @@ struct shunti_rails {
     struct shunti_rail_turn *rows_line, *sums_line; /* the first of a line has
                                                        the landings */
 };
-
-static inline struct shunti_rails *
-shunti_rails_of(const struct shunti_plan *plan)
-{
-    return plan->state;
-}
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
                          struct shunti_rail_turn *turn);
@@ -116,7 +112,7 @@ uint64_t shunti_rail_call(const struct shunt_request *request);
 
 /* How many rows of `call` are there, of `most`; or BROKEN, of sums and dots. 0
  * also if the peer has begun a later one. */
-uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
+uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int index,
                              uint64_t call, size_t most);
 
@@ -124,12 +120,19 @@ uint32_t shunti_rail_arrived(const struct shunti_plan *plan,
  * Put `bytes` of our rail window at `staging` into `peer`'s at `landing`, and
  * let the signal say that `rows` are there. False: no room now, try again.
  */
-bool shunti_rail_put(struct shunti_plan *plan, int peer, size_t staging,
+bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      size_t landing, size_t bytes,
                      enum shunti_rail_signal which, int index, uint64_t call,
                      uint32_t rows);
 
 /* Our rail window at an offset. */
-unsigned char *shunti_rail_memory(const struct shunti_plan *plan, size_t at);
+unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at);
+
+/* Do we send rows to `rank` as a relay? */
+bool shunti_rail_sends(const struct shunti_rails *rails, int rank);
+/* Does it send rows to us as its relay? */
+bool shunti_rail_receives(const struct shunti_rails *rails, int rank);
+/* Is `rank` a relay of ours, or a source that we are the relay for? */
+bool shunti_rail_partner(const struct shunti_rails *rails, int rank);
 
 #endif

@@ -12,29 +12,29 @@
 #include "src/nodes.h"
 
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
-                           struct shunti_plan *plan)
+                           struct shunti_direction *direction)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
     size_t local = (size_t)moe->comm->local_size;
 
-    rows->plan = plan;
+    rows->plan = direction->plan;
+    rows->lists = &direction->lists;
+    rows->rails = direction->state;
     rows->wire =
         rows->fp8 ? shunti_fp8_bytes(moe->config.hidden) : moe->row_bytes;
     rows->chunk = moe->comm->tune.moe_chunk / rows->wire;
     if (!rows->chunk)
         rows->chunk = 1;
     rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));
-    rows->from =
-        calloc((size_t)shunti_rails_of(plan)->nfrom + 1, sizeof(*rows->from));
+    rows->from = calloc((size_t)rows->rails->nfrom + 1, sizeof(*rows->from));
     rows->places = calloc(local, sizeof(*rows->places));
     rows->outs = calloc(local, sizeof(*rows->outs));
     rows->scratch = malloc(2 * moe->row_bytes);
     if (rows->to && rows->from && rows->places && rows->outs && rows->scratch) {
         for (int n = 0; n < moe->nodes; n++)
-            rows->to[n].dots =
-                !rows->dweight || !shunti_rails_of(plan)->to[n].terms;
-        for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
-            rows->from[i].done = !shunti_rails_of(plan)->from[i].rows;
+            rows->to[n].dots = !rows->dweight || !rows->rails->to[n].terms;
+        for (int i = 0; i < rows->rails->nfrom; i++)
+            rows->from[i].done = !rows->rails->from[i].rows;
         return true;
     }
     shunti_rail_rows_finish(rows);
@@ -54,9 +54,9 @@ void shunti_rail_rows_finish(struct shunti_rail_rows *rows)
 
 static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
 {
-    struct shunti_plan *plan = rows->plan;
+    const struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_to *to = &shunti_rails_of(plan)->to[node];
+    const struct shunti_rail_to *to = &rows->rails->to[node];
     struct shunti_rail_sent *sent = &rows->to[node];
     size_t begin = sent->rows, end = begin + rows->chunk;
     unsigned char *at;
@@ -69,17 +69,18 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
         const unsigned char *src =
             rows->src + to->token[sent->packed] * moe->row_bytes;
 
-        at = shunti_rail_memory(plan, to->staging + sent->packed * rows->wire);
+        at = shunti_rail_memory(rows->rails,
+                                to->staging + sent->packed * rows->wire);
 
         if (rows->fp8)
             moe->rows->pack(at, src, moe->config.hidden);
         else
             memcpy(at, src, moe->row_bytes);
     }
-    if (!shunti_rail_put(plan, to->relay, to->staging + begin * rows->wire,
-                         to->landing + begin * rows->wire,
-                         (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
-                         moe->rank, call, (uint32_t)end))
+    if (!shunti_rail_put(
+            rows->rails, to->relay, to->staging + begin * rows->wire,
+            to->landing + begin * rows->wire, (end - begin) * rows->wire,
+            SHUNTI_RAIL_ROWS, moe->rank, call, (uint32_t)end))
         return false;
     sent->rows = end;
     return true;
@@ -87,12 +88,12 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
 
 bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call)
 {
-    struct shunti_plan *plan = rows->plan;
+    const struct shunti_plan *plan = rows->plan;
     const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
     bool any = false;
 
     /* The landings are free once the calls before are over: rails.h. */
-    if (shunti_rails_of(plan)->rows_line != &rows->turn)
+    if (rows->rails->rows_line != &rows->turn)
         return false;
     for (int i = 1; i < nodes; i++)
         any = send_chunk(rows, (node + i) % nodes, call) || any;
@@ -145,17 +146,17 @@ static void pass_row(const struct shunti_rail_rows *rows,
 /* A chunk's worth of what has come from a source. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
-    struct shunti_plan *plan = rows->plan;
+    const struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_from *from = &shunti_rails_of(plan)->from[index];
+    const struct shunti_rail_from *from = &rows->rails->from[index];
     struct shunti_rail_passed *passed = &rows->from[index];
     uint32_t here, begin = passed->rows, end;
     float *dots = NULL;
 
     if (passed->done)
         return false;
-    here = shunti_rail_arrived(plan, SHUNTI_RAIL_ROWS, from->source, call,
-                               from->rows);
+    here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, from->source,
+                               call, from->rows);
     /* None, or fewer than before: the source has given up this call, as it
      * tells us in a note, and what comes is of its next one. */
     if (here <= passed->rows && passed->rows < from->rows)
@@ -166,18 +167,19 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
               ? passed->rows + (uint32_t)rows->chunk
               : here;
     if (rows->dweight)
-        dots = (float *)(void *)shunti_rail_memory(plan, from->dots_staging);
+        dots = (float *)(void *)shunti_rail_memory(rows->rails,
+                                                   from->dots_staging);
     for (; passed->rows < end; passed->rows++)
-        pass_row(
-            rows, from, passed->rows,
-            shunti_rail_memory(plan, from->landing + passed->rows * rows->wire),
-            dots);
+        pass_row(rows, from, passed->rows,
+                 shunti_rail_memory(rows->rails,
+                                    from->landing + passed->rows * rows->wire),
+                 dots);
     if (passed->rows == from->rows)
         passed->done =
             !dots || !from->terms ||
-            shunti_rail_put(plan, from->source, from->dots_staging, from->dots,
-                            from->terms * sizeof(float), SHUNTI_RAIL_DOTS,
-                            moe->node[moe->rank], call,
+            shunti_rail_put(rows->rails, from->source, from->dots_staging,
+                            from->dots, from->terms * sizeof(float),
+                            SHUNTI_RAIL_DOTS, moe->node[moe->rank], call,
                             rows->broken ? SHUNTI_RAIL_BROKEN : 1);
     return passed->rows != begin || passed->done;
 }
@@ -186,9 +188,9 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
 {
     bool any = false;
 
-    if (!rows->plan->lists.here)
+    if (!rows->lists->here)
         return false;
-    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
+    for (int i = 0; i < rows->rails->nfrom; i++)
         any = pass_chunk(rows, i, call) || any;
     return any;
 }
@@ -198,9 +200,9 @@ static void scatter_dots(const struct shunti_rail_rows *rows, int node)
 {
     const struct shunti_plan *plan = rows->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_rail_to *to = &shunti_rails_of(plan)->to[node];
+    const struct shunti_rail_to *to = &rows->rails->to[node];
     const float *dots =
-        (const float *)(const void *)shunti_rail_memory(plan, to->dots);
+        (const float *)(const void *)shunti_rail_memory(rows->rails, to->dots);
 
     for (size_t k = 0; k < to->rows; k++) {
         size_t t = to->token[k];
@@ -220,7 +222,7 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
 
         if (sent->dots)
             continue;
-        word = shunti_rail_arrived(rows->plan, SHUNTI_RAIL_DOTS, n, call, 1);
+        word = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_DOTS, n, call, 1);
         if (!word)
             continue;
         sent->dots = true;
@@ -235,15 +237,15 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
 
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source)
 {
-    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
-        if (shunti_rails_of(rows->plan)->from[i].source == source)
+    for (int i = 0; i < rows->rails->nfrom; i++)
+        if (rows->rails->from[i].source == source)
             return rows->from[i].done;
     return true;
 }
 
 bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows)
 {
-    for (int i = 0; i < shunti_rails_of(rows->plan)->nfrom; i++)
+    for (int i = 0; i < rows->rails->nfrom; i++)
         if (!rows->from[i].done)
             return false;
     return true;
@@ -254,7 +256,7 @@ bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank)
     const struct shunti_plan *plan = rows->plan;
     int node = plan->moe->node[rank];
 
-    return shunti_rails_of(plan)->to[node].relay == rank && rows->to[node].rows;
+    return rows->rails->to[node].relay == rank && rows->to[node].rows;
 }
 
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
@@ -263,11 +265,11 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
     int node = plan->moe->node[rank];
 
     rows->broken = true;
-    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
-        if (shunti_rails_of(plan)->from[i].source == rank)
+    for (int i = 0; i < rows->rails->nfrom; i++)
+        if (rows->rails->from[i].source == rank)
             rows->from[i].done = true;
-    if (shunti_rails_of(plan)->to[node].relay == rank) {
-        rows->to[node].rows = shunti_rails_of(plan)->to[node].rows;
+    if (rows->rails->to[node].relay == rank) {
+        rows->to[node].rows = rows->rails->to[node].rows;
         rows->to[node].dots = true;
     }
 }
@@ -276,7 +278,7 @@ void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank)
 {
     int node = rows->plan->moe->node[rank];
 
-    if (shunti_rails_of(rows->plan)->to[node].relay == rank)
+    if (rows->rails->to[node].relay == rank)
         rows->to[node].dots = true;
 }
 
@@ -285,8 +287,8 @@ bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank)
     const struct shunti_plan *plan = rows->plan;
     const int node = plan->moe->node[rank];
 
-    return shunti_rails_of(plan)->to[node].relay == rank &&
-           (rows->to[node].rows != shunti_rails_of(plan)->to[node].rows ||
+    return rows->rails->to[node].relay == rank &&
+           (rows->to[node].rows != rows->rails->to[node].rows ||
             !rows->to[node].dots);
 }
 
@@ -295,35 +297,8 @@ bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
     const struct shunti_plan *plan = rows->plan;
 
     for (int n = 0; n < plan->moe->nodes; n++)
-        if (shunti_rails_of(plan)->to[n].relay >= 0 &&
-            (rows->to[n].rows != shunti_rails_of(plan)->to[n].rows ||
-             !rows->to[n].dots))
+        if (rows->rails->to[n].relay >= 0 &&
+            (rows->to[n].rows != rows->rails->to[n].rows || !rows->to[n].dots))
             return false;
     return shunti_rail_rows_all_passed(rows);
-}
-
-bool shunti_rail_sends(const struct shunti_plan *plan, int rank)
-{
-    const struct shunti_rail_to *to =
-        &shunti_rails_of(plan)->to[plan->moe->node[rank]];
-
-    return to->relay == rank && to->rows;
-}
-
-bool shunti_rail_receives(const struct shunti_plan *plan, int rank)
-{
-    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
-        if (shunti_rails_of(plan)->from[i].source == rank)
-            return shunti_rails_of(plan)->from[i].rows > 0;
-    return false;
-}
-
-bool shunti_rail_partner(const struct shunti_plan *plan, int rank)
-{
-    if (shunti_rails_of(plan)->to[plan->moe->node[rank]].relay == rank)
-        return true;
-    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
-        if (shunti_rails_of(plan)->from[i].source == rank)
-            return true;
-    return false;
 }

@@ -15,7 +15,9 @@
 #include "moe/rails.h"
 
 struct shunti_rail_rows {
-    struct shunti_plan *plan;
+    const struct shunti_plan *plan;
+    const struct shunti_lists *lists;
+    struct shunti_rails *rails;
     const unsigned char *src; /* (tokens, hidden) */
     bool fp8;                 /* they travel as fp8 */
     bool weighted;            /* they are multiplied where they are placed */
@@ -40,9 +42,10 @@ struct shunti_rail_rows {
     const unsigned char **outs; /* (ranks of the node) */
 };
 
-/* From the first five fields, in place. False: no memory. */
+/* In place; src, fp8, weighted and dweight are set already. False: no
+ * memory. */
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
-                           struct shunti_plan *plan);
+                           struct shunti_direction *direction);
 void shunti_rail_rows_finish(struct shunti_rail_rows *rows);
 
 /* A chunk to each node that has room. True if anything was sent. */
@@ -67,12 +70,5 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
 void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank);
 /* All rows are on their way, and all products here. */
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
-
-/* Do we send rows to `rank` as a relay? */
-bool shunti_rail_sends(const struct shunti_plan *plan, int rank);
-/* Does it send rows to us as its relay? */
-bool shunti_rail_receives(const struct shunti_plan *plan, int rank);
-/* Is `rank` a relay of ours, or a source that we are the relay for? */
-bool shunti_rail_partner(const struct shunti_plan *plan, int rank);
 
 #endif

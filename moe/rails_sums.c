@@ -8,18 +8,19 @@
 #include "src/comm.h"
 
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
-                           struct shunti_plan *plan)
+                           struct shunti_direction *direction)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
 
-    sums->plan = plan;
+    sums->plan = direction->plan;
+    sums->lists = &direction->lists;
+    sums->rails = direction->state;
     sums->bytes = shunti_sum_bytes(moe);
     sums->chunk = moe->comm->tune.moe_chunk / sums->bytes;
     if (!sums->chunk)
         sums->chunk = 1;
     sums->terms = calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
-    sums->from =
-        calloc((size_t)shunti_rails_of(plan)->nfrom + 1, sizeof(*sums->from));
+    sums->from = calloc((size_t)sums->rails->nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
     sums->outs = calloc((size_t)moe->comm->local_size, sizeof(*sums->outs));
     if (sums->terms && sums->from && sums->to && sums->outs)
@@ -69,8 +70,8 @@ static void add_up(struct shunti_rail_sums *sums,
     size_t n, nnext = begin < end ? collect(sums, from, begin, next) : 0;
 
     for (size_t k = begin; k < end; k++) {
-        unsigned char *to = shunti_rail_memory(sums->plan, from->sums_staging +
-                                                               k * sums->bytes);
+        unsigned char *to = shunti_rail_memory(
+            sums->rails, from->sums_staging + k * sums->bytes);
 
         swap = now;
         now = next;
@@ -87,8 +88,8 @@ static void add_up(struct shunti_rail_sums *sums,
 static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
                        bool broken)
 {
-    struct shunti_plan *plan = sums->plan;
-    const struct shunti_rail_from *from = &shunti_rails_of(plan)->from[index];
+    const struct shunti_plan *plan = sums->plan;
+    const struct shunti_rail_from *from = &sums->rails->from[index];
     struct shunti_rail_summed *done = &sums->from[index];
     const int node = plan->moe->node[plan->moe->rank];
     size_t end = done->sent + sums->chunk, bytes;
@@ -104,10 +105,11 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
         add_up(sums, from, done->made, end);
         done->made = end;
     }
-    if (!shunti_rail_put(
-            plan, from->source, from->sums_staging + done->sent * sums->bytes,
-            from->sums + done->sent * sums->bytes, bytes, SHUNTI_RAIL_SUMS,
-            node, call, broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
+    if (!shunti_rail_put(sums->rails, from->source,
+                         from->sums_staging + done->sent * sums->bytes,
+                         from->sums + done->sent * sums->bytes, bytes,
+                         SHUNTI_RAIL_SUMS, node, call,
+                         broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
         return false;
     done->sent = end;
     return true;
@@ -116,16 +118,15 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
 bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken)
 {
-    struct shunti_plan *plan = sums->plan;
-    const int nfrom = shunti_rails_of(plan)->nfrom;
+    const struct shunti_plan *plan = sums->plan;
+    const int nfrom = sums->rails->nfrom;
     int begin = 0;
     bool any = false;
 
-    if (shunti_rails_of(plan)->sums_line != &sums->turn || !plan->lists.here)
+    if (sums->rails->sums_line != &sums->turn || !sums->lists->here)
         return false;
     /* From the rank after ours on, as all do: so no source gets all at once. */
-    while (begin < nfrom &&
-           shunti_rails_of(plan)->from[begin].source < plan->moe->rank)
+    while (begin < nfrom && sums->rails->from[begin].source < plan->moe->rank)
         begin++;
     for (int i = 0; i < nfrom; i++)
         any = send_chunk(sums, (begin + i) % nfrom, call, broken) || any;
@@ -142,14 +143,14 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
         struct shunti_rail_taken *taken = &sums->to[n];
         uint32_t here;
 
-        if (shunti_rails_of(plan)->to[n].relay < 0 ||
-            taken->here == shunti_rails_of(plan)->to[n].rows)
+        if (sums->rails->to[n].relay < 0 ||
+            taken->here == sums->rails->to[n].rows)
             continue;
-        here = shunti_rail_arrived(plan, SHUNTI_RAIL_SUMS, n, call,
-                                   shunti_rails_of(plan)->to[n].rows);
+        here = shunti_rail_arrived(sums->rails, SHUNTI_RAIL_SUMS, n, call,
+                                   sums->rails->to[n].rows);
         if (here == SHUNTI_RAIL_BROKEN) {
             sums->broken = true;
-            here = (uint32_t)shunti_rails_of(plan)->to[n].rows;
+            here = (uint32_t)sums->rails->to[n].rows;
         }
         /* Fewer than before: as in rails_rows.c. */
         if (here > taken->here)
@@ -160,14 +161,14 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t)
 {
-    const struct shunti_rail_to *to = &shunti_rails_of(sums->plan)->to[node];
+    const struct shunti_rail_to *to = &sums->rails->to[node];
     struct shunti_rail_taken *taken = &sums->to[node];
 
     /* Tokens that sent nothing there to be added up are passed over. */
     while (to->token[taken->next] < t)
         taken->next++;
     return taken->next < taken->here
-               ? shunti_rail_memory(sums->plan,
+               ? shunti_rail_memory(sums->rails,
                                     to->sums + taken->next * sums->bytes)
                : NULL;
 }
@@ -179,14 +180,14 @@ bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank)
     const struct shunti_plan *plan = sums->plan;
     const int node = plan->moe->node[rank];
 
-    return shunti_rails_of(plan)->to[node].relay == rank &&
-           sums->to[node].here != shunti_rails_of(plan)->to[node].rows;
+    return sums->rails->to[node].relay == rank &&
+           sums->to[node].here != sums->rails->to[node].rows;
 }
 
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums)
 {
-    for (int i = 0; i < shunti_rails_of(sums->plan)->nfrom; i++)
-        if (sums->from[i].sent != shunti_rails_of(sums->plan)->from[i].rows)
+    for (int i = 0; i < sums->rails->nfrom; i++)
+        if (sums->from[i].sent != sums->rails->from[i].rows)
             return false;
     return true;
 }
@@ -196,11 +197,11 @@ void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank)
     const struct shunti_plan *plan = sums->plan;
     int node = plan->moe->node[rank];
 
-    for (int i = 0; i < shunti_rails_of(plan)->nfrom; i++)
-        if (shunti_rails_of(plan)->from[i].source == rank)
-            sums->from[i].sent = shunti_rails_of(plan)->from[i].rows;
-    if (shunti_rails_of(plan)->to[node].relay != rank)
+    for (int i = 0; i < sums->rails->nfrom; i++)
+        if (sums->rails->from[i].source == rank)
+            sums->from[i].sent = sums->rails->from[i].rows;
+    if (sums->rails->to[node].relay != rank)
         return;
     sums->broken = true;
-    sums->to[node].here = (uint32_t)shunti_rails_of(plan)->to[node].rows;
+    sums->to[node].here = (uint32_t)sums->rails->to[node].rows;
 }

@@ -15,7 +15,9 @@
 #include "moe/rails.h"
 
 struct shunti_rail_sums {
-    struct shunti_plan *plan;
+    const struct shunti_plan *plan;
+    const struct shunti_lists *lists;
+    struct shunti_rails *rails;
     bool weighted;
 
     struct shunti_rail_turn turn;
@@ -33,9 +35,9 @@ struct shunti_rail_sums {
     const unsigned char **outs; /* (ranks of our node), once known */
 };
 
-/* From the first two fields, in place. False: no memory. */
+/* In place; `weighted` is set already. False: no memory. */
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
-                           struct shunti_plan *plan);
+                           struct shunti_direction *direction);
 void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
 
 /* A chunk of sums to each source that has room. `broken`: the rows of a rank

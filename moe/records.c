@@ -115,12 +115,12 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
         .rank = mine->count + c->experts,
         .node = mine->count + c->experts + moe->nranks,
     };
+    const bool by_node = shunti_routes_by_node(&moe->routes);
     size_t read;
 
     memset(out.node, 0, 2 * (size_t)moe->nodes * sizeof(*out.node));
     read = shunti_layout_read(&moe->order, expert, tokens, c->topk,
-                              moe->route->by_node ? moe->node : NULL,
-                              moe->scratch, &out);
+                              by_node ? moe->node : NULL, moe->scratch, &out);
     if (read < tokens * topk) {
         snprintf(why, len,
                  "topk_idx of token %zu, slot %zu is %d; experts are 0 to %d, "
@@ -131,7 +131,7 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
     *n = 0;
     for (int e = 0; e < c->experts; e++) {
         *n += mine->count[e];
-        if (moe->route->by_node)
+        if (by_node)
             out.node[moe->nodes + moe->node[moe->order.expert[e].rank]] +=
                 mine->count[e];
     }
@@ -232,7 +232,7 @@ static bool is_possible(const struct shunt_moe *moe, const struct record *r)
         return false;
     if (shunti_counts_exceed(distinct, groups, r->tokens))
         return false;
-    if (moe->route->by_node &&
+    if (shunti_routes_by_node(&moe->routes) &&
         shunti_counts_sum(distinct + groups, nodes) != kept)
         return false;
     return kept <= r->tokens * (size_t)c->topk && r->padded == padded;

@@ -3,6 +3,7 @@
 #include "moe/route.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 #include "src/comm.h"
@@ -41,15 +42,27 @@ bool shunti_route_has(int mode)
     return mode_of(mode) != NULL;
 }
 
-enum shunt_moe_mode shunti_route_of_environment(void)
+/* The mode of the first `len` characters; AUTO: no name. */
+static enum shunt_moe_mode mode_named(const char *name, size_t len)
 {
-    const char *name = shunti_env_choice("SHUNT_MOE_MODE");
-
     for (int i = 0; i < MODES; i++)
-        if (!strcasecmp(modes[i].name, name))
+        if (strlen(modes[i].name) == len &&
+            !strncasecmp(modes[i].name, name, len))
             return modes[i].mode;
     return SHUNT_MOE_AUTO;
 }
+
+void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
+{
+    const char *there = shunti_env_pair("SHUNT_MOE_MODE");
+    const size_t len = strcspn(there, ",");
+    const char *home = there[len] ? there + len + 1 : there;
+
+    mode[SHUNTI_TO_EXPERTS] = mode_named(there, len);
+    mode[SHUNTI_HOME] = mode_named(home, there[len] ? strlen(home) : len);
+}
+
+/* --- the choice ------------------------------------------------------------------- */
 
 /* AUTO: two levels between nodes, else direct if all memory is mapped; flat
  * suits every job. */
@@ -64,12 +77,13 @@ choose_for_all(const struct shunt_moe *moe,
     return &shunti_route_flat;
 }
 
-enum shunt_status shunti_route_choose(const struct shunt_moe *moe,
-                                      const struct shunti_placement *placement,
-                                      const struct shunti_route **route,
-                                      char *why, size_t len)
+static enum shunt_status choose(const struct shunt_moe *moe,
+                                const struct shunti_placement *placement,
+                                enum shunti_toward toward,
+                                const struct shunti_route **route, char *why,
+                                size_t len)
 {
-    const struct mode *mode = mode_of((int)moe->config.mode);
+    const struct mode *mode = mode_of((int)shunti_mode_asked(moe, toward));
     const char *reason;
 
     if (!mode->route) {
@@ -84,8 +98,23 @@ enum shunt_status shunti_route_choose(const struct shunt_moe *moe,
     reason = (*route)->unsuited(moe, placement);
     if (!reason)
         return SHUNT_OK;
-    snprintf(why, len, "mode is %s, and %s: say AUTO", mode->constant, reason);
+    snprintf(why, len, "%s is %s, and %s: say AUTO",
+             toward == SHUNTI_HOME ? "combine_mode" : "mode", mode->constant,
+             reason);
     return SHUNT_ERR_UNSUPPORTED;
+}
+
+enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
+                                       const struct shunti_placement *placement,
+                                       struct shunti_routes *routes, char *why,
+                                       size_t len)
+{
+    enum shunt_status st = SHUNT_OK;
+
+    for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
+        st = choose(moe, placement, (enum shunti_toward)d, &routes->of[d], why,
+                    len);
+    return st;
 }
 
 enum shunt_status shunti_route_refuse_one(const struct shunti_moe_call *call,

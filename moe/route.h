@@ -3,14 +3,16 @@
  * Routes: the ways in which rows travel to the experts and home.
  *
  * A route is a struct of operations; route.c has the table of them. An exchange
- * has one, chosen from its configuration and from which ranks map each other's
- * memory, so the same on all ranks. All routes give the same bits.
+ * has one for each direction, chosen from its configuration and from which
+ * ranks map each other's memory, so the same on all ranks. All routes give the
+ * same bits, in each pair.
  *
  * To add one: an enum shunt_moe_mode, a file route_<name>.c, a row in route.c.
  */
 #ifndef SHUNTI_ROUTE_H
 #define SHUNTI_ROUTE_H
 
+#include "moe/direction.h"
 #include "moe/moe_call.h"
 #include "moe/plan.h"
 
@@ -25,22 +27,24 @@ struct shunti_route {
     const char *(*unsuited)(const struct shunt_moe *moe,
                             const struct shunti_placement *placement);
 
-    /* Fill in plan->mode, network and bytes_sent from the records. Local. */
-    void (*traffic)(struct shunti_plan *plan);
-    /* What the plan needs beside its layout: windows, lists, plan->state.
-     * Collective, after traffic(). NULL: nothing. */
-    enum shunt_status (*plan)(struct shunti_plan *plan);
-    /* Free plan->state. NULL if there never is any. */
+    /* Fill in direction->mode, network and bytes_sent from the records. Local.
+     * asked: the mode of the configuration. */
+    void (*traffic)(struct shunti_direction *direction,
+                    enum shunt_moe_mode asked);
+    /* What the calls that it serves need beside the plan's layout: windows,
+     * lists, direction->state. Collective, after traffic(). NULL: nothing. */
+    enum shunt_status (*plan)(struct shunti_direction *direction);
+    /* Free direction->state. NULL if there never is any. */
     void (*finish)(void *state);
 
     /* Rows to the experts: dispatch, and the gradient of combine. */
     enum shunt_status (*dispatch)(const struct shunti_moe_call *call,
-                                  struct shunti_plan *plan,
+                                  struct shunti_direction *direction,
                                   const struct shunti_push *what,
                                   struct shunt_request **request);
     /* Rows home: combine, and the gradient of dispatch. */
     enum shunt_status (*combine)(const struct shunti_moe_call *call,
-                                 struct shunti_plan *plan,
+                                 struct shunti_direction *direction,
                                  const struct shunti_pull *what,
                                  struct shunt_request **request);
     /* Refuse a call in the place of as many operations as the other ranks make
@@ -49,24 +53,63 @@ struct shunti_route {
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text);
 
-    bool by_node; /* records count tokens and rows by node as well */
+    int operations; /* that it makes of a call */
+    bool by_node;   /* records count tokens and rows by node as well */
 };
+
+/* A call of a plan, by the route of its direction. */
+static inline enum shunt_status
+shunti_route_dispatch(const struct shunti_moe_call *call,
+                      struct shunti_plan *plan, const struct shunti_push *what,
+                      struct shunt_request **request)
+{
+    struct shunti_direction *direction =
+        shunti_plan_direction(plan, SHUNTI_TO_EXPERTS);
+
+    return direction->route->dispatch(call, direction, what, request);
+}
+
+static inline enum shunt_status
+shunti_route_combine(const struct shunti_moe_call *call,
+                     struct shunti_plan *plan, const struct shunti_pull *what,
+                     struct shunt_request **request)
+{
+    struct shunti_direction *direction =
+        shunti_plan_direction(plan, SHUNTI_HOME);
+
+    return direction->route->combine(call, direction, what, request);
+}
+
+/* Do the records of an exchange with these routes count by node as well? */
+static inline bool shunti_routes_by_node(const struct shunti_routes *routes)
+{
+    return routes->of[SHUNTI_TO_EXPERTS]->by_node ||
+           routes->of[SHUNTI_HOME]->by_node;
+}
 
 /* Does any route implement this mode? AUTO counts. */
 bool shunti_route_has(int mode);
-/* What SHUNT_MOE_MODE says. */
-enum shunt_moe_mode shunti_route_of_environment(void);
+
+/* What SHUNT_MOE_MODE says, by direction. */
+void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS]);
+
+/* The mode that the configuration asks for in a direction; AUTO: any. */
+static inline enum shunt_moe_mode shunti_mode_asked(const struct shunt_moe *moe,
+                                                    enum shunti_toward toward)
+{
+    return toward == SHUNTI_HOME ? moe->config.combine_mode : moe->config.mode;
+}
 
 /*
- * The route of an exchange of this configuration with this placement.
+ * The routes of an exchange of this configuration with this placement.
  *
- * Errors: SHUNT_ERR_UNSUPPORTED, the mode does not suit these ranks; `why` says
- * the reason.
+ * Errors: SHUNT_ERR_UNSUPPORTED, a mode does not suit these ranks; `why` says
+ * which, and the reason.
  */
-enum shunt_status shunti_route_choose(const struct shunt_moe *moe,
-                                      const struct shunti_placement *placement,
-                                      const struct shunti_route **route,
-                                      char *why, size_t len);
+enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
+                                       const struct shunti_placement *placement,
+                                       struct shunti_routes *routes, char *why,
+                                       size_t len);
 
 /* refuse() of a route that makes one operation of a call. */
 enum shunt_status shunti_route_refuse_one(const struct shunti_moe_call *call,

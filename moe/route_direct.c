@@ -19,32 +19,34 @@ static const char *unsuited(const struct shunt_moe *moe,
 }
 
 /* Each row is a copy of its own. */
-static void traffic(struct shunti_plan *plan)
+static void traffic(struct shunti_direction *direction,
+                    enum shunt_moe_mode asked)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
     const struct shunti_sent sent = shunti_records_sent(moe);
 
-    plan->mode = SHUNT_MOE_DIRECT;
-    plan->network.rows = plan->network.rows_plain = sent.far;
-    plan->network.dispatch_bytes = sent.far * moe->row_bytes;
-    plan->network.combine_bytes = 0;
-    plan->bytes_sent = (sent.near + sent.far) * moe->row_bytes;
+    (void)asked;
+    direction->mode = SHUNT_MOE_DIRECT;
+    direction->network.rows = sent.far;
+    direction->network.dispatch_bytes = sent.far * moe->row_bytes;
+    direction->network.combine_bytes = 0;
+    direction->bytes_sent = (sent.near + sent.far) * moe->row_bytes;
 }
 
 static enum shunt_status dispatch(const struct shunti_moe_call *call,
-                                  struct shunti_plan *plan,
+                                  struct shunti_direction *direction,
                                   const struct shunti_push *what,
                                   struct shunt_request **request)
 {
-    return shunti_push_start(call, plan, what, false, request);
+    return shunti_push_start(call, direction, what, false, request);
 }
 
 static enum shunt_status combine(const struct shunti_moe_call *call,
-                                 struct shunti_plan *plan,
+                                 struct shunti_direction *direction,
                                  const struct shunti_pull *what,
                                  struct shunt_request **request)
 {
-    return shunti_pull_start(call, plan, what, false, request);
+    return shunti_pull_start(call, direction, what, false, request);
 }
 
 const struct shunti_route shunti_route_direct = {
@@ -54,4 +56,5 @@ const struct shunti_route shunti_route_direct = {
     .dispatch = dispatch,
     .combine = combine,
     .refuse = shunti_route_refuse_one,
+    .operations = 1,
 };

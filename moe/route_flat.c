@@ -25,6 +25,7 @@
 #include "moe/route.h"
 #include "src/call.h"
 #include "src/comm.h"
+#include "src/contexts.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/note.h"
@@ -53,8 +54,10 @@ static const char *unsuited(const struct shunt_moe *moe,
 }
 
 /* A token travels once to each rank; rows come back one by one. */
-static void traffic(struct shunti_plan *plan)
+static void traffic(struct shunti_direction *direction,
+                    enum shunt_moe_mode asked)
 {
+    const struct shunti_plan *plan = direction->plan;
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_record_view mine = shunti_record(moe, moe->rank);
     const size_t local =
@@ -69,12 +72,12 @@ static void traffic(struct shunti_plan *plan)
         for (size_t i = 0; i < local; i++)
             back += plan->source_count[(size_t)r * local + i];
     }
-    plan->mode = SHUNT_MOE_FLAT;
-    plan->network.rows = far;
-    plan->network.rows_plain = shunti_records_sent(moe).far;
-    plan->network.dispatch_bytes = far * shunti_wire_bytes(moe);
-    plan->network.combine_bytes = back * moe->row_bytes;
-    plan->bytes_sent = rows * shunti_wire_bytes(moe);
+    (void)asked;
+    direction->mode = SHUNT_MOE_FLAT;
+    direction->network.rows = far;
+    direction->network.dispatch_bytes = far * shunti_wire_bytes(moe);
+    direction->network.combine_bytes = back * moe->row_bytes;
+    direction->bytes_sent = rows * shunti_wire_bytes(moe);
 }
 
 /* --- the operation ------------------------------------------------------------- */
@@ -87,14 +90,15 @@ static void traffic(struct shunti_plan *plan)
  */
 struct packed {
     const struct shunti_moe_call *call;
-    struct shunti_plan *plan;
+    const struct shunti_plan *plan;
+    struct shunti_direction *direction;
     struct work what;
     bool out, back;              /* what the call has */
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
     size_t *bytes;       /* (2 * nranks) to each rank, and from each */
     size_t *home;        /* (nranks) in recv: where the rows are from which
-                            shunti_packs_of(plan)->home counts */
+                            packs_of(packed)->home counts */
     size_t *next;        /* (nranks) scratch */
     size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
@@ -109,6 +113,11 @@ struct packed {
 static struct packed *state_of(const struct shunt_request *request)
 {
     return (struct packed *)(void *)(uintptr_t)request->state;
+}
+
+static const struct shunti_packs *packs_of(const struct packed *packed)
+{
+    return packed->direction->state;
 }
 
 static size_t wire_bytes(const struct packed *packed)
@@ -158,14 +167,13 @@ static void place_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_pack_entry *entry = shunti_packs_of(plan)->place;
+    const struct shunti_pack_entry *entry = packs_of(packed)->place;
     const unsigned char *pack = packed->recv;
 
     for (int r = 0; r < moe->nranks; r++) {
         const unsigned char *from = pack, *row = NULL;
 
-        for (size_t i = 0; i < shunti_packs_of(plan)->recv_rows[r];
-             i++, entry++) {
+        for (size_t i = 0; i < packs_of(packed)->recv_rows[r]; i++, entry++) {
             unsigned char *dst =
                 (unsigned char *)packed->what.placed +
                 (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
@@ -204,7 +212,7 @@ static void pack_rows(const struct packed *packed)
         unsigned char *to;
 
         end += packed->bytes[s];
-        to = end - shunti_packs_of(plan)->recv_rows[s] * moe->row_bytes;
+        to = end - packs_of(packed)->recv_rows[s] * moe->row_bytes;
         for (size_t i = 0; i < local; i++) {
             size_t n = plan->source_count[(size_t)s * local + i];
 
@@ -225,7 +233,7 @@ static const unsigned char *returned(const struct packed *packed, size_t term)
     const struct shunti_plan *plan = packed->plan;
 
     return packed->recv + packed->home[plan->terms[term].rank] +
-           shunti_packs_of(plan)->home[term] * plan->moe->row_bytes;
+           packs_of(packed)->home[term] * plan->moe->row_bytes;
 }
 
 static void add_rows(const struct packed *packed)
@@ -288,6 +296,21 @@ static bool inner_is_over(struct shunt_request *request)
     return true;
 }
 
+/* Its call may be of the other direction, by a route that takes no part in our
+ * inner operation. */
+static void hear_bad(struct packed *packed, int r)
+{
+    struct shunt_comm *comm = packed->plan->moe->comm;
+
+    if (!packed->why[0])
+        snprintf(packed->why, sizeof(packed->why), "%s",
+                 shunt_last_error(comm));
+    if (packed->inner) {
+        shunti_note_forgo(packed->inner, r);
+        shunti_wake_self(comm);
+    }
+}
+
 static bool tell_and_hear(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
@@ -309,11 +332,8 @@ static bool tell_and_hear(struct shunt_request *request)
         note = peer->heard ? NULL : shunti_note_arrived(request, r);
         if (note) {
             peer->heard = true;
-            if (!shunti_moe_call_agrees(request, r, packed->plan, note,
-                                        &blame) &&
-                !packed->why[0])
-                snprintf(packed->why, sizeof(packed->why), "%s",
-                         shunt_last_error(request->comm));
+            if (!shunti_moe_call_agrees(request, r, packed->plan, note, &blame))
+                hear_bad(packed, r);
         }
         all = all && peer->told && peer->heard;
     }
@@ -325,7 +345,7 @@ static enum shunt_status step(struct shunt_request *request)
     struct packed *packed = state_of(request);
     bool all_heard = tell_and_hear(request);
 
-    if (!all_heard || !inner_is_over(request) || !packed->plan->lists.here)
+    if (!all_heard || !inner_is_over(request) || !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
     if (packed->why[0]) { /* it explains what the inner one met with */
         enum shunt_status st = request->error;
@@ -352,7 +372,7 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct peer *peer = &packed->peers[r];
 
     return !peer->told || !peer->heard ||
-           shunti_lists_await(&packed->plan->lists, r);
+           shunti_lists_await(&packed->direction->lists, r);
 }
 
 static void drop(struct packed *packed)
@@ -372,7 +392,7 @@ static void cleanup(struct shunt_request *request)
     struct packed *packed = state_of(request);
 
     drop(packed);
-    shunti_plan_unuse(packed->plan, 0);
+    shunti_plan_unuse(packed->direction->plan, 0);
 }
 
 static const struct shunti_class classes[] = {
@@ -404,7 +424,7 @@ static const struct shunti_class classes[] = {
 static void measure(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
-    const struct shunti_packs *packs = shunti_packs_of(plan);
+    const struct shunti_packs *packs = packs_of(packed);
     const int n = plan->moe->nranks;
     const size_t wire = packed->out ? wire_bytes(packed) : 0;
     const size_t row = packed->back ? plan->moe->row_bytes : 0;
@@ -461,7 +481,7 @@ static enum shunt_status start_itself(struct packed *begin,
                                       struct shunt_request **out)
 {
     const struct shunti_moe_call *call = begin->call;
-    struct shunti_plan *plan = begin->plan;
+    struct shunti_plan *plan = begin->direction->plan;
     struct shunt_request *request;
     enum shunt_status st = shunti_request_create(
         plan->moe->comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
@@ -480,17 +500,18 @@ static enum shunt_status start_itself(struct packed *begin,
 }
 
 static enum shunt_status start(const struct shunti_moe_call *call,
-                               struct shunti_plan *plan,
+                               struct shunti_direction *direction,
                                const struct work *what,
                                struct shunt_request **out)
 {
+    struct shunti_plan *plan = direction->plan;
     struct shunt_comm *comm = plan->moe->comm;
     struct packed begin = {
         .call = call,
         .plan = plan,
+        .direction = direction,
         .what = *what,
-        .out = call->kind == SHUNTI_KIND_MOE_DISPATCH ||
-               call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD,
+        .out = shunti_moe_call_toward(call) == SHUNTI_TO_EXPERTS,
         /* No row comes back if dweight is NULL. Where some ranks want it and
          * others do not, the counts disagree, and all get an error. */
         .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
@@ -520,11 +541,11 @@ static enum shunt_status start(const struct shunti_moe_call *call,
 }
 
 static enum shunt_status dispatch(const struct shunti_moe_call *call,
-                                  struct shunti_plan *plan,
+                                  struct shunti_direction *direction,
                                   const struct shunti_push *what,
                                   struct shunt_request **request)
 {
-    return start(call, plan,
+    return start(call, direction,
                  &(struct work){
                      .out = what->src,
                      .placed = what->dst,
@@ -538,11 +559,11 @@ static enum shunt_status dispatch(const struct shunti_moe_call *call,
 }
 
 static enum shunt_status combine(const struct shunti_moe_call *call,
-                                 struct shunti_plan *plan,
+                                 struct shunti_direction *direction,
                                  const struct shunti_pull *what,
                                  struct shunt_request **request)
 {
-    return start(call, plan,
+    return start(call, direction,
                  &(struct work){
                      .back = what->src,
                      .bias = what->bias,
@@ -574,4 +595,5 @@ const struct shunti_route shunti_route_flat = {
     .dispatch = dispatch,
     .combine = combine,
     .refuse = refuse,
+    .operations = 2,
 };

@@ -67,34 +67,36 @@ static bool all_go_everywhere(const struct shunt_moe *moe)
 }
 
 /* Rows that `source` sends to another node. */
-static size_t rows_to(const struct shunti_plan *plan, int source, int node)
+static size_t rows_to(const struct shunti_direction *direction, int source,
+                      int node)
 {
-    const struct shunti_record_view r = shunti_record(plan->moe, source);
+    const struct shunti_record_view r =
+        shunti_record(direction->plan->moe, source);
 
-    return plan->mode == SHUNT_MOE_ALLGATHER ? r.tokens : r.node[node];
+    return direction->mode == SHUNT_MOE_ALLGATHER ? r.tokens : r.node[node];
 }
 
-static void traffic(struct shunti_plan *plan)
+static void traffic(struct shunti_direction *direction,
+                    enum shunt_moe_mode asked)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
     const struct shunti_rail_map map = map_of(moe);
     const struct shunti_sent sent = shunti_records_sent(moe);
     const int node = moe->node[moe->rank];
     size_t rows = 0, back = 0;
 
-    plan->mode = moe->config.mode != SHUNT_MOE_AUTO ? moe->config.mode
-                 : all_go_everywhere(moe)           ? SHUNT_MOE_ALLGATHER
-                                                    : SHUNT_MOE_TWO_LEVEL;
+    direction->mode = asked != SHUNT_MOE_AUTO  ? asked
+                      : all_go_everywhere(moe) ? SHUNT_MOE_ALLGATHER
+                                               : SHUNT_MOE_TWO_LEVEL;
     for (int n = 0; n < moe->nodes; n++)
-        rows += n != node ? rows_to(plan, moe->rank, n) : 0;
+        rows += n != node ? rows_to(direction, moe->rank, n) : 0;
     for (int s = 0; s < moe->nranks; s++)
-        back += serves(&map, moe->rank, s) ? rows_to(plan, s, node) : 0;
-    plan->network.rows = rows;
-    plan->network.rows_plain = sent.far;
-    plan->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
-    plan->network.combine_bytes = back * shunti_sum_bytes(moe);
-    plan->bytes_sent =
-        sent.near * moe->row_bytes + plan->network.dispatch_bytes;
+        back += serves(&map, moe->rank, s) ? rows_to(direction, s, node) : 0;
+    direction->network.rows = rows;
+    direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
+    direction->network.combine_bytes = back * shunti_sum_bytes(moe);
+    direction->bytes_sent =
+        sent.near * moe->row_bytes + direction->network.dispatch_bytes;
 }
 
 /* --- memory ----------------------------------------------------------------------- */
@@ -120,6 +122,7 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
 
     if (!rails)
         return NULL;
+    rails->moe = moe;
     rails->to = calloc(nodes, sizeof(*rails->to));
     rails->from = calloc(ranks, sizeof(*rails->from));
     rails->rows = malloc(2 * ranks * nodes * sizeof(*rails->rows));
@@ -144,45 +147,45 @@ static size_t landing_bytes(const struct shunt_moe *moe)
 }
 
 /* The rail window: large enough on every rank; all decide alike. */
-static enum shunt_status fit_window(struct shunti_plan *plan,
+static enum shunt_status fit_window(struct shunti_rail_window *rail,
+                                    struct shunt_comm *comm,
                                     const struct shunti_rail_traffic *traffic)
 {
-    struct shunt_moe *moe = plan->moe;
-    struct shunti_window *old = plan->at.rail_window;
+    struct shunti_window *old = rail->window;
     enum shunt_status st = SHUNT_OK;
     size_t most = shunti_rail_window_bytes(traffic);
 
-    if (most <= plan->at.rail_bytes)
+    if (most <= rail->bytes)
         return SHUNT_OK;
-    plan->at.rail_window = NULL;
-    plan->at.rail_bytes = 0;
+    *rail = (struct shunti_rail_window){NULL, 0};
     most += most / 4;
-    shunti_comm_enter(moe->comm);
+    shunti_comm_enter(comm);
     if (old)
-        st = shunti_window_free(moe->comm, old);
+        st = shunti_window_free(comm, old);
     if (!st)
-        st = shunti_window_create(moe->comm, most, &plan->at.rail_window);
-    shunti_comm_leave(moe->comm);
+        st = shunti_window_create(comm, most, &rail->window);
+    shunti_comm_leave(comm);
     if (!st)
-        plan->at.rail_bytes = most;
+        rail->bytes = most;
     return st;
 }
 
 /* --- places ----------------------------------------------------------------------- */
 
 /* What each rank sends to each node. */
-static void read_records(const struct shunti_plan *plan)
+static void read_records(const struct shunti_direction *direction)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
     const size_t nodes = (size_t)moe->nodes;
-    const struct shunti_rails *rails = shunti_rails_of(plan);
+    const struct shunti_rails *rails = direction->state;
 
     for (int s = 0; s < moe->nranks; s++) {
         const struct shunti_record_view r = shunti_record(moe, s);
         uint32_t *rows = rails->rows + (size_t)s * nodes;
 
         memcpy(rows, r.node, nodes * sizeof(*rows));
-        for (size_t n = 0; n < nodes && plan->mode == SHUNT_MOE_ALLGATHER; n++)
+        for (size_t n = 0; n < nodes && direction->mode == SHUNT_MOE_ALLGATHER;
+             n++)
             rows[n] = (uint32_t)r.tokens;
         memcpy(rails->terms + (size_t)s * nodes, r.node_rows,
                nodes * sizeof(*rows));
@@ -190,11 +193,10 @@ static void read_records(const struct shunti_plan *plan)
 }
 
 /* Where everything lies, and memory for the lists. False: there is none. */
-static bool place(struct shunti_plan *plan,
+static bool place(struct shunti_rails *rails,
                   const struct shunti_rail_traffic *traffic)
 {
-    struct shunt_moe *moe = plan->moe;
-    struct shunti_rails *rails = shunti_rails_of(plan);
+    const struct shunt_moe *moe = rails->moe;
     const size_t nodes = (size_t)moe->nodes, rank = (size_t)moe->rank;
     const int node = moe->node[moe->rank];
     size_t words = 0, bytes = 0;
@@ -264,8 +266,9 @@ struct writer {
     size_t rows; /* so far */
 };
 
-static void begin_list(const struct shunti_plan *plan, struct writer *w,
-                       const struct shunti_rail_to *to, unsigned char *out)
+static void begin_list(const struct shunti_direction *direction,
+                       struct writer *w, const struct shunti_rail_to *to,
+                       unsigned char *out)
 {
     *w = (struct writer){
         .count = (uint16_t *)(void *)out,
@@ -274,7 +277,8 @@ static void begin_list(const struct shunti_plan *plan, struct writer *w,
                                                            to->rows, 0)),
     };
     /* In ALLGATHER rows without any expert are on the list, too. */
-    for (size_t t = 0; t < to->rows && plan->mode == SHUNT_MOE_ALLGATHER; t++) {
+    for (size_t t = 0; t < to->rows && direction->mode == SHUNT_MOE_ALLGATHER;
+         t++) {
         to->token[t] = (uint32_t)t;
         w->count[t] = 0;
     }
@@ -282,10 +286,13 @@ static void begin_list(const struct shunti_plan *plan, struct writer *w,
 
 /* For each node the tokens that go there, and what its relay does with them.
  * Terms of a token lie by node. */
-static void write_lists(const struct shunti_plan *plan, struct writer *writers)
+static void write_lists(const struct shunti_direction *direction,
+                        struct writer *writers)
 {
+    const struct shunti_plan *plan = direction->plan;
     const struct shunt_moe *moe = plan->moe;
-    const bool all = plan->mode == SHUNT_MOE_ALLGATHER;
+    const struct shunti_rails *rails = direction->state;
+    const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
     const int own = moe->node[moe->rank];
 
     for (size_t t = 0; t < plan->tokens; t++) {
@@ -304,7 +311,7 @@ static void write_lists(const struct shunti_plan *plan, struct writer *writers)
                 w->rows = t + 1;
             } else if (node != before) {
                 w->count[w->rows] = 0;
-                shunti_rails_of(plan)->to[node].token[w->rows++] = (uint32_t)t;
+                rails->to[node].token[w->rows++] = (uint32_t)t;
             }
             before = node;
             w->count[w->rows - 1]++;
@@ -319,11 +326,12 @@ static void write_lists(const struct shunti_plan *plan, struct writer *writers)
 }
 
 /* Read what we have been told; false: it contradicts the counts. */
-static bool read_lists(const struct shunti_plan *plan)
+static bool read_lists(const struct shunti_direction *direction)
 {
+    const struct shunti_plan *plan = direction->plan;
     const struct shunt_comm *comm = plan->moe->comm;
     const int *local = shunti_node_ranks(comm, comm->node);
-    const struct shunti_rails *rails = shunti_rails_of(plan);
+    const struct shunti_rails *rails = direction->state;
     const unsigned char *at = rails->received;
     bool good = true;
 
@@ -350,10 +358,10 @@ static bool read_lists(const struct shunti_plan *plan)
     return good;
 }
 
-static enum shunt_status exchange_lists(struct shunti_plan *plan)
+static enum shunt_status exchange_lists(struct shunti_direction *direction)
 {
-    struct shunt_moe *moe = plan->moe;
-    const struct shunti_rails *rails = shunti_rails_of(plan);
+    const struct shunt_moe *moe = direction->plan->moe;
+    const struct shunti_rails *rails = direction->state;
     const size_t n = (size_t)moe->nranks, nodes = (size_t)moe->nodes;
     size_t bytes = 0, *counts, *displs;
     struct writer *writers;
@@ -374,61 +382,68 @@ static enum shunt_status exchange_lists(struct shunti_plan *plan)
 
         if (to->relay < 0)
             continue;
-        begin_list(plan, &writers[i], to, out + bytes);
+        begin_list(direction, &writers[i], to, out + bytes);
         displs[to->relay] = bytes;
         counts[to->relay] = shunti_rail_list_bytes(to->rows, to->terms);
         bytes += counts[to->relay];
     }
-    write_lists(plan, writers);
+    write_lists(direction, writers);
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] =
             shunti_rail_list_bytes(rails->from[i].rows, rails->from[i].terms);
     /* Sources ascend, so what they send lies in the order of `from`. */
-    return shunti_lists_start(plan, counts, out, counts, displs,
+    return shunti_lists_start(direction, counts, out, counts, displs,
                               rails->received, counts + n, read_lists);
 }
 
-static enum shunt_status plan(struct shunti_plan *plan)
+static enum shunt_status plan(struct shunti_direction *direction)
 {
-    const struct shunt_moe *moe = plan->moe;
+    struct shunt_moe *moe = direction->plan->moe;
+    const bool out = direction->serves[SHUNTI_TO_EXPERTS];
     const struct shunti_rail_map map = map_of(moe);
     struct shunti_rail_traffic traffic = {
         .map = &map,
-        .row_bytes = landing_bytes(moe),
-        .sum_bytes = shunti_sum_bytes(moe),
+        .row_bytes = out ? landing_bytes(moe) : 0,
+        .dot_bytes = out ? sizeof(float) : 0,
+        .sum_bytes = direction->serves[SHUNTI_HOME] ? shunti_sum_bytes(moe) : 0,
     };
+    struct shunti_rail_window *rail =
+        &direction->plan->at.rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
+    struct shunti_rails *rails;
     enum shunt_status st;
 
-    if (!plan->state)
-        plan->state = rails_new(moe);
-    if (!plan->state)
+    if (!direction->state)
+        direction->state = rails_new(moe);
+    rails = direction->state;
+    if (!rails)
         return shunti_lists_no_memory(moe);
-    read_records(plan);
-    traffic.rows = shunti_rails_of(plan)->rows;
-    traffic.terms = shunti_rails_of(plan)->terms;
-    st = fit_window(plan, &traffic);
+    read_records(direction);
+    traffic.rows = rails->rows;
+    traffic.terms = rails->terms;
+    st = fit_window(rail, moe->comm, &traffic);
     if (st)
         return st;
-    return place(plan, &traffic) ? exchange_lists(plan)
-                                 : shunti_lists_no_memory(moe);
+    rails->window = rail->window;
+    return place(rails, &traffic) ? exchange_lists(direction)
+                                  : shunti_lists_no_memory(moe);
 }
 
 /* --- the calls -------------------------------------------------------------------- */
 
 static enum shunt_status dispatch(const struct shunti_moe_call *call,
-                                  struct shunti_plan *plan,
+                                  struct shunti_direction *direction,
                                   const struct shunti_push *what,
                                   struct shunt_request **request)
 {
-    return shunti_push_start(call, plan, what, true, request);
+    return shunti_push_start(call, direction, what, true, request);
 }
 
 static enum shunt_status combine(const struct shunti_moe_call *call,
-                                 struct shunti_plan *plan,
+                                 struct shunti_direction *direction,
                                  const struct shunti_pull *what,
                                  struct shunt_request **request)
 {
-    return shunti_pull_start(call, plan, what, true, request);
+    return shunti_pull_start(call, direction, what, true, request);
 }
 
 const struct shunti_route shunti_route_two_level = {
@@ -440,5 +455,6 @@ const struct shunti_route shunti_route_two_level = {
     .dispatch = dispatch,
     .combine = combine,
     .refuse = shunti_route_refuse_one,
+    .operations = 1,
     .by_node = true,
 };

@@ -274,10 +274,8 @@ static bool parse_bool(const char *text, bool *value)
     return false;
 }
 
-static bool among(const char *choices, const char *text)
+static bool among(const char *choices, const char *text, size_t n)
 {
-    size_t n = strlen(text);
-
     while (*choices) {
         size_t len = strcspn(choices, "|");
 
@@ -287,6 +285,15 @@ static bool among(const char *choices, const char *text)
         choices += *choices == '|';
     }
     return false;
+}
+
+/* One word, or two. */
+static bool are_among(const char *choices, const char *text)
+{
+    const size_t n = strcspn(text, ",");
+
+    return among(choices, text, n) &&
+           (!text[n] || among(choices, text + n + 1, strlen(text + n + 1)));
 }
 
 bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
@@ -299,7 +306,9 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
     case SHUNTI_ENV_STRING:
         return true;
     case SHUNTI_ENV_CHOICE:
-        return among(row->choices, text);
+        return among(row->choices, text, strlen(text));
+    case SHUNTI_ENV_PAIR:
+        return are_among(row->choices, text);
     case SHUNTI_ENV_BOOL:
         return parse_bool(text, &boolean);
     case SHUNTI_ENV_SIZE:
@@ -320,6 +329,7 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
     case SHUNTI_ENV_STRING:
         return "a text";
     case SHUNTI_ENV_CHOICE:
+    case SHUNTI_ENV_PAIR:
         return row->choices;
     case SHUNTI_ENV_BOOL:
         return "yes or no";
@@ -362,6 +372,11 @@ const char *shunti_env_string(const char *name)
 const char *shunti_env_choice(const char *name)
 {
     return value_of(name, SHUNTI_ENV_CHOICE);
+}
+
+const char *shunti_env_pair(const char *name)
+{
+    return value_of(name, SHUNTI_ENV_PAIR);
 }
 
 bool shunti_env_bool(const char *name)

@@ -46,6 +46,8 @@ void shunti_env_declare_all(const struct shunti_env_row *rows, size_t count);
 const char *shunti_env_string(const char *name);
 /* One of the words in `choices`, in either case: compare with strcasecmp(). */
 const char *shunti_env_choice(const char *name);
+/* One or two of them: "caller,thread". */
+const char *shunti_env_pair(const char *name);
 bool shunti_env_bool(const char *name);
 /* Bytes; SHUNTI_ENV_AUTO for "auto". */
 size_t shunti_env_size(const char *name);

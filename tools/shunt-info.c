@@ -129,7 +129,7 @@ static const char *type_name(enum shunti_env_type type)
         [SHUNTI_ENV_STRING] = "text",   [SHUNTI_ENV_CHOICE] = "choice",
         [SHUNTI_ENV_BOOL] = "yes/no",   [SHUNTI_ENV_SIZE] = "bytes",
         [SHUNTI_ENV_NUMBER] = "number", [SHUNTI_ENV_SECONDS] = "seconds",
-        [SHUNTI_ENV_LEVELS] = "levels",
+        [SHUNTI_ENV_LEVELS] = "levels", [SHUNTI_ENV_PAIR] = "one or two",
     };
 
     return names[type];

@@ -103,15 +103,29 @@ enum shunt_moe_partials {
                                      node's sum */
 };
 
-/** How rows travel. All give the same bits (with PARTIALS_F32). A plan tells how
- * its rows do (struct shunt_moe_rows): on one node TWO_LEVEL and ALLGATHER are
- * DIRECT. */
+/**
+ * How rows travel. Each direction has a mode of its own: `mode` of the
+ * configuration is that of dispatch and combine_backward, which send rows to the
+ * experts; `combine_mode` that of combine and dispatch_backward, which bring
+ * rows home. A plan tells both (struct shunt_moe_rows): on one node TWO_LEVEL
+ * and ALLGATHER are DIRECT.
+ *
+ * Any two can be paired, and the results have the same bits in all pairs:
+ * dispatch and combine_backward in every mode; combine and dispatch_backward in
+ * every combine_mode with PARTIALS_F32. With PARTIALS_DTYPE only
+ * combine_mode counts: the sums of other nodes are rounded in TWO_LEVEL and
+ * ALLGATHER, and in no other.
+ *
+ * Between many nodes TWO_LEVEL there and FLAT back can be the fastest pair:
+ * f32 sums of a node are twice the bytes of bf16 rows (docs/scaling.md). AUTO
+ * does not choose it by itself: on thin links between rails it is slower.
+ */
 enum shunt_moe_mode {
     SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
                              several; FLAT where these cannot be */
     SHUNT_MOE_DIRECT = 1, /* every rank writes into every other's memory */
-    SHUNT_MOE_FLAT = 2,   /* by alltoallv; a token goes once to each rank, each
-                           result home by itself */
+    SHUNT_MOE_FLAT = 2,   /* by alltoallv; a token goes once to each rank, and
+                             each result home by itself */
     SHUNT_MOE_TWO_LEVEL = 3, /* a token goes once to each node, to the rail
                                 peer there, which passes it on; results are
                                 added up in the node first */
@@ -177,11 +191,16 @@ struct shunt_moe_config {
                                 expert e in group e * tree_ranks / experts,
                                 wherever it or a replica is. 0: an expert's
                                 group is the rank whose copy the source uses */
-    enum shunt_moe_mode mode; /* AUTO: the environment's SHUNT_MOE_MODE, else
-                                 as the ranks can reach each other */
+    enum shunt_moe_mode mode; /* of dispatch and combine_backward. AUTO: the
+                                 environment's SHUNT_MOE_MODE, else as the
+                                 ranks can reach each other */
     enum shunt_moe_partials partials; /* what combine sends between nodes */
     int tree_nodes; /* the groups of tree_ranks are on so many nodes, as many on
                        each, in order; 0: on those of their real ranks */
+    enum shunt_moe_mode combine_mode; /* of combine and dispatch_backward. AUTO:
+                                         that of `mode`; if that is AUTO, too,
+                                         the second word of SHUNT_MOE_MODE
+                                         ("two-level,flat"), or its only one */
 };
 
 /** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
@@ -195,6 +214,7 @@ struct shunt_moe_config {
         .drop = SHUNT_MOE_DROP_POSITION, .pad_to_capacity = 0,                \
         .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
         .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
+        .combine_mode = SHUNT_MOE_AUTO,                                       \
     }
 
 /**
@@ -209,8 +229,9 @@ struct shunt_moe_config {
  * needed when most of them existed at once.
  *
  * Errors: SHUNT_ERR_INVALID naming the field; SHUNT_ERR_MISMATCH naming rank
- * and field; SHUNT_ERR_UNSUPPORTED, a mode that these ranks' memory does not
- * permit; SHUNT_ERR_BUSY, 1024 exchanges of `comm` exist already (one that any
+ * and field (of a mode: what counts here, from the configuration or from the
+ * environment); SHUNT_ERR_UNSUPPORTED, a mode that these ranks' memory does not
+ * permit, naming the field; SHUNT_ERR_BUSY, 1024 exchanges of `comm` exist already (one that any
  * rank has not destroyed yet exists).
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
@@ -280,12 +301,13 @@ struct shunt_moe_rows {
     size_t kept;                 /* this rank's assignments that are sent */
     size_t dropped;              /* this rank's assignments over capacity */
     size_t bytes_sent; /* payload this rank copies to others per dispatch */
-    enum shunt_moe_mode mode; /* how its rows travel: never AUTO */
+    enum shunt_moe_mode mode; /* of dispatch; never AUTO */
     size_t network_rows; /* rows this rank sends to other nodes per dispatch */
     size_t network_rows_plain; /* what they would be at one row an assignment */
-    size_t network_dispatch_bytes; /* payload of network_rows */
-    size_t network_combine_bytes;  /* payload this rank sends to other nodes
+    size_t network_dispatch_bytes;    /* payload of network_rows */
+    size_t network_combine_bytes;     /* payload this rank sends to other nodes
                                       per combine */
+    enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
 };
 
 /**

@@ -8,6 +8,8 @@
 /* cases_modes.c */
 int fresh_routings(const struct rank *self);
 int same_bits(const struct rank *self);
+int mode_pairs(const struct rank *self);
+int modes_of_environment(const struct rank *self);
 int rounded_partials(const struct rank *self);
 int network_sums(const struct rank *self);
 

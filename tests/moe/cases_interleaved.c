@@ -720,9 +720,8 @@ static uint64_t sent(const struct mixture *m)
 /* With nothing under way: all that should have gone to other nodes has. */
 static int count_remote(struct mixture *m)
 {
-    const enum shunt_moe_mode mode = m->routes[0].rows.mode;
-    const bool rails =
-        mode == SHUNT_MOE_TWO_LEVEL || mode == SHUNT_MOE_ALLGATHER;
+    const struct shunt_moe_rows *rows = &m->routes[0].rows;
+    const bool rails = by_rails(rows->mode) && by_rails(rows->combine_mode);
     uint64_t bytes[2];
 
     CHECK_RUN(finish_all(m, NULL));
@@ -856,13 +855,15 @@ int interleavings(const struct rank *self)
                          (unsigned long long)seed, rounds);
     if (self->rank == 0) {
         rank_say("# mode %s", mode_name(m->routes[0].rows.mode));
+        rank_say("# combine %s", mode_name(m->routes[0].rows.combine_mode));
         rank_say("# %ld calls, %llu bytes between nodes counted, "
                  "SHUNT_TEST_SEED=%llu",
                  rounds, (unsigned long long)m->remote,
                  (unsigned long long)seed);
     }
     CHECK(m->remote || shunt_comm_nodes(self->comm) == 1 ||
-              m->routes[0].rows.mode == SHUNT_MOE_FLAT,
+              m->routes[0].rows.mode == SHUNT_MOE_FLAT ||
+              m->routes[0].rows.combine_mode == SHUNT_MOE_FLAT,
           "nothing was counted between nodes");
     CHECK_RUN(end(m));
     free(m);

@@ -144,6 +144,12 @@ static const struct {
 };
 #define MODES (sizeof(modes) / sizeof(modes[0]))
 
+/* Does all memory permit it? */
+static bool always(enum shunt_moe_mode mode)
+{
+    return mode == SHUNT_MOE_AUTO || mode == SHUNT_MOE_FLAT;
+}
+
 /* An exchange in this mode; *moe is NULL where memory does not permit it. */
 static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
                           enum shunt_moe_mode mode, struct shunt_moe **moe)
@@ -152,8 +158,8 @@ static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
 
     c->mode = mode;
     st = shunt_moe_create(self->comm, c, moe);
-    if (st == SHUNT_ERR_UNSUPPORTED && mode != SHUNT_MOE_AUTO &&
-        mode != SHUNT_MOE_FLAT)
+    if (st == SHUNT_ERR_UNSUPPORTED &&
+        (!always(mode) || !always(c->combine_mode)))
         return 0;
     CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
     return 0;
@@ -261,6 +267,109 @@ int same_bits(const struct rank *self)
             rank_say("# mode %s", modes[m].name);
     if (self->rank == 0)
         rank_say("# bits %016llx", (unsigned long long)all);
+    return 0;
+}
+
+/* -- a mode for each direction ---------------------------------------------------- */
+
+/* Where memory does not permit one of the two modes, the error names it. */
+static int one_pair(const struct rank *self, enum shunt_moe_mode there,
+                    enum shunt_moe_mode home, uint64_t seed)
+{
+    struct shunt_moe_config c =
+        config_of(70, seed % 2 ? SHUNT_BF16 : SHUNT_F32, 12, 4);
+    const char *field = always(there) ? "combine_mode is" : "mode is";
+    struct shunt_moe *moe;
+    struct world w;
+
+    c.wire = seed % 3 ? SHUNT_MOE_WIRE_PAYLOAD : SHUNT_MOE_WIRE_FP8;
+    c.combine_mode = home;
+    CHECK_RUN(create_in_mode(self, &c, there, &moe));
+    if (!moe) {
+        CHECK(strstr(shunt_last_error(self->comm), field),
+              "\"%s\" does not say \"%s\"", shunt_last_error(self->comm),
+              field);
+        return 0;
+    }
+    world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 0, 12, 10);
+    CHECK_RUN(run_everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
+    /* Places keep their windows: other rows, in the same ones. */
+    world_finish(&w);
+    world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 3, 20, 0);
+    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Every mode for dispatch with every other for combine; on one node nothing
+ * goes by rails. AUTO is one of the others. */
+int mode_pairs(const struct rank *self)
+{
+    const bool one = shunt_comm_nodes(self->comm) == 1;
+
+    for (size_t there = 0; there < MODES; there++)
+        for (size_t home = 0; home < MODES; home++) {
+            const enum shunt_moe_mode pair[2] = {modes[there].mode,
+                                                 modes[home].mode};
+
+            if (there == home || !pair[0] || !pair[1] ||
+                (one && (by_rails(pair[0]) || by_rails(pair[1]))))
+                continue;
+            CHECK_RUN(
+                one_pair(self, pair[0], pair[1], 300 + MODES * there + home));
+        }
+    return 0;
+}
+
+/* Does this word of SHUNT_MOE_MODE stand for it? */
+static bool names(const char *word, enum shunt_moe_mode mode)
+{
+    size_t m = 0;
+
+    if (strncmp(word, "auto", 4) == 0)
+        return mode != SHUNT_MOE_AUTO;
+    while (modes[m].mode != mode)
+        m++;
+    return strncmp(word, modes[m].name, strlen(modes[m].name)) == 0;
+}
+
+static int modes_of(const struct rank *self, enum shunt_moe_mode there,
+                    enum shunt_moe_mode home, struct shunt_moe_rows *rows)
+{
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, 4, 1);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+
+    c.mode = there;
+    c.combine_mode = home;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, NULL, NULL, 0, &plan));
+    shunt_moe_plan_rows(plan, rows, sizeof(*rows));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* SHUNT_MOE_MODE, of one or two words, counts where the configuration does not
+ * say. Its `mode` counts for combine, too. */
+int modes_of_environment(const struct rank *self)
+{
+    const char *given = getenv("SHUNT_MOE_MODE");
+    const char *there = given && *given ? given : "auto";
+    const char *home = strchr(there, ',') ? strchr(there, ',') + 1 : there;
+    struct shunt_moe_rows rows;
+
+    CHECK_RUN(modes_of(self, SHUNT_MOE_AUTO, SHUNT_MOE_AUTO, &rows));
+    CHECK(names(there, rows.mode) && names(home, rows.combine_mode),
+          "%s gives %d and %d", there, (int)rows.mode, (int)rows.combine_mode);
+    CHECK_RUN(modes_of(self, SHUNT_MOE_AUTO, SHUNT_MOE_FLAT, &rows));
+    CHECK(names(there, rows.mode) && rows.combine_mode == SHUNT_MOE_FLAT,
+          "%s and combine by FLAT give %d and %d", there, (int)rows.mode,
+          (int)rows.combine_mode);
+    CHECK_RUN(modes_of(self, SHUNT_MOE_FLAT, SHUNT_MOE_AUTO, &rows));
+    CHECK(rows.mode == SHUNT_MOE_FLAT && rows.combine_mode == SHUNT_MOE_FLAT,
+          "%s and FLAT give %d and %d", there, (int)rows.mode,
+          (int)rows.combine_mode);
     return 0;
 }
 
@@ -424,8 +533,7 @@ int network_sums(const struct rank *self)
             CHECK_RUN(count(&run, s));
             CHECK_OK(self->comm, shunt_allreduce(self->comm, s, s, SUMS,
                                                  SHUNT_U64, SHUNT_SUM));
-            rails = run.rows.mode == SHUNT_MOE_TWO_LEVEL ||
-                    run.rows.mode == SHUNT_MOE_ALLGATHER;
+            rails = by_rails(run.rows.mode) && by_rails(run.rows.combine_mode);
             CHECK(s[THERE] == s[ROWS] * run_wire_bytes(&run), "%zu bytes there",
                   (size_t)s[THERE]);
             CHECK(s[ROWS] <= s[PLAIN] || run.rows.mode == SHUNT_MOE_ALLGATHER,

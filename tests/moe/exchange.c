@@ -43,6 +43,34 @@ void run_fill_rows(const struct run *run, void *to, int kind)
     }
 }
 
+bool by_rails(enum shunt_moe_mode mode)
+{
+    return mode == SHUNT_MOE_TWO_LEVEL || mode == SHUNT_MOE_ALLGATHER;
+}
+
+/* What is asked for; on one node nothing goes by rails. */
+static bool is_mode(enum shunt_moe_mode is, enum shunt_moe_mode asked,
+                    int nodes)
+{
+    if (nodes == 1 && by_rails(asked))
+        return is == SHUNT_MOE_DIRECT;
+    return is != SHUNT_MOE_AUTO && (asked == SHUNT_MOE_AUTO || is == asked);
+}
+
+static int check_modes(const struct run *run)
+{
+    const struct shunt_moe_config *c = &run->world->config;
+    const int nodes = shunt_comm_nodes(run->self->comm);
+
+    CHECK(is_mode(run->rows.mode, c->mode, nodes), "mode %d, not %d",
+          (int)run->rows.mode, (int)c->mode);
+    CHECK(is_mode(run->rows.combine_mode,
+                  c->combine_mode ? c->combine_mode : c->mode, nodes),
+          "combine_mode %d, not %d (mode %d)", (int)run->rows.combine_mode,
+          (int)c->combine_mode, (int)c->mode);
+    return 0;
+}
+
 static int check_sizes(const struct run *run)
 {
     const struct world *w = run->world;
@@ -96,6 +124,7 @@ static int check_sizes(const struct run *run)
         given += w->expert[rank][i] >= 0;
         kept += w->kept[rank][i] >= 0;
     }
+    CHECK_RUN(check_modes(run));
     CHECK(in->kept == kept, "%zu kept, expected %zu", in->kept, kept);
     CHECK(in->dropped == given - kept, "%zu dropped", in->dropped);
     return 0;
@@ -107,13 +136,17 @@ static int settle_lists(struct run *run)
 {
     const size_t bytes = run->rows.total * run->bytes;
 
-    if (run->rows.mode == SHUNT_MOE_DIRECT)
-        return 0;
-    CHECK_OK(
-        run->self->comm,
-        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
-    if (bytes)
-        memset(run->buffer[0], POISON, bytes);
+    if (run->rows.mode != SHUNT_MOE_DIRECT) {
+        CHECK_OK(run->self->comm,
+                 shunt_moe_dispatch(run->plan, run->x, run->buffer[0],
+                                    run->rows.total));
+        if (bytes)
+            memset(run->buffer[0], POISON, bytes);
+    }
+    if (run->rows.combine_mode != run->rows.mode &&
+        run->rows.combine_mode != SHUNT_MOE_DIRECT)
+        CHECK_OK(run->self->comm,
+                 shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y));
     return 0;
 }
 
@@ -386,6 +419,20 @@ int run_dispatch(struct run *run)
     return run_check_rows(run);
 }
 
+/* Of results that do not go by rails, each row of a token of another node by
+ * itself; DIRECT reads them and sends nothing. */
+static size_t bytes_home(const struct run *run)
+{
+    const struct world *w = run->world;
+    const struct rows *rows = &w->rows[run->self->rank];
+    size_t n = 0;
+
+    for (size_t r = 0; r < rows->total; r++)
+        n += rows->origin[r].source >= 0 &&
+             w->node[rows->origin[r].source] != w->node[run->self->rank];
+    return run->rows.combine_mode == SHUNT_MOE_DIRECT ? 0 : n * run->bytes;
+}
+
 int run_combine(struct run *run, bool bias)
 {
     const struct world *w = run->world;
@@ -401,8 +448,11 @@ int run_combine(struct run *run, bool bias)
                                bias ? run->bias : NULL, run->y));
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    if (run->rows.mode == SHUNT_MOE_TWO_LEVEL ||
-        run->rows.mode == SHUNT_MOE_ALLGATHER)
+    if (!by_rails(run->rows.combine_mode))
+        CHECK(run->rows.network_combine_bytes == bytes_home(run),
+              "%zu bytes of combine to other nodes, not %zu",
+              run->rows.network_combine_bytes, bytes_home(run));
+    if (by_rails(run->rows.combine_mode))
         CHECK(after.bytes_remote - before.bytes_remote ==
                   run->rows.network_combine_bytes,
               "%zu bytes to other nodes counted, not %zu",

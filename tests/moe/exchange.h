@@ -78,6 +78,9 @@ int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
               enum values values, size_t min_tokens, size_t max_tokens,
               int none);
 
+/* Do rows travel from rail to rail? */
+bool by_rails(enum shunt_moe_mode mode);
+
 /* Bytes of a row as dispatch sends it to another node. */
 size_t run_wire_bytes(const struct run *run);
 

@@ -21,18 +21,30 @@ static const char *const cases[] = {
     "s12_overflow",    "s13_buffers_again",  "s15_timeout_names",
     "s18_call_order",  "fresh_routings",     "rounded_partials",
     "network_sums",    "exchanges_swapped",  "one_plan_overlaps",
-    "interleavings",
+    "interleavings",   "mode_pairs",         "s18_call_order_of_pairs",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 /* With as many ranks as this on a few CPUs, a case takes long. */
 #define MANY_RANKS 8
 static const char *const cases_of_many[] = {
-    "reals_f32",      "fp8_wire",         "capacity_padded",   "replicas",
-    "tree_ranks",     "any_config",       "s03_zero_tokens",   "s12_overflow",
-    "s18_call_order", "rounded_partials", "exchanges_swapped", "interleavings",
+    "reals_f32",         "fp8_wire",
+    "capacity_padded",   "replicas",
+    "tree_ranks",        "any_config",
+    "s03_zero_tokens",   "s12_overflow",
+    "s18_call_order",    "rounded_partials",
+    "exchanges_swapped", "interleavings",
+    "mode_pairs",        "s18_call_order_of_pairs",
 };
 #define CASES_OF_MANY (sizeof(cases_of_many) / sizeof(cases_of_many[0]))
+
+/* Where dispatch has one mode and combine another. */
+static const char *const cases_of_pairs[] = {
+    "modes_of_environment", "any_config",        "capacity_padded",
+    "s04_buffers_grow",     "s11_two_plans",     "s12_overflow",
+    "s18_call_order",       "one_plan_overlaps", "interleavings",
+};
+#define CASES_OF_PAIRS (sizeof(cases_of_pairs) / sizeof(cases_of_pairs[0]))
 
 #define N22 4, "0,0,1,1"
 #define N4222 8, "0,0,1,1,2,2,3,3"
@@ -71,6 +83,19 @@ static const struct setting settings[] = {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
+static const struct setting settings_of_pairs[] = {
+    {"1, 2 and 3, two levels to the experts, flat home",
+     N123,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=two-level,flat"}},
+    {"2x2, flat to the experts, two levels home",
+     N22,
+     BY_SHM,
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=flat,two-level"}},
+};
+#define SETTINGS_OF_PAIRS \
+    (sizeof(settings_of_pairs) / sizeof(settings_of_pairs[0]))
+
 int main(void)
 {
     struct tap tap = {0};
@@ -80,5 +105,8 @@ int main(void)
             setting_run(&tap, &settings[s], cases, CASES);
         else
             setting_run(&tap, &settings[s], cases_of_many, CASES_OF_MANY);
+    for (size_t s = 0; s < SETTINGS_OF_PAIRS; s++)
+        setting_run(&tap, &settings_of_pairs[s], cases_of_pairs,
+                    CASES_OF_PAIRS);
     return tap_end(&tap);
 }

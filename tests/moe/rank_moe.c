@@ -889,17 +889,18 @@ static int s17_uneven(const struct rank *self)
 static int s18_config_differs(const struct rank *self)
 {
     static const char *const field[] = {
-        "hidden",    "dtype",           "experts",
-        "topk",      "max_tokens",      "weights",
-        "wire",      "placement",       "replicas",
-        "row_align", "plans_in_flight", "capacity_factor",
-        "drop",      "pad_to_capacity", "tree_ranks",
-        "mode",      "partials",        "tree_nodes"};
+        "hidden",      "dtype",           "experts",
+        "topk",        "max_tokens",      "weights",
+        "wire",        "placement",       "replicas",
+        "row_align",   "plans_in_flight", "capacity_factor",
+        "drop",        "pad_to_capacity", "tree_ranks",
+        "mode",        "partials",        "tree_nodes",
+        "combine_mode"};
     int odd = self->size - 1;
     int32_t home[8] = {0};
     struct shunt_moe_replica copy = {7, self->size - 1};
 
-    for (int f = 0; f < 18; f++) {
+    for (int f = 0; f < 19; f++) {
         struct shunt_moe_config c = config_of(30, SHUNT_F32, 8, 2);
         struct shunt_moe *moe;
         const char *why;
@@ -930,6 +931,7 @@ static int s18_config_differs(const struct rank *self)
             c.tree_ranks = f == 14 || f == 17 ? self->size : 0;
             c.tree_nodes = f == 17;
             c.mode = f == 15 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
+            c.combine_mode = f == 18 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
             c.partials =
                 f == 16 ? SHUNT_MOE_PARTIALS_DTYPE : SHUNT_MOE_PARTIALS_F32;
         }
@@ -981,13 +983,59 @@ static int two_calls(struct run *run, int first, int others)
     return run_combine(run, false);
 }
 
+static int any_two_calls(const struct rank *self, const struct world *w,
+                         struct shunt_moe *moe)
+{
+    struct run run;
+
+    CHECK_RUN(run_begin(&run, self, moe, w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
+    run_fill_rows(&run, run.buffer[1], KIND_OUT);
+    run_fill_rows(&run, run.buffer[3], KIND_DROWS);
+    for (int first = 0; first < RUN_CALLS; first++)
+        for (int others = 0; others < RUN_CALLS; others++)
+            if (first != others)
+                CHECK_RUN(two_calls(&run, first, others));
+    return run_end(&run);
+}
+
+/* Also where the two calls go by different routes, of which one makes more
+ * operations of a call than the other. */
+static int s18_call_order_of_pairs(const struct rank *self)
+{
+    static const enum shunt_moe_mode pairs[][2] = {
+        {SHUNT_MOE_FLAT, SHUNT_MOE_DIRECT},
+        {SHUNT_MOE_DIRECT, SHUNT_MOE_FLAT},
+        {SHUNT_MOE_FLAT, SHUNT_MOE_TWO_LEVEL},
+        {SHUNT_MOE_TWO_LEVEL, SHUNT_MOE_FLAT},
+    };
+
+    for (int i = 0; i < (shunt_comm_nodes(self->comm) > 1 ? 4 : 2); i++) {
+        struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+        enum shunt_status st;
+        struct shunt_moe *moe;
+        struct world w;
+
+        c.mode = pairs[i][0];
+        c.combine_mode = pairs[i][1];
+        st = shunt_moe_create(self->comm, &c, &moe);
+        if (st == SHUNT_ERR_UNSUPPORTED)
+            continue;
+        CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+        world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
+        CHECK_RUN(any_two_calls(self, &w, moe));
+        shunt_moe_destroy(moe);
+        world_finish(&w);
+    }
+    return 0;
+}
+
 static int s18_call_order(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
     struct shunt_moe_plan *plan[2];
     struct shunt_moe *moe[2];
     struct world w;
-    struct run run;
     enum shunt_status st;
 
     world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
@@ -1007,15 +1055,7 @@ static int s18_call_order(const struct rank *self)
     shunt_moe_destroy(moe[0]);
     shunt_moe_destroy(moe[1]);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
-    CHECK_RUN(run_begin(&run, self, moe[0], &w, WINDOW));
-    run_fill_tokens(&run, run.x, KIND_X);
-    run_fill_rows(&run, run.buffer[1], KIND_OUT);
-    run_fill_rows(&run, run.buffer[3], KIND_DROWS);
-    for (int first = 0; first < RUN_CALLS; first++)
-        for (int others = 0; others < RUN_CALLS; others++)
-            if (first != others)
-                CHECK_RUN(two_calls(&run, first, others));
-    CHECK_RUN(run_end(&run));
+    CHECK_RUN(any_two_calls(self, &w, moe[0]));
     shunt_moe_destroy(moe[0]);
     world_finish(&w);
     return 0;
@@ -1170,6 +1210,8 @@ static const struct rank_case cases[] = {
     {"any_config", any_config, .max_ranks = 0},
     {"fresh_routings", fresh_routings, .max_ranks = 0},
     {"same_bits", same_bits, .max_ranks = 0},
+    {"mode_pairs", mode_pairs, .max_ranks = 0},
+    {"modes_of_environment", modes_of_environment, .no_threads = true},
     {"rounded_partials", rounded_partials, .max_ranks = 0},
     {"network_sums", network_sums, .max_ranks = 0},
     {"dout_is_out", dout_is_out, .max_ranks = 0},
@@ -1226,6 +1268,7 @@ static const struct rank_case cases[] = {
     {"s17_uneven", s17_uneven, .max_ranks = 0},
     {"s18_config_differs", s18_config_differs, .min_ranks = 2},
     {"s18_call_order", s18_call_order, .min_ranks = 2},
+    {"s18_call_order_of_pairs", s18_call_order_of_pairs, .min_ranks = 2},
     {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
     {"bad_arguments", bad_arguments, .max_ranks = 0},
     {NULL, NULL, .max_ranks = 0},

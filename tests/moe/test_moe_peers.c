@@ -23,6 +23,7 @@ struct proxy {
     struct shunt_comm comm;
     struct shunt_moe moe;
     struct shunti_plan plan;
+    struct shunti_direction *direction;
     struct shunti_rails rails;
     struct shunti_window window;
     struct shunti_rail_to to[2];
@@ -53,9 +54,12 @@ static struct proxy *proxy_create(void)
     p->comm.tune.moe_chunk = 2 * p->moe.row_bytes;
     p->window.addr = p->memory;
     p->plan.moe = &p->moe;
-    p->plan.lists.here = true;
-    p->plan.at.rail_window = &p->window;
-    p->plan.state = &p->rails;
+    p->direction = &p->plan.direction[SHUNTI_TO_EXPERTS];
+    p->direction->plan = &p->plan;
+    p->direction->lists.here = true;
+    p->direction->state = &p->rails;
+    p->rails.moe = &p->moe;
+    p->rails.window = &p->window;
     p->rails.to = p->to;
     p->rails.from = &p->from;
     p->rails.nfrom = 1;
@@ -107,7 +111,7 @@ Test(moe_peers, source_is_ahead)
     struct proxy *p = proxy_create();
     struct shunti_rail_rows rows = {0};
 
-    cr_assert(shunti_rail_rows_init(&rows, &p->plan));
+    cr_assert(shunti_rail_rows_init(&rows, p->direction));
     rows.places[0] = (unsigned char *)p->placed;
     signal(p, SHUNTI_RAIL_ROWS, SEQ, 3);
     cr_assert(shunti_rail_rows_pass_on(&rows, SEQ));
@@ -131,7 +135,7 @@ Test(moe_peers, more_rows_than_listed)
     struct proxy *p = proxy_create();
     struct shunti_rail_rows rows = {0};
 
-    cr_assert(shunti_rail_rows_init(&rows, &p->plan));
+    cr_assert(shunti_rail_rows_init(&rows, p->direction));
     rows.places[0] = (unsigned char *)p->placed;
     signal(p, SHUNTI_RAIL_ROWS, SEQ, UINT32_MAX);
     while (shunti_rail_rows_pass_on(&rows, SEQ) && rows.from[0].rows < 2 * ROWS)
@@ -148,7 +152,7 @@ Test(moe_peers, proxy_is_ahead)
     struct proxy *p = proxy_create();
     struct shunti_rail_sums sums = {0};
 
-    cr_assert(shunti_rail_sums_init(&sums, &p->plan));
+    cr_assert(shunti_rail_sums_init(&sums, p->direction));
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 3);
     shunti_rail_sums_look(&sums, SEQ);
     for (size_t t = 0; t < 3; t++)

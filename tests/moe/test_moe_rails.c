@@ -61,6 +61,7 @@ static void job_init(struct job *job, const struct shape *s, uint32_t seed)
         .terms = job->terms,
         .row_bytes = ROW,
         .sum_bytes = SUM,
+        .dot_bytes = sizeof(float),
     };
 }
 

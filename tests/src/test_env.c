@@ -110,6 +110,25 @@ Test(env, nonsense_counts_as_the_default)
     cr_assert_str_empty(logged()); // the report is for that
 }
 
+Test(env, one_word_or_two)
+{
+    const struct shunti_env_row *row = shunti_env_row_of("SHUNT_MOE_MODE");
+    static const char *const good[] = {"flat", "two-level,flat", "Auto,FLAT"};
+    static const char *const bad[] = {
+        "fast", "flat,", ",flat", "flat,fast", "flat,flat,flat", "flat flat"};
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        cr_assert(shunti_env_valid(row, good[i]), "%s", good[i]);
+        setenv("SHUNT_MOE_MODE", good[i], 1);
+        cr_assert_str_eq(shunti_env_pair("SHUNT_MOE_MODE"), good[i]);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        cr_assert(!shunti_env_valid(row, bad[i]), "%s", bad[i]);
+        setenv("SHUNT_MOE_MODE", bad[i], 1);
+        cr_assert_str_eq(shunti_env_pair("SHUNT_MOE_MODE"), "auto");
+    }
+}
+
 // "inf", and what is as good as that: a figure that can be reckoned with.
 Test(env, seconds_without_end)
 {
@@ -235,7 +254,8 @@ Test(env, every_row_is_whole)
     for (i = 0; (row = shunti_env_row_at(i)); i++) {
         cr_assert(!strncmp(row->name, "SHUNT_", 6), "%s", row->name);
         cr_assert(row->help && strlen(row->help) > 20, "%s", row->name);
-        cr_assert((row->type == SHUNTI_ENV_CHOICE) == (row->choices != NULL),
+        cr_assert((row->type == SHUNTI_ENV_CHOICE ||
+                   row->type == SHUNTI_ENV_PAIR) == (row->choices != NULL),
                   "%s", row->name);
         cr_assert(!row->fallback || shunti_env_valid(row, row->fallback),
                   "%s's default", row->name);

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The two directions of an exchange and of its plans. Each has a route of its
+ * own (route.h).
+ */
+#ifndef SHUNTI_DIRECTION_H
+#define SHUNTI_DIRECTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <shunt/moe.h>
+
+#include "moe/lists.h"
+
+struct shunti_plan;
+struct shunti_route;
+
+/* Where the rows of a call go. */
+enum shunti_toward {
+    SHUNTI_TO_EXPERTS, /* dispatch, and the gradient of combine */
+    SHUNTI_HOME,       /* combine, and the gradient of dispatch */
+    SHUNTI_TOWARDS,
+};
+
+/* The routes of an exchange, by direction. */
+struct shunti_routes {
+    const struct shunti_route *of[SHUNTI_TOWARDS];
+};
+
+/*
+ * One direction of a plan. If both have the same mode, the first object serves
+ * both, and the other is not used.
+ */
+struct shunti_direction {
+    struct shunti_plan *plan;
+    bool serves[SHUNTI_TOWARDS];
+    enum shunt_moe_mode mode; /* how rows travel: never AUTO */
+    size_t bytes_sent;        /* that this rank copies to others per dispatch */
+    struct {
+        size_t rows, dispatch_bytes, combine_bytes;
+    } network; /* to other nodes: struct shunt_moe_rows */
+    struct shunti_lists lists;
+    const struct shunti_route *route; /* whose `state` it is; NULL: none yet */
+    void *state; /* the route's own; kept for later plans */
+};
+
+#endif
