@@ -19,6 +19,7 @@
 #include <shunt/comm.h>
 #include <shunt/moe.h>
 
+#include "perf/modes.h"
 #include "perf/perf.h"
 
 /* A collective call: described once, run many times. Counts and displacements
@@ -57,7 +58,7 @@ struct perf_exchange {
     int topk;
     int experts;
     enum shunt_moe_wire wire;
-    enum shunt_moe_mode mode;
+    struct perf_modes modes;
     enum shunt_moe_partials partials;
     const int32_t *index; /* (tokens, topk) */
     const float *weight;  /* (tokens, topk) */
@@ -77,7 +78,7 @@ struct perf_exchange {
 
 /* Figures of a Shunt plan, for this rank. */
 struct perf_sent {
-    enum shunt_moe_mode mode;
+    struct perf_modes modes;
     uint64_t rows, rows_plain;  /* to other nodes in a dispatch */
     uint64_t dispatch, combine; /* bytes of payload to other nodes */
 };

@@ -188,7 +188,8 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     config.max_tokens = exchange->tokens;
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     config.wire = exchange->wire;
-    config.mode = exchange->mode;
+    config.mode = exchange->modes.there;
+    config.combine_mode = exchange->modes.back;
     config.partials = exchange->partials;
     must(shunt_moe_create(comm, &config, &e->moe), "moe_create");
     *state = e;
@@ -335,7 +336,7 @@ struct perf_sent perf_shunt_sent(void *state)
     shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
 
     return (struct perf_sent){
-        .mode = rows.mode,
+        .modes = {rows.mode, rows.combine_mode},
         .rows = rows.network_rows,
         .rows_plain = rows.network_rows_plain,
         .dispatch = rows.network_dispatch_bytes,

@@ -180,42 +180,61 @@ static uint64_t row_back(const struct bench *b, bool partial)
     return b->row_bytes;
 }
 
+/* Rows of one kind, and the bytes of each. */
+struct sort {
+    enum perf_rows_each each;
+    uint64_t bytes;
+};
+
 static void set_traffic(const struct bench *b, struct traffic *t,
-                        enum perf_rows_each each, uint64_t row,
-                        enum perf_rows_each each_back, uint64_t back)
+                        struct sort there, struct sort back)
 {
     int n = b->places.n;
     uint64_t *rows = perf_alloc((size_t)n * (size_t)n * sizeof(*rows));
 
-    perf_traffic_rows(&b->routing, each_back, &b->places, rows);
-    perf_traffic_scale(rows, n, back, true, t->back);
-    perf_traffic_rows(&b->routing, each, &b->places, rows);
-    perf_traffic_scale(rows, n, row, false, t->there);
+    perf_traffic_rows(&b->routing, back.each, &b->places, rows);
+    perf_traffic_scale(rows, n, back.bytes, true, t->back);
+    perf_traffic_rows(&b->routing, there.each, &b->places, rows);
+    perf_traffic_scale(rows, n, there.bytes, false, t->there);
     t->rows = perf_traffic_total(rows, n);
     free(rows);
 }
 
-/* Compute the bytes, for Shunt by the mode of its plan; without Shunt only the
+static struct sort sort_there(const struct bench *b, enum shunt_moe_mode mode)
+{
+    bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 && b->o->op != PERF_BACKWARD;
+
+    return (struct sort){
+        mode == SHUNT_MOE_FLAT        ? PERF_EACH_RANK
+        : mode == SHUNT_MOE_ALLGATHER ? PERF_EACH_TOKEN
+                                      : PERF_EACH_PLACE,
+        row_there(b, fp8),
+    };
+}
+
+static struct sort sort_back(const struct bench *b, enum shunt_moe_mode mode)
+{
+    return (struct sort){
+        mode == SHUNT_MOE_FLAT        ? PERF_EACH_ASSIGNMENT
+        : mode == SHUNT_MOE_ALLGATHER ? PERF_EACH_TOKEN
+                                      : PERF_EACH_PLACE,
+        row_back(b, mode != SHUNT_MOE_FLAT),
+    };
+}
+
+/* Compute the bytes, for Shunt by the modes of its plan; without Shunt only the
  * peer's. */
 static void find_traffic(struct bench *b, const struct perf_sent *sent)
 {
-    bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 && b->o->op != PERF_BACKWARD;
     struct traffic *ours = &b->traffic[PERF_OURS];
     struct traffic *peer = &b->traffic[PERF_PEER];
     struct traffic *link = &b->traffic[PERF_LINK];
-    enum shunt_moe_mode mode = sent ? sent->mode : SHUNT_MOE_AUTO;
+    const struct perf_modes modes = sent ? sent->modes : (struct perf_modes){0};
 
-    set_traffic(b, peer, PERF_EACH_ASSIGNMENT, row_there(b, false),
-                PERF_EACH_ASSIGNMENT, row_back(b, false));
-    if (mode == SHUNT_MOE_FLAT)
-        set_traffic(b, ours, PERF_EACH_RANK, row_there(b, fp8),
-                    PERF_EACH_ASSIGNMENT, row_back(b, false));
-    else if (mode == SHUNT_MOE_ALLGATHER)
-        set_traffic(b, ours, PERF_EACH_TOKEN, row_there(b, fp8),
-                    PERF_EACH_TOKEN, row_back(b, true));
-    else
-        set_traffic(b, ours, PERF_EACH_PLACE, row_there(b, fp8),
-                    PERF_EACH_PLACE, row_back(b, true));
+    set_traffic(b, peer,
+                (struct sort){PERF_EACH_ASSIGNMENT, row_there(b, false)},
+                (struct sort){PERF_EACH_ASSIGNMENT, row_back(b, false)});
+    set_traffic(b, ours, sort_there(b, modes.there), sort_back(b, modes.back));
     const struct traffic *from = sent ? ours : peer;
     size_t bytes = (size_t)b->places.n * (size_t)b->places.n * sizeof(uint64_t);
     link->rows = from->rows;
@@ -310,7 +329,7 @@ static void side_open(struct side *side)
         .topk = b->o->topk,
         .experts = b->o->experts,
         .wire = b->o->wire,
-        .mode = b->o->mode,
+        .modes = b->o->modes,
         .partials = b->o->partials,
         .index = perf_token_experts(&b->routing, b->g->rank, 0),
         .weight = perf_token_weights(&b->routing, b->g->rank, 0),
@@ -595,7 +614,7 @@ static void set_sent(struct perf_row *row, const struct part *part,
     row->sent_rows = -1;
     if (!sent || !(part->there || part->back))
         return;
-    row->mode = perf_mode_name(sent->mode);
+    row->mode = perf_modes_name(sent->modes);
     row->sent_rows = (double)sent->rows;
     row->sent_bytes = (double)((part->there ? sent->dispatch : 0) +
                                (part->back ? sent->combine : 0));

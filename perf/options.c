@@ -52,12 +52,6 @@ static const struct cli_name peers[] = {
     {NULL, 0},
 };
 
-static const struct cli_name modes[] = {
-    {"auto", SHUNT_MOE_AUTO},           {"direct", SHUNT_MOE_DIRECT},
-    {"flat", SHUNT_MOE_FLAT},           {"two-level", SHUNT_MOE_TWO_LEVEL},
-    {"allgather", SHUNT_MOE_ALLGATHER}, {NULL, 0},
-};
-
 static const struct cli_name partials[] = {
     {"f32", SHUNT_MOE_PARTIALS_F32},
     {"dtype", SHUNT_MOE_PARTIALS_DTYPE},
@@ -99,11 +93,6 @@ const char *perf_reduce_name(enum shunt_op op)
 const char *perf_skew_name(enum perf_skew skew)
 {
     return cli_name_of(skews, (int)skew);
-}
-
-const char *perf_mode_name(enum shunt_moe_mode mode)
-{
-    return cli_name_of(modes, (int)mode);
 }
 
 /* -- values that are more than one ----------------------------------------- */
@@ -161,6 +150,15 @@ static bool take_routing(void *object, const char *given, struct cli_line *line)
 }
 
 /* One to compare with, and the links beside it. */
+static bool take_modes(void *object, const char *given, struct cli_line *line)
+{
+    struct perf_options *o = object;
+
+    return perf_modes_read(given, &o->modes) ||
+           cli_wrong(line, "--mode: '%s' is none of %s, nor two of them", given,
+                     PERF_MODES_ALL);
+}
+
 static bool take_peers(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -253,8 +251,10 @@ static const struct cli_row rows[] = {
      .most = 1 << 16},
     {"wire", 0, "WIRE", CLI_CHOICE, "what dispatched rows travel as", AT(wire),
      .names = wires},
-    {"mode", 0, "MODE", CLI_CHOICE, "how rows travel", AT(mode),
-     .names = modes},
+    {"mode", 0, "MODE", CLI_CALL,
+     "how rows travel: " PERF_MODES_ALL
+     " (auto); two of them, as in two-level,flat, for dispatch and for combine",
+     .take = take_modes},
     {"partials", 0, "TYPE", CLI_CHOICE,
      "what combine sends between nodes: f32 or dtype (f32)", AT(partials),
      .names = partials, .quiet = true},
@@ -461,7 +461,8 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
 uint64_t perf_options_digest(const struct perf_options *o)
 {
     /* What is in no row, or in one that a function reads. */
-    const double rest[] = {o->op, o->skew, o->skew_arg, o->peer, o->link};
+    const double rest[] = {o->op,   o->skew,        o->skew_arg,  o->peer,
+                           o->link, o->modes.there, o->modes.back};
     uint64_t digest = cli_digest(&program, o, OWN);
     const unsigned char *bytes = (const unsigned char *)rest;
 

@@ -12,6 +12,7 @@
 #include <shunt/coll.h>
 #include <shunt/moe.h>
 
+#include "perf/modes.h"
 #include "perf/perf.h"
 #include "perf/routing.h"
 
@@ -47,7 +48,7 @@ struct perf_options {
     int topk;
     int experts;
     enum shunt_moe_wire wire;
-    enum shunt_moe_mode mode;
+    struct perf_modes modes;
     enum shunt_moe_partials partials;
     enum perf_skew skew;
     double skew_arg;
@@ -82,7 +83,6 @@ void perf_options_parse(struct perf_options *options, int argc, char **argv);
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
 const char *perf_skew_name(enum perf_skew skew);
-const char *perf_mode_name(enum shunt_moe_mode mode);
 
 /* A number that is equal on two ranks only if their options are. */
 uint64_t perf_options_digest(const struct perf_options *options);

@@ -113,7 +113,7 @@ static void print_tokens(void)
         perf_skew_name(o->skew),
         o->skew == PERF_SKEW_NODE_LIMITED && !o->skew_arg ? "" : arg,
         o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : perf_dtype_name(o->dtype),
-        perf_mode_name(o->mode), perf_partials(o));
+        perf_modes_name(o->modes), perf_partials(o));
 }
 
 static void print_hosts(void)
