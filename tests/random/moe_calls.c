@@ -49,7 +49,8 @@ static void draw_tree(struct exchange *x, struct chance *c)
     const struct group *g = x->group;
 
     f->tree_ranks = g->size * (1 + below(c, 3));
-    if (g->nodes > 1 || f->mode != SHUNT_MOE_AUTO || one_in(c, 2))
+    if (g->nodes > 1 || f->mode != SHUNT_MOE_AUTO ||
+        f->combine_mode != SHUNT_MOE_AUTO || one_in(c, 2))
         return;
     do
         f->tree_nodes = 1 + below(c, f->tree_ranks);
@@ -87,6 +88,8 @@ static void draw_config(struct exchange *x, struct chance *c)
     f->row_align = (size_t)PICK(c, 0, 0, 1, 4, 7);
     f->plans_in_flight = PICK(c, 0, 3, 4);
     f->mode = draw_mode(x->group, c);
+    if (one_in(c, 2))
+        f->combine_mode = draw_mode(x->group, c);
     draw_placement(x, c);
     if (one_in(c, 3)) {
         f->capacity_factor = PICK(c, 50, 100, 125, 200) / 100.0;
@@ -193,6 +196,11 @@ static int rows_right(const struct plan *p)
     CHECK(in.dropped == asked - kept, "%zu dropped, not %zu", in.dropped,
           asked - kept);
     CHECK(in.mode != SHUNT_MOE_AUTO, "mode %d", (int)in.mode);
+    CHECK(in.combine_mode != SHUNT_MOE_AUTO, "combine_mode %d",
+          (int)in.combine_mode);
+    if (m->config->combine_mode == SHUNT_MOE_FLAT)
+        CHECK(in.combine_mode == SHUNT_MOE_FLAT, "combine_mode %d",
+              (int)in.combine_mode);
     return 0;
 }
 
