@@ -89,13 +89,12 @@ class Results:
         assert len(times) == 1, want
         return times.pop()
 
-    def exchange(self, mode, narrow=False, **want):
-        """Dispatch and combine: both, or None."""
+    def exchange(self, modes, narrow=False, **want):
+        """Dispatch and combine, each in its mode: both, or None."""
         hidden = 7168
-        size = 2 * hidden if narrow or mode not in ("nodes", "allgather") \
-            else 4 * hidden
+        size = 2 * hidden if narrow else 4 * hidden
         parts = []
-        for op in ("dispatch", "combine"):
+        for op, mode in zip(("dispatch", "combine"), modes):
             found = [r for r in self.find(operation=op, mode=mode, **want)
                      if "--chunk" not in r["command"]
                      and (op == "dispatch" or mode not in ("nodes", "allgather")
@@ -106,11 +105,15 @@ class Results:
         return parts
 
 
-NAMES = [("plain", "plain", False), ("ranks", "ranks", False),
-         ("2dh", "2dh", False), ("nodes", "nodes", False),
-         ("nodes, bf16 sums", "nodes", True),
-         ("allgather", "allgather", False),
-         ("allgather, bf16 sums", "allgather", True)]
+# With the modes of dispatch and of combine, and whether sums are rounded.
+NAMES = [("plain", ("plain", "plain"), False),
+         ("ranks", ("ranks", "ranks"), False),
+         ("2dh", ("2dh", "2dh"), False),
+         ("nodes, plain back", ("nodes", "plain"), False),
+         ("nodes", ("nodes", "nodes"), False),
+         ("nodes, bf16 sums", ("nodes", "nodes"), True),
+         ("allgather", ("allgather", "allgather"), False),
+         ("allgather, bf16 sums", ("allgather", "allgather"), True)]
 
 
 # -- tables --------------------------------------------------------------------
@@ -195,8 +198,8 @@ def exchange_table(results, machine, tokens):
     for routing in ("uniform", "zipf:0.8", "limited:4"):
         for ranks in (64, 256, 1024):
             cells, sums = [routing, ranks], []
-            for _, mode, narrow in NAMES:
-                parts = results.exchange(mode, narrow, machine=machine,
+            for _, modes, narrow in NAMES:
+                parts = results.exchange(modes, narrow, machine=machine,
                                          ranks=ranks, tokens=tokens,
                                          routing=routing)
                 sums.append(sum(parts) if parts else None)
@@ -220,8 +223,8 @@ def best_table(results):
                 cells = [machine, tokens, routing]
                 for ranks in (64, 256, 1024):
                     times = {}
-                    for name, mode, narrow in NAMES:
-                        parts = results.exchange(mode, narrow, machine=machine,
+                    for name, modes, narrow in NAMES:
+                        parts = results.exchange(modes, narrow, machine=machine,
                                                  ranks=ranks, tokens=tokens,
                                                  routing=routing)
                         if parts:
@@ -257,8 +260,9 @@ def plan_table(results):
                 cells.append(micro(found[0]["time_us"]) if found else "")
                 record = found[0]["record"] if found else record
             for tokens in (128, 1024):
-                parts = results.exchange("nodes", machine=machine, ranks=ranks,
-                                         tokens=tokens, routing="uniform")
+                parts = results.exchange(("nodes", "nodes"), machine=machine,
+                                         ranks=ranks, tokens=tokens,
+                                         routing="uniform")
                 cells.append(micro(parts[0]) if parts else "")
             cells.insert(2, record)
             if record is not None:
@@ -410,6 +414,7 @@ def chunk_table(results):
 COLOURS = {
     "plain": "var(--soft)", "ranks": "var(--d)", "2dh": "var(--b)",
     "nodes": "var(--a)", "nodes, bf16 sums": "var(--e)",
+    "nodes, plain back": "var(--ink)",
     "allgather": "var(--c)", "allgather, bf16 sums": "var(--f)",
     "flat": "var(--soft)", "up to 16 KiB carried": "var(--a)",
     "all carried": "var(--b)",
@@ -434,15 +439,16 @@ def weak_plot(results, path):
     panels = []
     for routing in ("uniform", "limited:4"):
         series = {}
-        for name, mode, narrow in NAMES:
+        for name, modes, narrow in NAMES:
             points = []
             for nodes in (2, 4, 8, 16, 32, 64, 128):
-                parts = results.exchange(mode, narrow, machine="rails400",
+                parts = results.exchange(modes, narrow, machine="rails400",
                                          nodes=nodes, tokens=1024,
                                          routing=routing)
                 if parts:
                     points.append((8 * nodes, sum(parts) / 1000))
-            if points and (routing == "uniform" or mode in ("plain", "nodes")):
+            if points and (routing == "uniform" or
+                           modes[0] in ("plain", "nodes")):
                 series[name] = points
         what = {"uniform": "uniform", "limited:4": "at most 4 nodes a token"}
         panels.append(panel(what[routing], series, "ranks",
@@ -455,13 +461,13 @@ def exchange_plot(results, machine, path):
     for tokens in (128, 1024):
         for routing in ("uniform", "zipf:0.8", "limited:4"):
             series = {}
-            for name, mode, narrow in NAMES[1:]:
+            for name, modes, narrow in NAMES[1:]:
                 points = []
                 for ranks in (64, 256, 1024):
                     want = {"machine": machine, "ranks": ranks,
                             "tokens": tokens, "routing": routing}
-                    plain = results.exchange("plain", **want)
-                    parts = results.exchange(mode, narrow, **want)
+                    plain = results.exchange(("plain", "plain"), **want)
+                    parts = results.exchange(modes, narrow, **want)
                     if plain and parts:
                         points.append((ranks, sum(plain) / sum(parts)))
                 if points:
