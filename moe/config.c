@@ -13,6 +13,7 @@
 #include "kernels/dtype.h"
 #include "kernels/rows.h"
 #include "moe/exchanges.h"
+#include "moe/life.h"
 #include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/route.h"
@@ -339,36 +340,6 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
 }
 
 /* --- create, destroy ----------------------------------------------------------- */
-
-void shunti_moe_free(struct shunt_moe *moe)
-{
-    if (moe->slot)
-        shunti_slot_leave(moe);
-    for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
-        shunti_plan_finish(&moe->plans[i]);
-    if (moe->spare)
-        shunti_plan_finish(moe->spare);
-    free(moe->spare);
-    free(moe->plans);
-    free(moe->records);
-    free(moe->expert);
-    free(moe->key);
-    free(moe->scratch);
-    free(moe->base);
-    free(moe->copy_rows);
-    shunti_order_finish(&moe->order);
-    free(moe->node);
-    free(moe->local);
-    shunti_placement_finish(&moe->placement);
-    free(moe);
-}
-
-void shunti_moe_unuse(struct shunt_moe *moe)
-{
-    moe->users--;
-    if (moe->destroyed && moe->users == 0)
-        shunti_moe_free(moe);
-}
 
 /* All of it but the placement. */
 static struct shunt_moe *allocate(struct shunt_comm *comm,

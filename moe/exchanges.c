@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "moe/life.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/handle.h"

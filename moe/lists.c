@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "moe/life.h"
 #include "moe/plan.h"
 #include "src/call.h"
 #include "src/comm.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "moe/exchanges.h"
+#include "moe/life.h"
 #include "moe/moe_call.h"
 #include "moe/route.h"
 #include "src/blame.h"
@@ -13,6 +14,7 @@
 #include "src/handle.h"
 #include "src/offer.h"
 #include "src/operations.h"
+#include "src/refusal.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)
@@ -114,6 +116,16 @@ enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
     for (int n = routes->of[toward]->operations; n < other && !st; n++)
         st = pass(comm);
     return st;
+}
+
+enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
+                                             struct shunt_comm *comm,
+                                             uint32_t signature,
+                                             enum shunt_status status,
+                                             const char *text)
+{
+    return shunti_request_refuse(comm, signature, status, "%s: %s", call->name,
+                                 text);
 }
 
 /* The communicator is ours. */

@@ -94,6 +94,13 @@ enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
                                         struct shunt_comm *comm,
                                         const struct shunti_routes *routes);
 
+/* refuse() of a route that makes one operation of a call. */
+enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
+                                             struct shunt_comm *comm,
+                                             uint32_t signature,
+                                             enum shunt_status status,
+                                             const char *text);
+
 /* What its inner exchanges are for. */
 enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 

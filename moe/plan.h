@@ -123,19 +123,8 @@ shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
 struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunti_purpose purpose,
                                 enum shunt_status *status);
-/* A request of it is over; the last frees it if it has been destroyed. */
-void shunti_moe_unuse(struct shunt_moe *moe);
-/* Its memory, and out of its slot; no request of it is under way. */
-void shunti_moe_free(struct shunt_moe *moe);
 
-/* Bytes of a row as dispatch sends it to where it cannot be written. */
-size_t shunti_wire_bytes(const struct shunt_moe *moe);
-
-/* --- plan.c ------------------------------------------------------------------ */
-
-/* The plan of a valid handle, or NULL. */
-struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle);
-void shunti_plan_finish(struct shunti_plan *plan);
+/* --- buffers ----------------------------------------------------------------- */
 
 #define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
 
@@ -150,8 +139,7 @@ static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
 /*
  * A window for rows that are in none, in the place of the buffer `which`. The
  * caller never gets a pointer to it, so the contents of the buffer stay the
- * caller's. Its
- * pages are taken when it is first used.
+ * caller's. Its pages are taken when it is first used.
  */
 static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
                                                  enum shunt_moe_buffer which)
@@ -160,15 +148,5 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
 
     return buffer ? buffer + SHUNTI_BUFFERS * plan->at.buffer_stride : NULL;
 }
-
-/* Does a request under way have one of this scratch (1 << which)? The
- * communicator need not be ours. */
-bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which);
-/* For a request on `plan`: it stays until shunti_plan_unuse(). */
-void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
-void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);
-
-/* Zero the rows of `rows` (total) that no token comes to. */
-void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
 
 #endif

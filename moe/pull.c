@@ -7,6 +7,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/rows.h"
+#include "moe/life.h"
 #include "moe/meeting.h"
 #include "moe/rails_sums.h"
 #include "src/call.h"

@@ -7,7 +7,9 @@
 
 #include "kernels/copy.h"
 #include "kernels/rows.h"
+#include "moe/life.h"
 #include "moe/meeting.h"
+#include "moe/plan_rows.h"
 #include "moe/rails_rows.h"
 #include "src/call.h"
 #include "src/comm.h"

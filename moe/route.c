@@ -6,9 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/comm.h"
 #include "src/env.h"
-#include "src/refusal.h"
 
 extern const struct shunti_route shunti_route_direct;
 extern const struct shunti_route shunti_route_flat;
@@ -115,14 +113,4 @@ enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
         st = choose(moe, placement, (enum shunti_toward)d, &routes->of[d], why,
                     len);
     return st;
-}
-
-enum shunt_status shunti_route_refuse_one(const struct shunti_moe_call *call,
-                                          struct shunt_comm *comm,
-                                          uint32_t signature,
-                                          enum shunt_status status,
-                                          const char *text)
-{
-    return shunti_request_refuse(comm, signature, status, "%s: %s", call->name,
-                                 text);
 }

@@ -111,11 +111,4 @@ enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
                                        struct shunti_routes *routes, char *why,
                                        size_t len);
 
-/* refuse() of a route that makes one operation of a call. */
-enum shunt_status shunti_route_refuse_one(const struct shunti_moe_call *call,
-                                          struct shunt_comm *comm,
-                                          uint32_t signature,
-                                          enum shunt_status status,
-                                          const char *text);
-
 #endif

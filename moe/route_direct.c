@@ -55,6 +55,6 @@ const struct shunti_route shunti_route_direct = {
     .traffic = traffic,
     .dispatch = dispatch,
     .combine = combine,
-    .refuse = shunti_route_refuse_one,
+    .refuse = shunti_moe_call_refuse_one,
     .operations = 1,
 };

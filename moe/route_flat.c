@@ -17,8 +17,9 @@
 
 #include "kernels/fp8.h"
 #include "kernels/rows.h"
-#include "moe/grow.h"
+#include "moe/life.h"
 #include "moe/packs.h"
+#include "moe/plan_rows.h"
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/records.h"
@@ -583,7 +584,7 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
                                                  SHUNT_U8, 0,
                                                  shunti_moe_call_purpose(call)),
                                 status, "%s: %s", call->name, text);
-    return shunti_route_refuse_one(call, comm, signature, status, text);
+    return shunti_moe_call_refuse_one(call, comm, signature, status, text);
 }
 
 const struct shunti_route shunti_route_flat = {

@@ -10,6 +10,7 @@
 #include "kernels/fp8.h"
 #include "kernels/rows.h"
 #include "moe/grow.h"
+#include "moe/plan_rows.h"
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/rails.h"
@@ -454,7 +455,7 @@ const struct shunti_route shunti_route_two_level = {
     .finish = finish,
     .dispatch = dispatch,
     .combine = combine,
-    .refuse = shunti_route_refuse_one,
+    .refuse = shunti_moe_call_refuse_one,
     .operations = 1,
     .by_node = true,
 };

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Users and the end of exchanges and plans; see life.h. */
+#include "moe/life.h"
+
+#include <stdlib.h>
+
+#include "moe/exchanges.h"
+#include "moe/route.h"
+#include "src/comm.h"
+#include "src/entry.h"
+#include "src/handle.h"
+
+/* --- users ------------------------------------------------------------------------ */
+
+struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle)
+{
+    return shunti_handle_object(SHUNTI_HANDLE_PLAN, handle);
+}
+
+bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which)
+{
+    bool borrowed;
+
+    /* A progress thread gives it back. */
+    shunti_comm_enter(plan->moe->comm);
+    borrowed = plan->at.borrowed & which;
+    shunti_comm_leave(plan->moe->comm);
+    return borrowed;
+}
+
+void shunti_plan_use(struct shunti_plan *plan, unsigned borrow)
+{
+    plan->at.users++;
+    plan->moe->users++;
+    plan->at.borrowed |= borrow;
+}
+
+void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed)
+{
+    plan->at.users--;
+    plan->at.borrowed &= ~borrowed;
+    shunti_moe_unuse(plan->moe);
+}
+
+void shunti_moe_unuse(struct shunt_moe *moe)
+{
+    moe->users--;
+    if (moe->destroyed && moe->users == 0)
+        shunti_moe_free(moe);
+}
+
+/* --- the end ---------------------------------------------------------------------- */
+
+void shunti_direction_drop(struct shunti_direction *direction)
+{
+    if (direction->state)
+        direction->route->finish(direction->state);
+    direction->state = NULL;
+}
+
+static void finish_plan(struct shunti_plan *plan)
+{
+    free(plan->terms);
+    free(plan->first);
+    free(plan->count);
+    free(plan->offset);
+    free(plan->source_count);
+    free(plan->source_tokens);
+    free(plan->padded);
+    free(plan->rank_total);
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        shunti_direction_drop(&plan->direction[d]);
+}
+
+void shunti_moe_free(struct shunt_moe *moe)
+{
+    if (moe->slot)
+        shunti_slot_leave(moe);
+    for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
+        finish_plan(&moe->plans[i]);
+    if (moe->spare)
+        finish_plan(moe->spare);
+    free(moe->spare);
+    free(moe->plans);
+    free(moe->records);
+    free(moe->expert);
+    free(moe->key);
+    free(moe->scratch);
+    free(moe->base);
+    free(moe->copy_rows);
+    shunti_order_finish(&moe->order);
+    free(moe->node);
+    free(moe->local);
+    shunti_placement_finish(&moe->placement);
+    free(moe);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The rows of a plan, and what the caller is told of them; see plan_rows.h. */
+#include "moe/plan_rows.h"
+
+#include <string.h>
+
+#include "kernels/fp8.h"
+#include "moe/life.h"
+
+size_t shunti_wire_bytes(const struct shunt_moe *moe)
+{
+    return moe->config.wire == SHUNT_MOE_WIRE_FP8
+               ? shunti_fp8_bytes(moe->config.hidden)
+               : moe->row_bytes;
+}
+
+void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = &moe->placement;
+    const int32_t *expert = shunti_placement_local(p, moe->rank);
+    size_t local = (size_t)shunti_placement_count(p, moe->rank);
+    unsigned char *base = rows;
+
+    if (!rows)
+        return; /* no rows at all, so no gaps; memset() takes no NULL */
+    for (size_t i = 0; i < local; i++) {
+        size_t at = plan->offset[i];
+
+        for (int s = 0; s < moe->nranks && moe->config.pad_to_capacity; s++) {
+            size_t used = plan->source_count[(size_t)s * local + i];
+
+            if (shunti_placement_target(p, s, expert[i]) != moe->rank)
+                continue;
+            memset(base + (at + used) * moe->row_bytes, 0,
+                   (plan->padded[s] - used) * moe->row_bytes);
+            at += plan->padded[s];
+        }
+        at = plan->offset[i] + plan->count[i];
+        memset(base + at * moe->row_bytes, 0,
+               (plan->offset[i + 1] - at) * moe->row_bytes);
+    }
+}
+
+/* --- what the caller is told -------------------------------------------------------- */
+
+static void fill_rows(const struct shunti_plan *plan,
+                      struct shunt_moe_rows *rows)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_direction *there =
+        shunti_plan_direction(plan, SHUNTI_TO_EXPERTS);
+    const struct shunti_direction *home =
+        shunti_plan_direction(plan, SHUNTI_HOME);
+
+    *rows = (struct shunt_moe_rows){
+        .local_experts = shunti_placement_count(&moe->placement, moe->rank),
+        .expert = shunti_placement_local(&moe->placement, moe->rank),
+        .count = plan->count,
+        .offset = plan->offset,
+        .total = plan->total,
+        .source_count = plan->source_count,
+        .source_tokens = plan->source_tokens,
+        .tokens = plan->tokens,
+        .kept = plan->kept,
+        .dropped = plan->dropped,
+        .bytes_sent = there->bytes_sent,
+        .mode = there->mode,
+        .network_rows = there->network.rows,
+        .network_rows_plain = plan->network_rows_plain,
+        .network_dispatch_bytes = there->network.dispatch_bytes,
+        .network_combine_bytes = home->network.combine_bytes,
+        .combine_mode = home->mode,
+    };
+}
+
+void shunt_moe_plan_rows(const struct shunt_moe_plan *handle,
+                         struct shunt_moe_rows *rows, size_t rows_size)
+{
+    const struct shunti_plan *plan = shunti_plan_of(handle);
+    struct shunt_moe_rows all = {0};
+
+    if (!rows)
+        return;
+    if (plan)
+        fill_rows(plan, &all);
+    memcpy(rows, &all, rows_size < sizeof(all) ? rows_size : sizeof(all));
+}
+
+void *shunt_moe_buffer(const struct shunt_moe_plan *handle,
+                       enum shunt_moe_buffer which)
+{
+    const struct shunti_plan *plan = shunti_plan_of(handle);
+
+    return plan && (int)which >= SHUNT_MOE_ROWS && which <= SHUNT_MOE_DROWS &&
+                   plan->total
+               ? shunti_plan_buffer(plan, which)
+               : NULL;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The rows of a plan: their bytes on the wire, and the gaps between them. */
+#ifndef SHUNTI_PLAN_ROWS_H
+#define SHUNTI_PLAN_ROWS_H
+
+#include "moe/plan.h"
+
+/* Bytes of a row as dispatch sends it to a rank whose memory it cannot write. */
+size_t shunti_wire_bytes(const struct shunt_moe *moe);
+
+/* Zero the rows of `rows` (total) that no token comes to. */
+void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
+
+#endif
