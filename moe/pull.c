@@ -305,24 +305,17 @@ static size_t sent_in_all(const struct shunt_request *request)
     return state_of(request)->bytes;
 }
 
-static const struct shunti_class combine_class = {
-    .name = "moe_combine",
-    .algorithm = "pull",
-    .step = step,
-    .awaits = awaits,
-    .heard = heard,
-    .cleanup = cleanup,
-    .sent_in_all = sent_in_all,
-};
+#define CLASS(call, mode)                                                \
+    {                                                                    \
+        .name = call, .algorithm = mode, .step = step, .awaits = awaits, \
+        .heard = heard, .cleanup = cleanup, .sent_in_all = sent_in_all,  \
+    }
 
-static const struct shunti_class dispatch_backward_class = {
-    .name = "moe_dispatch_backward",
-    .algorithm = "pull",
-    .step = step,
-    .awaits = awaits,
-    .heard = heard,
-    .cleanup = cleanup,
-    .sent_in_all = sent_in_all,
+/* By call, and by whether rows go through rails. */
+static const struct shunti_class classes[2][2] = {
+    {CLASS("moe_combine", "direct"), CLASS("moe_combine", "two_level")},
+    {CLASS("moe_dispatch_backward", "direct"),
+     CLASS("moe_dispatch_backward", "two_level")},
 };
 
 /* --- starting --------------------------------------------------------------------- */
@@ -377,9 +370,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     st = shunti_moe_call_align(call, comm, &moe->routes);
     if (!st)
         st = shunti_request_create(
-            comm,
-            call->kind == SHUNTI_KIND_MOE_COMBINE ? &combine_class
-                                                  : &dispatch_backward_class,
+            comm, &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
             shunti_moe_call_signature(call, plan),
             sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
                                                    sizeof(struct shunti_met)),

@@ -37,6 +37,38 @@ static int calls(const struct rank *self)
     return 0;
 }
 
+/* One of each call on tokens, in the modes of SHUNT_MOE_MODE. */
+static int tokens(const struct rank *self)
+{
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    const int32_t experts[2] = {0, self->size - 1};
+    float x[2] = {1, 2}, y[2];
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    void *rows;
+    size_t total;
+
+    config.hidden = 1;
+    config.dtype = SHUNT_F32;
+    config.experts = self->size;
+    config.topk = 1;
+    config.max_tokens = 2;
+    config.weights = SHUNT_MOE_PLAIN_SUM;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &config, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, experts, NULL, 2, &plan));
+    rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
+    total = self->rank == 0 || self->rank == self->size - 1 ? (size_t)self->size
+                                                            : 0;
+    CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, total));
+    CHECK_OK(self->comm, shunt_moe_combine(plan, rows, NULL, y));
+    CHECK(y[0] == 1 && y[1] == 2, "%g and %g", (double)y[0], (double)y[1]);
+    CHECK_OK(self->comm,
+             shunt_moe_combine_backward(plan, x, NULL, rows, total, NULL));
+    CHECK_OK(self->comm, shunt_moe_dispatch_backward(plan, rows, y));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* Rank 1 misses a call, SHUNT_TIMEOUT is short. */
 static int timeout(const struct rank *self)
 {
@@ -110,6 +142,7 @@ static int lost(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
+    {"tokens", tokens, .min_ranks = 2},
     {"full", full, .min_ranks = 2, .no_threads = true},
     {"forks", forks, .min_ranks = 2, .no_threads = true},
     {"timeout", timeout, .breaks_comm = true, .no_threads = true,

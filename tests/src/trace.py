@@ -90,6 +90,23 @@ def two_levels(folder):
             fail(f"two levels: {event}")
 
 
+def modes(folder):
+    for there, back in (("two_level", "flat"), ("flat", "two_level")):
+        mode = f"{there},{back}".replace("_", "-")
+        result, files = run(folder, "tokens", 4, SHUNT_TRACE="{}/all.json",
+                            SHUNT_TEST_NODES="0,0,1,1", SHUNT_MOE_MODE=mode)
+        if result.returncode or list(files) != ["all.json"]:
+            fail(f"{mode}: {list(files)}: {result.stderr}")
+            return
+        for call, algorithm in (("moe_dispatch", there), ("moe_combine", back),
+                                ("moe_combine_backward", there),
+                                ("moe_dispatch_backward", back)):
+            taken = [s["args"]["algorithm"]
+                     for s in spans(files["all.json"], call)]
+            if taken != 4 * [algorithm]:
+                fail(f"{mode}: {call} took {taken}")
+
+
 def bounded(folder):
     result, files = run(folder, "timeout", 2, SHUNT_TRACE="{}/of-%r",
                         SHUNT_TRACE_MAX="8k", SHUNT_TIMEOUT="1")
@@ -166,6 +183,7 @@ def recorder(folder):
 with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
     two_levels(temporary)
+    modes(temporary)
     bounded(temporary)
     full(temporary)
     forks(temporary)
