@@ -34,7 +34,7 @@ static struct shunti_packs *packs_new(size_t nranks)
     return NULL;
 }
 
-/* How much goes where. */
+/* Count rows and tokens by rank. */
 static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
 {
     const struct shunt_moe *moe = plan->moe;
@@ -110,8 +110,8 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
-/* The lists of others make sense: a first row for each token that comes, and
- * each in our buffer. */
+/* Are the lists of others possible? Each token that comes has a first row, and
+ * all rows are in our buffer. */
 static bool lists_are_good(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;

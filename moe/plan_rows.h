@@ -5,7 +5,7 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a row as dispatch sends it to a rank whose memory it cannot write. */
+/* Bytes of a row as dispatch sends it where memory is not mapped. */
 size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
 /* Zero the rows of `rows` (total) that no token comes to. */

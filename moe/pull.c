@@ -34,7 +34,7 @@ struct pull {
     size_t bytes; /* to others, for traces */
     struct shunti_pull what;
     unsigned borrowed;
-    bool broken;                     /* somebody's rows are missing */
+    bool broken;                     /* rows of a peer are missing */
     bool acked;                      /* all peers, by us */
     size_t cursor;                   /* the next token to add */
     struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
@@ -84,8 +84,8 @@ static void hear(struct shunt_request *request, int r)
 
 #define NOT_HERE SIZE_MAX
 
-/* The terms of a token; one for all of another node. NOT_HERE: some node's has
- * not come. */
+/* The terms of a token, of which one stands for all of another node. NOT_HERE:
+ * the sum of a node has not arrived. */
 static size_t collect(const struct pull *pull, size_t t,
                       struct shunti_rows_term *terms)
 {
@@ -122,7 +122,7 @@ static size_t collect(const struct pull *pull, size_t t,
     return n;
 }
 
-/* Some tokens' sums; false: no more now. */
+/* Add up some tokens. False: there is no more to do now. */
 static bool add(struct pull *pull)
 {
     const struct shunti_plan *plan = pull->plan;
@@ -131,7 +131,7 @@ static bool add(struct pull *pull)
     struct shunti_rows_term *now = pull->terms;
     struct shunti_rows_term *next = pull->terms + moe->config.topk, *swap;
     size_t n, nnext, work = 0, t = pull->cursor;
-    /* Between nodes there is something else to do, too. */
+    /* With rails there is other work to do in between. */
     const size_t most = pull->across ? SHUNTI_PULL_STEP : STEP_BYTES;
 
     if (t == plan->tokens)
@@ -156,7 +156,7 @@ static bool add(struct pull *pull)
 
 /* --- the operation --------------------------------------------------------------- */
 
-/* Results to and from other nodes; true if there may be more at once. */
+/* Send and take results between nodes. True: there may be more right now. */
 static bool move_across(struct shunt_request *request)
 {
     struct pull *pull = state_of(request);
@@ -174,7 +174,7 @@ static bool move_across(struct shunt_request *request)
     shunti_rail_sums_look(across, call);
     if (across->broken && !pull->broken) {
         pull->broken = true;
-        /* Why, a note may still say. */
+        /* A control message may still say why. */
         if (!request->error) {
             shunti_request_error(request, SHUNT_ERR_REMOTE,
                                  "%s: the call failed on a rank of another "
@@ -186,8 +186,7 @@ static bool move_across(struct shunt_request *request)
     return sent;
 }
 
-/* A local peer's bad call takes the place of all that would be exchanged with
- * other nodes. */
+/* A local peer made a bad call, so nothing is exchanged with other nodes. */
 static void give_up_across(struct pull *pull)
 {
     for (int r = 0; r < pull->plan->moe->nranks; r++) {
@@ -254,7 +253,7 @@ static enum shunt_status step(struct shunt_request *request)
         int r = (rank + i) % nranks;
         struct shunti_met *met = &pull->meeting.met[r];
 
-        /* A rank that gave us nothing awaits no ack. */
+        /* A rank that sent us nothing awaits no ack. */
         if (!pull->acked && !pull->peers[r].bad &&
             (met->direct || shunti_rail_sends(pull->across->rails, r)))
             shunti_ack(request, r, SHUNT_OK);

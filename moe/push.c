@@ -23,15 +23,15 @@
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
 
-/* From here on rows go past the cache: they would not be there any more when
- * they are read (copy.c has the figures). */
+/* From this size on rows are written past the cache: they would be evicted
+ * before they are read (copy.c has the figures). */
 #define STREAM_MIN ((size_t)16 << 20)
 
-/* As the window of `out`: no dweight, no out. */
+/* In the place of the window of `out`: this rank does not want dweight. */
 #define UNWANTED (SHUNTI_NOWHERE - 1)
 
 struct peer {
-    bool served;   /* all that we have for it is written; across: passed on */
+    bool served;   /* we have written all rows for it; across: passed on */
     size_t cursor; /* the next token to write there */
     unsigned char *rows;
     const unsigned char *out;
@@ -58,7 +58,7 @@ static struct push *state_of(const struct shunt_request *request)
     return (struct push *)(void *)(uintptr_t)request->state;
 }
 
-/* --- telling and hearing ------------------------------------------------------ */
+/* --- control messages --------------------------------------------------------- */
 
 /* `r` will not take part in our call. */
 static void hear_bad(struct shunt_request *request, int r,
@@ -68,8 +68,8 @@ static void hear_bad(struct shunt_request *request, int r,
 
     push->broken = true;
     push->peers[r].served = true;
-    /* It may have put rows before it knew, and goes on when it knows that we
-     * read them no more. */
+    /* It may have put rows before it knew. Ack that we do not read them any
+     * more, for which it waits. */
     if (note->way == SHUNTI_WAY_ALARM)
         shunti_ack(request, r, SHUNT_OK);
     if (push->across && !push->meeting.met[r].direct)
@@ -147,7 +147,7 @@ static const unsigned char *out_row(const struct push *push, size_t i)
     return push->peers[term->rank].out + term->row * plan->moe->row_bytes;
 }
 
-/* One token to its places on the ranks that are at `from`. */
+/* Write one token to its places on the ranks whose cursor is `from`. */
 static void put_token(struct push *push, size_t t, size_t from)
 {
     const struct shunti_plan *plan = push->plan;
@@ -184,8 +184,8 @@ static void put_token(struct push *push, size_t t, size_t from)
     }
 }
 
-/* The next chunk for the peer that is ready and furthest behind. Returns the
- * bytes looked at, 0 when there is nothing to do. */
+/* Write the next chunk for the ready peer that is furthest behind. Returns the
+ * bytes of the chunk; 0: nothing to do. */
 static size_t put_chunk(struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
@@ -212,7 +212,7 @@ static size_t put_chunk(struct push *push)
 
 /* --- the operation ------------------------------------------------------------ */
 
-/* Rows of others out of the scratch they landed in. */
+/* Copy the rows of others out of the scratch memory that they landed in. */
 static void take_landed(const struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
@@ -238,8 +238,8 @@ static void take_landed(const struct push *push)
     }
 }
 
-/* All that there will ever be for this rank has been written there; for one of
- * another node: all of its own has been passed on. */
+/* Has everything for this rank been written there? For a rank of another node:
+ * has everything that it sent been passed on? */
 static bool is_served(const struct push *push, int r)
 {
     if (!push->meeting.met[r].heard)
@@ -250,9 +250,9 @@ static bool is_served(const struct push *push, int r)
            (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
-/* A local peer's bad call takes the place of all that would be exchanged with
- * other nodes. A relay that has rows of ours already may be reading them: until
- * it has answered, its landing is not for the next call. */
+/* A local peer made a bad call, so nothing is exchanged with other nodes. A
+ * relay that has rows of ours already may be reading them: the next call may
+ * use its landing only after its answer. */
 static void give_up_across(struct push *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
@@ -267,7 +267,8 @@ static void give_up_across(struct push *push)
     }
 }
 
-/* An ack, or a bad call; or a relay has left a call that we have given up. */
+/* It acked or made a bad call, or it is a relay that has ended a call which we
+ * have given up. */
 static bool is_answered(struct shunt_request *request, int r)
 {
     const struct push *push = state_of(request);
@@ -302,7 +303,7 @@ static void look_at_peers(struct shunt_request *request)
         if (!peer->served && is_served(push, r)) {
             if (push->stream)
                 shunti_copy_fence();
-            /* A rank across that has sent nothing awaits no answer. */
+            /* A rank of another node that sent no rows awaits no ack. */
             if (met->direct || shunti_rail_receives(push->across->rails, r))
                 shunti_ack(request, r, met->direct ? SHUNT_OK : request->error);
             peer->served = true;
@@ -356,7 +357,7 @@ static enum shunt_status step(struct shunt_request *request)
         }
         all += done;
     } while (done && all < STEP_BYTES);
-    if (done) { /* there is more to do: come back at once */
+    if (done) { /* there is more to do: be stepped again at once */
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
@@ -440,7 +441,7 @@ static void count_bytes(struct shunt_comm *comm, const struct push *push)
     }
 }
 
-/* Memory that peers can reach, ours or the plan's in its place. */
+/* Choose memory that peers can reach: the caller's, or scratch memory. */
 static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                                        struct shunti_plan *plan,
                                        struct push *push)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Turns, puts and signals of rail windows; see rails.h. */
+/* Queues, puts and signals of rail windows; see rails.h. */
 #include "moe/rails.h"
 
 #include "src/comm.h"
@@ -29,7 +29,7 @@ size_t shunti_sum_bytes(const struct shunt_moe *moe)
                : moe->row_bytes;
 }
 
-/* --- whose turn it is -------------------------------------------------------------- */
+/* --- the queue for a landing -------------------------------------------------------- */
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
                          struct shunti_rail_turn *turn)
@@ -58,8 +58,8 @@ uint64_t shunti_rail_call(const struct shunt_request *request)
     return request->seq << 1 | backward;
 }
 
-/* The call and the rows in one word; sixteen operations are under way at most,
- * so 32 bits tell them apart. */
+/* The call and the rows in one word. At most sixteen operations are under way,
+ * so 32 bits of the call are enough. */
 static uint64_t signal_of(uint64_t call, uint32_t rows)
 {
     return call << 32 | rows;

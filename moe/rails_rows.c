@@ -92,7 +92,7 @@ bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call)
     const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
     bool any = false;
 
-    /* The landings are free once the calls before are over: rails.h. */
+    /* The landings are free when the calls before this one are over. */
     if (rows->rails->rows_line != &rows->turn)
         return false;
     for (int i = 1; i < nodes; i++)
@@ -143,7 +143,7 @@ static void pass_row(const struct shunti_rail_rows *rows,
     }
 }
 
-/* A chunk's worth of what has come from a source. */
+/* Pass on at most a chunk of what has come from a source. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
     const struct shunti_plan *plan = rows->plan;
@@ -157,8 +157,8 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
         return false;
     here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, from->source,
                                call, from->rows);
-    /* None, or fewer than before: the source has given up this call, as it
-     * tells us in a note, and what comes is of its next one. */
+    /* None, or fewer than before: the source has given up this call, which a
+     * control message tells us, and the rows are those of its next one. */
     if (here <= passed->rows && passed->rows < from->rows)
         return false;
     if (here < passed->rows)
@@ -195,7 +195,7 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
     return any;
 }
 
-/* Products come in the order in which the terms were listed. */
+/* Products come in the order of the list of terms. */
 static void scatter_dots(const struct shunti_rail_rows *rows, int node)
 {
     const struct shunti_plan *plan = rows->plan;

@@ -3,10 +3,10 @@
  * Tokens' rows between nodes: the part of a push (push.h) that leaves its node.
  *
  * Out: rows for each other node are packed into staging and put to the rail
- * peer there, chunk by chunk and node by node in turn, beginning with the next
- * node, so that at no time all send to the same one.
- * In: what has arrived is copied from the landing straight to its places on
- * the ranks of this node, while the next chunk is on the wire.
+ * peer there, a chunk to each node in turn. Each rank begins with the node
+ * after its own, so that not all send to the same node. In: what has arrived is
+ * copied from the landing straight to its places on the ranks of this node,
+ * while the next chunk is on the wire.
  */
 #ifndef SHUNTI_RAILS_ROWS_H
 #define SHUNTI_RAILS_ROWS_H
@@ -55,7 +55,7 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call);
 /* Take the products that have come. */
 void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call);
 
-/* Does `rank` still have to take rows, or to send us products? */
+/* Does `rank`, as a relay, still have to take rows or to send us products? */
 bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank);
 
 /* Has everything that `source` sends been placed? */
@@ -64,7 +64,7 @@ bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
 bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows);
 /* Is anything of ours in the landing of `rank`? Not after give_up(). */
 bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
-/* Nothing will come of `rank` as a source, or as a relay. */
+/* Expect nothing of `rank` any more, as a source or as a relay. */
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
 /* It will send no products, though they are wanted here. */
 void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank);

@@ -125,7 +125,7 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
 
     if (sums->rails->sums_line != &sums->turn || !sums->lists->here)
         return false;
-    /* From the rank after ours on, as all do: so no source gets all at once. */
+    /* Each rank begins after its own, so that not all send to one source. */
     while (begin < nfrom && sums->rails->from[begin].source < plan->moe->rank)
         begin++;
     for (int i = 0; i < nfrom; i++)
@@ -152,7 +152,7 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
             sums->broken = true;
             here = (uint32_t)sums->rails->to[n].rows;
         }
-        /* Fewer than before: as in rails_rows.c. */
+        /* Fewer than before are those of a later call: as in rails_rows.c. */
         if (here > taken->here)
             taken->here = here;
     }
@@ -164,7 +164,7 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
     const struct shunti_rail_to *to = &sums->rails->to[node];
     struct shunti_rail_taken *taken = &sums->to[node];
 
-    /* Tokens that sent nothing there to be added up are passed over. */
+    /* In ALLGATHER tokens without a term there are passed over. */
     while (to->token[taken->next] < t)
         taken->next++;
     return taken->next < taken->here

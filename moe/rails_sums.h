@@ -2,10 +2,10 @@
 /*
  * Results between nodes: the part of a pull (pull.h) that leaves its node.
  *
- * Out: for each token of a source that we are the relay for, the rows that our
- * node's experts made of it are added up where they lie, and the sum is put to
- * the source, chunk by chunk and source by source in turn.
- * In: the sums of other nodes, to be added in the order of nodes.
+ * Out: for each token of a source whose relay we are, the rows that our node's
+ * experts made of it are added up in place, and the sum is put to the source, a
+ * chunk to each source in turn.
+ * In: the sums of other nodes, which are added in the order of nodes.
  */
 #ifndef SHUNTI_RAILS_SUMS_H
 #define SHUNTI_RAILS_SUMS_H
@@ -40,15 +40,15 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_direction *direction);
 void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
 
-/* A chunk of sums to each source that has room. `broken`: the rows of a rank
+/* Send a chunk of sums to each source that has room. `broken`: rows of a rank
  * of this node are missing, and the sources are told so. True if anything was
  * done. */
 bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);
 /* See what has come. */
 void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call);
-/* The sum of token t on `node`, which comes before those of later tokens:
- * NULL, not here yet. */
+/* The sum of token t on `node`; NULL: not here yet. To be asked for in the
+ * order of tokens. */
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t);
 
@@ -57,7 +57,7 @@ bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank);
 
 /* All sums for others are on their way. */
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums);
-/* Nothing is to be sent to `rank`, and nothing will come of it. */
+/* Send nothing to `rank` any more, and expect nothing of it. */
 void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank);
 
 #endif

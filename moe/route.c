@@ -62,8 +62,8 @@ void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
 
 /* --- the choice ------------------------------------------------------------------- */
 
-/* AUTO: two levels between nodes, else direct if all memory is mapped; flat
- * suits every job. */
+/* AUTO: two levels between nodes, else direct if all memory is mapped, else
+ * flat, which always works. */
 static const struct shunti_route *
 choose_for_all(const struct shunt_moe *moe,
                const struct shunti_placement *placement)

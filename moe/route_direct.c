@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * DIRECT: every rank maps all memory, so rows are written straight to their
- * places (push.h) and results are read where they lie (pull.h).
+ * DIRECT: every rank maps the memory of all others, so it writes rows straight
+ * to their places (push.h) and reads results where they are (pull.h).
  */
 #include "moe/pull.h"
 #include "moe/push.h"
@@ -18,7 +18,7 @@ static const char *unsuited(const struct shunt_moe *moe,
                : "some ranks do not map each other's memory";
 }
 
-/* Each row is a copy of its own. */
+/* A row is copied once for each assignment. */
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {

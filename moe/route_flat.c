@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * FLAT: ranks cannot write into each other's windows, so rows travel in packs,
- * by alltoallv.
+ * FLAT: rows travel in packs, by alltoallv. It suits ranks that cannot write
+ * into each other's windows.
  *
- * Out: a token's row goes once to each rank that has an expert of it; a list
- * sent with the plan says into which rows it is to be copied there, and with
- * which weights. Back: each row of an expert by itself, so that home adds them
- * in the one tree that all routes share.
+ * To the experts, a token's row goes once to each rank that has an expert of
+ * it. A list that is sent with the plan says into which rows it is copied
+ * there, and with which weights. Home, each row of an expert travels by itself,
+ * and the token's rank adds them in the tree that all routes share.
  *
- * The same bits as DIRECT, at one more copy on each side.
+ * The results have the same bits as those of DIRECT. Each side copies a row
+ * once more.
  */
 
 #include <stdio.h>
@@ -54,7 +55,7 @@ static const char *unsuited(const struct shunt_moe *moe,
     return NULL;
 }
 
-/* A token travels once to each rank; rows come back one by one. */
+/* A token travels once to each rank; its rows come home one by one. */
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {
@@ -84,10 +85,10 @@ static void traffic(struct shunti_direction *direction,
 /* --- the operation ------------------------------------------------------------- */
 
 /*
- * One alltoallv carries both ways: what goes to a rank is first the tokens for
- * it, and then the rows that it gets back. Whatever the call, it is two
- * operations, so that ranks which make different calls are together again
- * behind them.
+ * One alltoallv carries both: the pack for a rank has first the tokens for its
+ * experts and then the rows that it gets back. Each call makes two operations,
+ * the alltoallv and its own, so ranks that make different calls of FLAT are in
+ * step again after the error.
  */
 struct packed {
     const struct shunti_moe_call *call;
@@ -104,8 +105,8 @@ struct packed {
     size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
     char why[200];       /* a peer that called something else; "": none */
-    /* The inner exchange does not say which plan it belongs to: this note
-     * does. */
+    /* The inner operation does not say which plan it belongs to; the control
+     * message of this one does. */
     struct peer {
         bool told, heard;
     } peers[];
@@ -129,7 +130,7 @@ static size_t wire_bytes(const struct packed *packed)
                             : moe->row_bytes;
 }
 
-/* Each token once for each rank, at the begin of its pack. */
+/* Each token once for each rank, at the beginning of the rank's pack. */
 static void pack_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -163,7 +164,7 @@ static void pack_tokens(const struct packed *packed)
     }
 }
 
-/* From the packs to all rows of each token. */
+/* Copy each token out of the packs into all of its rows. */
 static void place_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -196,7 +197,7 @@ static void place_tokens(const struct packed *packed)
     }
 }
 
-/* Each source's rows, in the order that they lie in, at the end of its pack. */
+/* Each source's rows at the end of its pack, in the order of the buffer. */
 static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -228,7 +229,7 @@ static void pack_rows(const struct packed *packed)
     }
 }
 
-/* The row of a term of ours as it was returned. */
+/* The row of one of our terms, as it came home. */
 static const unsigned char *returned(const struct packed *packed, size_t term)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -278,7 +279,7 @@ static void multiply_rows(const struct packed *packed)
                                returned(packed, i), NULL, moe->config.hidden);
 }
 
-/* Is the inner operation over? Its failure is ours. */
+/* Is the inner operation over? If it failed, so does this one. */
 static bool inner_is_over(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
@@ -348,7 +349,7 @@ static enum shunt_status step(struct shunt_request *request)
 
     if (!all_heard || !inner_is_over(request) || !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) { /* it explains what the inner one met with */
+    if (packed->why[0]) { /* the cause of what the inner operation reports */
         enum shunt_status st = request->error;
 
         request->error = SHUNT_OK;
@@ -378,8 +379,8 @@ static bool awaits(const struct shunt_request *request, int r)
 
 static void drop(struct packed *packed)
 {
-    /* Unfinished only when the communicator has failed: nothing is read or
-     * written any more. */
+    /* It is unfinished only if the communicator has failed; then nothing is
+     * read or written any more. */
     if (packed->inner)
         packed->inner->detached = true;
     free(packed->send);
@@ -439,7 +440,7 @@ static void measure(struct packed *packed)
     }
 }
 
-/* All that the call needs, before any peer hears of it. */
+/* Allocate all that the call needs before any peer is told of it. */
 static bool allocate(struct packed *packed)
 {
     const struct shunt_moe *moe = packed->plan->moe;
@@ -461,8 +462,7 @@ static bool allocate(struct packed *packed)
     return packed->send && packed->recv;
 }
 
-/* The inner exchange. It comes before the operation itself in the order of
- * calls, on every rank alike. */
+/* The inner operation comes before the call's own, on every rank. */
 static enum shunt_status start_inner(struct packed *packed)
 {
     const int n = packed->plan->moe->nranks;
@@ -513,8 +513,8 @@ static enum shunt_status start(const struct shunti_moe_call *call,
         .direction = direction,
         .what = *what,
         .out = shunti_moe_call_toward(call) == SHUNTI_TO_EXPERTS,
-        /* No row comes back if dweight is NULL. Where some ranks want it and
-         * others do not, the counts disagree, and all get an error. */
+        /* No row comes back if dweight is NULL. If some ranks want it and
+         * others do not, counts disagree, which is an error on all ranks. */
         .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
                     ? what->dweight != NULL
                     : call->kind != SHUNTI_KIND_MOE_DISPATCH,
@@ -574,7 +574,7 @@ static enum shunt_status combine(const struct shunti_moe_call *call,
                  request);
 }
 
-/* The inner exchange is an operation of its own, and comes first. */
+/* Refuse the inner operation, too, which comes first. */
 static enum shunt_status refuse(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text)

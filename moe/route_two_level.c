@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * TWO_LEVEL: between nodes each row travels once for each node, by rails
- * (rails.h); inside a node as in DIRECT. ALLGATHER is the same with every token
+ * TWO_LEVEL: between nodes a row travels once for each node, by rails
+ * (rails.h); within a node as in DIRECT. ALLGATHER is the same with every token
  * on the list of every node.
  */
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
     };
 }
 
-/* Does `rank` pass on what `source` sends to its node? */
+/* Is `rank` the relay of `source` on its node? */
 static bool serves(const struct shunti_rail_map *map, int rank, int source)
 {
     return map->node[source] != map->node[rank] &&
@@ -54,7 +54,8 @@ static bool serves(const struct shunti_rail_map *map, int rank, int source)
 
 /* --- how much --------------------------------------------------------------------- */
 
-/* Is every token wanted on every node? Then two levels save no bytes. */
+/* Does every token have an expert on every node? Then two levels save no
+ * bytes. */
 static bool all_go_everywhere(const struct shunt_moe *moe)
 {
     for (int s = 0; s < moe->nranks; s++) {
@@ -137,7 +138,8 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
     return NULL;
 }
 
-/* Rows come as they are, and as fp8, which of very short ones is more. */
+/* Rows arrive in dtype and as fp8, which takes more bytes if they are very
+ * short. */
 static size_t landing_bytes(const struct shunt_moe *moe)
 {
     size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
@@ -147,7 +149,7 @@ static size_t landing_bytes(const struct shunt_moe *moe)
     return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
 }
 
-/* The rail window: large enough on every rank; all decide alike. */
+/* Make the rail window large enough for every rank. All ranks decide alike. */
 static enum shunt_status fit_window(struct shunti_rail_window *rail,
                                     struct shunt_comm *comm,
                                     const struct shunti_rail_traffic *traffic)
@@ -193,7 +195,7 @@ static void read_records(const struct shunti_direction *direction)
     }
 }
 
-/* Where everything lies, and memory for the lists. False: there is none. */
+/* Compute all places, and allocate the lists. False: no memory. */
 static bool place(struct shunti_rails *rails,
                   const struct shunti_rail_traffic *traffic)
 {
@@ -277,7 +279,7 @@ static void begin_list(const struct shunti_direction *direction,
             (struct shunti_rail_entry *)(void *)(out + shunti_rail_list_bytes(
                                                            to->rows, 0)),
     };
-    /* In ALLGATHER rows without any expert are on the list, too. */
+    /* In ALLGATHER tokens without an expert there are on the list, too. */
     for (size_t t = 0; t < to->rows && direction->mode == SHUNT_MOE_ALLGATHER;
          t++) {
         to->token[t] = (uint32_t)t;
@@ -285,8 +287,8 @@ static void begin_list(const struct shunti_direction *direction,
     }
 }
 
-/* For each node the tokens that go there, and what its relay does with them.
- * Terms of a token lie by node. */
+/* For each node, which tokens go there and what its relay does with them. The
+ * terms of a token are sorted by node. */
 static void write_lists(const struct shunti_direction *direction,
                         struct writer *writers)
 {
@@ -326,7 +328,7 @@ static void write_lists(const struct shunti_direction *direction,
     }
 }
 
-/* Read what we have been told; false: it contradicts the counts. */
+/* Read the lists of others. False: one contradicts the counts. */
 static bool read_lists(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;
@@ -392,7 +394,7 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] =
             shunti_rail_list_bytes(rails->from[i].rows, rails->from[i].terms);
-    /* Sources ascend, so what they send lies in the order of `from`. */
+    /* `from` is in the order of sources, as is what alltoallv receives. */
     return shunti_lists_start(direction, counts, out, counts, displs,
                               rails->received, counts + n, read_lists);
 }

@@ -3,12 +3,13 @@
  * @file
  * Mixture of experts: send every token to its experts, bring the results home.
  *
- * One `struct shunt_moe` fixes what costs set-up; one `struct shunt_moe_plan`
- * per routing serves dispatch, combine and both backward passes any number of
- * times. Layouts, counts and sums are a pure function of the routing: the same
- * bits from run to run, whatever the transport.
+ * A `struct shunt_moe` is an exchange: it owns what is expensive to set up. A
+ * `struct shunt_moe_plan` is made once per routing, and serves dispatch,
+ * combine and both backward passes any number of times. Layouts, counts and
+ * sums are a pure function of the routing: they have the same bits in every run
+ * and over every transport.
  *
- *     plan     = routing of this rank's tokens + everybody's counts
+ *     plan     = routing of this rank's tokens + the counts of all ranks
  *     dispatch : x (tokens, hidden)      -> rows (total, hidden), expert-major
  *     combine  : out (total, hidden)     -> y (tokens, hidden)
  *     combine_backward  : dy (tokens, hidden) -> dout (total, hidden), dweight
@@ -18,13 +19,13 @@
  * by source rank, then by source token, then by top-k slot.
  *
  * dispatch, combine and their gradients come blocking and as `_start`, which
- * returns a request (request.h). What sets up has no `_start` and blocks:
- * shunt_moe_create(), shunt_moe_set_placement(), shunt_moe_plan_create(). The
- * first and the last may be called while requests are under way.
+ * returns a request (request.h). shunt_moe_create(), shunt_moe_set_placement()
+ * and shunt_moe_plan_create() block and have no `_start`. The first and the
+ * last of them may be called while requests are under way.
  *
- * Memory that arguments of one call may share (others: SHUNT_ERR_INVALID here,
- * SHUNT_ERR_REMOTE on the other ranks, and nothing was written). Of rows and
- * dout only the first `total` rows count:
+ * The arguments of one call may share memory as follows. Any other overlap is
+ * SHUNT_ERR_INVALID here and SHUNT_ERR_REMOTE on the other ranks, and nothing
+ * is written. Of rows and dout only the first `total` rows count:
  *
  *     dispatch           x, rows         apart
  *     combine            out, y          apart
@@ -38,23 +39,23 @@
  *     dispatch_backward  drows, dx       apart
  *     plan_create        topk_idx, topk_weight  any way: both are only read
  *
- * Any of them may lie in a buffer of the plan (shunt_moe_buffer()), by whatever
- * name. Inputs are never written, but for those that are given as the output,
- * too. Between a _start call and the end of its request, inputs must not
- * change, and outputs must be given to no other call.
+ * Any argument may be any buffer of the plan (shunt_moe_buffer()). Inputs are
+ * not written, unless the same memory is the output. Between a _start call and
+ * the end of its request, the caller must not change inputs, and must not pass
+ * outputs to another call.
  *
  * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
  * type (topk_idx, topk_weight, dweight, placement, replicas) need that of the
  * type.
  *
- * Ends. A plan belongs to its exchange, and that to its communicator: whoever
- * is destroyed takes with it what belongs to it. They may be destroyed in any
- * order, and again: that does nothing. A call with a plan or an exchange that
- * is gone, or never was one, is SHUNT_ERR_INVALID and touches no memory. Of one
- * that is gone, as long as its communicator exists, the other ranks get
- * SHUNT_ERR_REMOTE, and do not wait. NULL, or what never was one, leads to no
- * communicator: the other ranks hear nothing of that call, and wait for it
- * until SHUNT_TIMEOUT.
+ * Lifetime. A plan belongs to its exchange, and an exchange to its
+ * communicator. Destroying one destroys what belongs to it. They may be
+ * destroyed in any order; to destroy one again does nothing. A call with a plan
+ * or an exchange that was destroyed, or that never existed, is
+ * SHUNT_ERR_INVALID and touches no memory. If it was destroyed and its
+ * communicator exists, the other ranks get SHUNT_ERR_REMOTE at once. NULL, and
+ * a pointer that never was a handle, lead to no communicator: the other ranks
+ * are not told, and wait until SHUNT_TIMEOUT.
  */
 #ifndef SHUNT_MOE_H
 #define SHUNT_MOE_H
@@ -94,21 +95,21 @@ enum shunt_moe_wire {
                                    elements of its scale NaN */
 };
 
-/** What combine and its like send between nodes: one row for each (token,
- * node), added up there. */
+/** What combine and dispatch_backward send between nodes in TWO_LEVEL and
+ * ALLGATHER: one row for each (token, node), the sum of that node's rows. */
 enum shunt_moe_partials {
-    SHUNT_MOE_PARTIALS_F32 = 0,   /* unrounded: the bits of one sum at home */
-    SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: half the bytes of bf16
-                                     rows, and an error of at most 2^-8 of each
+    SHUNT_MOE_PARTIALS_F32 = 0,   /* not rounded: the same bits as in DIRECT */
+    SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: with bf16 half the
+                                     bytes, and an error of at most 2^-8 of each
                                      node's sum */
 };
 
 /**
  * How rows travel. Each direction has a mode of its own: `mode` of the
- * configuration is that of dispatch and combine_backward, which send rows to the
- * experts; `combine_mode` that of combine and dispatch_backward, which bring
- * rows home. A plan tells both (struct shunt_moe_rows): on one node TWO_LEVEL
- * and ALLGATHER are DIRECT.
+ * configuration is that of dispatch and combine_backward, which send rows to
+ * the experts; `combine_mode` that of combine and dispatch_backward, which
+ * bring rows home. A plan tells both (struct shunt_moe_rows): on one node
+ * TWO_LEVEL and ALLGATHER are DIRECT.
  *
  * Any two can be paired, and the results have the same bits in all pairs:
  * dispatch and combine_backward in every mode; combine and dispatch_backward in
@@ -116,9 +117,10 @@ enum shunt_moe_partials {
  * combine_mode counts: the sums of other nodes are rounded in TWO_LEVEL and
  * ALLGATHER, and in no other.
  *
- * Between many nodes TWO_LEVEL there and FLAT back can be the fastest pair:
- * f32 sums of a node are twice the bytes of bf16 rows (docs/scaling.md). AUTO
- * does not choose it by itself: on thin links between rails it is slower.
+ * Between many nodes the fastest pair can be TWO_LEVEL for dispatch and FLAT
+ * for combine, since the f32 sums of a node are twice the bytes of bf16 rows
+ * (docs/scaling.md). AUTO does not choose it: with skewed routing, or where the
+ * network is thinner between rails than within them, it is slower.
  */
 enum shunt_moe_mode {
     SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
@@ -132,14 +134,14 @@ enum shunt_moe_mode {
     SHUNT_MOE_ALLGATHER = 4, /* the same with every token to every node */
 };
 
-/** Which assignments go first when an expert's capacity is exceeded. */
+/** Which assignments are dropped when an expert's capacity is exceeded. */
 enum shunt_moe_drop {
     SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens are dropped; of one token
                                     the latest slots */
     SHUNT_MOE_DROP_WEIGHT = 1,   /* the smallest weights are dropped, -2 before
-                                    -1 before 0; of equal ones the later as
+                                    -1 before 0; of equal weights the later, as
                                     above. A NaN counts as -infinity, -0 as 0.
-                                    Without topk_weight: POSITION */
+                                    Without topk_weight as POSITION */
 };
 
 /** A further rank that holds `expert`, besides its place in `placement`. */
@@ -149,9 +151,9 @@ struct shunt_moe_replica {
 };
 
 /**
- * Set-up of an exchange; the same on every rank (a hash of it is compared).
- * Fill with SHUNT_MOE_CONFIG_INIT; zero is the default. Fields are only ever
- * appended.
+ * The configuration of an exchange. It must be the same on every rank, which is
+ * checked. Fill it with SHUNT_MOE_CONFIG_INIT; zero is the default of a field.
+ * New versions only append fields.
  */
 struct shunt_moe_config {
     size_t size;            /* sizeof(struct shunt_moe_config) */
@@ -163,12 +165,12 @@ struct shunt_moe_config {
     enum shunt_moe_weights weights; /* required */
     enum shunt_moe_wire wire;       /* what travels in dispatch */
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
-    const struct shunt_moe_replica *replicas; /* (nreplicas); a source uses the
-                                copy on itself, else one on its node, else any;
-                                of n it takes number (its rank modulo n), from
-                                0, in the order of the ranks that hold them:
-                                the place in `placement` is one like the
-                                others */
+    const struct shunt_moe_replica *replicas; /* (nreplicas) further copies
+                                of experts. A source rank uses its own copy,
+                                else one on its node, else any. Of n such it
+                                uses number (its rank modulo n), from 0, in the
+                                order of the ranks that hold them. The copy in
+                                `placement` is one of them */
     size_t nreplicas;                         /* entries of replicas */
     size_t row_align;         /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
@@ -184,26 +186,28 @@ struct shunt_moe_config {
                                 then zeros, then the next source's. With
                                 replicas on the copy that the source uses, and
                                 no row on others */
-    int tree_ranks;           /* combine adds experts in groups, as if placed
-                                contiguously on so many ranks (a multiple of
-                                the real number or equal; each real rank and
-                                its node stand for an equal share of them):
-                                expert e in group e * tree_ranks / experts,
-                                wherever it or a replica is. 0: an expert's
-                                group is the rank whose copy the source uses */
+    int tree_ranks;           /* combine adds in the order that a run on
+                                tree_ranks ranks would use, with experts placed
+                                contiguously: expert e in group
+                                e * tree_ranks / experts, wherever it or a
+                                replica is. A multiple of nranks; each rank and
+                                its node stand for an equal share of the groups.
+                                Gives the bits of more ranks on fewer. 0: an
+                                expert's group is the rank whose copy the source
+                                uses */
     enum shunt_moe_mode mode; /* of dispatch and combine_backward. AUTO: the
                                  environment's SHUNT_MOE_MODE, else as the
                                  ranks can reach each other */
     enum shunt_moe_partials partials; /* what combine sends between nodes */
-    int tree_nodes; /* the groups of tree_ranks are on so many nodes, as many on
-                       each, in order; 0: on those of their real ranks */
+    int tree_nodes; /* nodes that the groups of tree_ranks are on, in order and
+                       equally many on each; 0: the nodes of their ranks */
     enum shunt_moe_mode combine_mode; /* of combine and dispatch_backward. AUTO:
                                          that of `mode`; if that is AUTO, too,
                                          the second word of SHUNT_MOE_MODE
                                          ("two-level,flat"), or its only one */
 };
 
-/** The defaults: hidden, experts, topk, max_tokens and weights are to be set. */
+/** The defaults. Set hidden, experts, topk, max_tokens and weights. */
 #define SHUNT_MOE_CONFIG_INIT                                                 \
     {                                                                         \
         .size = sizeof(struct shunt_moe_config), .hidden = 0,                 \
@@ -218,37 +222,36 @@ struct shunt_moe_config {
     }
 
 /**
- * Make an exchange: buffers, windows, and a check that every rank means the
- * same.
+ * Make an exchange, and check that all ranks agree on its configuration.
  *
  * config  copied, with the arrays it points to.
  * moe     out; destroy with shunt_moe_destroy().
  *
- * Collective. The windows of exchanges that every rank has destroyed are used
- * again: a communicator has as many descriptors and mappings as its exchanges
- * needed when most of them existed at once.
+ * Collective. Windows are reused when every rank has destroyed an exchange: a
+ * communicator has as many descriptors and mappings as its exchanges needed
+ * when most of them existed at once.
  *
- * Errors: SHUNT_ERR_INVALID naming the field; SHUNT_ERR_MISMATCH naming rank
- * and field (of a mode: what counts here, from the configuration or from the
- * environment); SHUNT_ERR_UNSUPPORTED, a mode that these ranks' memory does not
- * permit, naming the field; SHUNT_ERR_BUSY, 1024 exchanges of `comm` exist already (one that any
- * rank has not destroyed yet exists).
+ * Errors: SHUNT_ERR_INVALID naming the field; SHUNT_ERR_MISMATCH naming a rank
+ * and the field (modes that come from the environment are compared, too);
+ * SHUNT_ERR_UNSUPPORTED, the memory of these ranks does not permit the mode of
+ * the field that is named; SHUNT_ERR_BUSY, `comm` has 1024 exchanges already
+ * (an exchange counts until every rank has destroyed it).
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
                  struct shunt_moe **moe);
 
-/** Free an exchange; NULL is allowed. Local; its plans are gone too, but
- * unfinished requests end well. The memory of its buffers is given back now, or
- * when the last of these is over, and what plans still send (which later calls on
- * the communicator see through); their address space and descriptors are kept for
- * the next exchange of the communicator. */
+/** Destroy an exchange and its plans; NULL is allowed. Local. Unfinished
+ * requests go on and complete, and so do lists that plans still send (in later
+ * calls on the communicator). The memory of its buffers is given back when the
+ * last of them is over. Address space and descriptors are kept for the next
+ * exchange of the communicator. */
 SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
- * Change where experts live, for plans made from now on (moving the
- * parameters is the caller's). Arrays as in the config; copied. Collective;
- * no plan may exist.
+ * Change where experts are, for plans that are made from now on. The caller
+ * moves the parameters. Arrays as in the config; copied. Collective; no plan
+ * may exist.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
@@ -256,7 +259,7 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
                         size_t nreplicas);
 
 /**
- * Plan one routing: counts travel, slots and offsets become known.
+ * Plan one routing: exchange counts, from which every rank knows all slots.
  *
  * topk_idx     (tokens, topk) expert ids; -1: none. An id may repeat within a
  *              token: counted twice, sent once, both weights applied. Copied.
@@ -267,12 +270,12 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  *
  * Collective. Errors: SHUNT_ERR_INVALID, an id outside [-1, experts), naming
  * token, slot and value, or too many tokens; SHUNT_ERR_BUSY, plans_in_flight
- * plans exist already (one that any rank has not destroyed yet exists); on the
- * other ranks SHUNT_ERR_REMOTE. SHUNT_ERR_MISMATCH, ranks that plan for
+ * plans exist already (a plan counts until every rank has destroyed it); both
+ * are SHUNT_ERR_REMOTE on the other ranks. SHUNT_ERR_MISMATCH, ranks plan for
  * different exchanges or in another order. Where ranks do not share memory,
- * lists of rows still travel when the call returns: a rank without memory for
- * them, or one that breaks off, ends the communicator, in this call or a later
- * one.
+ * lists of rows are still on their way when the call returns: a rank that has
+ * no memory for them, or that is lost, ends the communicator, in this call or
+ * in a later one.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
@@ -280,13 +283,13 @@ shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
                       struct shunt_moe_plan **plan);
 
 /**
- * Release a plan; NULL is allowed. Local. Unfinished requests of it go on and
- * end well. Its buffers go back to the exchange when they are over. A later
- * use of the handle is answered with SHUNT_ERR_INVALID.
+ * Destroy a plan; NULL is allowed. Local. Unfinished requests of it go on and
+ * complete; then the exchange takes its buffers back. A later use of the handle
+ * is SHUNT_ERR_INVALID.
  */
 SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 
-/** What a rank receives under a plan. Arrays are the plan's. */
+/** What a rank receives under a plan, and sends. The plan owns the arrays. */
 struct shunt_moe_rows {
     int local_experts;     /* experts on this rank */
     const int32_t *expert; /* (local_experts) their ids, ascending */
@@ -313,7 +316,7 @@ struct shunt_moe_rows {
 /**
  * Sizes of a plan. Local. The arrays live as long as the plan.
  *
- * rows       out; all zeros for a plan that has been released.
+ * rows       out; all zeros for a plan that has been destroyed.
  * rows_size  sizeof(struct shunt_moe_rows); only that much is written.
  */
 SHUNT_API void shunt_moe_plan_rows(const struct shunt_moe_plan *plan,
@@ -329,15 +332,15 @@ enum shunt_moe_buffer {
 };
 
 /**
- * A buffer of the plan's, (total, hidden), aligned to 4096 bytes: a window, so
- * that a row is copied once. What it holds is the caller's: the library writes
- * to it only in a call that is given it as its output.
+ * A buffer of the plan, (total, hidden), aligned to 4096 bytes. It is a window,
+ * so a row is copied once. The caller owns its contents: the library writes to
+ * it only in a call that has it as its output.
  *
- * The caller's own memory works too: a window of shunt_mem_alloc() as well as
- * this one; other memory with one more copy, through scratch that the plan has
- * for each name (enum shunt_moe_buffer; its pages are taken at the first use).
- * So of the unfinished requests of a plan only one can have such memory by each
- * name: SHUNT_ERR_BUSY.
+ * The caller may use memory of its own instead. A window of shunt_mem_alloc()
+ * is as good. Other memory costs one more copy, through scratch memory of the
+ * plan, one for each enum shunt_moe_buffer, allocated at its first use. So of
+ * the unfinished requests of a plan only one can use such memory as each of
+ * them; another one is SHUNT_ERR_BUSY.
  *
  * Local; valid until the plan is destroyed; NULL if total is 0 or plan is bad.
  */
@@ -351,10 +354,10 @@ SHUNT_API void *shunt_moe_buffer(const struct shunt_moe_plan *plan,
  * rows      (max_rows, hidden) dtype; rows total..max_rows are not touched,
  *           alignment gaps are zeroed. Must not overlap x.
  * max_rows  rows that `rows` can hold. Fewer than total: SHUNT_ERR_OVERFLOW
- *           here, naming the need; nothing was written, and the call can be
- *           made again with a larger buffer, before any other on this
- *           communicator: the other ranks wait in it. Another call, or the end
- *           of the plan, ends it for them with SHUNT_ERR_REMOTE.
+ *           here, naming the need, and nothing is written. The other ranks wait
+ *           in the call: make it again with a larger buffer before any other
+ *           call on this communicator. Another call, or the end of the plan,
+ *           ends it for them with SHUNT_ERR_REMOTE.
  *
  * Collective. Bit-identical to a gather of the rows (with WIRE_FP8: of the
  * rows rounded through e4m3).
@@ -376,15 +379,16 @@ shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x, void *rows,
  * y     (tokens, hidden) dtype. May be bias; must not overlap it otherwise, nor
  *       out.
  *
- * Sums are in f32, without contraction, in one fixed tree: experts ascending
- * within a rank (equal ids by top-k slot), ranks ascending within a node,
- * nodes ascending, the bias first; rounded to dtype once, to the nearest, ties
- * to even. (tree_ranks and tree_nodes of the configuration put other ranks and
- * nodes in their place.) A term is weight * row, rounded to f32; with PLAIN_SUM
- * the row. Each sum of the tree begins with its first term, not with +0: so a
- * row of -0 alone gives -0. A weight of 0 makes no exception: times a NaN or
- * an infinity it is a NaN. What is dropped is no term. A token without experts
- * gives its bias, or +0.
+ * Sums are in f32, without contraction, in one fixed tree in every mode: the
+ * bias first, then nodes ascending; within a node ranks ascending; within a
+ * rank experts ascending, equal ids by top-k slot. (tree_ranks and tree_nodes
+ * of the configuration put other ranks and nodes in their place.) The result is
+ * rounded to dtype once, to the nearest, ties to even. A term is weight * row,
+ * rounded to f32; with PLAIN_SUM it is the row. Each sum of the tree begins
+ * with its first term, not with +0, so a row of -0 alone gives -0. A weight of
+ * 0 is no exception: times a NaN or an infinity it gives a NaN. Dropped
+ * assignments are no terms. A token without experts gives its bias, or +0.
+ *
  * Collective.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
@@ -403,8 +407,8 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  * out       (total, hidden) dtype, as given to combine; NULL if dweight is
  *           NULL on every rank.
  * dout      (max_rows, hidden) dtype: weight * dy, in the place of each row
- *           (PLAIN_SUM: dy). Gaps and padding are zeroed. May be out, whose
- *           rows are then lost, also if the call fails; must not overlap it
+ *           (PLAIN_SUM: dy). Gaps and padding are zeroed. May be out; then its
+ *           rows are lost, also if the call fails. Must not overlap it
  *           otherwise, nor dy.
  * max_rows  as in dispatch.
  * dweight   (tokens, topk) f32: <dy, out> of each assignment, also with
@@ -413,11 +417,11 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  *           dout.
  *
  * dout is rounded to dtype as in combine. A product for dweight is rounded to
- * f32 and added in f32: that of element i to sum i mod 64 of 64 sums that begin
- * with +0, in ascending order; then sum j + 32 to sum j, j + 16 to j, and so on
- * down to one.
+ * f32 and added in f32. There are 64 sums, which begin with +0: element i is
+ * added to sum i mod 64, in ascending order. Then sum j + 32 is added to sum j,
+ * j + 16 to j, and so on down to one.
  *
- * Collective.
+ * Collective. Rows go to the experts, so by `mode` and not by `combine_mode`.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_combine_backward(struct shunt_moe_plan *plan, const void *dy,
@@ -429,13 +433,13 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_moe_combine_backward_start(
     size_t max_rows, float *dweight, struct shunt_request **request);
 
 /**
- * Gradient of dispatch: dx = the plain sum of each token's rows, in combine's
- * order.
+ * Gradient of dispatch: dx is the sum of each token's rows, without weights, in
+ * the order of combine.
  *
  * drows  (total, hidden) dtype.
  * dx     (tokens, hidden) dtype. Must not overlap drows.
  *
- * Collective.
+ * Collective. Rows come home, so by `combine_mode`.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_dispatch_backward(struct shunt_moe_plan *plan, const void *drows,
