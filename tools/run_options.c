@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-run's command line: what it understands, and its help.
+/* shunt-run's command line: what it understands, and its help. */
 
 #include "tools/run_options.h"
 

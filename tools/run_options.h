@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-run's command line.
+/* shunt-run's command line. */
 
 #ifndef SHUNT_TOOLS_RUN_OPTIONS_H
 #define SHUNT_TOOLS_RUN_OPTIONS_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The command line of shunt-train, as a table; and which of its options a
-// checkpoint keeps.
+/*
+ * The command line of shunt-train, as a table; and which of its options a
+ * checkpoint keeps.
+ */
 #include "train/options.h"
 
 #include "train/error.h"
@@ -15,11 +16,11 @@
 
 enum { BATCH_UNASKED = 8 };
 
-// What a checkpoint keeps of an option: those that decide what a run computes,
-// and of these the ones that its vectors would not fit any more.
+/* What a checkpoint keeps of an option: those that decide what a run computes,
+ * and of these the ones that its vectors would not fit any more. */
 enum role { OTHER, SETTING, SHAPE };
 
-// Sizes are multiplied with one another later on.
+/* Sizes are multiplied with one another later on. */
 #define LARGEST (1 << 30)
 #define AT(field) CLI_AT(struct options, field)
 
@@ -260,7 +261,8 @@ static const struct cli_program program = {
         "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n",
 };
 
-// -- parsing ------------------------------------------------------------------
+/* -- parsing ------------------------------------------------------------------
+ */
 
 static bool take_file(void *object, const char *path, struct cli_line *line)
 {
@@ -274,8 +276,8 @@ static bool take_file(void *object, const char *path, struct cli_line *line)
     return true;
 }
 
-// The preset's options are as if given, but for those that were given already:
-// so it does not matter where on the command line it stands.
+/* The preset's options are as if given, but for those that were given already:
+ * so it does not matter where on the command line it stands. */
 static bool take_preset(void *object, const char *name, struct cli_line *line)
 {
     struct options *o = object;
@@ -318,7 +320,8 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
     return OPTIONS_BAD;
 }
 
-// -- settings -----------------------------------------------------------------
+/* -- settings -----------------------------------------------------------------
+ */
 
 size_t options_settings(const struct options *o, struct setting *to)
 {
@@ -350,7 +353,7 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
         return ADOPT_SAME;
     if (o->given & cli_bit(&program, s->name))
         return row->mark == SHAPE ? ADOPT_OTHER_SHAPE : ADOPT_OTHER;
-    // Also 0, where that is what the checkpoint has: nodes that are uneven.
+    /* Also 0, where that is what the checkpoint has: nodes that are uneven. */
     struct cli_row any = *row;
     any.least = 0;
     return cli_read(&any, o, s->value, &line) ? ADOPT_SAME : ADOPT_UNKNOWN;

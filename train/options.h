@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The command line of shunt-train.
+/* The command line of shunt-train. */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
@@ -17,75 +16,75 @@ struct options {
     struct model_config model;
     struct optimizer_config optimizer;
 
-    char **data; // files; count 0: this project's own text
+    char **data; /* files; count 0: this project's own text */
     size_t ndata;
-    const char *root; // where that is
-    size_t batch;     // sequences of a step, over all ranks; 0: 8 or more
-    size_t steps;     // 0: see length.h
-    double minutes;   // what a run without --steps may take; 0: no limit
+    const char *root; /* where that is */
+    size_t batch;     /* sequences of a step, over all ranks; 0: 8 or more */
+    size_t steps;     /* 0: see length.h */
+    double minutes;   /* what a run without --steps may take; 0: no limit */
     uint64_t seed;
-    size_t shares;      // the batch is summed in so many parts; 0: 4 or ranks
-    size_t nodes;       // these in so many; 0: as the ranks are
-    bool balance_share; // the balancing loss counts within a share
+    size_t shares; /* the batch is summed in so many parts; 0: 4 or ranks */
+    size_t nodes;  /* these in so many; 0: as the ranks are */
+    bool balance_share; /* the balancing loss counts within a share */
 
-    bool bf16, fp8;    // rows travel as
-    bool compute_bf16; // matrix products
+    bool bf16, fp8;    /* rows travel as */
+    bool compute_bf16; /* matrix products */
     double capacity_factor;
     bool drop_by_weight;
-    char gemm[SETTING_ROOM]; // see options_gemm()
+    char gemm[SETTING_ROOM]; /* see options_gemm() */
 
     const char *checkpoint;
     size_t checkpoint_every;
     bool resume, accept, generate;
     const char *log;
     const char *report;
-    size_t eval_every; // 0: ten or fewer in a run
+    size_t eval_every; /* 0: ten or fewer in a run */
     size_t eval_bytes;
-    size_t sample;      // bytes
-    const char *prompt; // NULL: from the validation text
+    size_t sample;      /* bytes */
+    const char *prompt; /* NULL: from the validation text */
     double temperature;
     size_t print_every;
 
-    uint64_t given;      // which options the user or a preset gave: cli_bit()
-    uint64_t of_presets; // which of these are a preset's; its steps give way to
-                         // --minutes
+    uint64_t given; /* which options the user or a preset gave: cli_bit() */
+    uint64_t
+        of_presets; /* which of these are a preset's; its steps give way to --minutes */
 };
 
-// An option that decides what a run computes, and its value, as texts.
+/* An option that decides what a run computes, and its value, as texts. */
 struct setting {
     char name[SETTING_ROOM], value[SETTING_ROOM];
 };
 
 enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
 
-// Fills in defaults and what the arguments say. OPTIONS_EXIT: --help or
-// --version was answered (text: what to print). OPTIONS_BAD:
-// train_error_text() says what is wrong.
+/* Fills in defaults and what the arguments say. OPTIONS_EXIT: --help or
+ * --version was answered (text: what to print). OPTIONS_BAD:
+ * train_error_text() says what is wrong. */
 enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
 
-// What only ranks can judge: that the batch divides, and the like. Sets batch,
-// shares and nodes if they are 0. `nodes`: team_nodes().
+/* What only ranks can judge: that the batch divides, and the like. Sets batch,
+ * shares and nodes if they are 0. `nodes`: team_nodes(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
 
-// All settings, in one order; `to` may be NULL. How many there are.
+/* All settings, in one order; `to` may be NULL. How many there are. */
 size_t options_settings(const struct options *o, struct setting *to);
 
-// Takes over a setting of a checkpoint that the user did not give. `own`: what
-// the user gave, where that is another one.
+/* Takes over a setting of a checkpoint that the user did not give. `own`: what
+ * the user gave, where that is another one. */
 enum options_adopted {
-    ADOPT_SAME,        // now the options have it
-    ADOPT_OTHER,       // the user gave another one,
-    ADOPT_OTHER_SHAPE, // which no weights are there for
-    ADOPT_UNKNOWN,     // there is no such setting, or it has no such value
+    ADOPT_SAME,        /* now the options have it */
+    ADOPT_OTHER,       /* the user gave another one, */
+    ADOPT_OTHER_SHAPE, /* which no weights are there for */
+    ADOPT_UNKNOWN,     /* there is no such setting, or it has no such value */
 };
 enum options_adopted options_adopt(struct options *o, const struct setting *s,
                                    struct setting *own);
 
-// The name of the matrix products that were asked for; NULL: the best.
+/* The name of the matrix products that were asked for; NULL: the best. */
 const char *options_gemm(const struct options *o);
 
-// Of all options that all ranks must have alike.
+/* Of all options that all ranks must have alike. */
 uint64_t options_hash(const struct options *o);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Command lines as a user may type them, against one table with a row of each
-// kind.
+/*
+ * Command lines as a user may type them, against one table with a row of each
+ * kind.
+ */
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -191,7 +192,7 @@ Test(cli, arguments_that_may_be_missing)
     GOOD("--json=there", "x");
     cr_assert(o.json);
     cr_assert_str_eq(o.file, "there");
-    GOOD("--json", "x"); // x is an operand
+    GOOD("--json", "x"); /* x is an operand */
     cr_assert(!o.file && line.operands == 2);
     cr_assert(line.given & cli_bit(&program, "json"));
     GOOD("--overlap=5");
@@ -202,7 +203,7 @@ Test(cli, arguments_that_may_be_missing)
     cr_assert_eq(cli_bit(&program, "nonesuch"), 0);
 }
 
-// A printed value is read back as the same bits.
+/* A printed value is read back as the same bits. */
 Test(cli, values_survive_printing)
 {
     struct object other = {0};
@@ -213,7 +214,7 @@ Test(cli, values_survive_printing)
          "--dtype", "bf16", "--fp8", "yes", "--tag", "t", "--name", "n");
     for (int i = 0; i < program.nrows; i++) {
         cli_print(&rows[i], &o, text, sizeof(text));
-        if (rows[i].kind == CLI_TEXT) // which would keep the pointer
+        if (rows[i].kind == CLI_TEXT) /* which would keep the pointer */
             cr_assert_str_eq(text, *text ? "t" : "");
         else if (*text)
             cr_assert(cli_read(&rows[i], &other, text, &line), "%s", line.why);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Every collective next to MPI's of the same arguments, drawn at random: the
-// same bytes must come out. Floating-point data are small integers, so that the
-// order in which MPI adds does not matter. A plain MPI program, started by
-// mpirun; ends with status 1 at the first difference.
-//
-//     mpi_collectives [SEED [ROUNDS [MIB]]]
-//
-// MIB: then each once, of so many MiB of a rank's in all.
+/*
+ * Every collective next to MPI's of the same arguments, drawn at random: the
+ * same bytes must come out. Floating-point data are small integers, so that the
+ * order in which MPI adds does not matter. A plain MPI program, started by
+ * mpirun; ends with status 1 at the first difference.
+ *
+ *     mpi_collectives [SEED [ROUNDS [MIB]]]
+ *
+ * MIB: then each once, of so many MiB of a rank's in all.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>

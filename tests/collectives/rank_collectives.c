@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks do to test collectives: random calls of every sort, held to the
-// definition; and wrong ones.
-//
-//     rank_collectives random [KIND|all [SEED [ROUNDS]]]
-//     rank_collectives in_flight [SEED [ROUNDS]]
-//     rank_collectives mismatch | refusals | overflow | huge | ...
-//
-// All ranks draw a call from the same random numbers, so that each knows
-// everybody's input and computes by itself what must come out. Where buffers
-// lie (malloc or window, at which alignment) each draws from its own.
+/*
+ * What ranks do to test collectives: random calls of every sort, held to the
+ * definition; and wrong ones.
+ *
+ *     rank_collectives random [KIND|all [SEED [ROUNDS]]]
+ *     rank_collectives in_flight [SEED [ROUNDS]]
+ *     rank_collectives mismatch | refusals | overflow | huge | ...
+ *
+ * All ranks draw a call from the same random numbers, so that each knows
+ * everybody's input and computes by itself what must come out. Where buffers
+ * lie (malloc or window, at which alignment) each draws from its own.
+ */
 
 #include <stdint.h>
 #include <stdio.h>
@@ -44,20 +45,21 @@ static const char *const kind_names[KINDS] = {
     "reduce_scatterv", "allreduce", "alltoall",  "alltoallv",
 };
 
-// --- memory ------------------------------------------------------------------
+/* --- memory ------------------------------------------------------------------
+ */
 
-// A window that is handed out in pieces.
+/* A window that is handed out in pieces. */
 struct pool {
     unsigned char *window;
     size_t bytes, used;
 };
 
-// A buffer with guards around it.
+/* A buffer with guards around it. */
 struct box {
     unsigned char *data;
     size_t bytes;
-    unsigned char *owned; // by malloc, or NULL
-    size_t before, after; // guard bytes
+    unsigned char *owned; /* by malloc, or NULL */
+    size_t before, after; /* guard bytes */
 };
 
 static void box_make(struct box *box, struct random *local, struct pool *pool,
@@ -93,7 +95,8 @@ static int box_check(const struct box *box, const char *name)
     return 0;
 }
 
-// --- one call ----------------------------------------------------------------
+/* --- one call ----------------------------------------------------------------
+ */
 
 struct call {
     enum kind kind;
@@ -101,14 +104,14 @@ struct call {
     enum shunt_op op;
     int root;
     bool in_place;
-    uint64_t seed;                       // of the data
-    size_t counts[MAX_RANKS][MAX_RANKS]; // [from][to] elements
-    size_t displs[2][MAX_RANKS];         // send, recv, here
+    uint64_t seed;                       /* of the data */
+    size_t counts[MAX_RANKS][MAX_RANKS]; /* [from][to] elements */
+    size_t displs[2][MAX_RANKS];         /* send, recv, here */
     bool with_displs;
     struct box send, recv;
-    unsigned char *want; // of recv, recv.bytes
+    unsigned char *want; /* of recv, recv.bytes */
     struct shunt_request *request;
-    int node[MAX_RANKS]; // that the ranks are on
+    int node[MAX_RANKS]; /* that the ranks are on */
 };
 
 static size_t draw_count(struct random *r, size_t most)
@@ -121,13 +124,13 @@ static size_t draw_count(struct random *r, size_t most)
     case 2:
         return random_below(r, 700);
     case 3:
-        return 8192 / 4 - 8 + random_below(r, 16); // around the inline limit
+        return 8192 / 4 - 8 + random_below(r, 16); /* around the inline limit */
     default:
         return random_below(r, most + 1);
     }
 }
 
-// What rank `from` has for rank `to`.
+/* What rank `from` has for rank `to`. */
 static void block_fill(const struct call *c, int from, int to, void *dst)
 {
     struct random r = {c->seed * 1000003 + (uint64_t)from * 1009 +
@@ -189,9 +192,10 @@ static void draw(struct call *c, struct random *r,
     draw_counts(c, r, n);
 }
 
-// --- layout ------------------------------------------------------------------
+/* --- layout ------------------------------------------------------------------
+ */
 
-// Displacements with gaps, and not in rank order; returns the end.
+/* Displacements with gaps, and not in rank order; returns the end. */
 static size_t scatter_displs(struct random *r, const size_t *counts, int n,
                              size_t *displs)
 {
@@ -222,7 +226,8 @@ static size_t pack_displs(const size_t *counts, int n, size_t *displs)
     return at;
 }
 
-// Where blocks lie in send and in recv, on this rank; the buffers; the input.
+/* Where blocks lie in send and in recv, on this rank; the buffers; the input.
+ */
 struct layout {
     size_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS];
 };
@@ -310,7 +315,7 @@ static void put_input(struct call *c, int rank, int n)
     }
 }
 
-// The sum of what all have for `to`.
+/* The sum of what all have for `to`. */
 static void reduce_blocks(const struct call *c, int to, int n, void *dst)
 {
     size_t count = c->counts[0][to];
@@ -326,7 +331,7 @@ static void reduce_blocks(const struct call *c, int to, int n, void *dst)
     free(all);
 }
 
-// What recv must hold after the call; starts from what it holds before.
+/* What recv must hold after the call; starts from what it holds before. */
 static void expect(struct call *c, int rank, int n)
 {
     size_t size = shunt_dtype_size(c->dtype);
@@ -366,7 +371,8 @@ static void prepare(struct call *c, struct random *local, struct pool *pool,
     expect(c, rank, n);
 }
 
-// --- making it ---------------------------------------------------------------
+/* --- making it ---------------------------------------------------------------
+ */
 
 static enum shunt_status start(struct call *c, struct shunt_comm *comm, int n)
 {
@@ -444,7 +450,7 @@ static enum shunt_status blocking(struct call *c, struct shunt_comm *comm,
     }
 }
 
-// In place, reduce_scatter leaves what is behind the result unspecified.
+/* In place, reduce_scatter leaves what is behind the result unspecified. */
 static size_t defined_bytes(const struct call *c, int rank)
 {
     if (c->kind == REDUCE_SCATTER || c->kind == REDUCE_SCATTERV)
@@ -482,7 +488,8 @@ static void forget(struct call *c)
     free(c->want);
 }
 
-// --- cases -------------------------------------------------------------------
+/* --- cases -------------------------------------------------------------------
+ */
 
 enum { POOL_BYTES = 24 << 20 };
 
@@ -546,7 +553,7 @@ static int random_calls(const struct rank *self)
     return 0;
 }
 
-// More operations under way than there are slots for; finished in any order.
+/* More operations under way than there are slots for; finished in any order. */
 static int in_flight(const struct rank *self)
 {
     enum { MOST = 24 };
@@ -591,8 +598,8 @@ static int in_flight(const struct rank *self)
     return 0;
 }
 
-// The same vector, whatever the algorithm, the memory and the way, gives the
-// same bits on all ranks.
+/* The same vector, whatever the algorithm, the memory and the way, gives the
+ * same bits on all ranks. */
 static int same_bits(const struct rank *self)
 {
     enum { COUNT = 20011 };
@@ -616,9 +623,9 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
-// Where the result lies has nothing to do with where inputs do: rank 0's is in
-// a window, and made piece by piece, because what it adds streams. It must not
-// stream, too. The very first call, while no stream has been used.
+/* Where the result lies has nothing to do with where inputs do: rank 0's is in
+ * a window, and made piece by piece, because what it adds streams. It must not
+ * stream, too. The very first call, while no stream has been used. */
 static int mixed_memory(const struct rank *self)
 {
     enum { COUNT = 100000 };
@@ -640,10 +647,10 @@ static int mixed_memory(const struct rank *self)
     return 0;
 }
 
-// The answer to an operation may be overwritten by that to a later one before
-// its sender looks: 16 operations share slots. Each step is made to happen by
-// barriers on another communicator, because a `_start` advances nothing but
-// its own operation.
+/* The answer to an operation may be overwritten by that to a later one before
+ * its sender looks: 16 operations share slots. Each step is made to happen by
+ * barriers on another communicator, because a `_start` advances nothing but
+ * its own operation. */
 static int late_look(const struct rank *self)
 {
     enum { OPS = 17, BLOCK = 4096 };
@@ -658,8 +665,8 @@ static int late_look(const struct rank *self)
     window = p;
     out = window + bytes;
     memset(window, self->rank + 1, bytes);
-    // The first: rank 0 takes the others' blocks at once, and does not look
-    // again, while they finish it.
+    /* The first: rank 0 takes the others' blocks at once, and does not look
+     * again, while they finish it. */
     for (int turn = 1; turn >= 0; turn--) {
         if (turn == (self->rank != 0))
             CHECK_OK(self->comm,
@@ -670,7 +677,7 @@ static int late_look(const struct rank *self)
     if (self->rank != 0)
         CHECK_OK(self->comm, shunt_wait(&requests[0]));
     CHECK_OK(other, shunt_barrier(other));
-    // The others: rank 0 offers, then they answer.
+    /* The others: rank 0 offers, then they answer. */
     for (int turn = 0; turn < 2; turn++) {
         for (int k = 1; k < OPS && turn == (self->rank != 0); k++)
             CHECK_OK(self->comm,
@@ -688,9 +695,10 @@ static int late_look(const struct rank *self)
     return 0;
 }
 
-// --- wrong calls -------------------------------------------------------------
+/* --- wrong calls -------------------------------------------------------------
+ */
 
-// After an error of one operation everything works.
+/* After an error of one operation everything works. */
 static int still_usable(const struct rank *self)
 {
     int64_t one = self->rank + 1, sum = -1, all[MAX_RANKS];
@@ -706,8 +714,8 @@ static int still_usable(const struct rank *self)
     return 0;
 }
 
-// What a call of this rank said, or, where it said nothing was wrong because it
-// had no need to wait for everybody, the next one.
+/* What a call of this rank said, or, where it said nothing was wrong because it
+ * had no need to wait for everybody, the next one. */
 static enum shunt_status sooner_or_later(const struct rank *self,
                                          enum shunt_status st, char *text,
                                          size_t size)
@@ -722,15 +730,15 @@ static enum shunt_status sooner_or_later(const struct rank *self,
     return later;
 }
 
-// Some reads of one rank fail (SHUNT_FAULT=badget). Every rank that gets SHUNT_OK
-// has the right data; the reader does not get it, nor does the rank that it read.
-//
-//     failed_reads KIND|all [SEED [ROUNDS]]
+/* Some reads of one rank fail (SHUNT_FAULT=badget). Every rank that gets SHUNT_OK
+ * has the right data; the reader does not get it, nor does the rank that it read.
+ *
+ *     failed_reads KIND|all [SEED [ROUNDS]] */
 static int failed_reads(const struct rank *self)
 {
     struct random shared = {seed_of(self, 1)},
                   local = {seed_of(self, 1) + (uint64_t)self->rank};
-    struct pool none = {NULL, 0, 0}; // windows are not read
+    struct pool none = {NULL, 0, 0}; /* windows are not read */
     int failed = 0, kind = KINDS;
 
     for (int k = 0; k < KINDS; k++)
@@ -760,8 +768,8 @@ static int failed_reads(const struct rank *self)
     return 0;
 }
 
-// The last rank cannot read its segment of rank 0's input (SHUNT_READ_MIN=1,
-// SHUNT_ALLREDUCE_DIRECT=0): nobody has a sum.
+/* The last rank cannot read its segment of rank 0's input (SHUNT_READ_MIN=1,
+ * SHUNT_ALLREDUCE_DIRECT=0): nobody has a sum. */
 static int unreadable_input(const struct rank *self)
 {
     enum { SEGMENT = 1 << 16 };
@@ -793,15 +801,15 @@ static int unreadable_input(const struct rank *self)
     return 0;
 }
 
-enum { BIG = 300000 }; // bytes: more than a ring holds
+enum { BIG = 300000 }; /* bytes: more than a ring holds */
 
 struct scene {
     struct shunt_comm *comm;
     int rank, size;
-    unsigned char *a, *b; // BIG * size each
+    unsigned char *a, *b; /* BIG * size each */
 };
 
-// Each makes a call in which rank 1 disagrees with all the others.
+/* Each makes a call in which rank 1 disagrees with all the others. */
 typedef enum shunt_status wrong_call(const struct scene *s, bool odd,
                                      size_t count);
 
@@ -891,9 +899,9 @@ static enum shunt_status wrong_kind_of_broadcast(const struct scene *s,
 static const struct {
     const char *name;
     wrong_call *call;
-    const char *says; // the text of a rank that agrees with most
-    bool all_see;     // every rank is told, not only those concerned
-    bool star; // a broadcast: on one host, who has the block may be content
+    const char *says; /* the text of a rank that agrees with most */
+    bool all_see;     /* every rank is told, not only those concerned */
+    bool star; /* a broadcast: on one host, who has the block may be content */
 } wrong_calls[] = {
     {"alltoall", wrong_alltoall, "rank 1", true, false},
     {"alltoall in place", wrong_alltoall_in_place, "rank 1", true, false},
@@ -931,14 +939,14 @@ static int mismatch(const struct rank *self)
 
                 st = sooner_or_later(self, st, text, sizeof(text));
                 if (content && !st) {
-                    ; // it has the block
+                    ; /* it has the block */
                 } else if (odd || self->rank == 0 || wrong_calls[w].all_see) {
                     CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
                     CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
                           "%s: \"%s\"", wrong_calls[w].name, text);
                 } else if (shunt_comm_nodes(self->comm) == 1) {
                     CHECK_STATUS(self->comm, st, SHUNT_OK);
-                } else if (st) { // whoever passes it on, hears of it
+                } else if (st) { /* whoever passes it on, hears of it */
                     CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
                     CHECK(strstr(text, wrong_calls[w].says), "\"%s\"", text);
                 }
@@ -952,7 +960,7 @@ static int mismatch(const struct rank *self)
     return 0;
 }
 
-// Both figures, on both ranks; and nothing past a block.
+/* Both figures, on both ranks; and nothing past a block. */
 static int mismatch_figures(const struct rank *self)
 {
     size_t send[MAX_RANKS], recv[MAX_RANKS];
@@ -985,7 +993,7 @@ static int mismatch_figures(const struct rank *self)
     return still_usable(self);
 }
 
-// A bad argument on rank 1 alone.
+/* A bad argument on rank 1 alone. */
 static int refusals(const struct rank *self)
 {
     enum { CALLS = 15 };
@@ -1088,7 +1096,7 @@ static int refusals(const struct rank *self)
             break;
         }
         st = sooner_or_later(self, st, text, sizeof(text));
-        // Who has the block of a broadcast need not hear of others.
+        /* Who has the block of a broadcast need not hear of others. */
         if (st || k > 1 || self->rank < 2 || shunt_comm_nodes(c) > 1) {
             CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
             CHECK(strstr(text, bad ? word : "rank 1"), "call %d: \"%s\"", k,
@@ -1099,7 +1107,7 @@ static int refusals(const struct rank *self)
     return 0;
 }
 
-// What a rank calls in a round of any_roots().
+/* What a rank calls in a round of any_roots(). */
 struct odd_call {
     enum { ROOTED, ODD_BARRIER, ODD_GATHER, REFUSED, ODD_CALLS } kind;
     int root;
@@ -1115,7 +1123,7 @@ static struct odd_call draw_odd(struct random *random, int nranks)
 
     if (kind < ODD_CALLS)
         c.kind = (int)kind;
-    // Often the same, so that most agree.
+    /* Often the same, so that most agree. */
     c.root = root ? 1 % nranks : (int)random_below(random, (uint64_t)nranks);
     return c;
 }
@@ -1126,9 +1134,9 @@ static bool same_call(const struct odd_call *a, const struct odd_call *b)
            (a->kind != ROOTED || (a->root == b->root && a->bytes == b->bytes));
 }
 
-// Ranks that call whatever they like, mostly broadcasts from whatever root: all
-// come back, who is told that all is well has the block of a root that is one,
-// and the communicator goes on.
+/* Ranks that call whatever they like, mostly broadcasts from whatever root: all
+ * come back, who is told that all is well has the block of a root that is one,
+ * and the communicator goes on. */
 static int any_roots(const struct rank *self)
 {
     struct random shared = {seed_of(self, 0)};
@@ -1185,8 +1193,8 @@ static int any_roots(const struct rank *self)
     return 0;
 }
 
-// A broadcast is over where its block is: the last rank does not come to these
-// before all others have returned.
+/* A broadcast is over where its block is: the last rank does not come to these
+ * before all others have returned. */
 static int runs_ahead(const struct rank *self)
 {
     enum { CALLS = 10, MOST = 3000 };
@@ -1195,7 +1203,7 @@ static int runs_ahead(const struct rank *self)
     struct shunt_comm *other;
 
     if (shunt_comm_nodes(self->comm) > 1)
-        return 0; // there it waits for all
+        return 0; /* there it waits for all */
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
     for (int round = 0; round < 5; round++) {
         if (late)
@@ -1216,8 +1224,8 @@ static int runs_ahead(const struct rank *self)
     return still_usable(self);
 }
 
-// Of a refused broadcast the root hears later: not in a call that is made of
-// several, which it would leave in the middle, alone.
+/* Of a refused broadcast the root hears later: not in a call that is made of
+ * several, which it would leave in the middle, alone. */
 static int late_errors_wait(const struct rank *self)
 {
     struct shunt_comm *c = self->comm, *other, *half;
@@ -1242,7 +1250,7 @@ static int late_errors_wait(const struct rank *self)
         if (st || self->rank < 2)
             CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
         shunt_comm_destroy(half);
-        // The last call of a communicator tells it, too.
+        /* The last call of a communicator tells it, too. */
         st = shunt_broadcast(other, bad ? NULL : &number, 1, SHUNT_I64, 0);
         if (!bad && !st)
             st = shunt_comm_finish(other);
@@ -1255,7 +1263,7 @@ static int late_errors_wait(const struct rank *self)
     return still_usable(self);
 }
 
-// The root goes when it has sent what it has; the last rank comes later.
+/* The root goes when it has sent what it has; the last rank comes later. */
 static int root_goes(const struct rank *self)
 {
     const bool late = self->rank == self->size - 1;
@@ -1263,9 +1271,9 @@ static int root_goes(const struct rank *self)
     int64_t number = self->rank ? 0 : 77;
 
     if (shunt_comm_nodes(self->comm) > 1)
-        return 0; // there it waits for all
+        return 0; /* there it waits for all */
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
-    // Not before all others have returned.
+    /* Not before all others have returned. */
     if (late)
         CHECK_OK(self->comm, shunt_barrier(self->comm));
     CHECK_OK(other, shunt_broadcast(other, &number, 1, SHUNT_I64, 0));
@@ -1282,8 +1290,8 @@ static int root_goes(const struct rank *self)
     return still_usable(self);
 }
 
-// Blocks of plain memory go both ways, until it is known which is cheaper; in
-// both they are right.
+/* Blocks of plain memory go both ways, until it is known which is cheaper; in
+ * both they are right. */
 static int both_ways(const struct rank *self)
 {
     enum { BYTES = 70000, CALLS = 300 };
@@ -1311,7 +1319,7 @@ static int both_ways(const struct rank *self)
     return 0;
 }
 
-// Calls that are refused everywhere end before anybody has heard of anybody.
+/* Calls that are refused everywhere end before anybody has heard of anybody. */
 static int refused_by_all(const struct rank *self)
 {
     for (int round = 0; round < 40; round++) {
@@ -1324,7 +1332,7 @@ static int refused_by_all(const struct rank *self)
     return 0;
 }
 
-// Nothing of a communicator is needed to hear that there is none.
+/* Nothing of a communicator is needed to hear that there is none. */
 static int no_communicator(const struct rank *self)
 {
     struct shunt_request *request = (struct shunt_request *)(void *)&request;
@@ -1341,7 +1349,7 @@ static int no_communicator(const struct rank *self)
     return 0;
 }
 
-// Everything NULL that may be.
+/* Everything NULL that may be. */
 static int nothing_at_all(const struct rank *self)
 {
     struct shunt_comm *c = self->comm;
@@ -1362,7 +1370,7 @@ static int nothing_at_all(const struct rank *self)
     return 0;
 }
 
-// Address space, with large pages where the kernel gives them.
+/* Address space, with large pages where the kernel gives them. */
 static unsigned char *map_sparse(size_t bytes)
 {
     unsigned char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -1374,7 +1382,7 @@ static unsigned char *map_sparse(size_t bytes)
     return p;
 }
 
-// `bytes` of address space that is the same few pages over and over.
+/* `bytes` of address space that is the same few pages over and over. */
 static unsigned char *map_folded(size_t bytes, size_t fold)
 {
     unsigned char *p = mmap(NULL, bytes, PROT_NONE,
@@ -1394,8 +1402,8 @@ static unsigned char *map_folded(size_t bytes, size_t fold)
     return p;
 }
 
-// More than 2^31 elements in one block: a count cut to 32 bits would leave
-// most of the pages as they were.
+/* More than 2^31 elements in one block: a count cut to 32 bits would leave
+ * most of the pages as they were. */
 static int huge_count(const struct rank *self)
 {
     const size_t fold = (size_t)8 << 20;
@@ -1419,8 +1427,8 @@ static int huge_count(const struct rank *self)
     return 0;
 }
 
-// Displacements and totals beyond 32 bits, of blocks that are small; out of
-// memory of every sort.
+/* Displacements and totals beyond 32 bits, of blocks that are small; out of
+ * memory of every sort. */
 static int huge_offsets(const struct rank *self)
 {
     enum { BLOCK = 70000 };
@@ -1454,7 +1462,7 @@ static int huge_offsets(const struct rank *self)
     return 0;
 }
 
-// The input is gone as soon as the call has returned, whatever it returned.
+/* The input is gone as soon as the call has returned, whatever it returned. */
 static int input_goes(const struct rank *self)
 {
     enum { COUNT = 48, CALLS = 20 };
@@ -1479,8 +1487,8 @@ static int input_goes(const struct rank *self)
     return 0;
 }
 
-// Some reads of rank 0 fail, while those of other calls are under way: these end
-// as they should, and nobody is taken for lost.
+/* Some reads of rank 0 fail, while those of other calls are under way: these end
+ * as they should, and nobody is taken for lost. */
 static int failed_reads_in_flight(const struct rank *self)
 {
     enum { CALLS = 6, ROUNDS = 4, COUNT = 60000 };

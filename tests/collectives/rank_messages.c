@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks do in test_messages.c: who sends how many messages to whom. Who
-// is whose rail peer is found here again, from the definition: the rank of the
-// other node with the same local index, modulo the ranks of that node.
+/*
+ * What ranks do in test_messages.c: who sends how many messages to whom. Who
+ * is whose rail peer is found here again, from the definition: the rank of the
+ * other node with the same local index, modulo the ranks of that node.
+ */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 enum { RANKS = 16 };
 
-// How this rank is to another one.
+/* How this rank is to another one. */
 enum relation { ITSELF, MATE, PARTNER, STRANGER };
 
 struct counts {
@@ -57,7 +58,7 @@ static int begin(const struct rank *self, struct counts *c)
     return 0;
 }
 
-// Messages to `rank` since then, and bytes that were put.
+/* Messages to `rank` since then, and bytes that were put. */
 static int since(const struct rank *self, const struct counts *c, int rank,
                  struct shunt_peer_stats *now)
 {
@@ -68,7 +69,7 @@ static int since(const struct rank *self, const struct counts *c, int rank,
     return 0;
 }
 
-// To each rank so many messages, by its relation; and the totals fit.
+/* To each rank so many messages, by its relation; and the totals fit. */
 static int check(const struct rank *self, const struct counts *c,
                  const char *call, const unsigned *want)
 {
@@ -83,7 +84,7 @@ static int check(const struct rank *self, const struct counts *c,
         CHECK(now.messages == want[c->relation[r]],
               "%s: %d messages to rank %d, which is %d, not %u", call,
               (int)now.messages, r, c->relation[r], want[c->relation[r]]);
-        // What is mapped is not put.
+        /* What is mapped is not put. */
         CHECK((now.bytes_put > 0) == (far && now.messages > 0),
               "%s: %d bytes were put to rank %d", call, (int)now.bytes_put, r);
         all += now.messages;
@@ -107,8 +108,8 @@ static int check(const struct rank *self, const struct counts *c,
         CHECK_RUN(check(self, &c, #call, want)); \
     } while (0)
 
-// Small calls: one message to each rank that is talked to. argv[0]: "flat", to
-// all; "two_level", to mates and rail peers.
+/* Small calls: one message to each rank that is talked to. argv[0]: "flat", to
+ * all; "two_level", to mates and rail peers. */
 static int collectives(const struct rank *self)
 {
     const bool flat = self->argc && !strcmp(self->argv[0], "flat");
@@ -122,7 +123,7 @@ static int collectives(const struct rank *self)
     for (int r = 0; r < RANKS; r++)
         ones[r] = 1;
     CHECK_RUN(find_relations(self, &c));
-    // Again, as what was called before must make no difference.
+    /* Again, as what was called before must make no difference. */
     for (int i = 0; i < 8; i++) {
         COUNTED(shunt_barrier(comm));
         COUNTED(shunt_broadcast(comm, one, 1, SHUNT_I64, 1));
@@ -137,7 +138,7 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
-// With equal nodes, N - 1 messages a rank leave its node in two levels.
+/* With equal nodes, N - 1 messages a rank leave its node in two levels. */
 static int one_to_each_node(const struct rank *self)
 {
     const uint64_t nodes = (uint64_t)shunt_comm_nodes(self->comm);
@@ -156,8 +157,8 @@ static int one_to_each_node(const struct rank *self)
     return 0;
 }
 
-// Dispatch, combine, and back: nothing for a rank that is neither mate nor
-// rail peer, and the same number of messages each time.
+/* Dispatch, combine, and back: nothing for a rank that is neither mate nor
+ * rail peer, and the same number of messages each time. */
 static int exchange(const struct rank *self)
 {
     enum { HIDDEN = 300, EXPERTS = 16, TOPK = 4, TOKENS = 100, TURNS = 3 };
@@ -205,7 +206,7 @@ static int exchange(const struct rank *self)
             CHECK_RUN(since(self, &c, r, &now));
             CHECK(c.relation[r] != STRANGER || !now.messages,
                   "%d messages to rank %d", (int)now.messages, r);
-            // Each of the four calls tells it at least where rows go.
+            /* Each of the four calls tells it at least where rows go. */
             CHECK(c.relation[r] != PARTNER ||
                       (now.messages >= 4 && now.bytes_put > 0),
                   "%d messages to rank %d", (int)now.messages, r);

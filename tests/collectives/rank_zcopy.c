@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks do in test_zcopy.c: large blocks between ranks whose memory is not
-// mapped go straight from the sender's memory into the receiver's, and nothing
-// comes there after the call. Ranks of a node share memory, others do not.
+/*
+ * What ranks do in test_zcopy.c: large blocks between ranks whose memory is not
+ * mapped go straight from the sender's memory into the receiver's, and nothing
+ * comes there after the call. Ranks of a node share memory, others do not.
+ */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 enum { RANKS = 16, ROUNDS = 6 };
 
-// From here on blocks go that way: SHUNT_ZCOPY_MIN, or its default.
+/* From here on blocks go that way: SHUNT_ZCOPY_MIN, or its default. */
 static size_t least(void)
 {
     const char *text = getenv("SHUNT_ZCOPY_MIN");
@@ -27,7 +28,8 @@ static unsigned char byte_of(int from, int to, int round, size_t i)
     return (unsigned char)(from * 41 + to * 13 + round * 7 + (int)(i % 251));
 }
 
-// Sizes of all kinds, also right at the limit, and different in both directions.
+/* Sizes of all kinds, also right at the limit, and different in both
+ * directions. */
 static size_t bytes_of(int from, int to, int round)
 {
     const size_t sizes[] = {0, 7, least() - 1, least(), least() + 1, 300001};
@@ -38,11 +40,11 @@ static size_t bytes_of(int from, int to, int round)
 struct blocks {
     size_t send_counts[RANKS], send_displs[RANKS];
     size_t recv_counts[RANKS], recv_displs[RANKS];
-    unsigned char *send, *recv; // (ranks * most)
+    unsigned char *send, *recv; /* (ranks * most) */
     size_t most;
 };
 
-// window: both from shunt_mem_alloc().
+/* window: both from shunt_mem_alloc(). */
 static int make_blocks(const struct rank *self, struct blocks *b, bool window)
 {
     const size_t ranks = (size_t)self->size;
@@ -89,7 +91,7 @@ static void fill(const struct rank *self, struct blocks *b, int round)
     memset(b->recv, 0xee, (size_t)self->size * b->most);
 }
 
-// All that was to come, and not a byte beside it.
+/* All that was to come, and not a byte beside it. */
 static int check_blocks(const struct rank *self, const struct blocks *b,
                         int round)
 {
@@ -117,8 +119,9 @@ static int stats_of(const struct rank *self, struct shunt_comm_stats *stats)
     return 0;
 }
 
-// Of an alltoallv; what a carrier takes on is smaller than `least`, where a
-// carrier takes on at most that (SHUNT_CARRY). registered: bytes of b->send that are.
+/* Of an alltoallv; what a carrier takes on is smaller than `least`, where a
+ * carrier takes on at most that (SHUNT_CARRY). registered: bytes of b->send that are.
+ */
 static int check_path(const struct rank *self, const struct blocks *b,
                       const struct shunt_comm_stats *before, size_t registered)
 {
@@ -173,7 +176,7 @@ static int all_to_all(const struct rank *self, bool window)
     return drop_blocks(self, &b, window);
 }
 
-// More and more of the memory that is sent from is registered.
+/* More and more of the memory that is sent from is registered. */
 static int registered(const struct rank *self)
 {
     struct blocks b;
@@ -208,7 +211,7 @@ static int straight(const struct rank *self)
     return all_to_all(self, false) || all_to_all(self, true);
 }
 
-// Several under way at once, begun in one order, ended in another.
+/* Several under way at once, begun in one order, ended in another. */
 static int several(const struct rank *self)
 {
     enum { CALLS = 5 };
@@ -236,9 +239,9 @@ static int several(const struct rank *self)
     return 0;
 }
 
-// Rank 0 and the last one disagree about a block, in each way in which sizes can be
-// on this side of the limit or on the other; the others' blocks come. What was not
-// agreed upon does not come later, either.
+/* Rank 0 and the last one disagree about a block, in each way in which sizes can be
+ * on this side of the limit or on the other; the others' blocks come. What was not
+ * agreed upon does not come later, either. */
 static int sizes_disagree(const struct rank *self)
 {
     const size_t pairs[][2] = {
@@ -274,10 +277,10 @@ static int sizes_disagree(const struct rank *self)
     return drop_blocks(self, &b, false);
 }
 
-// Collectives of whose parts some go that way.
+/* Collectives of whose parts some go that way. */
 static int others(const struct rank *self)
 {
-    const size_t count = 50000; // f32
+    const size_t count = 50000; /* f32 */
     const size_t ranks = (size_t)self->size;
     float *one = malloc(count * sizeof(float));
     float *all = malloc(ranks * count * sizeof(float));

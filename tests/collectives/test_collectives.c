@@ -13,7 +13,7 @@
 
 TestSuite(collectives, .timeout = 240);
 
-// What stands between two cases of a list (rank_main.h, --together).
+/* What stands between two cases of a list (rank_main.h, --together). */
 #define THEN "+"
 #define LIST(...)         \
     (const char *const[]) \
@@ -31,7 +31,7 @@ static void add_env(struct harness_job *job, const char *const *env)
         job->env[n++] = env[i];
 }
 
-// One case in a world of its own.
+/* One case in a world of its own. */
 static void run(const char *const *env, int ranks, const char *name,
                 const char *arg1, const char *arg2, const char *arg3)
 {
@@ -46,7 +46,7 @@ static void run(const char *const *env, int ranks, const char *name,
     harness_check(&job);
 }
 
-// Several cases in one world.
+/* Several cases in one world. */
 static void check_list(struct harness_job *job, const char *const *list)
 {
     job->program = "rank_collectives";
@@ -65,8 +65,8 @@ static void run_list(const char *const *env, int ranks, const char *const *list)
     check_list(&job, list);
 }
 
-// Virtual nodes: "0,0,1" is three ranks, of which the last is on a node of its
-// own. across: what reaches it (rank_main.h).
+/* Virtual nodes: "0,0,1" is three ranks, of which the last is on a node of its
+ * own. across: what reaches it (rank_main.h). */
 static void run_list_on(const char *nodes, const char *across,
                         const char *const *env, const char *const *list)
 {
@@ -84,14 +84,14 @@ static void run_list_on(const char *nodes, const char *across,
 static const int sizes[] = {1, 2, 3, 4, 8};
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
-// How many of them. Sanitizers learn nothing from eight ranks: all kinds run
-// there on six and seven, too, on several nodes (on_layouts).
+/* How many of them. Sanitizers learn nothing from eight ranks: all kinds run
+ * there on six and seven, too, on several nodes (on_layouts). */
 static int sizes_used(void)
 {
     return harness_sanitized() ? SIZES - 1 : SIZES;
 }
 
-// Each collective by itself, with everything drawn at random.
+/* Each collective by itself, with everything drawn at random. */
 static void one_kind(const char *kind)
 {
     char seed[16];
@@ -237,9 +237,10 @@ Test(collectives, no_communicator)
     run(NULL, 1, "no_communicator", NULL, NULL, NULL);
 }
 
-// -- circumstances -----------------------------------------------------------
+/* -- circumstances -----------------------------------------------------------
+ */
 
-// A bit of everything, under some setting.
+/* A bit of everything, under some setting. */
 static void under(const char *const *env)
 {
     static const int few[] = {2, 3, 4};
@@ -265,7 +266,7 @@ Test(collectives, raw_reads_always)
     under((const char *const[]){"SHUNT_READ_MIN=1", NULL});
 }
 
-// Everything is cut into many pieces.
+/* Everything is cut into many pieces. */
 Test(collectives, tiny_ring)
 {
     under((const char *const[]){"SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
@@ -303,7 +304,7 @@ Test(collectives, put_only)
                                 "SHUNT_FAULT=nomap,noget", NULL});
 }
 
-// Reads of plain memory end after the call that began them.
+/* Reads of plain memory end after the call that began them. */
 Test(collectives, late_raw_reads)
 {
     under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
@@ -326,7 +327,8 @@ Test(collectives, late_and_in_pieces)
                                 "SHUNT_CHUNKS=2", NULL});
 }
 
-// -- reads that fail ---------------------------------------------------------
+/* -- reads that fail ---------------------------------------------------------
+ */
 
 static const char *const bad_reads[] = {
     "SHUNT_TRANSPORTS=fault+shm",
@@ -379,7 +381,7 @@ Test(collectives, failed_late_reads_in_flight)
                     LIST("failed_reads_in_flight"));
 }
 
-// Where ranks are threads, to read what another has unmapped is a crash.
+/* Where ranks are threads, to read what another has unmapped is a crash. */
 Test(collectives, input_goes_after_failed_reads)
 {
     static const char *const faults[] = {
@@ -398,7 +400,7 @@ Test(collectives, input_goes_after_failed_reads)
         });
 }
 
-// Some of the reads of rank 1 are of streams: other chunks.
+/* Some of the reads of rank 1 are of streams: other chunks. */
 Test(collectives, failed_reads_and_streams)
 {
     const char *const env[] = {bad_reads[0],
@@ -422,7 +424,8 @@ Test(collectives, unreadable_input)
     run(env, 5, "unreadable_input", NULL, NULL, NULL);
 }
 
-// -- several nodes -----------------------------------------------------------
+/* -- several nodes -----------------------------------------------------------
+ */
 
 static const char *const layouts[] = {
     "0,0,1,1", "0,0,0,0,1,1,1,1", "0,1,1,2,2,2", "0,1,0,2,1,2,2", "0,1,2",
@@ -444,15 +447,15 @@ static void on_layouts(const char *across, const char *const *env,
     for (int i = 0; i < LAYOUTS; i++) {
         const char *at = layouts[i];
 
-        // Sanitizers learn nothing from equal nodes, or from eight ranks.
+        /* Sanitizers learn nothing from equal nodes, or from eight ranks. */
         if (harness_sanitized() && i != 2 && i != 3)
             continue;
         run_list_on(at, across, env, list);
     }
 }
 
-// Where this is about algorithms, nodes put through shared memory: UCX would
-// take longer.
+/* Where this is about algorithms, nodes put through shared memory: UCX would
+ * take longer. */
 #define BY_SHM(...)                               \
     "shm (put)", (const char *const[])            \
     {                                             \
@@ -474,7 +477,7 @@ Test(collectives, nodes_two_level)
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level"), "200");
 }
 
-// Every block straight, or none.
+/* Every block straight, or none. */
 Test(collectives, nodes_nothing_carried)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=0"), "40");
@@ -517,7 +520,7 @@ Test(collectives, nodes_failed_reads)
                 LIST("failed_reads", "allreduce", "49", "40"));
 }
 
-// Nor are ranks of one node mapped.
+/* Nor are ranks of one node mapped. */
 Test(collectives, nodes_put_only)
 {
     on_layouts("fault (put)",
@@ -549,9 +552,10 @@ Test(collectives, nodes_ucx)
                 LIST("random", "all", "34", "60"));
 }
 
-// -- the choice --------------------------------------------------------------
+/* -- the choice --------------------------------------------------------------
+ */
 
-// What shunt-info says of four ranks on two nodes, with this setting.
+/* What shunt-info says of four ranks on two nodes, with this setting. */
 static struct harness *table(const char *setting)
 {
     static const char script[] =
@@ -591,7 +595,7 @@ Test(collectives, choices_can_be_forced)
     says("SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
 }
 
-// As if they were not there; and rank 0 says so.
+/* As if they were not there; and rank 0 says so. */
 Test(collectives, names_of_no_algorithm_are_told)
 {
     static const char setting[] =

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Zero copy to ranks whose memory is not mapped, by UCX between virtual nodes; by
-// threads that put to each other it runs under the thread sanitizer, too.
+/*
+ * Zero copy to ranks whose memory is not mapped, by UCX between virtual nodes; by
+ * threads that put to each other it runs under the thread sanitizer, too.
+ */
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void run(const char *nodes, const char *algorithm, const char *least,
     run_over("shm,ucx", "ucx (put)", nodes, algorithm, least, name);
 }
 
-// Blocks are read from the sender's memory only after up to 3 ms.
+/* Blocks are read from the sender's memory only after up to 3 ms. */
 static void run_late(const char *nodes, const char *algorithm, const char *name)
 {
     run_over("shm,fault+ucx", "fault (put)", nodes, algorithm, "100000", name);
@@ -50,7 +51,7 @@ static void run_late(const char *nodes, const char *algorithm, const char *name)
 
 static void both(const char *name)
 {
-    // A limit above, and one below, what a note has room for.
+    /* A limit above, and one below, what a note has room for. */
     run("0,1,2", "flat", "100000", name);
     run("0,1,1,2,2,2", "flat", "4000", name);
     run("0,1,2", "two_level", "4000", name);
@@ -59,7 +60,7 @@ static void both(const char *name)
 
 Test(zcopy, straight)
 {
-    // In two levels small blocks have carriers; not by default above 64 KiB.
+    /* In two levels small blocks have carriers; not by default above 64 KiB. */
     run("0,1,2", "flat", "100000", "straight");
     run("0,1,1,2,2,2", "flat", "4000", "straight");
     run("0,1,2", "two_level", "100000", "straight");
@@ -80,7 +81,7 @@ Test(zcopy, late)
     run_late("0,0,1,2", "two_level", "several");
     run_late("0,0,1,2", "two_level", "others");
     run_late("0,0,1,2", "flat", "sizes_disagree");
-    // The first and the last rank are neither mates nor partners.
+    /* The first and the last rank are neither mates nor partners. */
     run_late("0,0,1,1", "two_level", "sizes_disagree");
 }
 

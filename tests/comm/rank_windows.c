@@ -227,7 +227,8 @@ static int freed_while_in_use(const struct rank *self)
     return 0;
 }
 
-// What the caller registers is its own business, and told right away if wrong.
+/* What the caller registers is its own business, and told right away if wrong.
+ */
 static int registrations(const struct rank *self)
 {
     static unsigned char memory[4096];
@@ -253,7 +254,7 @@ static int registrations(const struct rank *self)
     CHECK(shunt_mem_deregister(self->comm, memory) == SHUNT_ERR_INVALID,
           "three times");
     CHECK_OK(self->comm, shunt_barrier(self->comm));
-    return 0; // `middle` goes with the communicator
+    return 0; /* `middle` goes with the communicator */
 }
 
 static const struct rank_case cases[] = {

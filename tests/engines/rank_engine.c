@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks do in test_engine.c: large blocks in windows, of calls that were
-// started, are moved by the copy engine; smaller ones, and those of blocking
-// calls, are not.
+/*
+ * What ranks do in test_engine.c: large blocks in windows, of calls that were
+ * started, are moved by the copy engine; smaller ones, and those of blocking
+ * calls, are not.
+ */
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -60,7 +61,7 @@ static int window(const struct rank *self, size_t bytes, unsigned char **at)
     return 0;
 }
 
-// Several calls under way at once, on their own memory.
+/* Several calls under way at once, on their own memory. */
 static int started(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -99,7 +100,8 @@ static int started(const struct rank *self)
     return 0;
 }
 
-// The caller waits anyway; and what is small is copied sooner than handed over.
+/* The caller waits anyway; and what is small is copied sooner than handed over.
+ */
 static int not_for_these(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -129,8 +131,8 @@ static int not_for_these(const struct rank *self)
     return 0;
 }
 
-// One rank gives the communicator up while copies are under way: every call
-// ends, and what was given to it may be freed at once.
+/* One rank gives the communicator up while copies are under way: every call
+ * ends, and what was given to it may be freed at once. */
 static int aborted(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -158,9 +160,9 @@ static int aborted(const struct rank *self)
     return 0;
 }
 
-// Communicators that come and go while another one is busy: the engine stays for
-// the one that is left, and what it writes after a copy goes to no descriptor of
-// the program's.
+/* Communicators that come and go while another one is busy: the engine stays for
+ * the one that is left, and what it writes after a copy goes to no descriptor of
+ * the program's. */
 static int come_and_go(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -194,7 +196,7 @@ static int come_and_go(const struct rank *self)
         CHECK_OK(copy, shunt_mem_free(copy, recv2));
         CHECK_OK(copy, shunt_comm_finish(copy));
         shunt_comm_destroy(copy);
-        // Of a number that was the communicator's, perhaps.
+        /* Of a number that was the communicator's, perhaps. */
         CHECK(!pipe2(ends, O_NONBLOCK), "no pipe");
         CHECK_OK(self->comm, shunt_wait(&request));
         if (check(self, recv, 2 * i, LARGE))
@@ -208,7 +210,7 @@ static int come_and_go(const struct rank *self)
     return 0;
 }
 
-// A child has no engine, and does not wait for the parent's.
+/* A child has no engine, and does not wait for the parent's. */
 static int forked(const struct rank *self)
 {
     int status = -1;
@@ -218,7 +220,8 @@ static int forked(const struct rank *self)
         return 1;
     child = fork();
     if (!child) {
-        // Not in order, as the others are in the parent: what it inherited goes.
+        /* Not in order, as the others are in the parent: what it inherited
+         * goes. */
         shunt_comm_destroy(self->comm);
         _exit(42);
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Collectives whose large payload the copy engine moves (rank_engine.c).
+/* Collectives whose large payload the copy engine moves (rank_engine.c). */
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -49,7 +48,7 @@ Test(engine, stays_with_the_parent)
     run(2, "forked");
 }
 
-// Every rank says so, with what is wrong.
+/* Every rank says so, with what is wrong. */
 Test(engine, that_is_not_there)
 {
     const struct harness_job job = {

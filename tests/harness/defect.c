@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A program with one mistake of each kind, to see that the sanitizers look: a
-// run under them that finds nothing is worth something only if it can find.
+/*
+ * A program with one mistake of each kind, to see that the sanitizers look: a
+ * run under them that finds nothing is worth something only if it can find.
+ */
 
 #include <limits.h>
 #include <pthread.h>

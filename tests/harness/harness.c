@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Starts rank programs, reads what they write, waits for them with a deadline.
-// Pidfds and pipes in one poll(); nothing here sleeps on hope.
+/*
+ * Starts rank programs, reads what they write, waits for them with a deadline.
+ * Pidfds and pipes in one poll(); nothing here sleeps on hope.
+ */
 
 #include "tests/harness/harness.h"
 

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Runs rank programs from a test, bounded in time.
-//
-// Criterion forks a process per test, and a fork of that which asserts hangs
-// the runner; so ranks are programs of their own (rank_main.h), started here,
-// each in a process group that is killed at the deadline and when the test's
-// process dies. What a rank wrote and how it ended is collected by rank.
-//
-// The usual test is one line:
-//
-//     Test(alltoallv, zero_counts, .timeout = 60)
-//     {
-//         harness_case("rank_alltoallv", "zero_counts", 4);
-//     }
-//
-// A test that interferes goes step by step. It waits for lines that ranks print
-// to stdout, never for time to pass:
-//
-//     struct harness *h = harness_start(&(struct harness_job){
-//         .program = "rank_loss", .args = {"survive"}, .ranks = 4});
-//     cr_assert(harness_await(h, 2, "in the loop"), "%s", harness_story(h));
-//     harness_signal(h, 2, SIGKILL);
-//     harness_wait(h);
-//     cr_assert(harness_rank(h, 2)->signal == SIGKILL);
-//     harness_finish(h);
+/*
+ * Runs rank programs from a test, bounded in time.
+ *
+ * Criterion forks a process per test, and a fork of that which asserts hangs
+ * the runner; so ranks are programs of their own (rank_main.h), started here,
+ * each in a process group that is killed at the deadline and when the test's
+ * process dies. What a rank wrote and how it ended is collected by rank.
+ *
+ * The usual test is one line:
+ *
+ *     Test(alltoallv, zero_counts, .timeout = 60)
+ *     {
+ *         harness_case("rank_alltoallv", "zero_counts", 4);
+ *     }
+ *
+ * A test that interferes goes step by step. It waits for lines that ranks print
+ * to stdout, never for time to pass:
+ *
+ *     struct harness *h = harness_start(&(struct harness_job){
+ *         .program = "rank_loss", .args = {"survive"}, .ranks = 4});
+ *     cr_assert(harness_await(h, 2, "in the loop"), "%s", harness_story(h));
+ *     harness_signal(h, 2, SIGKILL);
+ *     harness_wait(h);
+ *     cr_assert(harness_rank(h, 2)->signal == SIGKILL);
+ *     harness_finish(h);
+ */
 
 #ifndef SHUNT_HARNESS_H
 #define SHUNT_HARNESS_H

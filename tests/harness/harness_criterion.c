@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The harness's one-line forms, which fail a Criterion test.
+/* The harness's one-line forms, which fail a Criterion test. */
 
 #include <criterion/criterion.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The main function of rank programs, and ranks as threads.
+/* The main function of rank programs, and ranks as threads. */
 
 #include "tests/harness/rank_main.h"
 

@@ -1,57 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A rank program: a table of named cases, each of which is what one rank does.
-//
-//     static int sum_of_ranks(const struct rank *self)
-//     {
-//         int64_t one = self->rank, sum = -1;
-//
-//         CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1,
-//                                              SHUNT_I64, SHUNT_SUM));
-//         CHECK(sum == self->size * (self->size - 1) / 2, "sum %ld", (long)sum);
-//         return 0;
-//     }
-//
-//     static const struct rank_case cases[] = {
-//         {"sum_of_ranks", sum_of_ranks, .min_ranks = 1},
-//         {NULL},
-//     };
-//
-//     int main(int argc, char **argv)
-//     {
-//         return rank_main(argc, argv, cases);
-//     }
-//
-// The same program runs in three ways:
-//
-//     prog CASE [ARG...]                one rank, a process of its own; which
-//                                       one the environment says (harness.h and
-//                                       shunt-run set it)
-//     prog --together CASE [ARG...] + CASE [ARG...] ...
-//                                       likewise, but one process runs the cases
-//                                       one after the other, each on a duplicate
-//                                       of one communicator, up to the first
-//                                       that fails. After the case n (from 0) it
-//                                       prints "passed n". Not for cases with
-//                                       no_comm or breaks_comm.
-//     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
-//                                       and meet through inproc, or
-//                                       SHUNT_TRANSPORTS; without CASE
-//                                       all cases, told in TAP. This is what
-//                                       the thread sanitizer runs.
-//     prog --list                       the cases' names
-//
-// Three variables of the environment say where ranks are, in all ways of
-// running:
-//
-//     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 on one virtual node, rank 2 on
-//                               another; which share no memory
-//     SHUNT_TEST_WITHIN=TEXT    shunt_comm_transport() of each rank of the own
-//     SHUNT_TEST_ACROSS=TEXT    node, and of other nodes, must begin like this,
-//                               before the case begins: "ucx (put)"
-//
-// A case returns 0 for success. A failed CHECK says where, on which rank, and
-// returns 1 from the function it is in.
+/*
+ * A rank program: a table of named cases, each of which is what one rank does.
+ *
+ *     static int sum_of_ranks(const struct rank *self)
+ *     {
+ *         int64_t one = self->rank, sum = -1;
+ *
+ *         CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1,
+ *                                              SHUNT_I64, SHUNT_SUM));
+ *         CHECK(sum == self->size * (self->size - 1) / 2, "sum %ld", (long)sum);
+ *         return 0;
+ *     }
+ *
+ *     static const struct rank_case cases[] = {
+ *         {"sum_of_ranks", sum_of_ranks, .min_ranks = 1},
+ *         {NULL},
+ *     };
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         return rank_main(argc, argv, cases);
+ *     }
+ *
+ * The same program runs in three ways:
+ *
+ *     prog CASE [ARG...]                one rank, a process of its own; which
+ *                                       one the environment says (harness.h and
+ *                                       shunt-run set it)
+ *     prog --together CASE [ARG...] + CASE [ARG...] ...
+ *                                       likewise, but one process runs the cases
+ *                                       one after the other, each on a duplicate
+ *                                       of one communicator, up to the first
+ *                                       that fails. After the case n (from 0) it
+ *                                       prints "passed n". Not for cases with
+ *                                       no_comm or breaks_comm.
+ *     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
+ *                                       and meet through inproc, or
+ *                                       SHUNT_TRANSPORTS; without CASE
+ *                                       all cases, told in TAP. This is what
+ *                                       the thread sanitizer runs.
+ *     prog --list                       the cases' names
+ *
+ * Three variables of the environment say where ranks are, in all ways of
+ * running:
+ *
+ *     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 on one virtual node, rank 2 on
+ *                               another; which share no memory
+ *     SHUNT_TEST_WITHIN=TEXT    shunt_comm_transport() of each rank of the own
+ *     SHUNT_TEST_ACROSS=TEXT    node, and of other nodes, must begin like this,
+ *                               before the case begins: "ucx (put)"
+ *
+ * A case returns 0 for success. A failed CHECK says where, on which rank, and
+ * returns 1 from the function it is in.
+ */
 
 #ifndef SHUNT_RANK_MAIN_H
 #define SHUNT_RANK_MAIN_H

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Rank program for the tests of rank_main: cases that succeed, fail, hang.
+/* Rank program for the tests of rank_main: cases that succeed, fail, hang. */
 
 #include <pthread.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The harness itself: a test that it wrongly calls good is worth nothing.
+/* The harness itself: a test that it wrongly calls good is worth nothing. */
 
 #include <criterion/criterion.h>
 #include <errno.h>

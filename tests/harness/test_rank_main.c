@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// rank_main: a failure on any rank, in any of its two ways, shows.
+/* rank_main: a failure on any rank, in any of its two ways, shows. */
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

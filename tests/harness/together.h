@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Runs cases of a rank program in one world (rank_main.h, --together), and
-// prints a line of TAP for each.
-//
-// A world costs its processes, their transports and their topology; a duplicate
-// of a communicator costs a hundredth of that. When a case fails, the world is
-// killed, and the cases behind it get a new one.
+/*
+ * Runs cases of a rank program in one world (rank_main.h, --together), and
+ * prints a line of TAP for each.
+ *
+ * A world costs its processes, their transports and their topology; a duplicate
+ * of a communicator costs a hundredth of that. When a case fails, the world is
+ * killed, and the cases behind it get a new one.
+ */
 
 #ifndef SHUNT_TEST_TOGETHER_H
 #define SHUNT_TEST_TOGETHER_H

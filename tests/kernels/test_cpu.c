@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The choice of an instruction set: what the CPU has, and what the environment
-// allows.
+/*
+ * The choice of an instruction set: what the CPU has, and what the environment
+ * allows.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static enum shunti_isa chosen(const char *kernels, const char *train_kernels)
 {
     setenv("SHUNT_KERNELS", kernels ? kernels : "", 1);
     setenv("SHUNT_TRAIN_KERNELS", train_kernels ? train_kernels : "", 1);
-    atomic_store(&shunti_cpu_found, 0); // as in a new process
+    atomic_store(&shunti_cpu_found, 0); /* as in a new process */
     return shunti_isa();
 }
 
@@ -63,7 +64,7 @@ static bool has_flag(const char *flag)
     return found;
 }
 
-// As the kernel sees it.
+/* As the kernel sees it. */
 Test(cpu, features_are_those_of_the_kernel)
 {
     bool avx2 = has_flag("avx2") && has_flag("fma") && has_flag("f16c");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What element-wise kernels compute, by definitions; check_elementwise.c
-// compares the instruction sets.
+/*
+ * What element-wise kernels compute, by definitions; check_elementwise.c
+ * compares the instruction sets.
+ */
 #include "kernels/elementwise.h"
 #include "tests/kernels/numbers.h"
 
@@ -31,7 +32,7 @@ Test(elementwise, transpose_transposes)
         }
 }
 
-// exp() shows in silu(x) * 1, and in softmax, over the whole range.
+/* exp() shows in silu(x) * 1, and in softmax, over the whole range. */
 Test(elementwise, exp_is_good_to_a_few_ulp)
 {
     for (double v = -30; v < 30; v += 0.0137) {

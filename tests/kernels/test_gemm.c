@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products: every backend, in f32 and in bf16, against the definition,
-// and what the rest of the program relies on: a row's bits do not depend on the
-// other rows.
+/*
+ * Matrix products: every backend, in f32 and in bf16, against the definition,
+ * and what the rest of the program relies on: a row's bits do not depend on the
+ * other rows.
+ */
 #include "kernels/gemm/gemm.h"
 #include "tests/harness/harness.h"
 #include "tests/kernels/emulated_tile.h"
@@ -25,8 +26,8 @@ static const struct shunti_gemm_backend *const backends[] = {
 };
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 
-static bool rounds; // the products under test are of bf16
-static bool slow;   // and they are emulated
+static bool rounds; /* the products under test are of bf16 */
+static bool slow;   /* and they are emulated */
 
 static void check_one(void (*check)(struct shunti_gemm *gemm),
                       enum shunt_status created, struct shunti_gemm *gemm)
@@ -36,7 +37,7 @@ static void check_one(void (*check)(struct shunti_gemm *gemm),
     shunti_gemm_destroy(gemm);
 }
 
-// Calls `check` with all that this build has and this CPU can run.
+/* Calls `check` with all that this build has and this CPU can run. */
 static void each_backend(void (*check)(struct shunti_gemm *gemm))
 {
     struct shunti_gemm *gemm;
@@ -66,8 +67,8 @@ static void each_backend(void (*check)(struct shunti_gemm *gemm))
 #endif
 }
 
-// What a product takes an input as. bf16 by its definition: 8 significant bits,
-// ties to even, which is how rint() rounds.
+/* What a product takes an input as. bf16 by its definition: 8 significant bits,
+ * ties to even, which is how rint() rounds. */
 static double as_input(float x)
 {
     int exponent;
@@ -93,10 +94,10 @@ static float *numbers(uint64_t seed, size_t n)
     return x;
 }
 
-// A matrix by definition, and the sums of its terms' magnitudes.
+/* A matrix by definition, and the sums of its terms' magnitudes. */
 struct sums {
     double *sum, *magnitude;
-    size_t terms; // at most
+    size_t terms; /* at most */
 };
 
 static struct sums sums_create(size_t m, size_t n, size_t k)
@@ -117,9 +118,9 @@ static void add_term(struct sums *s, size_t at, double term)
     s->magnitude[at] += fabs(term);
 }
 
-// Additions in f32, in any order, of products that are rounded or not: no term
-// takes part in more than terms + 1 roundings, each of 2^-24. (Denormals that
-// count as zero are beyond what these numbers can show.)
+/* Additions in f32, in any order, of products that are rounded or not: no term
+ * takes part in more than terms + 1 roundings, each of 2^-24. (Denormals that
+ * count as zero are beyond what these numbers can show.) */
 static void compare(const float *got, const struct sums *want, size_t m,
                     size_t n, size_t ldc, const char *what,
                     struct shunti_gemm *gemm)
@@ -165,7 +166,7 @@ static void all_forms(struct shunti_gemm *gemm)
                     add_term(&nt, at, x[i * lda + p] * y[j * ldb + p]);
                     add_term(&tn, at, x[p * lda + i] * y[p * ldb + j]);
                 }
-        memset(c, 0xff, m * ldc * sizeof(*c)); // NaN: must not show
+        memset(c, 0xff, m * ldc * sizeof(*c)); /* NaN: must not show */
         shunti_gemm_nn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &nn, m, n, ldc, "nn", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
@@ -174,7 +175,7 @@ static void all_forms(struct shunti_gemm *gemm)
         memset(c, 0xff, m * ldc * sizeof(*c));
         shunti_gemm_tn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &tn, m, n, ldc, "tn", gemm);
-        for (size_t i = 0; i < m; i++) // beside the matrix: untouched
+        for (size_t i = 0; i < m; i++) /* beside the matrix: untouched */
             for (size_t j = n; j < ldc; j++)
                 cr_assert(isnan(c[i * ldc + j]));
 
@@ -210,8 +211,8 @@ Test(gemm, all_forms, .timeout = 60)
     each_backend(all_forms);
 }
 
-// Rows [first, first + count) of a product, computed alone, have the bits that
-// they have among all the others.
+/* Rows [first, first + count) of a product, computed alone, have the bits that
+ * they have among all the others. */
 static void rows_alone(struct shunti_gemm *gemm)
 {
     static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192},
@@ -220,8 +221,9 @@ static void rows_alone(struct shunti_gemm *gemm)
 
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         size_t n = shapes[s][0], k = shapes[s][1];
-        // Some are slow; and to a sanitizer the naive loops are the same with
-        // any sizes, while large ones took nine tenths of this program's time.
+        /* Some are slow; and to a sanitizer the naive loops are the same with
+         * any sizes, while large ones took nine tenths of this program's time.
+         */
         if ((rounds || harness_sanitized()) && n * k > 20000)
             continue;
         float *a = numbers(s, ROWS * k), *b = numbers(s + 50, n * k);
@@ -259,7 +261,7 @@ Test(gemm, a_row_does_not_depend_on_the_others, .timeout = 120)
     each_backend(rows_alone);
 }
 
-// No rows: nothing to read, and SET with no terms is zero.
+/* No rows: nothing to read, and SET with no terms is zero. */
 static void empty(struct shunti_gemm *gemm)
 {
     float c[4] = {1, 2, 3, 4};
@@ -300,7 +302,7 @@ static const char *described(const char *backend,
     return text;
 }
 
-// The CPU's own instruction, unless a backend is asked for.
+/* The CPU's own instruction, unless a backend is asked for. */
 Test(gemm, bf16_takes_the_tile)
 {
     static const struct shunti_bf16_tile tile = {.name = "tile"};
@@ -319,7 +321,7 @@ static void check_peak(const struct shunti_bf16_tile *tile)
 {
     float sink = 1;
 
-    // Two operations a product, 32 products an instruction.
+    /* Two operations a product, 32 products an instruction. */
     cr_assert_eq(tile->peak(10, &sink),
                  10.0 * 2 * 32 * SHUNTI_TILE_ROWS * SHUNTI_TILE_VECTORS);
     cr_assert(fabsf(sink - 1) < 1e-4f, "%g", sink);
@@ -334,8 +336,8 @@ Test(gemm, peak_of_bf16)
 #endif
 }
 
-// Kernels are made on first use: many threads that all want the same new ones
-// at once must each get right results.
+/* Kernels are made on first use: many threads that all want the same new ones
+ * at once must each get right results. */
 static pthread_barrier_t start;
 
 static void *worker(void *backend)

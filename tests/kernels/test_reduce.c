@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reductions in numbers that need no reference; check_reduce.c has the others.
+/*
+ * Reductions in numbers that need no reference; check_reduce.c has the others.
+ */
 
 #include <criterion/criterion.h>
 #include <stdint.h>
@@ -9,7 +10,7 @@
 
 TestSuite(reduce, .timeout = 120);
 
-// What the definition says, in numbers that need no reference.
+/* What the definition says, in numbers that need no reference. */
 Test(reduce, by_hand)
 {
     const int8_t a[] = {100, -128, -7, 3}, b[] = {100, -1, 2, 5};
@@ -17,7 +18,7 @@ Test(reduce, by_hand)
     const float x[] = {1.0f, -0.0f, 0.0f, 2.5f};
     const float y[] = {__builtin_nanf(""), 0.0f, -0.0f, -2.0f};
     const void *const floats[] = {x, y};
-    const uint16_t h[] = {0x3f80}, tiny[] = {0x3b80}; // 1, 2^-8
+    const uint16_t h[] = {0x3f80}, tiny[] = {0x3b80}; /* 1, 2^-8 */
     const void *const halves[] = {h, tiny, tiny};
     int8_t i8[4];
     float f[4];
@@ -40,13 +41,13 @@ Test(reduce, by_hand)
     shunti_reduce(f, floats, 2, 4, SHUNT_F32, SHUNT_AVG, 2);
     cr_assert(f[3] == 0.25f);
 
-    // Rounded once: twice 2^-8 is a whole unit of 1.0, each alone is half of
-    // one and would round to even, that is, vanish.
+    /* Rounded once: twice 2^-8 is a whole unit of 1.0, each alone is half of
+     * one and would round to even, that is, vanish. */
     shunti_reduce(bf, halves, 3, 1, SHUNT_BF16, SHUNT_SUM, 3);
     cr_assert_eq(bf[0], 0x3f81);
 }
 
-// More ranks than an i8 can count.
+/* More ranks than an i8 can count. */
 Test(reduce, many_sources)
 {
     enum { N = 300 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What shunt-perf's main program gives to its parts.
+/* What shunt-perf's main program gives to its parts. */
 
 #include <stdarg.h>
 #include <stdio.h>

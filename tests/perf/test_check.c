@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// That shunt-perf's checks accept what is right and count what is wrong.
+/* That shunt-perf's checks accept what is right and count what is wrong. */
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The routings that shunt-perf measures with.
+/* The routings that shunt-perf measures with. */
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-perf's statistics, and how it takes samples.
+/* shunt-perf's statistics, and how it takes samples. */
 
 #include <criterion/criterion.h>
 #include <math.h>

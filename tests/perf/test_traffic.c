@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What shunt-perf says must cross between hosts.
+/* What shunt-perf says must cross between hosts. */
 
 #include <criterion/criterion.h>
 #include <string.h>

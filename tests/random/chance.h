@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that a seed decides.
+/* Numbers that a seed decides. */
 
 #ifndef SHUNT_TEST_CHANCE_H
 #define SHUNT_TEST_CHANCE_H

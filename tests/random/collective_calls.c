@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of a random program, and what they must give, by their definition
-// in coll.h.
+/*
+ * Collectives of a random program, and what they must give, by their definition
+ * in coll.h.
+ */
 
 #include <string.h>
 

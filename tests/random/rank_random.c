@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Random legal programs. Every rank runs the same program, which a seed decides:
-// communicators (the world's, a copy, a split), exchanges on them, plans of
-// those, and on these in any legal order collectives and all four calls of a
-// plan, blocking and started, several under way at once. What the interface
-// leaves to a rank, each decides by itself: when and how it waits, in which
-// order it starts operations of different communicators, where its buffers are,
-// how late it is. Every output is compared to the bit with what the headers say
-// (routing_model.c for the calls of a plan), every input and the memory around
-// all buffers must stay as they were.
-//
-//     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
-//
-// COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
-// to begin with for ranks of other nodes and of this one. groups: the most
-// communicators that a program has (3). `programs` beside this file runs it in
-// worlds of every kind.
+/*
+ * Random legal programs. Every rank runs the same program, which a seed decides:
+ * communicators (the world's, a copy, a split), exchanges on them, plans of
+ * those, and on these in any legal order collectives and all four calls of a
+ * plan, blocking and started, several under way at once. What the interface
+ * leaves to a rank, each decides by itself: when and how it waits, in which
+ * order it starts operations of different communicators, where its buffers are,
+ * how late it is. Every output is compared to the bit with what the headers say
+ * (routing_model.c for the calls of a plan), every input and the memory around
+ * all buffers must stay as they were.
+ *
+ *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
+ *
+ * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
+ * to begin with for ranks of other nodes and of this one. groups: the most
+ * communicators that a program has (3). `programs` beside this file runs it in
+ * worlds of every kind.
+ */
 
 #include <inttypes.h>
 #include <stdio.h>

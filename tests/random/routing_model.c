@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See routing_model.h.
+/* See routing_model.h. */
 
 #include "tests/random/routing_model.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What dispatch and combine must give, written from include/shunt/moe.h alone:
-// plain loops over the routing of all ranks. It shares no code with the library
-// and none with tests/moe/reference.c, so a misreading of the header by one of
-// the three shows.
+/*
+ * What dispatch and combine must give, written from include/shunt/moe.h alone:
+ * plain loops over the routing of all ranks. It shares no code with the library
+ * and none with tests/moe/reference.c, so a misreading of the header by one of
+ * the three shows.
+ */
 
 #ifndef SHUNT_TEST_ROUTING_MODEL_H
 #define SHUNT_TEST_ROUTING_MODEL_H

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are under way: their buffers, how a rank waits for them, and whether
-// what they left is right; see world.h.
+/*
+ * Calls that are under way: their buffers, how a rank waits for them, and whether
+ * what they left is right; see world.h.
+ */
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random program under way on one rank: its communicators, exchanges and
-// plans, the calls that are started and not yet waited for, and what each of them
-// must leave behind. The parts by file: under_way.c, collective_calls.c,
-// moe_calls.c; rank_random.c puts them together.
+/*
+ * A random program under way on one rank: its communicators, exchanges and
+ * plans, the calls that are started and not yet waited for, and what each of them
+ * must leave behind. The parts by file: under_way.c, collective_calls.c,
+ * moe_calls.c; rank_random.c puts them together.
+ */
 
 #ifndef SHUNT_TEST_WORLD_H
 #define SHUNT_TEST_WORLD_H

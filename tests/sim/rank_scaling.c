@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The schedules of scaling/ next to the library: what it says that it sends to
-// other nodes, and what it counts while it does so, must be what the schedule
-// of the same routing sends, for every rank, to the byte.
-//
-// Nodes are virtual (test_library.c).
+/*
+ * The schedules of scaling/ next to the library: what it says that it sends to
+ * other nodes, and what it counts while it does so, must be what the schedule
+ * of the same routing sends, for every rank, to the byte.
+ *
+ * Nodes are virtual (test_library.c).
+ */
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static uint64_t bytes_remote(const struct rank *self)
     return stats.bytes_remote;
 }
 
-// --- exchanges of tokens ----------------------------------------------------
+/* --- exchanges of tokens ----------------------------------------------------
+ */
 
 struct experiment {
     enum scaling_mode ours;
@@ -207,7 +209,8 @@ static int moe_bytes(const struct rank *self)
     return 0;
 }
 
-// --- alltoallv --------------------------------------------------------------
+/* --- alltoallv --------------------------------------------------------------
+ */
 
 /* Blocks from nothing to 20 KiB; some are large enough to go straight. */
 static uint32_t block(int from, int to)

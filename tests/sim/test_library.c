@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Runs rank_scaling.c on virtual nodes of several shapes.
+/* Runs rank_scaling.c on virtual nodes of several shapes. */
 
 #include <criterion/criterion.h>
 #include <stdio.h>

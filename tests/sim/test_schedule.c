@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Schedules by themselves: that they come to their end on every machine, that
-// what they send is what closed forms say, and how long the simplest ones take.
+/*
+ * Schedules by themselves: that they come to their end on every machine, that
+ * what they send is what closed forms say, and how long the simplest ones take.
+ */
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -69,7 +70,8 @@ static uint64_t payload(const struct scaling_schedule *s)
     return sum;
 }
 
-// --- the end ----------------------------------------------------------------
+/* --- the end ----------------------------------------------------------------
+ */
 
 static const char *const shapes[] = {"2222", "123", "31", "1111", "4", "8888"};
 
@@ -156,7 +158,8 @@ Test(scaling, every_collective_ends)
     }
 }
 
-// --- rows -------------------------------------------------------------------
+/* --- rows -------------------------------------------------------------------
+ */
 
 /* Two nodes of two ranks, eight experts, three a token; by hand. */
 Test(scaling, worked_example)
@@ -264,7 +267,8 @@ Test(scaling, messages_are_as_counted)
     scaling_topology_finish(&t);
 }
 
-// --- time -------------------------------------------------------------------
+/* --- time -------------------------------------------------------------------
+ */
 
 static const struct scaling_machine simple = {
     .name = "simple",

@@ -9,7 +9,7 @@
 #include "src/bootstrap_wire.h"
 #include "src/error.h"
 
-// The blob of `rank` in exchange `round`: its size and every byte follow.
+/* The blob of `rank` in exchange `round`: its size and every byte follow. */
 static size_t blob_size(int rank, int round)
 {
     return (size_t)((rank * 7919 + round * 104729) % 5000) * (rank != 2);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Transports for test_plugin.c, which do nothing: what they are is said by
-// SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
-// SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL. SAMPLE_KNOB is the name of
-// a variable that it declares.
+/*
+ * Transports for test_plugin.c, which do nothing: what they are is said by
+ * SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
+ * SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL. SAMPLE_KNOB is the name of
+ * a variable that it declares.
+ */
 
 #include <stdio.h>
 
@@ -38,7 +39,7 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
 #endif
 }
 
-// Stands for every other operation: they are counted, never called.
+/* Stands for every other operation: they are counted, never called. */
 static void nothing(void)
 {
 }

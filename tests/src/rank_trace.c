@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks do while trace.py looks at their timelines.
+/* What ranks do while trace.py looks at their timelines. */
 
 #include <signal.h>
 #include <stdint.h>

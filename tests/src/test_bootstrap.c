@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The bootstrap: inits that work, inits that fail with the right text on every
-// rank, and unauthenticated peers, which must not disturb any.
+/*
+ * The bootstrap: inits that work, inits that fail with the right text on every
+ * rank, and unauthenticated peers, which must not disturb any.
+ */
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -53,7 +54,7 @@ static void expect_all_ok(int n)
     }
 }
 
-// A socket connected to the root, blocking, with a receive timeout.
+/* A socket connected to the root, blocking, with a receive timeout. */
 static int dial(const struct shunt_id *id)
 {
     struct timeval timeout = {.tv_sec = 20};
@@ -84,7 +85,7 @@ static bool hear(int fd, void *bytes, size_t len)
     return recv(fd, bytes, len, MSG_WAITALL) == (ssize_t)len;
 }
 
-// Join by hand; the test gets the connection.
+/* Join by hand; the test gets the connection. */
 static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
                         bool slowly)
 {
@@ -115,7 +116,8 @@ static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
     return fd;
 }
 
-// -- inits that work ----------------------------------------------------------
+/* -- inits that work ----------------------------------------------------------
+ */
 
 Test(bootstrap, births_of_many_sizes)
 {
@@ -158,14 +160,15 @@ Test(bootstrap, ranks_may_come_late_and_slowly)
         hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_READY);
     shunti_wire_put_header(bytes, SHUNTI_WIRE_GATHER, 0, 0);
-    say(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); // rank 2's blob is empty
+    say(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); /* rank 2's blob is empty */
     for (int r = 0; r < 2; r++)
         birth_join(&ranks[r]);
     expect_all_ok(2);
     close(fd);
 }
 
-// -- inits that fail ----------------------------------------------------------
+/* -- inits that fail ----------------------------------------------------------
+ */
 
 Test(bootstrap, malformed_ids)
 {
@@ -176,7 +179,7 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs), SHUNT_ERR_INVALID);
     expect_text(shunt_last_error(NULL), "not an id");
     cr_assert_null(bs);
-    for (size_t i = 0; i < sizeof(id.bytes); i++) { // each byte in turn
+    for (size_t i = 0; i < sizeof(id.bytes); i++) { /* each byte in turn */
         bad = id;
         bad.bytes[i] ^= 0x40;
         cr_assert_eq(shunti_bootstrap_join(&bad, 1, 0, 5, &bs),
@@ -186,7 +189,7 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunt_id_create(NULL), SHUNT_ERR_INVALID);
 }
 
-// `count` ranks, the last of which claims `odd_rank` and `odd_nranks`.
+/* `count` ranks, the last of which claims `odd_rank` and `odd_nranks`. */
 static void run_with_odd_one(int count, int nranks, int odd_rank,
                              int odd_nranks)
 {
@@ -254,7 +257,7 @@ Test(bootstrap, missing_ranks_are_named)
 {
     struct shunt_id id = new_id();
 
-    for (int i = 0; i < 4; i++) { // of 6, without 2 and 5
+    for (int i = 0; i < 4; i++) { /* of 6, without 2 and 5 */
         ranks[i] = (struct birth_rank){.id = id,
                                        .nranks = 6,
                                        .rank = i < 2 ? i : i + 1,
@@ -295,7 +298,7 @@ Test(bootstrap, a_rank_that_dies_while_joining)
     expect_all(2, SHUNT_ERR_PEER, "rank 2 went away");
 }
 
-// Join rank 1 by hand up to READY, while rank 0 waits in its gather.
+/* Join rank 1 by hand up to READY, while rank 0 waits in its gather. */
 static int beside_rank_0(void)
 {
     struct shunt_id id = new_id();
@@ -389,8 +392,8 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
 
     setenv("SHUNT_TIMEOUT", "0.2", 1);
     id = new_id();
-    // Until nothing listens any more. A connection that is still in the queue
-    // when the root ends is reset, not refused.
+    /* Until nothing listens any more. A connection that is still in the queue
+     * when the root ends is reset, not refused. */
     while ((fd = dial(&id)) >= 0 || errno == ECONNRESET) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
@@ -403,7 +406,7 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
     cr_assert_eq(errno, ECONNREFUSED, "%s", strerror(errno));
 }
 
-// Processes of one host may make two groups of a split at the same time.
+/* Processes of one host may make two groups of a split at the same time. */
 Test(bootstrap, later_communicators_share_shunt_port)
 {
     static const int names[2][2] = {{0, 2}, {1, 3}};
@@ -432,9 +435,10 @@ Test(bootstrap, later_communicators_share_shunt_port)
     }
 }
 
-// -- unauthenticated peers ----------------------------------------------------
+/* -- unauthenticated peers ----------------------------------------------------
+ */
 
-#define PEERS 400 // more than the root keeps, also of the silent ones
+#define PEERS 400 /* more than the root keeps, also of the silent ones */
 
 Test(bootstrap, a_flood_of_unauthenticated_peers_changes_nothing)
 {
@@ -456,7 +460,7 @@ Test(bootstrap, a_flood_of_unauthenticated_peers_changes_nothing)
         if (i % 8 == 1)
             say(fds[i], request, strlen(request));
         else if (i % 8 == 2)
-            say(fds[i], "s", 1); // the first byte is right, then silence
+            say(fds[i], "s", 1); /* the first byte is right, then silence */
         else if (i % 8 == 3)
             shutdown(fds[i], SHUT_WR);
     }
@@ -487,10 +491,10 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
 
     setenv("SHUNT_TIMEOUT", "1", 1);
     id = new_id();
-    member = join_by_hand(&id, 0, 2, false); // it waits longer than that
+    member = join_by_hand(&id, 0, 2, false); /* it waits longer than that */
     peer = dial(&id);
     cr_assert(peer >= 0);
-    for (size_t i = 0;; i++) { // slowly, byte by byte
+    for (size_t i = 0;; i++) { /* slowly, byte by byte */
         struct pollfd p = {.fd = peer, .events = POLLIN};
 
         if (i < SHUNTI_WIRE_MAGIC_BYTES)
@@ -503,13 +507,13 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
     close(peer);
     ranks[0] = (struct birth_rank){
         .id = id, .nranks = 2, .rank = 0, .timeout = 5, .gathers = 1};
-    birth_start(&ranks[0]); // the root is still there, and checks claims
+    birth_start(&ranks[0]); /* the root is still there, and checks claims */
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
     close(member);
 }
 
-// Send a hello and a wrong proof; false: no refusal came back.
+/* Send a hello and a wrong proof; false: no refusal came back. */
 static bool forge(int fd, int rank, int nranks)
 {
     struct shunti_auth_transcript transcript = {
@@ -535,8 +539,8 @@ static void limit_descriptors(rlim_t most)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// Unauthenticated connections from another process, open until the pipe is
-// closed.
+/* Unauthenticated connections from another process, open until the pipe is
+ * closed. */
 static pid_t flood(const struct shunt_id *id, int count, bool forging,
                    int *pipe_end)
 {
@@ -571,7 +575,7 @@ static pid_t flood(const struct shunt_id *id, int count, bool forging,
     return pid;
 }
 
-// An init of `n` ranks in spite of `count` unauthenticated peers.
+/* An init of `n` ranks in spite of `count` unauthenticated peers. */
 static void init_during_flood(const struct shunt_id *id, int count,
                               bool forging, int n)
 {
@@ -584,7 +588,7 @@ static void init_during_flood(const struct shunt_id *id, int count,
     waitpid(pid, NULL, 0);
 }
 
-// The root started before the limit was set, and does not know it.
+/* The root started before the limit was set, and does not know it. */
 Test(bootstrap, refused_peers_that_stay_are_bounded)
 {
     struct shunt_id id;
@@ -604,8 +608,8 @@ Test(bootstrap, unauthenticated_peers_leave_descriptors_to_the_process)
     init_during_flood(&id, 200, false, 8);
 }
 
-// A peer that claims to be a rank that has joined, or an impossible rank, is
-// not a rank with another SHUNT_SECRET.
+/* A peer that claims to be a rank that has joined, or an impossible rank, is
+ * not a rank with another SHUNT_SECRET. */
 Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
 {
     static const struct {
@@ -640,8 +644,8 @@ Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
     close(member);
 }
 
-// Many kernels list closed connections as root's in their table. So if we are
-// root, a peer that closed at once was taken for a process of our user.
+/* Many kernels list closed connections as root's in their table. So if we are
+ * root, a peer that closed at once was taken for a process of our user. */
 Test(bootstrap, a_peer_that_has_left_is_of_no_user)
 {
     for (int how = 0; how < 3; how++) {
@@ -671,8 +675,8 @@ Test(bootstrap, a_peer_that_has_left_is_of_no_user)
     }
 }
 
-// Set the loopback device of our own network namespace up and add an address,
-// or (NULL) remove it.
+/* Set the loopback device of our own network namespace up and add an address,
+ * or (NULL) remove it. */
 static bool set_second_address(const char *address)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -687,15 +691,15 @@ static bool set_second_address(const char *address)
         set = !ioctl(fd, SIOCSIFFLAGS, &device) &&
               !ioctl(fd, SIOCSIFADDR, &second);
     } else {
-        set = !ioctl(fd, SIOCSIFFLAGS, &second); // down: removes the address
+        set = !ioctl(fd, SIOCSIFFLAGS, &second); /* down: removes the address */
     }
     close(fd);
     return set;
 }
 
-// Searching the kernel's table takes the root a long time, and the table has no
-// entry for a peer of another host. So the root must not search for such a
-// peer. Here it is a peer with an address that this host no longer has.
+/* Searching the kernel's table takes the root a long time, and the table has no
+ * entry for a peer of another host. So the root must not search for such a
+ * peer. Here it is a peer with an address that this host no longer has. */
 Test(bootstrap, a_peer_of_another_host_is_not_looked_up)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET};
@@ -753,7 +757,8 @@ Test(bootstrap, a_replayed_proof_is_refused)
         cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
         memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
                SHUNTI_NONCE_BYTES);
-        if (i == 0) { // "overheard": right for this challenge, not for the next
+        if (i ==
+            0) { /* "overheard": right for this challenge, not for the next */
             shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript,
                               proof);
         } else {
@@ -768,11 +773,12 @@ Test(bootstrap, a_replayed_proof_is_refused)
     expect_all_ok(2);
 }
 
-// -- false roots --------------------------------------------------------------
+/* -- false roots --------------------------------------------------------------
+ */
 
 struct impostor {
     int listen_fd;
-    bool polite; // speaks the protocol, but knows no secret
+    bool polite; /* speaks the protocol, but knows no secret */
     unsigned char tag[SHUNTI_TAG_BYTES];
     pthread_t thread;
 };
@@ -796,7 +802,7 @@ static void *impersonate(void *arg)
             unsigned char
                 answer[SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_PROOF_BYTES];
 
-            // Reflect the rank's own proof.
+            /* Reflect the rank's own proof. */
             shunti_wire_put_header(answer, SHUNTI_WIRE_WELCOME, 0,
                                    SHUNTI_WIRE_PROOF_BYTES);
             memcpy(answer + SHUNTI_WIRE_HEADER_BYTES, bytes,
@@ -844,7 +850,7 @@ Test(bootstrap, a_root_without_the_secret)
     meet_impostor(true, "does not know the secret");
 }
 
-// That root does not end for the ranks of another id.
+/* That root does not end for the ranks of another id. */
 Test(bootstrap, another_root_has_the_port)
 {
     struct shunt_id id = new_id(), old;
@@ -863,8 +869,8 @@ Test(bootstrap, another_root_has_the_port)
     expect_all_ok(2);
 }
 
-// A process of another user that listens at the address of `parts`, and is
-// silent.
+/* A process of another user that listens at the address of `parts`, and is
+ * silent. */
 static pid_t squat(const struct shunti_id_parts *parts)
 {
     int up[2];
@@ -892,7 +898,7 @@ static pid_t squat(const struct shunti_id_parts *parts)
     return pid;
 }
 
-// The job has a secret, but any process can work out its address.
+/* The job has a secret, but any process can work out its address. */
 Test(bootstrap, another_user_has_the_meeting_place)
 {
     static const char who[] = "user 65534 holds the meeting place of this job";
@@ -904,7 +910,7 @@ Test(bootstrap, another_user_has_the_meeting_place)
 
     if (geteuid())
         cr_skip_test("only root can be another user");
-    // A root that would admit us is at the other address.
+    /* A root that would admit us is at the other address. */
     cr_assert_eq(shunti_id_unpack(&id, &far), SHUNT_OK);
     near = far;
     near.flags |= SHUNTI_ID_RETRY;
@@ -923,7 +929,8 @@ Test(bootstrap, another_user_has_the_meeting_place)
     waitpid(pid, NULL, 0);
 }
 
-// -- addresses ----------------------------------------------------------------
+/* -- addresses ----------------------------------------------------------------
+ */
 
 Test(bootstrap, ids_follow_host_and_port)
 {
@@ -938,13 +945,13 @@ Test(bootstrap, ids_follow_host_and_port)
     expect_text(text, "127.0.0.1:");
     cr_assert_neq(parts.port, 0);
 
-    snprintf(text, sizeof(text), "%d", parts.port); // taken by that root
+    snprintf(text, sizeof(text), "%d", parts.port); /* taken by that root */
     setenv("SHUNT_PORT", text, 1);
     cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_SYSTEM);
     expect_text(shunt_last_error(NULL), "SHUNT_PORT");
     unsetenv("SHUNT_PORT");
 
-    setenv("SHUNT_HOST", "lo", 1); // an interface
+    setenv("SHUNT_HOST", "lo", 1); /* an interface */
     id = new_id();
     cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
     cr_assert_eq(parts.address[0], 127);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What launchers' variables come to, and places.
+/* What launchers' variables come to, and places. */
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -15,7 +14,7 @@
 #include "src/launch.h"
 #include "src/topology.h"
 
-// A clean slate, and what a case adds.
+/* A clean slate, and what a case adds. */
 static void with(const char *const *variables)
 {
     extern char **environ;
@@ -106,7 +105,7 @@ Test(launch, launchers)
     expect("Slurm", 5, 8, "127.0.0.1:");
 }
 
-// One process, whatever number of tasks the script asked for.
+/* One process, whatever number of tasks the script asked for. */
 Test(launch, a_batch_script_without_srun_is_one_rank)
 {
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
@@ -114,10 +113,10 @@ Test(launch, a_batch_script_without_srun_is_one_rank)
          "SLURM_JOB_NODELIST=host[1-2]", "SLURM_TASKS_PER_NODE=4(x2)");
     expect("none", 0, 1, "unix:");
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
-         "SLURM_STEP_ID=4294967291"); // the number of a batch script
+         "SLURM_STEP_ID=4294967291"); /* the number of a batch script */
     expect("none", 0, 1, "unix:");
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
-         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_ID=4294967290"); // of a shell
+         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_ID=4294967290"); /* of a shell */
     expect("none", 0, 1, "unix:");
 }
 
@@ -161,7 +160,8 @@ Test(launch, mistakes_are_named)
     expect_error(SHUNT_ERR_UNSUPPORTED, "SHUNT_HOST");
 }
 
-// The ids of two calls in this process, and of the same two in "another rank".
+/* The ids of two calls in this process, and of the same two in "another rank".
+ */
 Test(launch, ranks_agree_call_by_call)
 {
     struct shunti_launch first, second, other;
@@ -173,12 +173,12 @@ Test(launch, ranks_agree_call_by_call)
     cr_assert(memcmp(&first.id, &second.id, sizeof(first.id)),
               "calls must not meet one another");
 
-    setenv("MASTER_PORT", "29600", 1); // another job
+    setenv("MASTER_PORT", "29600", 1); /* another job */
     other = found();
     cr_assert(memcmp(&other.id, &second.id, sizeof(first.id)));
 }
 
-// The id that the first call in some process, as `rank`, comes to.
+/* The id that the first call in some process, as `rank`, comes to. */
 static struct shunt_id id_of(const char *rank, const char *secret)
 {
     struct shunti_launch l = {0};
@@ -213,7 +213,8 @@ Test(launch, all_ranks_find_the_same_id)
     cr_assert(memcmp(&a, &c, sizeof(a)));
 }
 
-// -- places -------------------------------------------------------------------
+/* -- places -------------------------------------------------------------------
+ */
 
 TestSuite(topology, .timeout = 30);
 
@@ -251,14 +252,14 @@ Test(topology, order_and_numbers)
     for (int i = 0; i < 4; i++) {
         p[i].numa = i / 2;
         p[i].first_cpu = i;
-        p[i].cpus[i] = 3; // CPUs 64 i and 64 i + 1
+        p[i].cpus[i] = 3; /* CPUs 64 i and 64 i + 1 */
     }
     cr_assert_lt(shunti_place_compare(&p[1], &p[2]), 0);
     cr_assert_gt(shunti_place_compare(&p[3], &p[2]), 0);
     cr_assert_eq(shunti_place_compare(&p[3], &p[3]), 0);
     cr_assert_eq(shunti_places_cpus(p, 4), 8);
     p[1].cpus[1] = 0;
-    p[1].cpus[0] = 6; // shares CPU 1 with place 0
+    p[1].cpus[0] = 6; /* shares CPU 1 with place 0 */
     cr_assert_eq(shunti_places_cpus(p, 2), 3);
     p[0].quota_milli = 1500;
     cr_assert_eq(shunti_places_cpus(p, 2), 1);

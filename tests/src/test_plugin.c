@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Loading and choosing transports, good and bad ones (plugin_sample.c).
+/* Loading and choosing transports, good and bad ones (plugin_sample.c). */
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -82,8 +81,9 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_null(shunti_transport_host()->env("HOME"));
 }
 
-// A plugin's variable is in the table once it is loaded, and nobody else's is. A
-// plugin that is there is loaded to see if a variable of such a name is its own.
+/* A plugin's variable is in the table once it is loaded, and nobody else's is. A
+ * plugin that is there is loaded to see if a variable of such a name is its own.
+ */
 Test(plugin, knobs)
 {
     const struct shunt_transport_host *host = shunti_transport_host();
@@ -93,7 +93,7 @@ Test(plugin, knobs)
     setenv("SHUNT_GOOFY_TASTE", "sour", 1);
     cr_assert_null(host->env("SHUNT_GOOD_TASTE"));
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
-    setenv("SHUNT_GOOD_TASTES", "none", 1); // no such knob
+    setenv("SHUNT_GOOD_TASTES", "none", 1); /* no such knob */
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 2);
     unsetenv("SHUNT_GOOD_TASTES");
     cr_assert(shunti_transport_find("good", why, sizeof(why)), "%s", why);
@@ -103,7 +103,7 @@ Test(plugin, knobs)
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
 }
 
-// The names of the candidates of `spec`, with options, separated by spaces.
+/* The names of the candidates of `spec`, with options, separated by spaces. */
 static const char *chosen(const char *spec)
 {
     static struct shunti_candidates c;
@@ -144,7 +144,7 @@ Test(plugin, all_but_some)
 {
     const char *all;
 
-    // By score; not those that do not work, are broken, or want to be asked.
+    /* By score; not those that do not work, are broken, or want to be asked. */
     all = chosen(NULL);
     cr_assert(strstr(all, "better good"), "%s", all);
     cr_assert(!strstr(all, "shy") && !strstr(all, "unusable"), "%s", all);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-info: what it prints is whole, and its exit status means something.
+/* shunt-info: what it prints is whole, and its exit status means something. */
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -47,8 +46,8 @@ static int order(const char *out, const char *first, const char *second)
     return a && b && a < b;
 }
 
-// Transports that wrap others are last, each in one line, except if transports are
-// all that is asked for.
+/* Transports that wrap others are last, each in one line, except if transports are
+ * all that is asked for. */
 Test(shunt_info, wrappers_are_last)
 {
     struct harness *h = run(NULL, NULL, 0);
@@ -64,7 +63,7 @@ Test(shunt_info, wrappers_are_last)
     expect(run("-t", NULL, 0), "nomap: peers'");
 }
 
-// Those that the kernel has, without loopback; there may be none.
+/* Those that the kernel has, without loopback; there may be none. */
 Test(shunt_info, network_devices)
 {
     struct harness *h = run("--json", NULL, 0);
@@ -91,14 +90,14 @@ Test(shunt_info, network_devices)
 Test(shunt_info, variables)
 {
     expect(run("--env", NULL, 0), "SHUNT_TIMEOUT\n");
-    // Of folders above the core, and of a binding that this program lacks.
+    /* Of folders above the core, and of a binding that this program lacks. */
     expect(run("--env", NULL, 0), "SHUNT_MOE_CHUNK\n");
     expect(run("--env", "SHUNT_MPI=off", 0), "SHUNT_MPI=off\n");
     expect(run("--env", "SHUNT_MPI=maybe", 1), "off|on|force");
     expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "makes no sense");
 }
 
-// Whatever is asked for, and never the values of what may be a secret.
+/* Whatever is asked for, and never the values of what may be a secret. */
 Test(shunt_info, mistakes_are_listed)
 {
     static const char *const parts[] = {NULL, "--env", "-t", "-m"};
@@ -126,7 +125,7 @@ Test(shunt_info, mistakes_are_listed)
     harness_finish(h);
 }
 
-// What --algorithms prints on rank 0 of two, which share a CPU.
+/* What --algorithms prints on rank 0 of two, which share a CPU. */
 static void expect_algorithms(const char *env, const char *more,
                               const char *part)
 {
@@ -151,7 +150,7 @@ Test(shunt_info, algorithms)
                       "  barrier          flat\n  broadcast        flat\n");
 }
 
-// What --ways prints on rank 0 of two.
+/* What --ways prints on rank 0 of two. */
 static void expect_way(const char *env, const char *more, const char *part,
                        const char *or_part)
 {
@@ -171,7 +170,8 @@ static void expect_way(const char *env, const char *more, const char *part,
     harness_finish(h);
 }
 
-// Which of the two it is depends on where the ranks are; that both were tried, not.
+/* Which of the two it is depends on where the ranks are; that both were tried,
+ * not. */
 static void expect_costs(void)
 {
     char path[512];

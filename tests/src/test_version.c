@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The version at run time, of the shared library.
+/* The version at run time, of the shared library. */
 
 #include <criterion/criterion.h>
 #include <stdio.h>

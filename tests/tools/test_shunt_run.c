@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-run: exit statuses, whole lines, and that nothing stays behind.
+/* shunt-run: exit statuses, whole lines, and that nothing stays behind. */
 
 #include <criterion/criterion.h>
 #include <dirent.h>

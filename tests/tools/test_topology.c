@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-info --topology: what it draws is there, and every class of pairs was
-// measured.
+/*
+ * shunt-info --topology: what it draws is there, and every class of pairs was
+ * measured.
+ */
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -13,7 +14,7 @@
 
 TestSuite(topology, .timeout = 60);
 
-// `node` of each rank, or NULL.
+/* `node` of each rank, or NULL. */
 static struct harness *start(int ranks, const char *node, const char *option)
 {
     char path[512], script[640];

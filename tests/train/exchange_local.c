@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Rows are copied by nested loops over experts and assignments, and sums run in
-// that order: by expert, then by token, then by slot.
+/*
+ * Rows are copied by nested loops over experts and assignments, and sums run in
+ * that order: by expert, then by token, then by slot.
+ */
 #include "tests/train/exchange_local.h"
 
 #include "train/error.h"
@@ -82,7 +83,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     return 0;
 }
 
-// Calls `visit` for each assignment, in the order of rows.
+/* Calls `visit` for each assignment, in the order of rows. */
 static void each(struct local *s, struct plan *p, const float *from, float *to,
                  float *dweight,
                  void (*visit)(struct local *, struct plan *, size_t, size_t,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Checkpoints of three small vectors: what was damaged is noticed and named,
-// what is complete stays until its successor is.
+/*
+ * Checkpoints of three small vectors: what was damaged is noticed and named,
+ * what is complete stays until its successor is.
+ */
 #include "tests/harness/rank_main.h"
 #include "train/checkpoint.h"
 #include "train/error.h"
@@ -23,12 +24,13 @@
                              train_error_text());             \
     } while (0)
 
-// -- a state ------------------------------------------------------------------
+/* -- a state ------------------------------------------------------------------
+ */
 
 enum { LONG = 3000, SHORT = 37, PIECES = 3 };
 
-// The same on every rank: ranks write slices of "long", the last one "short",
-// rank 0 "zero", and read all of them.
+/* The same on every rank: ranks write slices of "long", the last one "short",
+ * rank 0 "zero", and read all of them. */
 struct state {
     float longer[LONG], shorter[SHORT], zero[SHORT];
 };
@@ -76,7 +78,7 @@ static int save(struct team *team, const struct options *o, size_t step)
     return checkpoint_write(team, o, &info, pieces, PIECES);
 }
 
-// The step that was loaded; 0: there is none; -1: an error.
+/* The step that was loaded; 0: there is none; -1: an error. */
 static int load(struct team *team, const struct options *o)
 {
     struct checkpoint_info info;
@@ -95,11 +97,12 @@ static int load(struct team *team, const struct options *o)
         return -1;
     fill(&right, info.step);
     if (memcmp(&found, &right, sizeof(right)) != 0)
-        return 1000000; // wrong data, and nobody noticed
+        return 1000000; /* wrong data, and nobody noticed */
     return (int)info.step;
 }
 
-// -- a folder -----------------------------------------------------------------
+/* -- a folder -----------------------------------------------------------------
+ */
 
 enum { MOST_FILES = 16, FILE_ROOM = 32768 };
 
@@ -116,7 +119,7 @@ struct folder {
     struct file file[MOST_FILES];
 };
 
-// Made by rank 0.
+/* Made by rank 0. */
 static int shared_folder(struct team *team, char *path, size_t room)
 {
     memset(path, 0, room);
@@ -194,11 +197,12 @@ static bool same(const struct file *a, const struct file *b)
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-// -- damage -------------------------------------------------------------------
+/* -- damage -------------------------------------------------------------------
+ */
 
 static uint64_t random_state;
 
-static size_t below(size_t n) // splitmix64
+static size_t below(size_t n) /* splitmix64 */
 {
     uint64_t z = random_state += 0x9e3779b97f4a7c15u;
 
@@ -253,7 +257,7 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
         n = 1 + below(4096);
         memset(x->data + at, 0, n < x->bytes - at ? n : x->bytes - at);
         break;
-    case 7: // a block that was written to another place as well
+    case 7: /* a block that was written to another place as well */
         n = 1 + below(512);
         to = x->bytes ? below(x->bytes) : 0;
         if (at + n <= x->bytes && to + n <= x->bytes)
@@ -271,13 +275,13 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
         memset(x->data + x->bytes, 0, n);
         x->bytes += n;
         break;
-    case 10: { // the manifest has its older name, the others their step's
+    case 10: { /* the manifest has its older name, the others their step's */
         const struct file *y = &older->file[x - f->file];
         x->bytes = y->bytes;
         memcpy(x->data, y->data, y->bytes);
         break;
     }
-    case 11: // the last block never reached the disk
+    case 11: /* the last block never reached the disk */
         n = 1 + below(512);
         if (n <= x->bytes)
             memset(x->data + x->bytes - n, 0, n);
@@ -285,11 +289,11 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
     }
 }
 
-// damages [COUNT [SEED]]: each of them is noticed, by all ranks, and the text
-// names a file that was damaged. Afterwards the whole one can be read again.
+/* damages [COUNT [SEED]]: each of them is noticed, by all ranks, and the text
+ * names a file that was damaged. Afterwards the whole one can be read again. */
 static int damages(const struct rank *self)
 {
-    static struct folder whole, older, f; // rank 0
+    static struct folder whole, older, f; /* rank 0 */
     struct team team = {self->comm, self->rank, self->size, 0};
     int count = self->argc > 0 ? atoi(self->argv[0]) : 1000;
     char path[64];
@@ -349,8 +353,8 @@ static int damages(const struct rank *self)
     return 0;
 }
 
-// Data files without a manifest are an error, and what an interrupted first
-// checkpoint left under temporary names is not.
+/* Data files without a manifest are an error, and what an interrupted first
+ * checkpoint left under temporary names is not. */
 static int no_manifest(const struct rank *self)
 {
     struct team team = {self->comm, self->rank, self->size, 0};
@@ -379,7 +383,7 @@ static int no_manifest(const struct rank *self)
               strstr(train_error_text(), "step-00000003.rank-"),
           "%s", train_error_text());
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    // One of long ago says what it is, and not that it is damaged.
+    /* One of long ago says what it is, and not that it is damaged. */
     if (team.rank == 0) {
         FILE *f = fopen(name, "wb");
         CHECK(f && fputs("{\"format\": 1}\n", f) >= 0 && fclose(f) == 0, "%s",
@@ -394,11 +398,11 @@ static int no_manifest(const struct rank *self)
     return 0;
 }
 
-// Writing that fails after the data files leaves the checkpoint that was there,
-// also if it is one of the same step: a run that is made again writes those.
+/* Writing that fails after the data files leaves the checkpoint that was there,
+ * also if it is one of the same step: a run that is made again writes those. */
 static int old_one_stays(const struct rank *self)
 {
-    static struct folder before, after; // rank 0
+    static struct folder before, after; /* rank 0 */
     struct team team = {self->comm, self->rank, self->size, 0};
     char path[64], name[400];
 
@@ -408,8 +412,8 @@ static int old_one_stays(const struct rank *self)
     if (team.rank == 0)
         CHECK_RUN(read_folder(&before, path));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    // A folder in the place of the manifest's temporary file: it cannot be
-    // written.
+    /* A folder in the place of the manifest's temporary file: it cannot be
+     * written. */
     snprintf(name, sizeof(name), "%s/checkpoint.json.tmp", path);
     if (team.rank == 0)
         CHECK(mkdir(name, 0777) == 0, "%s", strerror(errno));
@@ -418,7 +422,7 @@ static int old_one_stays(const struct rank *self)
     struct checkpoint_info info = {5, 10, 77, 0};
     struct piece pieces[PIECES];
     struct state s;
-    fill(&s, 9); // other data
+    fill(&s, 9); /* other data */
     pieces_of(&s, &team, false, pieces);
     for (int i = 0; i < 3; i++) {
         CHECK(checkpoint_write(&team, &o, &info, pieces, PIECES) == -1,
@@ -432,7 +436,7 @@ static int old_one_stays(const struct rank *self)
     if (team.rank == 0)
         CHECK(rmdir(name) == 0, "%s", strerror(errno));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    // And a new one leaves nothing of the old, nor of the failed attempts.
+    /* And a new one leaves nothing of the old, nor of the failed attempts. */
     CHECK_TRAIN(save(&team, &o, 6));
     CHECK(load(&team, &o) == 6, "%s", train_error_text());
     if (team.rank == 0) {
@@ -445,8 +449,8 @@ static int old_one_stays(const struct rank *self)
     return 0;
 }
 
-// A manifest that is a link is not written through: its target would be
-// truncated before the new one is complete.
+/* A manifest that is a link is not written through: its target would be
+ * truncated before the new one is complete. */
 static int link_is_refused(const struct rank *self)
 {
     struct team team = {self->comm, self->rank, self->size, 0};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The trainer on several ranks against the trainer on one, bit for bit; sums of
-// shares; checkpoints.
-//
-// A case has a team of all its ranks, and on each rank a team of that rank
-// alone, which does the whole batch by itself.
+/*
+ * The trainer on several ranks against the trainer on one, bit for bit; sums of
+ * shares; checkpoints.
+ *
+ * A case has a team of all its ranks, and on each rank a team of that rank
+ * alone, which does the whole batch by itself.
+ */
 #include "tests/harness/rank_main.h"
 #include "tests/kernels/emulated_tile.h"
 #include "tests/train/gradient.h"
@@ -30,8 +31,8 @@
                              train_error_text());             \
     } while (0)
 
-// A small model whose experts (6) do not divide by 4 ranks. Three of them for a
-// token: the sum of two would have the same bits in any order.
+/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
+ * token: the sum of two would have the same bits in any order. */
 static struct options small_options(void)
 {
     struct options o = {
@@ -74,7 +75,7 @@ static int begin_pair(const struct rank *self, struct pair *p,
 {
     memset(p, 0, sizeof(*p));
     p->o = *o;
-    p->o.shares = self->size == 3 ? 12 : 8; // divides the batch of 24
+    p->o.shares = self->size == 3 ? 12 : 8; /* divides the batch of 24 */
     p->all = (struct team){self->comm, self->rank, self->size, 0};
     p->o.nodes = team_nodes(&p->all);
     p->one.size = 1;
@@ -94,7 +95,7 @@ static void end_pair(struct pair *p)
     data_free(&p->data);
 }
 
-// The state of this rank is that part of the state of the one that is alone.
+/* The state of this rank is that part of the state of the one that is alone. */
 static int compare_states(struct pair *p, const char *when)
 {
     struct trainer *m = &p->many, *a = &p->alone;
@@ -129,7 +130,7 @@ static int compare_states(struct pair *p, const char *when)
     return 0;
 }
 
-// The gradient's norm, by its definition, of the one that is alone.
+/* The gradient's norm, by its definition, of the one that is alone. */
 static double norm_of(const struct pair *p)
 {
     const struct trainer *t = &p->alone;
@@ -171,7 +172,7 @@ static int steps_as_one(const struct rank *self, const struct options *o)
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {
-        // Not a multiple of the batch: the last one is not full.
+        /* Not a multiple of the batch: the last one is not full. */
         size_t windows = trainer_windows(&p.many, kind);
         CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
         CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",
@@ -200,7 +201,7 @@ static int bf16_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
-// By the CPU's instruction for bf16, or its emulation.
+/* By the CPU's instruction for bf16, or its emulation. */
 static int bf16_products_as_one(const struct rank *self)
 {
     struct options o = small_options();
@@ -209,7 +210,7 @@ static int bf16_products_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
-// By f32 products of rounded inputs, which asking for a backend gives.
+/* By f32 products of rounded inputs, which asking for a backend gives. */
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = small_options();
@@ -232,7 +233,7 @@ static int bias_and_share_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
-// What this rank's last batch had beyond the capacity, by its definition.
+/* What this rank's last batch had beyond the capacity, by its definition. */
 static double beyond_capacity(const struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
@@ -251,7 +252,7 @@ static double beyond_capacity(const struct trainer *t)
     return sum;
 }
 
-// fp8 and capacity: no bits are promised, but it must run and learn.
+/* fp8 and capacity: no bits are promised, but it must run and learn. */
 static int lossy_exchange(const struct rank *self)
 {
     struct options o = small_options();
@@ -286,7 +287,7 @@ static int lossy_exchange(const struct rank *self)
     return 0;
 }
 
-// One rank is asked to stop: all of them know after that step.
+/* One rank is asked to stop: all of them know after that step. */
 static int stop_reaches_all(const struct rank *self)
 {
     struct options o = small_options();
@@ -307,7 +308,7 @@ static int stop_reaches_all(const struct rank *self)
     return 0;
 }
 
-// Rank 1 is killed when the exchange is there and the model's memory is not.
+/* Rank 1 is killed when the exchange is there and the model's memory is not. */
 static int loss_while_setting_up(const struct rank *self)
 {
     struct options o = small_options();
@@ -337,10 +338,11 @@ static int loss_while_setting_up(const struct rank *self)
     return 0;
 }
 
-// -- sums of shares -----------------------------------------------------------
+/* -- sums of shares -----------------------------------------------------------
+ */
 
-// The sum in the order asked for, computed from all vectors: each node's, and
-// these.
+/* The sum in the order asked for, computed from all vectors: each node's, and
+ * these. */
 static float sum_by_nodes(const float *all, size_t count, size_t nodes,
                           size_t stride)
 {
@@ -355,8 +357,8 @@ static float sum_by_nodes(const float *all, size_t count, size_t nodes,
     return sum;
 }
 
-// One share a rank (reduce-scatter) and several (exchange and add), on the
-// nodes there are and on others.
+/* One share a rank (reduce-scatter) and several (exchange and add), on the
+ * nodes there are and on others. */
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
@@ -377,7 +379,7 @@ static int shares_in_order(const struct rank *self)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
         for (size_t nodes = 0; nodes <= 4; nodes++) {
             size_t as = nodes ? nodes : shares == 1 ? team_nodes(&team) : 1;
-            if (!as || count % as) // uneven nodes, as they are
+            if (!as || count % as) /* uneven nodes, as they are */
                 continue;
             CHECK_TRAIN(team_reduce_shares(&team, all + me * shares * N, shares,
                                            N, nodes, begin, slice, work));
@@ -410,9 +412,10 @@ static int disagreement_is_told(const struct rank *self)
     return 0;
 }
 
-// -- checkpoints --------------------------------------------------------------
+/* -- checkpoints --------------------------------------------------------------
+ */
 
-// A folder that all ranks know; made by rank 0.
+/* A folder that all ranks know; made by rank 0. */
 static int shared_folder(struct team *team, char *path, size_t room)
 {
     memset(path, 0, room);
@@ -435,8 +438,8 @@ static void remove_folder(struct team *team, const char *path)
         fprintf(stderr, "cannot remove %s\n", path);
 }
 
-// Saved by many ranks after two steps, loaded by a single one and by many: the
-// next steps have the bits of the run that was never interrupted.
+/* Saved by many ranks after two steps, loaded by a single one and by many: the
+ * next steps have the bits of the run that was never interrupted. */
 static int checkpoint_goes_on(const struct rank *self)
 {
     struct options o = small_options();
@@ -489,8 +492,8 @@ static int checkpoint_goes_on(const struct rank *self)
     return 0;
 }
 
-// A checkpoint with a flipped bit, and a folder that
-// cannot be written: an error on every rank, and no hang.
+/* A checkpoint with a flipped bit, and a folder that
+ * cannot be written: an error on every rank, and no hang. */
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = small_options();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Every layer's gradient against finite differences, over small shapes, with
-// one and with several shares; and what a gradient does not show.
+/*
+ * Every layer's gradient against finite differences, over small shapes, with
+ * one and with several shares; and what a gradient does not show.
+ */
 #include "kernels/elementwise.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
@@ -13,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY = 1 << 15 }; // floats of each array below
+enum { MANY = 1 << 15 }; /* floats of each array below */
 
-// Arrays of a layer under test. The value is <y, c> for a fixed random c, so
-// that its gradient in y is c.
+/* Arrays of a layer under test. The value is <y, c> for a fixed random c, so
+ * that its gradient in y is c. */
 static float x[MANY], w[MANY], w2[MANY], y[MANY], c[MANY], aux[MANY];
 static float dx[MANY], dw[MANY], dw2[MANY], t1[MANY], t2[MANY], t3[MANY];
 static float t4[MANY];
@@ -61,7 +62,7 @@ static double value(size_t n)
     return sum;
 }
 
-// The shares' gradients (stride apart) added up, into the first.
+/* The shares' gradients (stride apart) added up, into the first. */
 static struct grad shares(float *d, size_t n, size_t G)
 {
     memset(d, 0, n * G * sizeof(*d));
@@ -104,8 +105,8 @@ Test(layers, linear_gradient)
     }
 }
 
-// Differences of bf16 products say nothing; against the definition, then.
-// got (R, F): sums over k of a (R, k) b (k, F), in bf16, with strides.
+/* Differences of bf16 products say nothing; against the definition, then.
+ * got (R, F): sums over k of a (R, k) b (k, F), in bf16, with strides. */
 static void by_definition(const char *what, const float *got, size_t R,
                           size_t F, size_t k, const float *a, size_t a_row,
                           size_t a_k, const float *b, size_t b_k, size_t b_col)
@@ -254,7 +255,7 @@ Test(layers, cross_entropy_gradient)
     }
 }
 
-// The loss of uniform logits is log 256 whatever the target.
+/* The loss of uniform logits is log 256 whatever the target. */
 Test(layers, cross_entropy_of_uniform_logits)
 {
     for (size_t i = 0; i < 3 * VOCABULARY; i++)
@@ -264,7 +265,8 @@ Test(layers, cross_entropy_of_uniform_logits)
         cr_assert_float_eq(t1[r], 5.545177444479562, 1e-6);
 }
 
-// -- attention ----------------------------------------------------------------
+/* -- attention ----------------------------------------------------------------
+ */
 
 struct attention_shape {
     size_t B, T, D, H;
@@ -299,7 +301,7 @@ Test(layers, attention_gradient)
         size_t R = s->B * s->T;
         cr_assert_eq(rope_create(&s->rope, s->T, s->D / s->H, 10000.0), 0);
         cr_assert_leq(attention_work(s->T, s->D / s->H), (size_t)MANY);
-        // What is not written must not be read either.
+        /* What is not written must not be read either. */
         memset(probabilities, 0xff, sizeof(probabilities));
         memset(work, 0xff, sizeof(work));
         attention_value(s);
@@ -311,7 +313,7 @@ Test(layers, attention_gradient)
     }
 }
 
-// Against attention as it is defined, in f64.
+/* Against attention as it is defined, in f64. */
 Test(layers, attention_by_definition)
 {
     struct attention_shape s = {2, 70, 12, 2, {0}};
@@ -324,7 +326,7 @@ Test(layers, attention_by_definition)
             for (size_t i = 0; i < s.T; i++) {
                 double score[70], sum = 0;
                 for (size_t j = 0; j <= i; j++) {
-                    // turning q by i and k by j is turning q by i - j
+                    /* turning q by i and k by j is turning q by i - j */
                     const float *q = x + (b * s.T + i) * 3 * s.D + h * W;
                     const float *k = x + (b * s.T + j) * 3 * s.D + s.D + h * W;
                     double dot = 0;
@@ -351,7 +353,8 @@ Test(layers, attention_by_definition)
     rope_destroy(&s.rope);
 }
 
-// -- router -------------------------------------------------------------------
+/* -- router -------------------------------------------------------------------
+ */
 
 struct router_shape {
     struct router_config c;
@@ -359,7 +362,7 @@ struct router_shape {
     float load[8];
 };
 
-// Positive losses with numbers large enough to be seen among the others.
+/* Positive losses with numbers large enough to be seen among the others. */
 static struct router_shape router_shapes[] = {
     {{4, 4, 0, 0, 0}, 5, {0}},
     {{4, 4, 1, 0, 0}, 5, {0}},
@@ -386,7 +389,7 @@ static double router_value(void *context)
                    t1[r * E + e] / (double)s->R;
         sum += (double)s->c.zloss * t2[r] * t2[r] / (double)s->R;
     }
-    // The gradient holds as long as the same experts are chosen.
+    /* The gradient holds as long as the same experts are chosen. */
     cr_assert_eq(memcmp(choice, first_choice, s->R * K * sizeof(*choice)), 0,
                  "the step changes the choice: take other data");
     return sum;
@@ -419,7 +422,7 @@ Test(layers, router_ties_go_to_the_lower_id)
     cr_assert_eq(got[2], 0);
 }
 
-// The bias decides who is chosen, and leaves the weights alone.
+/* The bias decides who is chosen, and leaves the weights alone. */
 Test(layers, router_bias)
 {
     struct router_config rc = {4, 2, 0, 0, 0};

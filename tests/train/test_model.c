@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The whole model: its gradient against finite differences, for every tensor,
-// with the local exchange; shares; and what must not change a result.
+/*
+ * The whole model: its gradient against finite differences, for every tensor,
+ * with the local exchange; shares; and what must not change a result.
+ */
 #include "tests/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
@@ -22,10 +23,10 @@ struct setting {
 };
 
 static const struct setting settings[] = {
-    // every expert is chosen: the loss is smooth everywhere
+    /* every expert is chosen: the loss is smooth everywhere */
     {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0}, 2, 1, false},
     {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0}, 4, 2, false},
-    // some experts are chosen
+    /* some experts are chosen */
     {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0}, 4, 4, true},
     {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0}, 2, 1, false},
 };
@@ -36,11 +37,11 @@ struct fixture {
     struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct model model;
-    size_t dense, experts; // floats of the vectors
+    size_t dense, experts; /* floats of the vectors */
     float *w, *dw, *e, *de, *bias;
     uint8_t *bytes, *targets;
     double *stats;
-    float *load; // (G, L, E)
+    float *load; /* (G, L, E) */
     int32_t *choice;
 };
 
@@ -124,7 +125,7 @@ static void backward(struct fixture *f)
                  0);
 }
 
-// Loss with its auxiliary terms, where the loads are constants.
+/* Loss with its auxiliary terms, where the loads are constants. */
 static double loss(void *context)
 {
     struct fixture *f = context;
@@ -133,7 +134,7 @@ static double loss(void *context)
     double sum = 0;
 
     forward(f);
-    for (size_t l = 0; l < c->layers; l++) // as long as the choice stands
+    for (size_t l = 0; l < c->layers; l++) /* as long as the choice stands */
         cr_assert_eq(memcmp(f->model.act[l].choice, f->choice + l * R * K,
                             R * K * sizeof(int32_t)),
                      0, "the step changes the choice: take other data");
@@ -195,7 +196,7 @@ Test(model, gradient, .timeout = 120)
             for (size_t j = 0; j < size; j++)
                 used |= de[j] != 0;
             snprintf(name, sizeof(name), "expert %zu", e);
-            if (used) // one that no token chose has no gradient
+            if (used) /* one that no token chose has no gradient */
                 gradient_check(name, loss, &f, f.e + e * size, de, size, 0.004,
                                4e-3);
         }
@@ -203,7 +204,7 @@ Test(model, gradient, .timeout = 120)
     }
 }
 
-// Sequences in one share or in several: the same gradient, but for rounding.
+/* Sequences in one share or in several: the same gradient, but for rounding. */
 Test(model, shares_add_up)
 {
     struct fixture one, four;
@@ -225,8 +226,8 @@ Test(model, shares_add_up)
     tear_down(&four);
 }
 
-// A sequence's loss has the same bits alone and in a batch: that is what makes
-// the loss independent of the number of ranks.
+/* A sequence's loss has the same bits alone and in a batch: that is what makes
+ * the loss independent of the number of ranks. */
 static void sequences_alone(void)
 {
     struct fixture f;
@@ -263,7 +264,7 @@ Test(model, nor_does_one_of_bf16)
 #endif
 }
 
-// |x - y| / |y|
+/* |x - y| / |y| */
 static double distance(const float *x, const float *y, size_t n)
 {
     double sum = 0, all = 0;
@@ -289,16 +290,16 @@ static void compare_gradients(const struct setting *s)
     backward(&b);
     double dense = distance(b.dw, f.dw, f.dense);
     double experts = distance(b.de, f.de, f.experts);
-    // A rounding is of 2^-9 at most; there are two in each product, and some
-    // products in a row.
+    /* A rounding is of 2^-9 at most; there are two in each product, and some
+     * products in a row. */
     cr_assert(dense > 0 && dense < 8 * 0x1p-9, "%g", dense);
     cr_assert(experts > 0 && experts < 8 * 0x1p-9, "%g", experts);
     tear_down(&f);
     tear_down(&b);
 }
 
-// Where every expert is chosen, so that no rounding changes a choice, the
-// gradient of bf16 is that of f32 within what roundings make.
+/* Where every expert is chosen, so that no rounding changes a choice, the
+ * gradient of bf16 is that of f32 within what roundings make. */
 Test(model, gradient_of_bf16)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -312,7 +313,7 @@ Test(model, gradient_of_bf16)
     }
 }
 
-// What comes later in a sequence does not change what was before.
+/* What comes later in a sequence does not change what was before. */
 Test(model, is_causal)
 {
     struct fixture f;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Runs the cases of rank_train.c and rank_checkpoint.c as processes.
+/* Runs the cases of rank_train.c and rank_checkpoint.c as processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -53,8 +52,8 @@ CHECKPOINT_CASE(no_manifest, 1, 3)
 CHECKPOINT_CASE(old_one_stays, 1, 3)
 CHECKPOINT_CASE(link_is_refused, 2)
 
-// On two nodes, which are virtual; the one that is alone adds up as if it were
-// on two as well.
+/* On two nodes, which are virtual; the one that is alone adds up as if it were
+ * on two as well. */
 Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// shunt-train as its users run it: on 1, 2 and 4 ranks, twice, killed and
-// resumed, interrupted, and with options that make no sense.
+/*
+ * shunt-train as its users run it: on 1, 2 and 4 ranks, twice, killed and
+ * resumed, interrupted, and with options that make no sense.
+ */
 #include "tests/harness/harness.h"
 
 #include <cjson/cJSON.h>
@@ -31,7 +32,7 @@ static void set_up(void)
     cr_assert(mkdtemp(folder));
     snprintf(program, sizeof(program), "%s/train/shunt-train",
              environment("SHUNT_TEST_BUILD"));
-    // Files that do not change while tests run, of more than 20 kB.
+    /* Files that do not change while tests run, of more than 20 kB. */
     snprintf(text1, sizeof(text1), "%s/LICENSE", source);
     snprintf(text2, sizeof(text2), "%s/train/model.c", source);
 }
@@ -56,7 +57,7 @@ static char *in_folder(const char *name)
     return path;
 }
 
-// A job with a small model, and what else is given.
+/* A job with a small model, and what else is given. */
 static struct harness_job job(int ranks, const char *const *more)
 {
     struct harness_job j = {
@@ -100,7 +101,7 @@ static char *read_all(const char *path)
     return text;
 }
 
-// The losses of a log, by step; how many.
+/* The losses of a log, by step; how many. */
 static size_t losses(const char *path, double *loss, double *val, size_t most)
 {
     FILE *f = fopen(path, "r");
@@ -155,7 +156,7 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
-// The mean loss of the last steps, when something has been learnt.
+/* The mean loss of the last steps, when something has been learnt. */
 static double late_loss(const char *log, size_t steps)
 {
     enum { MOST = 256, LAST = 10 };
@@ -168,8 +169,8 @@ static double late_loss(const char *log, size_t steps)
     return sum / LAST;
 }
 
-// Products of bf16: the same bits on any number of ranks, and nearly the losses
-// of f32.
+/* Products of bf16: the same bits on any number of ranks, and nearly the losses
+ * of f32. */
 Test(train_run, compute_bf16)
 {
     enum { STEPS = 120 };
@@ -190,8 +191,8 @@ Test(train_run, compute_bf16)
     free(log);
 }
 
-// What a run prints without --steps, but for times: the beginnings of its lines.
-// Freed by the caller.
+/* What a run prints without --steps, but for times: the beginnings of its lines.
+ * Freed by the caller. */
 static char *lines_of(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -215,8 +216,8 @@ static char *lines_of(struct harness_job j)
 
 Test(train_run, two_runs_print_the_same_but_for_times)
 {
-    // The same command twice, and long: a fifth of what this program costs there.
-    // The other tests run each part of it.
+    /* The same command twice, and long: a fifth of what this program costs there.
+     * The other tests run each part of it. */
     if (harness_sanitized())
         cr_skip_test("nothing that is new to a sanitizer");
     char *a = lines_of(JOB(2, "--print-every=10"));
@@ -243,8 +244,8 @@ Test(train_run, any_number_of_ranks)
     }
 }
 
-// By the clock: one number of steps, said once, and a rate that does not rise
-// again.
+/* By the clock: one number of steps, said once, and a rate that does not rise
+ * again. */
 Test(train_run, minutes_fix_the_steps_once)
 {
     char *log = in_folder("log"), line[2048];
@@ -273,7 +274,8 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
-// What loses a little learns as well: within 1 % of a run that loses nothing.
+/* What loses a little learns as well: within 1 % of a run that loses nothing.
+ */
 Test(train_run, capacity_and_fp8_learn_as_well)
 {
     enum { STEPS = 80 };
@@ -292,16 +294,16 @@ Test(train_run, capacity_and_fp8_learn_as_well)
               of_capacity, want);
     cr_assert(fabs(of_fp8 - want) < 0.01 * want, "%g, in bf16 %g", of_fp8,
               want);
-    // What is dropped is in the log.
+    /* What is dropped is in the log. */
     char *text = read_all(capacity);
     cr_assert(strstr(text, "\"dropped_part\": 0.0"));
     free(text);
-    // Each is another run.
+    /* Each is another run. */
     cr_assert_neq(of_capacity, want);
     cr_assert_neq(of_fp8, want);
 }
 
-// Two nodes, which only the last run has: the same bits.
+/* Two nodes, which only the last run has: the same bits. */
 Test(train_run, losses_do_not_depend_on_hosts)
 {
     char *one = in_folder("1"), *four = in_folder("2x2"),
@@ -324,11 +326,11 @@ Test(train_run, losses_do_not_depend_on_hosts)
     same_losses(one, flat, 20);
 }
 
-// Long enough that what interferes comes before the end.
+/* Long enough that what interferes comes before the end. */
 #define LONG "--steps=200"
 enum { LONG_STEPS = 200 };
 
-// The run that is never disturbed, for the next tests.
+/* The run that is never disturbed, for the next tests. */
 static char *reference(void)
 {
     char *log = in_folder("reference");
@@ -377,7 +379,7 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
     struct harness_job j = JOB(4, LONG, option, "--log", log);
     struct harness *h = harness_start(&j);
-    // Said right before the first step.
+    /* Said right before the first step. */
     char first[160];
     snprintf(first, sizeof(first),
              "batch       8 sequences of 32 bytes on 4 "
@@ -415,12 +417,12 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "  dropped "), "%s", out);
     cr_assert(contains(out, "dropped: "), "%s", out);
     cr_assert(contains(out, "GF/s: f32 multiply-adds"), "%s", out);
-    // What is no faster says so in its second line.
+    /* What is no faster says so in its second line. */
     cr_assert(contains(out, ", of inputs rounded to bf16, kernels for"), "%s",
               out);
     cr_assert(contains(out, "in f32: --gemm was given, no faster"), "%s", out);
     cr_assert(contains(out, "% of the assignments dropped\n"), "%s", out);
-    // A part of the peak, and not more than all of it.
+    /* A part of the peak, and not more than all of it. */
     const char *speed = strstr(out, "GF/s in matrix products: ");
     cr_assert(speed, "%s", out);
     int share = atoi(strchr(speed, ':') + 1);
@@ -429,7 +431,7 @@ Test(train_run, report_and_sample)
 
     char *html = read_all(page);
     cr_assert(contains(html, "</html>"));
-    // The style sheet of all our pages, for light and for dark.
+    /* The style sheet of all our pages, for light and for dark. */
     cr_assert(contains(html, "prefers-color-scheme:dark"));
     cr_assert(contains(html, "<td>dropped<td>"));
     cr_assert(contains(html, "GF/s in matrix products"));
@@ -448,8 +450,8 @@ Test(train_run, report_and_sample)
     free(html);
 }
 
-// A model that knows nothing writes all 256 bytes; each is to be seen, and so
-// are as many as were asked for. The prompt is of the validation text.
+/* A model that knows nothing writes all 256 bytes; each is to be seen, and so
+ * are as many as were asked for. The prompt is of the validation text. */
 Test(train_run, sample_shows_every_byte)
 {
     struct harness_job j =
@@ -489,7 +491,7 @@ static void fails(struct harness_job j, int status, const char *what)
     harness_finish(h);
 }
 
-// What a job prints on rank 0. Freed by the caller.
+/* What a job prints on rank 0. Freed by the caller. */
 static char *said(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -500,7 +502,7 @@ static char *said(struct harness_job j)
     return out;
 }
 
-// Nothing but the folder, the text and what is given.
+/* Nothing but the folder, the text and what is given. */
 static struct harness_job bare(int ranks, const char *const *args)
 {
     struct harness_job j = {.program = program, .ranks = ranks};
@@ -512,8 +514,8 @@ static struct harness_job bare(int ranks, const char *const *args)
 
 #define BARE(ranks, ...) bare(ranks, (const char *const[]){__VA_ARGS__, NULL})
 
-// The shape and all other settings are the checkpoint's; what is given and
-// differs is refused, or taken and said.
+/* The shape and all other settings are the checkpoint's; what is given and
+ * differs is refused, or taken and said. */
 Test(train_run, resume_takes_the_settings_of_the_checkpoint)
 {
     char option[160], *log = in_folder("log"), *whole = in_folder("whole");
@@ -547,7 +549,7 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     fails(BARE(2, option, "--resume", text2, text1), 1,
           "made with another text; go on as it was made, or with "
           "--accept-changes");
-    // All at once.
+    /* All at once. */
     fails(BARE(2, option, "--resume", "--lr=0.001", "--steps=50", text2, text1),
           1,
           "made with --lr 0.005, not 0.001; --steps 40, not 50; another text;");
@@ -586,7 +588,7 @@ Test(train_run, a_checkpoint_is_not_replaced_by_another_run)
     run(JOB(2, "--steps=3", option, "--resume"));
 }
 
-// With a capacity each rank drops for itself: other ranks, another run.
+/* With a capacity each rank drops for itself: other ranks, another run. */
 Test(train_run, resume_with_a_capacity_wants_as_many_ranks)
 {
     char option[160], *out;
@@ -618,13 +620,13 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
         cr_assert(!contains(out, "step  "), "%s", out);
         free(out);
     }
-    // Without --prompt it follows a line's end: no text is read.
+    /* Without --prompt it follows a line's end: no text is read. */
     out = said(BARE(1, "--generate", option, "--sample=7"));
     cr_assert(contains(out, "prompt, 1 bytes:\n"), "%s", out);
     free(out);
 }
 
-// More bytes than the test would wait for: one signal ends it.
+/* More bytes than the test would wait for: one signal ends it. */
 Test(train_run, generate_ends_at_the_first_signal)
 {
     char option[160], begun[160];

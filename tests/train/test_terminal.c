@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What shunt-train writes to a terminal: of the session, and of another, which
-// is what mpirun gives to ranks.
+/*
+ * What shunt-train writes to a terminal: of the session, and of another, which
+ * is what mpirun gives to ranks.
+ */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +16,7 @@
 
 enum { STEPS = 4, ROOM = 1 << 16, DEADLINE_MS = 60000 };
 
-// The far end of a terminal, and the near one's name.
+/* The far end of a terminal, and the near one's name. */
 static int open_terminal(char *name, size_t room, unsigned short columns)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -27,7 +28,7 @@ static int open_terminal(char *name, size_t room, unsigned short columns)
     return fd;
 }
 
-// In the child: never returns.
+/* In the child: never returns. */
 static void become(const char *program, const char *texts, const char *terminal,
                    bool of_session)
 {
@@ -49,7 +50,7 @@ static void become(const char *program, const char *texts, const char *terminal,
     _exit(91);
 }
 
-// All that it writes; ends when nobody has the terminal any more.
+/* All that it writes; ends when nobody has the terminal any more. */
 static void run(bool of_session, unsigned short columns, char *out)
 {
     char name[64], program[512], texts[512];
@@ -66,7 +67,7 @@ static void run(bool of_session, unsigned short columns, char *out)
     cr_assert_gt(pid, 0);
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        // Until the child has opened it there is nobody, either: POLLHUP.
+        /* Until the child has opened it there is nobody, either: POLLHUP. */
         if (poll(&p, 1, DEADLINE_MS) <= 0)
             break;
         ssize_t n = read(fd, out + length, ROOM - 1 - length);
@@ -99,10 +100,11 @@ Test(terminal, a_line_is_redrawn_on_the_sessions_own, .timeout = 90)
     cr_assert_gt(count(out, "\033[K"), 0, "%s", out);
 }
 
-// A longer one would go on in the next line, and stay there.
+/* A longer one would go on in the next line, and stay there. */
 Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
 {
-    static const unsigned short columns[] = {80, 40, 200, 0}; // 0: unknown, 80
+    static const unsigned short columns[] = {80, 40, 200,
+                                             0}; /* 0: unknown, 80 */
     static char out[ROOM];
 
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
@@ -115,7 +117,7 @@ Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
             cr_assert_lt(length, most, "%s", out);
             cr_assert_eq(strncmp(at + strcspn(at, "l"), "loss ", 5), 0, "%s",
                          out);
-            // All of it, where there is room.
+            /* All of it, where there is room. */
             cr_assert(most < 200 || count(out, " GF/s  wait ") > 0, "%s", out);
         }
     }
@@ -127,7 +129,7 @@ Test(terminal, whole_lines_without_escapes_on_another, .timeout = 90)
 
     run(false, 80, out);
     cr_assert_eq(count(out, "\033"), 0, "%s", out);
-    // A terminal makes a carriage return and a line feed of the latter.
+    /* A terminal makes a carriage return and a line feed of the latter. */
     cr_assert_eq(count(out, "\r"), count(out, "\r\n"), "%s", out);
     cr_assert_eq(count(out, "\nstep "), STEPS, "%s", out);
 }

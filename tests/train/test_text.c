@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The text: reading, holding out, sampling; and the bigram model of it.
+/* The text: reading, holding out, sampling; and the bigram model of it. */
 #include "train/bigram.h"
 #include "train/data.h"
 #include "train/error.h"
@@ -101,7 +100,7 @@ Test(text, tree_takes_sources_in_order_of_paths)
     put("build/build.ninja", "no");
     put("build/generated.c", "no");
     cr_assert_eq(text_read_tree(folder, &t), 0);
-    expect(&t, "12+3"); // README.md src/a.h src/meson.build src/z.c
+    expect(&t, "12+3"); /* README.md src/a.h src/meson.build src/z.c */
     cr_assert_eq(t.files, 4);
     cr_assert_eq(t.end[0], 1);
     cr_assert_eq(t.end[3], 4);
@@ -131,7 +130,7 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
         cr_assert_eq(h->bytes[i] % 10, 9);
     for (size_t i = 0; i < d.ntrain; i++)
         cr_assert_neq(d.train[i] % 10, 9);
-    // Windows share a byte, stay inside, and are spread over all of it.
+    /* Windows share a byte, stay inside, and are spread over all of it. */
     size_t n = data_windows(h, 64);
     cr_assert_eq(n, (4 * 2048u - 1) / 64);
     cr_assert_eq(data_window(h, 1, n, 64), h->bytes + 64);
@@ -143,7 +142,7 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
     text_free(&t);
 }
 
-// Of twenty files the ninth is held out, whole; blocks come of the others.
+/* Of twenty files the ninth is held out, whole; blocks come of the others. */
 Test(text, whole_files_are_held_out)
 {
     enum { FILES = 20, BYTES = 5000 };
@@ -173,7 +172,7 @@ Test(text, whole_files_are_held_out)
     cr_assert_eq(*data_prompt(&d, &prompt), 8);
     cr_assert_gt(prompt, 60);
 
-    // The hash knows where files end: it decides what is held out.
+    /* The hash knows where files end: it decides what is held out. */
     uint64_t hash = text_hash(&t);
     t.end[3]--;
     cr_assert_neq(text_hash(&t), hash);
@@ -208,7 +207,7 @@ Test(text, sequences_are_a_function_of_seed_step_and_place)
         equal += s == one;
         equal += data_sequence(&d, 2 + i, 5, 3, 64) == one;
     }
-    cr_assert_lt(equal, 4); // itself, and hardly another
+    cr_assert_lt(equal, 4); /* itself, and hardly another */
     data_free(&d);
     text_free(&t);
 }
@@ -220,8 +219,8 @@ static double bigrams(const struct data *d)
     return bigram_loss(d, h, data_windows(h, 64), 64);
 }
 
-// A text of one letter has no surprises; one of 2^k equally likely letters has
-// k bits a byte, of which bigrams can learn nothing.
+/* A text of one letter has no surprises; one of 2^k equally likely letters has
+ * k bits a byte, of which bigrams can learn nothing. */
 Test(text, bigram_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);
@@ -241,7 +240,7 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
     cr_assert_float_eq(bigrams(&d), log(4), 0.01);
     data_free(&d);
 
-    // Each letter decides the next: bigrams know it all, letters nothing.
+    /* Each letter decides the next: bigrams know it all, letters nothing. */
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
@@ -260,8 +259,8 @@ static double xz(const struct data *d)
     return loss[HELD_BLOCKS];
 }
 
-// Two bits a letter that nobody can know, as long as training does not have the
-// same letters; then next to nothing.
+/* Two bits a letter that nobody can know, as long as training does not have the
+ * same letters; then next to nothing. */
 Test(text, xz_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);
@@ -281,7 +280,7 @@ Test(text, xz_of_texts_whose_entropy_is_known)
     }
     data_free(&d);
 
-    // Held-out blocks repeat the block before them.
+    /* Held-out blocks repeat the block before them. */
     for (size_t b = 9; b < 100; b += 10)
         memcpy(t.bytes + b * 2048, t.bytes + (b - 1) * 2048, 2048);
     cr_assert_eq(data_split(&t, 64, &d), 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Around the model: the optimizer, the learning rate, options, metrics, files.
+/*
+ * Around the model: the optimizer, the learning rate, options, metrics, files.
+ */
 #include "train/error.h"
 #include "train/files.h"
 #include "train/length.h"
@@ -17,7 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// -- optimizer ----------------------------------------------------------------
+/* -- optimizer ----------------------------------------------------------------
+ */
 
 static const struct optimizer_config config = {
     .lr = 0.01f,
@@ -34,15 +36,15 @@ Test(optimizer, rate_rises_and_falls)
 {
     cr_assert_float_eq(optimizer_rate(&config, 1, 110), 0.001, 1e-9);
     cr_assert_float_eq(optimizer_rate(&config, 10, 110), 0.01, 1e-9);
-    // half of the cosine: the mean of the highest and the last
+    /* half of the cosine: the mean of the highest and the last */
     cr_assert_float_eq(optimizer_rate(&config, 60, 110), 0.0055, 1e-8);
     cr_assert_float_eq(optimizer_rate(&config, 110, 110), 0.001, 1e-8);
     cr_assert_float_eq(optimizer_rate(&config, 500, 110), 0.001, 1e-8);
-    // a run shorter than its warm-up only rises
+    /* a run shorter than its warm-up only rises */
     cr_assert_float_eq(optimizer_rate(&config, 5, 5), 0.005, 1e-9);
 }
 
-// Three steps against the definition, in f64.
+/* Three steps against the definition, in f64. */
 Test(optimizer, adamw_by_definition)
 {
     enum { N = 37 };
@@ -75,7 +77,8 @@ Test(optimizer, adamw_by_definition)
     }
 }
 
-// A slice of the dense vector: only it is touched, and gains are not decayed.
+/* A slice of the dense vector: only it is touched, and gains are not decayed.
+ */
 Test(optimizer, slices_and_decay)
 {
     struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
@@ -91,7 +94,7 @@ Test(optimizer, slices_and_decay)
     optimizer_dense(&l, &s, begin, end, g, w, m, v);
     for (size_t i = 0; i < n; i++) {
         bool qkv = i >= l.layer[0].qkv && i < l.layer[0].qkv + 8 * 24;
-        // no gradient: all that moves is what decays, by lr * decay
+        /* no gradient: all that moves is what decays, by lr * decay */
         cr_assert_float_eq(w[i], qkv ? 1 - 0.001 : 1, 1e-6, "element %zu", i);
     }
     free(w);
@@ -101,7 +104,8 @@ Test(optimizer, slices_and_decay)
     layout_destroy(&l);
 }
 
-// -- layout -------------------------------------------------------------------
+/* -- layout -------------------------------------------------------------------
+ */
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
@@ -130,7 +134,7 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
         sum += wa[a.embed + i];
         squares += (double)wa[a.embed + i] * wa[a.embed + i];
     }
-    cr_assert_float_eq(sum / 2048, 0, 0.1); // 4.5 deviations
+    cr_assert_float_eq(sum / 2048, 0, 0.1); /* 4.5 deviations */
     cr_assert_float_eq(squares / 2048, 1, 0.15);
     free(wa);
     free(wb);
@@ -138,17 +142,18 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
     layout_destroy(&b);
 }
 
-// -- the length of a run ------------------------------------------------------
+/* -- the length of a run ------------------------------------------------------
+ */
 
 Test(length, has_no_cap_and_no_fewer_than_it_learns_from)
 {
-    // 10 minutes of 10 ms: 60000 steps, but for what validations take.
+    /* 10 minutes of 10 ms: 60000 steps, but for what validations take. */
     size_t n = length_in_time(600, 0.01, 8, 16, 50, 0);
 
     cr_assert(n > 59800 && n < 60008, "%zu", n);
     cr_assert_eq(length_in_time(-5, 0.5, 8, 16, 50, 0), STEPS_LEAST);
     cr_assert_eq(length_in_time(1, 0.5, 8, 16, 50, 0), STEPS_LEAST);
-    // Validations that are asked for take their time.
+    /* Validations that are asked for take their time. */
     cr_assert_lt(length_in_time(600, 0.01, 8, 16, 50, 10), 40000);
 }
 
@@ -170,7 +175,8 @@ Test(length, validations_are_spread_and_the_last_step_has_one)
     cr_assert_eq(length_evals(100000, 0), 10);
 }
 
-// -- options ------------------------------------------------------------------
+/* -- options ------------------------------------------------------------------
+ */
 
 static enum options_result parse(struct options *o, const char *const *args)
 {
@@ -243,8 +249,8 @@ Test(options, a_batch_that_nobody_asked_for_suits_any_number_of_ranks)
     }
 }
 
-// A preset is good, gives way to what is given, before it and after it, and what
-// it sets is written as the settings of a checkpoint and taken back.
+/* A preset is good, gives way to what is given, before it and after it, and what
+ * it sets is written as the settings of a checkpoint and taken back. */
 Test(options, presets)
 {
     struct setting a[64], b[64], own;
@@ -272,8 +278,8 @@ Test(options, presets)
     cr_assert_geq(n, 3);
 }
 
-// A preset's steps give way to --minutes, wherever they stand; given ones do not.
-// And presets do set something.
+/* A preset's steps give way to --minutes, wherever they stand; given ones do not.
+ * And presets do set something. */
 Test(options, presets_and_minutes)
 {
     struct options o;
@@ -291,7 +297,7 @@ Test(options, presets_and_minutes)
                  OPTIONS_RUN);
     cr_assert_neq(options_check(&o, 2, 1), 0);
     cr_assert_eq(PARSE("--lr-end", "1.5"), OPTIONS_RUN);
-    cr_assert_neq(options_check(&o, 2, 1), 0); // it would rise
+    cr_assert_neq(options_check(&o, 2, 1), 0); /* it would rise */
 }
 
 Test(options, settings_that_were_given_are_not_overruled)
@@ -364,7 +370,8 @@ Test(options, ranks_must_divide_the_batch)
     cr_assert(strstr(train_error_text(), "--shares"));
 }
 
-// -- metrics and files --------------------------------------------------------
+/* -- metrics and files --------------------------------------------------------
+ */
 
 static char folder[64];
 
@@ -460,7 +467,7 @@ Test(files, a_device_is_written_to_and_not_replaced)
     cr_assert_eq(symlink("/dev/full", in_folder("full")), 0);
     cr_assert_eq(new_file_open(&f, in_folder("full")), 0);
     fputs("x", f.stream);
-    cr_assert_eq(new_file_commit(&f), -1); // no space left
+    cr_assert_eq(new_file_commit(&f), -1); /* no space left */
     cr_assert(strstr(train_error_text(), "full"));
     cr_assert_eq(lstat(in_folder("full"), &st), 0);
     cr_assert(S_ISLNK(st.st_mode));

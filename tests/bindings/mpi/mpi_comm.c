@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Communicators from MPI: a plain MPI program, so that it is started by mpirun
-// as its users' programs are. Ends with status 1 at the first mistake.
+/*
+ * Communicators from MPI: a plain MPI program, so that it is started by mpirun
+ * as its users' programs are. Ends with status 1 at the first mistake.
+ */
 
 #include <shunt/coll.h>
 #include <shunt/mpi.h>

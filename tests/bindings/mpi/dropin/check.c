@@ -35,9 +35,10 @@ void check_fail(const char *file, int line, const char *format, ...)
     abort();
 }
 
-// -- chance -------------------------------------------------------------------
+/* -- chance -------------------------------------------------------------------
+ */
 
-// The finalizer of splitmix64 (Steele, Lea, Flood, 2014).
+/* The finalizer of splitmix64 (Steele, Lea, Flood, 2014). */
 uint64_t mix(uint64_t a, uint64_t b)
 {
     uint64_t x = a * 0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019;
@@ -92,11 +93,12 @@ void draw_order(int *order, int n)
     }
 }
 
-// -- memory -------------------------------------------------------------------
+/* -- memory -------------------------------------------------------------------
+ */
 
 void memory_make(struct memory *m, ptrdiff_t lo, ptrdiff_t hi)
 {
-    // The origin is as aligned as malloc() would make it.
+    /* The origin is as aligned as malloc() would make it. */
     lo = lo < 0 ? -((-lo + 63) / 64 * 64) : lo / 64 * 64;
     if (hi < lo)
         hi = lo;
@@ -153,7 +155,8 @@ void memory_check(struct memory *m, const char *what)
     memset(m, 0, sizeof(*m));
 }
 
-// -- communicators ------------------------------------------------------------
+/* -- communicators ------------------------------------------------------------
+ */
 
 enum { IN_ORDER, REVERSED, ROTATED, PART, KINDS };
 static MPI_Comm comms[KINDS];
@@ -186,9 +189,10 @@ MPI_Comm some_comm(void)
     return kind == KINDS ? MPI_COMM_WORLD : comms[kind];
 }
 
-// -- running ------------------------------------------------------------------
+/* -- running ------------------------------------------------------------------
+ */
 
-// Without a seed, rank 0 takes one and tells the others by messages.
+/* Without a seed, rank 0 takes one and tells the others by messages. */
 static void agree_on_seed(const char *given)
 {
     unsigned long long value = 0;

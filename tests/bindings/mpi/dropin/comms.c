@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Communicators: how they come and go, in whatever order, with attributes of the
-// program's own; and kinds of them.
+/*
+ * Communicators: how they come and go, in whatever order, with attributes of the
+ * program's own; and kinds of them.
+ */
 
 #include "check.h"
 
@@ -11,8 +12,8 @@
 
 enum { MAX_RANKS = 64 };
 
-// That `comm` connects its ranks: an alltoallv and an allreduce whose results
-// say who is in it, in which order.
+/* That `comm` connects its ranks: an alltoallv and an allreduce whose results
+ * say who is in it, in which order. */
 static void use(MPI_Comm comm)
 {
     int rank = comm_rank(comm), size = comm_size(comm);
@@ -20,7 +21,7 @@ static void use(MPI_Comm comm)
     int counts[MAX_RANKS], displs[MAX_RANKS];
     MPI_Group group, world;
 
-    // Who they are in the world, as the group has it.
+    /* Who they are in the world, as the group has it. */
     MPI(MPI_Comm_group(comm, &group));
     MPI(MPI_Comm_group(MPI_COMM_WORLD, &world));
     for (int r = 0; r < size; r++)
@@ -57,9 +58,9 @@ static void dups(int variant)
     (void)variant;
     use(MPI_COMM_WORLD);
     MPI(MPI_Comm_dup(MPI_COMM_WORLD, &a));
-    MPI(MPI_Comm_dup(a, &b)); // of one that was not used
+    MPI(MPI_Comm_dup(a, &b)); /* of one that was not used */
     use(a);
-    MPI(MPI_Comm_dup(a, &c)); // of one that was
+    MPI(MPI_Comm_dup(a, &c)); /* of one that was */
     use(b);
     MPI(MPI_Comm_free(&a));
     use(c);
@@ -88,7 +89,7 @@ static void idup(int variant)
     CHECK(b == MPI_COMM_NULL);
 }
 
-// Parts of the world, whose ranks do different things at the same time.
+/* Parts of the world, whose ranks do different things at the same time. */
 static void split(int variant)
 {
     (void)variant;
@@ -98,7 +99,7 @@ static void split(int variant)
         int parts = 1 + (int)draw(3), key = (int)draw_own(100);
 
         MPI(MPI_Comm_split(MPI_COMM_WORLD, world_rank % parts, key, &part));
-        // As often as the part likes.
+        /* As often as the part likes. */
         for (int i = 0; i <= world_rank % parts; i++)
             use(part);
         MPI(MPI_Comm_split(part, 0, -comm_rank(part), &again));
@@ -121,8 +122,8 @@ static void split_type(int variant)
     MPI(MPI_Comm_free(&host));
 }
 
-// From groups: reversed, without some, by Comm_create and Comm_create_group,
-// where only members call.
+/* From groups: reversed, without some, by Comm_create and Comm_create_group,
+ * where only members call. */
 static void groups(int variant)
 {
     MPI_Group world, some;
@@ -172,7 +173,7 @@ static void topologies(int variant)
     use(row);
     MPI(MPI_Comm_free(&row));
 
-    // A ring, of which MPI may number the ranks anew.
+    /* A ring, of which MPI may number the ranks anew. */
     int index[MAX_RANKS], edges[MAX_RANKS];
     for (int r = 0; r < world_size; r++) {
         index[r] = r + 1;
@@ -192,7 +193,7 @@ static void topologies(int variant)
     MPI(MPI_Comm_free(&distributed));
 }
 
-// Many at once, freed in an order of their own, used meanwhile.
+/* Many at once, freed in an order of their own, used meanwhile. */
 static void any_order(int variant)
 {
     enum { N = 12 };
@@ -216,8 +217,8 @@ static void any_order(int variant)
     }
 }
 
-// So many that handles, and what is behind them, are used again: by one of the
-// same ranks in another order, by a part, by one that is never used.
+/* So many that handles, and what is behind them, are used again: by one of the
+ * same ranks in another order, by a part, by one that is never used. */
 static void reuse(int variant)
 {
     for (int i = 0; i < variant; i++) {
@@ -235,11 +236,11 @@ static void reuse(int variant)
     use(MPI_COMM_WORLD);
 }
 
-// Thousands, with one small call each: what is made for each of them has to go,
-// too (file descriptors, memory).
+/* Thousands, with one small call each: what is made for each of them has to go,
+ * too (file descriptors, memory). */
 static void thousands(int variant)
 {
-    int n = world_size <= 2 ? 2000 : 60; // the others' turns take their time
+    int n = world_size <= 2 ? 2000 : 60; /* the others' turns take their time */
 
     (void)variant;
     for (int i = 0; i < n; i++) {
@@ -255,8 +256,8 @@ static void thousands(int variant)
     }
 }
 
-// A rank frees early what others still use later: freeing is collective, but
-// need not wait.
+/* A rank frees early what others still use later: freeing is collective, but
+ * need not wait. */
 static void late(int variant)
 {
     (void)variant;
@@ -274,8 +275,8 @@ static void late(int variant)
     }
 }
 
-// Two communicators, which ranks are in calls of at the same time: one ring of
-// pairs after the other.
+/* Two communicators, which ranks are in calls of at the same time: one ring of
+ * pairs after the other. */
 static void overlapping(int variant)
 {
     MPI_Comm even, odd;
@@ -293,7 +294,8 @@ static void overlapping(int variant)
     MPI(MPI_Comm_free(&even));
 }
 
-// -- attributes ---------------------------------------------------------------
+/* -- attributes ---------------------------------------------------------------
+ */
 
 static int copies, deletes;
 
@@ -331,7 +333,7 @@ static void expect_attribute(MPI_Comm comm, int key, int number)
     CHECK(number < 0 || value == &marks[number]);
 }
 
-// Copied and deleted as often as a program can count, and no more.
+/* Copied and deleted as often as a program can count, and no more. */
 static void attributes(int variant)
 {
     MPI_Comm a, b, c;
@@ -366,7 +368,7 @@ static void attributes(int variant)
     use(c);
     MPI(MPI_Comm_free(&a));
     CHECK(deletes == 3);
-    // What splits off has no attributes.
+    /* What splits off has no attributes. */
     MPI(MPI_Comm_split(c, 0, 0, &a));
     CHECK(copies == 2);
     use(a);
@@ -377,7 +379,7 @@ static void attributes(int variant)
     MPI(MPI_Comm_free_keyval(&other));
 }
 
-// A copy that is refused: dup fails, and the original is as it was.
+/* A copy that is refused: dup fails, and the original is as it was. */
 static int refuse_copy(MPI_Comm comm, int key, void *extra, void *value,
                        void *copy, int *flag)
 {
@@ -414,8 +416,8 @@ static void refused_copy(int variant)
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
 }
 
-// A callback of the program's own that uses the communicator that is about to
-// go, as it may.
+/* A callback of the program's own that uses the communicator that is about to
+ * go, as it may. */
 static int use_it(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)key;
@@ -436,7 +438,7 @@ static void use_in_delete(int variant)
     MPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, use_it, &key, NULL));
     for (int i = 0; i < 3; i++) {
         MPI(MPI_Comm_dup(MPI_COMM_WORLD, &a));
-        // Before or after the first use, or without any.
+        /* Before or after the first use, or without any. */
         if (i == 1)
             use(a);
         MPI(MPI_Comm_set_attr(a, key, &marks[0]));
@@ -448,7 +450,7 @@ static void use_in_delete(int variant)
     MPI(MPI_Comm_free_keyval(&key));
 }
 
-// Names and infos and comparisons are the program's.
+/* Names and infos and comparisons are the program's. */
 static void properties(int variant)
 {
     char name[MPI_MAX_OBJECT_NAME];
@@ -471,7 +473,8 @@ static void properties(int variant)
     MPI(MPI_Comm_free(&b));
 }
 
-// -- what is left at the end --------------------------------------------------
+/* -- what is left at the end --------------------------------------------------
+ */
 
 static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 {
@@ -481,7 +484,7 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
     (void)key;
     (void)value;
     (void)extra;
-    // MPI still works here, for all of the world.
+    /* MPI still works here, for all of the world. */
     MPI(MPI_Finalized(&on));
     CHECK(!on);
     use(MPI_COMM_WORLD);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Before MPI_Init() and after MPI_Finalize(), and programs that never make a
-// collective call:
-//
-//     ends             what is legal outside of them is answered
-//     ends silent      no collective call at all
-//     ends once        one call, on the world
-//     ends self        only MPI_COMM_SELF
-//     ends late        one rank comes seconds after the others
-//     ends apart       the same when all have met before, in a call that is not
-//                      worth a communicator, and longer than SHUNT_TIMEOUT
-//     ends wait        ranks say who they are, and then call for ever: to be
-//                      killed
+/*
+ * Before MPI_Init() and after MPI_Finalize(), and programs that never make a
+ * collective call:
+ *
+ *     ends             what is legal outside of them is answered
+ *     ends silent      no collective call at all
+ *     ends once        one call, on the world
+ *     ends self        only MPI_COMM_SELF
+ *     ends late        one rank comes seconds after the others
+ *     ends apart       the same when all have met before, in a call that is not
+ *                      worth a communicator, and longer than SHUNT_TIMEOUT
+ *     ends wait        ranks say who they are, and then call for ever: to be
+ *                      killed
+ */
 
 #include "check.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Arguments that MPI refuses: the class of the error, and that the handler of
-// the right communicator is called, once. All ranks make the same mistake; what
-// follows works. `errors fatal` makes one without a handler.
+/*
+ * Arguments that MPI refuses: the class of the error, and that the handler of
+ * the right communicator is called, once. All ranks make the same mistake; what
+ * follows works. `errors fatal` makes one without a handler.
+ */
 
 #include "check.h"
 
@@ -26,7 +27,7 @@ enum call {
     CALLS
 };
 
-// What is wrong with a call.
+/* What is wrong with a call. */
 enum mistake {
     NO_COMM,
     NO_TYPE,
@@ -35,7 +36,7 @@ enum mistake {
     BAD_ROOT,
     LARGE_ROOT,
     NO_OP,
-    WRONG_OP, // MPI_BAND on reals
+    WRONG_OP, /* MPI_BAND on reals */
     MISTAKES
 };
 
@@ -45,7 +46,7 @@ static bool right_class(enum mistake mistake, int class)
                            MPI_ERR_COUNT, MPI_ERR_ROOT, MPI_ERR_ROOT,
                            MPI_ERR_OP,    MPI_ERR_OP};
 
-    // Or the operation is not for that type.
+    /* Or the operation is not for that type. */
     if ((mistake == NO_TYPE || mistake == UNCOMMITTED) && class == MPI_ERR_OP)
         return true;
     return class == classes[mistake];
@@ -60,10 +61,10 @@ static bool possible(enum call call, enum mistake mistake)
         return call == BCAST;
     if (mistake == NO_OP || mistake == WRONG_OP)
         return reduces;
-    // Open MPI 4.1 crashes in others.
+    /* Open MPI 4.1 crashes in others. */
     if (mistake == NO_COMM)
         return call == BARRIER || call == BCAST || call == ALLREDUCE;
-    // MPICH 4.0 crashes in reductions.
+    /* MPICH 4.0 crashes in reductions. */
     if (mistake == NEGATIVE && reduces)
         return false;
     return call != BARRIER;
@@ -161,14 +162,14 @@ static void expect_error(enum call call, enum mistake mistake, MPI_Comm comm)
     if (!right_class(mistake, class))
         check_fail(__FILE__, __LINE__, "call %d, mistake %d: error class %d",
                    call, mistake, class);
-    // What is printed is compared with what plain MPI says.
+    /* What is printed is compared with what plain MPI says. */
     if (world_rank == 0)
         printf("say call %d mistake %d class %d\n", call, mistake, class);
     MPI(MPI_Error_string(status, text, &length));
     CHECK(length > 0);
 }
 
-// MPI_ERRORS_RETURN, before the communicator is used and after.
+/* MPI_ERRORS_RETURN, before the communicator is used and after. */
 static void returned(int variant)
 {
     MPI_Comm comm;
@@ -177,7 +178,7 @@ static void returned(int variant)
     if (variant)
         works(comm);
     MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
-    // A communicator that is none belongs to the world.
+    /* A communicator that is none belongs to the world. */
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
     for (int call = 0; call < CALLS; call++) {
@@ -224,7 +225,7 @@ static void handlers(int variant)
             CHECK(right_class((enum mistake)mistake, class));
         }
     }
-    // It is inherited, and still the program's.
+    /* It is inherited, and still the program's. */
     MPI(MPI_Comm_dup(comm, &copy));
     works(copy);
     handled = 0;
@@ -255,7 +256,7 @@ int main(int argc, char **argv)
         check_start(argc, argv);
         works(MPI_COMM_WORLD);
         (void)make_call(ALLTOALLV, NEGATIVE, MPI_COMM_WORLD);
-        // Not reached: MPI_ERRORS_ARE_FATAL is what holds by default.
+        /* Not reached: MPI_ERRORS_ARE_FATAL is what holds by default. */
         return 0;
     }
     return check_main(argc, argv, cases, MPI_THREAD_SINGLE, NULL, NULL);

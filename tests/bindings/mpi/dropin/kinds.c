@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What has to be passed on to MPI, between calls that need not be: communicators
-// of one rank, intercommunicators, non-blocking, persistent and neighbourhood
-// calls, calls of other kinds; and ranks that make progress for each other while
-// they wait.
+/*
+ * What has to be passed on to MPI, between calls that need not be: communicators
+ * of one rank, intercommunicators, non-blocking, persistent and neighbourhood
+ * calls, calls of other kinds; and ranks that make progress for each other while
+ * they wait.
+ */
 
 #include "check.h"
 
@@ -13,7 +14,7 @@
 
 enum { MAX_RANKS = 64 };
 
-// A call that is no different from others, on the world.
+/* A call that is no different from others, on the world. */
 static void usual_call(void)
 {
     int one = world_rank + 1, sum = 0;
@@ -21,7 +22,8 @@ static void usual_call(void)
     CHECK(sum == world_size * (world_size + 1) / 2);
 }
 
-// -- one rank -----------------------------------------------------------------
+/* -- one rank -----------------------------------------------------------------
+ */
 
 static void alone_on(MPI_Comm comm)
 {
@@ -72,10 +74,11 @@ static void alone(int variant)
     MPI(MPI_Comm_free(&mine));
 }
 
-// -- intercommunicators -------------------------------------------------------
+/* -- intercommunicators -------------------------------------------------------
+ */
 
-// Ranks below and from `border` on. Element i of what rank `world` sends to
-// its group's other side.
+/* Ranks below and from `border` on. Element i of what rank `world` sends to
+ * its group's other side. */
 static int item(int world, int to, int i)
 {
     return 10000 * world + 100 * to + i;
@@ -123,7 +126,7 @@ static void intercommunicators(int variant)
         usual_call();
     }
 
-    // The other side's blocks: each side has a length of its own.
+    /* The other side's blocks: each side has a length of its own. */
     int mine = low ? 1 : 2, theirs = low ? 2 : 1;
     for (int i = 0; i < mine; i++)
         in[i] = item(world_rank, 0, i);
@@ -142,20 +145,20 @@ static void intercommunicators(int variant)
         for (int i = 0; i < theirs; i++)
             CHECK(out[displs[r] + i] == item(other + r, 0, i));
 
-    // Rank 0 of the lower side to all of the upper one.
+    /* Rank 0 of the lower side to all of the upper one. */
     int value = world_rank == 0 ? 4711 : -1;
     int root = low ? (rank == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0;
     MPI(MPI_Bcast(&value, 1, MPI_INT, root, inter));
     CHECK(value == (world_rank == 0 || !low ? 4711 : -1));
 
-    // Each side gets the other one's sum.
+    /* Each side gets the other one's sum. */
     int sum = -1, want = 0;
     value = world_rank + 1;
     MPI(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, inter));
     for (int r = 0; r < there; r++)
         want += other + r + 1;
     CHECK(sum == want);
-    // As many elements on both sides, cut by the receiving one.
+    /* As many elements on both sides, cut by the receiving one. */
     int total = here * there;
     for (int i = 0; i < total; i++)
         in[i] = (world_rank + 1) * (i + 1);
@@ -173,7 +176,7 @@ static void intercommunicators(int variant)
     MPI(MPI_Intercomm_merge(inter, low, &merged));
     MPI(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, merged));
     CHECK(sum == world_size * (world_size + 1) / 2);
-    // Freed while the merged one is in use.
+    /* Freed while the merged one is in use. */
     MPI(MPI_Comm_free(&inter));
     MPI(MPI_Comm_free(&half));
     MPI(MPI_Allgather(&world_rank, 1, MPI_INT, out, 1, MPI_INT, merged));
@@ -183,9 +186,10 @@ static void intercommunicators(int variant)
     MPI(MPI_Comm_free(&merged));
 }
 
-// -- calls of other kinds -----------------------------------------------------
+/* -- calls of other kinds -----------------------------------------------------
+ */
 
-// Started before blocking ones, and finished after them.
+/* Started before blocking ones, and finished after them. */
 static void nonblocking(int variant)
 {
     enum { N = 1000 };
@@ -301,7 +305,7 @@ static void persistent(int variant)
     MPI(MPI_Request_free(&requests[1]));
 }
 
-// Counts of more than 32 bits have calls of their own.
+/* Counts of more than 32 bits have calls of their own. */
 static void large_counts(int variant)
 {
     MPI_Count counts[MAX_RANKS];
@@ -328,9 +332,10 @@ static void large_counts(int variant)
 }
 #endif
 
-// -- progress -----------------------------------------------------------------
+/* -- progress -----------------------------------------------------------------
+ */
 
-enum { BLOCK = 1 << 20 }; // of ints: no MPI sends that before it is received
+enum { BLOCK = 1 << 20 }; /* of ints: no MPI sends that before it is received */
 
 static void wait_in(int what)
 {
@@ -359,13 +364,13 @@ static void wait_in(int what)
         MPI(MPI_Allgather(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD));
         break;
     default:
-        // From the one that the sender waits for.
+        /* From the one that the sender waits for. */
         MPI(MPI_Bcast(in, 1, MPI_INT, 1, MPI_COMM_WORLD));
     }
 }
 
-// Rank 0 has a large message under way when it waits in a collective call, into
-// which rank 1 only comes when it has the message.
+/* Rank 0 has a large message under way when it waits in a collective call, into
+ * which rank 1 only comes when it has the message. */
 static void progress(int variant)
 {
     int *block = calloc(BLOCK, sizeof(*block));
@@ -392,7 +397,7 @@ static void progress(int variant)
     free(block);
 }
 
-// The same with a collective call of MPI's own on its way.
+/* The same with a collective call of MPI's own on its way. */
 static void progress_of_collective(int variant)
 {
     int *block = calloc(BLOCK, sizeof(*block));
@@ -417,7 +422,7 @@ static void progress_of_collective(int variant)
     free(block);
 }
 
-// Rank 1 writes to and reads from rank 0, which is in a collective call.
+/* Rank 1 writes to and reads from rank 0, which is in a collective call. */
 static void progress_of_window(int variant)
 {
     enum { N = 100000 };
@@ -447,7 +452,7 @@ static void progress_of_window(int variant)
     free(mine);
 }
 
-// Messages and collective calls in turn, with any source and any tag.
+/* Messages and collective calls in turn, with any source and any tag. */
 static void messages_between(int variant)
 {
     int token, sum = 0;

@@ -38,7 +38,7 @@ static void ints_at(struct layout *l, int n, const int *at, ptrdiff_t extent)
     l->extent = extent * (ptrdiff_t)sizeof(int);
 }
 
-// In ints: where elements are, and the extent.
+/* In ints: where elements are, and the extent. */
 static void make_ints(struct layouts *set)
 {
     MPI_Datatype t, u;
@@ -73,13 +73,13 @@ static void make_ints(struct layouts *set)
     MPI(MPI_Type_create_resized(MPI_INT, -8, 16, &t));
     ints_at(add_derived(set, "resized, lb < 0", t), 1, (int[]){0}, 4);
 
-    // Instances that interlock: an extent below the span.
+    /* Instances that interlock: an extent below the span. */
     MPI(MPI_Type_vector(2, 1, 6, MPI_INT, &u));
     MPI(MPI_Type_create_resized(u, 0, 16, &t));
     MPI(MPI_Type_free(&u));
     ints_at(add_derived(set, "interlocking", t), 2, (int[]){0, 6}, 4);
 
-    // A vector of what has a gap itself.
+    /* A vector of what has a gap itself. */
     MPI(MPI_Type_create_resized(MPI_INT, 0, 8, &u));
     MPI(MPI_Type_vector(2, 2, 3, u, &t));
     MPI(MPI_Type_free(&u));
@@ -101,7 +101,7 @@ static void make_ints(struct layouts *set)
     ints_at(add_derived(set, "dup of vector", t), 2, (int[]){0, 2}, 3);
 }
 
-// (double, int, char), whose order in memory is not that of the signature.
+/* (double, int, char), whose order in memory is not that of the signature. */
 static void triple(struct layout *l, ptrdiff_t d, ptrdiff_t i, ptrdiff_t c)
 {
     element(l, d, sizeof(double));
@@ -160,7 +160,7 @@ static void make_mixed(struct layouts *set)
     triple(l, 48, 56, 60);
     l->extent = 64;
 
-    // Packed as tightly as no compiler would.
+    /* Packed as tightly as no compiler would. */
     u = make_struct(0, 8, 12);
     MPI(MPI_Type_create_resized(u, 0, 16, &t));
     MPI(MPI_Type_free(&u));
@@ -185,7 +185,7 @@ void layouts_make(struct layouts *set, enum signature signature)
     MPI(MPI_Type_commit(&t));
     set->nothing =
         (struct layout){.name = "nothing", .type = t, .derived = true};
-    // That our list and MPI's idea of the type are of the same thing.
+    /* That our list and MPI's idea of the type are of the same thing. */
     for (int i = 0; i < set->n; i++) {
         MPI_Aint lb, extent;
         MPI(MPI_Type_get_extent(set->of[i].type, &lb, &extent));

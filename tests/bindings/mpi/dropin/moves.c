@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Operations that move data, over datatypes of every kind: the same on all
-// ranks, different on each, derived on one and basic on the others.
+/*
+ * Operations that move data, over datatypes of every kind: the same on all
+ * ranks, different on each, derived on one and basic on the others.
+ */
 
 #include "layout.h"
 
@@ -11,12 +12,12 @@
 
 enum { MAX_RANKS = 64, ROUNDS = 6 };
 
-// Who uses which datatype.
+/* Who uses which datatype. */
 enum types { BASIC, SAME, DIFFER, ONE, TYPES };
 
 static struct layouts sets[SIGNATURES];
 
-// One rank's memory on one side of an operation: n blocks of a layout.
+/* One rank's memory on one side of an operation: n blocks of a layout. */
 struct side {
     const struct layout *l;
     struct memory m;
@@ -26,17 +27,17 @@ struct side {
     int counts[MAX_RANKS], displs[MAX_RANKS];
 };
 
-// What all ranks know about a round.
+/* What all ranks know about a round. */
 struct round {
     MPI_Comm comm;
     int rank, size;
     enum types types;
     const struct layouts *set;
-    uint64_t key; // of the data
-    int one;      // the rank that differs, in ONE
+    uint64_t key; /* of the data */
+    int one;      /* the rank that differs, in ONE */
     uint64_t layout_key;
-    bool bottoms; // some use MPI_BOTTOM
-    bool nothing; // where there is nothing, a count of what has no bytes
+    bool bottoms; /* some use MPI_BOTTOM */
+    bool nothing; /* where there is nothing, a count of what has no bytes */
 };
 
 static bool round_make(struct round *r, enum types types)
@@ -82,9 +83,9 @@ static int up(ptrdiff_t a, ptrdiff_t by)
     return (int)(a <= 0 ? -(-a / by) : (a + by - 1) / by);
 }
 
-// Blocks of units[i] units each, one behind the other, or at displacements out
-// of order, with gaps.
-// `empty`: there is nothing in all of the operation.
+/* Blocks of units[i] units each, one behind the other, or at displacements out
+ * of order, with gaps.
+ * `empty`: there is nothing in all of the operation. */
 static void side_make(struct side *s, const struct round *r, int salt, int n,
                       const int *units, bool scattered, bool empty)
 {
@@ -114,7 +115,8 @@ static void side_make(struct side *s, const struct round *r, int salt, int n,
     for (int i = 0; i < n; i++) {
         int b = order[i];
         if (s->l->n == 0) {
-            // Any number of nothing is nothing; regular calls have one count.
+            /* Any number of nothing is nothing; regular calls have one count.
+             */
             s->counts[b] = 3;
             s->displs[b] = b;
             continue;
@@ -180,8 +182,9 @@ static int some_units(void)
     return often[draw(sizeof(often) / sizeof(*often))];
 }
 
-// How many units each rank sends to each: evenly, sparsely, with one rank that
-// gets or sends nothing, nothing at all, or one large block among small ones.
+/* How many units each rank sends to each: evenly, sparsely, with one rank that
+ * gets or sends nothing, nothing at all, or one large block among small ones.
+ */
 struct matrix {
     bool empty;
     int units[MAX_RANKS][MAX_RANKS];
@@ -219,7 +222,8 @@ static void column(const struct matrix *u, int to, int size, int *units)
         units[i] = u->units[i][to];
 }
 
-// -- the operations -----------------------------------------------------------
+/* -- the operations -----------------------------------------------------------
+ */
 
 static void bcast(struct round *r, bool in_place)
 {
@@ -265,8 +269,9 @@ static void allgatherv(struct round *r, bool in_place)
     struct matrix u;
     struct side in, out;
     int units[MAX_RANKS];
-    // Open MPI 4.1 chooses its algorithm by the size of the datatype that this
-    // rank sends: with others than it receives, ranks may disagree, and hang.
+    /* Open MPI 4.1 chooses its algorithm by the size of the datatype that this
+     * rank sends: with others than it receives, ranks may disagree, and hang.
+     */
     int salt = check_wild ? 2 : 1;
 
     matrix_make(&u, false);
@@ -288,7 +293,7 @@ static void allgatherv(struct round *r, bool in_place)
     side_check(&out, "allgatherv, receive");
 }
 
-// What goes to rank i and what comes from it, in place or not.
+/* What goes to rank i and what comes from it, in place or not. */
 static void fill_pairs(const struct round *r, struct side *in, struct side *out,
                        bool in_place)
 {
@@ -301,7 +306,7 @@ static void fill_pairs(const struct round *r, struct side *in, struct side *out,
     }
 }
 
-// MPICH 4.0 says "message truncated" to structs with gaps in place.
+/* MPICH 4.0 says "message truncated" to structs with gaps in place. */
 static void tame_in_place(struct round *r)
 {
     if (!check_wild)
@@ -353,7 +358,7 @@ static void alltoallv(struct round *r, bool in_place)
     side_check(&out, "alltoallv, receive");
 }
 
-// A layout and a place in bytes for each block.
+/* A layout and a place in bytes for each block. */
 struct wide {
     struct memory m;
     const struct layout *l[MAX_RANKS];
@@ -417,7 +422,7 @@ static void alltoallw(struct round *r, bool in_place)
         layout_expect(&out.m, out.displs[i], out.l[i], out.counts[i],
                       pair_key(r, i, r->rank), 0);
     }
-    // With absolute addresses the types say it all.
+    /* With absolute addresses the types say it all. */
     int zeros[MAX_RANKS] = {0};
     int *in_at = in.buf == MPI_BOTTOM ? zeros : in.displs;
     int *out_at = out.buf == MPI_BOTTOM ? zeros : out.displs;
@@ -431,7 +436,8 @@ static void alltoallw(struct round *r, bool in_place)
     wide_check(&out, r, "alltoallw, receive");
 }
 
-// -- as cases -----------------------------------------------------------------
+/* -- as cases -----------------------------------------------------------------
+ */
 
 static void rounds(int variant, void (*op)(struct round *, bool), bool in_place)
 {
@@ -489,7 +495,7 @@ static void case_alltoallw_in(int v)
     rounds(v, alltoallw, true);
 }
 
-// Nobody may leave before everybody has come, by the clock of the host.
+/* Nobody may leave before everybody has come, by the clock of the host. */
 static void case_barrier(int variant)
 {
     double came, left, times[2];
@@ -524,7 +530,8 @@ static void case_barrier(int variant)
     }
 }
 
-// Megabytes for each pair, of ints, and of a datatype with holes on odd ranks.
+/* Megabytes for each pair, of ints, and of a datatype with holes on odd ranks.
+ */
 static void case_large(int variant)
 {
     struct round r;
@@ -566,8 +573,8 @@ static void case_large(int variant)
     }
 }
 
-// Calls one after the other without a pause, of all kinds, with ranks that are
-// early and late, so that several are on their way.
+/* Calls one after the other without a pause, of all kinds, with ranks that are
+ * early and late, so that several are on their way. */
 static void case_mixture(int variant)
 {
     static void (*const ops[])(struct round *, bool) = {
@@ -589,8 +596,8 @@ static void case_mixture(int variant)
     }
 }
 
-// Datatypes come and go: a handle may be that of another one before; and a
-// duplicate is what the original was.
+/* Datatypes come and go: a handle may be that of another one before; and a
+ * duplicate is what the original was. */
 static void case_type_handles(int variant)
 {
     (void)variant;
@@ -610,7 +617,7 @@ static void case_type_handles(int variant)
         layout_set(&in, 0, l, count,
                    pair_key(&(struct round){.key = key}, world_rank, 0), 0);
         const struct layout *to = &now.of[key % (uint64_t)now.n];
-        // All blocks by their own displacement, far enough apart.
+        /* All blocks by their own displacement, far enough apart. */
         int counts[MAX_RANKS], displs[MAX_RANKS];
         ptrdiff_t from, upto;
         layout_span(to, UNIT / to->n, &from, &upto);
@@ -661,7 +668,7 @@ static const struct check_case cases[] = {
     {0},
 };
 
-// Datatypes are made before and freed after all cases.
+/* Datatypes are made before and freed after all cases. */
 static void begin(void)
 {
     layouts_make(&sets[INTS], INTS);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reductions: every predefined operation on every predefined type that it is
-// for, and operations of the program's own. Values are small, so that sums and
-// products are exact and the order does not matter; what depends on the order
-// has cases of its own.
+/*
+ * Reductions: every predefined operation on every predefined type that it is
+ * for, and operations of the program's own. Values are small, so that sums and
+ * products are exact and the order does not matter; what depends on the order
+ * has cases of its own.
+ */
 
 #include "check.h"
 
@@ -15,23 +16,23 @@
 enum { MAX_RANKS = 64 };
 
 enum kind {
-    INTEGER, // signed or not
-    FORTRAN, // an integer without logical operations
+    INTEGER, /* signed or not */
+    FORTRAN, /* an integer without logical operations */
     REAL,
     COMPLEX,
     LOGICAL,
     BYTES,
-    PAIR, // of a value and an int behind it
+    PAIR, /* of a value and an int behind it */
 };
 
 struct type {
     const char *name;
     MPI_Datatype type;
     enum kind kind;
-    int size;   // of an element; of a pair's value
-    bool sign;  // INTEGER: may be negative. PAIR: its value is a real
-    int at;     // PAIR: where the int is
-    int extent; // PAIR: of both
+    int size;   /* of an element; of a pair's value */
+    bool sign;  /* INTEGER: may be negative. PAIR: its value is a real */
+    int at;     /* PAIR: where the int is */
+    int extent; /* PAIR: of both */
 };
 
 struct pair_of_short {
@@ -66,7 +67,7 @@ struct pair_of_long_double {
 
 static const struct type *get_types(int *n)
 {
-    // MPI's handles need not be constants.
+    /* MPI's handles need not be constants. */
     static struct type types[64];
     const struct type all[] = {
         {"SIGNED_CHAR", MPI_SIGNED_CHAR, INTEGER, 1, true, 0, 0},
@@ -90,7 +91,7 @@ static const struct type *get_types(int *n)
         {"UINT32_T", MPI_UINT32_T, INTEGER, 4, false, 0, 0},
         {"INT64_T", MPI_INT64_T, INTEGER, 8, true, 0, 0},
         {"UINT64_T", MPI_UINT64_T, INTEGER, 8, false, 0, 0},
-        // Open MPI takes an offset for unsigned; so none is below zero.
+        /* Open MPI takes an offset for unsigned; so none is below zero. */
         {"AINT", MPI_AINT, INTEGER, sizeof(MPI_Aint), false, 0, 0},
         {"OFFSET", MPI_OFFSET, INTEGER, sizeof(MPI_Offset), false, 0, 0},
         {"COUNT", MPI_COUNT, INTEGER, sizeof(MPI_Count), false, 0, 0},
@@ -111,7 +112,7 @@ static const struct type *get_types(int *n)
         PAIR_OF(MPI_FLOAT_INT, pair_of_float, true),
         PAIR_OF(MPI_DOUBLE_INT, pair_of_double, true),
         PAIR_OF(MPI_LONG_DOUBLE_INT, pair_of_long_double, true),
-        // Fortran's, where this MPI was built with it.
+        /* Fortran's, where this MPI was built with it. */
         {"INTEGER", MPI_INTEGER, FORTRAN, sizeof(int), true, 0, 0},
         {"REAL", MPI_REAL, REAL, sizeof(float), true, 0, 0},
         {"DOUBLE_PRECISION", MPI_DOUBLE_PRECISION, REAL, sizeof(double), true,
@@ -152,7 +153,7 @@ static MPI_Op op_of(enum which op)
     return ops[op];
 }
 
-// As MPI has it ("Predefined Reduction Operations").
+/* As MPI has it ("Predefined Reduction Operations"). */
 static bool defined(enum which op, enum kind kind)
 {
     bool whole = kind == INTEGER || kind == FORTRAN;
@@ -177,7 +178,7 @@ static bool defined(enum which op, enum kind kind)
     }
 }
 
-// A value of any type: whole numbers are held exactly.
+/* A value of any type: whole numbers are held exactly. */
 struct value {
     long double re, im;
     int where;
@@ -219,7 +220,7 @@ static long double load_real(const void *from, int size)
     return *(const long double *)from;
 }
 
-// Little endian, as every machine this runs on.
+/* Little endian, as every machine this runs on. */
 static void store_integer(void *to, int size, long double x)
 {
     int64_t i = x < 0 ? (int64_t)x : (int64_t)(uint64_t)x;
@@ -282,7 +283,7 @@ static struct value load(const struct type *t, const unsigned char *from)
     return v;
 }
 
-// An input for `op`, from its key.
+/* An input for `op`, from its key. */
 static struct value make(const struct type *t, enum which op, uint64_t key)
 {
     struct value v = {0};
@@ -290,7 +291,7 @@ static struct value make(const struct type *t, enum which op, uint64_t key)
 
     switch (op) {
     case PROD:
-        // Powers of -2 and i: exact in whatever order.
+        /* Powers of -2 and i: exact in whatever order. */
         x = (long double)(key % 2 + 1);
         if (t->kind == COMPLEX && key % 3 == 0) {
             v.im = x;
@@ -306,7 +307,7 @@ static struct value make(const struct type *t, enum which op, uint64_t key)
     case BAND:
     case BOR:
     case BXOR:
-        // All bits but a sign.
+        /* All bits but a sign. */
         x = (long double)((key >> 3) &
                           ((UINT64_C(1) << (8 * t->size - 1)) - 1));
         break;
@@ -316,7 +317,7 @@ static struct value make(const struct type *t, enum which op, uint64_t key)
     if (t->sign && op != LAND && op != LOR && op != LXOR && op != BAND &&
         op != BOR && op != BXOR && key / 1024 % 2)
         x = -x;
-    // Few values, so that there are ties.
+    /* Few values, so that there are ties. */
     if (t->kind == PAIR)
         x = (long double)(key % 3) - 1;
     v.re = x;
@@ -377,11 +378,12 @@ static struct value combine(enum which op, struct value a, struct value b)
     return v;
 }
 
-// -- the three reductions -----------------------------------------------------
+/* -- the three reductions -----------------------------------------------------
+ */
 
 enum call { ALLREDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, CALLS };
 
-// Elements [begin, end) of the whole are this rank's result.
+/* Elements [begin, end) of the whole are this rank's result. */
 struct job {
     enum call call;
     bool in_place;
@@ -446,7 +448,7 @@ static struct value input(const struct job *j, const struct type *t,
     return make(t, op, mix(mix(j->key, (uint64_t)rank), (uint64_t)i));
 }
 
-// Inputs go to `in` or, in place, to `out`.
+/* Inputs go to `in` or, in place, to `out`. */
 static void predefined(const struct job *j, const struct type *t, enum which op)
 {
     struct memory in, out;
@@ -480,10 +482,10 @@ static void predefined(const struct job *j, const struct type *t, enum which op)
                        "%Lg %Lg %d instead of %Lg %Lg %d",
                        t->name, op, j->call, j->size, i, j->total, got.re,
                        got.im, got.where, want.re, want.im, want.where);
-        // Right; and what lies between its parts is nobody's.
+        /* Right; and what lies between its parts is nobody's. */
         memory_expect(&out, (ptrdiff_t)(i - j->begin) * step, at, (size_t)step);
     }
-    // Behind the result, what was in place may be anything.
+    /* Behind the result, what was in place may be anything. */
     if (j->in_place && j->call != ALLREDUCE && j->total > j->end - j->begin)
         memory_expect(&out, (ptrdiff_t)(j->end - j->begin) * step,
                       memory_at(&out, (ptrdiff_t)(j->end - j->begin) * step),
@@ -504,7 +506,7 @@ static void case_predefined(int variant)
             if (!defined((enum which)op, types[i].kind))
                 continue;
             start_round(round++);
-            // With more ranks than cores a call takes its time.
+            /* With more ranks than cores a call takes its time. */
             if (world_size > 2 && chance(75))
                 continue;
             if (job_make(&j, call, variant % 2, chance(5) ? 20000 : 60))
@@ -513,10 +515,11 @@ static void case_predefined(int variant)
     }
 }
 
-// -- rounding -----------------------------------------------------------------
+/* -- rounding -----------------------------------------------------------------
+ */
 
-// Sums of reals are as good as some order of adding makes them, and the same on
-// every rank.
+/* Sums of reals are as good as some order of adding makes them, and the same on
+ * every rank. */
 static void case_rounding(int variant)
 {
     struct job j;
@@ -556,7 +559,7 @@ static void case_rounding(int variant)
             memcpy(&word, &got, sizeof(word));
             sums = mix(sums, word);
         }
-        // The others' bits, by messages.
+        /* The others' bits, by messages. */
         for (int r = 0; r < j.size; r++) {
             uint64_t theirs = sums;
             int next = (j.rank + 1) % j.size;
@@ -570,9 +573,10 @@ static void case_rounding(int variant)
     }
 }
 
-// -- operations of the program's own ------------------------------------------
+/* -- operations of the program's own ------------------------------------------
+ */
 
-// x -> a x + b, modulo a prime; one after the other, so the order matters.
+/* x -> a x + b, modulo a prime; one after the other, so the order matters. */
 struct affine {
     uint32_t a, b;
 };
@@ -614,7 +618,7 @@ static struct affine affine_of(const struct job *j, int rank, int i)
                            (uint32_t)(key / PRIME % PRIME)};
 }
 
-// `variant`: 1 for an operation that does not commute.
+/* `variant`: 1 for an operation that does not commute. */
 static void case_own(int variant)
 {
     MPI_Datatype type;
@@ -660,7 +664,7 @@ static void case_own(int variant)
     CHECK(!variant || world_size == 1 || calls_of_then > 0);
 }
 
-// Operations come and go: a handle may be that of another one before.
+/* Operations come and go: a handle may be that of another one before. */
 static void case_op_handles(int variant)
 {
     (void)variant;
@@ -686,7 +690,7 @@ static void case_op_handles(int variant)
     }
 }
 
-// NaN and infinity, zeros with a sign.
+/* NaN and infinity, zeros with a sign. */
 static void case_special(int variant)
 {
     double in[4] = {world_rank == 0 ? (double)INFINITY : 1.0,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Processes that are started by the program: an intercommunicator to them, and
-// what is merged of it, whose ranks have different worlds.
-//
-//     spawn [--seed N]
+/*
+ * Processes that are started by the program: an intercommunicator to them, and
+ * what is merged of it, whose ranks have different worlds.
+ *
+ *     spawn [--seed N]
+ */
 
 #include "check.h"
 
@@ -13,7 +14,7 @@
 
 enum { CHILDREN = 2, MAX_RANKS = 64 };
 
-// Everybody in `comm` has a number of its own.
+/* Everybody in `comm` has a number of its own. */
 static void exchange(MPI_Comm comm, int number, int first, int apart)
 {
     int rank = comm_rank(comm), size = comm_size(comm), sum = 0, want = 0;
@@ -41,7 +42,7 @@ static void with_the_others(MPI_Comm inter, int high)
     MPI(MPI_Barrier(inter));
     MPI(MPI_Intercomm_merge(inter, high, &merged));
     exchange(merged, comm_rank(merged), 0, 1);
-    // The last parent and the first child.
+    /* The last parent and the first child. */
     int rank = comm_rank(merged), parents = comm_size(merged) - CHILDREN;
     MPI(MPI_Comm_split(
         merged, rank == parents - 1 || rank == parents ? 0 : MPI_UNDEFINED,
@@ -65,8 +66,8 @@ int main(int argc, char **argv)
     if (parent != MPI_COMM_NULL) {
         MPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
         MPI(MPI_Comm_size(MPI_COMM_WORLD, &world_size));
-        // No call on a world of their own: one child is in a communicator
-        // that is as large as that, and the other is not.
+        /* No call on a world of their own: one child is in a communicator
+         * that is as large as that, and the other is not. */
         with_the_others(parent, 1);
         MPI(MPI_Finalize());
         return 0;

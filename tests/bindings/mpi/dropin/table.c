@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Calls on both sides of what the drop-in's table says, in known numbers: `run
-// --calls` holds them against its statistics. The world makes no other call, so
-// that it is the case that makes Shunt's communicators.
+/*
+ * Calls on both sides of what the drop-in's table says, in known numbers: `run
+ * --calls` holds them against its statistics. The world makes no other call, so
+ * that it is the case that makes Shunt's communicators.
+ */
 
 #include "check.h"
 
 #include <stdlib.h>
 
-// Barriers where nothing else was served yet, and where something was.
+/* Barriers where nothing else was served yet, and where something was. */
 static void barriers(int variant)
 {
     int mine = world_rank, sum = -1;
@@ -22,7 +23,7 @@ static void barriers(int variant)
         MPI(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-// Broadcasts of 16 KiB and of a byte less.
+/* Broadcasts of 16 KiB and of a byte less. */
 static void broadcasts(int variant)
 {
     enum { BYTES = 16384 };

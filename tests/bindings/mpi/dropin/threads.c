@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Threads, each with a communicator of its own, that come in an order which is
-// another on every rank.
+/*
+ * Threads, each with a communicator of its own, that come in an order which is
+ * another on every rank.
+ */
 
 #include "check.h"
 
@@ -23,7 +24,7 @@ static uint64_t number_of(const struct worker *w, int round, int from, int to)
     return mix(mix(key, (uint64_t)from), (uint64_t)to);
 }
 
-// An exchange and a sum on `comm`, in the world's order of ranks.
+/* An exchange and a sum on `comm`, in the world's order of ranks. */
 static void exchange(const struct worker *w, MPI_Comm comm, int round)
 {
     uint64_t in[MAX_RANKS], out[MAX_RANKS], sum = 0, want = 0;
@@ -64,7 +65,7 @@ static void *use_own(void *arg)
     return NULL;
 }
 
-// Communicators made and freed by the threads themselves.
+/* Communicators made and freed by the threads themselves. */
 static void *make_and_free(void *arg)
 {
     struct worker *w = arg;
@@ -80,7 +81,7 @@ static void *make_and_free(void *arg)
     return NULL;
 }
 
-// One thread waits in collective calls while another one sends messages.
+/* One thread waits in collective calls while another one sends messages. */
 static void *send_messages(void *arg)
 {
     struct worker *w = arg;
@@ -138,8 +139,8 @@ static void case_messages(int variant)
                                      make_and_free});
 }
 
-// One communicator that threads take turns with: allowed, as long as they are
-// never in it together.
+/* One communicator that threads take turns with: allowed, as long as they are
+ * never in it together. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static int turns;
 
@@ -149,7 +150,7 @@ static void *take_turns(void *arg)
 
     for (bool done = false; !done;) {
         pthread_mutex_lock(&turn);
-        // The same number on every rank has the turn, in whatever thread.
+        /* The same number on every rank has the turn, in whatever thread. */
         if (turns % THREADS == w->number) {
             struct worker shared = {0, MPI_COMM_WORLD, w->key};
             exchange(&shared, MPI_COMM_WORLD, turns);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Makes a rank of MPICH give up its core while it waits, as a rank of Open MPI
-// does with mpi_yield_when_idle. MPICH waits in a loop around
-// ucp_worker_progress(), and builds without a yield, such as Debian's, ignore
-// MPIR_CVAR_POLLS_BEFORE_YIELD: with more ranks than cores, a waiting rank spins
-// for a whole time slice before the rank that it waits for can run. `run
-// --yield` loads this by LD_PRELOAD.
+/*
+ * Makes a rank of MPICH give up its core while it waits, as a rank of Open MPI
+ * does with mpi_yield_when_idle. MPICH waits in a loop around
+ * ucp_worker_progress(), and builds without a yield, such as Debian's, ignore
+ * MPIR_CVAR_POLLS_BEFORE_YIELD: with more ranks than cores, a waiting rank spins
+ * for a whole time slice before the rank that it waits for can run. `run
+ * --yield` loads this by LD_PRELOAD.
+ */
 
 #include <dlfcn.h>
 #include <sched.h>
