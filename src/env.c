@@ -329,8 +329,10 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
     case SHUNTI_ENV_STRING:
         return "a text";
     case SHUNTI_ENV_CHOICE:
-    case SHUNTI_ENV_PAIR:
         return row->choices;
+    case SHUNTI_ENV_PAIR:
+        return "one of the words that shunt-info --env shows, or two with a "
+               "comma";
     case SHUNTI_ENV_BOOL:
         return "yes or no";
     case SHUNTI_ENV_SIZE:
