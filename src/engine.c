@@ -26,6 +26,7 @@
 #include "src/comm.h"
 #include "src/env.h"
 #include "src/error.h"
+#include "src/inline.h"
 #include "src/log.h"
 #include "src/plugin.h"
 #include "src/request.h"
@@ -187,8 +188,9 @@ bool shunti_copy_suits(const struct shunt_request *request, size_t bytes)
            bytes >= comm->engine.min && comm->engine.generation == generation;
 }
 
-bool shunti_copy_start(struct shunt_request *request, struct shunti_copy *copy,
-                       void *to, const void *from, size_t bytes)
+SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
+                                       struct shunti_copy *copy, void *to,
+                                       const void *from, size_t bytes)
 {
     struct shunt_comm *comm = request->comm;
     const struct shunt_engine_copy descriptor = {
@@ -219,7 +221,8 @@ static bool is_done(const struct shunt_comm *comm,
     return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE);
 }
 
-bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy)
+SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
+                                      struct shunti_copy *copy)
 {
     struct shunti_copy **at = &request->copies;
 
@@ -235,7 +238,7 @@ bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy)
 
 /* The copies end without any peer's help, so this wait is bounded. In a child
  * of fork() they are the parent's. */
-void shunti_copies_end(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_copies_end(struct shunt_request *request)
 {
     const struct shunt_comm *comm = request->comm;
 

@@ -6,6 +6,7 @@
 
 #include "src/comm.h"
 #include "src/contexts.h"
+#include "src/inline.h"
 #include "src/trace.h"
 #include "src/wait.h"
 #include "src/wire.h"
@@ -17,7 +18,8 @@ uint64_t shunti_let_go_deadline(void)
     return shunti_now_ns() + shunti_ns(SECONDS);
 }
 
-void shunti_let_go(struct shunt_comm *comm, int peer, uint64_t deadline_ns)
+SHUNTI_NOINLINE void shunti_let_go(struct shunt_comm *comm, int peer,
+                                   uint64_t deadline_ns)
 {
     struct shunti_peer *p = &comm->peers[peer];
 

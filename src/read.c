@@ -3,6 +3,7 @@
 #include "src/read.h"
 
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/let_go.h"
 #include "src/request.h"
 #include "src/trace.h"
@@ -68,9 +69,11 @@ static void end(struct shunt_request *request, struct shunti_read *read,
     read->piece = 0;
 }
 
-enum shunt_status shunti_read_run(struct shunt_request *request, int peer,
-                                  struct shunti_read *read, uint64_t address,
-                                  void *to, size_t bytes, size_t whole)
+SHUNTI_NOINLINE enum shunt_status shunti_read_run(struct shunt_request *request,
+                                                  int peer,
+                                                  struct shunti_read *read,
+                                                  uint64_t address, void *to,
+                                                  size_t bytes, size_t whole)
 {
     while (read->done < bytes) {
         enum shunt_status st =
@@ -86,7 +89,8 @@ enum shunt_status shunti_read_run(struct shunt_request *request, int peer,
     return SHUNT_OK;
 }
 
-bool shunti_read_stop(struct shunt_request *request, struct shunti_read *read)
+SHUNTI_NOINLINE bool shunti_read_stop(struct shunt_request *request,
+                                      struct shunti_read *read)
 {
     if (read->piece && read->status == SHUNT_IN_PROGRESS)
         return false;
@@ -95,7 +99,7 @@ bool shunti_read_stop(struct shunt_request *request, struct shunti_read *read)
     return true;
 }
 
-void shunti_reads_end(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_reads_end(struct shunt_request *request)
 {
     const uint64_t deadline = shunti_let_go_deadline();
 
