@@ -71,35 +71,61 @@ enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call)
 
 /* --- operations of a call ----------------------------------------------------------- */
 
+/* The state of a number that is passed over. */
+struct passing {
+    int next; /* rank to tell */
+};
+
+static struct passing *passing_of(const struct shunt_request *request)
+{
+    return (struct passing *)(void *)(uintptr_t)request->state;
+}
+
 static enum shunt_status pass_step(struct shunt_request *request)
 {
-    (void)request;
+    struct passing *state = passing_of(request);
+    const struct shunt_comm *comm = request->comm;
+
+    for (; state->next < comm->nranks; state->next++) {
+        struct shunti_note *note;
+
+        if (state->next == comm->rank)
+            continue;
+        if (!shunti_note_room(request, state->next))
+            return SHUNT_IN_PROGRESS;
+        note = shunti_note_compose(request, state->next);
+        note->way = SHUNTI_WAY_NONE;
+        note->bytes = note->expects = 0;
+        shunti_note_send(request, state->next, note, 0);
+    }
     return SHUNT_OK;
 }
 
 static bool pass_awaits(const struct shunt_request *request, int peer)
 {
-    (void)request;
-    (void)peer;
-    return false;
+    return peer == passing_of(request)->next;
 }
 
-/* A number without an operation: it sends nothing and awaits nothing. A rank
- * that makes an operation of that number learns that this rank is past it. */
+/* A number without an operation: it awaits nothing, and sends only a control
+ * message of the call's kind, so that a rank which makes another call of that
+ * number does not wait, and learns that the ranks disagree. */
 static const struct shunti_class pass_class = {
     .name = "number passed over",
     .step = pass_step,
     .awaits = pass_awaits,
+    .from_notes = true,
 };
 
-static enum shunt_status pass(struct shunt_comm *comm)
+static enum shunt_status pass(struct shunt_comm *comm, unsigned kind)
 {
     struct shunt_request *request;
-    enum shunt_status st =
-        shunti_request_create(comm, &pass_class, 0, 0, &request);
+    enum shunt_status st = shunti_request_create(
+        comm, &pass_class, SHUNTI_SIGNATURE(kind, 0, 0, 0),
+        sizeof(struct passing), &request);
 
     if (st)
         return st;
+    passing_of(request)->next = 0;
     request->detached = true;
     shunti_request_begin(request);
     return SHUNT_OK;
@@ -114,7 +140,7 @@ enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
     enum shunt_status st = SHUNT_OK;
 
     for (int n = routes->of[toward]->operations; n < other && !st; n++)
-        st = pass(comm);
+        st = pass(comm, call->kind);
     return st;
 }
 

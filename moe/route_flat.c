@@ -298,19 +298,11 @@ static bool inner_is_over(struct shunt_request *request)
     return true;
 }
 
-/* Its call may be of the other direction, by a route that takes no part in our
- * inner operation. */
-static void hear_bad(struct packed *packed, int r)
+static void hear_bad(struct packed *packed)
 {
-    struct shunt_comm *comm = packed->plan->moe->comm;
-
     if (!packed->why[0])
         snprintf(packed->why, sizeof(packed->why), "%s",
-                 shunt_last_error(comm));
-    if (packed->inner) {
-        shunti_note_forgo(packed->inner, r);
-        shunti_wake_self(comm);
-    }
+                 shunt_last_error(packed->plan->moe->comm));
 }
 
 static bool tell_and_hear(struct shunt_request *request)
@@ -335,7 +327,7 @@ static bool tell_and_hear(struct shunt_request *request)
         if (note) {
             peer->heard = true;
             if (!shunti_moe_call_agrees(request, r, packed->plan, note, &blame))
-                hear_bad(packed, r);
+                hear_bad(packed);
         }
         all = all && peer->told && peer->heard;
     }

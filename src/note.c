@@ -271,11 +271,6 @@ void shunti_note_learn_completed(struct shunt_comm *comm)
             (void)shunti_peer_completed(comm, r, 0);
 }
 
-void shunti_note_forgo(struct shunt_request *request, int peer)
-{
-    request->comm->peers[peer].forgone = request->seq;
-}
-
 /* The note of `peer`; &absent: there will be none; NULL: not there yet. The
  * slot is read again after the peer's count (acquire): a note that was written
  * before the count is then visible. */
@@ -284,8 +279,6 @@ static const struct shunti_note *find_note(const struct shunt_request *request,
 {
     const struct shunti_note *note = slot_note(request, peer);
 
-    if (!note && request->comm->peers[peer].forgone == request->seq)
-        return &absent;
     if (note || request->comm->peers[peer].completed < request->seq ||
         !shunti_notes_may_lack(request->comm))
         return note;

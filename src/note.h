@@ -118,11 +118,6 @@ void shunti_note_send(struct shunt_request *request, int peer,
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
 
-/* `peer` is known to make another call, so no note of this operation will come
- * from it: treat it as if it had ended the operation without one. For one
- * operation of each peer at a time. */
-void shunti_note_forgo(struct shunt_request *request, int peer);
-
 /* May a call send no notes to some ranks? Only where every rank can read from
  * every other rank's memory which operations that one has completed. The same
  * answer on all ranks. */

@@ -39,7 +39,6 @@ struct shunti_peer {
     uint64_t tx_consumed;          /* received by the peer, as we last saw */
     uint64_t messages;             /* sent: shunt_peer_stats */
     uint64_t bytes_put;            /* by wire.c: shunt_peer_stats */
-    uint64_t forgone;              /* note.c: shunti_note_forgo() */
     /* collectives/exchange.c: the ticket of the operation whose note goes out
      * next. */
     uint64_t turn;

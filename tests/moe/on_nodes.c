@@ -11,38 +11,72 @@
 #include "tests/moe/setting.h"
 
 static const char *const cases[] = {
-    "reals_f32",       "reals_bf16",         "plain_sum",
-    "fp8_wire",        "capacity_by_weight", "capacity_padded",
-    "row_align",       "tree_ranks",         "replicas",
-    "set_placement",   "odd_rows",           "any_config",
-    "worked_example",  "s01_none",           "s02_same_expert_twice",
-    "s03_zero_tokens", "s04_buffers_grow",   "s05_fewer_after_more",
-    "s10_repeats",     "s11_two_plans",      "s11_stale_on_one_rank",
-    "s12_overflow",    "s13_buffers_again",  "s15_timeout_names",
-    "s18_call_order",  "fresh_routings",     "rounded_partials",
-    "network_sums",    "exchanges_swapped",  "one_plan_overlaps",
-    "interleavings",   "mode_pairs",         "s18_call_order_of_pairs",
+    "reals_f32",
+    "reals_bf16",
+    "plain_sum",
+    "fp8_wire",
+    "capacity_by_weight",
+    "capacity_padded",
+    "row_align",
+    "tree_ranks",
+    "replicas",
+    "set_placement",
+    "odd_rows",
+    "any_config",
+    "worked_example",
+    "s01_none",
+    "s02_same_expert_twice",
+    "s03_zero_tokens",
+    "s04_buffers_grow",
+    "s05_fewer_after_more",
+    "s10_repeats",
+    "s11_two_plans",
+    "s11_stale_on_one_rank",
+    "s12_overflow",
+    "s13_buffers_again",
+    "s15_timeout_names",
+    "s18_call_order",
+    "fresh_routings",
+    "rounded_partials",
+    "network_sums",
+    "exchanges_swapped",
+    "one_plan_overlaps",
+    "interleavings",
+    "mode_pairs",
+    "s18_call_order_of_pairs",
+    "s18_other_collective",
+    "s18_in_flight",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 /* With as many ranks as this on a few CPUs, a case takes long. */
 #define MANY_RANKS 8
 static const char *const cases_of_many[] = {
-    "reals_f32",         "fp8_wire",
-    "capacity_padded",   "replicas",
-    "tree_ranks",        "any_config",
-    "s03_zero_tokens",   "s12_overflow",
-    "s18_call_order",    "rounded_partials",
-    "exchanges_swapped", "interleavings",
-    "mode_pairs",        "s18_call_order_of_pairs",
+    "reals_f32",
+    "fp8_wire",
+    "capacity_padded",
+    "replicas",
+    "tree_ranks",
+    "any_config",
+    "s03_zero_tokens",
+    "s12_overflow",
+    "s18_call_order",
+    "rounded_partials",
+    "exchanges_swapped",
+    "interleavings",
+    "mode_pairs",
+    "s18_call_order_of_pairs",
+    "s18_other_collective",
+    "s18_in_flight",
 };
 #define CASES_OF_MANY (sizeof(cases_of_many) / sizeof(cases_of_many[0]))
 
 /* Where dispatch has one mode and combine another. */
 static const char *const cases_of_pairs[] = {
-    "modes_of_environment", "any_config",        "capacity_padded",
-    "s04_buffers_grow",     "s11_two_plans",     "s12_overflow",
-    "s18_call_order",       "one_plan_overlaps", "interleavings",
+    "modes_of_environment", "any_config",           "capacity_padded",
+    "s04_buffers_grow",     "s11_two_plans",        "s12_overflow",
+    "s18_call_order",       "s18_other_collective", "s18_in_flight",
+    "one_plan_overlaps",    "interleavings",
 };
 #define CASES_OF_PAIRS (sizeof(cases_of_pairs) / sizeof(cases_of_pairs[0]))
 

@@ -48,6 +48,8 @@ static const char *const cases[] = {
     "s18_config_differs",
     "s18_call_order",
     "s18_call_order_of_pairs",
+    "s18_other_collective",
+    "s18_in_flight",
     "s18_dweight_differs",
     "bad_arguments",
     "fresh_routings",

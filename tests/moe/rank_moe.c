@@ -1030,6 +1030,87 @@ static int s18_call_order_of_pairs(const struct rank *self)
     return 0;
 }
 
+/* In one direction there may be fewer operations of a call than in the other: a
+ * rank that makes another collective meanwhile must not wait for those that are
+ * missing. */
+static int s18_other_collective(const struct rank *self)
+{
+    for (int call = 0; call < 2; call++) {
+        struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+        struct rank other = *self;
+        enum shunt_status st;
+        struct shunt_moe *moe;
+        struct world w;
+        struct run run;
+        int operations;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other.comm));
+        world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
+        CHECK_OK(other.comm, shunt_moe_create(other.comm, &c, &moe));
+        CHECK_RUN(run_begin(&run, &other, moe, &w, WINDOW));
+        run_fill_tokens(&run, run.x, KIND_X);
+        run_fill_rows(&run, run.buffer[1], KIND_OUT);
+        /* As many operations as a call of this exchange has. */
+        operations =
+            self->rank == 0 && (run.rows.mode == SHUNT_MOE_FLAT ||
+                                run.rows.combine_mode == SHUNT_MOE_FLAT)
+                ? 2
+                : 1;
+        for (int i = 0; i < operations; i++) {
+            st = self->rank ? run_call(&run, call) : shunt_barrier(other.comm);
+            CHECK(st == SHUNT_ERR_MISMATCH, "call %d: %s", call,
+                  rank_why(other.comm, st));
+        }
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+        CHECK_RUN(run_end(&run));
+        shunt_moe_destroy(moe);
+        shunt_comm_destroy(other.comm);
+        world_finish(&w);
+    }
+    return 0;
+}
+
+/* Two requests at a time, of other calls than those of rank 0; and all are together
+ * again. */
+static int s18_in_flight(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
+    struct shunt_request *q[2];
+    struct shunt_moe *moe;
+    struct run run[2];
+    struct world w;
+
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int i = 0; i < 2; i++) {
+        CHECK_RUN(run_begin(&run[i], self, moe, &w, WINDOW));
+        run_fill_tokens(&run[i], run[i].x, KIND_X);
+        run_fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
+    }
+    CHECK_RUN(run_dispatch(&run[0]));
+    CHECK_RUN(run_dispatch(&run[1]));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(self->comm,
+                 self->rank == 0
+                     ? shunt_moe_combine_start(run[i].plan, run[i].buffer[1],
+                                               NULL, run[i].y, &q[i])
+                     : shunt_moe_dispatch_start(run[i].plan, run[i].x,
+                                                run[i].buffer[0],
+                                                run[i].rows.total, &q[i]));
+    for (int i = 0; i < 2; i++) {
+        enum shunt_status st = shunt_wait(&q[i]);
+
+        CHECK(st == SHUNT_ERR_MISMATCH, "%d: %s", i, rank_why(self->comm, st));
+    }
+    CHECK_RUN(run_dispatch(&run[0]));
+    CHECK_RUN(run_combine(&run[1], false));
+    CHECK_RUN(run_end(&run[0]));
+    CHECK_RUN(run_end(&run[1]));
+    shunt_moe_destroy(moe);
+    world_finish(&w);
+    return 0;
+}
+
 static int s18_call_order(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -1269,6 +1350,8 @@ static const struct rank_case cases[] = {
     {"s18_config_differs", s18_config_differs, .min_ranks = 2},
     {"s18_call_order", s18_call_order, .min_ranks = 2},
     {"s18_call_order_of_pairs", s18_call_order_of_pairs, .min_ranks = 2},
+    {"s18_other_collective", s18_other_collective, .min_ranks = 2},
+    {"s18_in_flight", s18_in_flight, .min_ranks = 2},
     {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
     {"bad_arguments", bad_arguments, .max_ranks = 0},
     {NULL, NULL, .max_ranks = 0},
