@@ -50,6 +50,25 @@ void shunti_bf16_tile_stand_in(const struct shunti_bf16_tile *tile)
 
 /* -- packing --------------------------------------------------------------- */
 
+/* By the tile's instruction, if it has one. */
+static void to_bf16(const struct shunti_bf16_tile *tile, size_t n,
+                    const float *x, uint16_t *y)
+{
+    if (tile->to_bf16)
+        tile->to_bf16(n, x, y);
+    else
+        shunti_elementwise()->to_bf16(n, x, y);
+}
+
+static void pair_bf16(const struct shunti_bf16_tile *tile, size_t n,
+                      const float *x, const float *y, uint32_t *pairs)
+{
+    if (tile->pair_bf16)
+        tile->pair_bf16(n, x, y, pairs);
+    else
+        shunti_elementwise()->pair_bf16(n, x, y, pairs);
+}
+
 /* As reserve() of gemm.c. */
 static uint32_t *room(struct shunti_bf16_scratch *s,
                       struct shunti_bf16_packed *packed, size_t words)
@@ -96,20 +115,21 @@ static const float *second(const float *x, size_t ld, size_t p, size_t k)
 }
 
 /* x (rows, k) -> words (rows, pairs) */
-static void pack_rows(size_t rows, size_t k, const float *x, size_t ld,
-                      uint32_t *words)
+static void pack_rows(const struct shunti_bf16_tile *tile, size_t rows,
+                      size_t k, const float *x, size_t ld, uint32_t *words)
 {
     size_t pairs = pairs_of(k);
 
     for (size_t i = 0; i < rows; i++, words += pairs) {
         if (k % 2)
             words[pairs - 1] = 0;
-        shunti_elementwise()->to_bf16(k, x + i * ld, (uint16_t *)words);
+        to_bf16(tile, k, x + i * ld, (uint16_t *)words);
     }
 }
 
 /* b (k, n) -> panels */
-static uint32_t *pack_b(struct shunti_bf16_scratch *s, size_t n, size_t k,
+static uint32_t *pack_b(const struct shunti_bf16_tile *tile,
+                        struct shunti_bf16_scratch *s, size_t n, size_t k,
                         const float *b, size_t ldb)
 {
     size_t pairs = pairs_of(k);
@@ -118,8 +138,8 @@ static uint32_t *pack_b(struct shunti_bf16_scratch *s, size_t n, size_t k,
     for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS) {
         size_t columns = columns_of(n, j), width = width_of(columns);
         for (size_t p = 0; p < pairs; p++, to += width) {
-            shunti_elementwise()->pair_bf16(columns, b + 2 * p * ldb + j,
-                                            second(b + j, ldb, p, k), to);
+            pair_bf16(tile, columns, b + 2 * p * ldb + j,
+                      second(b + j, ldb, p, k), to);
             memset(to + columns, 0, (width - columns) * sizeof(*to));
         }
     }
@@ -127,7 +147,8 @@ static uint32_t *pack_b(struct shunti_bf16_scratch *s, size_t n, size_t k,
 }
 
 /* b (n, k), to be transposed -> panels */
-static uint32_t *pack_b_turned(struct shunti_bf16_scratch *s, size_t n,
+static uint32_t *pack_b_turned(const struct shunti_bf16_tile *tile,
+                               struct shunti_bf16_scratch *s, size_t n,
                                size_t k, const float *b, size_t ldb)
 {
     size_t pairs = pairs_of(k);
@@ -140,7 +161,7 @@ static uint32_t *pack_b_turned(struct shunti_bf16_scratch *s, size_t n,
         size_t columns = n - j < SHUNTI_TILE_LANES ? n - j : SHUNTI_TILE_LANES;
         uint32_t *to = words + panel * pairs + (j - panel);
 
-        pack_rows(columns, k, b + j * ldb, ldb, rows);
+        pack_rows(tile, columns, k, b + j * ldb, ldb, rows);
         memset(rows + columns * pairs, 0,
                (SHUNTI_TILE_LANES - columns) * pairs * sizeof(*rows));
         for (size_t p = 0; p < pairs; p++, to += width)
@@ -151,7 +172,8 @@ static uint32_t *pack_b_turned(struct shunti_bf16_scratch *s, size_t n,
 }
 
 /* a (k, m), to be transposed -> panels of rows */
-static uint32_t *pack_a_turned(struct shunti_bf16_scratch *s, size_t m,
+static uint32_t *pack_a_turned(const struct shunti_bf16_tile *tile,
+                               struct shunti_bf16_scratch *s, size_t m,
                                size_t k, const float *a, size_t lda)
 {
     size_t pairs = pairs_of(k),
@@ -161,8 +183,7 @@ static uint32_t *pack_a_turned(struct shunti_bf16_scratch *s, size_t m,
 
     memset(row + m, 0, (panels * SHUNTI_TILE_ROWS - m) * sizeof(*row));
     for (size_t p = 0; p < pairs; p++) {
-        shunti_elementwise()->pair_bf16(m, a + 2 * p * lda,
-                                        second(a, lda, p, k), row);
+        pair_bf16(tile, m, a + 2 * p * lda, second(a, lda, p, k), row);
         for (size_t i = 0; i < panels; i++)
             memcpy(words + (i * pairs + p) * SHUNTI_TILE_ROWS,
                    row + i * SHUNTI_TILE_ROWS,
@@ -205,7 +226,7 @@ static void by_rows(const struct shunti_bf16_tile *tile,
 
     for (size_t i = 0; i < m; i += CHUNK) {
         size_t some = m - i < CHUNK ? m - i : CHUNK;
-        pack_rows(some, k, a + i * lda, lda, words);
+        pack_rows(tile, some, k, a + i * lda, lda, words);
         for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS)
             for (size_t r = 0; r < some; r += SHUNTI_TILE_ROWS)
                 multiply(tile,
@@ -221,7 +242,7 @@ void shunti_bf16_nn(const struct shunti_bf16_tile *tile,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    by_rows(tile, s, m, n, k, a, lda, pack_b(s, n, k, b, ldb),
+    by_rows(tile, s, m, n, k, a, lda, pack_b(tile, s, n, k, b, ldb),
             beta == SHUNTI_GEMM_ADD, c, ldc);
 }
 
@@ -230,7 +251,7 @@ void shunti_bf16_nt(const struct shunti_bf16_tile *tile,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    by_rows(tile, s, m, n, k, a, lda, pack_b_turned(s, n, k, b, ldb),
+    by_rows(tile, s, m, n, k, a, lda, pack_b_turned(tile, s, n, k, b, ldb),
             beta == SHUNTI_GEMM_ADD, c, ldc);
 }
 
@@ -241,8 +262,8 @@ void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
 {
     while (k > 0) {
         size_t some = k < DEPTH ? k : DEPTH, pairs = pairs_of(some);
-        const uint32_t *wa = pack_a_turned(s, m, some, a, lda);
-        const uint32_t *wb = pack_b(s, n, some, b, ldb);
+        const uint32_t *wa = pack_a_turned(tile, s, m, some, a, lda);
+        const uint32_t *wb = pack_b(tile, s, n, some, b, ldb);
 
         for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS)
             for (size_t i = 0; i < m; i += SHUNTI_TILE_ROWS)

@@ -28,15 +28,28 @@ enum {
 struct shunti_bf16_tile {
     const char *name;
 
-    /* C (rows, vectors * SHUNTI_TILE_LANES) [+]= the product of `pairs`
-     * pairs: a       the word of a row and a pair stands at row * a_row +
-     * pair * a_pair b       (pairs, vectors * SHUNTI_TILE_LANES) words,
-     * aligned to 64 bytes rows    1 to SHUNTI_TILE_ROWS; vectors: 1 to
-     * SHUNTI_TILE_VECTORS Each element is summed by itself over ascending
-     * pairs. */
+    /*
+     * C (rows, vectors * SHUNTI_TILE_LANES) [+]= the product of `pairs` pairs:
+     *
+     *     a        the word of a row and a pair stands at
+     *              row * a_row + pair * a_pair
+     *     b        (pairs, vectors * SHUNTI_TILE_LANES) words, aligned to 64
+     *              bytes
+     *     rows     1 to SHUNTI_TILE_ROWS
+     *     vectors  1 to SHUNTI_TILE_VECTORS
+     *
+     * Each element is summed by itself over ascending pairs.
+     */
     void (*multiply)(size_t rows, size_t vectors, size_t pairs,
                      const uint32_t *a, size_t a_row, size_t a_pair,
                      const uint32_t *b, bool add, float *c, size_t ldc);
+
+    /* As those of elementwise.h, by an instruction that rounds: inputs that
+     * are denormal count as zero, as they do in the product. NULL: there is no
+     * such instruction. */
+    void (*to_bf16)(size_t n, const float *x, uint16_t *y);
+    void (*pair_bf16)(size_t n, const float *x, const float *y,
+                      uint32_t *pairs);
 
     /* As the peaks of peak.h, by the same instruction. */
     double (*peak)(size_t rounds, float *sink);

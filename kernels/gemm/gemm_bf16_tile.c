@@ -96,6 +96,54 @@ static void multiply(size_t rows, size_t vectors, size_t pairs,
     }
 }
 
+#ifndef TILE_SIMDE /* which lacks the intrinsic that rounds */
+
+/* The lowest of the 16 lanes: all, but for the last `left` < 16. */
+static inline __mmask16 lanes(size_t left)
+{
+    return left < SHUNTI_TILE_LANES ? (__mmask16)((1u << left) - 1) : 0xffff;
+}
+
+static void to_bf16(size_t n, const float *x, uint16_t *y)
+{
+    size_t i = 0;
+
+    for (; n - i >= 2 * SHUNTI_TILE_LANES; i += 2 * SHUNTI_TILE_LANES)
+        _mm512_storeu_si512(y + i,
+                            (__m512i)_mm512_cvtne2ps_pbh(
+                                _mm512_loadu_ps(x + i + SHUNTI_TILE_LANES),
+                                _mm512_loadu_ps(x + i)));
+    for (; i < n; i += SHUNTI_TILE_LANES) {
+        __mmask16 some = lanes(n - i);
+        _mm256_mask_storeu_epi16(
+            y + i, some,
+            (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, x + i)));
+    }
+}
+
+static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
+{
+    /* Of 16 numbers of x and behind them 16 of y: one of each in turn. */
+    static const uint16_t in_turn[2 * SHUNTI_TILE_LANES] = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31,
+    };
+    __m512i order = _mm512_loadu_si512(in_turn);
+
+    for (size_t i = 0; i < n; i += SHUNTI_TILE_LANES) {
+        __mmask16 some = lanes(n - i);
+        __m512 low = _mm512_maskz_loadu_ps(some, x + i);
+        __m512 high =
+            y ? _mm512_maskz_loadu_ps(some, y + i) : _mm512_setzero_ps();
+        __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+
+        _mm512_mask_storeu_epi32(pairs + i, some,
+                                 _mm512_permutexvar_epi16(order, both));
+    }
+}
+
+#endif
+
 /* As in peak_kernel.c: values stay where they are. */
 static double peak(size_t rounds, float *sink)
 {
@@ -120,5 +168,9 @@ static double peak(size_t rounds, float *sink)
 const struct shunti_bf16_tile TILE = {
     .name = TILE_NAME,
     .multiply = multiply,
+#ifndef TILE_SIMDE
+    .to_bf16 = to_bf16,
+    .pair_bf16 = pair_bf16,
+#endif
     .peak = peak,
 };

@@ -12,6 +12,7 @@
 #include "kernels/cpu.h"
 #include "kernels/gemm/gemm_bf16.h"
 #include "tests/kernels/check.h"
+#include "tests/kernels/elementwise_ref.h"
 #include "tests/kernels/emulated_tile.h"
 
 enum { NN, NT, TN };
@@ -240,6 +241,104 @@ const struct family family_gemm = {
     .trial = trial,
     .once = once,
     .flops = true,
+};
+
+/* -- how a tile rounds ------------------------------------------------------ */
+
+enum { TO_BF16, PAIR_BF16 };
+
+struct rounding_case {
+    size_t n;
+    const float *x, *y;
+    void *out;
+};
+
+static bool rounding_runs(const struct kernel *k, int v)
+{
+    return tile_runs(k, v) && tiles[v]->to_bf16;
+}
+
+static void rounding_run(int which, int v, const struct rounding_case *c)
+{
+    const struct shunti_elementwise *e = &elementwise_ref;
+
+    if (which == TO_BF16)
+        (v == REFERENCE ? e->to_bf16 : tiles[v]->to_bf16)(c->n, c->x, c->out);
+    else
+        (v == REFERENCE ? e->pair_bf16 : tiles[v]->pair_bf16)(c->n, c->x, c->y,
+                                                              c->out);
+}
+
+/* The numbers of x (n), with zeros for denormals. */
+static const float *flushed(struct random *r, int slot, const float *x,
+                            size_t n)
+{
+    float *to = memory(r, slot, n * sizeof(*to), sizeof(*to));
+
+    for (size_t i = 0; i < n; i++)
+        to[i] = fpclassify(x[i]) == FP_SUBNORMAL ? copysignf(0, x[i]) : x[i];
+    return to;
+}
+
+static void rounding_trial(const struct kernel *k, int v, struct random *r)
+{
+    enum { X, Y, GOT, WANT, X_FLUSHED, Y_FLUSHED };
+    size_t n = 1 + random_below(r, 200);
+    bool pairs = k->which == PAIR_BF16;
+    size_t element = pairs ? sizeof(uint32_t) : sizeof(uint16_t);
+    float *x = memory(r, X, n * sizeof(*x), sizeof(*x));
+    float *y = memory(r, Y, n * sizeof(*y), sizeof(*y));
+    struct rounding_case c = {.n = n, .x = x}, ref;
+
+    values(r, x, n, SHUNT_F32);
+    values(r, y, n, SHUNT_F32);
+    if (pairs && random_below(r, 4))
+        c.y = y;
+    ref = c;
+    ref.x = flushed(r, X_FLUSHED, x, n);
+    if (c.y)
+        ref.y = flushed(r, Y_FLUSHED, y, n);
+    c.out = memory(r, GOT, n * element, element);
+    ref.out = memory(r, WANT, n * element, element);
+    rounding_run(k->which, v, &c);
+    rounding_run(k->which, REFERENCE, &ref);
+    expect_same("output", c.out, ref.out, n, pairs ? SHUNT_U32 : SHUNT_BF16);
+    expect_guards(GOT);
+}
+
+/* 64 at a time, which is what packing a matrix makes of it. */
+static double rounding_once(const struct kernel *k, int v, bool prepare)
+{
+    enum { N = SHUNTI_TILE_COLUMNS, TIMES = 16 };
+    static float x[N], y[N];
+    static uint32_t out[N];
+    struct rounding_case c = {.n = N, .x = x, .y = y, .out = out};
+
+    if (prepare) {
+        struct random r = {1};
+
+        ordinary(&r, x, N, SHUNT_F32);
+        ordinary(&r, y, N, SHUNT_F32);
+    }
+    for (int i = 0; i < TIMES; i++)
+        rounding_run(k->which, v, &c);
+    return (k->which == PAIR_BF16 ? 12.0 : 6.0) * N * TIMES;
+}
+
+static const struct kernel rounding_kernels[] = {
+    {.name = "to_bf16", .which = TO_BF16},
+    {.name = "pair_bf16", .which = PAIR_BF16},
+    {.name = NULL},
+};
+
+const struct family family_rounding = {
+    .name = "tile",
+    .kernels = rounding_kernels,
+    .trials = 300,
+    .variant = tile_variant,
+    .runs = rounding_runs,
+    .trial = rounding_trial,
+    .once = rounding_once,
 };
 
 /* -- a tile by itself, bit for bit ----------------------------------------- */
