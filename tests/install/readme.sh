@@ -31,6 +31,8 @@ if [ -z "${README_INSIDE-}" ]; then
     README_INSIDE=$(id -u) exec unshare -m $map "$0" "$@"
 fi
 
+# Open MPI may leave files there.
+mount -t tmpfs -o mode=1777 shm /dev/shm
 box=$(mktemp -d)
 trap 'umount -l "$box"; rmdir "$box"' EXIT
 mount -t tmpfs -o mode=755 tmpfs "$box"
