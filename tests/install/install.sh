@@ -108,6 +108,9 @@ words() { # words PROGRAM WORD...: what the last one may become
     bash "$root/complete" "$completion/$(basename "$1")" "$@"
 }
 programs=$(cd "$where/bin" && echo shunt-*)
+# What others may have in this prefix is none of shunt-perf-report's modules.
+mkdir -p "$where/report"
+echo 'raise SystemExit("a module of another package")' >"$where/report/pages.py"
 for name in $programs; do
     "$where/bin/$name" --help >"$root/help" || fail "$name --help failed"
     page=$where/share/man/man1/$name.1
