@@ -6,6 +6,8 @@
  * end at "--". (argp of glibc was considered: it neither reads nor checks
  * values, and it prints errors itself, whereas shunt-train returns them.)
  *
+ * Numbers are decimal, also with a leading 0, or hexadecimal after 0x.
+ *
  * Every program takes -h, --help, -V and --version besides its rows. Errors are
  * texts that say what is allowed.
  */
@@ -21,7 +23,7 @@ enum cli_kind {
     CLI_HEADING, /* no option: `help` stands above the rows that follow */
     CLI_FLAG,    /* sets an integer of any size to `value`, or to 1 */
     CLI_WHOLE,   /* a whole number, into an integer of 4 or 8 bytes */
-    CLI_SIZE,    /* bytes, with k, m, g or t (powers of 1024) */
+    CLI_SIZE,    /* bytes below 2^62; k, m, g or t: powers of 1024 */
     CLI_REAL,    /* a number, into a float or a double */
     CLI_CHOICE,  /* one of `names`, into an integer of any size */
     CLI_TEXT,    /* a const char *; points into argv */

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -25,10 +26,12 @@ bool cli_wrong(struct cli_line *line, const char *format, ...)
     return false;
 }
 
-/* " from 1 to 10" or ", 1 or more". */
+/* " from 1 to 10" or ", 1 or more", or nothing for all that 64 bits hold. */
 static const char *range(double least, double most, char *to, size_t room)
 {
-    if (most > 0)
+    if (least <= -0x1p63)
+        to[0] = '\0';
+    else if (most > 0)
         snprintf(to, room, " from %.15g to %.15g", least, most);
     else
         snprintf(to, room, ", %.15g or more", least);
@@ -40,37 +43,35 @@ static bool within(double value, double least, double most)
     return value >= least && (most <= 0 || value <= most);
 }
 
-bool cli_real(struct cli_line *line, const char *what, const char *text,
-              double least, double most, double *value)
+static bool real(struct cli_line *line, const char *what, const char *text,
+                 bool is_float, double least, double most, double *value)
 {
     char allowed[80], *end;
 
     errno = 0;
     *value = strtod(text, &end);
-    if (end == text || *end || errno || !isfinite(*value) ||
+    if (end == text || *end || errno ||
+        !(fabs(*value) <= (is_float ? (double)FLT_MAX : DBL_MAX)) ||
         !within(*value, least, most))
         return cli_wrong(line, "%s: '%s' is no number%s", what, text,
                          range(least, most, allowed, sizeof(allowed)));
     return true;
 }
 
-/* Also 0x10, and 1e6 as far as a double is exact; with `sized`, 64k. */
-static bool read_integer(const char *text, bool sized, uint64_t *value)
+bool cli_real(struct cli_line *line, const char *what, const char *text,
+              double least, double most, double *value)
+{
+    return real(line, what, text, false, least, most, value);
+}
+
+/* Also 0x10, and 1e6 as far as a double is exact; 010 is ten. */
+static bool read_integer(const char *text, uint64_t *value)
 {
     bool hex = text[0] == '0' && (text[1] | 0x20) == 'x';
-    const char *unit;
     char *end;
 
     errno = 0;
     *value = strtoull(text, &end, hex ? 16 : 10);
-    if (sized && end != text && *end && !end[1] &&
-        (unit = strchr(units, tolower((unsigned char)*end)))) {
-        int shift = 10 * (int)(unit - units + 1);
-        if (errno || *value > (UINT64_MAX >> 2) >> shift)
-            return false;
-        *value <<= shift;
-        return true;
-    }
     if (end != text && !*end)
         return !errno;
     errno = 0;
@@ -82,13 +83,35 @@ static bool read_integer(const char *text, bool sized, uint64_t *value)
     return true;
 }
 
+/* With a unit or without. Sums of a few sizes do not overflow. */
+static bool read_size(const char *text, uint64_t *value)
+{
+    size_t length = strlen(text);
+    const char *unit =
+        length ? strchr(units, tolower((unsigned char)text[length - 1])) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    char number[64];
+
+    if (unit)
+        length--;
+    if (length >= sizeof(number))
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    if (!read_integer(number, value) || *value > (UINT64_MAX >> 2) >> shift)
+        return false;
+    *value <<= shift;
+    return true;
+}
+
 static bool whole(struct cli_line *line, const char *what, const char *text,
                   bool sized, double least, double most, uint64_t *value)
 {
     bool negative = text[strspn(text, " \t")] == '-';
     char allowed[80];
 
-    if (!read_integer(text, sized, value) || (negative && least >= 0) ||
+    if (!(sized ? read_size : read_integer)(text, value) ||
+        (negative && least >= 0) ||
         !within(negative ? (double)(int64_t)*value : (double)*value, least,
                 most))
         return cli_wrong(line, "%s: '%s' is no %s%s", what, text,
@@ -154,6 +177,12 @@ static double load_real(const void *at, size_t size)
                                  : *(const double *)at;
 }
 
+/* The largest number that a field may have; 0: any. */
+static double most_of(const struct cli_row *row)
+{
+    return row->most <= 0 && row->size == sizeof(int) ? INT32_MAX : row->most;
+}
+
 static bool read_list(const struct cli_row *row, const char *what, void *object,
                       const char *text, struct cli_line *line)
 {
@@ -170,7 +199,7 @@ static bool read_list(const struct cli_row *row, const char *what, void *object,
         if (*count == row->room)
             return cli_wrong(line, "%s: at most %d numbers", what, row->room);
         snprintf(part, sizeof(part), "%.*s", (int)strcspn(text, ","), text);
-        if (!cli_whole(line, what, part, row->least, row->most, &value))
+        if (!cli_whole(line, what, part, row->least, most_of(row), &value))
             return false;
         store(at + (size_t)*count * row->size, row->size, value);
         text += strcspn(text, ",");
@@ -180,11 +209,12 @@ static bool read_list(const struct cli_row *row, const char *what, void *object,
 static bool read_real(const struct cli_row *row, const char *what, void *at,
                       const char *text, struct cli_line *line)
 {
+    const bool is_float = row->size == sizeof(float);
     double value;
 
-    if (!cli_real(line, what, text, row->least, row->most, &value))
+    if (!real(line, what, text, is_float, row->least, row->most, &value))
         return false;
-    if (row->size == sizeof(float))
+    if (is_float)
         *(float *)at = (float)value;
     else
         *(double *)at = value;
@@ -194,13 +224,10 @@ static bool read_real(const struct cli_row *row, const char *what, void *at,
 static bool read_integers(const struct cli_row *row, const char *what, void *at,
                           const char *text, struct cli_line *line)
 {
-    double most = row->most;
     uint64_t value = 0;
 
-    if (most <= 0 && row->size == sizeof(int))
-        most = INT32_MAX;
-    if (!whole(line, what, text, row->kind == CLI_SIZE, row->least, most,
-               &value))
+    if (!whole(line, what, text, row->kind == CLI_SIZE, row->least,
+               most_of(row), &value))
         return false;
     store(at, row->size, value);
     return true;

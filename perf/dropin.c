@@ -238,13 +238,13 @@ int main(int argc, char **argv)
             list = optarg;
             break;
         case 'b':
-            first = strtoull(optarg, NULL, 0);
+            first = strtoull(optarg, NULL, 10);
             break;
         case 'e':
-            last = strtoull(optarg, NULL, 0);
+            last = strtoull(optarg, NULL, 10);
             break;
         case 'f':
-            factor = strtoull(optarg, NULL, 0);
+            factor = strtoull(optarg, NULL, 10);
             break;
         case 't':
             seconds = atof(optarg);

@@ -23,6 +23,8 @@ struct object {
     const char *tag, *file;
     char name[8];
     int sizes[3], nsizes;
+    int few[2], nfew;
+    int64_t any;
     int calls;
 };
 
@@ -65,6 +67,9 @@ static const struct cli_row rows[] = {
     {"overlap", 0, "N", CLI_WHOLE, "another", AT(tests), .optional = true,
      .with = offsetof(struct object, overlap)},
     {"even", 0, "TEXT", CLI_CALL, "a function", .take = take_even},
+    {"any", 0, "N", CLI_WHOLE, "of either sign", AT(any), .least = -0x1p63},
+    {"few", 0, "N,...", CLI_LIST, "numbers of int",
+     CLI_LIST_AT(struct object, few, nfew)},
 };
 
 static const struct object defaults = {.ranks = 3, .bytes = 65536, .dtype = 4};
@@ -124,6 +129,20 @@ Test(cli, values_of_each_kind)
     cr_assert(o.nsizes == 2 && o.sizes[1] == 2);
 }
 
+/* A leading zero means nothing: numbers are decimal, or hexadecimal after 0x. */
+Test(cli, bases_of_numbers)
+{
+    GOOD("--seed", "010", "--any", "-010", "-b", "010k", "--seconds", "010");
+    cr_assert(o.seed == 10 && o.any == -10 && o.bytes == 10240);
+    cr_assert(o.seconds == 10);
+    GOOD("--seed", "0XfF", "--any", "-0x10", "-b", "0x10k", "--rate", "0x10");
+    cr_assert(o.seed == 255 && o.any == -16 && o.bytes == 16384);
+    cr_assert(o.rate == 16);
+    BAD("'0o10' is no whole number", "--seed", "0o10");
+    BAD("'0b1' is no whole number", "--seed", "0b1");
+    BAD("'0x' is no whole number", "--seed", "0x");
+}
+
 Test(cli, bad_values)
 {
     BAD("--ranks: 'two' is no whole number from 1 to 64", "-n", "two");
@@ -140,8 +159,13 @@ Test(cli, bad_values)
     BAD("no size such as", "-b", "-1");
     BAD("no size such as", "-b", "99999999999999999999g");
     BAD("no size such as", "-b", "18446744073709551615k");
+    GOOD("-b", "4611686018427387903");
+    BAD("no size such as", "-b", "4611686018427387904"); /* 2^62 */
+    BAD("no size such as", "-b", "4194304t");            /* the same */
+    BAD("no size such as", "-b", "18446744073709551615");
     BAD("no number, 0 or more", "--rate", "nan");
     BAD("no number, 0 or more", "--rate", "inf");
+    BAD("no number, 0 or more", "--rate", "1e39"); /* of float */
     BAD("no number from 0.5 to 10", "--seconds", "0.49");
     BAD("no number from 0.5 to 10", "--seconds", "11");
     BAD("'f64' is none of f32|bf16", "--dtype", "f64");
@@ -149,6 +173,10 @@ Test(cli, bad_values)
     BAD("at most 3 numbers", "--sizes", "1,2,3,4");
     BAD("'0'", "--sizes", "1,0");
     BAD("no whole number", "--sizes", "");
+    BAD("'4294967297' is no whole number from 0 to 2147483647", "--few",
+        "4294967297");
+    PARSE("--any", "x");
+    cr_assert_str_eq(line.why, "--any: 'x' is no whole number");
     BAD("odd length", "--even", "abc");
 }
 
@@ -262,6 +290,8 @@ static const char help[] =
     "      --json[=FILE]  an argument that may be missing\n"
     "      --overlap[=N]  another\n"
     "      --even TEXT    a function\n"
+    "      --any N        of either sign (0)\n"
+    "      --few N,...    numbers of int\n"
     "  -h, --help         this text\n"
     "  -V, --version      the version\n"
     "\n"
