@@ -9,13 +9,16 @@
 #include <shunt/shunt.h>
 
 #include "collectives/select.h"
-#include "src/launch.h"
 #include "tools/info_comm.h"
 
-static void print(const struct shunt_comm *comm)
+static void print(const struct shunt_comm *comm, const char *launcher,
+                  void *data)
 {
-    printf("Algorithms of %d ranks on %d nodes\n\n", shunt_comm_size(comm),
-           shunt_comm_nodes(comm));
+    (void)launcher;
+    (void)data;
+    printf("Algorithms of %d rank%s on %d node%s\n\n", shunt_comm_size(comm),
+           shunt_comm_size(comm) == 1 ? "" : "s", shunt_comm_nodes(comm),
+           shunt_comm_nodes(comm) == 1 ? "" : "s");
     shunti_select_table(comm, stdout);
     printf("\nBytes are those of the message (broadcast), of the vector "
            "(allreduce), of all\n"
@@ -26,16 +29,5 @@ static void print(const struct shunt_comm *comm)
 
 int info_algorithms(void)
 {
-    struct shunt_comm *comm = NULL;
-    const char *launcher = "none";
-    int rank = 0, nranks = 1;
-    enum shunt_status st = shunti_launch_rank(&rank, &nranks, &launcher);
-
-    if (!st)
-        st = shunt_comm_create_env(NULL, &comm);
-    st = info_comm_finish(comm, rank, st);
-    if (!st && rank == 0)
-        print(comm);
-    shunt_comm_destroy(comm);
-    return fflush(stdout) || st;
+    return info_comm_run(NULL, print, NULL);
 }

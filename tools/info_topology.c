@@ -16,7 +16,6 @@
 #include <shunt/shunt.h>
 
 #include "src/comm.h"
-#include "src/launch.h"
 #include "src/nodes.h"
 #include "src/topology.h"
 #include "tools/info_comm.h"
@@ -51,6 +50,7 @@ struct measured {
 };
 
 struct view {
+    bool json;
     struct shunt_comm *comm;
     struct record *records; /* (ranks) */
     struct class classes[CLASSES];
@@ -401,29 +401,33 @@ static void print_json(const struct view *v, const char *launcher)
     printf("]}\n");
 }
 
+static enum shunt_status collect(struct shunt_comm *comm, void *data)
+{
+    struct view *v = data;
+    enum shunt_status st;
+
+    v->comm = comm;
+    v->records = calloc((size_t)comm->nranks, sizeof(*v->records));
+    if (!v->records)
+        abort(); /* the other ranks notice the loss */
+    st = gather(v);
+    return st ? st : measure_all(v);
+}
+
+static void print_view(const struct shunt_comm *comm, const char *launcher,
+                       void *data)
+{
+    const struct view *v = data;
+
+    (void)comm;
+    (v->json ? print_json : print)(v, launcher);
+}
+
 int info_topology(bool json)
 {
-    struct view v = {0};
-    const char *launcher = "none";
-    int rank = 0, nranks = 1;
-    enum shunt_status st = shunti_launch_rank(&rank, &nranks, &launcher);
+    struct view v = {.json = json};
+    int status = info_comm_run(collect, print_view, &v);
 
-    if (!st)
-        st = shunt_comm_create_env(NULL, &v.comm);
-    if (!st) {
-        v.records = calloc((size_t)v.comm->nranks, sizeof(*v.records));
-        if (!v.records)
-            abort(); /* the other ranks notice the loss */
-        st = gather(&v);
-    }
-    if (!st)
-        st = measure_all(&v);
-    st = info_comm_finish(v.comm, rank, st);
-    if (!st && rank == 0 && json)
-        print_json(&v, launcher);
-    else if (!st && rank == 0)
-        print(&v, launcher);
-    shunt_comm_destroy(v.comm);
     free(v.records);
-    return fflush(stdout) || st;
+    return status;
 }

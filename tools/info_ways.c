@@ -50,8 +50,16 @@ static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
     return st;
 }
 
-static enum shunt_status learn(struct shunt_comm *comm, int peers)
+static int peers_of(const struct shunt_comm *comm)
 {
+    const int peers = shunt_comm_size(comm) - 1;
+
+    return peers < MOST_PEERS ? peers : MOST_PEERS;
+}
+
+static enum shunt_status learn(struct shunt_comm *comm, void *data)
+{
+    (void)data;
     const size_t most = block_bytes(SHUNTI_WAYS_CLASSES - 1);
     const size_t nranks = (size_t)shunt_comm_size(comm);
     unsigned char *memory = malloc(2 * most);
@@ -60,7 +68,7 @@ static enum shunt_status learn(struct shunt_comm *comm, int peers)
 
     if (memory)
         memset(memory, 1, 2 * most); /* allocate its pages */
-    for (int peer = 1; peer <= peers && !st; peer++)
+    for (int peer = 1; peer <= peers_of(comm) && !st; peer++)
         st = send_blocks(comm, peer, memory, counts);
     free(counts);
     free(memory);
@@ -116,8 +124,13 @@ static void print_peer(const struct shunt_comm *comm, int peer)
     }
 }
 
-static void print(const struct shunt_comm *comm, int peers)
+static void print(const struct shunt_comm *comm, const char *launcher,
+                  void *data)
 {
+    const int peers = peers_of(comm);
+
+    (void)launcher;
+    (void)data;
     printf("Memory in no window, from other ranks to rank 0 of %d\n",
            shunt_comm_size(comm));
     for (int peer = 1; peer <= peers; peer++)
@@ -132,25 +145,14 @@ static void print(const struct shunt_comm *comm, int peers)
 
 int info_ways(void)
 {
-    struct shunt_comm *comm = NULL;
-    const char *launcher = "none";
-    int rank = 0, nranks = 1, peers;
-    enum shunt_status st = shunti_launch_rank(&rank, &nranks, &launcher);
+    const char *launcher;
+    int rank, nranks;
 
-    peers = nranks - 1 < MOST_PEERS ? nranks - 1 : MOST_PEERS;
-    if (!st && nranks == 1) {
+    if (!shunti_launch_rank(&rank, &nranks, &launcher) && nranks == 1) {
         fputs("shunt-info: --ways is about pairs of ranks: start two or more "
               "(shunt-run -n 2 -- shunt-info --ways)\n",
               stderr);
         return 2;
     }
-    if (!st)
-        st = shunt_comm_create_env(NULL, &comm);
-    if (!st)
-        st = learn(comm, peers);
-    st = info_comm_finish(comm, rank, st);
-    if (!st && rank == 0)
-        print(comm, peers);
-    shunt_comm_destroy(comm);
-    return fflush(stdout) || st;
+    return info_comm_run(learn, print, NULL);
 }
