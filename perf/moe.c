@@ -362,50 +362,22 @@ static void go(struct side *side, enum perf_go what)
     side->engine->moe_go(side->state, what);
 }
 
-static void dispatch(void *state)
-{
-    go(state, PERF_GO_DISPATCH);
-}
+/* An exchange as perf_measure() calls it, and its start. */
+#define EXCHANGE(name, what)                        \
+    static void name(void *state)                   \
+    {                                               \
+        go(state, what);                            \
+    }                                               \
+    static void start_##name(void *state)           \
+    {                                               \
+        struct side *side = state;                  \
+        side->engine->moe_start(side->state, what); \
+    }
 
-static void combine(void *state)
-{
-    go(state, PERF_GO_COMBINE);
-}
-
-static void combine_backward(void *state)
-{
-    go(state, PERF_GO_COMBINE_BACKWARD);
-}
-
-static void dispatch_backward(void *state)
-{
-    go(state, PERF_GO_DISPATCH_BACKWARD);
-}
-
-static void start(struct side *side, enum perf_go what)
-{
-    side->engine->moe_start(side->state, what);
-}
-
-static void start_dispatch(void *state)
-{
-    start(state, PERF_GO_DISPATCH);
-}
-
-static void start_combine(void *state)
-{
-    start(state, PERF_GO_COMBINE);
-}
-
-static void start_combine_backward(void *state)
-{
-    start(state, PERF_GO_COMBINE_BACKWARD);
-}
-
-static void start_dispatch_backward(void *state)
-{
-    start(state, PERF_GO_DISPATCH_BACKWARD);
-}
+EXCHANGE(dispatch, PERF_GO_DISPATCH)
+EXCHANGE(combine, PERF_GO_COMBINE)
+EXCHANGE(combine_backward, PERF_GO_COMBINE_BACKWARD)
+EXCHANGE(dispatch_backward, PERF_GO_DISPATCH_BACKWARD)
 
 static void test(void *state)
 {
@@ -419,8 +391,7 @@ static void wait(void *state)
     side->engine->moe_wait(side->state);
 }
 
-/* The exchanges by their numbers: the functions that perf_measure() calls, and
- * those that start them. */
+/* By their numbers. */
 static void (*const runs[])(void *) = {
     [PERF_GO_DISPATCH] = dispatch,
     [PERF_GO_COMBINE] = combine,
