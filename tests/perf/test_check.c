@@ -247,16 +247,49 @@ static void free_world(struct world *w)
     perf_routing_finish(&w->routing);
 }
 
-/* What the experts of a rank say to the rows that arrive there. */
-static void *answers(const struct world *w, int rank, struct perf_arrival **a,
-                     size_t *count)
+/* Calls `add` for each row with which an expert of `rank` answers rank 0. */
+static void each_answer(const struct world *w, int rank,
+                        void (*add)(const struct world *w,
+                                    const struct perf_arrival *a,
+                                    const void *row, float *to),
+                        float *to)
 {
-    void *out;
+    size_t count;
+    struct perf_arrival *a = perf_routing_arrivals(&w->routing, rank, &count);
+    char *out = malloc(count * w->bytes);
 
-    *a = perf_routing_arrivals(&w->routing, rank, count);
-    out = malloc(*count * w->bytes);
     perf_fill_out(&w->rows[rank], out);
-    return out;
+    for (size_t i = 0; i < count; i++)
+        if (a[i].source == 0)
+            add(w, &a[i], out + i * w->bytes, to);
+    free(out);
+    free(a);
+}
+
+static float element(const struct world *w, const void *row, size_t h)
+{
+    return w->bytes == 200 * sizeof(float) ? ((const float *)row)[h]
+                                           : wide(((const uint16_t *)row)[h]);
+}
+
+/* `sums`: (tokens, 200). */
+static void add_weighted(const struct world *w, const struct perf_arrival *a,
+                         const void *row, float *sums)
+{
+    float weight = w->routing.weight[(size_t)a->token * 3 + (size_t)a->slot];
+
+    for (size_t h = 0; h < 200; h++)
+        sums[(size_t)a->token * 200 + h] += weight * element(w, row, h);
+}
+
+/* `dweight`: (tokens, 3). */
+static void add_product(const struct world *w, const struct perf_arrival *a,
+                        const void *row, float *dweight)
+{
+    const float *dy = (const float *)w->x[0] + (size_t)a->token * 200;
+
+    for (size_t h = 0; h < 200; h++)
+        dweight[a->token * 3 + a->slot] += dy[h] * element(w, row, h);
 }
 
 static const enum shunt_dtype row_types[] = {SHUNT_BF16, SHUNT_F32};
@@ -295,23 +328,8 @@ Test(check, combine_of_rounded_sums)
     /* Rank 1's part through bf16, the whole once more. */
     float *home = calloc(40 * 200, sizeof(*home));
     float *away = calloc(40 * 200, sizeof(*away));
-    for (int rank = 0; rank < 2; rank++) {
-        size_t count;
-        struct perf_arrival *a;
-        uint16_t *out = answers(&w, rank, &a, &count);
-        for (size_t i = 0; i < count; i++) {
-            float *sum = rank ? away : home;
-            if (a[i].source != 0)
-                continue;
-            float weight =
-                w.routing.weight[(size_t)a[i].token * 3 + (size_t)a[i].slot];
-            for (size_t h = 0; h < 200; h++)
-                sum[(size_t)a[i].token * 200 + h] +=
-                    weight * wide(out[i * 200 + h]);
-        }
-        free(out);
-        free(a);
-    }
+    each_answer(&w, 0, add_weighted, home);
+    each_answer(&w, 1, add_weighted, away);
     for (size_t i = 0; i < 40 * 200; i++)
         y[i] = narrow(home[i] + wide(narrow(away[i])));
     cr_assert_eq(perf_check_combine(&w.rows[0], true, apart, y), 0);
@@ -334,21 +352,8 @@ Test(check, combine)
     make_world(&w, SHUNT_F32);
     float *y = calloc(40, w.bytes);
 
-    for (int rank = 0; rank < 2; rank++) {
-        size_t count;
-        struct perf_arrival *a;
-        float *out = answers(&w, rank, &a, &count);
-        for (size_t i = 0; i < count; i++) {
-            if (a[i].source != 0)
-                continue;
-            float weight =
-                w.routing.weight[(size_t)a[i].token * 3 + (size_t)a[i].slot];
-            for (size_t h = 0; h < 200; h++)
-                y[(size_t)a[i].token * 200 + h] += weight * out[i * 200 + h];
-        }
-        free(out);
-        free(a);
-    }
+    for (int rank = 0; rank < 2; rank++)
+        each_answer(&w, rank, add_weighted, y);
     cr_assert_eq(perf_check_combine(&w.rows[0], true, NULL, y), 0);
     cr_assert_gt(perf_check_combine(&w.rows[0], false, NULL, y), 7000);
     y[3] *= 1.00001F;
@@ -394,20 +399,8 @@ Test(check, gradients_of_weights)
     float dweight[40 * 3] = {0};
 
     make_world(&w, SHUNT_F32);
-    for (int rank = 0; rank < 2; rank++) {
-        size_t count;
-        struct perf_arrival *a;
-        float *out = answers(&w, rank, &a, &count);
-        for (size_t i = 0; i < count; i++) {
-            const float *dy = (const float *)w.x[0] + (size_t)a[i].token * 200;
-            if (a[i].source != 0)
-                continue;
-            for (size_t h = 0; h < 200; h++)
-                dweight[a[i].token * 3 + a[i].slot] += dy[h] * out[i * 200 + h];
-        }
-        free(out);
-        free(a);
-    }
+    for (int rank = 0; rank < 2; rank++)
+        each_answer(&w, rank, add_product, dweight);
     cr_assert_eq(perf_check_dweight(&w.rows[0], dweight), 0);
     dweight[7] += 0.1F;
     dweight[119] = -dweight[119];

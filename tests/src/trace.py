@@ -117,20 +117,24 @@ def bounded(folder):
         fail(f"nothing is said of the limit: {result.stderr}")
 
 
-def full(folder):
-    # What was written half goes, and the file is whole (run() reads it).
-    result, files = run(folder, "full", 2, SHUNT_TRACE="{}/of-%r")
+def whole(folder, case):
+    """Two ranks, each with a file that is whole (run() reads it)."""
+    result, files = run(folder, case, 2, SHUNT_TRACE="{}/of-%r")
     if result.returncode or len(files) != 2:
         fail(f"{list(files)}: {result.stderr}")
+    return result, files
+
+
+def full(folder):
+    # An event that was written in part is removed.
+    result, _ = whole(folder, "full")
     if "ends here" not in result.stderr:
         fail(f"nothing is said of the file's end: {result.stderr}")
 
 
 def forks(folder):
-    # The file is whole (run() reads it), with each event once.
-    result, files = run(folder, "forks", 2, SHUNT_TRACE="{}/of-%r")
-    if result.returncode or len(files) != 2:
-        fail(f"{list(files)}: {result.stderr}")
+    # Each event is there once.
+    _, files = whole(folder, "forks")
     for name, events in files.items():
         seqs = [e["args"]["seq"] for e in spans(events, "barrier")]
         if len(seqs) < 3001 or len(set(seqs)) != len(seqs):
