@@ -11,10 +11,12 @@
  * all buffers must stay as they were.
  *
  *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
+ *                          [windows=no]
  *
  * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
  * to begin with for ranks of other nodes and of this one. groups: the most
- * communicators that a program has (3). `programs` beside this file runs it in
+ * communicators that a program has (3). windows=no: collectives are given memory of
+ * malloc() alone, part of it registered. `programs` beside this file runs it in
  * worlds of every kind.
  */
 
@@ -217,6 +219,16 @@ static int make_groups(struct world *w, struct chance *c)
     return 0;
 }
 
+static int count_bytes(struct world *w, const struct shunt_comm *comm)
+{
+    struct shunt_comm_stats stats;
+
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    w->engine_bytes += stats.bytes_engine;
+    w->registered_bytes += stats.bytes_zcopy_registered;
+    return 0;
+}
+
 static int end_groups(struct world *w)
 {
     for (int i = w->ngroups; i-- > 0;) {
@@ -242,6 +254,7 @@ static int end_groups(struct world *w)
             continue;
         snprintf(w->doing, sizeof(w->doing), "finish");
         CHECK_OK(g->comm, shunt_comm_finish(g->comm));
+        CHECK_RUN(count_bytes(w, g->comm));
         shunt_comm_destroy(g->comm);
     }
     return 0;
@@ -301,6 +314,22 @@ static int path_right(const struct rank *self)
     return 0;
 }
 
+/* The bytes of all ranks that took a way which `programs` asks for. */
+static int say_bytes(struct world *w)
+{
+    struct shunt_comm *comm = w->self->comm;
+    uint64_t own[2], all[2];
+
+    CHECK_RUN(count_bytes(w, comm));
+    own[0] = w->engine_bytes;
+    own[1] = w->registered_bytes;
+    CHECK_OK(comm, shunt_allreduce(comm, own, all, 2, SHUNT_U64, SHUNT_SUM));
+    if (w->self->rank == 0)
+        rank_say("engine: %" PRIu64 " B, registered: %" PRIu64 " B", all[0],
+                 all[1]);
+    return 0;
+}
+
 static int programs(const struct rank *self)
 {
     struct world *w = calloc(1, sizeof(*w));
@@ -315,6 +344,8 @@ static int programs(const struct rank *self)
     w->self = self;
     w->most_groups =
         option(self, "groups") ? atoi(option(self, "groups")) : MAX_GROUPS;
+    w->no_windows =
+        option(self, "windows") && !strcmp(option(self, "windows"), "no");
     for (int i = 0; i < count && !bad; i++) {
         w->seed = seed + (uint64_t)i;
         bad = configuration(w);
@@ -323,7 +354,7 @@ static int programs(const struct rank *self)
                      w->seed, w->doing);
     }
     if (!bad && count)
-        bad = path_right(self);
+        bad = path_right(self) || say_bytes(w);
     if (!bad && self->rank == 0)
         rank_say("%d configurations, %" PRIu64 " operations on rank 0, all "
                  "right",

@@ -116,7 +116,7 @@ struct buffer *take_any(struct world *w, struct op *op, size_t bytes,
 
     if (one_in(&w->local, 2))
         g = op->group;
-    if (!g->comm || one_in(&w->local, 3))
+    if (w->no_windows || !g->comm || one_in(&w->local, 3))
         g = NULL;
     return take(w, op, bytes, align, g);
 }

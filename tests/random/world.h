@@ -120,7 +120,11 @@ struct world {
      * one. */
     uint64_t stretch;
     char doing[200];
+    bool no_windows;     /* for take_any() */
     uint64_t operations; /* in all configurations */
+    /* In all communicators of this rank: the bytes that the copy engine copied,
+     * and that zero copy sent from registered memory and from windows. */
+    uint64_t engine_bytes, registered_bytes;
 };
 
 /* One event of a program, the same on every rank. */
