@@ -145,8 +145,6 @@ def overlap():
                 if not math.isclose(row[side + "overlap"],
                                     min(1, max(0, hidden)), abs_tol=1e-6):
                     fail([op], f"overlap: {row}")
-
-
     rows = []
     for op in ("moe", "backward"):
         rows += measure(op, 2, "--tokens", "50", "--hidden", "96", "--overlap")
@@ -291,23 +289,55 @@ def births():
         fail(command, f"went on: {result.stdout}")
 
 
+def end_early(command, number, kill):
+    """The status of a run that gets a signal when it has printed a row."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL,
+                          start_new_session=True) as process:
+        for line in process.stdout:
+            if line.split()[:1] == [command[1]]:
+                kill(process.pid, number)
+                break
+        process.stdout.read()
+    return process.returncode
+
+
 def births_left_alone():
     """Ctrl-C leaves nothing behind."""
     files = "/tmp/shunt-perf-births-*"
     before = set(glob.glob(files))
     command = [PERF, "barrier", "--ranks", "2", "-n", "2", "--repeat-births",
                "1000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
-                          start_new_session=True) as process:
-        for line in process.stdout:
-            if line.split()[:1] == ["barrier"]:
-                os.killpg(process.pid, signal.SIGINT)
-                break
-        process.stdout.read()
-    if process.returncode != -signal.SIGINT:
-        fail(command, f"status {process.returncode}")
+    status = end_early(command, signal.SIGINT, os.killpg)
+    if status != -signal.SIGINT:
+        fail(command, f"status {status}")
     if set(glob.glob(files)) - before:
         fail(command, f"left {set(glob.glob(files)) - before}")
+
+
+def files_of_mpi():
+    """Of all jobs of Open MPI under own_shm."""
+    return {os.path.join(path, name)
+            for path, _, names in os.walk(os.environ.get("SHUNT_TEST_MPI", ""))
+            for name in names}
+
+
+def mpi_left_alone():
+    """Ctrl-C and kill leave no file of Open MPI; or at one of three attempts,
+    since it seldom leaves one itself."""
+    command = [PERF, "alltoall", "--ranks", "2", "--peer", "mpi", "--time",
+               "0.3"]
+    for number, kill in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):
+        for _ in range(3):
+            before = files_of_mpi()
+            status = end_early(command, number, kill)
+            left = files_of_mpi() - before
+            if not status or not left:
+                break
+        if not status:
+            fail(command, f"status 0 after signal {number}")
+        if left:
+            fail(command, f"left {left}")
 
 
 def without_mpi():
@@ -385,6 +415,7 @@ def closing_line(command, text, ratios):
 
 
 def with_mpi():
+    mpi_left_alone()
     refused(2, "MPI has no such type", "allreduce", "--peer", "mpi", "--dtype",
             "bf16")
     measure("alltoall", 2, "-e", "1k")
