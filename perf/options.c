@@ -149,7 +149,6 @@ static bool take_routing(void *object, const char *given, struct cli_line *line)
     return true;
 }
 
-/* One to compare with, and the links beside it. */
 static bool take_modes(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -159,6 +158,7 @@ static bool take_modes(void *object, const char *given, struct cli_line *line)
                      PERF_MODES_ALL);
 }
 
+/* One to compare with, and the links beside it. */
 static bool take_peers(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
