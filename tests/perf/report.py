@@ -25,11 +25,23 @@ def fail(text):
 
 
 def page_of(path):
-    result = subprocess.run([REPORT, path], capture_output=True, text=True,
-                            timeout=30, check=False)
+    """The page, which is UTF-8 wherever the user is."""
+    result = subprocess.run([REPORT, path], capture_output=True, timeout=30,
+                            check=False,
+                            env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     if result.returncode:
         fail(result.stderr)
-    return result.stdout
+    return result.stdout.decode(errors="replace")
+
+
+def refuses_other_files(folder):
+    path = os.path.join(folder, "picture.png")
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n")
+    result = subprocess.run([REPORT, path], capture_output=True, text=True,
+                            timeout=30, check=False)
+    if result.returncode != 1 or ":1: not a line of" not in result.stderr:
+        fail(f"status {result.returncode}: {result.stderr}")
 
 
 def section(page, head):
@@ -54,6 +66,9 @@ def main():
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
         page = page_of(path)
+        refuses_other_files(folder)
+    if "µs" not in page:
+        fail("no microseconds, or not in UTF-8")
     for picture in re.findall(r"<svg.*?</svg>", page, re.S):
         xml.fromstring(picture.replace("&ndash;", "-"))
     if "p99" not in section(page, "<h2>Barrier</h2>"):
