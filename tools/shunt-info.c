@@ -549,6 +549,20 @@ static const struct cli_program program = {
         ".name'\n",
 };
 
+/* What is wrong with these options together, or NULL. */
+static const char *contradiction(const struct options *o)
+{
+    const int of_all_ranks = o->topology + o->algorithms + o->ways;
+    const bool parts = o->env || o->transports || o->machine;
+
+    if (o->json && (parts || o->algorithms || o->ways))
+        return "--json prints everything, or with --topology the topology; "
+               "leave the other options out";
+    if (of_all_ranks > 1 || (of_all_ranks && parts))
+        return "--topology, --algorithms and --ways each go alone";
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {0};
@@ -562,8 +576,8 @@ int main(int argc, char **argv)
         cli_wrong(&line, "'%s' is too much", argv[line.operands]);
         cli_usage_error(&program, line.why);
     }
-    if (o.json && (o.algorithms || o.ways))
-        cli_usage_error(&program, "--json goes with everything or --topology");
+    if (contradiction(&o))
+        cli_usage_error(&program, contradiction(&o));
     if (o.algorithms)
         return info_algorithms();
     if (o.ways)

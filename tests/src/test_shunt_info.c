@@ -233,6 +233,18 @@ Test(shunt_info, settings_that_cannot_work)
     harness_finish(run("superfluous", NULL, 2));
 }
 
+/* Letters, so that two options are one argument. */
+Test(shunt_info, options_that_exclude_each_other)
+{
+    static const char *const pairs[] = {"-je", "-jt", "-jm", "-ja", "-jw",
+                                        "-Ta", "-Tw", "-aw", "-Te", "-wt"};
+
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+        harness_finish(run(pairs[i], NULL, 2));
+    harness_finish(run("-etm", NULL, 0));
+    harness_finish(run("-jT", "SHUNT_LOG=off", 0));
+}
+
 Test(shunt_info, help)
 {
     expect(run("--help", NULL, 0), "Examples:");
