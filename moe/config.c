@@ -307,14 +307,23 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
     return SHUNT_OK;
 }
 
+/* A struct ends with its last field: callers do not set padding, so that a
+ * field which the next version puts there would have any value. */
+_Static_assert(offsetof(struct shunt_moe_config, unused) + sizeof(int) ==
+                       sizeof(struct shunt_moe_config) &&
+                   offsetof(struct shunt_moe_rows, unused) + sizeof(int) ==
+                       sizeof(struct shunt_moe_rows),
+               "padding at the end of a public struct");
+
 /* The fields that the caller's struct has; the rest are defaults. */
 static enum shunt_status read_config(struct shunt_moe_config *c,
                                      const struct shunt_moe_config *from,
                                      char *why, size_t len)
 {
     static const struct shunt_moe_config init = SHUNT_MOE_CONFIG_INIT;
-    size_t least =
+    const size_t least =
         offsetof(struct shunt_moe_config, weights) + sizeof(from->weights);
+    const size_t known = offsetof(struct shunt_moe_config, unused);
 
     *c = init;
     if (!from) {
@@ -327,7 +336,7 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
                  from->size);
         return SHUNT_ERR_INVALID;
     }
-    for (size_t i = sizeof(*c); i < from->size; i++)
+    for (size_t i = known; i < from->size; i++)
         if (((const unsigned char *)from)[i]) {
             snprintf(why, len,
                      "config has a field (at byte %zu) that this version "
@@ -335,7 +344,7 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
                      i);
             return SHUNT_ERR_INVALID;
         }
-    memcpy(c, from, from->size < sizeof(*c) ? from->size : sizeof(*c));
+    memcpy(c, from, from->size < known ? from->size : known);
     return SHUNT_OK;
 }
 

@@ -205,6 +205,7 @@ struct shunt_moe_config {
                                          that of `mode`; if that is AUTO, too,
                                          the second word of SHUNT_MOE_MODE
                                          ("two-level,flat"), or its only one */
+    int unused; /* 0; the place of the next field of this size */
 };
 
 /** The defaults. Set hidden, experts, topk, max_tokens and weights. */
@@ -218,7 +219,7 @@ struct shunt_moe_config {
         .drop = SHUNT_MOE_DROP_POSITION, .pad_to_capacity = 0,                \
         .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
         .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
-        .combine_mode = SHUNT_MOE_AUTO,                                       \
+        .combine_mode = SHUNT_MOE_AUTO, .unused = 0,                          \
     }
 
 /**
@@ -311,6 +312,7 @@ struct shunt_moe_rows {
     size_t network_combine_bytes;     /* payload this rank sends to other nodes
                                       per combine */
     enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
+    int unused;                       /* 0 */
 };
 
 /**

@@ -1167,6 +1167,38 @@ static int s18_dweight_differs(const struct rank *self)
     return 0;
 }
 
+/* A program may be older than the library, and newer: fields that it lacks are
+ * defaults, and those that the library lacks must not be set. */
+static int sizes_of_configurations(const struct rank *self)
+{
+    struct {
+        struct shunt_moe_config known;
+        unsigned char later[8];
+    } c = {.known = config_of(6, SHUNT_F32, 4, 2)};
+    const size_t last = offsetof(struct shunt_moe_config, combine_mode) +
+                        sizeof(c.known.combine_mode);
+    unsigned char *const bytes = (unsigned char *)&c;
+    struct shunt_moe *moe;
+
+    for (size_t size = last; size <= sizeof(c); size++) {
+        c.known.size = size;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c.known, &moe));
+        shunt_moe_destroy(moe);
+        if (size == sizeof(c))
+            break;
+        bytes[size] = 1; /* beyond the struct */
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c.known, &moe));
+        shunt_moe_destroy(moe);
+        c.known.size = size + 1;
+        CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c.known, &moe),
+                     SHUNT_ERR_INVALID);
+        CHECK(strstr(shunt_last_error(self->comm), "update the library"), "%s",
+              shunt_last_error(self->comm));
+        bytes[size] = 0;
+    }
+    return 0;
+}
+
 static int bad_arguments(const struct rank *self)
 {
     struct shunt_moe_rows sizes;
@@ -1353,6 +1385,7 @@ static const struct rank_case cases[] = {
     {"s18_other_collective", s18_other_collective, .min_ranks = 2},
     {"s18_in_flight", s18_in_flight, .min_ranks = 2},
     {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
+    {"sizes_of_configurations", sizes_of_configurations, .max_ranks = 0},
     {"bad_arguments", bad_arguments, .max_ranks = 0},
     {NULL, NULL, .max_ranks = 0},
 };
