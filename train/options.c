@@ -27,6 +27,10 @@ enum role { OTHER, SETTING, SHAPE };
 static bool take_file(void *object, const char *path, struct cli_line *line);
 static bool take_preset(void *object, const char *name, struct cli_line *line);
 
+/* The first is of none: whatever is best in this build, on this CPU. */
+static const struct cli_name gemm_names[] = {
+    {"best", 0}, {"xsmm", 1}, {"blas", 2}, {"naive", 3}, {NULL, 0}};
+
 static const struct cli_row rows[] = {
     {.kind = CLI_HEADING, .help = "Text"},
     {"data", 0, "FILE", CLI_CALL,
@@ -136,9 +140,10 @@ static const struct cli_row rows[] = {
      "f32. bf16 is faster only where the CPU has AVX512-BF16",
      AT(compute_bf16), CLI_NAMES({"f32", false}, {"bf16", true}),
      .mark = SETTING},
-    {"gemm", 0, "NAME", CLI_NAME,
-     "matrix products by xsmm, blas or naive, or the best there is", AT(gemm),
-     .mark = SETTING},
+    {"gemm", 0, "NAME", CLI_CHOICE,
+     "what computes matrix products; best is the fastest that this build has "
+     "for this CPU",
+     AT(gemm), .names = gemm_names, .mark = SETTING},
 
     {.kind = CLI_HEADING, .help = "Output"},
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
@@ -216,7 +221,6 @@ static const struct options defaults = {
     .sample = 400,
     .temperature = 0.7,
     .print_every = 20,
-    .gemm = "best",
 };
 
 static void more_help(FILE *to, int column)
@@ -366,7 +370,7 @@ uint64_t options_hash(const struct options *o)
 
 const char *options_gemm(const struct options *o)
 {
-    return *o->gemm && strcmp(o->gemm, "best") != 0 ? o->gemm : NULL;
+    return o->gemm ? cli_name_of(gemm_names, o->gemm) : NULL;
 }
 
 void options_free(struct options *o)

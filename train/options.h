@@ -31,7 +31,7 @@ struct options {
     bool compute_bf16; /* matrix products */
     double capacity_factor;
     bool drop_by_weight;
-    char gemm[SETTING_ROOM]; /* see options_gemm() */
+    int gemm; /* see options_gemm() */
 
     const char *checkpoint;
     size_t checkpoint_every;

@@ -214,11 +214,13 @@ static int bf16_products_as_one(const struct rank *self)
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = small_options();
+    struct setting name = {"gemm", ""}, own;
     struct shunti_gemm *gemm;
 
     CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
-    snprintf(o.gemm, sizeof(o.gemm), "%s", shunti_gemm_name(gemm));
+    snprintf(name.value, sizeof(name.value), "%s", shunti_gemm_name(gemm));
     shunti_gemm_destroy(gemm);
+    CHECK(options_adopt(&o, &name, &own) == ADOPT_SAME, "no %s", name.value);
     o.compute_bf16 = o.bf16 = true;
     return steps_as_one(self, &o);
 }

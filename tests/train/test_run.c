@@ -654,7 +654,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--topk=7"), 1, "topk");
     fails(JOB(2, "--steps=3", "/nonexistent/text"), 1, "/nonexistent/text");
     fails(JOB(2, "--steps=3", "--seq=5000"), 1, "--seq");
-    fails(JOB(2, "--steps=3", "--gemm=abacus"), 1, "abacus");
+    fails(JOB(2, "--steps=3", "--gemm=abacus"), 2, "best|xsmm|blas|naive");
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
     fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
