@@ -7,12 +7,27 @@
 #include "train/clock.h"
 #include "train/error.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Some 20 ms, so that all ranks are at it at the same time. */
-enum { ROUNDS = 1 << 15, WINDOWS = 300 };
+/*
+ * What a core can do, and not what else ran on it meanwhile, is the best of
+ * some windows of 65 us. The first of them come in one burst of 20 ms, in which
+ * a core that was idle reaches its clock. Others come in short bursts over the
+ * next 100 ms: a neighbour on the same physical core, or a hypervisor, can take
+ * a part of it away for longer than one burst. All ranks begin each burst
+ * together.
+ */
+enum {
+    ROUNDS = 1 << 15, /* of a window */
+    FIRST = 300,      /* windows of the first burst, */
+    WINDOWS = 60,     /* and of each of the others */
+    BURSTS = 6,
+    PAUSE_MS = 16,
+};
 
 static double rounds(const struct shunti_bf16_tile *tile, float *sink)
 {
@@ -21,19 +36,34 @@ static double rounds(const struct shunti_bf16_tile *tile, float *sink)
     return shunti_peak_sets[shunti_isa_best()]->run(ROUNDS, sink);
 }
 
-/* The best of some windows: of what a core can do, and not of what else ran on
- * it meanwhile. */
-static double peak_of_core(const struct shunti_bf16_tile *tile)
+static double best_of(const struct shunti_bf16_tile *tile, int windows)
 {
     float sink = 1;
     double best = 0, start = clock_now();
 
-    for (int i = 0; i < WINDOWS; i++) {
+    for (int i = 0; i < windows; i++) {
         double n = rounds(tile, &sink), seconds = 0;
         clock_add(&seconds, &start);
         best = n / seconds > best ? n / seconds : best;
     }
     return best;
+}
+
+/* Collective. */
+static int peak_of_core(const struct team *team,
+                        const struct shunti_bf16_tile *tile, double *best)
+{
+    const struct timespec pause = {0, PAUSE_MS * 1000000};
+
+    *best = 0;
+    for (int burst = 0; burst < BURSTS; burst++) {
+        if (burst)
+            nanosleep(&pause, NULL);
+        if (team_check(team, shunt_barrier(team->comm), "before the peak"))
+            return -1;
+        *best = fmax(*best, best_of(tile, burst ? WINDOWS : FIRST));
+    }
+    return 0;
 }
 
 /* CPUs that this rank may use; if that is one, it has it to itself. */
@@ -49,23 +79,21 @@ static long usable_cpus(void)
 int peak_measure(struct team *team, const struct shunti_bf16_tile *tile,
                  double *flops)
 {
-    struct shunt_comm *comm = team->comm;
+    const struct shunt_comm *comm = team->comm;
     long cores = usable_cpus();
     int own = shunt_comm_node(comm, team->rank), before = 0;
     double *all = malloc((size_t)team->size * sizeof(*all));
+    double peak;
 
     if (!all)
         return train_error("out of memory");
     for (int r = 0; r < team->rank; r++)
         before += shunt_comm_node(comm, r) == own;
-    if (shunt_barrier(comm)) {
-        free(all);
-        return train_error("before the peak: %s", shunt_last_error(comm));
-    }
-    double peak = peak_of_core(tile);
+    int st = peak_of_core(team, tile, &peak);
     if (before >= cores && cores > 0)
         peak = 0; /* it takes turns with another rank */
-    int st = team_gather(team, &peak, all, sizeof(peak));
+    if (st == 0)
+        st = team_gather(team, &peak, all, sizeof(peak));
     *flops = 0;
     for (int r = 0; st == 0 && r < team->size; r++)
         *flops += all[r];
