@@ -91,6 +91,10 @@ static int read_text_here(struct run *run)
             TRAIN_SOURCE_ROOT);
     if (text_read_tree(root, &run->text))
         return -1;
+    if (!run->text.files)
+        return train_error("there are no sources or documents in %s; give "
+                           "another --root FOLDER, or --data FILE",
+                           root);
     snprintf(run->source, sizeof(run->source),
              "this project's sources and documents, %zu files",
              (size_t)run->text.files);
@@ -116,8 +120,10 @@ static int share_text(struct run *run)
         text->files = sizes[1];
         text->bytes = malloc(sizes[0] + 1);
         text->end = malloc((sizes[1] + 1) * sizeof(*text->end));
+        if (!text->bytes || !text->end)
+            st = train_error("out of memory");
     }
-    if (team_agree(&run->team, text->bytes && text->end, "memory for the text"))
+    if (team_agree(&run->team, st == 0, "memory for the text"))
         return -1;
     if (text->length &&
         team_broadcast(&run->team, text->bytes, text->length, 0))

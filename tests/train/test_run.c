@@ -661,6 +661,11 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
 }
 
+Test(train_run, a_folder_without_text_is_named)
+{
+    fails(BARE(2, "--steps=3", "--root", folder), 1, folder);
+}
+
 Test(train_run, a_loss_that_is_no_number_stops_the_run)
 {
     fails(JOB(2, "--steps=40", "--lr=1e30", "--clip=0"), 1, "not a number");
