@@ -22,6 +22,8 @@ enum role { OTHER, SETTING, SHAPE };
 
 /* Sizes are multiplied with one another later on. */
 #define LARGEST (1 << 30)
+/* Each layer has a plan, and an exchange has at most so many. */
+#define MOST_LAYERS 256
 #define AT(field) CLI_AT(struct options, field)
 
 static bool take_file(void *object, const char *path, struct cli_line *line);
@@ -46,7 +48,7 @@ static const struct cli_row rows[] = {
      "several options at once, which others override; see below",
      .take = take_preset},
     {"layers", 0, "N", CLI_WHOLE, "layers", AT(model.layers), .least = 1,
-     .most = LARGEST, .mark = SHAPE},
+     .most = MOST_LAYERS, .mark = SHAPE},
     {"dim", 0, "N", CLI_WHOLE, "width of the model", AT(model.dim), .least = 2,
      .most = LARGEST, .mark = SHAPE},
     {"heads", 0, "N", CLI_WHOLE, "attention heads", AT(model.heads), .least = 1,

@@ -227,6 +227,9 @@ Test(options, what_is_wrong_is_said)
     cr_assert(strstr(train_error_text(), "two"));
     cr_assert_eq(PARSE("--layers", "0"), OPTIONS_BAD);
     cr_assert_eq(PARSE("--layers", "-3"), OPTIONS_BAD);
+    cr_assert_eq(PARSE("--layers", "257"), OPTIONS_BAD); /* plans in flight */
+    cr_assert(strstr(train_error_text(), "from 1 to 256"), "%s",
+              train_error_text());
     cr_assert_eq(PARSE("--layers", "99999999999999999999"), OPTIONS_BAD);
     cr_assert_eq(PARSE("--lr", "nan"), OPTIONS_BAD);
     cr_assert_eq(PARSE("--gemm", ""), OPTIONS_BAD);
