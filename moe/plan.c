@@ -242,6 +242,12 @@ static enum shunt_status contribute(struct shunt_moe *moe,
                  moe->config.max_tokens);
         return SHUNT_ERR_INVALID;
     }
+    if (tokens > UINT32_MAX / (size_t)moe->config.topk) {
+        snprintf(why, len,
+                 "%zu tokens of top-%d; a rank has at most %u assignments",
+                 tokens, moe->config.topk, UINT32_MAX);
+        return SHUNT_ERR_INVALID;
+    }
     if (tokens && !expert) {
         snprintf(why, len, "topk_idx is NULL with %zu tokens", tokens);
         return SHUNT_ERR_INVALID;

@@ -266,7 +266,8 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  *              token: counted twice, sent once, both weights applied. Copied.
  * topk_weight  (tokens, topk) f32, copied; NULL: all 1. Any sign; not
  *              normalised; a NaN or an infinity goes into the results.
- * tokens       0 .. max_tokens; may differ between ranks.
+ * tokens       0 .. max_tokens; may differ between ranks. tokens * topk is less
+ *              than 2^32.
  * plan         out; shunt_moe_plan_destroy().
  *
  * Collective. Errors: SHUNT_ERR_INVALID, an id outside [-1, experts), naming

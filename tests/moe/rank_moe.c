@@ -1167,6 +1167,26 @@ static int s18_dweight_differs(const struct rank *self)
     return 0;
 }
 
+/* More assignments than the counts of a plan can hold: refused before any is
+ * read. */
+static int too_many_assignments(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(1, SHUNT_BF16, 4, 4096);
+    const int32_t expert = 0;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+
+    c.max_tokens = 1 << 20;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_STATUS(self->comm,
+                 shunt_moe_plan_create(moe, &expert, NULL, c.max_tokens, &plan),
+                 SHUNT_ERR_INVALID);
+    CHECK(strstr(shunt_last_error(self->comm), "1048576 tokens of top-4096"),
+          "%s", shunt_last_error(self->comm));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* A program may be older than the library, and newer: fields that it lacks are
  * defaults, and those that the library lacks must not be set. */
 static int sizes_of_configurations(const struct rank *self)
@@ -1385,6 +1405,7 @@ static const struct rank_case cases[] = {
     {"s18_other_collective", s18_other_collective, .min_ranks = 2},
     {"s18_in_flight", s18_in_flight, .min_ranks = 2},
     {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
+    {"too_many_assignments", too_many_assignments, .max_ranks = 0},
     {"sizes_of_configurations", sizes_of_configurations, .max_ranks = 0},
     {"bad_arguments", bad_arguments, .max_ranks = 0},
     {NULL, NULL, .max_ranks = 0},
