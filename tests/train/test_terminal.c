@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What shunt-train writes to a terminal: of the session, and of another, which
- * is what mpirun gives to ranks.
+ * What shunt-train writes to the terminal of its session, and to one of another
+ * session, as mpirun gives it to ranks.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 enum { STEPS = 4, ROOM = 1 << 16, DEADLINE_MS = 60000 };
 
-/* The far end of a terminal, and the near one's name. */
+/* Our end of a pseudo terminal, and the name of the program's end. */
 static int open_terminal(char *name, size_t room, unsigned short columns)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -50,11 +51,11 @@ static void become(const char *program, const char *texts, const char *terminal,
     _exit(91);
 }
 
-/* All that it writes; ends when nobody has the terminal any more. */
+/* All that the program writes until it ends. */
 static void run(bool of_session, unsigned short columns, char *out)
 {
     char name[64], program[512], texts[512];
-    int status, fd = open_terminal(name, sizeof(name), columns);
+    int status = -1, fd = open_terminal(name, sizeof(name), columns);
     size_t length = 0;
 
     cr_assert(getenv("SHUNT_TEST_BUILD") && getenv("SHUNT_TEST_SOURCE"));
@@ -67,9 +68,12 @@ static void run(bool of_session, unsigned short columns, char *out)
     cr_assert_gt(pid, 0);
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        /* Until the child has opened it there is nobody, either: POLLHUP. */
-        if (poll(&p, 1, DEADLINE_MS) <= 0)
+        /* POLLHUP also before the child has opened its end. */
+        if (poll(&p, 1, DEADLINE_MS) <= 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
             break;
+        }
         ssize_t n = read(fd, out + length, ROOM - 1 - length);
         if (n > 0)
             length += (size_t)n;
@@ -100,7 +104,7 @@ Test(terminal, a_line_is_redrawn_on_the_sessions_own, .timeout = 90)
     cr_assert_gt(count(out, "\033[K"), 0, "%s", out);
 }
 
-/* A longer one would go on in the next line, and stay there. */
+/* A longer line would wrap, and its first part would stay on the screen. */
 Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
 {
     static const unsigned short columns[] = {80, 40, 200,
@@ -117,7 +121,7 @@ Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
             cr_assert_lt(length, most, "%s", out);
             cr_assert_eq(strncmp(at + strcspn(at, "l"), "loss ", 5), 0, "%s",
                          out);
-            /* All of it, where there is room. */
+            /* Nothing is left out where there is room. */
             cr_assert(most < 200 || count(out, " GF/s  wait ") > 0, "%s", out);
         }
     }
