@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Finite differences along a direction; see gradient.h. */
 #include "tests/train/gradient.h"
 
 #include "train/random.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checkpoints of three small vectors: what was damaged is noticed and named,
- * what is complete stays until its successor is.
+ * Checkpoints of three small vectors: a damaged file is noticed and named, and
+ * a complete checkpoint stays until the next one is complete.
  */
 #include "tests/harness/rank_main.h"
 #include "train/checkpoint.h"
@@ -24,8 +24,7 @@
                              train_error_text());             \
     } while (0)
 
-/* -- a state ------------------------------------------------------------------
- */
+/* --- a state -------------------------------------------------------------- */
 
 enum { LONG = 3000, SHORT = 37, PIECES = 3 };
 
@@ -97,12 +96,11 @@ static int load(struct team *team, const struct options *o)
         return -1;
     fill(&right, info.step);
     if (memcmp(&found, &right, sizeof(right)) != 0)
-        return 1000000; /* wrong data, and nobody noticed */
+        return 1000000; /* wrong data that was not noticed */
     return (int)info.step;
 }
 
-/* -- a folder -----------------------------------------------------------------
- */
+/* --- a folder ------------------------------------------------------------- */
 
 enum { MOST_FILES = 16, FILE_ROOM = 32768 };
 
@@ -197,8 +195,7 @@ static bool same(const struct file *a, const struct file *b)
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* -- damage -------------------------------------------------------------------
- */
+/* --- damage --------------------------------------------------------------- */
 
 static uint64_t random_state;
 
@@ -383,7 +380,7 @@ static int no_manifest(const struct rank *self)
               strstr(train_error_text(), "step-00000003.rank-"),
           "%s", train_error_text());
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    /* One of long ago says what it is, and not that it is damaged. */
+    /* One of format 1 is named as that, and not as damaged. */
     if (team.rank == 0) {
         FILE *f = fopen(name, "wb");
         CHECK(f && fputs("{\"format\": 1}\n", f) >= 0 && fclose(f) == 0, "%s",
@@ -399,7 +396,7 @@ static int no_manifest(const struct rank *self)
 }
 
 /* Writing that fails after the data files leaves the checkpoint that was there,
- * also if it is one of the same step: a run that is made again writes those. */
+ * also if it is of the same step: a repeated run writes that step again. */
 static int old_one_stays(const struct rank *self)
 {
     static struct folder before, after; /* rank 0 */

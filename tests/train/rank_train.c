@@ -95,7 +95,7 @@ static void end_pair(struct pair *p)
     data_free(&p->data);
 }
 
-/* The state of this rank is that part of the state of the one that is alone. */
+/* Is this rank's state its part of the state of the trainer that is alone? */
 static int compare_states(struct pair *p, const char *when)
 {
     struct trainer *m = &p->many, *a = &p->alone;
@@ -130,7 +130,7 @@ static int compare_states(struct pair *p, const char *when)
     return 0;
 }
 
-/* The gradient's norm, by its definition, of the one that is alone. */
+/* The norm of the gradient by its definition, of the trainer that is alone. */
 static double norm_of(const struct pair *p)
 {
     const struct trainer *t = &p->alone;
@@ -172,15 +172,14 @@ static int steps_as_one(const struct rank *self, const struct options *o)
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {
-        /* Not a multiple of the batch: the last one is not full. */
+        /* Not a multiple of the batch, so that the last batch is not full. */
         size_t windows = trainer_windows(&p.many, kind);
         CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
         CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",
               held_name(kind), many[kind], alone[kind]);
         CHECK(many[kind] < first,
-              "five steps have taught nothing: %g, %g at "
-              "first",
-              many[kind], first);
+              "five steps have taught nothing: %g, at first %g", many[kind],
+              first);
     }
     end_pair(&p);
     return 0;
@@ -302,9 +301,9 @@ static int stop_reaches_all(const struct rank *self)
     small_text(&data);
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
     CHECK_TRAIN(trainer_step(&t, 1, 5, false, &m));
-    CHECK(!t.stop, "nobody asked");
+    CHECK(!t.stop, "no rank was asked");
     CHECK_TRAIN(trainer_step(&t, 2, 5, self->rank == self->size - 1, &m));
-    CHECK(t.stop, "the last rank asked");
+    CHECK(t.stop, "the last rank was asked");
     trainer_destroy(&t);
     data_free(&data);
     return 0;
@@ -324,8 +323,8 @@ static int loss_while_setting_up(const struct rank *self)
 
     CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
-    /* Who leaves this has seen all others past it; who does not, may hear of the
-       loss here. */
+    /* A rank that leaves this barrier has seen all others come to it; one that
+     * is still in it may hear of the loss here. */
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
@@ -340,8 +339,7 @@ static int loss_while_setting_up(const struct rank *self)
     return 0;
 }
 
-/* -- sums of shares -----------------------------------------------------------
- */
+/* --- sums of shares ------------------------------------------------------- */
 
 /* The sum in the order asked for, computed from all vectors: each node's, and
  * these. */
@@ -407,15 +405,14 @@ static int disagreement_is_told(const struct rank *self)
 
     if (!ok)
         train_error("the disk is on fire");
-    CHECK(team_agree(&team, ok, "saving") == -1, "nobody noticed");
+    CHECK(team_agree(&team, ok, "saving") == -1, "not noticed");
     CHECK(strstr(train_error_text(), "saving on rank 1: the disk is on fire"),
           "%s", train_error_text());
     CHECK(team_agree(&team, 1, "saving") == 0, "%s", train_error_text());
     return 0;
 }
 
-/* -- checkpoints --------------------------------------------------------------
- */
+/* --- checkpoints ---------------------------------------------------------- */
 
 /* A folder that all ranks know; made by rank 0. */
 static int shared_folder(struct team *team, char *path, size_t room)
@@ -494,8 +491,8 @@ static int checkpoint_goes_on(const struct rank *self)
     return 0;
 }
 
-/* A checkpoint with a flipped bit, and a folder that
- * cannot be written: an error on every rank, and no hang. */
+/* A checkpoint with a flipped bit, and a folder that cannot be written: an
+ * error on every rank, and no hang. */
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = small_options();

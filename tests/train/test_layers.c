@@ -105,8 +105,9 @@ Test(layers, linear_gradient)
     }
 }
 
-/* Differences of bf16 products say nothing; against the definition, then.
- * got (R, F): sums over k of a (R, k) b (k, F), in bf16, with strides. */
+/* Finite differences of bf16 products say nothing: they are compared with the
+ * definition. got (R, F): sums over k of a (R, k) b (k, F), in bf16, with
+ * strides. */
 static void by_definition(const char *what, const float *got, size_t R,
                           size_t F, size_t k, const float *a, size_t a_row,
                           size_t a_k, const float *b, size_t b_k, size_t b_col)
@@ -265,8 +266,7 @@ Test(layers, cross_entropy_of_uniform_logits)
         cr_assert_float_eq(t1[r], 5.545177444479562, 1e-6);
 }
 
-/* -- attention ----------------------------------------------------------------
- */
+/* --- attention ------------------------------------------------------------ */
 
 struct attention_shape {
     size_t B, T, D, H;
@@ -353,8 +353,7 @@ Test(layers, attention_by_definition)
     rope_destroy(&s.rope);
 }
 
-/* -- router -------------------------------------------------------------------
- */
+/* --- router --------------------------------------------------------------- */
 
 struct router_shape {
     struct router_config c;
@@ -422,7 +421,7 @@ Test(layers, router_ties_go_to_the_lower_id)
     cr_assert_eq(got[2], 0);
 }
 
-/* The bias decides who is chosen, and leaves the weights alone. */
+/* The bias decides which experts are chosen, and changes no weight. */
 Test(layers, router_bias)
 {
     struct router_config rc = {4, 2, 0, 0, 0};

@@ -52,8 +52,8 @@ CHECKPOINT_CASE(no_manifest, 1, 3)
 CHECKPOINT_CASE(old_one_stays, 1, 3)
 CHECKPOINT_CASE(link_is_refused, 2)
 
-/* On two nodes, which are virtual; the one that is alone adds up as if it were
- * on two as well. */
+/* On two virtual nodes; the rank that trains alone adds up as if it were on
+ * two, too. */
 Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {

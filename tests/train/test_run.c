@@ -57,7 +57,7 @@ static char *in_folder(const char *name)
     return path;
 }
 
-/* A job with a small model, and what else is given. */
+/* A job with a small model, and further arguments. */
 static struct harness_job job(int ranks, const char *const *more)
 {
     struct harness_job j = {
@@ -191,8 +191,8 @@ Test(train_run, compute_bf16)
     free(log);
 }
 
-/* What a run prints without --steps, but for times: the beginnings of its lines.
- * Freed by the caller. */
+/* What a run prints without --steps, but for times: the beginnings of its
+ * lines. Freed by the caller. */
 static char *lines_of(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -216,8 +216,8 @@ static char *lines_of(struct harness_job j)
 
 Test(train_run, two_runs_print_the_same_but_for_times)
 {
-    /* The same command twice, and long: a fifth of what this program costs there.
-     * The other tests run each part of it. */
+    /* Two long runs: a fifth of this program's time under a sanitizer. The
+     * other tests run each part of them. */
     if (harness_sanitized())
         cr_skip_test("nothing that is new to a sanitizer");
     char *a = lines_of(JOB(2, "--print-every=10"));
@@ -244,8 +244,8 @@ Test(train_run, any_number_of_ranks)
     }
 }
 
-/* By the clock: one number of steps, said once, and a rate that does not rise
- * again. */
+/* The number of steps is fixed and printed once, and the learning rate does not
+ * rise again. */
 Test(train_run, minutes_fix_the_steps_once)
 {
     char *log = in_folder("log"), line[2048];
@@ -274,8 +274,8 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
-/* What loses a little learns as well: within 1 % of a run that loses nothing.
- */
+/* Runs that drop or round a little learn as well: their loss is within 1 % of
+ * that of a run that does neither. */
 Test(train_run, capacity_and_fp8_learn_as_well)
 {
     enum { STEPS = 80 };
@@ -303,7 +303,8 @@ Test(train_run, capacity_and_fp8_learn_as_well)
     cr_assert_neq(of_fp8, want);
 }
 
-/* Two nodes, which only the last run has: the same bits. */
+/* Only the last run has two nodes, the others add up as if they had: the same
+ * bits. */
 Test(train_run, losses_do_not_depend_on_hosts)
 {
     char *one = in_folder("1"), *four = in_folder("2x2"),
@@ -326,11 +327,11 @@ Test(train_run, losses_do_not_depend_on_hosts)
     same_losses(one, flat, 20);
 }
 
-/* Long enough that what interferes comes before the end. */
+/* Long enough to be interrupted before its end. */
 #define LONG "--steps=200"
 enum { LONG_STEPS = 200 };
 
-/* The run that is never disturbed, for the next tests. */
+/* An undisturbed run, which the next tests compare with. */
 static char *reference(void)
 {
     char *log = in_folder("reference");
@@ -379,7 +380,7 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
     struct harness_job j = JOB(4, LONG, option, "--log", log);
     struct harness *h = harness_start(&j);
-    /* Said right before the first step. */
+    /* Printed right before the first step. */
     char first[160];
     snprintf(first, sizeof(first),
              "batch       8 sequences of 32 bytes on 4 "
@@ -417,7 +418,7 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "  dropped "), "%s", out);
     cr_assert(contains(out, "dropped: "), "%s", out);
     cr_assert(contains(out, "GF/s: f32 multiply-adds"), "%s", out);
-    /* What is no faster says so in its second line. */
+    /* Products that are no faster than f32 say so in a second line. */
     cr_assert(contains(out, ", of inputs rounded to bf16, kernels for"), "%s",
               out);
     cr_assert(contains(out, "in f32: --gemm was given, no faster"), "%s", out);
@@ -450,8 +451,8 @@ Test(train_run, report_and_sample)
     free(html);
 }
 
-/* A model that knows nothing writes all 256 bytes; each is to be seen, and so
- * are as many as were asked for. The prompt is of the validation text. */
+/* An untrained model writes any of the 256 bytes: all are printed visibly, and
+ * as many as were asked for. The prompt is a piece of the validation text. */
 Test(train_run, sample_shows_every_byte)
 {
     struct harness_job j =
@@ -502,7 +503,7 @@ static char *said(struct harness_job j)
     return out;
 }
 
-/* Nothing but the folder, the text and what is given. */
+/* A job with these arguments alone. */
 static struct harness_job bare(int ranks, const char *const *args)
 {
     struct harness_job j = {.program = program, .ranks = ranks};
@@ -514,8 +515,8 @@ static struct harness_job bare(int ranks, const char *const *args)
 
 #define BARE(ranks, ...) bare(ranks, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The shape and all other settings are the checkpoint's; what is given and
- * differs is refused, or taken and said. */
+/* The shape and all other settings are the checkpoint's. Options that are given
+ * and differ are refused, or, if changes are accepted, used and printed. */
 Test(train_run, resume_takes_the_settings_of_the_checkpoint)
 {
     char option[160], *log = in_folder("log"), *whole = in_folder("whole");
@@ -588,7 +589,8 @@ Test(train_run, a_checkpoint_is_not_replaced_by_another_run)
     run(JOB(2, "--steps=3", option, "--resume"));
 }
 
-/* With a capacity each rank drops for itself: other ranks, another run. */
+/* With a capacity each rank drops by itself, so that another number of ranks is
+ * another run. */
 Test(train_run, resume_with_a_capacity_wants_as_many_ranks)
 {
     char option[160], *out;

@@ -172,7 +172,7 @@ Test(text, whole_files_are_held_out)
     cr_assert_eq(*data_prompt(&d, &prompt), 8);
     cr_assert_gt(prompt, 60);
 
-    /* The hash knows where files end: it decides what is held out. */
+    /* The hash covers the ends of files, which decide what is held out. */
     uint64_t hash = text_hash(&t);
     t.end[3]--;
     cr_assert_neq(text_hash(&t), hash);
@@ -240,7 +240,7 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
     cr_assert_float_eq(bigrams(&d), log(4), 0.01);
     data_free(&d);
 
-    /* Each letter decides the next: bigrams know it all, letters nothing. */
+    /* Each letter determines the next: bigrams predict it, letters do not. */
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
@@ -259,8 +259,8 @@ static double xz(const struct data *d)
     return loss[HELD_BLOCKS];
 }
 
-/* Two bits a letter that nobody can know, as long as training does not have the
- * same letters; then next to nothing. */
+/* Two bits a letter that cannot be predicted; next to nothing if the training
+ * text has the same letters. */
 Test(text, xz_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);

@@ -18,8 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- optimizer ----------------------------------------------------------------
- */
+/* --- optimizer ------------------------------------------------------------ */
 
 static const struct optimizer_config config = {
     .lr = 0.01f,
@@ -77,8 +76,7 @@ Test(optimizer, adamw_by_definition)
     }
 }
 
-/* A slice of the dense vector: only it is touched, and gains are not decayed.
- */
+/* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
     struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
@@ -94,7 +92,7 @@ Test(optimizer, slices_and_decay)
     optimizer_dense(&l, &s, begin, end, g, w, m, v);
     for (size_t i = 0; i < n; i++) {
         bool qkv = i >= l.layer[0].qkv && i < l.layer[0].qkv + 8 * 24;
-        /* no gradient: all that moves is what decays, by lr * decay */
+        /* without a gradient only decay changes a weight: by lr * decay */
         cr_assert_float_eq(w[i], qkv ? 1 - 0.001 : 1, 1e-6, "element %zu", i);
     }
     free(w);
@@ -104,8 +102,7 @@ Test(optimizer, slices_and_decay)
     layout_destroy(&l);
 }
 
-/* -- layout -------------------------------------------------------------------
- */
+/* --- layout --------------------------------------------------------------- */
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
@@ -142,8 +139,7 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
     layout_destroy(&b);
 }
 
-/* -- the length of a run ------------------------------------------------------
- */
+/* --- the length of a run -------------------------------------------------- */
 
 Test(length, has_no_cap_and_no_fewer_than_it_learns_from)
 {
@@ -175,8 +171,7 @@ Test(length, validations_are_spread_and_the_last_step_has_one)
     cr_assert_eq(length_evals(100000, 0), 10);
 }
 
-/* -- options ------------------------------------------------------------------
- */
+/* --- options -------------------------------------------------------------- */
 
 static enum options_result parse(struct options *o, const char *const *args)
 {
@@ -241,7 +236,7 @@ Test(options, what_is_wrong_is_said)
     cr_assert(strstr(train_error_text(), "f32|bf16"));
 }
 
-Test(options, a_batch_that_nobody_asked_for_suits_any_number_of_ranks)
+Test(options, the_default_batch_suits_any_number_of_ranks)
 {
     for (size_t ranks = 1; ranks < 20; ranks++) {
         struct options o;
@@ -253,8 +248,8 @@ Test(options, a_batch_that_nobody_asked_for_suits_any_number_of_ranks)
     }
 }
 
-/* A preset is good, gives way to what is given, before it and after it, and what
- * it sets is written as the settings of a checkpoint and taken back. */
+/* Each preset is valid. Options override it, before it and after it. What it
+ * sets is the same when it was written to a checkpoint and read back. */
 Test(options, presets)
 {
     struct setting a[64], b[64], own;
@@ -282,8 +277,8 @@ Test(options, presets)
     cr_assert_geq(n, 3);
 }
 
-/* A preset's steps give way to --minutes, wherever they stand; given ones do not.
- * And presets do set something. */
+/* --minutes replaces a preset's steps, before it and after it, but not steps
+ * that are given. */
 Test(options, presets_and_minutes)
 {
     struct options o;
@@ -373,8 +368,7 @@ Test(options, ranks_must_divide_the_batch)
     cr_assert(strstr(train_error_text(), "--shares"));
 }
 
-/* -- metrics and files --------------------------------------------------------
- */
+/* --- metrics and files ---------------------------------------------------- */
 
 static char folder[64];
 
