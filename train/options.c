@@ -16,8 +16,8 @@
 
 enum { BATCH_UNASKED = 8 };
 
-/* What a checkpoint keeps of an option: those that decide what a run computes,
- * and of these the ones that its vectors would not fit any more. */
+/* What a checkpoint keeps: the options that decide what a run computes, and of
+ * these the ones on which the length of its vectors depends. */
 enum role { OTHER, SETTING, SHAPE };
 
 /* Sizes are multiplied with one another later on. */
@@ -86,8 +86,7 @@ static const struct cli_row rows[] = {
      .least = 1, .most = LARGEST},
     {"minutes", 0, "X", CLI_REAL,
      "in place of --steps: as many as fit into X minutes, which is decided "
-     "once "
-     "after 8 of them",
+     "once after 8 of them",
      AT(minutes), .quiet = true},
     {"batch", 0, "N", CLI_WHOLE,
      "sequences of a step, over all ranks (default: 8, or what is above that "
@@ -174,8 +173,7 @@ static const struct cli_row rows[] = {
      AT(eval_every), .least = 1, .most = LARGEST},
     {"eval-bytes", 0, "N", CLI_WHOLE,
      "bytes to validate on, at most, of whole unseen files and of unseen "
-     "blocks "
-     "together",
+     "blocks together",
      AT(eval_bytes), .least = 1, .most = LARGEST},
     {"sample", 0, "N", CLI_WHOLE,
      "bytes of text to generate at the end; 0: none", AT(sample),
@@ -267,8 +265,7 @@ static const struct cli_program program = {
         "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n",
 };
 
-/* -- parsing ------------------------------------------------------------------
- */
+/* --- parsing -------------------------------------------------------------- */
 
 static bool take_file(void *object, const char *path, struct cli_line *line)
 {
@@ -282,8 +279,8 @@ static bool take_file(void *object, const char *path, struct cli_line *line)
     return true;
 }
 
-/* The preset's options are as if given, but for those that were given already:
- * so it does not matter where on the command line it stands. */
+/* The preset's options count as given, but those that the user gave stay: so
+ * its place on the command line does not matter. */
 static bool take_preset(void *object, const char *name, struct cli_line *line)
 {
     struct options *o = object;
@@ -326,8 +323,7 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
     return OPTIONS_BAD;
 }
 
-/* -- settings -----------------------------------------------------------------
- */
+/* --- settings ------------------------------------------------------------- */
 
 size_t options_settings(const struct options *o, struct setting *to)
 {

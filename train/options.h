@@ -46,8 +46,8 @@ struct options {
     size_t print_every;
 
     uint64_t given; /* which options the user or a preset gave: cli_bit() */
-    uint64_t
-        of_presets; /* which of these are a preset's; its steps give way to --minutes */
+    uint64_t of_presets; /* of these, those of a preset: --minutes replaces its
+                            steps */
 };
 
 /* An option that decides what a run computes, and its value, as texts. */
@@ -63,8 +63,9 @@ enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
 enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
 
-/* What only ranks can judge: that the batch divides, and the like. Sets batch,
- * shares and nodes if they are 0. `nodes`: team_nodes(). */
+/* Checks that need the number of ranks: do they divide the batch? Sets batch,
+ * shares and nodes if they are 0. `nodes`: team_nodes(). 0, or -1 with
+ * train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
 
 /* All settings, in one order; `to` may be NULL. How many there are. */
@@ -75,7 +76,7 @@ size_t options_settings(const struct options *o, struct setting *to);
 enum options_adopted {
     ADOPT_SAME,        /* now the options have it */
     ADOPT_OTHER,       /* the user gave another one, */
-    ADOPT_OTHER_SHAPE, /* which no weights are there for */
+    ADOPT_OTHER_SHAPE, /* which the weights do not have */
     ADOPT_UNKNOWN,     /* there is no such setting, or it has no such value */
 };
 enum options_adopted options_adopt(struct options *o, const struct setting *s,

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /* Is stdout the terminal of this session? mpirun gives ranks a pseudo terminal
- * that is not, and passes on what they write there, mixed with what others
- * write and with a tag in front: a line cannot be drawn anew in that. */
+ * of another session and passes on what they write, mixed with what others
+ * write and with a tag in front: a line cannot be redrawn there. */
 static bool has_terminal(void)
 {
     const char *term = getenv("TERM");
@@ -26,7 +26,7 @@ void progress_start(struct progress *p, size_t print_every)
     memset(p, 0, sizeof(*p));
     p->live = has_terminal();
     p->every = print_every;
-    /* Written where fflush() says so: whole lines, on a terminal as well. */
+    /* Written by fflush() alone, so that lines are whole on a terminal, too. */
     setvbuf(stdout, NULL, _IOFBF, 65536);
 }
 
@@ -40,14 +40,13 @@ static void time_left(char *to, size_t room, double seconds)
         snprintf(to, room, "%d:%02d left", s / 60, s % 60);
 }
 
-/* The parts of a line: what two runs have in common comes first, and then
- * times. */
+/* The parts of a line. What is equal in two runs comes first, then times. */
 enum { STEP, LOSS, IMBALANCE, DROPPED, SPEED, GFLOPS, WAIT, LEFT, PARTS };
 
 static void make_parts(const struct progress *p, const struct step_metrics *m,
                        size_t steps, char part[PARTS][40])
 {
-    /* Columns of numbers are of use only below one another. */
+    /* Columns are aligned only where lines stand below one another. */
     int wide = p->live ? 0 : 6, narrow = p->live ? 0 : 5;
     char of[24] = "", left[32] = "";
 
@@ -67,8 +66,7 @@ static void make_parts(const struct progress *p, const struct step_metrics *m,
     snprintf(part[LEFT], 40, "  %.30s", left);
 }
 
-/* A line that is drawn anew must be one on the screen as well: leaves out what
- * does not fit. */
+/* A line that is redrawn must not wrap: parts that do not fit are left out. */
 static void make_fit(char part[PARTS][40])
 {
     static const int order[] = {GFLOPS, IMBALANCE, WAIT, DROPPED, SPEED, LEFT};
@@ -79,7 +77,7 @@ static void make_fit(char part[PARTS][40])
         room = size.ws_col;
     for (size_t i = 0; i < PARTS; i++)
         length += strlen(part[i]);
-    /* Some terminals go to the next line when the last column is written. */
+    /* Some terminals wrap when the last column is written. */
     for (size_t i = 0; length >= room && i < sizeof(order) / sizeof(*order);
          i++) {
         length -= strlen(part[order[i]]);

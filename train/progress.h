@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is to be seen of a run while it runs: one line that is redrawn on the
- * session's terminal, plain whole lines elsewhere. For rank 0 alone.
+ * The progress of a run: one line that is redrawn on the terminal of the
+ * session, plain whole lines elsewhere. For rank 0 alone.
  */
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
@@ -16,7 +16,7 @@ struct progress {
     bool drawn;    /* a line stands there */
     size_t every;  /* steps between plain lines */
     double last;   /* when the live line was drawn */
-    double step_s; /* average of late */
+    double step_s; /* of recent steps, on average */
 };
 
 void progress_start(struct progress *p, size_t print_every);

@@ -187,7 +187,7 @@ static int open_checkpoint(struct run *run)
                          o->checkpoint);
         return 0;
     }
-    o->accept |= o->generate; /* nothing is trained; what differs is said */
+    o->accept |= o->generate; /* nothing is trained: changes are printed */
     if (checkpoint_settings(run->checkpoint, o, run->changes,
                             sizeof(run->changes), &fits))
         return -1;
@@ -342,7 +342,7 @@ static int train(struct run *run)
     size_t first = run->info.step + 1;
 
     if (run->info.steps && first > run->info.steps) {
-        /* Resumed after its end: still say what the model is worth. */
+        /* Resumed after its end: validate all the same. */
         struct step_metrics m = {.step = run->info.step};
         return validate(run, &m);
     }

@@ -16,18 +16,15 @@ static const struct shunti_env_row rows[] = {
         .fallback = "on",
         .choices = "off|on|force",
         .help = "libshunt-mpi: whether MPI's collective calls are served: on, "
-                "where that "
-                "is faster; force, wherever it is possible. Ranks that "
-                "disagree take the "
-                "least.",
+                "where that is faster; force, wherever it is possible. Ranks "
+                "that disagree take the least.",
     },
     {
         .name = SHUNTI_MPI_STATS_VARIABLE,
         .type = SHUNTI_ENV_BOOL,
         .fallback = "no",
         .help = "libshunt-mpi: print at MPI_Finalize() what was served and "
-                "what was "
-                "passed on to MPI, and why.",
+                "what was passed on to MPI, and why.",
     },
 };
 
