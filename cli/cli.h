@@ -27,7 +27,6 @@ enum cli_kind {
     CLI_REAL,    /* a number, into a float or a double */
     CLI_CHOICE,  /* one of `names`, into an integer of any size */
     CLI_TEXT,    /* a const char *; points into argv */
-    CLI_NAME,    /* copied into an array of char */
     CLI_LIST,    /* whole numbers with commas between them */
     CLI_CALL,    /* whatever `take` makes of it */
 };

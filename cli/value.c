@@ -260,11 +260,6 @@ bool cli_read(const struct cli_row *row, void *object, const char *text,
     case CLI_TEXT:
         *(const char **)(void *)at = text;
         return true;
-    case CLI_NAME:
-        if (strlen(text) >= row->size)
-            return cli_wrong(line, "%s: there is no '%s'", what, text);
-        strcpy(at, text);
-        return true;
     case CLI_LIST:
         return read_list(row, what, object, text, line);
     case CLI_CALL:
@@ -339,9 +334,6 @@ void cli_print(const struct cli_row *row, const void *object, char *to,
     case CLI_TEXT:
         if (*(const char *const *)(const void *)at)
             snprintf(to, room, "%s", *(const char *const *)(const void *)at);
-        break;
-    case CLI_NAME:
-        snprintf(to, room, "%s", at);
         break;
     case CLI_LIST:
         print_list(row, object, to, room);

@@ -21,7 +21,6 @@ struct object {
     int tests;
     int dtype, output;
     const char *tag, *file;
-    char name[8];
     int sizes[3], nsizes;
     int few[2], nfew;
     int64_t any;
@@ -61,7 +60,6 @@ static const struct cli_row rows[] = {
     {"fp8", 0, "WHETHER", CLI_CHOICE, "into a bool", AT(fp8),
      CLI_NAMES({"no", false}, {"yes", true})},
     {"tag", 0, "TEXT", CLI_TEXT, "a text", AT(tag)},
-    {"name", 0, "NAME", CLI_NAME, "a text that is copied", AT(name)},
     {"json", 0, "FILE", CLI_TEXT, "an argument that may be missing", AT(file),
      .optional = true, .with = offsetof(struct object, json)},
     {"overlap", 0, "N", CLI_WHOLE, "another", AT(tests), .optional = true,
@@ -111,8 +109,7 @@ Test(cli, values_of_each_kind)
 {
     GOOD("-n", "64", "--bytes=4k", "--seed", "18446744073709551615", "--rate",
          "1e-3", "--seconds", "0.5", "--sizes", "3,1", "-l", "--raw", "--dtype",
-         "bf16", "--fp8", "yes", "--tag", "a b", "--name", "1234567",
-         "--even=ab");
+         "bf16", "--fp8", "yes", "--tag", "a b", "--even=ab");
     cr_assert_eq(o.ranks, 64);
     cr_assert_eq(o.bytes, 4096);
     cr_assert_eq(o.seed, UINT64_MAX);
@@ -120,7 +117,6 @@ Test(cli, values_of_each_kind)
     cr_assert(o.nsizes == 2 && o.sizes[0] == 3 && o.sizes[1] == 1);
     cr_assert(o.live && o.output == 2 && o.dtype == 9 && o.fp8);
     cr_assert_str_eq(o.tag, "a b");
-    cr_assert_str_eq(o.name, "1234567");
     cr_assert_eq(o.calls, 1);
     GOOD("-b", "3G", "--seed", "0x10", "--ranks", "1e1");
     cr_assert(o.bytes == (size_t)3 << 30 && o.seed == 16 && o.ranks == 10);
@@ -169,7 +165,6 @@ Test(cli, bad_values)
     BAD("no number from 0.5 to 10", "--seconds", "0.49");
     BAD("no number from 0.5 to 10", "--seconds", "11");
     BAD("'f64' is none of f32|bf16", "--dtype", "f64");
-    BAD("there is no '12345678'", "--name", "12345678");
     BAD("at most 3 numbers", "--sizes", "1,2,3,4");
     BAD("'0'", "--sizes", "1,0");
     BAD("no whole number", "--sizes", "");
@@ -239,7 +234,7 @@ Test(cli, values_survive_printing)
 
     GOOD("-n", "7", "-b", "1536", "--seed", "18446744073709551615", "--rate",
          "0.1", "--seconds", "3.3333333333333335", "--sizes", "5,6,7",
-         "--dtype", "bf16", "--fp8", "yes", "--tag", "t", "--name", "n");
+         "--dtype", "bf16", "--fp8", "yes", "--tag", "t");
     for (int i = 0; i < program.nrows; i++) {
         cli_print(&rows[i], &o, text, sizeof(text));
         if (rows[i].kind == CLI_TEXT) /* which would keep the pointer */
@@ -252,7 +247,6 @@ Test(cli, values_survive_printing)
     cr_assert(other.rate == 0.1f && other.seconds == 3.3333333333333335);
     cr_assert(other.nsizes == 3 && other.sizes[2] == 7 && other.dtype == 9);
     cr_assert(other.fp8);
-    cr_assert_str_eq(other.name, "n");
 }
 
 Test(cli, digests)
@@ -286,7 +280,6 @@ static const char help[] =
     "      --dtype TYPE   of elements: f32|bf16 (f32)\n"
     "      --fp8 WHETHER  into a bool: no|yes (no)\n"
     "      --tag TEXT     a text\n"
-    "      --name NAME    a text that is copied\n"
     "      --json[=FILE]  an argument that may be missing\n"
     "      --overlap[=N]  another\n"
     "      --even TEXT    a function\n"
