@@ -51,6 +51,7 @@ static const char *const cases[] = {
     "s18_other_collective",
     "s18_in_flight",
     "s18_dweight_differs",
+    "capacity_without_end",
     "too_many_assignments",
     "sizes_of_configurations",
     "bad_arguments",
