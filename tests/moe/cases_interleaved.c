@@ -11,7 +11,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* -- two calls that use the same memory between nodes ---------------------------- */
+/* --- two calls that use the same memory between nodes --------------------- */
 
 /*
  * dispatch_backward and combine of one plan put sums into the same memory of
@@ -59,9 +59,9 @@ int one_plan_overlaps(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 starts a call that all others wait in: it is told all that it needs at
- * once, and does not stay to see off what it sends. (Where that takes long:
- * test_moe.c.) */
+/* Rank 0 starts a call in which all others wait already: it has all that it
+ * needs at once, and does not wait until what it sends has gone out.
+ * (test_moe.c has the setting in which that takes long.) */
 int start_does_not_wait(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 8, 2);
@@ -99,14 +99,14 @@ int start_does_not_wait(const struct rank *self)
     return 0;
 }
 
-/* -- not the same calls in the same order ----------------------------------------- */
+/* --- other calls, or in another order ------------------------------------- */
 
 enum { FIRST, SECOND };
 
 /*
- * Layers that make their calls in different order on one rank: nothing but
- * the exchange tells the calls apart, and every rank hears of it. `hidden` of
- * the second: the same, so that rows would fit; or more, so that they would
+ * One rank makes the calls of two layers in another order: the calls differ in
+ * nothing but the exchange, and every rank gets an error. With an equal
+ * `hidden` rows of the one would fit the other, with a larger one they would
  * not.
  */
 static int swap_exchanges(const struct rank *self, size_t hidden)
@@ -155,9 +155,9 @@ int exchanges_swapped(const struct rank *self)
     return swap_exchanges(self, 3000);
 }
 
-/* -- on, after a call that one rank refused ---------------------------------------- */
+/* --- calls behind one that a rank refused --------------------------------- */
 
-/* wrong: without tokens, which this rank has. */
+/* wrong: the tokens are NULL. */
 static enum shunt_status start_of(struct run *run, int kind, bool wrong,
                                   struct shunt_request **q)
 {
@@ -203,9 +203,9 @@ static int refuse_and_go_on(struct run *run, struct run *spare, int kind,
 }
 
 /*
- * The mates of a rank that refuses a call are through with it at once, and make
- * the next ones, in the same memory between nodes, while ranks of other nodes
- * are still in the first.
+ * The local peers of a rank that refuses a call are done with it at once, and
+ * make the next ones, in the same memory between nodes, while ranks of other
+ * nodes are still in the first.
  */
 int refused_and_on(const struct rank *self)
 {
@@ -246,7 +246,7 @@ int refused_and_on(const struct rank *self)
     return 0;
 }
 
-/* -- any calls in any order -------------------------------------------------------- */
+/* --- any calls in any order ----------------------------------------------- */
 
 enum {
     EXCHANGES = 2,
@@ -259,7 +259,7 @@ enum {
 
 enum kind { DISPATCH, COMBINE, COMBINE_BACKWARD, DISPATCH_BACKWARD, KINDS };
 
-/* What goes in, and what has to come of it. */
+/* Input, and the expected results. */
 struct sample {
     unsigned char *x, *bias, *dy;
     unsigned char *out, *drows; /* in the window */
@@ -307,7 +307,7 @@ struct mixture {
     uint64_t remote; /* of all looks */
 };
 
-/* The same number on every rank; on this one alone. */
+/* A number that is the same on every rank; one of this rank alone. */
 static unsigned dice(struct mixture *m, unsigned n)
 {
     return (unsigned)(mix(m->common, m->rolled++, 60, 0) % n);
@@ -328,7 +328,7 @@ static size_t tokens_bytes(const struct route *route)
     return route->rows.tokens * route->bytes;
 }
 
-/* --- what has to come out --- */
+/* --- expected results ----------------------------------------------------- */
 
 static unsigned char *tokens_of(const struct world *w, int rank, size_t bytes,
                                 int kind)
@@ -415,7 +415,7 @@ static void sample_finish(struct sample *s)
     free(s->dweight);
 }
 
-/* --- plans --- */
+/* --- plans ---------------------------------------------------------------- */
 
 static int route_begin(struct mixture *m, struct route *route,
                        const struct shunt_moe_config *config)
@@ -450,7 +450,7 @@ static void route_end(struct route *route)
     world_finish(&route->world);
 }
 
-/* --- calls --- */
+/* --- calls ---------------------------------------------------------------- */
 
 /* May this call use memory that is no window, and go through the plan's? One
  * at a time may. */
@@ -587,7 +587,7 @@ static int check(const struct call *call)
     }
 }
 
-/* It is over. */
+/* The call is complete: check it, and give back what it had. */
 static int collect(struct call *call)
 {
     struct route *route = call->route;
@@ -613,7 +613,7 @@ static int finish(struct mixture *m, struct call *call)
     return collect(call);
 }
 
-/* Of those that are under way any, or any of `route`; NULL: there is none. */
+/* Any call under way, or any of `route`; NULL: there is none. */
 static struct call *pick(struct mixture *m, const struct route *route)
 {
     struct call *found = NULL;
@@ -706,7 +706,7 @@ static int next_call(struct mixture *m)
     return finish_some(m);
 }
 
-/* --- what the rows went by --- */
+/* --- what goes between nodes ---------------------------------------------- */
 
 static uint64_t sent(const struct mixture *m)
 {
@@ -717,7 +717,7 @@ static uint64_t sent(const struct mixture *m)
     return stats.bytes_remote;
 }
 
-/* With nothing under way: all that should have gone to other nodes has. */
+/* With nothing under way: did as much go to other nodes as the plans say? */
 static int count_remote(struct mixture *m)
 {
     const struct shunt_moe_rows *rows = &m->routes[0].rows;
@@ -741,7 +741,7 @@ static int count_remote(struct mixture *m)
     return 0;
 }
 
-/* --- all of it --- */
+/* --- all of it ------------------------------------------------------------ */
 
 static const char *mode_name(enum shunt_moe_mode mode)
 {

@@ -12,7 +12,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* -- what an exchange leaves behind ------------------------------------------- */
+/* --- what an exchange leaves behind --------------------------------------- */
 
 /* Descriptors of this process. */
 static size_t descriptors(void)
@@ -73,7 +73,7 @@ static int use_exchange(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* argv[0]: how many. With few descriptors, whatever came before. */
+/* argv[0]: how many. With a low limit of descriptors, so that a leak shows. */
 int exchanges_come_and_go(const struct rank *self)
 {
     const uint64_t cycles =
@@ -116,8 +116,8 @@ int exchanges_come_and_go(const struct rank *self)
     return 0;
 }
 
-/* Several at once, and each rank destroys them when it likes: the windows of
- * one that another rank still uses are given to nobody. */
+/* Several at once, which each rank destroys at another time: the windows of an
+ * exchange that some rank still has go to no other one. */
 int exchanges_overlap(const struct rank *self)
 {
     enum { ALIVE = 4, CYCLES = 40 };
@@ -130,7 +130,7 @@ int exchanges_overlap(const struct rank *self)
 
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
         CHECK_RUN(use_exchange(self, moe[i], &c, i, 1));
-        /* One of the last, another one on each rank; it may have gone. */
+        /* One of the last, which differs by rank, and may be gone already. */
         shunt_moe_destroy(moe[first + late]);
         if (i >= ALIVE)
             shunt_moe_destroy(moe[i - ALIVE]);
@@ -140,9 +140,9 @@ int exchanges_overlap(const struct rank *self)
     return 0;
 }
 
-/* -- handles that lead nowhere any more ------------------------------------------ */
+/* --- handles of destroyed objects ----------------------------------------- */
 
-/* What each of them may be given. */
+/* Every call that takes them. */
 static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
 {
     struct shunt_moe_plan *none;
@@ -209,7 +209,7 @@ int handles_in_any_order(const struct rank *self)
     return 0;
 }
 
-/* What is left of a communicator fails every call. */
+/* Every call on a destroyed communicator fails. */
 int calls_on_a_dead_comm(const struct rank *self)
 {
     struct shunt_comm *comm, *other;
@@ -272,8 +272,8 @@ int requests_of_a_dead_comm(const struct rank *self)
     CHECK_OK(comm, shunt_allreduce_start(comm, &one, &sum, 1, SHUNT_I64,
                                          SHUNT_SUM, &q[1]));
     /* A rank that has gone on may have destroyed its communicator while the
-     * dispatch here still needs it: then these calls fail. The last one no other
-     * rank makes. */
+     * dispatch here still needs it: then these calls fail. No other rank makes
+     * the last one. */
     st = shunt_barrier(comm);
     CHECK(!st || st == SHUNT_ERR_PEER, "%s", rank_why(comm, st));
     q[2] = NULL;
@@ -296,8 +296,8 @@ int requests_of_a_dead_comm(const struct rank *self)
 
 /*
  * Lists of rows travel behind a plan, and no call waits for them here: the
- * communicator goes when all ranks have come to a barrier. Whoever is still in it
- * must not lose a rank that has left.
+ * communicator is destroyed when all ranks have come to a barrier. A rank that
+ * is still in the barrier must not count one that has left as lost.
  */
 int plan_without_use(const struct rank *self)
 {
@@ -332,7 +332,7 @@ int plan_without_use(const struct rank *self)
     return 0;
 }
 
-/* Handles that never were any. */
+/* Pointers that never were handles, or are of another kind. */
 int foreign_handles(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(2);
@@ -391,7 +391,8 @@ int handles_of_a_larger_exchange(const struct rank *self)
     return 0;
 }
 
-/* Buffers that could not be had: the next exchange there knows it has none. */
+/* Buffers for which there was no memory: the next exchange in that slot knows
+ * that it has none. */
 int buffers_after_a_failure(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(0), large = c;
@@ -421,7 +422,7 @@ int buffers_after_a_failure(const struct rank *self)
     return 0;
 }
 
-/* An exchange that only rank 0 has destroyed: the others learn who. */
+/* Only rank 0 has destroyed the exchange: the errors of the others name it. */
 int destroyed_on_one_rank(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(3);

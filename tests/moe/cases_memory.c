@@ -34,7 +34,7 @@ static int stage_end(struct stage *s)
     return 0;
 }
 
-/* -- the gradient of combine in the place of its results --------------------- */
+/* --- the gradient of combine in the place of its results ------------------ */
 
 int dout_is_out(const struct rank *self)
 {
@@ -58,7 +58,7 @@ int dout_is_out(const struct rank *self)
     return 0;
 }
 
-/* -- rows that the caller keeps ------------------------------------------------ */
+/* --- rows that the caller keeps ------------------------------------------- */
 
 #define KEPT 0x5a
 
@@ -202,7 +202,7 @@ int buffers_under_way(const struct rank *self)
     return 0;
 }
 
-/* -- arguments that overlap ------------------------------------------------------ */
+/* --- arguments that overlap ----------------------------------------------- */
 
 /* Every rank's call is refused, and says which two. */
 #define OVERLAPS(call, a, b)                                           \

@@ -11,7 +11,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* -- routings ------------------------------------------------------------------ */
+/* --- routings ------------------------------------------------------------- */
 
 enum routing {
     UNIFORM,
@@ -103,7 +103,7 @@ static struct shunt_moe_config config_from(uint64_t seed, int kind)
     return c;
 }
 
-/* Every routing in f32, bf16 and fp8, never twice the same. */
+/* Every routing in f32, bf16 and fp8, from a new seed each time. */
 int fresh_routings(const struct rank *self)
 {
     uint64_t seed;
@@ -132,7 +132,7 @@ int fresh_routings(const struct rank *self)
     return 0;
 }
 
-/* -- the same bits ---------------------------------------------------------------- */
+/* --- the same bits -------------------------------------------------------- */
 
 static const struct {
     enum shunt_moe_mode mode;
@@ -208,10 +208,10 @@ static int hash_results(const struct rank *self, struct shunt_moe *moe,
 }
 
 /*
- * All modes next to each other, without asking the reference. Says which they
- * were and what all ranks together got: who runs this over several transports,
- * chunks, or hosts, compares the lines. argv[0]: ranks of one node route and
- * add up as if they were on so many.
+ * All modes compared with each other, without the reference. Prints which they
+ * were, and a hash of what all ranks got, which is to be the same over several
+ * transports, chunks and hosts. argv[0]: the ranks of one node route and add up
+ * as if they were on so many.
  */
 int same_bits(const struct rank *self)
 {
@@ -270,7 +270,7 @@ int same_bits(const struct rank *self)
     return 0;
 }
 
-/* -- a mode for each direction ---------------------------------------------------- */
+/* --- a mode for each direction -------------------------------------------- */
 
 /* Where memory does not permit one of the two modes, the error names it. */
 static int one_pair(const struct rank *self, enum shunt_moe_mode there,
@@ -373,7 +373,7 @@ int modes_of_environment(const struct rank *self)
     return 0;
 }
 
-/* -- rounded sums ------------------------------------------------------------------ */
+/* --- rounded sums --------------------------------------------------------- */
 
 /*
  * How far results of rounded sums may be from those of unrounded sums: 2^-8 of
@@ -461,13 +461,13 @@ int rounded_partials(const struct rank *self)
         shunt_moe_destroy(moe);
         any = any || w.rounds;
     }
-    /* What is not seen to round was not tested. */
+    /* Without a difference nothing was tested. */
     CHECK(!any || differs, "nothing was rounded (SHUNT_TEST_SEED=%llu)",
           (unsigned long long)seed);
     return 0;
 }
 
-/* -- on the wire -------------------------------------------------------------------- */
+/* --- on the wire ---------------------------------------------------------- */
 
 enum { ROWS, PLAIN, THERE, BACK, SENT_THERE, SENT_BACK, SUMS };
 

@@ -11,7 +11,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* The text of `comm` has one of these in it, and not the other. */
+/* The text of `comm` has `want` in it, and not `never`. */
 static int check_text(const struct shunt_comm *comm, const char *want,
                       const char *never)
 {
@@ -22,7 +22,7 @@ static int check_text(const struct shunt_comm *comm, const char *want,
     return 0;
 }
 
-/* -- other calls ------------------------------------------------------------------ */
+/* --- other calls ---------------------------------------------------------- */
 
 /* Rank 0 makes one call of an exchange, the others another. */
 int texts_name_calls(const struct rank *self)
@@ -61,7 +61,7 @@ int texts_name_calls(const struct rank *self)
     return 0;
 }
 
-/* A plan that is not the others'. */
+/* Rank 0 calls with another plan. */
 int texts_name_plans(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
@@ -84,7 +84,7 @@ int texts_name_plans(const struct rank *self)
     return 0;
 }
 
-/* -- configurations ------------------------------------------------------------------ */
+/* --- configurations ------------------------------------------------------- */
 
 int texts_of_configurations(const struct rank *self)
 {
@@ -121,7 +121,7 @@ int texts_of_configurations(const struct rank *self)
     return 0;
 }
 
-/* -- a buffer that was too small ---------------------------------------------------- */
+/* --- a buffer that was too small ------------------------------------------ */
 
 enum ender {
     END_BARRIER,
@@ -134,7 +134,7 @@ enum ender {
     ENDERS
 };
 
-/* What a plan sends beside its calls has gone out when this is over. */
+/* When this is over, the lists of the plan have gone out. */
 static int use_once(const struct run *run, struct shunt_moe_plan *plan)
 {
     struct shunt_moe_rows rows;
@@ -231,7 +231,7 @@ int overflow_not_retried(const struct rank *self)
     return 0;
 }
 
-/* -- where texts are found ------------------------------------------------------------ */
+/* --- where texts are found ------------------------------------------------ */
 
 /* Of two communicators, exchanges and plans each. */
 int texts_of_two_comms(const struct rank *self)

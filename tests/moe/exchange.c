@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* One exchange against the reference; see exchange.h. */
 #include "tests/moe/exchange.h"
 
 #include <math.h>

@@ -50,12 +50,12 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
               const struct world *world, enum memory memory);
 int run_end(struct run *run);
 
-/* The tokens' rows of `kind`; the experts' rows, where padding stays poisoned:
- * nobody may read it. */
+/* The tokens' rows of `kind`; the experts' rows, whose padding stays poisoned:
+ * no call may read it. */
 void run_fill_tokens(const struct run *run, void *to, int kind);
 void run_fill_rows(const struct run *run, void *to, int kind);
 
-/* What dispatch wrote, and what a sum did. */
+/* Is that what dispatch should have written, and what a sum should be? */
 int run_check_rows(const struct run *run);
 int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias);
 

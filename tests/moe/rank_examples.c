@@ -64,7 +64,7 @@ static int create(const struct rank *self, struct shunt_moe_config *c,
     return 0;
 }
 
-/* -- two nodes of two ranks, eight experts, top-3 ------------------------------- */
+/* --- two nodes of two ranks, eight experts, top-3 ------------------------- */
 
 static const size_t example_tokens[4] = {2, 1, 0, 1};
 static const size_t example_first[4] = {0, 2, 3, 3};
@@ -166,7 +166,7 @@ static int worked_example(const struct rank *self)
     return 0;
 }
 
-/* -- three ranks, nine experts --------------------------------------------------- */
+/* --- three ranks, nine experts -------------------------------------------- */
 
 /* Token i of each rank goes to expert i, which multiplies it by i + 1. */
 static int nine_experts(const struct rank *self)
@@ -217,7 +217,7 @@ static int nine_experts(const struct rank *self)
     return 0;
 }
 
-/* -- six tokens to experts 0, 1, 2, 1, 1, 0 ---------------------------------------- */
+/* --- six tokens to experts 0, 1, 2, 1, 1, 0 ------------------------------- */
 
 /* The rows of an expert from each rank: tokens, -1 for padding; -2 ends. */
 struct six_rows {
@@ -289,7 +289,7 @@ static int six_tokens(const struct rank *self)
     return 0;
 }
 
-/* -- experts that change nothing ----------------------------------------------------- */
+/* --- experts that change nothing ------------------------------------------ */
 
 enum { EXPERTS = 8, HIDDEN = 5, TOKENS = 20 };
 
@@ -348,7 +348,7 @@ static int identity_experts(const struct rank *self)
     return identity(self, EXPERTS, true);
 }
 
-/* -- which mode AUTO takes ------------------------------------------------------------- */
+/* --- which mode AUTO takes ------------------------------------------------ */
 
 static int auto_takes(const struct rank *self, int topk,
                       enum shunt_moe_mode want)

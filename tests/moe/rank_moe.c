@@ -13,7 +13,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* -- against the reference ---------------------------------------------------- */
+/* --- against the reference ------------------------------------------------ */
 
 static int integers_f32(const struct rank *self)
 {
@@ -108,7 +108,7 @@ static int tree_ranks(const struct rank *self)
     return run_seeds(self, &c, REALS, 4, 20, 5);
 }
 
-/* Of groups on nodes that may be none; so also the sums of other ranks. */
+/* Groups on 1, 2 and 4 nodes of the tree, whatever nodes the ranks have. */
 static int tree_nodes(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 16, 8);
@@ -156,8 +156,8 @@ static int set_placement(const struct rank *self)
     return 0;
 }
 
-/* More than any cache, and many chunks of a push; but for sanitizers only the
- * latter: a cache is nothing to them, and they take ten times as long. */
+/* More than any cache holds, in many chunks of a push. Under sanitizers, which
+ * take ten times as long, only the latter. */
 static int large(const struct rank *self)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -201,7 +201,7 @@ static int odd_rows(const struct rank *self)
     return 0;
 }
 
-/* Whatever comes together. */
+/* Random configurations. */
 static int any_config(const struct rank *self)
 {
     for (uint64_t seed = 0; seed < 25; seed++) {
@@ -262,7 +262,7 @@ static int any_config(const struct rank *self)
     return 0;
 }
 
-/* Until another rank is killed: its loss is told, and by whom. */
+/* Calls until rank 1 is killed: the error names it. */
 static int loss(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(512, SHUNT_BF16, 8, 2);
@@ -345,7 +345,7 @@ static int worked_example(const struct rank *self)
     return 0;
 }
 
-/* -- the list ------------------------------------------------------------------ */
+/* --- the list ------------------------------------------------------------- */
 
 /* Plan this rank's part of `w` with one id changed; -1: nothing. */
 static enum shunt_status plan_with(const struct rank *self,
@@ -368,7 +368,7 @@ static int s01_none(const struct rank *self)
     struct shunt_moe_config c = config_of(9, SHUNT_F32, 4, 3);
 
     CHECK_RUN(run_seeds(self, &c, REALS, 1, 12, 60));
-    return run_seeds(self, &c, REALS, 1, 12, 100); /* nobody has any */
+    return run_seeds(self, &c, REALS, 1, 12, 100); /* no token has any */
 }
 
 static int s01_bad_id(const struct rank *self)
@@ -399,7 +399,7 @@ static int s01_bad_id(const struct rank *self)
         }
         CHECK(strstr(why, want), "\"%s\" does not say \"%s\"", why, want);
     }
-    /* And all goes on. */
+    /* The exchange is still usable. */
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
@@ -683,7 +683,7 @@ static int s11_use_after_destroy(const struct rank *self)
     return 0;
 }
 
-/* Only rank 0's plan is stale: the others learn who. */
+/* Only rank 0's plan is stale: the errors of the others name it. */
 static int s11_stale_on_one_rank(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -738,7 +738,8 @@ static int s11_plan_outlives_calls(const struct rank *self)
     return 0;
 }
 
-/* Too small a buffer on rank 0: its size is told, and the call completed. */
+/* Too small a buffer on rank 0: the error says the size, and the call can be
+ * made again. */
 static int s12_overflow(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(30, SHUNT_F32, 4, 2);
@@ -804,7 +805,7 @@ static int s13_buffers_again(const struct rank *self)
     return 0;
 }
 
-/* One rank does not come: the others learn who is missing. */
+/* One rank does not come: the errors of the others name it. */
 static int s15_timeout_names(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -821,8 +822,8 @@ static int s15_timeout_names(const struct rank *self)
     CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                    w.tokens[self->rank], &plan));
     if (self->rank == last) {
-        /* Until the others have given up, which we may not hear of: nobody is
-         * in the library here. */
+        /* Until the others have given up. This rank may not hear of it, since
+         * it is not in the library. */
         for (int i = 0; i < 250 && !shunt_comm_async_status(self->comm); i++) {
             struct timespec nap = {0, 20000000};
 
@@ -830,7 +831,7 @@ static int s15_timeout_names(const struct rank *self)
         }
     } else {
         st = shunt_moe_dispatch(plan, x, rows, 170);
-        /* Who is told by another rank that has timed out says the same. */
+        /* Also if another rank timed out first, and has told this one. */
         CHECK(st == SHUNT_ERR_TIMEOUT, "%s", rank_why(self->comm, st));
         snprintf(want, sizeof(want), "rank %d", last);
         CHECK(strstr(shunt_last_error(self->comm), want), "%s",
@@ -842,7 +843,7 @@ static int s15_timeout_names(const struct rank *self)
     return 0;
 }
 
-/* Destroying is local: nobody waits, whatever is under way. */
+/* Destroying is local: no rank waits for another. */
 static int s16_destroy_is_local(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -855,7 +856,7 @@ static int s16_destroy_is_local(const struct rank *self)
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
         CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                        w.tokens[self->rank], &plan));
-        if (i % self->size == self->rank) { /* nobody else comes here now */
+        if (i % self->size == self->rank) { /* one rank alone */
             shunt_moe_destroy(moe);
             continue;
         }
@@ -945,7 +946,7 @@ static int s18_config_differs(const struct rank *self)
     return 0;
 }
 
-/* Padding that no memory can hold, and whose sums wrap around. */
+/* Padding for which no memory suffices, and whose sums wrap around. */
 static int capacity_without_end(const struct rank *self)
 {
     static const double factors[] = {1e9, 1e15, 1e300};
@@ -969,7 +970,7 @@ static int capacity_without_end(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 makes one call, the others another; then all the same. */
+/* Rank 0 makes one call, the others another; then all make the same. */
 static int two_calls(struct run *run, int first, int others)
 {
     struct shunt_comm *comm = run->self->comm;
@@ -1070,8 +1071,8 @@ static int s18_other_collective(const struct rank *self)
     return 0;
 }
 
-/* Two requests at a time, of other calls than those of rank 0; and all are together
- * again. */
+/* Two requests at a time, of other calls than those of rank 0. After the errors
+ * the ranks are in step again. */
 static int s18_in_flight(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);

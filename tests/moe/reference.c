@@ -30,7 +30,7 @@ static void *must(void *memory)
     return memory;
 }
 
-/* -- elements ---------------------------------------------------------------- */
+/* --- elements ------------------------------------------------------------- */
 
 float round_to(enum shunt_dtype dtype, float value)
 {
@@ -114,7 +114,7 @@ float nearest_e4m3(float value)
     return copysignf((float)numbers[low], value);
 }
 
-/* -- routing ------------------------------------------------------------------ */
+/* --- routing -------------------------------------------------------------- */
 
 static size_t capacity(const struct world *w, int rank)
 {
@@ -252,7 +252,7 @@ int world_target(const struct world *w, int source, int expert)
     return nnear ? near[source % nnear] : all[source % nall];
 }
 
-/* -- layout -------------------------------------------------------------------- */
+/* --- layout --------------------------------------------------------------- */
 
 static struct rows find_rows(const struct world *w, int rank)
 {
@@ -316,7 +316,7 @@ void world_lay_out(struct world *w)
         }
 }
 
-/* -- values -------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 void world_values(const struct world *w, int kind, int rank, size_t row,
                   float *values)
@@ -378,7 +378,7 @@ void world_gradient(const struct world *w, const struct origin *o,
             round_to(w->config.dtype, values[i] * w->weight[o->source][at]);
 }
 
-/* -- sums ---------------------------------------------------------------------- */
+/* --- sums ----------------------------------------------------------------- */
 
 struct part {
     int node, group, expert, slot, target;

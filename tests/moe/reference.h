@@ -71,7 +71,7 @@ void world_init(struct world *world, const struct shunt_moe_config *config,
 void world_lay_out(struct world *world);
 void world_finish(struct world *world);
 
-/* Who computes `expert` for `source`. */
+/* The rank that computes `expert` for `source`. */
 int world_target(const struct world *world, int source, int expert);
 
 /* Rows here are numbers of type float: `hidden` of them, at most this many. */

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Which cases fit a setting, and how they are started; see setting.h. */
 #include "tests/moe/setting.h"
 
 #include <stdio.h>
@@ -22,14 +23,14 @@ bool setting_fits(const struct setting *s, const char *name)
         return false;
     if (strcmp(name, "worked_example") == 0)
         return s->ranks == 4;
-    /* Plain memory of one node has nothing that they could wait for. */
+    /* On one node with mapped memory they have nothing to wait for. */
     if (strcmp(name, "interleavings") == 0 ||
         strcmp(name, "one_plan_overlaps") == 0)
         return s->ranks == 2 || s->node || s->env[0];
     if (strcmp(name, "large") == 0) /* 15 s of a CPU for the reference */
         return s->ranks == 2 && !harness_sanitized();
-    /* The rank that does not come is asleep outside the library, where what is
-     * late is not delivered either. */
+    /* The rank that does not come sleeps outside the library, where late
+     * messages are not delivered. */
     if (strcmp(name, "s15_timeout_names") == 0)
         return s->ranks >= 2 && !has(s, "delay");
     if (strcmp(name, "s11_stale_on_one_rank") == 0 ||
@@ -87,7 +88,7 @@ struct harness *setting_start(const struct setting *s, const char *name,
     return harness_start(&job);
 }
 
-/* Waits for SHUNT_TIMEOUT, and its communicator does not survive that. */
+/* It waits for SHUNT_TIMEOUT, which ends its communicator. */
 static const char late[] = "s15_timeout_names";
 
 void setting_run(struct tap *tap, const struct setting *s,

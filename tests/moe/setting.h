@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Under what circumstances a case of rank_moe runs as processes of this host. */
+/* The settings in which cases of rank_moe run as processes of this host. */
 #ifndef TEST_MOE_SETTING_H
 #define TEST_MOE_SETTING_H
 
@@ -17,11 +17,11 @@ struct setting {
     const char *env[3];
 };
 
-/* Some cases want certain numbers of ranks, or other circumstances. */
+/* Does the case run with so many ranks, and so on? */
 bool setting_fits(const struct setting *setting, const char *name);
 
-/* Start a case with an argument; `more` is one more of the environment. Both may
- * be NULL. */
+/* Start a case with an argument; `more` is one more of the environment. Both
+ * may be NULL. */
 struct harness *setting_start(const struct setting *setting, const char *name,
                               const char *arg, const char *more);
 

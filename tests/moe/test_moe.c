@@ -27,7 +27,7 @@ Test(moe, a_rank_is_killed)
     harness_finish(h);
 }
 
-/* Rank 0's bytes are under way for long: a wait for them would sleep. */
+/* Rank 0's bytes take long, so that waiting for them would sleep. */
 Test(moe, a_packed_start_does_not_wait)
 {
     struct harness *h = harness_start(
@@ -44,7 +44,7 @@ Test(moe, a_packed_start_does_not_wait)
     harness_finish(h);
 }
 
-/* A descriptor each would be too many. */
+/* If each kept a descriptor, the limit would be reached. */
 Test(moe, ten_thousand_exchanges)
 {
     struct harness *h = harness_start(

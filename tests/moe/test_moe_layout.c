@@ -13,7 +13,7 @@
 
 TestSuite(moe_layout, .timeout = 60);
 
-/* -- reading a routing ---------------------------------------------------------- */
+/* --- reading a routing ---------------------------------------------------- */
 
 struct routing {
     int ranks, nodes, experts, topk, tree_ranks, tree_nodes;
@@ -247,7 +247,7 @@ Test(moe_layout, any_routing_is_read_as_defined)
         }
 }
 
-/* Wherever it is, and whatever comes behind it. */
+/* At each place, and whatever comes behind it. */
 Test(moe_layout, the_first_bad_expert_is_found)
 {
     enum { TOKENS = 131, TOPK = 8, IDS = TOKENS * TOPK };
@@ -279,7 +279,7 @@ Test(moe_layout, the_first_bad_expert_is_found)
     shunti_placement_finish(&p);
 }
 
-/* -- where rows begin ------------------------------------------------------------ */
+/* --- where rows begin ----------------------------------------------------- */
 
 /* Rows of s for the copy of e on rank r. */
 static size_t rows_there(const struct shunti_placement *p,

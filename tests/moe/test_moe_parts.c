@@ -14,7 +14,7 @@
 
 TestSuite(moe_parts, .timeout = 60);
 
-/* -- layout: the worked example ------------------------------------------------ */
+/* --- layout: the worked example ------------------------------------------- */
 
 /* 4 ranks on 2 nodes, 8 experts, top-3. */
 static const int example_node[4] = {0, 0, 1, 1};
@@ -133,7 +133,7 @@ Test(moe_parts, a_bad_expert_is_found)
     shunti_placement_finish(&p);
 }
 
-/* -- sorting -------------------------------------------------------------------- */
+/* --- sorting -------------------------------------------------------------- */
 
 static int by_value(const void *left, const void *right)
 {
@@ -222,7 +222,7 @@ Test(moe_parts, layout_aligns_and_pads)
     shunti_placement_finish(&p);
 }
 
-/* -- placement ------------------------------------------------------------------ */
+/* --- placement ------------------------------------------------------------ */
 
 Test(moe_parts, default_placement_is_contiguous)
 {
@@ -271,7 +271,7 @@ Test(moe_parts, copies_near_are_preferred)
     shunti_placement_finish(&p);
 }
 
-/* -- capacity -------------------------------------------------------------------- */
+/* --- capacity ------------------------------------------------------------- */
 
 Test(moe_parts, capacity_of_the_switch_paper)
 {

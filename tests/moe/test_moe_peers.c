@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What peers say is held against what is known here: numbers of rows that have
- * come between nodes, and where a peer's memory is. A peer that is ahead of
- * this rank is made by hand, so that it is ahead at the right moment.
+ * What peers say is compared with what is known here: numbers of rows that have
+ * come between nodes, and where a peer's memory is. The signals of a peer that
+ * is ahead of this rank are set by hand, so that they come at the right moment.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ TestSuite(moe_peers, .timeout = 60);
 /* Two nodes of one rank; we are rank 1, and pass on what rank 0 sends. */
 enum { HIDDEN = 4, ROWS = 5, ROOM = 4096, SEQ = 7 };
 
-struct proxy {
+struct relay {
     struct shunt_comm comm;
     struct shunt_moe moe;
     struct shunti_plan plan;
@@ -35,9 +35,9 @@ struct proxy {
     float placed[2 * ROWS][HIDDEN];
 };
 
-static struct proxy *proxy_create(void)
+static struct relay *relay_create(void)
 {
-    struct proxy *p = calloc(1, sizeof(*p));
+    struct relay *p = calloc(1, sizeof(*p));
 
     cr_assert(p);
     p->node[1] = 1;
@@ -83,7 +83,7 @@ static struct proxy *proxy_create(void)
 }
 
 /* What the peer says in a signal. */
-static void signal(struct proxy *p, enum shunti_rail_signal which, uint64_t seq,
+static void signal(struct relay *p, enum shunti_rail_signal which, uint64_t seq,
                    uint32_t rows)
 {
     *(uint64_t *)(void *)(p->memory +
@@ -91,7 +91,7 @@ static void signal(struct proxy *p, enum shunti_rail_signal which, uint64_t seq,
         seq << 32 | rows;
 }
 
-static void check_placed(const struct proxy *p, int rows)
+static void check_placed(const struct relay *p, int rows)
 {
     for (int i = 0; i < 2 * ROWS * HIDDEN; i++) {
         float got = p->placed[i / HIDDEN][i % HIDDEN];
@@ -103,12 +103,12 @@ static void check_placed(const struct proxy *p, int rows)
 }
 
 /*
- * A mate of the source refused a call while its rows were on their way: the
- * source has begun the next call, and its news is not here yet.
+ * A local peer of the source refused a call while rows were on their way: the
+ * source has begun the next call, and its control message is not here yet.
  */
 Test(moe_peers, source_is_ahead)
 {
-    struct proxy *p = proxy_create();
+    struct relay *p = relay_create();
     struct shunti_rail_rows rows = {0};
 
     cr_assert(shunti_rail_rows_init(&rows, p->direction));
@@ -124,7 +124,7 @@ Test(moe_peers, source_is_ahead)
         check_placed(p, 3);
     }
     cr_assert_not(shunti_rail_rows_passed(&rows, 0));
-    shunti_rail_rows_give_up(&rows, 0); /* the news */
+    shunti_rail_rows_give_up(&rows, 0); /* here it is */
     cr_assert(shunti_rail_rows_passed(&rows, 0));
     shunti_rail_rows_finish(&rows);
     free(p);
@@ -132,7 +132,7 @@ Test(moe_peers, source_is_ahead)
 
 Test(moe_peers, more_rows_than_listed)
 {
-    struct proxy *p = proxy_create();
+    struct relay *p = relay_create();
     struct shunti_rail_rows rows = {0};
 
     cr_assert(shunti_rail_rows_init(&rows, p->direction));
@@ -146,10 +146,10 @@ Test(moe_peers, more_rows_than_listed)
     free(p);
 }
 
-/* The same of sums: the proxy is ahead, or says more than there can be. */
-Test(moe_peers, proxy_is_ahead)
+/* The same of sums: the relay is ahead, or says more than there can be. */
+Test(moe_peers, relay_is_ahead)
 {
-    struct proxy *p = proxy_create();
+    struct relay *p = relay_create();
     struct shunti_rail_sums sums = {0};
 
     cr_assert(shunti_rail_sums_init(&sums, p->direction));
