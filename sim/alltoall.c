@@ -44,7 +44,7 @@ static void exchange(const struct build *b, bool zero_copy)
 
 /* --- two levels ---------------------------------------------------------------- */
 
-static bool is_partner(const struct scaling_topology *t, int rank, int peer)
+static bool is_rail_peer(const struct scaling_topology *t, int rank, int peer)
 {
     return scaling_rail(t, rank, t->node[peer]) == peer ||
            scaling_rail(t, peer, t->node[rank]) == rank;
@@ -72,12 +72,12 @@ static uint64_t straight(const struct build *b, int rank, int dest)
     return bytes > b->carry ? bytes : 0;
 }
 
-/* The package of `rank` for `mate`: *entries of them, bytes returned. */
-static uint64_t mate_package(const struct build *b, int rank, int mate,
-                             uint64_t *entries)
+/* The package of `rank` for a local peer: bytes returned, of *entries. */
+static uint64_t local_package(const struct build *b, int rank, int peer,
+                              uint64_t *entries)
 {
     const struct scaling_topology *t = b->t;
-    uint64_t bytes = block(b, rank, mate);
+    uint64_t bytes = block(b, rank, peer);
 
     *entries = 1;
     if (bytes > WINDOW_MIN)
@@ -85,16 +85,16 @@ static uint64_t mate_package(const struct build *b, int rank, int mate,
     for (int n = 0; n < t->nodes; n++)
         for (int d = t->first[n]; d < t->first[n + 1]; d++)
             if (n != t->node[rank] &&
-                scaling_rail(t, d, t->node[rank]) == mate) {
+                scaling_rail(t, d, t->node[rank]) == peer) {
                 ++*entries;
                 bytes += carried(b, rank, d);
             }
     return bytes;
 }
 
-/* The first phase: packages for mates, and blocks that go straight to ranks
- * with which there is no other business. */
-static void tell_mates(const struct build *b, int r, const int32_t *arrived)
+/* The first phase: packages for local peers, and blocks that go straight to
+ * ranks with which nothing else is exchanged. */
+static void send_inside(const struct build *b, int r, const int32_t *arrived)
 {
     struct scaling_schedule *s = b->schedule;
     const struct scaling_topology *t = b->t;
@@ -103,19 +103,19 @@ static void tell_mates(const struct build *b, int r, const int32_t *arrived)
 
     for (int m = first; m < t->first[node + 1]; m++)
         if (m != r)
-            packed += mate_package(b, r, m, &entries) + entries * ENTRY;
+            packed += local_package(b, r, m, &entries) + entries * ENTRY;
     for (int i = 1; i < scaling_node_size(t, node); i++) {
-        int mate = nth_of_node(t, r, node, i);
-        uint64_t bytes = mate_package(b, r, mate, &entries);
-        uint32_t own = block(b, r, mate);
+        int peer = nth_of_node(t, r, node, i);
+        uint64_t bytes = local_package(b, r, peer, &entries);
+        uint32_t own = block(b, r, peer);
         struct scaling_op *op = scaling_add(s, r);
 
         if (i == 1)
             op->local = (uint32_t)packed; /* all are packed before */
         if (own > WINDOW_MIN)
             bytes += own;
-        scaling_send(s, op, mate, bytes, SCALING_NOTE + entries * ENTRY);
-        op->counter = arrived[mate];
+        scaling_send(s, op, peer, bytes, SCALING_NOTE + entries * ENTRY);
+        op->counter = arrived[peer];
         /* Its own block is copied once more, out of the package. */
         op->unpack = own > WINDOW_MIN ? 0 : own;
     }
@@ -126,7 +126,7 @@ static void tell_mates(const struct build *b, int r, const int32_t *arrived)
             int peer = nth_of_node(t, r, n, l);
             uint64_t bytes = straight(b, r, peer);
 
-            if (!bytes || is_partner(t, r, peer))
+            if (!bytes || is_rail_peer(t, r, peer))
                 continue;
             struct scaling_op *op = scaling_add(s, r);
 
@@ -136,8 +136,8 @@ static void tell_mates(const struct build *b, int r, const int32_t *arrived)
     }
 }
 
-/* What the carrier `r` has for `dest` of the ranks of its node. */
-static uint64_t partner_package(const struct build *b, int r, int dest)
+/* What the relay `r` has for `dest` of the ranks of its node. */
+static uint64_t rail_package(const struct build *b, int r, int dest)
 {
     const struct scaling_topology *t = b->t;
     const int node = t->node[r];
@@ -150,7 +150,7 @@ static uint64_t partner_package(const struct build *b, int r, int dest)
     return bytes;
 }
 
-static void tell_partners(const struct build *b, int r, int32_t arrived)
+static void send_between(const struct build *b, int r, int32_t arrived)
 {
     struct scaling_schedule *s = b->schedule;
     const struct scaling_topology *t = b->t;
@@ -160,17 +160,17 @@ static void tell_partners(const struct build *b, int r, int32_t arrived)
 
     for (int n = 0; n < t->nodes; n++)
         for (int d = t->first[n]; d < t->first[n + 1] && n != node; d++)
-            packed += partner_package(b, r, d);
+            packed += rail_package(b, r, d);
     for (int i = 1; i < t->nodes; i++) {
         int n = (node + i) % t->nodes;
 
         for (int l = 0; l < scaling_node_size(t, n); l++) {
             int peer = nth_of_node(t, r, n, l);
             bool carries = scaling_rail(t, peer, node) == r;
-            uint64_t bytes = partner_package(b, r, peer),
+            uint64_t bytes = rail_package(b, r, peer),
                      direct = straight(b, r, peer);
 
-            if (!is_partner(t, r, peer))
+            if (!is_rail_peer(t, r, peer))
                 continue;
             struct scaling_op *op = scaling_add(s, r);
 
@@ -196,14 +196,14 @@ static void two_levels(const struct build *b)
     int32_t *arrived = scaling_alloc((size_t)t->ranks * sizeof(*arrived));
 
     for (int r = 0; r < t->ranks; r++) {
-        int mates = scaling_node_size(t, t->node[r]) - 1;
+        int others = scaling_node_size(t, t->node[r]) - 1;
 
         arrived[r] =
-            mates ? scaling_count_to(b->schedule, (uint32_t)mates) : -1;
+            others ? scaling_count_to(b->schedule, (uint32_t)others) : -1;
     }
     for (int r = 0; r < t->ranks; r++) {
-        tell_mates(b, r, arrived);
-        tell_partners(b, r, arrived[r]);
+        send_inside(b, r, arrived);
+        send_between(b, r, arrived[r]);
     }
     free(arrived);
 }
@@ -221,18 +221,18 @@ void scaling_alltoallv(struct scaling_schedule *schedule,
 
 /* --- all-gather ------------------------------------------------------------------- */
 
-/* Partners first, then each node's ranks tell each other what they have. */
+/* Rail peers first, then each node's ranks tell each other what they have. */
 static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)
 {
     const struct scaling_topology *t = s->topology;
     int32_t *arrived = scaling_alloc((size_t)t->ranks * sizeof(*arrived));
 
     for (int r = 0; r < t->ranks; r++) {
-        uint32_t partners = 0;
+        uint32_t rails = 0;
 
         for (int p = 0; p < t->ranks; p++)
-            partners += t->node[p] != t->node[r] && is_partner(t, r, p);
-        arrived[r] = partners ? scaling_count_to(s, partners) : -1;
+            rails += t->node[p] != t->node[r] && is_rail_peer(t, r, p);
+        arrived[r] = rails ? scaling_count_to(s, rails) : -1;
     }
     for (int r = 0; r < t->ranks; r++) {
         const int node = t->node[r];
@@ -250,7 +250,7 @@ static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)
                 int peer = nth_of_node(t, r, n, l);
                 bool passes = scaling_rail(t, r, n) == peer;
 
-                if (!is_partner(t, r, peer))
+                if (!is_rail_peer(t, r, peer))
                     continue;
                 struct scaling_op *op = scaling_add(s, r);
 

@@ -369,7 +369,7 @@ static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
     }
 }
 
-/* Notes to mates and partners; they hold up nothing here. */
+/* Notes to local peers and rail peers; they delay nothing here. */
 static void tell(struct scaling_schedule *s, int r)
 {
     const struct scaling_topology *t = s->topology;

@@ -215,7 +215,7 @@ def exchange_table(results, machine, tokens):
 
 
 def best_table(results):
-    """Who wins, by how much over plain."""
+    """The fastest mode, and how much faster than plain it is."""
     lines = []
     for machine in results.machines:
         for tokens in (128, 1024):
@@ -366,7 +366,7 @@ def agreement_table(results):
 
 
 def order_text(results):
-    """Do both say the same of who is faster?"""
+    """Do both engines agree on which is faster?"""
     groups = {}
     for ports, simgrid in agreements(results):
         key = tuple(ports.get(k) for k in ("operation", "machine", "ranks",
