@@ -11,6 +11,7 @@
 #include "moe/grow.h"
 #include "moe/life.h"
 #include "moe/moe_call.h"
+#include "moe/plan_window.h"
 #include "moe/records.h"
 #include "moe/route.h"
 #include "src/comm.h"
@@ -83,7 +84,6 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                                      const size_t *total)
 {
     struct shunt_moe *moe = plan->moe;
-    struct shunti_window *old = plan->at.window;
     size_t most = 0, even, rows, bytes;
     enum shunt_status st;
 
@@ -91,16 +91,8 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
         most = total[r] > most ? total[r] : most;
     if (most <= plan->at.buffer_rows)
         return SHUNT_OK;
-    plan->at.window = NULL;
     plan->at.buffer_rows = 0;
     plan->at.buffer_stride = 0; /* from which the next exchange knows them */
-    if (old) {
-        shunti_comm_enter(moe->comm);
-        st = shunti_window_free(moe->comm, old);
-        shunti_comm_leave(moe->comm);
-        if (st)
-            return st;
-    }
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
@@ -111,10 +103,9 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                            rows);
     /* Pages of one buffer hold nothing of another. */
     bytes = (bytes + 4095) / 4096 * 4096;
-    shunti_comm_enter(moe->comm);
-    st = shunti_window_create(moe->comm, 2 * SHUNTI_BUFFERS * bytes,
-                              &plan->at.window);
-    shunti_comm_leave(moe->comm);
+    st = shunti_plan_window(moe->comm, 2 * SHUNTI_BUFFERS * bytes,
+                            "buffers for the rows of max_tokens",
+                            &plan->at.window);
     if (st)
         return st;
     plan->at.buffer_rows = rows;

@@ -11,13 +11,13 @@
 #include "kernels/rows.h"
 #include "moe/grow.h"
 #include "moe/plan_rows.h"
+#include "moe/plan_window.h"
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/rails.h"
 #include "moe/records.h"
 #include "moe/route.h"
 #include "src/comm.h"
-#include "src/entry.h"
 #include "src/nodes.h"
 
 static const char *unsuited(const struct shunt_moe *moe,
@@ -154,20 +154,15 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
                                     struct shunt_comm *comm,
                                     const struct shunti_rail_traffic *traffic)
 {
-    struct shunti_window *old = rail->window;
-    enum shunt_status st = SHUNT_OK;
+    enum shunt_status st;
     size_t most = shunti_rail_window_bytes(traffic);
 
     if (most <= rail->bytes)
         return SHUNT_OK;
-    *rail = (struct shunti_rail_window){NULL, 0};
+    rail->bytes = 0;
     most += most / 4;
-    shunti_comm_enter(comm);
-    if (old)
-        st = shunti_window_free(comm, old);
-    if (!st)
-        st = shunti_window_create(comm, most, &rail->window);
-    shunti_comm_leave(comm);
+    st = shunti_plan_window(comm, most, "window for rows between nodes",
+                            &rail->window);
     if (!st)
         rail->bytes = most;
     return st;

@@ -407,14 +407,20 @@ int buffers_after_a_failure(const struct rank *self)
     CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
     CHECK_RUN(use_exchange(&on, moe, &c, 0, 1));
     shunt_moe_destroy(moe);
-    /* As large as a configuration may be, and a quarter more is too much. */
     large.hidden = 1 << 20;
     large.dtype = SHUNT_F32;
-    large.max_tokens = SIZE_MAX / 16 / (2 * 4 * large.hidden);
-    CHECK_OK(comm, shunt_moe_create(comm, &large, &moe));
-    CHECK_STATUS(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan),
-                 SHUNT_ERR_MEMORY);
-    shunt_moe_destroy(moe);
+    for (int more = 0; more < 2; more++) {
+        /* More than fits into addresses; or as large as a configuration may be,
+         * and a quarter more is too much. */
+        large.max_tokens =
+            more ? SIZE_MAX / 16 / (2 * 4 * large.hidden) : (size_t)1 << 30;
+        CHECK_OK(comm, shunt_moe_create(comm, &large, &moe));
+        CHECK_STATUS(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan),
+                     SHUNT_ERR_MEMORY);
+        CHECK(strncmp(shunt_last_error(comm), "moe_plan_create: ", 17) == 0,
+              "%s", shunt_last_error(comm));
+        shunt_moe_destroy(moe);
+    }
     CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
     CHECK_RUN(use_exchange(&on, moe, &c, 1, 1));
     CHECK_OK(comm, shunt_barrier(comm));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Windows that plans need: their buffers, and room for rows between nodes. */
+#ifndef SHUNTI_PLAN_WINDOW_H
+#define SHUNTI_PLAN_WINDOW_H
+
+#include <stddef.h>
+
+#include <shunt/status.h>
+
+struct shunt_comm;
+struct shunti_window;
+
+/*
+ * A window in the place of *window, which is freed. Collective.
+ *
+ * what  it is for, in errors.
+ *
+ * On an error *window is NULL.
+ */
+enum shunt_status shunti_plan_window(struct shunt_comm *comm, size_t bytes,
+                                     const char *what,
+                                     struct shunti_window **window);
+
+#endif
