@@ -13,11 +13,16 @@
 #include "src/failure.h"
 #include "src/inline.h"
 
+static const char *name_of(uint32_t signature, const struct shunti_class *class)
+{
+    const char *name = shunti_purpose_name(signature);
+
+    return name ? name : class->name;
+}
+
 const char *shunti_request_name(const struct shunt_request *request)
 {
-    const char *name = shunti_purpose_name(request->signature);
-
-    return name ? name : request->class->name;
+    return name_of(request->signature, request->class);
 }
 
 static struct shunt_request *take_spare(struct shunt_comm *comm,
@@ -87,21 +92,22 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     *out = NULL;
     if (st)
         return st;
+    signature |= comm->above.purpose;
     if (comm->calls.finish_called)
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
-                           class->name);
+                           name_of(signature, class));
     if (comm->above.owed)
         comm->above.owed(comm);
     request = take_spare(comm, state_bytes);
     if (!request)
         return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                                 "%s: no memory for %zu bytes of state",
-                                class->name, state_bytes);
+                                name_of(signature, class), state_bytes);
     request->class = class;
     request->comm = comm;
     request->seq = comm->operations.next_seq++;
-    request->signature = signature | comm->above.purpose;
+    request->signature = signature;
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
     request->second_hand = false;

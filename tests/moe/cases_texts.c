@@ -264,6 +264,13 @@ int texts_of_two_comms(const struct rank *self)
     CHECK_RUN(check_text(NULL, "slot 1 is 9", NULL));
     CHECK(!strcmp(first, shunt_last_error(comm[0])), "it changed to \"%s\"",
           shunt_last_error(comm[0]));
+    /* The call that the program made, not the operation inside of it. */
+    CHECK_OK(comm[1], shunt_comm_finish(comm[1]));
+    expert[1] = 1;
+    CHECK_STATUS(comm[1],
+                 shunt_moe_plan_create(moe[1], expert, NULL, 1, &plan[1]),
+                 SHUNT_ERR_INVALID);
+    CHECK_RUN(check_text(comm[1], "moe_plan_create after", "allgather"));
     for (int i = 0; i < 2; i++)
         shunt_moe_destroy(moe[i]);
     shunt_comm_destroy(comm[1]);
