@@ -140,6 +140,18 @@ static void remove_others(const struct options *o, const char *prefix)
     closedir(dir);
 }
 
+int checkpoint_folder(struct team *team, const char *folder)
+{
+    int st = team->rank == 0 ? make_folder(folder) : 0;
+
+    if (team_agree(team, st == 0, "checkpoint"))
+        return -1;
+    if (access(folder, W_OK | X_OK) != 0)
+        st = train_error("cannot write to the folder %s: %s", folder,
+                         strerror(errno));
+    return team_agree(team, st == 0, "checkpoint");
+}
+
 /* A folder to write to, and the data files' names, by rank 0 for all. */
 static int begin_writing(struct team *team, const struct options *o,
                          size_t step, char *prefix, size_t room)
@@ -185,9 +197,11 @@ int checkpoint_write(struct team *team, const struct options *o,
     /* The same number of pieces on every rank: see trainer.c. */
     if (st == 0)
         st = team_gather(team, own, all, count * sizeof(*own));
-    if (st == 0 && team->rank == 0)
-        st = write_manifest(o, info, all, count, team->size);
-    st = team_agree(team, st == 0, "checkpoint");
+    if (st == 0) {
+        bool written = team->rank != 0 ||
+                       write_manifest(o, info, all, count, team->size) == 0;
+        st = team_agree(team, written, "checkpoint");
+    }
     if (st == 0 && team->rank == 0)
         remove_others(o, prefix);
     free(own);

@@ -45,6 +45,11 @@ struct checkpoint_info {
     size_t ranks; /* that wrote it; checkpoint_write() fills it in */
 };
 
+/* Makes the folder, if need be, and looks if every rank can write to it: before
+ * the steps that a checkpoint is to keep. Collective. 0, or -1 with
+ * train_error_text(). */
+int checkpoint_folder(struct team *team, const char *folder);
+
 /* Writes pieces; every element of every vector is given by exactly one rank.
  * Collective. 0, or -1 on every rank: the previous checkpoint is still
  * there. */

@@ -10,6 +10,7 @@
 #include "train/clock.h"
 #include "train/data.h"
 #include "train/error.h"
+#include "train/files.h"
 #include "train/length.h"
 #include "train/options.h"
 #include "train/peak.h"
@@ -466,7 +467,11 @@ static int settle_options(struct run *run)
     }
     /* Agreed on, not just returned: no rank leaves while others are joining. */
     good = options_check(o, ranks, team_nodes(&run->team)) == 0;
-    return team_agree(&run->team, good, "options");
+    if (team_agree(&run->team, good, "options"))
+        return -1;
+    return o->checkpoint && !o->generate
+               ? checkpoint_folder(&run->team, o->checkpoint)
+               : 0;
 }
 
 /* Generates, and does nothing else: no text is needed. */
@@ -485,6 +490,21 @@ static int generate(struct run *run)
     if (first_rank(run))
         run_show_sample(run);
     return 0;
+}
+
+/* The log, and a place for the report: an error is told before the first step,
+ * not after the last. */
+static int open_output(struct run *run)
+{
+    const struct options *o = &run->o;
+    struct new_file report;
+
+    if (o->report && is_plain_file(o->report)) {
+        if (new_file_open(&report, o->report))
+            return -1;
+        new_file_discard(&report);
+    }
+    return metrics_open(&run->metrics, o->log, run->info.step);
 }
 
 /* Everything from the init of the communicator to its end. Returns the exit
@@ -509,10 +529,8 @@ static int run_all(struct run *run)
         run->windows[kind] = trainer_windows(&run->trainer, kind);
     if (first_rank(run))
         bars_measure(&run->data, run->windows, run->o.model.seq, &run->bars);
-    int opened = first_rank(run)
-                     ? metrics_open(&run->metrics, run->o.log, run->info.step)
-                     : 0;
-    if (team_agree(&run->team, opened == 0, "opening the log"))
+    if (team_agree(&run->team, !first_rank(run) || open_output(run) == 0,
+                   "output"))
         return -1;
     if (first_rank(run))
         run_introduce(run);

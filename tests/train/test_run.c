@@ -663,6 +663,28 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
 }
 
+/* What cannot be written at the end is an error before the first step. */
+static void fails_before_a_step(struct harness_job j, const char *what)
+{
+    struct harness *h = harness_start(&j);
+
+    harness_wait(h);
+    cr_assert_eq(harness_rank(h, 0)->exit_code, 1, "%s", harness_story(h));
+    cr_assert(contains(harness_rank(h, 0)->err, what), "%s", harness_story(h));
+    cr_assert(!contains(harness_rank(h, 0)->out, "step "), "%s",
+              harness_story(h));
+    harness_finish(h);
+}
+
+Test(train_run, output_is_looked_at_before_the_steps)
+{
+    fails_before_a_step(JOB(2, "--steps=3", "--report=/nonexistent/page"),
+                        "output on rank 0: cannot write /nonexistent/page");
+    fails_before_a_step(JOB(2, "--steps=3", "--checkpoint=/proc/none"),
+                        "rank 0: checkpoint on rank 0: cannot make the folder "
+                        "/proc/none");
+}
+
 Test(train_run, a_folder_without_text_is_named)
 {
     fails(BARE(2, "--steps=3", "--root", folder), 1, folder);
