@@ -101,10 +101,8 @@ static void list(const struct shunti_plan *plan,
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
             const struct shunti_term *term = &plan->terms[i];
-            bool first = true;
+            const bool first = shunti_packs_first(plan, t, i);
 
-            for (size_t k = plan->first[t]; k < i; k++)
-                first = first && plan->terms[k].rank != term->rank;
             entries[next[term->rank]++] = (struct shunti_pack_entry){
                 term->row | (first ? SHUNTI_PACK_NEW : 0), term->weight};
         }

@@ -7,6 +7,7 @@
 #ifndef SHUNTI_PACKS_H
 #define SHUNTI_PACKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,17 @@ static inline size_t shunti_packs_sum(const size_t *counts, int n)
     for (int i = 0; i < n; i++)
         sum += counts[i];
     return sum;
+}
+
+/* Is term `i` of token `t` the first that goes to its rank? The token travels
+ * there once. */
+static inline bool shunti_packs_first(const struct shunti_plan *plan, size_t t,
+                                      size_t i)
+{
+    for (size_t k = plan->first[t]; k < i; k++)
+        if (plan->terms[k].rank == plan->terms[i].rank)
+            return false;
+    return true;
 }
 
 /* plan() and finish() of the route. */

@@ -146,13 +146,10 @@ static void pack_tokens(const struct packed *packed)
             (const unsigned char *)packed->what.out + t * moe->row_bytes;
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
-            int r = plan->terms[i].rank;
-            bool first = true;
+            const int r = plan->terms[i].rank;
             unsigned char *dst;
 
-            for (size_t k = plan->first[t]; k < i; k++)
-                first = first && plan->terms[k].rank != r;
-            if (!first)
+            if (!shunti_packs_first(plan, t, i))
                 continue;
             dst = packed->send + next[r];
             next[r] += bytes;
