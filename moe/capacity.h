@@ -2,7 +2,7 @@
 /*
  * Capacity: how many assignments of one source rank an expert takes, and which
  * are dropped when there are more (GShard, 2006.16668; Switch Transformers,
- * 2101.03961). By source rank, so that nobody has to be asked.
+ * 2101.03961). By source rank, so that no rank needs to ask another.
  */
 #ifndef SHUNTI_CAPACITY_H
 #define SHUNTI_CAPACITY_H

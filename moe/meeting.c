@@ -54,7 +54,7 @@ void shunti_meeting_skip(struct shunti_meeting *meeting, int rank)
     met->stranger = true;
 }
 
-/* Strangers are told in the next step. */
+/* Strangers get their message in the next step. */
 static void tell_strangers(struct shunti_meeting *meeting)
 {
     const struct shunt_moe *moe = meeting->plan->moe;

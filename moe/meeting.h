@@ -58,10 +58,10 @@ enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
                                       const struct shunti_note **note);
 
 /*
- * A rank of another node that this one exchanges no rows with need not be told.
- * But if the other direction of the exchange has a route of more operations,
- * it may be in a call of that one, which waits for a message of every rank. So
- * it is told if any peer turns out to make another call.
+ * A rank of another node with which this one exchanges no rows needs no message.
+ * But if the other direction of the exchange has a route of more operations, it
+ * may be in a call of that one, which waits for a message of every rank. So it
+ * gets one if any peer turns out to make another call.
  */
 void shunti_meeting_skip(struct shunti_meeting *meeting, int rank);
 

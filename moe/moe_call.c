@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What dispatch, combine and their gradients begin with; see plan.h. */
+/* What dispatch, combine and their gradients begin with; see moe_call.h. */
 #include <stdarg.h>
 #include <stdio.h>
 

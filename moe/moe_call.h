@@ -51,7 +51,7 @@ shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
                              const void *rows, const char *tokens_name,
                              void *tokens);
 
-/* Two arguments, and their memory; NULL and nothing overlap nothing. */
+/* An argument and its memory. NULL and no bytes overlap nothing. */
 struct shunti_span {
     const char *name;
     const void *at;

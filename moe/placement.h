@@ -42,8 +42,9 @@ shunti_placement_local(const struct shunti_placement *p, int rank)
 static inline int shunti_placement_target(const struct shunti_placement *p,
                                           int source, int expert)
 {
-    return p
-        ->owner[p->copy[(size_t)source * (size_t)p->experts + (size_t)expert]];
+    const uint32_t *copy = p->copy + (size_t)source * (size_t)p->experts;
+
+    return p->owner[copy[expert]];
 }
 
 /*
