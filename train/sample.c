@@ -51,18 +51,34 @@ static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
     return n;
 }
 
+/* Was any rank asked to stop? asked: (ranks) room. */
+static int ask_all(struct trainer *t, bool own, uint8_t *asked, bool *any)
+{
+    const uint8_t mine = own;
+
+    if (team_gather(t->team, &mine, asked, 1))
+        return -1;
+    for (int r = 0; r < t->team->size; r++)
+        *any |= asked[r];
+    return 0;
+}
+
 int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
-                size_t count, double temperature, struct sample *sample)
+                size_t count, double temperature,
+                const volatile sig_atomic_t *stop, struct sample *sample)
 {
     size_t seq = t->o->model.seq, length = prompt_bytes;
     uint64_t key = random_key(t->o->seed, "sample");
     uint8_t *context = malloc(seq);
     uint8_t *all = malloc(length + count + 1);
+    uint8_t *asked = malloc((size_t)t->team->size);
+    int st = 0;
 
     memset(sample, 0, sizeof(*sample));
-    if (!context || !all) {
+    if (!context || !all || !asked) {
         free(context);
         free(all);
+        free(asked);
         return train_error("out of memory");
     }
     if (length)
@@ -70,14 +86,16 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
     else
         all[length++] = '\n'; /* something must come before the first byte */
     sample->prompt = length;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && st == 0; i++) {
         size_t rows, n = last_bytes(all, length, seq, context, &rows);
         size_t sequences = t->team->rank == 0;
-        if (model_forward(&t->model, sequences, rows, context, NULL, NULL)) {
-            free(context);
-            free(all);
-            return -1;
-        }
+
+        st = ask_all(t, *stop != 0, asked, &sample->stopped);
+        if (st != 0 || sample->stopped)
+            break;
+        st = model_forward(&t->model, sequences, rows, context, NULL, NULL);
+        if (st != 0)
+            break;
         model_release(&t->model);
         if (t->team->rank != 0)
             continue;
@@ -85,12 +103,13 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
         all[length++] = pick(logits, temperature, random_uniform(key, i));
     }
     free(context);
+    free(asked);
     sample->length = length;
-    if (t->team->rank == 0)
+    if (st == 0 && t->team->rank == 0)
         sample->bytes = all;
     else
         free(all);
-    return 0;
+    return st;
 }
 
 char *sample_show(const uint8_t *bytes, size_t count)

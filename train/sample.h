@@ -5,19 +5,24 @@
 
 #include "train/trainer.h"
 
+#include <signal.h>
+#include <stdbool.h>
+
 /* Bytes of any value, '\0' included. */
 struct sample {
     uint8_t *bytes; /* the prompt, and what the model writes after it */
     size_t prompt;  /* bytes of the former */
     size_t length;  /* of both */
+    bool stopped;   /* a rank was asked to stop before all were written */
 };
 
-/* Generates `count` bytes after a prompt. Rank 0 has them, the others lend
- * their experts: all take part in every byte's exchange. Collective. 0, or -1
- * with train_error_text(); sample->bytes is to be freed, and NULL on other
- * ranks. */
+/* Generates `count` bytes after a prompt, or fewer if *stop is set on a rank
+ * meanwhile. Rank 0 has them, the others lend their experts: all take part in
+ * every byte's exchange. Collective. 0, or -1 with train_error_text();
+ * sample->bytes is to be freed, and NULL on other ranks. */
 int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
-                size_t count, double temperature, struct sample *sample);
+                size_t count, double temperature,
+                const volatile sig_atomic_t *stop, struct sample *sample);
 
 /* Bytes as a text to be read: those that are neither printable ASCII nor the
  * end of a line as \xNN. Freed by the caller; NULL: train_error_text(). */

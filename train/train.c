@@ -43,7 +43,8 @@ static void on_signal(int signo)
     interrupted = 1;
 }
 
-/* Training stops after a step. --generate has nothing to save, and ends. */
+/* Training stops after a step, a sample after a byte. --generate has nothing to
+ * save, and ends. */
 static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -438,7 +439,7 @@ static int write_sample(struct run *run)
     if (!prompt && !o->generate)
         prompt = data_prompt(&run->data, &length);
     return sample_text(&run->trainer, prompt, length, o->sample, o->temperature,
-                       &run->sample);
+                       &interrupted, &run->sample);
 }
 
 /* The text, a checkpoint or none, and options that go with them and with the
@@ -542,7 +543,7 @@ static int run_all(struct run *run)
         run_conclude(run);
     if (st >= 0 && report(run))
         return -1;
-    return st;
+    return st == 0 ? run->sample.stopped : st;
 }
 
 int main(int argc, char **argv)

@@ -649,6 +649,36 @@ Test(train_run, generate_ends_at_the_first_signal)
     harness_finish(h);
 }
 
+/* The sample behind the last step is cut short, and the run ends as ever. */
+Test(train_run, a_signal_cuts_the_sample)
+{
+    char *page = in_folder("report.html"), *html, option[160], written[160];
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    snprintf(written, sizeof(written), "checkpoint of step 3 in %s",
+             in_folder("c"));
+    struct harness_job j =
+        JOB(2, "--steps=3", "--sample=100000000", option, "--report", page);
+    struct harness *h = harness_start(&j);
+    cr_assert(harness_await(h, 0, written), "%s", harness_story(h));
+    double asked = harness_clock(h);
+    harness_signal(h, 1, SIGINT);
+    harness_wait(h);
+    cr_assert(!harness_timed_out(h), "%s", harness_story(h));
+    for (int r = 0; r < 2; r++) {
+        cr_assert_eq(harness_rank(h, r)->exit_code, 130, "%s",
+                     harness_story(h));
+        cr_assert_lt(harness_rank(h, r)->ended_s - asked, 10.0, "%s",
+                     harness_story(h));
+    }
+    cr_assert(contains(harness_rank(h, 0)->out, "\nthis model "), "%s",
+              harness_story(h));
+    harness_finish(h);
+    html = read_all(page);
+    cr_assert(contains(html, "</html>"));
+    free(html);
+}
+
 Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
 {
     fails(JOB(1, "--stepz=3"), 2, "--stepz");
