@@ -322,7 +322,7 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
     enum shunt_status st;
 
     if (!comm || !out)
-        return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
+        return shunti_fail(comm ? &comm->error : NULL, SHUNT_ERR_INVALID,
                            "comm_shrink: %s is NULL", comm ? "out" : "comm");
     *out = NULL;
     if (!comm->control.base) /* it has been destroyed */

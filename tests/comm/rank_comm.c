@@ -267,6 +267,7 @@ static int bad_creation(const struct rank *self)
                  SHUNT_ERR_INVALID);
     shunt_comm_destroy(NULL);
     shunt_comm_abort(NULL);
+    CHECK_STATUS(NULL, shunt_comm_shrink(NULL, &comm), SHUNT_ERR_INVALID);
     CHECK(shunt_comm_size(NULL) == 0 && shunt_comm_rank(NULL) == -1, "NULL");
     return 0;
 }
