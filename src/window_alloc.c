@@ -303,8 +303,8 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     keys.window = window;
     if (mine)
         st = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0), mine,
-            "mem_alloc: cannot give %zu bytes of window", bytes);
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0), mine, "%s",
+            comm->error.text);
     else
         st = exchange_keys(comm, &keys);
     /* If any rank failed, no rank keeps the window. */
@@ -441,8 +441,7 @@ enum shunt_status shunt_mem_free(struct shunt_comm *comm, void *ptr)
             st = shunti_request_refuse(
                 comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
                 SHUNT_ERR_INVALID,
-                "mem_free: %p is no memory of shunt_mem_alloc(), or it has "
-                "been "
+                "mem_free: %p is not memory of shunt_mem_alloc(), or has been "
                 "freed; nothing is freed",
                 ptr);
             shunti_comm_leave(comm);

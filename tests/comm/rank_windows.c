@@ -257,6 +257,26 @@ static int registrations(const struct rank *self)
     return 0; /* `middle` goes with the communicator */
 }
 
+/* More memory than one rank can have: its error says why, the others' which
+ * rank, and the communicator stays usable. */
+static int too_large_for_one(const struct rank *self)
+{
+    const bool greedy = self->rank == self->size - 1;
+    const enum shunt_status want = greedy ? SHUNT_ERR_MEMORY : SHUNT_ERR_REMOTE;
+    void *window;
+
+    CHECK_STATUS(self->comm,
+                 shunt_mem_alloc(self->comm,
+                                 greedy ? PTRDIFF_MAX / 4096 * 4096 : 4096,
+                                 &window),
+                 want);
+    CHECK(!window, "no window after an error");
+    CHECK(strstr(shunt_last_error(self->comm),
+                 greedy ? "bytes of shared memory: " : "rank"),
+          "%s", shunt_last_error(self->comm));
+    return two_more(self);
+}
+
 static const struct rank_case cases[] = {
     {"registrations", registrations, .min_ranks = 1},
     {"freed_by_ranks_without", freed_by_ranks_without, .min_ranks = 1},
@@ -265,6 +285,7 @@ static const struct rank_case cases[] = {
     {"forgotten", forgotten, .min_ranks = 2},
     {"not_had_by_one", not_had_by_one, .min_ranks = 2},
     {"freed_while_in_use", freed_while_in_use, .min_ranks = 1},
+    {"too_large_for_one", too_large_for_one, .min_ranks = 2},
     {.name = NULL},
 };
 

@@ -53,3 +53,8 @@ Test(windows, freed_while_in_use)
 {
     at_sizes("freed_while_in_use");
 }
+
+Test(windows, too_large_for_one)
+{
+    at_sizes("too_large_for_one");
+}
