@@ -28,13 +28,15 @@ struct shunti_context {
 };
 
 /* Part of a communicator: its open transports. init_connect.c opens them.
- * contexts.c counts, as does window_alloc.c where it drives one of them
- * itself. */
+ * contexts.c counts, as does window_alloc.c where it drives one of them itself.
+ * wire.c sets `full`, and wait.c clears it. */
 struct shunti_contexts {
     struct shunti_context *all; /* (count) */
     size_t count;
     uint64_t events; /* number of events that their progress() has reported */
     uint64_t looks;  /* number of calls of shunti_transports_progress() */
+    /* one had no room for a put or get, which is to be tried again soon */
+    bool full;
 };
 
 /* Call the progress() of all transports. */

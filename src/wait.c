@@ -171,7 +171,7 @@ struct watch {
     struct pollfd fds[MAX_FDS];
     nfds_t n;
     bool soon; /* only a short sleep: there was no room for all descriptors, or
-                  puts are deferred */
+                  something has to be tried again that no event announces */
 };
 
 static void watch_fd(struct watch *watch, int fd)
@@ -216,19 +216,21 @@ static void disarm(struct shunt_comm *comm)
 /* Events from before arm() send no wake-up, so check once more; also for
  * losses, which an earlier progress may have noticed. A step that progresses
  * the transports may consume the event of an operation that was stepped before
- * it. True: nothing was left to do. */
-static bool is_idle(struct shunt_comm *comm)
+ * it. True: nothing was left to do, but perhaps soon (watch->soon). */
+static bool is_idle(struct watch *watch, struct shunt_comm *comm)
 {
     const struct shunt_request *oldest = comm->operations.active;
     const uint64_t finished = comm->operations.finished;
     const uint64_t looks = comm->contexts.looks, events = comm->contexts.events;
 
+    comm->contexts.full = false;
     shunti_liveness_note_events(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
     if (!comm->all_mapped)
         shunti_give_credits(comm, true);
     shunti_liveness_look(comm);
+    watch->soon |= comm->contexts.full || comm->deferred.first;
     return comm->operations.finished == finished &&
            comm->operations.active == oldest && comm->contexts.looks == looks &&
            comm->contexts.events == events;
@@ -237,11 +239,9 @@ static bool is_idle(struct shunt_comm *comm)
 /* The same for all that are held. */
 static bool are_idle(struct watch *watch, struct shunt_comm *held)
 {
-    for (; held; held = held->aside.next_held) {
-        if (!is_idle(held))
+    for (; held; held = held->aside.next_held)
+        if (!is_idle(watch, held))
             return false;
-        watch->soon = watch->soon || held->deferred.first;
-    }
     return true;
 }
 
@@ -314,8 +314,8 @@ static void sleep_a_little(struct shunt_comm *comm,
     watch.n = 0;
     watch.soon = false;
     idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
-           is_idle(comm) && !comm->deferred.first && !shunti_comm_check(comm) &&
-           are_idle(&watch, held);
+           is_idle(&watch, comm) && !comm->deferred.first &&
+           !shunti_comm_check(comm) && are_idle(&watch, held);
     finished = all_finished(comm, held) - comm->operations.finished + before;
     if (idle) {
         uint64_t nap = nap_ns(comm, waiter, deadline_ns);

@@ -25,8 +25,10 @@ bool shunti_put(struct shunt_comm *comm, int peer,
     struct shunti_peer *p = &comm->peers[peer];
     enum shunt_status st = p->transport->put(p->ep, put);
 
-    if (st == SHUNT_IN_PROGRESS)
+    if (st == SHUNT_IN_PROGRESS) {
+        comm->contexts.full = true;
         return false;
+    }
     if (st == SHUNT_ERR_PEER)
         p->lost = true; /* a wait for the peer finds out in wait.c */
     else if (st)
@@ -39,8 +41,11 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              const struct shunt_transport_get *get)
 {
     struct shunti_peer *p = &comm->peers[peer];
+    enum shunt_status st = p->transport->get(p->ep, get);
 
-    return p->transport->get(p->ep, get);
+    if (st == SHUNT_IN_PROGRESS)
+        comm->contexts.full = true;
+    return st;
 }
 
 static bool waits_already(const struct shunt_comm *comm, int peer)

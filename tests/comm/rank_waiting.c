@@ -832,6 +832,30 @@ static int thread_is_woken(const struct rank *self)
     return 0;
 }
 
+/* A transport that has no room for a read need not announce by an event that it
+ * has some later. So a rank asks again soon, and does not sleep for the half
+ * second that it would otherwise. */
+static int room_later(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+    const int rounds = 8;
+    struct swap swap;
+
+    CHECK_RUN(swap_init(&swap, self, (size_t)16 << 10));
+    for (int k = 0; k < rounds; k++) {
+        CHECK_RUN(swap_block(&swap, self, self->comm, k));
+        CHECK_RUN(swap_check(&swap, self, k));
+    }
+    swap_finish(&swap);
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    CHECK(stats.bytes_read > 0, "nothing was read");
+    CHECK(stats.seconds_waiting < rounds * 0.25,
+          "%d calls waited for %g s, in %d sleeps", rounds,
+          stats.seconds_waiting, (int)stats.sleeps);
+    return 0;
+}
+
 /* --- all of them --------------------------------------------------------------- */
 
 static const struct rank_case cases[] = {
@@ -851,6 +875,7 @@ static const struct rank_case cases[] = {
     {"same_order", same_order, .no_comm = true, .no_threads = true},
     {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,
      .min_ranks = 2},
+    {.name = "room_later", .run = room_later, .no_threads = true},
     {"thread_is_woken", thread_is_woken, .no_comm = true, .wants_id = true},
     {.name = NULL},
 };

@@ -174,3 +174,14 @@ Test(waiting, thread_is_woken)
     harness_case("rank_waiting", "thread_is_woken", 2);
     harness_case("rank_waiting", "thread_is_woken", 3);
 }
+
+Test(waiting, room_later)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting",
+        .args = {"room_later"},
+        .ranks = 2,
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=full=5000",
+                "SHUNT_READ_MIN=1", "SHUNT_EAGER=512"},
+    });
+}

@@ -52,6 +52,8 @@ struct shunt_transport_ep {
     struct queue queues[FAULT_CHANNELS]; /* without `reorder` only [0] */
     struct later *delivered;             /* delivered, but not flushed yet */
     struct later_get *gets;              /* by due time */
+    uint64_t room_at; /* by `full`: when there is room for the next get; 0: it
+                         was not asked for yet */
     /* the failure of a put after it was accepted */
     enum shunt_status failed;
     bool dead; /* by `die` */

@@ -293,6 +293,19 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
+/* By `full`: each get finds no room at first. */
+static bool has_room(struct shunt_transport_ep *ep)
+{
+    const uint64_t full = ep->ctx->program.full, t = full ? now() : 0;
+
+    if (full && !ep->room_at)
+        ep->room_at = t + full;
+    if (t < ep->room_at)
+        return false;
+    ep->room_at = 0;
+    return true;
+}
+
 enum shunt_status fault_get(struct shunt_transport_ep *ep,
                             const struct shunt_transport_get *get)
 {
@@ -305,6 +318,8 @@ enum shunt_status fault_get(struct shunt_transport_ep *ep,
     if (ep->dead)
         return fault_fail(ctx, SHUNT_ERR_PEER,
                           "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
+    if (!has_room(ep))
+        return SHUNT_IN_PROGRESS;
     if (ctx->program.delay > 0 && fault_concerns(ep))
         return enqueue_get(ep, get);
     return begin_get(ep, get);

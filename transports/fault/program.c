@@ -14,6 +14,7 @@ enum word {
     NOMAP,
     NOGET,
     BADGET,
+    FULL,
     DELAY,
     FIXED,
     REORDER,
@@ -36,6 +37,9 @@ static const struct {
     [BADGET] = {"badget", "N",
                 "each N-th read of peers' plain memory fails "
                 "(SHUNT_ERR_SYSTEM)"},
+    [FULL] = {"full", "USEC",
+              "there is no room for a read of plain memory until USEC after it "
+              "was first asked for"},
     [DELAY] = {"delay", "USEC",
                "a put takes effect at a random time up to USEC later, and a "
                "read of plain memory begins then; puts to one peer stay in "
@@ -108,6 +112,9 @@ static void set(struct fault_program *program, enum word word, uint64_t value)
         break;
     case BADGET:
         program->badget = value;
+        break;
+    case FULL:
+        program->full = value * 1000;
         break;
     case DELAY:
         program->delay = value * 1000;

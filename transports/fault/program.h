@@ -11,6 +11,7 @@ struct fault_program {
     bool nomap;
     bool noget;
     uint64_t badget; /* every N-th read fails; 0: none */
+    uint64_t full;   /* nanoseconds without room for a read; 0: none */
     uint64_t delay;  /* nanoseconds; 0: none */
     bool fixed;      /* always `delay`, not a random time up to it */
     bool reorder;
