@@ -33,11 +33,6 @@ static struct agreement *state_of(const struct shunt_request *request)
     return (struct agreement *)(void *)(uintptr_t)request->state;
 }
 
-static int nth_peer(const struct shunt_comm *comm, int i)
-{
-    return (comm->rank + 1 + i) % comm->nranks;
-}
-
 static enum shunt_status step(struct shunt_request *request)
 {
     struct agreement *state = state_of(request);
@@ -45,7 +40,7 @@ static enum shunt_status step(struct shunt_request *request)
     const int peers = comm->nranks - 1;
 
     while (state->posted < peers) {
-        int peer = nth_peer(comm, state->posted);
+        int peer = shunti_nth_peer(comm, state->posted);
         struct shunti_note *note;
 
         if (!shunti_note_room(request, peer))
@@ -59,7 +54,7 @@ static enum shunt_status step(struct shunt_request *request)
         state->posted++;
     }
     while (state->heard < peers) {
-        int peer = nth_peer(comm, state->heard);
+        int peer = shunti_nth_peer(comm, state->heard);
         const struct shunti_note *note = shunti_note_arrived(request, peer);
 
         if (!note)
@@ -92,7 +87,7 @@ static enum shunt_status step(struct shunt_request *request)
 static bool awaits(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;
-    int i = (peer - comm->rank - 1 + comm->nranks) % comm->nranks;
+    int i = shunti_peer_number(comm, peer);
 
     if (i < state_of(request)->posted && i < state_of(request)->heard)
         return false;

@@ -98,4 +98,16 @@ struct shunt_comm {
     struct shunti_error error;    /* of the last call: shunti_fail() */
 };
 
+/* The peers in the order rank + 1, rank + 2, ..., so that the ranks do not all
+ * begin with the same one: peer number i, from 0, and the number of a peer. */
+static inline int shunti_nth_peer(const struct shunt_comm *comm, int i)
+{
+    return (comm->rank + 1 + i) % comm->nranks;
+}
+
+static inline int shunti_peer_number(const struct shunt_comm *comm, int peer)
+{
+    return (peer - comm->rank - 1 + comm->nranks) % comm->nranks;
+}
+
 #endif

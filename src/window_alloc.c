@@ -45,11 +45,6 @@ static struct exchange *state_of(const struct shunt_request *request)
     return (struct exchange *)(void *)(uintptr_t)request->state;
 }
 
-static int nth_peer(const struct shunt_comm *comm, int i)
-{
-    return (comm->rank + 1 + i) % comm->nranks;
-}
-
 static void post_key(struct shunt_request *request, int peer)
 {
     struct exchange *state = state_of(request);
@@ -137,12 +132,12 @@ static enum shunt_status step(struct shunt_request *request)
     const int peers = comm->nranks - 1;
 
     for (; state->posted < peers; state->posted++) {
-        if (!shunti_note_room(request, nth_peer(comm, state->posted)))
+        if (!shunti_note_room(request, shunti_nth_peer(comm, state->posted)))
             break;
-        post_key(request, nth_peer(comm, state->posted));
+        post_key(request, shunti_nth_peer(comm, state->posted));
     }
     for (; state->heard < peers; state->heard++) {
-        int peer = nth_peer(comm, state->heard);
+        int peer = shunti_nth_peer(comm, state->heard);
         const struct shunti_note *note = shunti_note_arrived(request, peer);
 
         if (!note || take_key(request, peer, note) == SHUNT_IN_PROGRESS)
@@ -155,7 +150,7 @@ static enum shunt_status step(struct shunt_request *request)
 static bool awaits(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;
-    int i = (peer - comm->rank - 1 + comm->nranks) % comm->nranks;
+    int i = shunti_peer_number(comm, peer);
 
     return i >= state_of(request)->heard || i >= state_of(request)->posted;
 }
