@@ -29,20 +29,16 @@ const struct shunti_env_row shunti_cpu_env[SHUNTI_CPU_ENV] = {
         .fallback = "auto",
         .choices = "auto|plain|neon|avx2|avx512",
         .help = "The best instruction set that kernels may use (sums, rows, "
-                "and all that "
-                "shunt-train computes); auto: the best that the CPU has. The "
-                "results "
-                "have the same bits, but for shunt-train --compute bf16 on a "
-                "CPU with "
-                "AVX512-BF16.",
+                "and all that shunt-train computes); auto: the best that the "
+                "CPU has. The results have the same bits, except with "
+                "shunt-train --compute bf16 on a CPU with AVX512-BF16.",
     },
     {
         .name = "SHUNT_TRAIN_KERNELS",
         .type = SHUNTI_ENV_CHOICE,
         .choices = "baseline|avx2|avx512",
         .help = "The same, by the name of earlier releases; SHUNT_KERNELS "
-                "comes first. "
-                "baseline is plain.",
+                "comes first. baseline is plain.",
     },
 };
 

@@ -321,8 +321,8 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     if (split_blobs(all, bs->nranks, bytes))
         return SHUNT_OK;
     st = shunti_fail(NULL, SHUNT_ERR_MISMATCH,
-                     "rank %d: the root at %s sent nonsense: different "
-                     "releases of the library?",
+                     "rank %d: the root at %s sent a malformed message: "
+                     "different releases of the library?",
                      bs->name, bs->where);
 failed:
     bs->failed = true;

@@ -222,7 +222,7 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                            bs->where, why);
     if (!retry && outcome == NOT_LISTENING)
         return shunti_fail(NULL, SHUNT_ERR_PEER,
-                           "rank %d: nobody listens at %s: the process that "
+                           "rank %d: no process listens at %s: the one that "
                            "made the id has ended, or the id is used up (it "
                            "serves one communicator, and waits SHUNT_TIMEOUT "
                            "for its first rank)",

@@ -28,7 +28,7 @@ static bool check_claim(struct shunti_root *root,
     if (transcript->nranks < 1 || transcript->nranks > SHUNTI_RANKS_MAX) {
         shunti_root_fail(
             root, SHUNT_ERR_MISMATCH,
-            "rank %d came with %d as the number of ranks; it must be 1 "
+            "rank %d joined with %d as the number of ranks; it must be 1 "
             "to %d",
             transcript->rank, transcript->nranks, SHUNTI_RANKS_MAX);
     } else if (root->nranks && transcript->nranks != root->nranks) {
@@ -43,13 +43,13 @@ static bool check_claim(struct shunti_root *root,
             transcript->rank, transcript->nranks, other, root->nranks);
     } else if (transcript->rank < 0 || transcript->rank >= transcript->nranks) {
         shunti_root_fail(root, SHUNT_ERR_MISMATCH,
-                         "a rank came as rank %d of %d; ranks are 0 to %d",
+                         "a process joined as rank %d of %d; ranks are 0 to %d",
                          transcript->rank, transcript->nranks,
                          transcript->nranks - 1);
     } else if (root->nranks && root->members[transcript->rank]) {
         shunti_root_fail(
             root, SHUNT_ERR_MISMATCH,
-            "rank %d (of %d) came twice: each process needs a rank of "
+            "rank %d (of %d) joined twice: each process needs a rank of "
             "its own",
             shunti_root_rank_name(root, transcript->rank), transcript->nranks);
     } else {
@@ -74,7 +74,7 @@ static void all_joined(struct shunti_root *root)
                          "the root has no memory or random numbers");
         return;
     }
-    shunti_debug("bootstrap", "root %s: all %d ranks have come", root->where,
+    shunti_debug("bootstrap", "root %s: all %d ranks have joined", root->where,
                  root->nranks);
     for (int r = 0; r < root->nranks; r++) {
         struct shunti_conn *c = root->members[r];
@@ -379,15 +379,16 @@ void shunti_root_on_deadline(struct shunti_root *root)
     char ranks[160];
 
     if (!root->nranks) {
-        shunti_info("bootstrap", "root %s: nobody came within %g s; giving up",
+        shunti_info("bootstrap",
+                    "root %s: no rank joined within %g s; giving up",
                     root->where, root->timeout);
         root->failure = SHUNT_ERR_TIMEOUT;
     } else if (root->joined < root->nranks) {
         list_ranks(root, is_missing, ranks, sizeof(ranks));
         shunti_root_fail_for(
             root, SHUNT_ERR_TIMEOUT, is_missing,
-            "%s %s did not come within %g s (%d of %d did); started? with "
-            "the same id? (SHUNT_TIMEOUT sets the time)",
+            "%s %s did not join within %g s (%d of %d did); were they "
+            "started, with the same id? (SHUNT_TIMEOUT sets the time)",
             root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
             root->member_timeout, root->joined, root->nranks);
     } else if (root->gathered) {

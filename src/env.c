@@ -32,8 +32,7 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_TRACE", SHUNTI_ENV_STRING, NULL, NULL,
      "Write a timeline for Perfetto or chrome://tracing to this file, one for "
      "each rank; %r is the rank, %p the process id. shunt-run makes one file "
-     "of "
-     "those of all its ranks, if neither is in the name.",
+     "of those of all its ranks, if neither is in the name.",
      false},
     {"SHUNT_TRACE_MAX", SHUNTI_ENV_SIZE, "1g", NULL,
      "Bytes at which a rank's timeline ends.", false},
@@ -56,10 +55,9 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
      "TCP port to meet at; auto: any free one, or MASTER_PORT + 1.", false},
     {"SHUNT_SECRET", SHUNTI_ENV_STRING, NULL, NULL,
-     "A text that all ranks of a launched job share and nobody else knows: "
-     "peers "
-     "that lack it are refused. Without it, the job's identifiers stand in, "
-     "which others may guess.",
+     "A text that only the ranks of a launched job know: processes without it "
+     "are refused. If it is not set, the launcher's identifiers of the job "
+     "are used, which others may guess.",
      true},
     {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
      "Name of the node this rank is on. Ranks with different names share no "
@@ -76,15 +74,14 @@ static const struct shunti_env_row rows[] = {
      "separated by colons.",
      false},
     {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off|no|0",
-     "Read memory that is no window straight out of the other process "
+     "Read memory outside windows straight from the other process "
      "(process_vm_readv), where the kernel allows it.",
      false},
     /* How calls wait and move data. */
     {"SHUNT_ENGINE", SHUNTI_ENV_STRING, NULL, NULL,
      "Copy engine for large payload inside a node of calls that were started "
-     "and "
-     "are waited for later: dma, or another plugin. Unset: the caller's thread "
-     "copies.",
+     "and are waited for later: dma, or another plugin. Unset: the caller's "
+     "thread copies.",
      false},
     {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "256k", NULL,
      "Bytes from which such payload is the copy engine's.", false},
@@ -107,9 +104,9 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_CHUNKS", SHUNTI_ENV_SIZE, "auto", NULL,
      "Chunks of the staging ring between two ranks.", false},
     {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which memory that is no window is read out of the other "
-     "process instead of being staged; by default each pair of ranks learns "
-     "which is faster where they are.",
+     "Bytes from which memory outside windows is read from the other process "
+     "instead of being staged; by default each pair of ranks learns which is "
+     "faster where they are.",
      false},
     {"SHUNT_ZCOPY_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes from which a block for a rank whose memory is not mapped goes "

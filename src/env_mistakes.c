@@ -123,7 +123,7 @@ static void warn(void *arg, const struct shunti_env_mistake *m)
 {
     (void)arg;
     if (m->row)
-        shunti_warn("env", "%s='%s' makes no sense: it takes %s; using %s",
+        shunti_warn("env", "%s='%s' is not valid: it takes %s; using %s",
                     m->name, m->value, shunti_env_takes(m->row),
                     m->row->fallback ? m->row->fallback : "none");
     else

@@ -318,7 +318,8 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
 
     if (port > 65535)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "SHUNT_PORT=%.0f is no TCP port (1 to 65535)", port);
+                           "SHUNT_PORT=%.0f is not a TCP port (1 to 65535)",
+                           port);
     if (host && !best_address(host, parts)) {
         enum shunt_status st = shunti_id_resolve(host, 0, parts);
 

@@ -120,7 +120,8 @@ static enum shunt_status import_control(struct shunti_init *init, int peer,
             break;
         if (shunti_init_is_late(init, &deadline))
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                               "rank %d's control window did not come",
+                               "the key of rank %d's control window did not "
+                               "arrive",
                                shunti_init_name(init, peer));
         st = shunti_init_pause(init, &deadline);
         if (st)

@@ -253,9 +253,10 @@ static void warn_of_public_secret(const struct shunti_launch *launch,
         return;
     shunti_id_describe(parts, where, sizeof(where));
     shunti_warn("launch",
-                "SHUNT_SECRET is not set: whoever reaches %s and guesses what "
-                "%s calls this job can join it; set SHUNT_SECRET to a text "
-                "that only its ranks know (docs/security.md)",
+                "SHUNT_SECRET is not set: any process that can connect to %s "
+                "and guess %s's name for this job can join it; set "
+                "SHUNT_SECRET to a text that only its ranks know "
+                "(docs/security.md)",
                 where, launch->how);
 }
 
@@ -321,7 +322,8 @@ static enum shunt_status meeting_port(const struct launcher *l, bool master,
 
     if (wish > 65535)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "SHUNT_PORT=%.0f is no TCP port (1 to 65535)", wish);
+                           "SHUNT_PORT=%.0f is not a TCP port (1 to 65535)",
+                           wish);
     if (wish >= 1) {
         *port = (int)wish;
         return SHUNT_OK;

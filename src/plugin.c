@@ -155,7 +155,7 @@ static bool check(const struct shunt_transport *t, const char *name,
     const char *missing;
 
     if (!t) {
-        snprintf(why, why_len, "%s does not export %s: it is no transport",
+        snprintf(why, why_len, "%s does not export %s: it is not a transport",
                  path, SHUNT_TRANSPORT_SYMBOL);
     } else if (t->abi != SHUNT_TRANSPORT_ABI) {
         snprintf(why, why_len,
@@ -171,7 +171,7 @@ static bool check(const struct shunt_transport *t, const char *name,
         snprintf(why, why_len, "%s lacks the operation '%s'", path, missing);
     } else if ((missing = foreign_knob(t->name, t->knobs))) {
         snprintf(why, why_len,
-                 "%s declares the variable '%s', which is none of its own "
+                 "%s declares the variable '%s', which is not one of its own "
                  "(SHUNT_<NAME>, or SHUNT_<NAME>_...)",
                  path, missing);
     } else {
@@ -200,7 +200,7 @@ static bool check_engine(const struct shunt_engine *e, const char *name,
         snprintf(why, why_len, "%s lacks an operation", path);
     } else if ((foreign = foreign_knob(e->name, e->knobs))) {
         snprintf(why, why_len,
-                 "%s declares the variable '%s', which is none of its own "
+                 "%s declares the variable '%s', which is not one of its own "
                  "(SHUNT_<NAME>, or SHUNT_<NAME>_...)",
                  path, foreign);
     } else {
@@ -278,8 +278,7 @@ const struct shunt_transport *shunti_transport_find(const char *name, char *why,
     const struct loaded *l = find(name, why, why_len);
 
     if (l && !l->transport)
-        snprintf(why, why_len, "%s is a copy engine, and no transport",
-                 l->path);
+        snprintf(why, why_len, "%s is a copy engine, not a transport", l->path);
     return l ? l->transport : NULL;
 }
 
@@ -289,8 +288,7 @@ const struct shunt_engine *shunti_engine_find(const char *name, char *why,
     const struct loaded *l = find(name, why, why_len);
 
     if (l && !l->engine)
-        snprintf(why, why_len, "%s is a transport, and no copy engine",
-                 l->path);
+        snprintf(why, why_len, "%s is a transport, not a copy engine", l->path);
     return l ? l->engine : NULL;
 }
 

@@ -289,8 +289,7 @@ static void print_environment(bool all)
         printf("  %s", row->name);
         if (value)
             printf("=%s%s", value,
-                   is_wrong(row) ? "   <- makes no sense; the default counts"
-                                 : "");
+                   is_wrong(row) ? "   <- not valid; the default is used" : "");
         printf("\n");
         if (!all)
             continue;
@@ -309,7 +308,7 @@ static void print_mistake(void *arg, const struct shunti_env_mistake *m)
 {
     (void)arg;
     if (m->row)
-        printf("  %s='%s' makes no sense: it takes %s\n", m->name, m->value,
+        printf("  %s='%s' is not valid: it takes %s\n", m->name, m->value,
                shunti_env_takes(m->row));
     else
         printf("  %s: there is no such variable; the nearest name is %s\n",
@@ -535,7 +534,7 @@ static const struct cli_program program = {
         "The exit status is 0 when a communicator could be made with these\n"
         "settings and all of them are understood, 1 when not (no transport; "
         "a\n"
-        "launcher's variable or one of Shunt's makes no sense; Shunt has no\n"
+        "launcher's variable or one of Shunt's is not valid; Shunt has no\n"
         "variable of that name), 2 for a wrong option.\n"
         "\n"
         "Examples:\n"

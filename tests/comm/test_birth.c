@@ -165,16 +165,16 @@ Test(birth, another_user_does_not_join)
 {
     if (geteuid())
         cr_skip_test("only root can be another user");
-    MISTAKE(2, OTHER(1), "5", "rank 1 did not come", "another user");
-    MISTAKE(2, FAR OTHER(1), "5", "rank 1 did not come", "another user");
+    MISTAKE(2, OTHER(1), "5", "rank 1 did not join", "another user");
+    MISTAKE(2, FAR OTHER(1), "5", "rank 1 did not join", "another user");
 }
 
 Test(birth, another_user_is_not_rank_0)
 {
     if (geteuid())
         cr_skip_test("only root can be another user");
-    MISTAKE(2, OTHER(0), "5", "rank 1 did not come", "another user");
-    MISTAKE(2, FAR OTHER(0), "5", "rank 1 did not come", "another user");
+    MISTAKE(2, OTHER(0), "5", "rank 1 did not join", "another user");
+    MISTAKE(2, FAR OTHER(0), "5", "rank 1 did not join", "another user");
 }
 
 /* A user who knows the secret may join, but not by way of the network when

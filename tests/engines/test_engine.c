@@ -63,7 +63,7 @@ Test(engine, that_is_not_there)
     harness_wait(h);
     for (int r = 0; r < 2; r++) {
         cr_assert_neq(harness_rank(h, r)->exit_code, 0);
-        cr_assert(strstr(harness_rank(h, r)->err, "and no copy engine"), "%s",
+        cr_assert(strstr(harness_rank(h, r)->err, "not a copy engine"), "%s",
                   harness_rank(h, r)->err);
     }
     harness_finish(h);

@@ -221,7 +221,7 @@ static void expect_all(int n, enum shunt_status status, const char *part)
 Test(bootstrap, a_rank_that_comes_twice)
 {
     run_with_odd_one(4, 4, 1, 4);
-    expect_all(4, SHUNT_ERR_MISMATCH, "rank 1 (of 4) came twice");
+    expect_all(4, SHUNT_ERR_MISMATCH, "rank 1 (of 4) joined twice");
 }
 
 Test(bootstrap, ranks_that_disagree_on_their_number)
@@ -267,7 +267,7 @@ Test(bootstrap, missing_ranks_are_named)
     }
     for (int i = 0; i < 4; i++)
         birth_join(&ranks[i]);
-    expect_all(4, SHUNT_ERR_TIMEOUT, "ranks 2, 5 did not come within 1 s");
+    expect_all(4, SHUNT_ERR_TIMEOUT, "ranks 2, 5 did not join within 1 s");
     for (int i = 0; i < 4; i++)
         cr_assert_lt(ranks[i].seconds, 4);
 }
@@ -277,9 +277,9 @@ Test(bootstrap, latecomers_hear_of_the_failure)
     struct shunt_id id = new_id();
 
     birth_run(ranks, &id, 1, 3, 0.3);
-    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not come");
+    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not join");
     birth_run(ranks, &id, 1, 3, 10);
-    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not come");
+    expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not join");
 }
 
 Test(bootstrap, a_rank_that_dies_while_joining)
@@ -381,7 +381,7 @@ Test(bootstrap, an_id_serves_once)
     birth_run(ranks, &id, 2, 2, 20);
     expect_all_ok(2);
     birth_run(ranks, &id, 2, 2, 20);
-    expect_all(2, SHUNT_ERR_PEER, "nobody listens");
+    expect_all(2, SHUNT_ERR_PEER, "no process listens");
 }
 
 Test(bootstrap, a_root_that_nobody_visits_ends)
@@ -509,7 +509,7 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
         .id = id, .nranks = 2, .rank = 0, .timeout = 5, .gathers = 1};
     birth_start(&ranks[0]); /* the root is still there, and checks claims */
     birth_join(&ranks[0]);
-    expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) came twice");
+    expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) joined twice");
     close(member);
 }
 

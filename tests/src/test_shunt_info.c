@@ -94,7 +94,7 @@ Test(shunt_info, variables)
     expect(run("--env", NULL, 0), "SHUNT_MOE_CHUNK\n");
     expect(run("--env", "SHUNT_MPI=off", 0), "SHUNT_MPI=off\n");
     expect(run("--env", "SHUNT_MPI=maybe", 1), "off|on|force");
-    expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "makes no sense");
+    expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "not valid");
 }
 
 /* Whatever is asked for, and never the values of what may be a secret. */
@@ -104,7 +104,7 @@ Test(shunt_info, mistakes_are_listed)
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         expect(run(parts[i], "SHUNT_SPIN=fast", 1),
-               "SHUNT_SPIN='fast' makes no sense: it takes a number");
+               "SHUNT_SPIN='fast' is not valid: it takes a number");
         struct harness *h = run(parts[i], "SHUNT_SECRTE=swordfish", 1);
         cr_assert(!strstr(harness_rank(h, 0)->out, "swordfish"));
         expect(h, "SHUNT_SECRTE: there is no such variable; the nearest name "

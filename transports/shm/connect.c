@@ -212,7 +212,7 @@ static void on_hello(struct shm_link *link, const struct shm_message *message)
     link->to = message->u.hello.to;
     if (link->to != ctx->rank || link->from <= ctx->rank ||
         link->from >= ctx->nranks) {
-        shm_refuse(link, "no rank of ours");
+        shm_refuse(link, "it is not a rank of this communicator");
         return;
     }
     memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, TRANSPORT_NONCE);
@@ -235,8 +235,8 @@ static void on_challenge(struct shm_link *link,
     memcpy(link->nonces[LISTENER], message->u.challenge.nonce, TRANSPORT_NONCE);
     if (!proven(link, LISTENER, message->u.challenge.proof)) {
         failed(link->ep, SHUNT_ERR_UNSUPPORTED,
-               "who listens in place of rank %d does not know the "
-               "communicator's secret",
+               "the process that listens under the name of rank %d does not "
+               "know the communicator's secret",
                link->ep->peer);
         shm_link_drop(link);
         return;
@@ -260,7 +260,8 @@ static void on_proof(struct shm_link *link, const struct shm_message *message)
     }
     ep = endpoint(ctx, link->from);
     if (!ep || ep->link || ep->down) {
-        shm_refuse(link, ep ? "that rank is there already" : "out of memory");
+        shm_refuse(link,
+                   ep ? "that rank is connected already" : "out of memory");
         return;
     }
     /* It is authenticated now. */

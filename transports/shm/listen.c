@@ -170,7 +170,7 @@ void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx)
     if (ctx->paused)
         now += UNAUTHENTICATED_MS - CROWDED_MS;
     while (ctx->unauthenticated && ctx->unauthenticated->deadline <= now)
-        shm_refuse(ctx->unauthenticated, "it did not say who it is");
+        shm_refuse(ctx->unauthenticated, "it did not authenticate in time");
     if (!crowded(ctx))
         pause_accepting(ctx, false);
 }

@@ -103,10 +103,11 @@ static enum shunt_status check(struct shunt_transport_ctx *ctx,
                         memory->bytes, (long long)st.st_size);
     if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK) &&
         !cannot_shrink(memory->fd))
-        return shm_fail(ctx, SHUNT_ERR_INVALID,
-                        "memory to register: its descriptor is no memfd made "
-                        "with MFD_ALLOW_SEALING (%s)",
-                        strerror(errno));
+        return shm_fail(
+            ctx, SHUNT_ERR_INVALID,
+            "memory to register: its descriptor is not a memfd made "
+            "with MFD_ALLOW_SEALING (%s)",
+            strerror(errno));
     return SHUNT_OK;
 }
 

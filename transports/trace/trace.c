@@ -96,7 +96,7 @@ static bool parse(const char *text, unsigned *bits, char *why, size_t why_len)
             op++;
         if (n && op == OPERATIONS) {
             snprintf(why, why_len,
-                     "SHUNT_TRACE_OPS: '%.*s' is no operation; there are "
+                     "SHUNT_TRACE_OPS: '%.*s' is not an operation; they are "
                      "connect, reg, import, put, get and loss",
                      (int)n, text);
             return false;
@@ -398,8 +398,7 @@ static size_t trace_counters(const struct shunt_transport_ctx *ctx,
 static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_TRACE_OPS", NULL,
      "Operations that the trace transport logs: a list of connect, reg, "
-     "import, "
-     "put, get and loss. Unset: all."},
+     "import, put, get and loss. Unset: all."},
     {NULL, NULL, NULL},
 };
 

@@ -82,7 +82,7 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
     if (*len < need) {
         ucp_worker_release_address(ctx->worker, attr.address);
         return ucx_fail(ctx, SHUNT_ERR_OVERFLOW,
-                        "UCX's address takes %zu bytes, of which there are "
+                        "UCX's address takes %zu bytes, and there is room for "
                         "%zu: name fewer devices in UCX_NET_DEVICES",
                         need, *len);
     }
