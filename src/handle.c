@@ -20,7 +20,7 @@
 #define CHUNK 1024
 #define CHUNKS ((1 << ENTRY_BITS) / CHUNK)
 
-_Static_assert(sizeof(uintptr_t) == 8, "a handle has 61 bits");
+_Static_assert(sizeof(uintptr_t) == 8, "a handle has 64 bits");
 
 struct entry {
     uintptr_t valid; /* the valid handle, or 0 */
