@@ -176,8 +176,15 @@ shunt_comm_finish(struct shunt_comm *comm);
 
 /**
  * Free `comm` on this rank, with its memory of shunt_mem_alloc(), exchanges and
- * plans; NULL is allowed. Local; never hangs. Unfinished requests fail, and can
- * still be tested or waited for.
+ * plans; NULL is allowed. Local: no other rank needs to make this call.
+ *
+ * First this rank completes what calls that have returned still do for other
+ * ranks (shunt_moe_plan_create() sends lists to other nodes), for which it
+ * waits no longer than the timeout of calls, and sends what is queued, within a
+ * second. All other operations under way end unfinished: ranks that need more
+ * of them get SHUNT_ERR_PEER. Requests that were not collected can still be
+ * tested or waited for; those that had not finished return SHUNT_ERR_INVALID.
+ * To leave in order, wait for all requests and call shunt_comm_finish() before.
  *
  * Destroying it again does nothing, and calls on it return SHUNT_ERR_INVALID,
  * as long as this process has not destroyed 64 other communicators since.
@@ -214,7 +221,11 @@ shunt_comm_lost(const struct shunt_comm *comm, const int **ranks,
 
 /** Counters since the communicator was made. */
 struct shunt_comm_stats {
-    uint64_t operations;    /* completed collectives and exchanges */
+    /** Operations completed. A collective is one; calls that are made of
+     * several count each: memory, exchanges and plans, and, where either mode
+     * of an exchange is SHUNT_MOE_FLAT, dispatch, combine and their gradients,
+     * two for each. */
+    uint64_t operations;
     uint64_t bytes_mapped;  /* payload copied once through a mapped window */
     uint64_t bytes_read;    /* payload copied once out of a peer's own memory */
     uint64_t bytes_staged;  /* payload copied through a staging buffer */
