@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "src/env.h"
+#include "src/error.h"
 #include "src/log.h"
 #include "src/plugin_files.h"
 
@@ -67,6 +68,7 @@ const struct shunt_transport_host *shunti_transport_host(void)
         .log = host_log,
         .env = shunti_env_raw,
         .find = host_find,
+        .remedy = shunti_remedy,
     };
 
     return &host;

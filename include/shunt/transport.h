@@ -105,6 +105,9 @@ struct shunt_transport_host {
     const char *(*env)(const char *name);
     /* Another transport by name, for wrappers (fault+shm); NULL: none. */
     const struct shunt_transport *(*find)(const char *name);
+    /* What a user can do about an errno that a limit of the system caused, as
+     * the end of an error text: "; raise `ulimit -n`"; "": nothing is known. */
+    const char *(*remedy)(int error);
 };
 
 /* Where memory is. A transport that cannot access a kind refuses to register

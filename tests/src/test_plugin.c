@@ -2,6 +2,7 @@
 /* Loading and choosing transports, good and bad ones (plugin_sample.c). */
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,8 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_eq(shunti_transport_host()->find("good"), t);
     cr_assert_null(shunti_transport_host()->find("nosymbol"));
     cr_assert_null(shunti_transport_host()->env("HOME"));
+    cr_assert(strstr(shunti_transport_host()->remedy(EMFILE), "ulimit -n"));
+    cr_assert_str_eq(shunti_transport_host()->remedy(0), "");
 }
 
 /* A plugin's variable is in the table once it is loaded, and nobody else's is. A

@@ -126,11 +126,17 @@ static const char *read_env(const char *name)
     return getenv(name);
 }
 
+static const char *remedy(int error)
+{
+    return error == EMFILE ? "; raise `ulimit -n`" : "";
+}
+
 const struct shunt_transport_host world_host = {
     .abi = SHUNT_TRANSPORT_ABI,
     .log = log_line,
     .env = read_env,
     .find = world_find,
+    .remedy = remedy,
 };
 
 /* -- the board -------------------------------------------------------------- */

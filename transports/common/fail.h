@@ -3,11 +3,18 @@
 #ifndef TRANSPORT_FAIL_H
 #define TRANSPORT_FAIL_H
 
-#include <shunt/status.h>
+#include <shunt/transport.h>
 
 struct transport_text {
     char text[512];
 };
+
+/* The end of an error text about `error`: shunt_transport_host.remedy(). */
+static inline const char *
+transport_remedy(const struct shunt_transport_host *host, int error)
+{
+    return host->remedy ? host->remedy(error) : "";
+}
 
 /* Write the text (at most 511 bytes of it) and return `status`. */
 enum shunt_status transport_fail(struct transport_text *error,

@@ -143,7 +143,7 @@ rank_create(const struct shunt_transport_params *params, struct rank **out,
     rank->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rank->event < 0) {
         snprintf(why, why_len, "no event descriptor: %s%s", strerror(errno),
-                 errno == EMFILE ? "; raise `ulimit -n`" : "");
+                 params->host->remedy ? params->host->remedy(errno) : "");
         goto fail;
     }
     if (getrandom(rank->nonce, sizeof(rank->nonce), 0) !=

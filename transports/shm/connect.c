@@ -165,7 +165,7 @@ static void send_info(struct shunt_transport_ep *ep)
            error == EPERM || error == EACCES ? SHUNT_ERR_UNSUPPORTED
                                              : SHUNT_ERR_SYSTEM,
            "descriptors cannot be passed to rank %d: %s%s", ep->peer,
-           strerror(error), shm_hint(error));
+           strerror(error), transport_remedy(ep->ctx->host, error));
     refuse(ep);
 }
 
@@ -296,7 +296,8 @@ static void on_info(struct shm_link *link, const struct shm_message *message,
     if (!ep->control) {
         failed(ep, SHUNT_ERR_SYSTEM,
                "the descriptors of rank %d did not arrive: %s%s", ep->peer,
-               strerror(lost ? lost : EBADMSG), shm_hint(lost));
+               strerror(lost ? lost : EBADMSG),
+               transport_remedy(ep->ctx->host, lost));
         refuse(ep);
         return;
     }
@@ -429,7 +430,7 @@ static void reach_failed(struct shunt_transport_ep *ep, int error)
         break;
     default:
         failed(ep, status_of(error), "no connection to rank %d: %s%s", ep->peer,
-               strerror(error), shm_hint(error));
+               strerror(error), transport_remedy(ep->ctx->host, error));
         break;
     }
 }
@@ -486,7 +487,8 @@ static void advance(struct shunt_transport_ep *ep)
     if (listener && ctx->accept_error) {
         failed(ep, status_of(ctx->accept_error),
                "rank %d's connection cannot be accepted: %s%s", ep->peer,
-               strerror(ctx->accept_error), shm_hint(ctx->accept_error));
+               strerror(ctx->accept_error),
+               transport_remedy(ctx->host, ctx->accept_error));
         return;
     }
     fd = reach(ep);

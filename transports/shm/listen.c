@@ -65,7 +65,7 @@ enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
         listen(ctx->listen, SOMAXCONN) ||
         epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->listen, &event)) {
         snprintf(why, why_len, "no socket to listen on: %s%s", strerror(errno),
-                 shm_hint(errno));
+                 transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
     return SHUNT_OK;

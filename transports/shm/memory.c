@@ -158,7 +158,7 @@ enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
         free(reg);
         return shm_fail(ctx, SHUNT_ERR_SYSTEM,
                         "a descriptor could not be passed to a peer: %s%s",
-                        strerror(error), shm_hint(error));
+                        strerror(error), transport_remedy(ctx->host, error));
     }
     reg->next = ctx->regs;
     ctx->regs = reg;
@@ -242,7 +242,8 @@ static enum shunt_status share_map(struct shunt_transport_ep *ep,
     if (share->fd < 0)
         return shm_fail(ep->ctx, SHUNT_ERR_SYSTEM,
                         "memory of rank %d was lost on the way: %s%s", ep->peer,
-                        strerror(share->reason), shm_hint(share->reason));
+                        strerror(share->reason),
+                        transport_remedy(ep->ctx->host, share->reason));
     remote->map = shm_memory_map(share->fd, bytes, &remote->mapped);
     if (remote->map)
         return SHUNT_OK;

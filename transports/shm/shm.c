@@ -38,19 +38,6 @@
 #define LOOK_MS 1
 #define EVENTS 32
 
-const char *shm_hint(int error)
-{
-    if (error == EMFILE)
-        return "; raise `ulimit -n`";
-    if (error == ENFILE)
-        return "; raise fs.file-max";
-    if (error == EFBIG)
-        return "; raise `ulimit -f`, which limits shared memory, too";
-    if (error == ENOSYS || error == EPERM)
-        return "; does a seccomp filter (of a container, a sandbox) forbid it?";
-    return "";
-}
-
 int64_t shm_now(void)
 {
     struct timespec ts;
@@ -138,7 +125,7 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
 
     if (!map) {
         snprintf(why, why_len, "no shared memory (memfd): %s%s",
-                 strerror(errno), shm_hint(errno));
+                 strerror(errno), transport_remedy(host, errno));
         return SHUNT_ERR_UNSUPPORTED;
     }
     munmap(map, 4096);
@@ -146,7 +133,7 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         snprintf(why, why_len, "no unix sockets: %s%s", strerror(errno),
-                 shm_hint(errno));
+                 transport_remedy(host, errno));
         return SHUNT_ERR_UNSUPPORTED;
     }
     close(fd);
@@ -235,7 +222,7 @@ static enum shunt_status open_descriptors(struct shunt_transport_ctx *ctx,
                                      &ctx->control_fd);
     if (!ctx->control) {
         snprintf(why, why_len, "no shared memory (memfd): %s%s",
-                 strerror(errno), shm_hint(errno));
+                 strerror(errno), transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
     ctx->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -243,7 +230,7 @@ static enum shunt_status open_descriptors(struct shunt_transport_ctx *ctx,
     if (ctx->event < 0 || ctx->epoll < 0 ||
         epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->event, &event)) {
         snprintf(why, why_len, "no event descriptors: %s%s", strerror(errno),
-                 shm_hint(errno));
+                 transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
     return shm_listen(ctx, why, why_len);

@@ -213,8 +213,6 @@ struct shunt_transport_ctx {
 /* --- shm.c ---------------------------------------------------------------- */
 
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
-/* What the user can do about an errno: "; raise `ulimit -n`", or "". */
-const char *shm_hint(int error);
 /* Milliseconds of a coarse monotonic clock. */
 int64_t shm_now(void);
 /* Look at all descriptors now, also if progress() would not yet. */

@@ -238,7 +238,7 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
         getrandom(ctx->nonce, sizeof(ctx->nonce), 0) !=
             (ssize_t)sizeof(ctx->nonce)) {
         snprintf(why, why_len, "%s%s", strerror(errno),
-                 errno == EMFILE ? "; raise `ulimit -n`" : "");
+                 transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
     if (!enough_descriptors(ctx, peers, why, why_len))
