@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -765,6 +766,49 @@ static int failed_reads(const struct rank *self)
         failed += bad != 0;
     }
     CHECK(failed, "none failed");
+    return 0;
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Every block is read, and no read ends before its delay is over
+ * (SHUNT_FAULT=delay=USEC,fixed): late_reads USEC. */
+static int late_reads(const struct rank *self)
+{
+    enum { BLOCK = 1 << 16 };
+    const size_t bytes = (size_t)self->size * BLOCK;
+    const double least = atof(self->argv[0]) * 1e-6;
+    unsigned char *out = malloc(bytes), *in = malloc(bytes);
+    struct shunt_comm_stats before, after;
+
+    CHECK(out && in, "memory");
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &before, sizeof(before)));
+    for (int i = 0; i < 3; i++) {
+        double began = now_s();
+
+        memset(out, self->rank * 3 + i, bytes);
+        CHECK_OK(self->comm,
+                 shunt_alltoall(self->comm, out, in, BLOCK, SHUNT_U8));
+        CHECK(now_s() - began >= least, "a call of %g s, with reads of %g s",
+              now_s() - began, least);
+        for (size_t b = 0; b < bytes; b++)
+            CHECK(in[b] == (unsigned char)(b / BLOCK * 3 + (size_t)i),
+                  "call %d, byte %zu is %d", i, b, in[b]);
+    }
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &after, sizeof(after)));
+    CHECK(after.bytes_read - before.bytes_read == 3 * (bytes - BLOCK),
+          "%llu B were read",
+          (unsigned long long)(after.bytes_read - before.bytes_read));
+    free(out);
+    free(in);
     return 0;
 }
 
@@ -1544,6 +1588,10 @@ static const struct rank_case cases[] = {
      .min_ranks = 2},
     {.name = "failed_reads_in_flight", .run = failed_reads_in_flight},
     {.name = "input_goes", .run = input_goes},
+    {.name = "late_reads",
+     .run = late_reads,
+     .no_threads = true,
+     .min_ranks = 2},
     {.name = "unreadable_input",
      .run = unreadable_input,
      .no_threads = true,

@@ -310,6 +310,10 @@ Test(collectives, late_raw_reads)
     under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
                                 "SHUNT_FAULT=delay=100,seed=4",
                                 "SHUNT_READ_MIN=1", "SHUNT_EAGER=512", NULL});
+    run((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
+                              "SHUNT_FAULT=delay=5000,fixed",
+                              "SHUNT_READ_MIN=1", "SHUNT_EAGER=512", NULL},
+        3, "late_reads", "5000", NULL, NULL);
 }
 
 Test(collectives, late_and_out_of_order)
