@@ -8,6 +8,7 @@
  * cache, so that every source is read once and the result written once,
  * however many sources there are.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__F16C__)
@@ -169,15 +170,14 @@ static void narrow_f16(unsigned char *restrict dst, const float *restrict wide,
     }
 }
 
+/* In blocks: widen() every source to f32, and narrow() the result. */
 static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
-                        size_t count, enum shunt_dtype dtype, enum shunt_op op,
-                        int divisor)
+                        size_t count, enum shunt_op op, int divisor,
+                        void (*widen)(float *restrict, const unsigned char *,
+                                      size_t),
+                        void (*narrow)(unsigned char *restrict,
+                                       const float *restrict, size_t))
 {
-    void (*widen)(float *restrict, const unsigned char *, size_t) =
-        dtype == SHUNT_F16 ? widen_f16 : widen_bf16;
-    void (*narrow)(unsigned char *restrict, const float *restrict, size_t) =
-        dtype == SHUNT_F16 ? narrow_f16 : narrow_bf16;
-    enum shunt_op inner = op == SHUNT_AVG ? SHUNT_SUM : op;
     float sum[HALF_BLOCK], next[HALF_BLOCK];
 
     for (size_t done = 0; done < count; done += HALF_BLOCK) {
@@ -186,59 +186,47 @@ static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
         widen(sum, (const unsigned char *)srcs[0] + 2 * done, len);
         for (int k = 1; k < n; k++) {
             const void *const pair[] = {sum, next};
+            bool last = k == n - 1; /* it divides */
 
             widen(next, (const unsigned char *)srcs[k] + 2 * done, len);
-            if (k == n - 1)
-                inner = op;
-            reduce_f32((unsigned char *)sum, pair, 2, len, inner, divisor);
+            reduce_f32((unsigned char *)sum, pair, 2, len,
+                       op == SHUNT_AVG && !last ? SHUNT_SUM : op, divisor);
         }
-        inner = op == SHUNT_AVG ? SHUNT_SUM : op;
         narrow(dst + 2 * done, sum, len);
     }
 }
 
+static void reduce_f16(unsigned char *dst, const void *const *srcs, int n,
+                       size_t count, enum shunt_op op, int divisor)
+{
+    reduce_half(dst, srcs, n, count, op, divisor, widen_f16, narrow_f16);
+}
+
+static void reduce_bf16(unsigned char *dst, const void *const *srcs, int n,
+                        size_t count, enum shunt_op op, int divisor)
+{
+    reduce_half(dst, srcs, n, count, op, divisor, widen_bf16, narrow_bf16);
+}
+
 /* -- the table ------------------------------------------------------------- */
+
+static void (*const reduce[])(unsigned char *dst, const void *const *srcs,
+                              int n, size_t count, enum shunt_op op,
+                              int divisor) = {
+    [SHUNT_I8] = reduce_i8,   [SHUNT_U8] = reduce_u8,
+    [SHUNT_I32] = reduce_i32, [SHUNT_U32] = reduce_u32,
+    [SHUNT_I64] = reduce_i64, [SHUNT_U64] = reduce_u64,
+    [SHUNT_F16] = reduce_f16, [SHUNT_BF16] = reduce_bf16,
+    [SHUNT_F32] = reduce_f32, [SHUNT_F64] = reduce_f64,
+};
 
 static void run(void *dst, const void *const *srcs, int n, size_t count,
                 enum shunt_dtype dtype, enum shunt_op op, int divisor)
 {
-    if (n == 1) { /* of one rank: nothing to add, nothing to divide by */
-        if (dst != srcs[0])
-            memcpy(dst, srcs[0], count * shunt_dtype_size(dtype));
-        return;
-    }
-    switch (dtype) {
-    case SHUNT_I8:
-        reduce_i8(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_U8:
-        reduce_u8(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_I32:
-        reduce_i32(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_U32:
-        reduce_u32(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_I64:
-        reduce_i64(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_U64:
-        reduce_u64(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_F16:
-    case SHUNT_BF16:
-        reduce_half(dst, srcs, n, count, dtype, op, divisor);
-        break;
-    case SHUNT_F32:
-        reduce_f32(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_F64:
-        reduce_f64(dst, srcs, n, count, op, divisor);
-        break;
-    case SHUNT_FP8_E4M3:
-        break;
-    }
+    if (n > 1)
+        reduce[dtype](dst, srcs, n, count, op, divisor);
+    else if (dst != srcs[0]) /* nothing to add, nothing to divide by */
+        memcpy(dst, srcs[0], count * shunt_dtype_size(dtype));
 }
 
 const struct shunti_reduce_set KERNEL_TABLE = {
