@@ -270,40 +270,45 @@ static void count(struct shunti_gemm *g, size_t m, size_t n, size_t k)
     g->flops += 2.0 * (double)m * (double)n * (double)k;
 }
 
-void shunti_gemm_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
-                    const float *a, size_t lda, const float *b, size_t ldb,
-                    enum shunti_gemm_beta beta, float *c, size_t ldc)
+/* turned: B (n, k) is to be transposed. */
+static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
+                    size_t k, const float *a, size_t lda, const float *b,
+                    size_t ldb, enum shunti_gemm_beta beta, float *c,
+                    size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
     count(g, m, n, k);
-    if (g->tile)
-        shunti_bf16_nn(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c,
-                       ldc);
-    else if (g->compute == SHUNTI_GEMM_BF16)
+    if (g->tile) {
+        shunti_bf16_by_rows(g->tile, &g->packed, turned, m, n, k, a, lda, b,
+                            ldb, beta, c, ldc);
+        return;
+    }
+    if (turned) {
+        float *bt = reserve(g, &g->turned, &g->turned_floats, k * n);
+
+        shunti_elementwise()->transpose(n, k, b, ldb, bt, n);
+        b = bt;
+        ldb = n;
+    }
+    if (g->compute == SHUNTI_GEMM_BF16)
         rounded_nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
     else
         nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+
+void shunti_gemm_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+                    const float *a, size_t lda, const float *b, size_t ldb,
+                    enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    by_rows(g, false, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
 
 void shunti_gemm_nt(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    if (m == 0 || n == 0)
-        return;
-    count(g, m, n, k);
-    if (g->tile) {
-        shunti_bf16_nt(g->tile, &g->packed, m, n, k, a, lda, b, ldb, beta, c,
-                       ldc);
-        return;
-    }
-    float *bt = reserve(g, &g->turned, &g->turned_floats, k * n);
-    shunti_elementwise()->transpose(n, k, b, ldb, bt, n);
-    if (g->compute == SHUNTI_GEMM_BF16)
-        rounded_nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
-    else
-        nn(g, m, n, k, a, lda, bt, n, beta, c, ldc);
+    by_rows(g, true, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
 
 void shunti_gemm_tn(struct shunti_gemm *g, size_t m, size_t n, size_t k,

@@ -237,22 +237,16 @@ static void by_rows(const struct shunti_bf16_tile *tile,
     }
 }
 
-void shunti_bf16_nn(const struct shunti_bf16_tile *tile,
-                    struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
-                    const float *a, size_t lda, const float *b, size_t ldb,
-                    enum shunti_gemm_beta beta, float *c, size_t ldc)
+void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
+                         struct shunti_bf16_scratch *s, bool turned, size_t m,
+                         size_t n, size_t k, const float *a, size_t lda,
+                         const float *b, size_t ldb, enum shunti_gemm_beta beta,
+                         float *c, size_t ldc)
 {
-    by_rows(tile, s, m, n, k, a, lda, pack_b(tile, s, n, k, b, ldb),
-            beta == SHUNTI_GEMM_ADD, c, ldc);
-}
+    const uint32_t *words = turned ? pack_b_turned(tile, s, n, k, b, ldb)
+                                   : pack_b(tile, s, n, k, b, ldb);
 
-void shunti_bf16_nt(const struct shunti_bf16_tile *tile,
-                    struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
-                    const float *a, size_t lda, const float *b, size_t ldb,
-                    enum shunti_gemm_beta beta, float *c, size_t ldc)
-{
-    by_rows(tile, s, m, n, k, a, lda, pack_b_turned(tile, s, n, k, b, ldb),
-            beta == SHUNTI_GEMM_ADD, c, ldc);
+    by_rows(tile, s, m, n, k, a, lda, words, beta == SHUNTI_GEMM_ADD, c, ldc);
 }
 
 void shunti_bf16_tn(const struct shunti_bf16_tile *tile,

@@ -78,17 +78,13 @@ struct shunti_bf16_scratch {
 
 void shunti_bf16_scratch_free(struct shunti_bf16_scratch *scratch);
 
-/* As the functions of gemm.h. In `tn` beta is SHUNTI_GEMM_ADD. */
-void shunti_bf16_nn(const struct shunti_bf16_tile *tile,
-                    struct shunti_bf16_scratch *scratch, size_t m, size_t n,
-                    size_t k, const float *a, size_t lda, const float *b,
-                    size_t ldb, enum shunti_gemm_beta beta, float *c,
-                    size_t ldc);
-void shunti_bf16_nt(const struct shunti_bf16_tile *tile,
-                    struct shunti_bf16_scratch *scratch, size_t m, size_t n,
-                    size_t k, const float *a, size_t lda, const float *b,
-                    size_t ldb, enum shunti_gemm_beta beta, float *c,
-                    size_t ldc);
+/* As shunti_gemm_nn(); turned: as shunti_gemm_nt(). */
+void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
+                         struct shunti_bf16_scratch *scratch, bool turned,
+                         size_t m, size_t n, size_t k, const float *a,
+                         size_t lda, const float *b, size_t ldb,
+                         enum shunti_gemm_beta beta, float *c, size_t ldc);
+/* As shunti_gemm_tn(), adding to C. */
 void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *scratch, size_t m, size_t n,
                     size_t k, const float *a, size_t lda, const float *b,
