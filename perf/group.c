@@ -255,8 +255,7 @@ int perf_pin(const struct perf_group *g, bool force, const char **why)
     return -1;
 }
 
-/* --- opening and closing
- * -------------------------------------------------------- */
+/* --- opening and closing -------------------------------------------------- */
 
 /* The number of ranks by the environment; 0: not set. */
 static int launched_ranks(void)

@@ -109,8 +109,7 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
     }
 }
 
-/* --- the peer's side
- * ---------------------------------------------------------- */
+/* --- the peer's side ------------------------------------------------------ */
 
 static enum shunt_status answer(struct pair *pair)
 {
@@ -125,8 +124,7 @@ static enum shunt_status answer(struct pair *pair)
     }
 }
 
-/* --- rank 0's side
- * ------------------------------------------------------------ */
+/* --- rank 0's side -------------------------------------------------------- */
 
 /* Write `bytes` of any content to the peer's ring. */
 static void write_ring(struct pair *pair, size_t bytes)
@@ -269,8 +267,7 @@ static void remember(const char *shape, const struct shunti_links *links)
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* --- the measurement
- * ---------------------------------------------------------- */
+/* --- the measurement ------------------------------------------------------ */
 
 /* The lowest rank of rank 0's node other than 0; -1: there is none. */
 static int local_peer_of_first(const struct shunt_comm *comm)

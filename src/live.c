@@ -67,8 +67,8 @@ static void keep_structure(struct shunt_comm *comm)
 static void free_structure(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
-    free(comm->windows
-             .all); /* of a mem_alloc() after the communicator was destroyed */
+    /* of a mem_alloc() after the communicator was destroyed */
+    free(comm->windows.all);
     free(comm->peers);
     free(comm);
 }

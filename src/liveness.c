@@ -149,18 +149,19 @@ static void judge(struct shunt_comm *comm, uint64_t now)
 uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
 {
     const uint64_t due = comm->liveness.last_event_ns + timeout_ns(comm);
+    const uint64_t notice = shunti_liveness_notice_ns(comm);
 
+    /* Then the caller has a limit of its own. */
     if (!comm->operations.active || comm->failure.status)
-        return now + shunti_liveness_notice_ns(comm) /
-                         4; /* the caller has its own limit */
+        return now + notice / 4;
     if (comm->probe.seq != comm->operations.active->seq) {
         comm->probe.seq = comm->operations.active->seq;
         comm->probe.open = false;
         comm->probe.extensions = 0;
     }
     if (!comm->probe.open) {
-        if (now + shunti_liveness_notice_ns(comm) < due)
-            return due - shunti_liveness_notice_ns(comm);
+        if (now + notice < due)
+            return due - notice;
         shunti_probe_start(comm->operations.active);
         give_notice(comm, now);
     } else if (now >= due) {

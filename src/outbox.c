@@ -3,13 +3,10 @@
 #include "src/outbox.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "src/comm.h"
 #include "src/error.h"
 #include "src/log.h"
-
-#define PAGE 4096u
 
 static bool has_outbox(const struct shunt_comm *comm, int peer,
                        const struct shunti_context *context)

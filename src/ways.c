@@ -75,8 +75,7 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
            p->caps & SHUNT_TRANSPORT_GET;
 }
 
-/* --- what a pair tells each other
- * --------------------------------------------- */
+/* --- what a pair tells each other ----------------------------------------- */
 
 /* The word: the cost of copies into the ring in ns, the classes to try, the
  * classes to read. */

@@ -24,6 +24,13 @@ struct shunti_segment;
 struct shunt_transport_reg;
 struct shunt_transport_remote;
 
+struct shunti_window_peer {
+    size_t bytes; /* size of the peer's part */
+    struct shunt_transport_remote *remote;
+    /* the peer's part, mapped here; NULL: it cannot be */
+    unsigned char *map;
+};
+
 struct shunti_window {
     uint64_t id;
     /* made by shunt_mem_alloc(); only such a window may be freed by the
@@ -33,13 +40,8 @@ struct shunti_window {
     size_t bytes;
     struct shunti_segment *segment;
     struct shunt_transport_reg **reg; /* (ncontexts) */
-    struct shunti_window_peer {
-        size_t bytes; /* size of the peer's part */
-        struct shunt_transport_remote *remote;
-        /* the peer's part, mapped here; NULL: it cannot be */
-        unsigned char *map;
-        /* (nranks); for this rank itself `map` is its own part */
-    } * peers;
+    /* (nranks); for this rank itself `map` is its own part */
+    struct shunti_window_peer *peers;
 };
 
 /* Part of a communicator: its windows. window.c writes it. */

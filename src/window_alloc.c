@@ -162,8 +162,7 @@ static const struct shunti_class alloc_class = {
     .from_notes = true,
 };
 
-/* --- the local part
- * ----------------------------------------------------------- */
+/* --- the local part ------------------------------------------------------- */
 
 static void window_destroy(struct shunt_comm *comm,
                            struct shunti_window *window)
@@ -227,8 +226,7 @@ static enum shunt_status register_part(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* --- making a window
- * ---------------------------------------------------------- */
+/* --- making a window ------------------------------------------------------ */
 
 static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
                                  struct shunti_window **out,
@@ -316,8 +314,7 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     return st;
 }
 
-/* --- freeing a window
- * --------------------------------------------------------- */
+/* --- freeing a window ----------------------------------------------------- */
 
 /*
  * Do all ranks mean the same window, and has every rank that passed NULL no

@@ -41,8 +41,7 @@ static _Thread_local struct {
 /* The communicator that this thread is freeing. */
 static _Thread_local MPI_Comm dying = MPI_COMM_NULL;
 
-/* --- buffers
- * ---------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------- */
 
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes)
 {

@@ -145,7 +145,7 @@ static enum shunt_status fault_address(struct shunt_transport_ctx *ctx,
     return fault_passed(ctx, ctx->t->address(ctx->inner, blob, len));
 }
 
-/* --- endpoints and memory: passed on  */
+/* --- endpoints and memory: passed on -------------------------------------- */
 
 static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,

@@ -189,8 +189,7 @@ struct shunt_transport_ctx {
     int watched;     /* number of pidfds in epoll */
     /* look at them in the next progress(), since we have slept */
     bool look;
-    int64_t looked; /* when we last looked, in ms */
-    bool closing;
+    int64_t looked;                 /* when we last looked, in ms */
     uint64_t puts, put_bytes, full; /* full: puts for which there was no room */
     struct transport_text error;
 };
