@@ -2,7 +2,7 @@
 /* A communicator that was made: what it can be asked, and its end. */
 #include "src/comm.h"
 
-#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,17 +98,28 @@ const char *shunt_comm_transport(const struct shunt_comm *comm, int rank)
     return rank == comm->rank ? "self" : comm->peers[rank].how;
 }
 
+/* Queries of what a progress thread may be writing take their turn, too. */
+static struct shunt_comm *enter(const struct shunt_comm *comm)
+{
+    struct shunt_comm *entered = (struct shunt_comm *)(uintptr_t)comm;
+
+    shunti_comm_enter(entered);
+    return entered;
+}
+
 enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
                                        struct shunt_comm_stats *stats,
                                        size_t stats_size)
 {
     struct shunt_comm_stats all;
+    struct shunt_comm *entered;
     int r;
 
     if (!comm || !stats)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_stats: %s is NULL",
                            comm ? "stats" : "comm");
+    entered = enter(comm);
     all = comm->stats;
     for (r = 0; r < comm->nranks; r++) {
         const struct shunti_peer *p = &comm->peers[r];
@@ -117,6 +128,7 @@ enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
         if (p->node != comm->node)
             all.messages_remote += p->messages;
     }
+    shunti_comm_leave(entered);
     if (stats_size > sizeof(all))
         stats_size = sizeof(all);
     memcpy(stats, &all, stats_size);
@@ -129,6 +141,7 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
                                             size_t stats_size)
 {
     struct shunt_peer_stats all = {0};
+    struct shunt_comm *entered;
 
     if (!comm || !stats)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
@@ -138,8 +151,10 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_peer_stats: rank is %d; ranks are 0 to %d",
                            rank, comm->nranks - 1);
+    entered = enter(comm);
     all.messages = comm->peers[rank].messages;
     all.bytes_put = comm->peers[rank].bytes_put;
+    shunti_comm_leave(entered);
     if (stats_size > sizeof(all))
         stats_size = sizeof(all);
     memcpy(stats, &all, stats_size);
@@ -149,11 +164,15 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
 enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
                                   const int **ranks, size_t *count)
 {
+    struct shunt_comm *entered;
+
     if (!comm || !ranks || !count)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_lost: an argument is NULL");
+    entered = enter(comm);
     *ranks = comm->failure.lost;
     *count = comm->failure.nlost;
+    shunti_comm_leave(entered);
     return SHUNT_OK;
 }
 

@@ -76,10 +76,7 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     };
     struct shunti_deferred_put *d;
 
-    /* A visit (aside.h) sends only words, perhaps while another thread reads
-     * the statistics. So it must not write them. */
-    if (bytes)
-        p->bytes_put += bytes;
+    p->bytes_put += bytes;
     if (!waits_already(comm, peer) && shunti_put(comm, peer, &put))
         return;
     d = malloc(sizeof(*d));

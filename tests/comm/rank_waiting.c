@@ -792,6 +792,19 @@ static int out_of_the_call(const struct rank *self)
 
 /* --- the progress thread ------------------------------------------------------ */
 
+/* A communicator of the same ranks, with other options. */
+static int twin_create(struct rank *twin, struct shunt_comm_config *config)
+{
+    if (twin->id) {
+        config->transports = "inproc";
+        CHECK_OK(NULL, shunt_comm_create(twin->id, twin->size, twin->rank,
+                                         config, &twin->comm));
+    } else {
+        CHECK_OK(NULL, shunt_comm_create_env(config, &twin->comm));
+    }
+    return 0;
+}
+
 /* No sleep of a rank with a progress thread ends by its time: something woke
  * it. */
 static int thread_is_woken(const struct rank *self)
@@ -802,13 +815,7 @@ static int thread_is_woken(const struct rank *self)
     struct rank twin = *self;
 
     config.progress_thread = 1;
-    if (self->id) {
-        config.transports = "inproc";
-        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
-                                         &config, &twin.comm));
-    } else {
-        CHECK_OK(NULL, shunt_comm_create_env(&config, &twin.comm));
-    }
+    CHECK_RUN(twin_create(&twin, &config));
     for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
         struct swap swap;
 
@@ -827,6 +834,36 @@ static int thread_is_woken(const struct rank *self)
         }
         swap_finish(&swap);
     }
+    CHECK_OK(twin.comm, shunt_comm_finish(twin.comm));
+    shunt_comm_destroy(twin.comm);
+    return 0;
+}
+
+/* The counters may be read while a progress thread counts. */
+static int counted_meanwhile(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm_stats stats = {0};
+    struct shunt_peer_stats peer = {0};
+    struct rank twin = *self;
+    struct swap swap;
+    int rounds = 0;
+
+    config.progress_thread = 1;
+    CHECK_RUN(twin_create(&twin, &config));
+    CHECK_RUN(swap_init(&swap, &twin, (size_t)256 << 10));
+    CHECK_RUN(swap_start(&swap, &twin, twin.comm, 0));
+    while (stats.operations < 1 && ++rounds < 10000000) {
+        CHECK_OK(twin.comm,
+                 shunt_comm_get_stats(twin.comm, &stats, sizeof(stats)));
+        CHECK_OK(twin.comm, shunt_comm_get_peer_stats(
+                                twin.comm, (self->rank + 1) % self->size, &peer,
+                                sizeof(peer)));
+        sched_yield();
+    }
+    CHECK_OK(twin.comm, shunt_wait(&swap.request));
+    CHECK_RUN(swap_check(&swap, &twin, 0));
+    swap_finish(&swap);
     CHECK_OK(twin.comm, shunt_comm_finish(twin.comm));
     shunt_comm_destroy(twin.comm);
     return 0;
@@ -877,6 +914,7 @@ static const struct rank_case cases[] = {
      .min_ranks = 2},
     {.name = "room_later", .run = room_later, .no_threads = true},
     {"thread_is_woken", thread_is_woken, .no_comm = true, .wants_id = true},
+    {"counted_meanwhile", counted_meanwhile, .no_comm = true, .wants_id = true},
     {.name = NULL},
 };
 

@@ -175,6 +175,11 @@ Test(waiting, thread_is_woken)
     harness_case("rank_waiting", "thread_is_woken", 3);
 }
 
+Test(waiting, counted_meanwhile)
+{
+    harness_case("rank_waiting", "counted_meanwhile", 2);
+}
+
 Test(waiting, room_later)
 {
     harness_check(&(struct harness_job){
