@@ -107,7 +107,7 @@ static enum shunt_status check(const struct shunti_coll *call,
     enum shunt_status st = shunti_check_dtype(call, a->dtype, a->op);
 
     if (!st && !shunti_op_valid(a->op))
-        st = shunti_coll_refuse(call, "op %d is none (enum shunt_op)",
+        st = shunti_coll_refuse(call, "op %d is not one of enum shunt_op",
                                 (int)a->op);
     if (!st)
         st = shunti_check_count(call, a->count, 1, a->dtype, &a->bytes);

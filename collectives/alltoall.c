@@ -104,8 +104,7 @@ static enum shunt_status copy_away(const struct shunti_coll *call,
     if (bytes && !a->owned)
         return shunti_request_refuse(
             call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,
-            "%s: no memory for %zu bytes, which it takes in "
-            "place",
+            "%s: no memory for %zu bytes, which a call in place needs",
             shunti_kind_name(call->kind), bytes);
     if (bytes)
         shunti_copy(a->owned, a->recv, bytes);

@@ -61,8 +61,9 @@ static enum shunt_status check(const struct shunti_coll *call,
     if (!st)
         st = shunti_check_buffer(call, "buffer", a->buffer, a->bytes);
     if (!st && (a->root < 0 || a->root >= call->comm->nranks))
-        st = shunti_coll_refuse(call, "root %d is no rank of %d", a->root,
-                                call->comm->nranks);
+        st =
+            shunti_coll_refuse(call, "root %d is not a rank: ranks are 0 to %d",
+                               a->root, call->comm->nranks - 1);
     return st;
 }
 

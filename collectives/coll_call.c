@@ -27,8 +27,9 @@ enum shunt_status shunti_coll_enter(const struct shunti_coll *call)
     shunti_comm_enter(call->comm);
     if (call->start && !call->request)
         return shunti_coll_leave(
-            call, shunti_coll_refuse(call, "request is NULL: there must be a "
-                                           "place for the request"));
+            call,
+            shunti_coll_refuse(call, "request is NULL: it must point to a "
+                                     "place for the request"));
     return SHUNT_OK;
 }
 
@@ -66,8 +67,8 @@ enum shunt_status shunti_check_dtype(const struct shunti_coll *call,
                                      enum shunt_dtype dtype, enum shunt_op op)
 {
     if (!shunti_dtype_bytes(dtype))
-        return shunti_coll_refuse(call, "dtype %d is none (enum shunt_dtype)",
-                                  (int)dtype);
+        return shunti_coll_refuse(
+            call, "dtype %d is not one of enum shunt_dtype", (int)dtype);
     if (op && dtype == SHUNT_FP8_E4M3)
         return shunti_coll_refuse(
             call, "fp8 cannot be reduced: widen it to f16 or f32 first");
@@ -84,8 +85,8 @@ enum shunt_status shunti_check_count(const struct shunti_coll *call,
         __builtin_mul_overflow(*bytes, (size_t)times, &all) ||
         all > PTRDIFF_MAX)
         return shunti_coll_refuse(call,
-                                  "count %zu: %d times as many %s are more "
-                                  "than an address can reach",
+                                  "count %zu: %d times as many %s do not "
+                                  "fit into memory",
                                   count, times, shunti_dtype_name(dtype));
     return SHUNT_OK;
 }
@@ -95,7 +96,7 @@ enum shunt_status shunti_check_buffer(const struct shunti_coll *call,
                                       size_t bytes)
 {
     if (!buffer && bytes)
-        return shunti_coll_refuse(call, "%s is NULL, and should hold %zu bytes",
+        return shunti_coll_refuse(call, "%s is NULL, but must hold %zu bytes",
                                   name, bytes);
     return SHUNT_OK;
 }
@@ -142,8 +143,8 @@ enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
             __builtin_mul_overflow(end, size, &bytes) || bytes > PTRDIFF_MAX)
             return shunti_coll_refuse(
                 call,
-                "%s: rank %d's block of %zu %s at element %zu ends beyond what "
-                "an address can reach",
+                "%s: rank %d's block of %zu %s at element %zu ends beyond the "
+                "address space",
                 name, r, count, shunti_dtype_name(blocks->dtype), at);
         if (count && bytes > *total)
             *total = bytes;

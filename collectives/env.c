@@ -11,26 +11,24 @@ static const struct shunti_env_row rows[] = {
         .type = SHUNTI_ENV_SIZE,
         .fallback = "auto",
         .help = "Bytes up to which allreduce sends every rank's vector to "
-                "every rank; "
-                "larger ones are reduced in segments, one by each rank.",
+                "every rank; larger ones are reduced in segments, one by each "
+                "rank.",
     },
     {
         .name = "SHUNT_ALGORITHM",
         .type = SHUNTI_ENV_STRING,
         .help = "Algorithms of collectives between several nodes, instead of "
-                "those that "
-                "cost least: 'two_level' for all, or "
-                "'flat,allgather=two_level'; the last "
-                "that fits counts (shunt-info --algorithms has the names).",
+                "those that cost least: 'two_level' for all, or "
+                "'flat,allgather=two_level'; the last entry that matches is "
+                "used (shunt-info --algorithms has the names).",
     },
     {
         .name = "SHUNT_CARRY",
         .type = SHUNTI_ENV_SIZE,
         .fallback = "auto",
         .help = "Bytes up to which a block of alltoall for a rank of another "
-                "node travels "
-                "in one message with those of its neighbours; larger ones go "
-                "straight.",
+                "node is sent in one message with those of its local peers; "
+                "larger ones are sent directly.",
     },
 };
 

@@ -56,7 +56,7 @@ static enum shunt_status check(const struct shunti_coll *call,
     size_t total, ours = 0;
 
     if (!st && !shunti_op_valid(a->op))
-        st = shunti_coll_refuse(call, "op %d is none (enum shunt_op)",
+        st = shunti_coll_refuse(call, "op %d is not one of enum shunt_op",
                                 (int)a->op);
     if (!st && call->kind == SHUNTI_KIND_REDUCE_SCATTERV && !a->blocks.counts)
         st = shunti_coll_refuse(call, "counts is NULL");
