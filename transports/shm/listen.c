@@ -116,6 +116,14 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
     epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
 }
 
+/* No connection can be accepted any more. The descriptor would stay ready, and
+ * this rank could not sleep. */
+static void stop_accepting(struct shunt_transport_ctx *ctx, int error)
+{
+    ctx->accept_error = error;
+    epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
+}
+
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
     /* Bounded, so that other users who keep connecting do not hold this rank
@@ -133,12 +141,8 @@ void shm_accept(struct shunt_transport_ctx *ctx)
         if (fd < 0) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
-            if (errno != EAGAIN) {
-                /* The descriptor would stay ready, and this rank could not
-                 * sleep. */
-                ctx->accept_error = errno;
-                epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
-            }
+            if (errno != EAGAIN)
+                stop_accepting(ctx, errno);
             return;
         }
         if (!shm_same_user(fd, &pid)) {
@@ -147,7 +151,7 @@ void shm_accept(struct shunt_transport_ctx *ctx)
         }
         link = shm_link_create(ctx, fd);
         if (!link) {
-            ctx->accept_error = errno;
+            stop_accepting(ctx, errno);
             return;
         }
         link->pid = pid;

@@ -155,6 +155,10 @@ enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
     if (memory->bytes > 0)
         tell_all(ctx, SHM_MSG_SHARE, reg, &fd, &error);
     if (error) {
+        int ignored = 0;
+
+        /* Those that have it would keep the descriptor until they close. */
+        tell_all(ctx, SHM_MSG_DROP, reg, NULL, &ignored);
         free(reg);
         return shm_fail(ctx, SHUNT_ERR_SYSTEM,
                         "a descriptor could not be passed to a peer: %s%s",
