@@ -302,8 +302,8 @@ static void close_contexts(struct shunt_comm *comm)
     free(comm->contexts.all);
 }
 
-/* Free all but the structure, and the requests that the caller has not
- * collected. */
+/* Free all but the structure, its peers, and the requests that the caller has
+ * not collected. */
 static void tear_down(struct shunt_comm *comm)
 {
     shunti_aside_forget(comm);
@@ -329,7 +329,6 @@ static void tear_down(struct shunt_comm *comm)
         close(comm->waiting.wake_fd);
     free(comm->calls.late.text);
     free(comm->failure.lost);
-    free(comm->peers);
     shunti_nodes_finish(comm);
     explicit_bzero(comm->secret, sizeof(comm->secret));
 }
@@ -340,6 +339,7 @@ void shunti_comm_free(struct shunt_comm *comm)
         return;
     tear_down(comm);
     shunti_requests_free(comm);
+    free(comm->peers);
     free(comm);
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/comm.h"
 #include "src/operations.h"
@@ -38,6 +39,17 @@ bool shunti_live_remove(struct shunt_comm *comm)
     return found;
 }
 
+/* The first of the peers, zeroed: that of a communicator of one rank. Takes no
+ * new memory, since there may be none. */
+static struct shunti_peer *keep_one(struct shunti_peer *peers)
+{
+    struct shunti_peer *one = realloc(peers, sizeof(*one));
+
+    one = one ? one : peers;
+    memset(one, 0, sizeof(*one));
+    return one;
+}
+
 /* Every call looks for a failure first, and finds one. Whatever else it looks
  * at is that of a communicator of one rank. */
 static void keep_structure(struct shunt_comm *comm)
@@ -46,6 +58,7 @@ static void keep_structure(struct shunt_comm *comm)
 
     *comm = (struct shunt_comm){
         .nranks = 1,
+        .peers = keep_one(comm->peers),
         .nodes = 1,
         .local_size = 1,
         .all_mapped = true,
@@ -56,7 +69,6 @@ static void keep_structure(struct shunt_comm *comm)
     };
     comm->operations.tail = &comm->operations.active;
     comm->deferred.tail = &comm->deferred.first;
-    comm->peers = calloc(1, sizeof(*comm->peers));
     snprintf(comm->failure.text, sizeof(comm->failure.text),
              "the communicator has been destroyed");
     for (struct shunt_request *r = requests; r; r = r->older)

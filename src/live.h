@@ -25,7 +25,7 @@ void shunti_live_add(struct shunt_comm *comm);
  * at its memory. */
 bool shunti_live_remove(struct shunt_comm *comm);
 /* Keep the structure of a communicator that was removed. All of it has been
- * freed but its requests, none of which is active. */
+ * freed but its peers and its requests, none of which is active. */
 void shunti_live_keep(struct shunt_comm *comm);
 
 #endif

@@ -557,6 +557,28 @@ static int run_births(const struct rank *self)
     return 0;
 }
 
+/* --- destroy -------------------------------------------------------------- */
+
+/* A communicator that was destroyed while no memory was left still refuses
+ * calls. */
+static int run_destroyed(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+    struct shunt_comm *comm;
+    void *window;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    each = true;
+    shunt_comm_destroy(comm);
+    each = false;
+    CHECK(shunt_comm_node(comm, 0) == 0, "node");
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    CHECK_STATUS(comm, shunt_barrier(comm), SHUNT_ERR_INVALID);
+    CHECK_STATUS(comm, shunt_mem_alloc(comm, 64, &window), SHUNT_ERR_INVALID);
+    return 0;
+}
+
 /* --- descriptors ----------------------------------------------------------- */
 
 /* Leave this process `n` descriptors that are not in use. */
@@ -645,6 +667,7 @@ static const struct rank_case cases[] = {
     {"moe_dispatch_backward", run_one_call, .min_ranks = 2},
     {"births", run_births, .no_comm = true, .min_ranks = 2, .timeout_s = 300},
     {"descriptors", run_descriptors, .min_ranks = 2},
+    {"destroyed", run_destroyed, .min_ranks = 2},
     {.name = NULL},
 };
 

@@ -157,3 +157,8 @@ Test(memory, exchanges_of_nodes)
     run_moe("3", 4, "SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm",
             "SHUNT_MOE_MODE=two-level");
 }
+
+Test(memory, destroyed)
+{
+    harness_case("rank_memory", "destroyed", 2);
+}
