@@ -283,5 +283,6 @@ void shunti_comm_drain(struct shunt_comm *comm)
             shunti_waiter_pause(comm, &waiter);
             shunti_progress(comm);
         }
+        shunti_waiter_end(comm, &waiter);
     }
 }
