@@ -180,10 +180,11 @@ bool shunti_io_is_other_user(int fd, char *why, size_t why_len)
 
     if (!shunti_peer_uid(fd, &uid) || uid == geteuid())
         return false;
-    snprintf(why, why_len,
-             "user %lu holds the meeting place of this job, and we are another "
-             "user: run all ranks as one; if that is no rank, choose another "
-             "MASTER_PORT",
-             (unsigned long)uid);
+    snprintf(
+        why, why_len,
+        "the address of this job's root is held by user %lu, and this rank "
+        "runs as another user: run all ranks as one user; if that process "
+        "is not a rank, choose another MASTER_PORT",
+        (unsigned long)uid);
     return true;
 }

@@ -104,17 +104,17 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s",
                            where, why);
     if (fd < 0)
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s",
-                           where, strerror(error),
-                           error == EMFILE || error == ENFILE
-                               ? shunti_remedy(error)
-                           : error != EADDRINUSE
-                               ? "; set SHUNT_HOST to an address of this host"
-                           : parts->kind == SHUNTI_ID_LOCAL
-                               ? "; another process is rank 0 of this job, or "
-                                 "holds its place: if it is none of yours, "
-                                 "choose another MASTER_PORT"
-                               : in_use);
+        return shunti_fail(
+            NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s", where,
+            strerror(error),
+            error == EMFILE || error == ENFILE ? shunti_remedy(error)
+            : error != EADDRINUSE
+                ? "; set SHUNT_HOST to an address of this host"
+            : parts->kind == SHUNTI_ID_LOCAL
+                ? "; another process is rank 0 of this job, or "
+                  "holds its address: if it is not one of yours, "
+                  "choose another MASTER_PORT"
+                : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
                            nranks);
     if (rc) {

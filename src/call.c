@@ -19,7 +19,7 @@
 #include "src/trace.h"
 #include "src/wait.h"
 
-/* shunt_test() looks at the transports in one call of so many. */
+/* shunt_test() looks at the transports in one of so many calls. */
 #define TESTS_PER_LOOK 32
 
 SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)

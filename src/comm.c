@@ -349,8 +349,8 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         return;
     if (!shunti_live_remove(comm)) {
         (void)shunti_fail(NULL, SHUNT_ERR_INVALID,
-                          "comm_destroy: the communicator has been destroyed "
-                          "already, or is none");
+                          "comm_destroy: this is not a communicator, or it has "
+                          "been destroyed already");
         return;
     }
     tear_down(comm);

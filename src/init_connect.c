@@ -24,7 +24,7 @@
 /* Of a transport; or why the sender does not have it. */
 struct address {
     char transport[32];
-    uint64_t len; /* 0: not to be had */
+    uint64_t len; /* 0: not available */
     union {
         unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
         char why[SHUNT_TRANSPORT_ADDRESS_MAX];
@@ -287,7 +287,8 @@ static void take_last_resorts(struct shunti_init *init)
     }
 }
 
-/* After the last stage: all are reached, or who is not. */
+/* After the last stage: SHUNT_OK if every rank is reached; else the error names
+ * one that is not. */
 static enum shunt_status check_reached(struct shunti_init *init)
 {
     const struct shunt_comm *comm = init->comm;

@@ -17,11 +17,11 @@ enum shunti_peer_user {
     SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
-    SHUNTI_USER_GONE, /* the TCP connection is closed: nobody is there */
+    SHUNTI_USER_GONE, /* the TCP connection is closed */
 };
 
-/* The effective user at the other end of a unix socket, who called listen() if
- * we have connected; false: it is none. */
+/* The effective user at the other end of a unix socket (the one that called
+ * listen(), if we have connected); false: it is not a unix socket. */
 bool shunti_peer_uid(int fd, uid_t *uid);
 
 /* `tcp`: look at TCP connections, too. */

@@ -901,7 +901,7 @@ static pid_t squat(const struct shunti_id_parts *parts)
 /* The job has a secret, but any process can work out its address. */
 Test(bootstrap, another_user_has_the_meeting_place)
 {
-    static const char who[] = "user 65534 holds the meeting place of this job";
+    static const char who[] = "is held by user 65534";
     struct shunti_id_parts far, near;
     struct shunti_bootstrap *bs;
     struct shunt_id id = new_id();

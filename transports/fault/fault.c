@@ -303,7 +303,7 @@ __attribute__((visibility("default")))
 const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "fault",
-    .summary = "wraps another transport and does it harm, for tests",
+    .summary = "wraps another transport and injects faults, for tests",
     .score = 0,
     .probe = fault_probe,
     .open = fault_open,

@@ -382,7 +382,7 @@ enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
     struct address a;
 
     if (peer < 0 || peer >= ctx->nranks || peer == ctx->rank)
-        return ucx_fail(ctx, SHUNT_ERR_INVALID, "there is no peer %d", peer);
+        return ucx_fail(ctx, SHUNT_ERR_INVALID, "rank %d is not a peer", peer);
     if (len > sizeof(a))
         memcpy(&a, blob, sizeof(a));
     if (len <= sizeof(a) || memcmp(a.magic, address_magic, sizeof(a.magic)) ||
