@@ -270,7 +270,7 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     snprintf(init.comm->configured.name, sizeof(init.comm->configured.name),
              "%.31s", config.name ? config.name : "");
     snprintf(init.comm->configured.transports,
-             sizeof(init.comm->configured.transports), "%.127s",
+             sizeof(init.comm->configured.transports), "%s",
              config.transports ? config.transports : "");
     snprintf(init.comm->configured.node, sizeof(init.comm->configured.node),
              "%.63s", config.node ? config.node : "");

@@ -7,6 +7,8 @@
 
 #include <shunt/comm.h>
 
+#include "src/plugin.h"
+
 struct shunti_layout;
 struct shunti_parent; /* bootstrap.h */
 struct shunti_tunables;
@@ -17,8 +19,9 @@ struct shunti_configured {
     double init_timeout; /* seconds */
     double call_timeout; /* as given: 0 is that of init */
     char name[32];
-    char transports[128]; /* "": as the environment says */
-    char node[64];        /* the same */
+    /* "": as the environment says */
+    char transports[SHUNTI_TRANSPORT_LIST_MAX];
+    char node[64];
 };
 
 /* A communicator of one rank, or of the ranks that meet at `id`. parent: of one

@@ -27,6 +27,8 @@
 
 #define SHUNTI_TRANSPORT_NAME_MAX 32
 #define SHUNTI_TRANSPORTS_MAX 16
+/* Of a list of them as the user gives it, with its end. */
+#define SHUNTI_TRANSPORT_LIST_MAX 512
 
 /* What the library offers to plugins; one per process. */
 const struct shunt_transport_host *shunti_transport_host(void);

@@ -188,7 +188,7 @@ static size_t split(char *text, char *words[SHUNTI_TRANSPORTS_MAX])
 enum shunt_status shunti_transport_candidates(const char *spec,
                                               struct shunti_candidates *out)
 {
-    char text[512], *words[SHUNTI_TRANSPORTS_MAX];
+    char text[SHUNTI_TRANSPORT_LIST_MAX], *words[SHUNTI_TRANSPORTS_MAX];
     enum shunt_status st = SHUNT_OK;
     bool except;
     size_t n;

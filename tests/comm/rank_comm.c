@@ -307,6 +307,26 @@ static int unknown_transport(const struct rank *self)
     return 0;
 }
 
+/* What is made from a communicator uses the same list, however long it is. */
+static int long_list_of_transports(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm, *dup;
+    char list[400];
+
+    snprintf(list, sizeof(list), "^%300s", "inproc");
+    config.transports = list;
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    CHECK_OK(comm, shunt_comm_dup(comm, &dup));
+    if (check_sum(self, dup, 1, self->size))
+        return 1;
+    CHECK_OK(dup, shunt_comm_finish(dup));
+    shunt_comm_destroy(dup);
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 /* --- ends ------------------------------------------------------------------------------ */
 
 static int abort_wakes_everyone(const struct rank *self)
@@ -702,6 +722,8 @@ static const struct rank_case cases[] = {
     {"bad_creation_is_told", bad_creation_is_told, .no_comm = true,
      .no_threads = true, .min_ranks = 2},
     {"unknown_transport", unknown_transport, .no_comm = true,
+     .no_threads = true, .min_ranks = 2},
+    {"long_list_of_transports", long_list_of_transports, .no_comm = true,
      .no_threads = true, .min_ranks = 2},
     {"nodes_share_no_memory", nodes_share_no_memory, .min_ranks = 2},
     {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},

@@ -98,6 +98,11 @@ Test(comm, unknown_transport)
     at_sizes("unknown_transport", (int[]){3, 0});
 }
 
+Test(comm, long_list_of_transports)
+{
+    at_sizes("long_list_of_transports", (int[]){2, 0});
+}
+
 Test(comm, abort_wakes_everyone)
 {
     at_sizes("abort_wakes_everyone", (int[]){1, 2, 8, 0});
