@@ -460,3 +460,93 @@ void case_kill_connecting(struct rank *r)
         r->ctx = NULL;
     }
 }
+
+/* Rank 1, in a process of its own: it takes nothing until rank 0 cannot send
+ * any more, puts something itself, looks so many times, and is killed. */
+static void be_killed_in_transfer(struct rank *r, int round, size_t bytes)
+{
+    int status;
+    pid_t pid = fork();
+
+    CHECK(r, pid >= 0, "%s", strerror(errno));
+    if (pid == 0) {
+        unsigned char *source = calloc(1, bytes);
+        struct window w;
+
+        CHECK(r, source, "no memory");
+        world_open(r);
+        window_create(r, &w, bytes);
+        await_flag(r, 0, round + 1);
+        for (int i = 0; i < 4; i++) {
+            struct shunt_transport_put put = {
+                .local = source,
+                .remote = w.remote[0],
+                .bytes = i == 0 ? 8 : bytes,
+            };
+
+            EXPECT(r, SHUNT_OK, r->t->put(r->eps[0], &put));
+        }
+        for (int i = 0; i < round; i++)
+            r->t->progress(r->ctx);
+        if (round % 2)
+            reset_sockets();
+        raise(SIGKILL);
+    }
+    CHECK(r, waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+    CHECK(r, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%x", status);
+    atomic_fetch_add(&r->board->flags[1], 1);
+}
+
+/* A peer that is killed while much is under way both ways: part of a put in the
+ * kernel and part not, and something unread of the peer's. */
+void case_kill_in_transfer(struct rank *r)
+{
+    enum { ROUNDS = 12, PUTS = 1000, BYTES = 60000 };
+    unsigned char *source = calloc(1, BYTES);
+
+    CHECK(r, source, "no memory");
+    for (int k = 0; k < ROUNDS; k++) {
+        unsigned pending = 0;
+        struct window w;
+        bool counts;
+
+        world_barrier(r);
+        if (r->rank == 1) {
+            be_killed_in_transfer(r, k, BYTES);
+            continue;
+        }
+        world_open(r);
+        window_create(r, &w, BYTES);
+        counts = r->t->caps(r->eps[1]) & SHUNT_TRANSPORT_ZCOPY;
+        for (int i = 0; i < PUTS; i++) {
+            struct shunt_transport_put put = {
+                .local = source,
+                .remote = w.remote[1],
+                .bytes = BYTES,
+                .pending = counts ? &pending : NULL,
+            };
+            enum shunt_status st = r->t->put(r->eps[1], &put);
+
+            CHECK(r, st == SHUNT_OK || st == SHUNT_IN_PROGRESS, "%d", (int)st);
+            r->t->progress(r->ctx);
+        }
+        atomic_store(&r->board->flags[0], k + 1);
+        await_flag(r, 1, k + 1); /* it is dead */
+        UNTIL(r, !r->t->alive(r->eps[1]));
+        if (counts && r->t->let_go)
+            EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));
+        CHECK(r, pending == 0, "%u puts still need their memory", pending);
+        close(w.fd);
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+    }
+    free(source);
+}
+
+/* The same where UCX has other networks, too, though none that sends messages.
+ * (It has settings that are only for TCP alone.) */
+void case_ucx_kill_among_networks(struct rank *r)
+{
+    setenv("UCX_TLS", "tcp,cma", 1);
+    case_kill_in_transfer(r);
+}

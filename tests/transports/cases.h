@@ -40,6 +40,8 @@ void case_kill(struct rank *r);
 void case_kill_sleeping(struct rank *r);
 void case_kill_forked(struct rank *r);
 void case_kill_connecting(struct rank *r);
+void case_kill_in_transfer(struct rank *r);
+void case_ucx_kill_among_networks(struct rank *r);
 
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);

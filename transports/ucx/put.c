@@ -6,6 +6,13 @@
  * limit is MAX_SENDS for each peer, beyond which put() has no room. (The pieces
  * of a put that has begun may exceed it.)
  *
+ * Over TCP UCP's "zero copy" is not used. If the socket takes a part of such a
+ * message, and the next write to it fails since the peer was killed, UCX
+ * completes the message twice and aborts our process (all versions from 1.11 to
+ * 1.20: uct_tcp_ep_sendv() completes it although uct_tcp_ep_handle_send_err()
+ * has). A "short" message, of up to one segment, does the same work: the kernel
+ * reads our memory, and UCX copies only what the socket does not take.
+ *
  * A message that UCP has sent has not necessarily taken effect. So flush() asks
  * the peer, which answers when all puts before the question have taken effect
  * (on all channels: the question carries the number of puts on each).
@@ -75,9 +82,7 @@ static void give_send(struct ucx_send *send)
 
     ucx_reg_drop(send->reg);
     take_back(send);
-    /* If it was not copied, the kernel has all of it, and of the messages
-     * before. */
-    send->ep->copied = !send->from_there;
+    send->ep->copied = true;
     send->ep->sends--;
     send->next = ctx->spare;
     ctx->spare = send;
@@ -129,7 +134,6 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
     sender->rank = ctx->rank;
     sender->heard = ep->heard_bytes;
-    send->from_there = bytes >= ctx->zcopy_min;
     ep->sends++;
     ep->said_bytes += header_bytes + bytes;
     param.user_data = send;

@@ -29,9 +29,6 @@
 #define LOOK_MS 10
 /* Bytes for which any socket has room. */
 #define SOCKET_BYTES 8192
-/* From this size on UCP does not copy what it sends: see pushed(). */
-#define ZCOPY_MIN 256
-#define ZCOPY_MIN_TEXT "256"
 /* Descriptors that UCX uses itself. */
 #define UCX_DESCRIPTORS 16
 /* How long close() waits for the answers to BYE. */
@@ -47,46 +44,53 @@ static int64_t now_ms(void)
 
 /* --- settings of UCX ------------------------------------------------------ */
 
+enum tcp_use { NO_TCP, TCP_TOO, ONLY_TCP }; /* among the networks of UCP */
+
 /* These are only defaults: the user's environment takes precedence. */
 static const struct setting {
     const char *name; /* for ucp_config_modify() */
     const char *value;
     const char *variable; /* if this environment variable, or */
     const char *unless;   /* this one, is set, the setting is not changed */
-    bool tcp;             /* only if there is no network but TCP */
+    enum tcp_use tcp;     /* only with that much TCP */
     bool one_host;        /* only if all ranks are on this host */
     unsigned before;      /* only before this minor version of UCX 1; 0: any */
 } settings[] = {
     /* UCP trusts every peer that connects, so only this host may. */
-    {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, false, true, 0},
+    {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, NO_TCP, true, 0},
     /* Shared memory belongs to another transport, and that of UCX leaves files
      * behind when a process is killed. */
-    {"TLS", "^sm", "UCX_TLS", NULL, false, false, 0},
+    {"TLS", "^sm", "UCX_TLS", NULL, NO_TCP, false, 0},
     /* Shorter addresses: a third less for each network device. */
-    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, false, false, 0},
+    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, NO_TCP, false, 0},
     /* The cache patches libc's mmap() and others while we run. Up to 1.13 a
      * driver that wants a cache has one of its own besides. */
-    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, false, false, 14},
+    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, NO_TCP, false, 14},
+
+    /* No zero copy over TCP: see put.c. With one element UCP has no place for
+     * our header, so it uses none for messages, */
+    {"MAX_IOV", "1", "UCX_TCP_MAX_IOV", NULL, TCP_TOO, false, 0},
+    /* and this is for the payload of a rendezvous. */
+    {"ZCOPY_THRESH", "inf", "UCX_ZCOPY_THRESH", NULL, ONLY_TCP, false, 0},
 
     /* A connect() that waits for a host that is down would block us. */
-    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, true, false, 0},
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, ONLY_TCP, false, 0},
     /* By default 8 KiB, each with a system call and a packet of its own through
      * the kernel: at 1 Gbit/s, and with two CPUs for eight ranks, that alone
      * kept the link from being full. Not more than RX_SEG_SIZE. */
-    {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", true,
-     false, 0},
-    {"ZCOPY_THRESH", ZCOPY_MIN_TEXT, "UCX_ZCOPY_THRESH", NULL, true, false, 16},
+    {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE",
+     TCP_TOO, false, 0},
     /* The kernel checks an idle connection: 10 s after a cut it is broken.
      * UCP's own keepalive messages would prevent that, as they wait,
      * unacknowledged, for retransmissions that go on for 15 minutes. */
-    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, true, false,
-     0},
-    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, true, false, 0},
-    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, true, false, 0},
-    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, true, false, 0},
+    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, ONLY_TCP,
+     false, 0},
+    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, ONLY_TCP, false, 0},
+    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, ONLY_TCP, false, 0},
+    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, ONLY_TCP, false, 0},
 };
 
-static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
+static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum tcp_use tcp)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES |
@@ -106,7 +110,7 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
         const struct setting *s = &settings[i];
 
         if (getenv(s->variable) || (s->unless && getenv(s->unless)) ||
-            (s->tcp && !tcp) || (s->one_host && !ctx->one_host) ||
+            s->tcp > tcp || (s->one_host && !ctx->one_host) ||
             (s->before && (major != 1 || minor >= s->before)))
             continue;
         st = ucp_config_modify(config, s->name, s->value);
@@ -114,16 +118,13 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, bool tcp)
             ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s", s->name,
                            s->value, ucs_status_string(st));
     }
-    ctx->zcopy_min = SIZE_MAX;
-    if (tcp && !getenv("UCX_ZCOPY_THRESH") && major == 1 && minor < 16)
-        ctx->zcopy_min = ZCOPY_MIN; /* later ones were not looked at */
     st = ucp_init(&params, config, &ctx->ucp);
     ucp_config_release(config);
     return st;
 }
 
-/* Does UCP list only TCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0")? */
-static bool only_tcp(ucp_context_h ucp)
+/* What UCP lists ("resource 0 : md 0 dev 0 flags -- tcp/eth0"). */
+static enum tcp_use look_for_tcp(ucp_context_h ucp)
 {
     bool tcp = false, other = false;
     char *text = NULL, *line, *rest;
@@ -131,7 +132,7 @@ static bool only_tcp(ucp_context_h ucp)
     FILE *f = open_memstream(&text, &len);
 
     if (!f)
-        return false;
+        return NO_TCP;
     ucp_context_print_info(ucp, f);
     fclose(f);
     for (line = text ? strtok_r(text, "\n", &rest) : NULL; line;
@@ -147,21 +148,25 @@ static bool only_tcp(ucp_context_h ucp)
             other = true;
     }
     free(text);
-    return tcp && !other;
+    return !tcp ? NO_TCP : other ? TCP_TOO : ONLY_TCP;
 }
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
 {
-    static atomic_bool tcp; /* as in the last context */
-    bool with_tcp = atomic_load_explicit(&tcp, memory_order_relaxed);
-    ucs_status_t st = init_ucp(ctx, with_tcp);
+    static atomic_int last; /* as in the last context */
+    const int expected = atomic_load_explicit(&last, memory_order_relaxed);
+    ucs_status_t st = init_ucp(ctx, (enum tcp_use)expected);
+    enum tcp_use tcp;
 
-    if (st != UCS_OK || only_tcp(ctx->ucp) == with_tcp)
+    if (st != UCS_OK)
         return st;
+    tcp = look_for_tcp(ctx->ucp);
+    if ((int)tcp == expected)
+        return UCS_OK;
     ucp_cleanup(ctx->ucp);
     ctx->ucp = NULL;
-    atomic_store_explicit(&tcp, !with_tcp, memory_order_relaxed);
-    return init_ucp(ctx, !with_tcp);
+    atomic_store_explicit(&last, (int)tcp, memory_order_relaxed);
+    return init_ucp(ctx, tcp);
 }
 
 static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
@@ -604,14 +609,12 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
 /*
  * Does the fabric have all that was sent to this peer?
  *
- * Over TCP, UCP reports a small message as sent that it has copied into a
- * buffer of its own because the socket was full. While there is such a message
- * it accepts no other one. So a further message, which need not arrive itself,
- * shows whether there is. (UCP's flush does not: it waits for an answer of the
- * peer, which may be out of the library, computing.) That is not needed if the
- * socket has room for all that the peer has not received yet. Nor is it after a
- * message of ZCOPY_MIN bytes or more, which is not copied, and is sent when the
- * kernel has it.
+ * Over TCP, UCP reports a message as sent, the rest of which it has copied into
+ * a buffer of its own because the socket was full. While there is such a
+ * message it accepts no other one. So a further message, which need not arrive
+ * itself, shows whether there is. (UCP's flush does not: it waits for an answer
+ * of the peer, which may be out of the library, computing.) That is not needed
+ * if the socket has room for all that the peer has not received yet.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

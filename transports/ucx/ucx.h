@@ -101,7 +101,6 @@ struct ucx_send {
     struct shunt_transport_reg *reg;
     unsigned *pending;                     /* of the put, or NULL */
     struct ucx_send *next_lent, **lent_at; /* in ep.lent, if it has `pending` */
-    bool from_there; /* not copied by UCP: when it is sent, the kernel has it */
     _Alignas(struct ucx_sender) unsigned char header[88];
 };
 
@@ -173,9 +172,6 @@ struct shunt_transport_ctx {
     unsigned char secret[32];
     unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
-    /* over TCP, from this size on, "sent" means that the kernel has it;
-     * SIZE_MAX: not known */
-    size_t zcopy_min;
     ucp_worker_h worker;
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
