@@ -60,11 +60,17 @@ static void sum_by_expert(const struct shunti_placement *p,
         rows[e] += padded;
 }
 
+/* Has each expert one copy? Then all sources use it. */
+static bool has_one_copy(const struct shunti_placement *p)
+{
+    return p->first[p->ranks] == (size_t)p->experts;
+}
+
 void shunti_layout_bases(const struct shunti_placement *p,
                          const struct shunti_counts *counts, size_t align,
                          int source, size_t *total, size_t *base, size_t *rows)
 {
-    const bool one_copy = p->first[p->ranks] == (size_t)p->experts;
+    const bool one_copy = has_one_copy(p);
     const uint32_t *ours = p->copy + (size_t)source * (size_t)p->experts;
 
     if (one_copy)
@@ -86,25 +92,33 @@ void shunti_layout_bases(const struct shunti_placement *p,
     }
 }
 
+/* Does source `s` send its rows for the expert of this copy here? */
+static bool uses(const struct shunti_placement *p, size_t s, int32_t expert,
+                 size_t copy)
+{
+    return p->copy[s * (size_t)p->experts + (size_t)expert] == copy;
+}
+
 size_t shunti_layout_recv(const struct shunti_placement *p,
-                          const struct shunti_counts *counts, size_t align,
+                          const struct shunti_columns *columns, size_t align,
                           int rank, const struct shunti_layout_recv *recv)
 {
     const size_t local = (size_t)shunti_placement_count(p, rank);
-    const size_t experts = (size_t)p->experts, first = p->first[rank];
+    const size_t first = p->first[rank];
     const int32_t *expert = shunti_placement_local(p, rank);
+    const bool one_copy = has_one_copy(p);
     size_t at = 0;
 
     memset(recv->count, 0, local * sizeof(*recv->count));
     for (size_t s = 0; s < (size_t)p->ranks; s++)
         for (size_t i = 0; i < local; i++) {
-            const size_t e = (size_t)expert[i];
-            const bool sends = p->copy[s * experts + e] == first + i;
-            const size_t rows = sends ? counts->rows[s][e] : 0;
+            const bool sends = one_copy || uses(p, s, expert[i], first + i);
+            const size_t rows =
+                sends ? columns->count[s * columns->stride + i] : 0;
 
             recv->source_count[s * local + i] = rows;
             recv->count[i] +=
-                sends && counts->padded ? counts->padded[s] : rows;
+                sends && columns->padded ? columns->padded[s] : rows;
         }
     for (size_t i = 0; i < local; i++) {
         recv->offset[i] = at;
@@ -112,6 +126,30 @@ size_t shunti_layout_recv(const struct shunti_placement *p,
     }
     recv->offset[local] = at;
     return at;
+}
+
+void shunti_layout_starts(const struct shunti_placement *p,
+                          const size_t *padded, int rank,
+                          const struct shunti_layout_recv *recv,
+                          uint32_t *start, size_t stride)
+{
+    const size_t local = (size_t)shunti_placement_count(p, rank);
+    const size_t first = p->first[rank];
+    const int32_t *expert = shunti_placement_local(p, rank);
+    const bool one_copy = has_one_copy(p);
+
+    for (size_t i = 0; i < local; i++)
+        start[i] = (uint32_t)recv->offset[i];
+    for (size_t s = 1; s < (size_t)p->ranks; s++, start += stride)
+        for (size_t i = 0; i < local; i++) {
+            size_t rows = recv->source_count[(s - 1) * local + i];
+
+            if (padded)
+                rows = one_copy || uses(p, s - 1, expert[i], first + i)
+                           ? padded[s - 1]
+                           : 0;
+            start[stride + i] = start[i] + (uint32_t)rows;
+        }
 }
 
 /* --- the routing ------------------------------------------------------------------ */

@@ -4,9 +4,9 @@
  *
  * On a rank: its experts ascending; of an expert the source ranks ascending;
  * of a source its assignments by token, then by top-k slot. Each expert begins
- * at a multiple of the alignment. Every rank knows all counts, so a sender
- * knows the final place of each of its rows. The layout does not depend on
- * timing.
+ * at a multiple of the alignment. So whoever knows all counts knows the final
+ * place of each row; a rank that knows those of its own experts knows the
+ * places in its buffer. The layout does not depend on timing.
  */
 #ifndef SHUNTI_LAYOUT_H
 #define SHUNTI_LAYOUT_H
@@ -19,11 +19,19 @@
 #include "moe/placement.h"
 #include "moe/sort.h"
 
-/* What every rank knows of a routing. */
+/* All that there is to know of a routing. */
 struct shunti_counts {
     const uint32_t *const *rows; /* [source] -> (experts) assignments kept */
     const size_t *padded;        /* [source] rows each expert takes instead,
                                      or NULL: as many as there are */
+};
+
+/* What one rank knows at least: how many rows each source has for its experts. */
+struct shunti_columns {
+    const uint32_t *count; /* [source * stride + i] for its i-th expert; those
+                              of sources that use another copy do not count */
+    size_t stride;
+    const size_t *padded; /* as in struct shunti_counts */
 };
 
 /* What one rank receives. Arrays are the caller's. */
@@ -51,8 +59,21 @@ void shunti_layout_bases(const struct shunti_placement *placement,
 
 /* What `rank` receives. Returns the rows of its buffer. */
 size_t shunti_layout_recv(const struct shunti_placement *placement,
-                          const struct shunti_counts *counts, size_t align,
+                          const struct shunti_columns *columns, size_t align,
                           int rank, const struct shunti_layout_recv *recv);
+
+/*
+ * Where the rows of each source begin in the buffer of `rank`: what
+ * shunti_layout_bases() tells the source of this rank.
+ *
+ * recv   from shunti_layout_recv().
+ * start  [source * stride + i] out: first row for the i-th expert; of a source
+ *        that uses another copy, where its rows would be.
+ */
+void shunti_layout_starts(const struct shunti_placement *placement,
+                          const size_t *padded, int rank,
+                          const struct shunti_layout_recv *recv,
+                          uint32_t *start, size_t stride);
 
 /*
  * One assignment that is sent. Those of a token lie together, in the order of

@@ -83,6 +83,7 @@ void shunti_moe_free(struct shunt_moe *moe)
     free(moe->spare);
     free(moe->plans);
     free(moe->records);
+    free(moe->columns);
     free(moe->expert);
     free(moe->key);
     free(moe->scratch);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/columns.h"
 #include "moe/grow.h"
 #include "moe/life.h"
 #include "moe/moe_call.h"
@@ -31,7 +32,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
     size_t nranks = (size_t)moe->nranks;
     size_t terms = tokens * (size_t)moe->config.topk;
 
-    if (!shunti_records_prepare(moe) ||
+    if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -159,8 +160,13 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
                                             plan->source_count};
     const uint32_t **rows = malloc(nranks * sizeof(*rows));
     size_t *total = plan->rank_total;
-    struct shunti_counts counts = {
+    const struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
+    const struct shunti_columns columns = {
+        shunti_column_of(moe, 0)->count,
+        shunti_column_words(
+            (size_t)shunti_placement_count(&moe->placement, moe->rank)),
+        counts.padded};
     enum shunt_status st = SHUNT_OK;
 
     if (!rows) {
@@ -176,11 +182,11 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
 
         rows[s] = r.expert;
         plan->padded[s] = r.padded;
-        plan->source_tokens[s] = r.rank[moe->rank];
+        plan->source_tokens[s] = shunti_column_of(moe, (int)s)->tokens;
     }
     shunti_layout_bases(&moe->placement, &counts, moe->config.row_align,
                         moe->rank, total, moe->base, moe->copy_rows);
-    plan->total = shunti_layout_recv(&moe->placement, &counts,
+    plan->total = shunti_layout_recv(&moe->placement, &columns,
                                      moe->config.row_align, moe->rank, &recv);
     for (int r = 0; r < moe->nranks && !st; r++)
         if (total[r] > SHUNTI_ROWS_MAX)
@@ -269,6 +275,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     st = shunti_records_gather(moe, st, why);
     if (st)
         return st;
+    shunti_columns_read(moe);
     number = shunti_records_number(moe);
     plan = take_place(moe);
     if (!plan)

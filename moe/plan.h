@@ -51,6 +51,8 @@ struct shunt_moe {
                                   place */
     unsigned char *records;    /* (nranks) of plan_create()'s exchange */
     size_t record_bytes;
+    uint32_t *columns; /* (nranks) what of them is this rank's: columns.h */
+    size_t columns_max;
     struct shunti_order order; /* of experts, for this rank's tokens */
     /* Of the plan that is being made: */
     int32_t *expert; /* its routing without what is dropped, if any is */

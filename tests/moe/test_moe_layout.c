@@ -315,6 +315,50 @@ static void check_bases(const struct shunti_placement *p,
     }
 }
 
+/* The same from what `rank` knows: the counts for its own experts. */
+static void check_starts(const struct shunti_placement *p,
+                         const struct shunti_counts *counts, int rank)
+{
+    enum { ALIGN = 3, STRIDE = 23, RANKS = 5 };
+    const size_t local = (size_t)shunti_placement_count(p, rank);
+    const int32_t *expert = shunti_placement_local(p, rank);
+    uint32_t column[RANKS * STRIDE], start[RANKS * STRIDE];
+    size_t count[STRIDE], offset[STRIDE + 1], by_source[RANKS * STRIDE];
+    const struct shunti_layout_recv recv = {count, offset, by_source};
+    size_t at = 0;
+
+    /* What a source has for another copy is not asked for. */
+    for (size_t s = 0; s < RANKS; s++)
+        for (size_t i = 0; i < local; i++)
+            column[s * STRIDE + i] = counts->rows[s][expert[i]];
+    at = shunti_layout_recv(
+        p, &(struct shunti_columns){column, STRIDE, counts->padded}, ALIGN,
+        rank, &recv);
+    cr_assert_eq(at, offset[local]);
+    shunti_layout_starts(p, counts->padded, rank, &recv, start, STRIDE);
+    at = 0;
+    for (size_t i = 0; i < local; i++) {
+        const size_t begin = at;
+
+        cr_assert_eq(offset[i], begin);
+        for (int s = 0; s < RANKS; s++) {
+            const size_t k = (size_t)s * local + i;
+
+            cr_assert_eq(start[(size_t)s * STRIDE + i], at,
+                         "source %d, expert %d on rank %d", s, (int)expert[i],
+                         rank);
+            cr_assert_eq(by_source[k],
+                         shunti_placement_target(p, s, expert[i]) == rank
+                             ? counts->rows[s][expert[i]]
+                             : 0);
+            at += rows_there(p, counts, s, expert[i], rank);
+        }
+        cr_assert_eq(count[i], at - begin);
+        at += (ALIGN - at % ALIGN) % ALIGN;
+    }
+    cr_assert_eq(offset[local], at);
+}
+
 /* With copies of some experts and without. */
 Test(moe_layout, rows_begin_behind_those_of_lower_ranks)
 {
@@ -347,6 +391,8 @@ Test(moe_layout, rows_begin_behind_those_of_lower_ranks)
                          SHUNT_OK, "%s", why);
             check_bases(&p, &(struct shunti_counts){rows, NULL}, s);
             check_bases(&p, &(struct shunti_counts){rows, padded}, s);
+            check_starts(&p, &(struct shunti_counts){rows, NULL}, s);
+            check_starts(&p, &(struct shunti_counts){rows, padded}, s);
             shunti_placement_finish(&p);
         }
 }

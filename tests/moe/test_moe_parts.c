@@ -39,17 +39,16 @@ Test(moe_parts, layout_of_the_example)
     static const size_t total[4] = {2, 3, 4, 3};
     static const size_t offset[4][3] = {
         {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
-    const uint32_t *rows[4] = {example_counts[0], example_counts[1],
-                               example_counts[2], example_counts[3]};
-    const struct shunti_counts counts = {rows, NULL};
     struct shunti_placement p;
 
     example_placement(&p);
     for (int r = 0; r < 4; r++) {
+        const struct shunti_columns columns = {&example_counts[0][2 * r], 8,
+                                               NULL};
         size_t count[2], at[3], by_source[8];
         const struct shunti_layout_recv recv = {count, at, by_source};
 
-        cr_assert_eq(shunti_layout_recv(&p, &counts, 1, r, &recv), total[r]);
+        cr_assert_eq(shunti_layout_recv(&p, &columns, 1, r, &recv), total[r]);
         for (int e = 0; e < 3; e++)
             cr_assert_eq(at[e], offset[r][e], "rank %d, offset %d", r, e);
         for (int s = 0; s < 4; s++)
@@ -192,7 +191,10 @@ Test(moe_parts, layout_aligns_and_pads)
     static const int32_t home[3] = {1, 1, 1};
     const size_t padded[2] = {4, 6};
     struct shunti_counts counts = {rows, NULL};
+    /* Rank 1 has all experts. */
+    struct shunti_columns columns = {counts_of[0], 3, NULL};
     size_t count[3], at[4], by_source[6], base[3], total[2], copies[3];
+    uint32_t start[2][3];
     const struct shunti_layout_recv recv = {count, at, by_source};
     struct shunti_placement p;
     char why[128];
@@ -200,8 +202,9 @@ Test(moe_parts, layout_aligns_and_pads)
     cr_assert_eq(
         shunti_placement_init(&p, 2, 3, home, NULL, 0, node, why, sizeof(why)),
         SHUNT_OK);
-    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 0, &recv), 0);
-    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 1, &recv), 24);
+    cr_assert_eq(shunti_layout_recv(&p, &columns, 8, 0, &recv), 0);
+    cr_assert_eq(shunti_layout_recv(&p, &columns, 8, 1, &recv), 24);
+    shunti_layout_starts(&p, NULL, 1, &recv, start[0], 3);
     shunti_layout_bases(&p, &counts, 8, 1, total, base, copies);
     cr_assert_eq(total[0], 0);
     cr_assert_eq(total[1], 24);
@@ -211,13 +214,20 @@ Test(moe_parts, layout_aligns_and_pads)
     cr_assert_eq(at[3], 24);
     cr_assert_eq(base[0], 3);
     cr_assert_eq(base[2], 17);
-    counts.padded = padded;
-    cr_assert_eq(shunti_layout_recv(&p, &counts, 8, 1, &recv), 48);
+    cr_assert_eq(start[0][0], 0);
+    cr_assert_eq(start[0][2], 16);
+    cr_assert_eq(start[1][0], 3);
+    cr_assert_eq(start[1][1], 8);
+    cr_assert_eq(start[1][2], 17);
+    counts.padded = columns.padded = padded;
+    cr_assert_eq(shunti_layout_recv(&p, &columns, 8, 1, &recv), 48);
+    shunti_layout_starts(&p, padded, 1, &recv, start[0], 3);
     shunti_layout_bases(&p, &counts, 8, 1, total, base, copies);
     cr_assert_eq(total[1], 48);
     cr_assert_eq(count[1], 10);
     cr_assert_eq(at[2], 32);
     cr_assert_eq(base[1], 20);
+    cr_assert_eq(start[1][1], 20);
     cr_assert_eq(by_source[3 + 1], 5);
     shunti_placement_finish(&p);
 }

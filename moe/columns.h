@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a rank needs of the records of all others: the column of itself. A
+ * record is a row of the matrix of counts, source by expert; a rank receives
+ * the rows of its own experts only, so to lay them out it needs a few numbers
+ * of each source, and as many in all as there are experts.
+ */
+#ifndef SHUNTI_COLUMNS_H
+#define SHUNTI_COLUMNS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moe/plan.h"
+
+/* What a source has for this rank. */
+struct shunti_column {
+    uint32_t tokens;      /* distinct ones */
+    uint32_t node_tokens; /* for the node of this rank; 0 unless a route asks */
+    uint32_t node_rows;   /* assignments to its experts; likewise */
+    uint32_t count[];     /* (local experts) assignments */
+};
+
+/* 32-bit words of one: the stride of an array of them. */
+static inline size_t shunti_column_words(size_t local)
+{
+    return sizeof(struct shunti_column) / sizeof(uint32_t) + local;
+}
+
+/* Memory for those of all sources. False: there is none. */
+bool shunti_columns_prepare(struct shunt_moe *moe);
+
+/* Take them from the records, which have been gathered. */
+void shunti_columns_read(struct shunt_moe *moe);
+
+const struct shunti_column *shunti_column_of(const struct shunt_moe *moe,
+                                             int source);
+
+#endif
