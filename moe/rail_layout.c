@@ -2,8 +2,6 @@
 /* The layout of rail windows; see rail_layout.h. */
 #include "moe/rail_layout.h"
 
-#include <stdbool.h>
-
 /* Places begin at cache lines, and each signal has one. */
 #define LINE ((size_t)64)
 
@@ -22,16 +20,25 @@ struct sizes {
     size_t rows, sums, dots;
 };
 
-static struct sizes sizes_of(const struct shunti_rail_traffic *t, int source,
-                             int node)
+static struct sizes sizes_of(const struct shunti_rail_traffic *t, size_t rows,
+                             size_t terms)
 {
-    const size_t at = (size_t)source * (size_t)t->map->nodes + (size_t)node;
-
     return (struct sizes){
-        lines(t->rows[at] * t->row_bytes),
-        lines(t->rows[at] * t->sum_bytes),
-        lines(t->terms[at] * t->dot_bytes),
+        lines(rows * t->row_bytes),
+        lines(rows * t->sum_bytes),
+        lines(terms * t->dot_bytes),
     };
+}
+
+/* Of what the rank sends to a node, and of what it gets from a source. */
+static struct sizes sizes_out(const struct shunti_rail_traffic *t, int node)
+{
+    return sizes_of(t, t->rows[node], t->terms[node]);
+}
+
+static struct sizes sizes_in(const struct shunti_rail_traffic *t, int source)
+{
+    return sizes_of(t, t->rows_in[source], t->terms_in[source]);
 }
 
 static void add(struct sizes *sum, struct sizes more)
@@ -41,18 +48,10 @@ static void add(struct sizes *sum, struct sizes more)
     sum->dots += more.dots;
 }
 
-/*
- * The sources that `relay` serves, node by node and within a node by local
- * index: every size-th rank, beginning with its own index.
- */
-struct sources {
-    const struct shunti_rail_map *map;
-    int relay, step, node, local;
-};
-
-static struct sources sources_of(const struct shunti_rail_map *map, int relay)
+struct shunti_rail_sources
+shunti_rail_sources_of(const struct shunti_rail_map *map, int relay)
 {
-    return (struct sources){
+    return (struct shunti_rail_sources){
         .map = map,
         .relay = relay,
         .step = shunti_rail_node_size(map, map->node[relay]),
@@ -60,8 +59,7 @@ static struct sources sources_of(const struct shunti_rail_map *map, int relay)
     };
 }
 
-/* The next one; false: no more. */
-static bool next(struct sources *x, int *source)
+bool shunti_rail_next(struct shunti_rail_sources *x, int *source)
 {
     const struct shunti_rail_map *map = x->map;
 
@@ -78,27 +76,26 @@ static bool next(struct sources *x, int *source)
     return false;
 }
 
-/* What a rank gets as a relay. */
-static struct sizes received(const struct shunti_rail_traffic *t, int relay)
+/* What the rank gets as a relay. */
+static struct sizes received(const struct shunti_rail_traffic *t)
 {
-    struct sources x = sources_of(t->map, relay);
+    struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);
     struct sizes sum = {0};
     int source;
 
-    while (next(&x, &source))
-        add(&sum, sizes_of(t, source, t->map->node[relay]));
+    while (shunti_rail_next(&x, &source))
+        add(&sum, sizes_in(t, source));
     return sum;
 }
 
-/* What it sends to nodes before `end`. */
-static struct sizes sent_before(const struct shunti_rail_traffic *t, int rank,
-                                int end)
+/* What it sends to other nodes. */
+static struct sizes sent(const struct shunti_rail_traffic *t)
 {
     struct sizes sum = {0};
 
-    for (int n = 0; n < end; n++)
-        if (n != t->map->node[rank])
-            add(&sum, sizes_of(t, rank, n));
+    for (int n = 0; n < t->map->nodes; n++)
+        if (n != t->map->node[t->rank])
+            add(&sum, sizes_out(t, n));
     return sum;
 }
 
@@ -108,10 +105,9 @@ struct parts {
     size_t rows_staging, sums_staging, dots_staging, end;
 };
 
-static struct parts parts_of(const struct shunti_rail_traffic *t, int rank)
+static struct parts parts_of(const struct shunti_rail_traffic *t)
 {
-    const struct sizes in = received(t, rank);
-    const struct sizes out = sent_before(t, rank, t->map->nodes);
+    const struct sizes in = received(t), out = sent(t);
     struct parts p;
 
     p.rows_landing = shunti_rail_signal_place((size_t)t->map->ranks +
@@ -125,73 +121,81 @@ static struct parts parts_of(const struct shunti_rail_traffic *t, int rank)
     return p;
 }
 
-/* Bytes of rows that lie before those of `source` in its relay's window. */
-static size_t landed_before(const struct shunti_rail_traffic *t, int relay,
-                            int source)
+size_t shunti_rail_places(const struct shunti_rail_traffic *t,
+                          struct shunti_rail_out *out,
+                          struct shunti_rail_in *in)
 {
-    struct sources x = sources_of(t->map, relay);
-    size_t bytes = 0;
-    int other;
-
-    while (next(&x, &other) && other != source)
-        bytes += sizes_of(t, other, t->map->node[relay]).rows;
-    return bytes;
-}
-
-void shunti_rail_places_out(const struct shunti_rail_traffic *t, int rank,
-                            struct shunti_rail_out *out)
-{
-    const struct parts own = parts_of(t, rank);
-    struct sizes before = {0};
-
-    for (int n = 0; n < t->map->nodes; n++) {
-        int relay;
-
-        if (n == t->map->node[rank])
-            continue;
-        relay = shunti_rail_peer(t->map, rank, n);
-        out[n] = (struct shunti_rail_out){
-            .staging = own.rows_staging + before.rows,
-            .landing = own.rows_landing + landed_before(t, relay, rank),
-            .sums = own.sums_landing + before.sums,
-            .dots = own.dots_landing + before.dots,
-        };
-        add(&before, sizes_of(t, rank, n));
-    }
-}
-
-void shunti_rail_places_in(const struct shunti_rail_traffic *t, int rank,
-                           struct shunti_rail_in *in)
-{
-    const struct parts own = parts_of(t, rank);
-    const int node = t->map->node[rank];
-    struct sources x = sources_of(t->map, rank);
+    const struct parts own = parts_of(t);
+    struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);
     struct sizes before = {0};
     int source;
 
-    while (next(&x, &source)) {
-        const struct parts theirs = parts_of(t, source);
-        const struct sizes there = sent_before(t, source, node);
-
-        in[source] = (struct shunti_rail_in){
-            .landing = own.rows_landing + before.rows,
-            .sums_staging = own.sums_staging + before.sums,
-            .dots_staging = own.dots_staging + before.dots,
-            .sums = theirs.sums_landing + there.sums,
-            .dots = theirs.dots_landing + there.dots,
-        };
-        add(&before, sizes_of(t, source, node));
+    for (int n = 0; n < t->map->nodes; n++) {
+        if (n == t->map->node[t->rank])
+            continue;
+        out[n].staging = own.rows_staging + before.rows;
+        out[n].sums = own.sums_landing + before.sums;
+        out[n].dots = own.dots_landing + before.dots;
+        add(&before, sizes_out(t, n));
     }
+    before = (struct sizes){0};
+    while (shunti_rail_next(&x, &source)) {
+        in[source].landing = own.rows_landing + before.rows;
+        in[source].sums_staging = own.sums_staging + before.sums;
+        in[source].dots_staging = own.dots_staging + before.dots;
+        add(&before, sizes_in(t, source));
+    }
+    return own.end;
 }
 
-size_t shunti_rail_window_bytes(const struct shunti_rail_traffic *t)
+/* --- places in the windows of peers ----------------------------------------------- */
+
+/* Is `peer` the relay of the rank? */
+static bool relays(const struct shunti_rail_traffic *t, int peer)
 {
-    size_t most = 0;
+    return shunti_rail_serves(t->map, peer, t->rank);
+}
 
-    for (int r = 0; r < t->map->ranks; r++) {
-        const size_t bytes = parts_of(t, r).end;
+struct shunti_rail_told shunti_rail_tell(const struct shunti_rail_traffic *t,
+                                         size_t window,
+                                         const struct shunti_rail_out *out,
+                                         const struct shunti_rail_in *in,
+                                         int peer)
+{
+    struct shunti_rail_told told = {.window = window};
 
-        most = bytes > most ? bytes : most;
+    if (shunti_rail_serves(t->map, t->rank, peer))
+        told.landing = in[peer].landing;
+    if (relays(t, peer)) {
+        told.sums = out[t->map->node[peer]].sums;
+        told.dots = out[t->map->node[peer]].dots;
     }
-    return most;
+    return told;
+}
+
+static bool fits(uint64_t at, size_t bytes, uint64_t window)
+{
+    return at <= window && bytes <= window - at;
+}
+
+bool shunti_rail_hear(const struct shunti_rail_traffic *t, int peer,
+                      const struct shunti_rail_told *told,
+                      struct shunti_rail_out *out, struct shunti_rail_in *in)
+{
+    const int node = t->map->node[peer];
+    bool good = true;
+
+    if (relays(t, peer)) {
+        out[node].landing = told->landing;
+        good = fits(told->landing, sizes_out(t, node).rows, told->window);
+    }
+    if (shunti_rail_serves(t->map, t->rank, peer)) {
+        const struct sizes sizes = sizes_in(t, peer);
+
+        in[peer].sums = told->sums;
+        in[peer].dots = told->dots;
+        good = good && fits(told->sums, sizes.sums, told->window) &&
+               fits(told->dots, sizes.dots, told->window);
+    }
+    return good;
 }

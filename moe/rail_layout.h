@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The layout of rail windows: pure functions of what every rank knows of a
- * routing, as layout.h is for rows.
+ * The layout of rail windows: pure functions of what a rank sends to other nodes
+ * and of what it passes on as a relay, as layout.h is for rows.
  *
  * A token's row for node n goes from its rank to that rank's rail peer there,
  * the relay. Each rank's rail window has, behind the signals, these parts in
@@ -16,12 +16,14 @@
  *     dots staging   by source
  *
  * Places are made for exactly what a plan will send, so a sender needs no
- * permission. Time to find those of one rank is linear in nodes squared; to
- * find the largest window, in ranks times nodes.
+ * permission. Those of a rank's own window follow from its own traffic, in time
+ * linear in nodes and sources. A place in a peer's window is the peer's to know:
+ * it tells (struct shunti_rail_told).
  */
 #ifndef SHUNTI_RAIL_LAYOUT_H
 #define SHUNTI_RAIL_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,14 +50,40 @@ static inline int shunti_rail_peer(const struct shunti_rail_map *map, int rank,
                      map->local[rank] % shunti_rail_node_size(map, node)];
 }
 
-/* What a plan sends between nodes. */
+/* Is `rank` the relay of `source` on its node? */
+static inline bool shunti_rail_serves(const struct shunti_rail_map *map,
+                                      int rank, int source)
+{
+    return map->node[source] != map->node[rank] &&
+           shunti_rail_peer(map, source, map->node[rank]) == rank;
+}
+
+/*
+ * The sources that `relay` serves, node by node and within a node by local
+ * index: every size-th rank, beginning with its own index.
+ */
+struct shunti_rail_sources {
+    const struct shunti_rail_map *map;
+    int relay, step, node, local;
+};
+
+struct shunti_rail_sources
+shunti_rail_sources_of(const struct shunti_rail_map *map, int relay);
+/* The next one; false: no more. */
+bool shunti_rail_next(struct shunti_rail_sources *sources, int *source);
+
+/* What a plan sends between nodes, as far as it concerns one rank. */
 struct shunti_rail_traffic {
     const struct shunti_rail_map *map;
-    const uint32_t *rows;  /* (ranks, nodes) rows from a rank to a node */
-    const uint32_t *terms; /* (ranks, nodes) experts' rows they make there */
-    size_t row_bytes;      /* room for a row on its way out */
-    size_t sum_bytes;      /* a row on its way back */
-    size_t dot_bytes;      /* a product on its way back */
+    int rank;
+    const uint32_t *rows;     /* (nodes) rows from the rank to each node */
+    const uint32_t *terms;    /* (nodes) experts' rows they make there */
+    const uint32_t *rows_in;  /* (ranks) rows from each source that the rank
+                                 serves to its node */
+    const uint32_t *terms_in; /* (ranks) likewise */
+    size_t row_bytes;         /* room for a row on its way out */
+    size_t sum_bytes;         /* a row on its way back */
+    size_t dot_bytes;         /* a product on its way back */
 };
 
 /* Places of what a rank sends to a node. `staging`, `sums` and `dots` are in
@@ -70,15 +98,34 @@ struct shunti_rail_in {
     size_t landing, sums_staging, dots_staging, sums, dots;
 };
 
-/* out: (nodes) places of `rank`; that of its own node is left alone. */
-void shunti_rail_places_out(const struct shunti_rail_traffic *traffic, int rank,
-                            struct shunti_rail_out *out);
-/* in: (ranks) places by source; those that `rank` is no relay of are left
- * alone. */
-void shunti_rail_places_in(const struct shunti_rail_traffic *traffic, int rank,
-                           struct shunti_rail_in *in);
-/* Bytes of the window of the rank that needs most. */
-size_t shunti_rail_window_bytes(const struct shunti_rail_traffic *traffic);
+/*
+ * The places in the rank's own window. Returns the bytes of it.
+ *
+ * out  (nodes) places of what it sends; that of its own node is left alone.
+ * in   (ranks) places by source; those that it is no relay of are left alone.
+ */
+size_t shunti_rail_places(const struct shunti_rail_traffic *traffic,
+                          struct shunti_rail_out *out,
+                          struct shunti_rail_in *in);
+
+/* What a rank tells another one of its window. */
+struct shunti_rail_told {
+    uint64_t window;     /* bytes of it */
+    uint64_t landing;    /* of the other's rows, if this is their relay */
+    uint64_t sums, dots; /* from the other's node, if the other is the relay */
+};
+
+/* What the rank of `traffic`, with these places, tells `peer`. */
+struct shunti_rail_told
+shunti_rail_tell(const struct shunti_rail_traffic *traffic, size_t window,
+                 const struct shunti_rail_out *out,
+                 const struct shunti_rail_in *in, int peer);
+
+/* The rank of `traffic` fills in the places in `peer`'s window. False: they
+ * are not inside it. */
+bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
+                      const struct shunti_rail_told *told,
+                      struct shunti_rail_out *out, struct shunti_rail_in *in);
 
 /* Where the signal number `index` is: the signals of rows by source, then two
  * for each node. */

@@ -16,8 +16,8 @@
  * put rows and then hears of a local peer's bad call sends the relay an alarm,
  * and waits for its ack, since the relay may be reading them.
  *
- * Each place in a window follows from the counts that plan_create() gathered
- * (rail_layout.h). The source lists once, with the plan, what the relay does
+ * Each place in a window follows from counts that its rank learns in
+ * plan_create() (rail_layout.h). The source lists once, with the plan, what the relay does
  * with each row (lists.h).
  */
 #ifndef SHUNTI_RAILS_H
@@ -70,12 +70,17 @@ struct shunti_rails {
     struct shunti_rail_to *to;          /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
-    uint32_t *rows,
-        *terms; /* (ranks, nodes) as in struct shunti_rail_traffic */
-    struct shunti_rail_out *out; /* (nodes) */
-    struct shunti_rail_in *in;   /* (ranks) */
-    uint32_t *memory;            /* of the lists in `to` and `from` */
-    unsigned char *received;     /* of the entries */
+    struct shunti_rail_map map; /* of the traffic */
+    struct shunti_rail_own {
+        uint32_t *counts; /* of the traffic */
+        struct shunti_rail_traffic traffic;
+        struct shunti_rail_out *out; /* (nodes) */
+        struct shunti_rail_in *in;   /* (ranks) */
+        size_t window;               /* bytes */
+    } own, other;       /* of this rank; of another one, while a plan is made */
+    size_t window_most; /* of any rank's window */
+    uint32_t *memory;   /* of the lists in `to` and `from` */
+    unsigned char *received; /* of the entries */
     size_t memory_max, received_max;
     struct shunti_rail_turn *rows_line, *sums_line; /* the first of a line has
                                                        the landings */

@@ -9,6 +9,7 @@
 
 #include "kernels/fp8.h"
 #include "kernels/rows.h"
+#include "moe/columns.h"
 #include "moe/grow.h"
 #include "moe/plan_rows.h"
 #include "moe/plan_window.h"
@@ -45,13 +46,6 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
     };
 }
 
-/* Is `rank` the relay of `source` on its node? */
-static bool serves(const struct shunti_rail_map *map, int rank, int source)
-{
-    return map->node[source] != map->node[rank] &&
-           shunti_rail_peer(map, source, map->node[rank]) == rank;
-}
-
 /* --- how much --------------------------------------------------------------------- */
 
 /* Does every token have an expert on every node? Then two levels save no
@@ -68,14 +62,14 @@ static bool all_go_everywhere(const struct shunt_moe *moe)
     return true;
 }
 
-/* Rows that `source` sends to another node. */
-static size_t rows_to(const struct shunti_direction *direction, int source,
-                      int node)
+/* Rows that come from a source that we serve. */
+static uint32_t rows_from(const struct shunti_direction *direction, int source)
 {
-    const struct shunti_record_view r =
-        shunti_record(direction->plan->moe, source);
+    const struct shunt_moe *moe = direction->plan->moe;
 
-    return direction->mode == SHUNT_MOE_ALLGATHER ? r.tokens : r.node[node];
+    return direction->mode == SHUNT_MOE_ALLGATHER
+               ? (uint32_t)shunti_record(moe, source).tokens
+               : shunti_column_of(moe, source)->node_tokens;
 }
 
 static void traffic(struct shunti_direction *direction,
@@ -83,17 +77,21 @@ static void traffic(struct shunti_direction *direction,
 {
     const struct shunt_moe *moe = direction->plan->moe;
     const struct shunti_rail_map map = map_of(moe);
+    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
     const struct shunti_sent sent = shunti_records_sent(moe);
-    const int node = moe->node[moe->rank];
+    struct shunti_rail_sources x = shunti_rail_sources_of(&map, moe->rank);
     size_t rows = 0, back = 0;
+    int source;
 
     direction->mode = asked != SHUNT_MOE_AUTO  ? asked
                       : all_go_everywhere(moe) ? SHUNT_MOE_ALLGATHER
                                                : SHUNT_MOE_TWO_LEVEL;
     for (int n = 0; n < moe->nodes; n++)
-        rows += n != node ? rows_to(direction, moe->rank, n) : 0;
-    for (int s = 0; s < moe->nranks; s++)
-        back += serves(&map, moe->rank, s) ? rows_to(direction, s, node) : 0;
+        if (n != moe->node[moe->rank])
+            rows += direction->mode == SHUNT_MOE_ALLGATHER ? mine.tokens
+                                                           : mine.node[n];
+    while (shunti_rail_next(&x, &source))
+        back += rows_from(direction, source);
     direction->network.rows = rows;
     direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
     direction->network.combine_bytes = back * shunti_sum_bytes(moe);
@@ -103,15 +101,29 @@ static void traffic(struct shunti_direction *direction,
 
 /* --- memory ----------------------------------------------------------------------- */
 
+static bool own_init(struct shunti_rail_own *own, size_t ranks, size_t nodes)
+{
+    own->counts = calloc(2 * (ranks + nodes), sizeof(*own->counts));
+    own->out = calloc(nodes, sizeof(*own->out));
+    own->in = calloc(ranks, sizeof(*own->in));
+    return own->counts && own->out && own->in;
+}
+
+static void own_finish(struct shunti_rail_own *own)
+{
+    free(own->counts);
+    free(own->out);
+    free(own->in);
+}
+
 static void finish(void *state)
 {
     struct shunti_rails *rails = state;
 
     free(rails->to);
     free(rails->from);
-    free(rails->rows);
-    free(rails->out);
-    free(rails->in);
+    own_finish(&rails->own);
+    own_finish(&rails->other);
     free(rails->memory);
     free(rails->received);
     free(rails);
@@ -127,13 +139,9 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
     rails->moe = moe;
     rails->to = calloc(nodes, sizeof(*rails->to));
     rails->from = calloc(ranks, sizeof(*rails->from));
-    rails->rows = malloc(2 * ranks * nodes * sizeof(*rails->rows));
-    rails->out = calloc(nodes, sizeof(*rails->out));
-    rails->in = calloc(ranks, sizeof(*rails->in));
-    if (rails->to && rails->from && rails->rows && rails->out && rails->in) {
-        rails->terms = rails->rows + ranks * nodes;
+    if (rails->to && rails->from && own_init(&rails->own, ranks, nodes) &&
+        own_init(&rails->other, ranks, nodes))
         return rails;
-    }
     finish(rails);
     return NULL;
 }
@@ -151,11 +159,9 @@ static size_t landing_bytes(const struct shunt_moe *moe)
 
 /* Make the rail window large enough for every rank. All ranks decide alike. */
 static enum shunt_status fit_window(struct shunti_rail_window *rail,
-                                    struct shunt_comm *comm,
-                                    const struct shunti_rail_traffic *traffic)
+                                    struct shunt_comm *comm, size_t most)
 {
     enum shunt_status st;
-    size_t most = shunti_rail_window_bytes(traffic);
 
     if (most <= rail->bytes)
         return SHUNT_OK;
@@ -170,48 +176,116 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
 
 /* --- places ----------------------------------------------------------------------- */
 
-/* What each rank sends to each node. */
-static void read_records(const struct shunti_direction *direction)
+/* What `rank` sends to each node, and what it gets as a relay: of this rank from
+ * its column, of another one from the records. */
+static void find_traffic(const struct shunti_direction *direction, int rank,
+                         const struct shunti_rail_map *map,
+                         struct shunti_rail_own *own)
 {
     const struct shunt_moe *moe = direction->plan->moe;
-    const size_t nodes = (size_t)moe->nodes;
-    const struct shunti_rails *rails = direction->state;
+    const size_t nodes = (size_t)moe->nodes, ranks = (size_t)moe->nranks;
+    const bool out = direction->serves[SHUNTI_TO_EXPERTS];
+    const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
+    const struct shunti_record_view record = shunti_record(moe, rank);
+    struct shunti_rail_sources x = shunti_rail_sources_of(map, rank);
+    uint32_t *rows = own->counts, *terms = rows + nodes;
+    uint32_t *rows_in = terms + nodes, *terms_in = rows_in + ranks;
+    int s;
 
-    for (int s = 0; s < moe->nranks; s++) {
-        const struct shunti_record_view r = shunti_record(moe, s);
-        uint32_t *rows = rails->rows + (size_t)s * nodes;
+    for (size_t n = 0; n < nodes; n++)
+        rows[n] = all ? (uint32_t)record.tokens : record.node[n];
+    memcpy(terms, record.node_rows, nodes * sizeof(*terms));
+    while (shunti_rail_next(&x, &s)) {
+        if (rank == moe->rank) {
+            rows_in[s] = rows_from(direction, s);
+            terms_in[s] = shunti_column_of(moe, s)->node_rows;
+        } else {
+            const struct shunti_record_view source = shunti_record(moe, s);
+            const int node = moe->node[rank];
 
-        memcpy(rows, r.node, nodes * sizeof(*rows));
-        for (size_t n = 0; n < nodes && direction->mode == SHUNT_MOE_ALLGATHER;
-             n++)
-            rows[n] = (uint32_t)r.tokens;
-        memcpy(rails->terms + (size_t)s * nodes, r.node_rows,
-               nodes * sizeof(*rows));
+            rows_in[s] = all ? (uint32_t)source.tokens : source.node[node];
+            terms_in[s] = source.node_rows[node];
+        }
     }
+    own->traffic = (struct shunti_rail_traffic){
+        .map = map,
+        .rank = rank,
+        .rows = rows,
+        .terms = terms,
+        .rows_in = rows_in,
+        .terms_in = terms_in,
+        .row_bytes = out ? landing_bytes(moe) : 0,
+        .dot_bytes = out ? sizeof(float) : 0,
+        .sum_bytes = direction->serves[SHUNTI_HOME] ? shunti_sum_bytes(moe) : 0,
+    };
 }
 
-/* Compute all places, and allocate the lists. False: no memory. */
-static bool place(struct shunti_rails *rails,
-                  const struct shunti_rail_traffic *traffic)
+/* Places in our own window. False: no memory. */
+static bool measure(struct shunti_direction *direction)
+{
+    const struct shunt_moe *moe = direction->plan->moe;
+    struct shunti_rail_own *own;
+    struct shunti_rails *rails;
+
+    if (!direction->state)
+        direction->state = rails_new(moe);
+    rails = direction->state;
+    if (!rails)
+        return false;
+    rails->map = map_of(moe);
+    own = &rails->own;
+    find_traffic(direction, moe->rank, &rails->map, own);
+    own->window = shunti_rail_places(&own->traffic, own->out, own->in);
+    rails->window_most = own->window;
+    return true;
+}
+
+/* What `teller` says of its window. */
+static struct shunti_rail_told tell(const struct shunti_direction *direction,
+                                    int teller, int hearer)
+{
+    struct shunti_rails *rails = direction->state;
+    struct shunti_rail_own *of =
+        teller == rails->moe->rank ? &rails->own : &rails->other;
+
+    if (of == &rails->other) {
+        find_traffic(direction, teller, &rails->map, of);
+        of->window = shunti_rail_places(&of->traffic, of->out, of->in);
+    }
+    return shunti_rail_tell(&of->traffic, of->window, of->out, of->in, hearer);
+}
+
+static bool hear(struct shunti_direction *direction, int teller,
+                 const struct shunti_rail_told *told)
+{
+    struct shunti_rails *rails = direction->state;
+    struct shunti_rail_own *own = &rails->own;
+
+    if (told->window > rails->window_most)
+        rails->window_most = told->window;
+    return shunti_rail_hear(&own->traffic, teller, told, own->out, own->in);
+}
+
+/* All places are known: put them down, and allocate the lists. False: no
+ * memory. */
+static bool place(struct shunti_rails *rails)
 {
     const struct shunt_moe *moe = rails->moe;
-    const size_t nodes = (size_t)moe->nodes, rank = (size_t)moe->rank;
+    const struct shunti_rail_traffic *traffic = &rails->own.traffic;
     const int node = moe->node[moe->rank];
     size_t words = 0, bytes = 0;
     uint32_t *memory;
 
-    shunti_rail_places_out(traffic, moe->rank, rails->out);
-    shunti_rail_places_in(traffic, moe->rank, rails->in);
     for (int n = 0; n < moe->nodes; n++) {
-        const struct shunti_rail_out *out = &rails->out[n];
+        const struct shunti_rail_out *out = &rails->own.out[n];
 
         rails->to[n] = (struct shunti_rail_to){.relay = -1};
         if (n == node)
             continue;
         rails->to[n] = (struct shunti_rail_to){
             .relay = shunti_rail_peer(traffic->map, moe->rank, n),
-            .rows = rails->rows[rank * nodes + (size_t)n],
-            .terms = rails->terms[rank * nodes + (size_t)n],
+            .rows = traffic->rows[n],
+            .terms = traffic->terms[n],
             .staging = out->staging,
             .landing = out->landing,
             .sums = out->sums,
@@ -221,23 +295,24 @@ static bool place(struct shunti_rails *rails,
     }
     rails->nfrom = 0;
     for (int s = 0; s < moe->nranks; s++) {
-        const struct shunti_rail_in *in = &rails->in[s];
-        const size_t at = (size_t)s * nodes + (size_t)node;
+        const struct shunti_rail_in *in = &rails->own.in[s];
+        const uint32_t rows = traffic->rows_in[s];
+        const uint32_t terms = traffic->terms_in[s];
 
-        if (!serves(traffic->map, moe->rank, s))
+        if (!shunti_rail_serves(traffic->map, moe->rank, s))
             continue;
         rails->from[rails->nfrom++] = (struct shunti_rail_from){
             .source = s,
-            .rows = rails->rows[at],
-            .terms = rails->terms[at],
+            .rows = rows,
+            .terms = terms,
             .landing = in->landing,
             .sums_staging = in->sums_staging,
             .dots_staging = in->dots_staging,
             .sums = in->sums,
             .dots = in->dots,
         };
-        words += rails->rows[at] + 1;
-        bytes += shunti_rail_list_bytes(rails->rows[at], rails->terms[at]);
+        words += (size_t)rows + 1;
+        bytes += shunti_rail_list_bytes(rows, terms);
     }
     if (!shunti_grow(&rails->memory, &rails->memory_max, words,
                      sizeof(*rails->memory)) ||
@@ -398,32 +473,25 @@ static enum shunt_status plan(struct shunti_direction *direction)
 {
     struct shunt_moe *moe = direction->plan->moe;
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
-    const struct shunti_rail_map map = map_of(moe);
-    struct shunti_rail_traffic traffic = {
-        .map = &map,
-        .row_bytes = out ? landing_bytes(moe) : 0,
-        .dot_bytes = out ? sizeof(float) : 0,
-        .sum_bytes = direction->serves[SHUNTI_HOME] ? shunti_sum_bytes(moe) : 0,
-    };
     struct shunti_rail_window *rail =
         &direction->plan->at.rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
     struct shunti_rails *rails;
     enum shunt_status st;
 
-    if (!direction->state)
-        direction->state = rails_new(moe);
-    rails = direction->state;
-    if (!rails)
+    if (!measure(direction))
         return shunti_lists_no_memory(moe);
-    read_records(direction);
-    traffic.rows = rails->rows;
-    traffic.terms = rails->terms;
-    st = fit_window(rail, moe->comm, &traffic);
+    rails = direction->state;
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct shunti_rail_told told = tell(direction, r, moe->rank);
+
+        (void)hear(direction, r, &told);
+    }
+    st = fit_window(rail, moe->comm, rails->window_most);
     if (st)
         return st;
     rails->window = rail->window;
-    return place(rails, &traffic) ? exchange_lists(direction)
-                                  : shunti_lists_no_memory(moe);
+    return place(rails) ? exchange_lists(direction)
+                        : shunti_lists_no_memory(moe);
 }
 
 /* --- the calls -------------------------------------------------------------------- */

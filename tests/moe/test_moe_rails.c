@@ -23,10 +23,51 @@ enum { SHAPES = sizeof(shapes) / sizeof(*shapes) };
 
 struct job {
     struct shunti_rail_map map;
-    struct shunti_rail_traffic traffic;
     int local[RANKS_MOST], first[RANKS_MOST + 1], list[RANKS_MOST];
     uint32_t rows[RANKS_MOST * RANKS_MOST], terms[RANKS_MOST * RANKS_MOST];
+    /* By rank: what it has to know, and its places. */
+    struct known {
+        struct shunti_rail_traffic traffic;
+        uint32_t rows_in[RANKS_MOST], terms_in[RANKS_MOST];
+        struct shunti_rail_out out[RANKS_MOST];
+        struct shunti_rail_in in[RANKS_MOST];
+        size_t window;
+    } ranks[RANKS_MOST];
 };
+
+/* What a rank knows of itself and of the sources that it serves. */
+static void know(struct job *job, int rank)
+{
+    const struct shunti_rail_map *map = &job->map;
+    struct known *k = &job->ranks[rank];
+
+    for (int s = 0; s < map->ranks; s++) {
+        const int at = s * map->nodes + map->node[rank];
+        const bool serves = shunti_rail_serves(map, rank, s);
+
+        k->rows_in[s] = serves ? job->rows[at] : UINT32_MAX;
+        k->terms_in[s] = serves ? job->terms[at] : UINT32_MAX;
+    }
+    k->traffic = (struct shunti_rail_traffic){
+        .map = map,
+        .rank = rank,
+        .rows = job->rows + rank * map->nodes,
+        .terms = job->terms + rank * map->nodes,
+        .rows_in = k->rows_in,
+        .terms_in = k->terms_in,
+        .row_bytes = ROW,
+        .sum_bytes = SUM,
+        .dot_bytes = sizeof(float),
+    };
+    k->window = shunti_rail_places(&k->traffic, k->out, k->in);
+}
+
+static struct shunti_rail_told tell(const struct job *job, int rank, int peer)
+{
+    const struct known *k = &job->ranks[rank];
+
+    return shunti_rail_tell(&k->traffic, k->window, k->out, k->in, peer);
+}
 
 static void job_init(struct job *job, const struct shape *s, uint32_t seed)
 {
@@ -55,14 +96,16 @@ static void job_init(struct job *job, const struct shape *s, uint32_t seed)
         .first = job->first,
         .list = job->list,
     };
-    job->traffic = (struct shunti_rail_traffic){
-        .map = &job->map,
-        .rows = job->rows,
-        .terms = job->terms,
-        .row_bytes = ROW,
-        .sum_bytes = SUM,
-        .dot_bytes = sizeof(float),
-    };
+    for (int r = 0; r < s->ranks; r++)
+        know(job, r);
+    for (int r = 0; r < s->ranks; r++)
+        for (int p = 0; p < s->ranks; p++) {
+            const struct shunti_rail_told told = tell(job, p, r);
+            struct known *k = &job->ranks[r];
+
+            cr_assert(p == r ||
+                      shunti_rail_hear(&k->traffic, p, &told, k->out, k->in));
+        }
 }
 
 struct span {
@@ -89,32 +132,33 @@ static int by_begin(const void *left, const void *right)
                                 : (a->end > b->end) - (a->end < b->end);
 }
 
-/* Everything that is ever put or staged, in the windows where it lies. */
+/* Everything that is ever put or staged, in the windows where it lies; places
+ * in another window, as the one that puts knows them. */
 static void take_all(const struct job *job, struct window *windows)
 {
     const struct shunti_rail_map *map = &job->map;
-    struct shunti_rail_out out[RANKS_MOST];
-    struct shunti_rail_in in[RANKS_MOST];
 
     for (int s = 0; s < map->ranks; s++) {
-        shunti_rail_places_out(&job->traffic, s, out);
+        const struct shunti_rail_out *out = job->ranks[s].out;
+
         for (int n = 0; n < map->nodes; n++) {
             const size_t rows = job->rows[s * map->nodes + n];
             const size_t terms = job->terms[s * map->nodes + n];
+            const struct shunti_rail_in *in;
             int relay;
 
             if (n == map->node[s])
                 continue;
             relay = shunti_rail_peer(map, s, n);
             cr_assert_eq(map->node[relay], n);
-            shunti_rail_places_in(&job->traffic, relay, in);
+            in = job->ranks[relay].in;
             cr_assert_eq(out[n].landing, in[s].landing);
             cr_assert_eq(out[n].sums, in[s].sums);
             cr_assert_eq(out[n].dots, in[s].dots);
             take(&windows[s], out[n].staging, rows * ROW);
-            take(&windows[s], out[n].sums, rows * SUM);
-            take(&windows[s], out[n].dots, terms * sizeof(float));
-            take(&windows[relay], in[s].landing, rows * ROW);
+            take(&windows[s], in[s].sums, rows * SUM);
+            take(&windows[s], in[s].dots, terms * sizeof(float));
+            take(&windows[relay], out[n].landing, rows * ROW);
             take(&windows[relay], in[s].sums_staging, rows * SUM);
             take(&windows[relay], in[s].dots_staging, terms * sizeof(float));
         }
@@ -127,11 +171,9 @@ Test(moe_rails, places_agree_and_do_not_overlap)
         for (uint32_t seed = 1; seed <= 20; seed++) {
             struct window windows[RANKS_MOST] = {{.places = 0}};
             const struct shape *s = &shapes[i];
-            struct job job;
-            size_t bytes, most = 0;
+            static struct job job;
 
             job_init(&job, s, seed);
-            bytes = shunti_rail_window_bytes(&job.traffic);
             take_all(&job, windows);
             for (int r = 0; r < s->ranks; r++) {
                 struct window *w = &windows[r];
@@ -149,11 +191,45 @@ Test(moe_rails, places_agree_and_do_not_overlap)
                                   (unsigned)seed, r);
                     end = w->place[k].end;
                 }
-                most = end > most ? end : most;
+                cr_assert_leq(end, job.ranks[r].window);
+                cr_assert_lt(job.ranks[r].window, end + 64); /* it is full */
             }
-            cr_assert_leq(most, bytes);
-            cr_assert_lt(bytes, most + 64); /* the largest is full */
         }
+}
+
+/* A place that a peer tells is inside its window, also if sizes are large. */
+Test(moe_rails, places_outside_of_a_window_are_found)
+{
+    static struct job job;
+    struct shunti_rail_told told;
+    struct known *source = &job.ranks[0], *relay = &job.ranks[2];
+
+    job_init(&job, &shapes[0], 1);
+    job.rows[1] = job.terms[1] = 5;
+    for (int r = 0; r < 8; r++)
+        know(&job, r);
+
+    told = tell(&job, 2, 0);
+    cr_assert(
+        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
+    told.window = told.landing + 5 * ROW - 1;
+    cr_assert_not(
+        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
+    told.window = told.landing - 1;
+    cr_assert_not(
+        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
+    told.landing = UINT64_MAX;
+    cr_assert_not(
+        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
+
+    for (int which = 0; which < 3; which++) {
+        told = tell(&job, 0, 2);
+        told.sums += which == 1 ? told.window : 0;
+        told.dots += which == 2 ? told.window : 0;
+        cr_assert_eq(
+            shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in),
+            which == 0);
+    }
 }
 
 Test(moe_rails, a_list_has_a_count_for_each_row)
