@@ -28,11 +28,24 @@ static inline size_t shunti_column_words(size_t local)
     return sizeof(struct shunti_column) / sizeof(uint32_t) + local;
 }
 
-/* Memory for those of all sources. False: there is none. */
+/* Room in moe->messages to send and receive so many bytes. False: no memory. */
+bool shunti_messages_prepare(struct shunt_moe *moe, size_t out, size_t in);
+
+/* Memory for those of all sources, and to exchange them. False: there is
+ * none. */
 bool shunti_columns_prepare(struct shunt_moe *moe);
 
-/* Take them from the records, which have been gathered. */
-void shunti_columns_read(struct shunt_moe *moe);
+/* Get them, after the records: out of these, or from each source, if the
+ * records have no counts; all ranks decide alike. */
+enum shunt_status shunti_columns_gather(struct shunt_moe *moe);
+
+/* Do the numbers of a column agree with each other, and with the source's
+ * tokens and padding? by_node: the node's are there. */
+bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
+                               size_t tokens, size_t topk, size_t padded,
+                               bool by_node);
+/* The first source whose column contradicts its record, or -1. */
+int shunti_columns_find_bad(const struct shunt_moe *moe);
 
 const struct shunti_column *shunti_column_of(const struct shunt_moe *moe,
                                              int source);

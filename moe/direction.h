@@ -45,4 +45,12 @@ struct shunti_direction {
     void *state; /* the route's own; kept for later plans */
 };
 
+/* Is the object used? */
+static inline bool
+shunti_direction_serves(const struct shunti_direction *direction)
+{
+    return direction->serves[SHUNTI_TO_EXPERTS] ||
+           direction->serves[SHUNTI_HOME];
+}
+
 #endif

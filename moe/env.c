@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK is one of the
- * tunables of rank 0 that hold for all ranks (src/init_introduce.c).
+ * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK and
+ * SHUNT_MOE_RECORDS are tunables of rank 0 that hold for all ranks (src/init_introduce.c).
  */
 #include "src/env.h"
 
@@ -21,6 +21,14 @@ static const struct shunti_env_row rows[] = {
         .fallback = "auto",
         .help = "Bytes of rows that dispatch and combine send to another node "
                 "at once.",
+    },
+    {
+        .name = "SHUNT_MOE_RECORDS",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Plans gather all counts of all ranks on every rank if these "
+                "are at most so many bytes. Beyond it a rank gets those of its "
+                "own experts, by two more exchanges.",
     },
 };
 

@@ -84,6 +84,9 @@ void shunti_moe_free(struct shunt_moe *moe)
     free(moe->plans);
     free(moe->records);
     free(moe->columns);
+    free(moe->messages.bytes);
+    free(moe->messages.out);
+    free(moe->messages.in);
     free(moe->expert);
     free(moe->key);
     free(moe->scratch);

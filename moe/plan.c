@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A plan's life: one routing, its counts everywhere, and the place of every
- * row. records.h has what ranks tell each other, layout.h where rows go,
- * route.h how they travel.
+ * row. records.h, columns.h and starts.h have what ranks tell each other,
+ * layout.h where rows go, route.h how they travel.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #include "moe/plan_window.h"
 #include "moe/records.h"
 #include "moe/route.h"
+#include "moe/starts.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
-#include "src/failure.h"
 #include "src/handle.h"
 
 /* --- memory of a place --------------------------------------------------------- */
@@ -33,6 +33,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
     size_t terms = tokens * (size_t)moe->config.topk;
 
     if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
+        !shunti_starts_prepare(moe) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -144,68 +145,53 @@ static void choose_directions(struct shunti_plan *plan)
 /* Windows, lists and state, if there is something that it serves. */
 static enum shunt_status prepare_direction(struct shunti_direction *direction)
 {
-    if (!direction->serves[SHUNTI_TO_EXPERTS] &&
-        !direction->serves[SHUNTI_HOME])
+    if (!shunti_direction_serves(direction))
         return SHUNT_OK;
     return direction->route->plan ? direction->route->plan(direction)
                                   : SHUNT_OK;
 }
 
-/* From the records: where everything goes. */
-static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
+/* What this rank receives. */
+static void lay_out_recv(struct shunti_plan *plan,
+                         const struct shunti_layout_recv *recv)
 {
-    struct shunt_moe *moe = plan->moe;
-    size_t nranks = (size_t)moe->nranks;
-    const struct shunti_layout_recv recv = {plan->count, plan->offset,
-                                            plan->source_count};
-    const uint32_t **rows = malloc(nranks * sizeof(*rows));
-    size_t *total = plan->rank_total;
-    const struct shunti_counts counts = {
-        rows, moe->config.pad_to_capacity ? plan->padded : NULL};
+    const struct shunt_moe *moe = plan->moe;
     const struct shunti_columns columns = {
         shunti_column_of(moe, 0)->count,
         shunti_column_words(
             (size_t)shunti_placement_count(&moe->placement, moe->rank)),
-        counts.padded};
-    enum shunt_status st = SHUNT_OK;
+        moe->config.pad_to_capacity ? plan->padded : NULL,
+    };
 
-    if (!rows) {
-        /* Too late for a record: the others would be left alone. */
-        shunti_comm_enter(moe->comm);
-        st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
-                              "moe_plan_create: no memory for the layout");
-        shunti_comm_leave(moe->comm);
-        goto out;
+    for (int s = 0; s < moe->nranks; s++) {
+        plan->padded[s] = shunti_records_padded(moe, s);
+        plan->source_tokens[s] = shunti_column_of(moe, s)->tokens;
     }
-    for (size_t s = 0; s < nranks; s++) {
-        const struct shunti_record_view r = shunti_record(moe, (int)s);
-
-        rows[s] = r.expert;
-        plan->padded[s] = r.padded;
-        plan->source_tokens[s] = shunti_column_of(moe, (int)s)->tokens;
-    }
-    shunti_layout_bases(&moe->placement, &counts, moe->config.row_align,
-                        moe->rank, total, moe->base, moe->copy_rows);
     plan->total = shunti_layout_recv(&moe->placement, &columns,
-                                     moe->config.row_align, moe->rank, &recv);
-    for (int r = 0; r < moe->nranks && !st; r++)
-        if (total[r] > SHUNTI_ROWS_MAX)
-            st = shunti_fail(&moe->comm->error, SHUNT_ERR_INVALID,
-                             "moe_plan_create: rank %d would get %zu rows; at "
-                             "most %u can be had",
-                             r, total[r], (unsigned)SHUNTI_ROWS_MAX);
-    if (st)
-        goto out;
-    shunti_layout_terms(&moe->order, moe->key, weight, plan->tokens,
-                        moe->config.topk, moe->base, moe->scratch + 2 * nranks,
-                        plan->terms, plan->first);
+                                     moe->config.row_align, moe->rank, recv);
     plan->rows_lent = rows_lent(plan);
+}
+
+/* From the records and columns: where everything goes. */
+static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_layout_recv recv = {plan->count, plan->offset,
+                                            plan->source_count};
+    enum shunt_status st;
+
+    lay_out_recv(plan, &recv);
     choose_directions(plan);
-    st = fit_buffers(plan, total);
+    st = shunti_starts_find(plan, &recv);
+    if (st)
+        return st;
+    shunti_layout_terms(&moe->order, moe->key, weight, plan->tokens,
+                        moe->config.topk, moe->base,
+                        moe->scratch + 2 * (size_t)moe->nranks, plan->terms,
+                        plan->first);
+    st = fit_buffers(plan, plan->rank_total);
     for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
         st = prepare_direction(&plan->direction[d]);
-out:
-    free(rows);
     return st;
 }
 
@@ -273,9 +259,10 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
                     sizeof(why));
     st = shunti_records_gather(moe, st, why);
+    if (!st)
+        st = shunti_columns_gather(moe);
     if (st)
         return st;
-    shunti_columns_read(moe);
     number = shunti_records_number(moe);
     plan = take_place(moe);
     if (!plan)

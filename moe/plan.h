@@ -29,6 +29,13 @@ struct shunti_slot;
 /* Places in an exchange, a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
 
+/* Of an exchange of a message between each pair of ranks. */
+struct shunti_messages {
+    size_t *bytes;           /* (2 * nranks) to each rank, and from each */
+    unsigned char *out, *in; /* packed, in the order of ranks */
+    size_t bytes_max, out_max, in_max;
+};
+
 /* The caller has a handle (handle.h) of it, and so of a plan. */
 struct shunt_moe {
     struct shunt_comm *comm;
@@ -53,7 +60,8 @@ struct shunt_moe {
     size_t record_bytes;
     uint32_t *columns; /* (nranks) what of them is this rank's: columns.h */
     size_t columns_max;
-    struct shunti_order order; /* of experts, for this rank's tokens */
+    struct shunti_messages messages; /* in plan_create() */
+    struct shunti_order order;       /* of experts, for this rank's tokens */
     /* Of the plan that is being made: */
     int32_t *expert; /* its routing without what is dropped, if any is */
     uint32_t *key;   /* its assignments, to be sorted (layout.h) */

@@ -16,14 +16,15 @@
 #include "src/refusal.h"
 
 /* `count` has an entry for each expert, rank and node, and again for each
- * node: struct shunti_record_view. */
+ * node: struct shunti_record_view. It is empty if records have no counts. */
 struct record {
     uint64_t exchange; /* these two must agree */
     uint64_t placed;
     uint64_t plans; /* before this one, as far as this rank knows */
     int64_t status;
     uint64_t tokens;
-    uint64_t padded; /* rows that each expert takes of ours, if padded */
+    uint64_t padded;     /* rows that each expert takes of ours, if padded */
+    uint64_t everywhere; /* each token has an expert on every other node */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
     char why[136];
     uint32_t count[];
@@ -44,24 +45,56 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
                                      (size_t)rank * moe->record_bytes);
 }
 
+bool shunti_records_have_counts(const struct shunt_moe *moe)
+{
+    const size_t whole =
+        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
+
+    return (size_t)moe->nranks * whole <= moe->comm->tune.moe_records;
+}
+
+/* One more than there are ranks: room for our counts if records have none. */
 bool shunti_records_prepare(struct shunt_moe *moe)
 {
+    const size_t whole =
+        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
+
     if (moe->records)
         return true;
     moe->record_bytes =
-        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
-    moe->records = calloc((size_t)moe->nranks, moe->record_bytes);
+        shunti_records_have_counts(moe) ? whole : shunti_record_bytes(0, 0, 0);
+    moe->records = calloc(1, (size_t)moe->nranks * moe->record_bytes + whole);
     return moe->records != NULL;
+}
+
+/* The counts of a record. Where records have none, ours are behind them all. */
+static uint32_t *counts_of(const struct shunt_moe *moe, int rank)
+{
+    return shunti_records_have_counts(moe) ? record_of(moe, rank)->count
+                                           : record_of(moe, moe->nranks)->count;
+}
+
+size_t shunti_records_tokens(const struct shunt_moe *moe, int rank)
+{
+    return (size_t)record_of(moe, rank)->tokens;
+}
+
+size_t shunti_records_padded(const struct shunt_moe *moe, int rank)
+{
+    return (size_t)record_of(moe, rank)->padded;
+}
+
+bool shunti_records_everywhere(const struct shunt_moe *moe)
+{
+    for (int r = 0; r < moe->nranks; r++)
+        if (!record_of(moe, r)->everywhere)
+            return false;
+    return true;
 }
 
 struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank)
 {
-    const struct record *r = record_of(moe, rank);
-    struct shunti_record_view view = {
-        .tokens = (size_t)r->tokens,
-        .padded = (size_t)r->padded,
-        .expert = r->count,
-    };
+    struct shunti_record_view view = {.expert = counts_of(moe, rank)};
 
     view.rank = view.expert + moe->config.experts;
     view.node = view.rank + moe->nranks;
@@ -71,7 +104,7 @@ struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank)
 
 struct shunti_sent shunti_records_sent(const struct shunt_moe *moe)
 {
-    const uint32_t *count = record_of(moe, moe->rank)->count;
+    const uint32_t *count = counts_of(moe, moe->rank);
     struct shunti_sent sent = {0, 0};
 
     for (int e = 0; e < moe->config.experts; e++) {
@@ -104,16 +137,16 @@ static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
 /* Read the routing into the record and moe->key; *n: how many assignments. */
 static enum shunt_status read_routing(struct shunt_moe *moe,
                                       const int32_t *expert, size_t tokens,
-                                      struct record *mine, size_t *n, char *why,
-                                      size_t len)
+                                      size_t *n, char *why, size_t len)
 {
     const struct shunt_moe_config *c = &moe->config;
+    uint32_t *count = counts_of(moe, moe->rank);
     const size_t topk = (size_t)c->topk;
     const struct shunti_layout_read out = {
         .key = moe->key,
-        .expert = mine->count,
-        .rank = mine->count + c->experts,
-        .node = mine->count + c->experts + moe->nranks,
+        .expert = count,
+        .rank = count + c->experts,
+        .node = count + c->experts + moe->nranks,
     };
     const bool by_node = shunti_routes_by_node(&moe->routes);
     size_t read;
@@ -130,10 +163,10 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
     }
     *n = 0;
     for (int e = 0; e < c->experts; e++) {
-        *n += mine->count[e];
+        *n += count[e];
         if (by_node)
             out.node[moe->nodes + moe->node[moe->order.expert[e].rank]] +=
-                mine->count[e];
+                count[e];
     }
     return SHUNT_OK;
 }
@@ -141,15 +174,15 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
 /* Without what exceeds the capacity. */
 static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
                               const float *weight, size_t tokens,
-                              size_t capacity, struct record *mine, size_t *n,
-                              char *why, size_t len)
+                              size_t capacity, size_t *n, char *why, size_t len)
 {
     const struct shunt_moe_config *c = &moe->config;
+    uint32_t *count = counts_of(moe, moe->rank);
     const size_t all = tokens * (size_t)c->topk;
     bool over = false;
 
     for (int e = 0; e < c->experts; e++)
-        over = over || mine->count[e] > capacity;
+        over = over || count[e] > capacity;
     if (!over)
         return SHUNT_OK;
     if (!shunti_grow(&moe->expert, &moe->expert_max, all, sizeof(*expert))) {
@@ -158,11 +191,22 @@ static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
     }
     memcpy(moe->expert, expert, all * sizeof(*expert));
     if (shunti_capacity_apply(moe->expert, weight, all, c->experts, capacity,
-                              c->drop, mine->count)) {
+                              c->drop, count)) {
         snprintf(why, len, "no memory to choose what to drop");
         return SHUNT_ERR_MEMORY;
     }
-    return read_routing(moe, moe->expert, tokens, mine, n, why, len);
+    return read_routing(moe, moe->expert, tokens, n, why, len);
+}
+
+/* Then two levels save no bytes. */
+static bool all_go_everywhere(const struct shunt_moe *moe, size_t tokens)
+{
+    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
+
+    for (int n = 0; n < moe->nodes; n++)
+        if (n != moe->node[moe->rank] && mine.node[n] != tokens)
+            return false;
+    return true;
 }
 
 enum shunt_status shunti_records_read(struct shunt_moe *moe,
@@ -175,7 +219,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     size_t capacity, assigned;
     struct record *mine = record_of(moe, moe->rank);
     enum shunt_status st =
-        read_routing(moe, expert, tokens, mine, &assigned, why, len);
+        read_routing(moe, expert, tokens, &assigned, why, len);
     bool any;
 
     if (st)
@@ -199,28 +243,44 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
         return SHUNT_ERR_INVALID;
     }
     plan->kept = assigned;
-    st = drop(moe, expert, weight, tokens, capacity, mine, &plan->kept, why,
-              len);
+    st = drop(moe, expert, weight, tokens, capacity, &plan->kept, why, len);
     if (st)
         return st;
     plan->tokens = tokens;
     plan->dropped = assigned - plan->kept;
     mine->tokens = tokens;
     mine->padded = c->pad_to_capacity ? capacity : 0;
+    mine->everywhere = all_go_everywhere(moe, tokens);
     return SHUNT_OK;
 }
 
 /* --- those of all ranks ------------------------------------------------------------ */
 
-/* Do the numbers of a record agree with each other? All that follows relies on
+/* Do the counts of a record agree with each other? All that follows relies on
  * them. */
-static bool is_possible(const struct shunt_moe *moe, const struct record *r)
+static bool are_counts_possible(const struct shunt_moe *moe,
+                                const struct record *r)
 {
     const struct shunt_moe_config *c = &moe->config;
     const size_t experts = (size_t)c->experts, nodes = (size_t)moe->nodes;
     const size_t groups = (size_t)moe->nranks + nodes;
     const uint32_t *distinct = r->count + experts;
     const size_t kept = shunti_counts_sum(r->count, experts);
+
+    if (r->padded && shunti_counts_exceed(r->count, experts, r->padded))
+        return false;
+    if (shunti_counts_exceed(distinct, groups, r->tokens))
+        return false;
+    if (shunti_routes_by_node(&moe->routes) &&
+        shunti_counts_sum(distinct + groups, nodes) != kept)
+        return false;
+    return kept <= r->tokens * (size_t)c->topk;
+}
+
+/* Columns are looked at by the ranks that get them. */
+static bool is_possible(const struct shunt_moe *moe, const struct record *r)
+{
+    const struct shunt_moe_config *c = &moe->config;
     size_t padded = 0;
 
     if (r->tokens > c->max_tokens)
@@ -228,14 +288,8 @@ static bool is_possible(const struct shunt_moe *moe, const struct record *r)
     if (c->pad_to_capacity)
         padded =
             shunti_capacity(c->capacity_factor, r->tokens, c->topk, c->experts);
-    if (padded && shunti_counts_exceed(r->count, experts, padded))
-        return false;
-    if (shunti_counts_exceed(distinct, groups, r->tokens))
-        return false;
-    if (shunti_routes_by_node(&moe->routes) &&
-        shunti_counts_sum(distinct + groups, nodes) != kept)
-        return false;
-    return kept <= r->tokens * (size_t)c->topk && r->padded == padded;
+    return r->padded == padded &&
+           (!shunti_records_have_counts(moe) || are_counts_possible(moe, r));
 }
 
 static enum shunt_status compare(struct shunt_moe *moe,

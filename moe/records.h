@@ -3,8 +3,14 @@
  * What shunt_moe_plan_create() gathers: a record of each rank on every rank.
  *
  * A record says whether the call is in order there, which places for plans are
- * free, and how many assignments the rank has for each expert. From then on
- * every rank knows the layout of every other.
+ * free, and how many assignments the rank has for each expert. Then every rank
+ * knows the layout of every other, after one exchange.
+ *
+ * But all ranks' counts are ranks * (experts + ranks) numbers, which each rank
+ * receives and reads. So from SHUNT_MOE_RECORDS on a record is gathered without
+ * its counts. Then each rank gets its column of them (columns.h), and the ranks
+ * that it sends to tell it where its rows begin there (starts.h): two more
+ * exchanges, of as many numbers as there are experts and ranks.
  */
 #ifndef SHUNTI_RECORDS_H
 #define SHUNTI_RECORDS_H
@@ -15,11 +21,14 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a record. */
+/* Bytes of a record; without its counts, if all are 0. */
 size_t shunti_record_bytes(int experts, int ranks, int nodes);
 
 /* Memory for all ranks' records. False: there is none. */
 bool shunti_records_prepare(struct shunt_moe *moe);
+
+/* Are they gathered with their counts? The same on all ranks. */
+bool shunti_records_have_counts(const struct shunt_moe *moe);
 
 /*
  * This rank's record: check the call, read the routing into it and moe->key,
@@ -44,10 +53,15 @@ uint64_t shunti_records_number(struct shunt_moe *moe);
 /* Is place i for a plan free on every rank? */
 bool shunti_records_free(const struct shunt_moe *moe, int i);
 
-/* What a rank's record says. */
+/* A rank's tokens, and the rows that each expert takes of them, if padded. */
+size_t shunti_records_tokens(const struct shunt_moe *moe, int rank);
+size_t shunti_records_padded(const struct shunt_moe *moe, int rank);
+/* Has each token of every rank an expert on each node? Only if a route counts by
+ * node. */
+bool shunti_records_everywhere(const struct shunt_moe *moe);
+
+/* The counts of a rank's record. */
 struct shunti_record_view {
-    size_t tokens;
-    size_t padded;          /* rows that each expert takes, if padded */
     const uint32_t *expert; /* (experts) assignments */
     const uint32_t *rank;   /* (ranks) distinct tokens for each */
     const uint32_t *node;   /* (nodes) likewise; 0 unless the route asks */
@@ -55,6 +69,7 @@ struct shunti_record_view {
         *node_rows; /* (nodes) assignments to its experts; likewise */
 };
 
+/* Of another rank only if shunti_records_have_counts(). */
 struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank);
 
 /* Assignments of ours to other ranks of our node, and to other nodes. */

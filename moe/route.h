@@ -19,6 +19,8 @@
 struct shunti_push;
 struct shunti_pull;
 
+#define SHUNTI_TOLD_MAX 32
+
 struct shunti_route {
     const char *name; /* as in SHUNT_MOE_MODE */
 
@@ -31,8 +33,26 @@ struct shunti_route {
      * asked: the mode of the configuration. */
     void (*traffic)(struct shunti_direction *direction,
                     enum shunt_moe_mode asked);
+
+    /*
+     * What a rank has to know of the windows of others (starts.h): each tells
+     * each other one `told` bytes, at most SHUNTI_TOLD_MAX, in whole words of
+     * eight. Local. NULL: nothing.
+     *
+     * measure  find what this rank tells; after traffic(). False: no memory.
+     * tell     what `teller` tells `hearer`. The teller is this rank, or any if
+     *          records have counts.
+     * hear     what `teller` tells this rank; false: it is impossible.
+     */
+    size_t told;
+    bool (*measure)(struct shunti_direction *direction);
+    void (*tell)(const struct shunti_direction *direction, int teller,
+                 int hearer, void *to);
+    bool (*hear)(struct shunti_direction *direction, int teller,
+                 const void *from);
+
     /* What the calls that it serves need beside the plan's layout: windows,
-     * lists, direction->state. Collective, after traffic(). NULL: nothing. */
+     * lists, direction->state. Collective, after hear(). NULL: nothing. */
     enum shunt_status (*plan)(struct shunti_direction *direction);
     /* Free direction->state. NULL if there never is any. */
     void (*finish)(void *state);

@@ -48,27 +48,13 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
 
 /* --- how much --------------------------------------------------------------------- */
 
-/* Does every token have an expert on every node? Then two levels save no
- * bytes. */
-static bool all_go_everywhere(const struct shunt_moe *moe)
-{
-    for (int s = 0; s < moe->nranks; s++) {
-        const struct shunti_record_view r = shunti_record(moe, s);
-
-        for (int n = 0; n < moe->nodes; n++)
-            if (n != moe->node[s] && r.node[n] != r.tokens)
-                return false;
-    }
-    return true;
-}
-
 /* Rows that come from a source that we serve. */
 static uint32_t rows_from(const struct shunti_direction *direction, int source)
 {
     const struct shunt_moe *moe = direction->plan->moe;
 
     return direction->mode == SHUNT_MOE_ALLGATHER
-               ? (uint32_t)shunti_record(moe, source).tokens
+               ? (uint32_t)shunti_records_tokens(moe, source)
                : shunti_column_of(moe, source)->node_tokens;
 }
 
@@ -83,13 +69,14 @@ static void traffic(struct shunti_direction *direction,
     size_t rows = 0, back = 0;
     int source;
 
-    direction->mode = asked != SHUNT_MOE_AUTO  ? asked
-                      : all_go_everywhere(moe) ? SHUNT_MOE_ALLGATHER
-                                               : SHUNT_MOE_TWO_LEVEL;
+    direction->mode = asked != SHUNT_MOE_AUTO          ? asked
+                      : shunti_records_everywhere(moe) ? SHUNT_MOE_ALLGATHER
+                                                       : SHUNT_MOE_TWO_LEVEL;
     for (int n = 0; n < moe->nodes; n++)
         if (n != moe->node[moe->rank])
-            rows += direction->mode == SHUNT_MOE_ALLGATHER ? mine.tokens
-                                                           : mine.node[n];
+            rows += direction->mode == SHUNT_MOE_ALLGATHER
+                        ? direction->plan->tokens
+                        : mine.node[n];
     while (shunti_rail_next(&x, &source))
         back += rows_from(direction, source);
     direction->network.rows = rows;
@@ -193,7 +180,8 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     int s;
 
     for (size_t n = 0; n < nodes; n++)
-        rows[n] = all ? (uint32_t)record.tokens : record.node[n];
+        rows[n] =
+            all ? (uint32_t)shunti_records_tokens(moe, rank) : record.node[n];
     memcpy(terms, record.node_rows, nodes * sizeof(*terms));
     while (shunti_rail_next(&x, &s)) {
         if (rank == moe->rank) {
@@ -203,7 +191,8 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
             const struct shunti_record_view source = shunti_record(moe, s);
             const int node = moe->node[rank];
 
-            rows_in[s] = all ? (uint32_t)source.tokens : source.node[node];
+            rows_in[s] = all ? (uint32_t)shunti_records_tokens(moe, s)
+                             : source.node[node];
             terms_in[s] = source.node_rows[node];
         }
     }
@@ -240,9 +229,12 @@ static bool measure(struct shunti_direction *direction)
     return true;
 }
 
-/* What `teller` says of its window. */
-static struct shunti_rail_told tell(const struct shunti_direction *direction,
-                                    int teller, int hearer)
+_Static_assert(sizeof(struct shunti_rail_told) <= SHUNTI_TOLD_MAX &&
+                   sizeof(struct shunti_rail_told) % 8 == 0,
+               "it is told with the starts of rows");
+
+static void tell(const struct shunti_direction *direction, int teller,
+                 int hearer, void *to)
 {
     struct shunti_rails *rails = direction->state;
     struct shunti_rail_own *of =
@@ -252,12 +244,14 @@ static struct shunti_rail_told tell(const struct shunti_direction *direction,
         find_traffic(direction, teller, &rails->map, of);
         of->window = shunti_rail_places(&of->traffic, of->out, of->in);
     }
-    return shunti_rail_tell(&of->traffic, of->window, of->out, of->in, hearer);
+    *(struct shunti_rail_told *)to =
+        shunti_rail_tell(&of->traffic, of->window, of->out, of->in, hearer);
 }
 
 static bool hear(struct shunti_direction *direction, int teller,
-                 const struct shunti_rail_told *told)
+                 const void *from)
 {
+    const struct shunti_rail_told *told = from;
     struct shunti_rails *rails = direction->state;
     struct shunti_rail_own *own = &rails->own;
 
@@ -475,17 +469,9 @@ static enum shunt_status plan(struct shunti_direction *direction)
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
     struct shunti_rail_window *rail =
         &direction->plan->at.rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
-    struct shunti_rails *rails;
+    struct shunti_rails *rails = direction->state;
     enum shunt_status st;
 
-    if (!measure(direction))
-        return shunti_lists_no_memory(moe);
-    rails = direction->state;
-    for (int r = 0; r < moe->nranks; r++) {
-        const struct shunti_rail_told told = tell(direction, r, moe->rank);
-
-        (void)hear(direction, r, &told);
-    }
     st = fit_window(rail, moe->comm, rails->window_most);
     if (st)
         return st;
@@ -516,6 +502,10 @@ const struct shunti_route shunti_route_two_level = {
     .name = "two-level",
     .unsuited = unsuited,
     .traffic = traffic,
+    .told = sizeof(struct shunti_rail_told),
+    .measure = measure,
+    .tell = tell,
+    .hear = hear,
     .plan = plan,
     .finish = finish,
     .dispatch = dispatch,

@@ -60,6 +60,9 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
         tune->zcopy_min = 64;
     /* With its header one segment of UCX's TCP (transports/ucx). */
     tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 60 << 10), 1, 1 << 28);
+    /* From about here on two more exchanges take less time than reading all
+     * records: docs/scaling.md. */
+    tune->moe_records = size_or("SHUNT_MOE_RECORDS", 1 << 20);
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
                                      clamp((512 << 10) / pairs, 0, 64 << 10));
     tune->carry = size_or("SHUNT_CARRY", SHUNTI_ENV_AUTO);

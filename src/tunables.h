@@ -15,6 +15,7 @@ struct shunti_tunables {
                         SIZE_MAX: none */
     size_t allreduce_direct; /* up to here every rank gets every vector */
     size_t moe_chunk;        /* bytes of rows in a chunk between nodes */
+    size_t moe_records;      /* bytes of all records that have counts */
     size_t carry;            /* a block up to here goes through a relay */
     char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
 };

@@ -260,7 +260,8 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
                         size_t nreplicas);
 
 /**
- * Plan one routing: exchange counts, from which every rank knows all slots.
+ * Plan one routing: exchange counts, from which each rank knows where its rows
+ * go.
  *
  * topk_idx     (tokens, topk) expert ids; -1: none. An id may repeat within a
  *              token: counted twice, sent once, both weights applied. Copied.

@@ -114,6 +114,15 @@ static const struct setting settings[] = {
      N22,
      BY_SHM,
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
+    {"4x2, UCX between nodes, records without counts",
+     N4222,
+     BY_UCX,
+     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_RECORDS=0"}},
+    {"1, 2 and 3, records without counts, late and out of order",
+     N123,
+     BY_FAULT,
+     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=7",
+      "SHUNT_MOE_RECORDS=0"}},
     {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
@@ -127,6 +136,11 @@ static const struct setting settings_of_pairs[] = {
      N22,
      BY_SHM,
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=flat,two-level"}},
+    {"1, 2 and 3, two levels and all-gather, records without counts",
+     N123,
+     BY_SHM,
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level,allgather",
+      "SHUNT_MOE_RECORDS=0"}},
 };
 #define SETTINGS_OF_PAIRS \
     (sizeof(settings_of_pairs) / sizeof(settings_of_pairs[0]))

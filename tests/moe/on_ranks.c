@@ -107,6 +107,11 @@ static const struct setting settings[] = {
      "0,1,1,2,2,2",
      "ucx (put)",
      {"SHUNT_TRANSPORTS=shm,ucx"}},
+    {"1, 2 and 3 ranks on 3 nodes, records without counts",
+     6,
+     "0,1,1,2,2,2",
+     "shm (put)",
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}},
 
     /* From here on not under sanitizers, for which nothing in them is new. */
     {"2 ranks", 2, NULL, NULL, {NULL}},
@@ -116,6 +121,7 @@ static const struct setting settings[] = {
      NULL,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
     {"3 ranks, progress threads", 3, NULL, NULL, {"SHUNT_PROGRESS=thread"}},
+    {"3 ranks, records without counts", 3, NULL, NULL, {"SHUNT_MOE_RECORDS=0"}},
     {"4 ranks", 4, NULL, NULL, {NULL}},
     {"8 ranks", 8, NULL, NULL, {NULL}},
     {"4 ranks on 2 nodes", 4, "0,0,1,1", "shm (put)", {"SHUNT_TRANSPORTS=shm"}},
@@ -126,7 +132,7 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-#define SETTINGS_SANITIZED 5
+#define SETTINGS_SANITIZED 6
 
 int main(void)
 {

@@ -78,7 +78,9 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
     } ways[] = {
         {{"SHUNT_TRANSPORTS=shm"}, BY_SHM, true},
         {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_CHUNK=1"}, BY_SHM, true},
+        {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}, BY_SHM, true},
         {{"SHUNT_TRANSPORTS=shm"}, NULL, true},
+        {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}, NULL, true},
         {{"SHUNT_TRANSPORTS=shm,ucx"}, BY_UCX, true},
         {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}, BY_UCX, true},
         {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1000"}, BY_UCX, true},
