@@ -42,11 +42,15 @@ static size_t told_bytes(const struct shunti_plan *plan)
     return bytes;
 }
 
-/* Bytes that `rank` tells each source, in whole words of eight. */
+/* In whole words of eight. */
+size_t shunti_start_bytes(size_t local, size_t told)
+{
+    return sizeof(struct start) + told + (local * sizeof(uint32_t) + 7) / 8 * 8;
+}
+
 static size_t start_bytes(const struct shunt_moe *moe, int rank, size_t told)
 {
-    return sizeof(struct start) + told +
-           (local_of(moe, rank) * sizeof(uint32_t) + 7) / 8 * 8;
+    return shunti_start_bytes(local_of(moe, rank), told);
 }
 
 bool shunti_starts_prepare(struct shunt_moe *moe)

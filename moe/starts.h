@@ -14,6 +14,10 @@
 #include "moe/layout.h"
 #include "moe/plan.h"
 
+/* Bytes that a rank with so many experts tells each source: what the routes tell,
+ * and the first row for each expert. */
+size_t shunti_start_bytes(size_t local, size_t told);
+
 /* Memory to find them. False: there is none. */
 bool shunti_starts_prepare(struct shunt_moe *moe);
 

@@ -30,7 +30,7 @@ struct options {
     int window;
     double precision, spread;
     uint64_t bytes, carry, seed;
-    bool two_level, fp8, narrow;
+    bool two_level, no_counts, fp8, narrow;
     const char *routing_name;
     size_t hidden;
     struct perf_routing_config routing;
@@ -116,8 +116,11 @@ static const struct cli_row option_rows[] = {
      AT(spread), .least = 1},
     {"carry", 0, "B", CLI_CALL, "alltoallv: as SHUNT_CARRY; 0, flat; all (0)",
      .take = take_carry},
-    {"two-level", 0, NULL, CLI_FLAG, "allgather, plan, lists: in two levels",
-     AT(two_level)},
+    {"two-level", 0, NULL, CLI_FLAG,
+     "allgather, plan, columns, starts, lists: in two levels", AT(two_level)},
+    {"no-counts", 0, NULL, CLI_FLAG,
+     "plan: records without counts, as before columns and starts",
+     AT(no_counts)},
     {"mode", 0, "NAME", CLI_CALL, "plain, ranks, 2dh, nodes, allgather (nodes)",
      .take = take_mode},
     {"routing", 0, "NAME", CLI_CALL, "uniform, zipf:S, limited:M (uniform)",
@@ -163,8 +166,9 @@ static const struct cli_program program = {
     .name = "shunt-scaling",
     .usage = "usage: shunt-scaling OPERATION [OPTION]...\n"
              "\n"
-             "operations: alltoallv allgather plan lists dispatch combine rows "
-             "machine\n",
+             "operations: alltoallv allgather plan columns starts lists "
+             "dispatch combine\n"
+             "            rows machine\n",
     .rows = option_rows,
     .nrows = sizeof(option_rows) / sizeof(option_rows[0]),
     .defaults = &defaults,
@@ -197,8 +201,19 @@ static void parse(struct options *o, int argc, char **argv)
 static bool has_routing(const char *operation)
 {
     return !strcmp(operation, "dispatch") || !strcmp(operation, "combine") ||
-           !strcmp(operation, "plan") || !strcmp(operation, "lists") ||
+           !strcmp(operation, "plan") || !strcmp(operation, "columns") ||
+           !strcmp(operation, "starts") || !strcmp(operation, "lists") ||
            !strcmp(operation, "rows");
+}
+
+/* Of the exchanges of a plan, the blocks of an alltoallv; else NULL. */
+static uint32_t *(*blocks_of(const char *operation))(
+    const struct scaling_topology *, const struct scaling_moe *)
+{
+    return !strcmp(operation, "lists")     ? scaling_plan_lists
+           : !strcmp(operation, "columns") ? scaling_plan_columns
+           : !strcmp(operation, "starts")  ? scaling_plan_starts
+                                           : NULL;
 }
 
 static void make_routing(struct options *o, struct perf_routing *routing,
@@ -351,19 +366,21 @@ int main(int argc, char **argv)
         } else if (!strcmp(o.operation, "combine")) {
             scaling_combine(&s, &o.moe);
         } else if (!strcmp(o.operation, "plan")) {
-            /* What plan_create() waits for: the records. */
-            uint32_t record = scaling_plan_record(&t, &o.moe);
+            /* What plan_create() waits for: the records, and without their
+             * counts the columns and the starts. */
+            uint32_t record = scaling_plan_record(&t, &o.moe, !o.no_counts);
 
-            printf("\"record\": %u, \"two_level\": %s, ", record,
+            printf("\"record\": %u, \"counts\": %s, \"two_level\": %s, ",
+                   record, o.no_counts ? "false" : "true",
                    o.two_level ? "true" : "false");
             scaling_allgather(&s, record, o.two_level);
-        } else if (!strcmp(o.operation, "lists")) {
-            uint32_t *lists = scaling_plan_lists(&t, &o.moe);
+        } else if (blocks_of(o.operation)) {
+            uint32_t *blocks = blocks_of(o.operation)(&t, &o.moe);
 
             printf("\"two_level\": %s, ", o.two_level ? "true" : "false");
-            scaling_alltoallv(&s, lists, o.two_level ? 16 << 10 : SCALING_FLAT,
+            scaling_alltoallv(&s, blocks, o.two_level ? 16 << 10 : SCALING_FLAT,
                               false);
-            free(lists);
+            free(blocks);
         } else if (!strcmp(o.operation, "allgather")) {
             printf("\"bytes\": %llu, \"two_level\": %s, ",
                    (unsigned long long)o.bytes, o.two_level ? "true" : "false");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/columns.h"
 #include "moe/layout.h"
 #include "moe/packs.h"
 #include "moe/placement.h"
@@ -17,6 +18,7 @@
 #include "moe/push.h"
 #include "moe/rail_layout.h"
 #include "moe/records.h"
+#include "moe/starts.h"
 #include "perf/routing.h"
 
 const char *scaling_mode_name(enum scaling_mode mode)
@@ -541,10 +543,49 @@ void scaling_combine(struct scaling_schedule *s, const struct scaling_moe *moe)
 /* --- the plan ------------------------------------------------------------------- */
 
 uint32_t scaling_plan_record(const struct scaling_topology *t,
-                             const struct scaling_moe *moe)
+                             const struct scaling_moe *moe, bool counts)
 {
-    return (uint32_t)shunti_record_bytes(moe->routing->experts, t->ranks,
-                                         t->nodes);
+    return (uint32_t)(counts ? shunti_record_bytes(moe->routing->experts,
+                                                   t->ranks, t->nodes)
+                             : shunti_record_bytes(0, 0, 0));
+}
+
+/* A block for each pair, from how many experts one of them has. */
+static uint32_t *blocks_by_local(const struct scaling_topology *t,
+                                 const struct scaling_moe *moe, bool columns)
+{
+    const size_t ranks = (size_t)t->ranks;
+    const size_t told = by_rails(moe) ? sizeof(struct shunti_rail_told) : 0;
+    uint32_t *blocks = scaling_alloc(ranks * ranks * sizeof(*blocks));
+    struct reader x;
+
+    reader_init(&x, t, moe);
+    for (size_t r = 0; r < ranks; r++) {
+        const size_t local =
+            (size_t)shunti_placement_count(&x.placement, (int)r);
+
+        for (size_t peer = 0; peer < ranks; peer++)
+            if (columns)
+                blocks[peer * ranks + r] =
+                    (uint32_t)(sizeof(uint32_t) * shunti_column_words(local));
+            else
+                blocks[r * ranks + peer] =
+                    (uint32_t)shunti_start_bytes(local, told);
+    }
+    reader_finish(&x);
+    return blocks;
+}
+
+uint32_t *scaling_plan_columns(const struct scaling_topology *t,
+                               const struct scaling_moe *moe)
+{
+    return blocks_by_local(t, moe, true);
+}
+
+uint32_t *scaling_plan_starts(const struct scaling_topology *t,
+                              const struct scaling_moe *moe)
+{
+    return blocks_by_local(t, moe, false);
 }
 
 uint32_t *scaling_plan_lists(const struct scaling_topology *t,

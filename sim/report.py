@@ -247,28 +247,38 @@ def best_table(results):
                  lines, ["---", "---:"] + ["---"] * 4)
 
 
+def plan_times(results, machine, ranks, levels):
+    """Of the records with counts, and of the three exchanges without."""
+    def time(operation, **more):
+        found = results.find(operation=operation, machine=machine, ranks=ranks,
+                             mode="nodes", two_level=levels, **more)
+        return found[0]["time_us"] if found else math.nan
+
+    return (time("plan", counts=True),
+            time("plan", counts=False) + time("columns") + time("starts"))
+
+
 def plan_table(results):
     lines = []
     for machine in results.machines:
         for ranks in (64, 256, 1024):
-            cells = [machine, ranks]
-            record = None
+            found = results.find(operation="plan", machine=machine, ranks=ranks,
+                                 mode="nodes", counts=True)
+            if not found:
+                continue
+            cells = [machine, ranks, found[0]["record"]]
             for levels in (False, True):
-                found = results.find(operation="plan", machine=machine,
-                                     ranks=ranks, mode="nodes",
-                                     two_level=levels)
-                cells.append(micro(found[0]["time_us"]) if found else "")
-                record = found[0]["record"] if found else record
+                cells += [micro(t) if not math.isnan(t) else "" for t in
+                          plan_times(results, machine, ranks, levels)]
             for tokens in (128, 1024):
                 parts = results.exchange(("nodes", "nodes"), machine=machine,
                                          ranks=ranks, tokens=tokens,
                                          routing="uniform")
                 cells.append(micro(parts[0]) if parts else "")
-            cells.insert(2, record)
-            if record is not None:
-                lines.append(cells)
-    return table(["machine", "ranks", "record, B", "flat", "two levels",
-                  "dispatch of 128 tokens", "of 1024 tokens"], lines)
+            lines.append(cells)
+    return table(["machine", "ranks", "record, B", "flat", "without counts",
+                  "two levels", "without counts", "dispatch of 128 tokens",
+                  "of 1024 tokens"], lines)
 
 
 def crossing(results, machine, ranks, window):

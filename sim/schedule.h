@@ -174,9 +174,15 @@ void scaling_combine(struct scaling_schedule *schedule,
 /* Blocks of the exchange of lists in plan_create(), bytes; free() it. */
 uint32_t *scaling_plan_lists(const struct scaling_topology *topology,
                              const struct scaling_moe *moe);
-/* Bytes of a rank's record there. */
+/* Bytes of a rank's record there, with its counts or without. */
 uint32_t scaling_plan_record(const struct scaling_topology *topology,
-                             const struct scaling_moe *moe);
+                             const struct scaling_moe *moe, bool counts);
+/* Blocks of the exchanges that follow records without counts, bytes; free()
+ * them. */
+uint32_t *scaling_plan_columns(const struct scaling_topology *topology,
+                               const struct scaling_moe *moe);
+uint32_t *scaling_plan_starts(const struct scaling_topology *topology,
+                              const struct scaling_moe *moe);
 
 /* What the closed forms speak of: rows that leave their node, of all ranks. */
 struct scaling_rows {

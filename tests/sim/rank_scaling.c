@@ -84,6 +84,69 @@ static size_t plain_rows(const struct scaling_topology *t,
     return rows;
 }
 
+/* Bytes of an exchange of blocks, or of a schedule, to other nodes. */
+static uint64_t payload_of(const struct rank *self, struct scaling_schedule *s)
+{
+    const uint64_t payload = s->traffic[self->rank].payload;
+
+    scaling_schedule_finish(s);
+    return payload;
+}
+
+static uint64_t payload_of_blocks(const struct rank *self,
+                                  const struct scaling_topology *t,
+                                  uint32_t *blocks)
+{
+    struct scaling_schedule s;
+
+    scaling_schedule_init(&s, t);
+    scaling_alltoallv(&s, blocks, SCALING_FLAT, false);
+    free(blocks);
+    return payload_of(self, &s);
+}
+
+/* What a plan sends, with records that have counts and with others. The lists
+ * may still be under way when it is made: a dispatch ends behind them. */
+static int check_plan(const struct rank *self, struct shunt_moe *exchange,
+                      const struct scaling_topology *t,
+                      const struct perf_routing *routing,
+                      const struct scaling_moe *moe, const uint16_t *tokens)
+{
+    const bool counts = !getenv("SHUNT_MOE_RECORDS");
+    const uint64_t before = bytes_remote(self);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    struct scaling_schedule s;
+    uint64_t want;
+
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(exchange,
+                                   perf_token_experts(routing, self->rank, 0),
+                                   perf_token_weights(routing, self->rank, 0),
+                                   routing->tokens, &plan));
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    CHECK_OK(self->comm,
+             shunt_moe_dispatch(plan, tokens,
+                                shunt_moe_buffer(plan, SHUNT_MOE_ROWS),
+                                rows.total));
+    scaling_schedule_init(&s, t);
+    scaling_dispatch(&s, moe);
+    want = payload_of(self, &s);
+    scaling_schedule_init(&s, t);
+    scaling_allgather(&s, scaling_plan_record(t, moe, counts), false);
+    want += payload_of(self, &s);
+    if (!counts)
+        want += payload_of_blocks(self, t, scaling_plan_columns(t, moe)) +
+                payload_of_blocks(self, t, scaling_plan_starts(t, moe));
+    want += payload_of_blocks(self, t, scaling_plan_lists(t, moe));
+    CHECK(bytes_remote(self) - before == want,
+          "plan and dispatch sent %llu B, the schedules say %llu",
+          (unsigned long long)(bytes_remote(self) - before),
+          (unsigned long long)want);
+    shunt_moe_plan_destroy(plan);
+    return 0;
+}
+
 static int exchange(const struct rank *self, const struct experiment *x,
                     const struct scaling_topology *t,
                     const struct perf_routing *routing,
@@ -115,6 +178,7 @@ static int exchange(const struct rank *self, const struct experiment *x,
                                    perf_token_weights(routing, self->rank, 0),
                                    routing->tokens, &plan));
     shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    CHECK_RUN(check_plan(self, exchange, t, routing, moe, tokens));
 
     scaling_schedule_init(&out, t);
     scaling_dispatch(&out, moe);

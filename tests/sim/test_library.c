@@ -19,13 +19,13 @@ static const char *const shapes[] = {
 enum { SHAPES = sizeof(shapes) / sizeof(*shapes) };
 
 static void run_on(const char *nodes, const char *name, const char *how,
-                   const char *algorithm, const char *carry)
+                   const char *algorithm, const char *more)
 {
     char variable[64];
     struct harness_job job = {
         .program = "rank_scaling",
         .args = {name, how},
-        .env = {variable, algorithm, carry},
+        .env = {variable, algorithm, more},
         .ranks = 1,
         .timeout_s = 60,
     };
@@ -40,8 +40,11 @@ Test(scaling_library, moe)
 {
     /* One node has no rails. In two levels an exchange of packs would be
      * counted where it is carried. */
-    for (int i = 0; i < SHAPES - 1; i++)
+    for (int i = 0; i < SHAPES - 1; i++) {
         run_on(shapes[i], "moe_bytes", NULL, "SHUNT_ALGORITHM=flat", NULL);
+        run_on(shapes[i], "moe_bytes", NULL, "SHUNT_ALGORITHM=flat",
+               "SHUNT_MOE_RECORDS=0");
+    }
 }
 
 Test(scaling_library, alltoallv_flat)
