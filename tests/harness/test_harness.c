@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/harness/harness.h"
@@ -68,6 +69,19 @@ Test(harness, deadline_kills)
     cr_assert_eq(harness_rank(h, 1)->signal, SIGKILL);
     cr_assert(kill(pid, 0) < 0 && errno == ESRCH);
     cr_assert(strstr(harness_story(h), "not finished"), "%s", harness_story(h));
+    harness_finish(h);
+}
+
+Test(harness, asked_after_the_deadline)
+{
+    struct harness *h = shell("exit 0", 1, 20);
+    siginfo_t ended;
+
+    cr_assert_eq(
+        waitid(P_PID, (id_t)harness_rank(h, 0)->pid, &ended, WEXITED | WNOWAIT),
+        0);
+    harness_allow(h, -1);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
     harness_finish(h);
 }
 
