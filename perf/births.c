@@ -25,6 +25,7 @@
 /* A row of one run. */
 struct kept {
     int birth;
+    enum perf_op part_of; /* dispatch and moe have parts of the same name */
     char op[32];
     size_t bytes, count;
     double pair;        /* < 0: unknown */
@@ -38,11 +39,12 @@ int perf_birth(void)
     return number ? atoi(number) : 0;
 }
 
-void perf_births_row(const struct perf_row *row, double ratio)
+void perf_births_row(enum perf_op op, const struct perf_row *row, double ratio)
 {
     const char *path = getenv(FILE_NAME);
     struct kept k = {
         .birth = perf_birth(),
+        .part_of = op,
         .bytes = row->bytes,
         .count = row->count,
         .pair = row->pair,
@@ -99,8 +101,8 @@ static void print_range(FILE *to, const struct range *r)
 
 static bool same_row(const struct kept *a, const struct kept *b)
 {
-    return a->bytes == b->bytes && a->count == b->count &&
-           strcmp(a->op, b->op) == 0;
+    return a->part_of == b->part_of && a->bytes == b->bytes &&
+           a->count == b->count && strcmp(a->op, b->op) == 0;
 }
 
 /* Print the line for all rows that are like `first`, the first of them. */

@@ -19,7 +19,7 @@ void perf_births(const struct perf_options *options);
 /* The number of this run, from 1; 0: it is the only one. */
 int perf_birth(void);
 
-/* Keep a row for the summary; called on rank 0. */
-void perf_births_row(const struct perf_row *row, double ratio);
+/* Keep a row of this operation for the summary; called on rank 0. */
+void perf_births_row(enum perf_op op, const struct perf_row *row, double ratio);
 
 #endif

@@ -130,7 +130,7 @@ static void look_at_link(const struct perf_options *o,
 
 int main(int argc, char **argv)
 {
-    struct perf_options options;
+    struct perf_options options, one;
     const struct perf_module *module = NULL;
     const struct perf_engine *ours = NULL, *peer = NULL;
     struct perf_settings settings = {.options = &options, .group = &group};
@@ -166,16 +166,20 @@ int main(int argc, char **argv)
     }
 
     const struct perf_contest contest = {
-        .options = &options,
+        .options = &one,
         .group = &group,
         .link = settings.link,
         .engine = {ours, peer, options.link ? &perf_engine_link : NULL},
     };
     perf_table_open(&settings);
-    if (perf_op_is_moe(options.op))
-        perf_moe(&contest);
-    else
-        perf_coll(&contest);
+    for (int i = 0; i < options.nops; i++) {
+        one = perf_options_of(&options, i);
+        perf_table_operation(&one);
+        if (perf_op_is_moe(one.op))
+            perf_moe(&contest);
+        else
+            perf_coll(&contest);
+    }
     /* All ranks agree: wrong elements are counted over all ranks. */
     int right = perf_table_close();
     perf_group_close(&group);

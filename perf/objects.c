@@ -38,6 +38,11 @@ bool perf_objects_open(const struct perf_settings *given)
     return json == stdout || csv == stdout;
 }
 
+void perf_objects_operation(const struct perf_options *options)
+{
+    settings.options = options;
+}
+
 static void close_one(const char *option, FILE *f, const char *path)
 {
     if (f && f != stdout && fclose(f) != 0)

@@ -12,6 +12,8 @@
 /* Called on rank 0 only. Returns whether stdout is used for the rows; ends the
  * program if a file cannot be written. */
 bool perf_objects_open(const struct perf_settings *settings);
+/* The options of the rows that follow. */
+void perf_objects_operation(const struct perf_options *options);
 /* Returns whether the row is to be printed for people as well. */
 bool perf_objects_row(const struct perf_row *row, double ratio);
 void perf_objects_close(void);

@@ -184,6 +184,29 @@ static bool take_peers(void *object, const char *given, struct cli_line *line)
     return true;
 }
 
+/* "allgather,alltoallv" */
+static bool take_ops(struct perf_options *o, const char *given,
+                     struct cli_line *line)
+{
+    o->nops = 0;
+    for (;;) {
+        size_t length = strcspn(given, ",");
+        char part[32];
+        int op;
+
+        snprintf(part, sizeof(part), "%.*s", (int)length, given);
+        if (!cli_choice(line, "operation", part, ops, &op))
+            return false;
+        for (int i = 0; i < o->nops; i++)
+            if (o->ops[i] == (enum perf_op)op)
+                return cli_wrong(line, "%s is named twice", part);
+        o->ops[o->nops++] = (enum perf_op)op;
+        if (!given[length])
+            return true;
+        given += length + 1;
+    }
+}
+
 /* -- the table ------------------------------------------------------------- */
 
 /* Rows that ranks need not have alike. */
@@ -325,10 +348,10 @@ static const struct perf_options defaults = {
 static const struct cli_program program = {
     .name = "shunt-perf",
     .usage =
-        "Usage: shunt-perf OPERATION [OPTION...]\n"
-        "Time an operation of Shunt, check its results, and compare it with "
+        "Usage: shunt-perf OPERATION[,OPERATION...] [OPTION...]\n"
+        "Time operations of Shunt, check their results, and compare them with "
         "the\n"
-        "same operation by MPI or with a plain copy, in the same run.\n"
+        "same operations by MPI or with a plain copy, in the same run.\n"
         "\n"
         "Operations:\n"
         "  barrier, broadcast, allgather, allgatherv, reduce_scatter,\n"
@@ -336,7 +359,10 @@ static const struct cli_program program = {
         "  dispatch    plan a routing, send each token's row to its experts\n"
         "  combine     bring the experts' rows home and add them\n"
         "  moe         plan, dispatch and combine, one after the other\n"
-        "  backward    the gradients of combine and of dispatch\n",
+        "  backward    the gradients of combine and of dispatch\n"
+        "Several, with commas between them, are measured one after the other "
+        "by\n"
+        "the same ranks, each with a table of its own.\n",
     .rows = rows,
     .nrows = sizeof(rows) / sizeof(rows[0]),
     .defaults = &defaults,
@@ -386,6 +412,8 @@ static const struct cli_program program = {
         "Examples:\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi --mem window --json\n"
+        "  shunt-perf allgather,reduce_scatter,alltoallv --ranks 4 --peer "
+        "mpi\n"
         "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
         "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew "
         "zipf\n"
@@ -400,7 +428,8 @@ static const struct cli_program program = {
 
 /* -- the whole line -------------------------------------------------------- */
 
-static void check(const struct perf_options *o)
+/* What does not depend on the operations. */
+static void check_run(const struct perf_options *o)
 {
     if (o->json && o->csv && !o->json_file && !o->csv_file)
         perf_die(PERF_EXIT_USAGE, "--json and --csv cannot both go to stdout; "
@@ -411,6 +440,12 @@ static void check(const struct perf_options *o)
                  "again");
     if (o->begin > o->end)
         perf_die(PERF_EXIT_USAGE, "-b is above -e");
+    if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
+        perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
+}
+
+static void check_op(const struct perf_options *o)
+{
     if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)
         perf_die(PERF_EXIT_USAGE, "--dtype: fp8 is only moved, not reduced");
     if (perf_op_is_moe(o->op) && o->dtype != SHUNT_BF16 &&
@@ -422,8 +457,6 @@ static void check(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
-    if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
-        perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
     if ((o->op == PERF_DISPATCH || o->op == PERF_MOE) && !o->overlap &&
         o->batch > 1)
         perf_die(PERF_EXIT_USAGE,
@@ -434,26 +467,47 @@ static void check(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
 }
 
+struct perf_options perf_options_of(const struct perf_options *all, int i)
+{
+    struct perf_options o = *all;
+    bool tokens = perf_op_is_moe(o.ops[i]);
+
+    o.op = o.ops[i];
+    if (!o.dtype)
+        o.dtype = tokens ? SHUNT_BF16 : SHUNT_F32;
+    if (o.mem == PERF_MEM_UNSAID)
+        o.mem = tokens ? PERF_MEM_WINDOW : PERF_MEM_MALLOC;
+    return o;
+}
+
 void perf_options_parse(struct perf_options *o, int argc, char **argv)
 {
     struct cli_line line;
-    int op;
 
     *o = defaults;
     cli_parse_or_exit(&program, o, argc, argv, &line);
     if (line.operands == argc)
         cli_usage_error(&program, "name an operation, such as alltoallv");
     if (line.operands + 1 < argc)
-        perf_die(PERF_EXIT_USAGE, "'%s': one operation at a time",
+        perf_die(PERF_EXIT_USAGE,
+                 "'%s': write several operations as one word, with commas",
                  argv[line.operands + 1]);
-    if (!cli_choice(&line, "operation", argv[line.operands], ops, &op))
+    if (!take_ops(o, argv[line.operands], &line))
         cli_usage_error(&program, line.why);
-    o->op = (enum perf_op)op;
-    if (!o->dtype)
-        o->dtype = perf_op_is_moe(o->op) ? SHUNT_BF16 : SHUNT_F32;
-    if (!(line.given & cli_bit(&program, "mem")) && perf_op_is_moe(o->op))
-        o->mem = PERF_MEM_WINDOW;
-    check(o);
+    check_run(o);
+    for (int i = 0; i < o->nops; i++) {
+        const struct perf_options one = perf_options_of(o, i);
+        check_op(&one);
+    }
+}
+
+static uint64_t mix(uint64_t digest, const void *data, size_t n)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < n; i++)
+        digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return digest;
 }
 
 /* What decides how often ranks call each other; not what only rank 0 does with
@@ -461,12 +515,10 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
 uint64_t perf_options_digest(const struct perf_options *o)
 {
     /* What is in no row, or in one that a function reads. */
-    const double rest[] = {o->op,   o->skew,        o->skew_arg,  o->peer,
+    const double rest[] = {o->skew, o->skew_arg,    o->peer,
                            o->link, o->modes.there, o->modes.back};
     uint64_t digest = cli_digest(&program, o, OWN);
-    const unsigned char *bytes = (const unsigned char *)rest;
 
-    for (size_t i = 0; i < sizeof(rest); i++)
-        digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return digest;
+    digest = mix(digest, rest, sizeof(rest));
+    return mix(digest, o->ops, (size_t)o->nops * sizeof(o->ops[0]));
 }

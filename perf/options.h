@@ -16,7 +16,11 @@
 #include "perf/perf.h"
 #include "perf/routing.h"
 
-enum perf_mem { PERF_MEM_MALLOC, PERF_MEM_WINDOW };
+enum perf_mem {
+    PERF_MEM_UNSAID, /* by the operation; see perf_options_of() */
+    PERF_MEM_MALLOC,
+    PERF_MEM_WINDOW,
+};
 enum perf_peer {
     PERF_PEER_NONE,
     PERF_PEER_MPI,
@@ -28,7 +32,9 @@ enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
 #define PERF_MAX_TOKENS_LIST 16
 
 struct perf_options {
-    enum perf_op op;
+    enum perf_op ops[PERF_OPS]; /* in the order in which they are measured */
+    int nops;
+    enum perf_op op; /* the one at hand */
 
     /* What is sent. */
     size_t begin, end; /* bytes */
@@ -79,6 +85,9 @@ struct perf_options {
 
 /* Read the command line; ends the program on a mistake, and after --help. */
 void perf_options_parse(struct perf_options *options, int argc, char **argv);
+
+/* The options of the i-th operation: what nobody gave is as it prefers. */
+struct perf_options perf_options_of(const struct perf_options *all, int i);
 
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);

@@ -20,7 +20,7 @@
 
 static struct perf_settings settings;
 static FILE *words; /* the stream; NULL: another rank prints */
-static bool headed; /* the columns' names are printed */
+static bool headed; /* the columns' names of the operation are printed */
 static bool right = true;
 
 /* The ratios so far of the rows that move data, and the worst one. */
@@ -28,6 +28,7 @@ static double *ratios;
 static size_t nratios, nparts; /* nparts: further rows, which move no data */
 static double pair_least, pair_most = -1;
 static struct perf_row worst;
+static bool worst_of_tokens;
 static double worst_ratio;
 
 /* --- settings ------------------------------------------------------------- */
@@ -147,13 +148,16 @@ static void print_hosts(void)
 void perf_table_open(const struct perf_settings *given)
 {
     const struct perf_options *o = given->options;
+    char names[PERF_OPS * 20] = "";
 
     settings = *given;
     if (given->group->rank != 0)
         return;
+    for (int i = 0; i < o->nops; i++)
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+                 i ? "," : "", perf_op_name(o->ops[i]));
     words = perf_objects_open(given) ? stderr : stdout;
-    perf_table_note("shunt-perf %s, commit %s", perf_op_name(o->op),
-                    PERF_COMMIT);
+    perf_table_note("shunt-perf %s, commit %s", names, PERF_COMMIT);
     if (perf_birth())
         perf_table_note("birth %d of %d", perf_birth(), o->births);
     perf_table_note("cpu: %s, %d for this job%s, %ld online, load %.2f",
@@ -170,19 +174,30 @@ void perf_table_open(const struct perf_settings *given)
     print_hosts();
     if (perf_told())
         perf_table_note("environment: %s", perf_told());
-    print_memory();
     print_sampling();
     if (o->overlap)
         perf_table_note("overlap: of a computation as long as the call, in "
                         "which the request is tested %d times; time is start "
                         "and wait alone",
                         o->tests);
-    if (perf_op_is_moe(o->op))
-        print_tokens();
     if (given->peer)
         perf_table_note("peer: %s", given->peer);
     if (given->peer && !o->only_peer)
         perf_table_note("ratio: peer time / our time, above 1 we are faster");
+}
+
+void perf_table_operation(const struct perf_options *o)
+{
+    settings.options = o;
+    headed = false;
+    if (!words)
+        return;
+    perf_objects_operation(o);
+    if (o->nops > 1)
+        fprintf(words, "#\n# -- %s --\n", perf_op_name(o->op));
+    print_memory();
+    if (perf_op_is_moe(o->op))
+        print_tokens();
 }
 
 void perf_table_note(const char *format, ...)
@@ -354,6 +369,7 @@ static void keep_ratio(const struct perf_row *row, double ratio)
     if (nratios + nparts == 0 || ratio < worst_ratio) {
         worst_ratio = ratio;
         worst = *row;
+        worst_of_tokens = perf_op_is_moe(settings.options->op);
     }
     if (row->part) {
         nparts++;
@@ -381,7 +397,7 @@ void perf_table_row(const struct perf_row *row)
         keep_ratio(row, ratio);
     }
     keep_pair(row);
-    perf_births_row(row, ratio);
+    perf_births_row(settings.options->op, row, ratio);
     if (!perf_objects_row(row, ratio))
         return;
     print_line(row, ratio);
@@ -392,7 +408,6 @@ void perf_table_row(const struct perf_row *row)
 static void print_ratios(void)
 {
     char left_out[64] = "";
-    bool tokens = perf_op_is_moe(settings.options->op);
 
     if (!words || !nratios)
         return;
@@ -402,8 +417,9 @@ static void print_ratios(void)
     perf_table_note("ratio: geometric mean %.3f of %zu rows%s; worst %.3f of "
                     "all (%s, %zu %s)",
                     perf_geomean(ratios, nratios), nratios, left_out,
-                    worst_ratio, worst.op, tokens ? worst.count : worst.bytes,
-                    tokens ? "tokens" : "B");
+                    worst_ratio, worst.op,
+                    worst_of_tokens ? worst.count : worst.bytes,
+                    worst_of_tokens ? "tokens" : "B");
 }
 
 bool perf_table_close(void)

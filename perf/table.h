@@ -61,6 +61,9 @@ static inline double perf_row_bound_us(const struct perf_row *row,
 }
 
 void perf_table_open(const struct perf_settings *settings);
+/* Begin the table of one operation. Its options are used until the next one, or
+ * until the end. */
+void perf_table_operation(const struct perf_options *options);
 /* Print a remark among the settings or rows; `format` has no newline. */
 void perf_table_note(const char *format, ...)
     __attribute__((format(printf, 1, 2)));

@@ -53,6 +53,10 @@ def run(args):
         return command, None
 
 
+def operation(row):
+    return row.get("part_of", row["op"])
+
+
 def measure(op, ranks, *options, peer=None):
     peer = peer or PEER
     command, result = run([op, "--ranks", str(ranks), "--json", "--time",
@@ -357,6 +361,13 @@ def without_mpi():
                     "--op", op)
     refused(2, "'nothing'", "nothing")
     refused(2, "name an operation")
+    refused(2, "'nothing' is none of", "alltoall,nothing")
+    refused(2, "'' is none of", "alltoall,")
+    refused(2, "alltoall is named twice", "alltoall,barrier,alltoall")
+    refused(2, "as one word, with commas", "alltoall", "barrier")
+    refused(2, "broadcast has no input apart", "alltoall,broadcast",
+            "--in-place")
+    several_operations()
     refused(2, "'8q' is no size", "alltoall", "-b", "8q")
     refused(2, "-b is above -e", "alltoall", "-b", "2m", "-e", "1m")
     refused(2, "is none of i8|u8|i32", "alltoall", "--dtype", "f23")
@@ -387,6 +398,32 @@ def without_mpi():
             fail(command, result.stdout)
     alone_is_said()
     worst_is_of_all_rows()
+
+
+def several_operations():
+    """What nobody gave is as each operation prefers; each has its table, and
+    rows of the same name are told apart."""
+    ops = ["allreduce", "dispatch", "moe"]
+    small = ["--ranks", "2", "-n", "2", "-e", "8", "--tokens", "9", "--hidden",
+             "64"]
+    command, result = run([",".join(ops), *small, "--json"])
+    if result:
+        for row in map(json.loads, result.stdout.splitlines()):
+            tokens = operation(row) in MOE
+            if (row["dtype"], row["mem"]) != (
+                    ("bf16", "window") if tokens else ("f32", "malloc")):
+                fail(command, f"defaults: {row}")
+    command, result = run([",".join(ops), *small, "--repeat-births", "2"])
+    if not result:
+        return
+    runs, _, summary = result.stdout.partition("# 2 births;")
+    for op in ops:
+        if runs.count(f"# -- {op} --") != 2:
+            fail(command, f"no table of {op}: {runs}")
+    names = [line.split()[0] for line in summary.splitlines()
+             if line.startswith("  ")]
+    if names != ["allreduce"] + PARTS["dispatch"] + PARTS["moe"]:
+        fail(command, f"summary: {summary}")
 
 
 def alone_is_said():
