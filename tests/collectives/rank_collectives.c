@@ -85,15 +85,47 @@ static void box_make(struct box *box, struct random *local, struct pool *pool,
     memset(base, POISON, all);
 }
 
+/* How many bytes from the first on are those of `want`. Blocks are compared by
+ * memcmp(), of which a sanitizer looks at the range and not at each byte. */
+static size_t alike(const unsigned char *data, const unsigned char *want,
+                    size_t bytes)
+{
+    size_t at = 0;
+
+    if (memcmp(data, want, bytes) == 0)
+        return bytes;
+    while (data[at] == want[at])
+        at++;
+    return at;
+}
+
+/* How many bytes from the first on are `value`. */
+static size_t filled_with(const unsigned char *data, int value, size_t bytes)
+{
+    size_t at = 0;
+
+    if (bytes && data[0] == value && memcmp(data, data + 1, bytes - 1) == 0)
+        return bytes;
+    while (at < bytes && data[at] == value)
+        at++;
+    return at;
+}
+
+static int guard_check(const unsigned char *guard, size_t bytes,
+                       const char *name, const char *where)
+{
+    size_t at = filled_with(guard, POISON, bytes);
+
+    CHECK(at == bytes, "%s: written %s, in byte %zu of %zu of the guard", name,
+          where, at, bytes);
+    return 0;
+}
+
 static int box_check(const struct box *box, const char *name)
 {
-    for (size_t i = 1; i <= box->before; i++)
-        CHECK(box->data[-(ptrdiff_t)i] == POISON, "%s: written %zu before",
-              name, i);
-    for (size_t i = 0; i < box->after; i++)
-        CHECK(box->data[box->bytes + i] == POISON, "%s: written %zu behind",
-              name, i);
-    return 0;
+    CHECK_RUN(
+        guard_check(box->data - box->before, box->before, name, "before it"));
+    return guard_check(box->data + box->bytes, box->after, name, "behind it");
 }
 
 /* --- one call ----------------------------------------------------------------
@@ -474,8 +506,7 @@ static int verify(const struct call *c, int rank)
               c->in_place ? " in place" : "", at, count);
         return 0;
     }
-    for (at = 0; at < bytes && c->recv.data[at] == c->want[at]; at++)
-        ;
+    at = alike(c->recv.data, c->want, bytes);
     CHECK(at == bytes, "%s dtype %d%s%s: byte %zu of %zu", kind_names[c->kind],
           c->dtype, c->in_place ? " in place" : "",
           c->with_displs ? " with displacements" : "", at, bytes);
@@ -1219,9 +1250,10 @@ static int any_roots(const struct rank *self)
         if (!st && mine->kind == ROOTED) {
             CHECK(same_call(mine, roots), "round %d: rank %d is no such root",
                   round, mine->root);
-            for (size_t i = 0; i < mine->bytes; i++)
-                CHECK(block[i] == mine->root + 1, "round %d, byte %zu: %d",
-                      round, i, block[i]);
+            size_t at = filled_with(block, mine->root + 1, mine->bytes);
+
+            CHECK(at == mine->bytes, "round %d, byte %zu: %d", round, at,
+                  block[at]);
         }
         CHECK(!st || shunt_last_error(self->comm)[0], "no text");
         st = sooner_or_later(self, st, text, sizeof(text));
@@ -1258,8 +1290,8 @@ static int runs_ahead(const struct rank *self)
             memset(block, self->rank ? 0 : i + 1, n);
             CHECK_OK(self->comm,
                      shunt_broadcast(self->comm, block, n, SHUNT_U8, 0));
-            for (size_t at = 0; at < n; at++)
-                CHECK(block[at] == i + 1, "byte %zu is %d", at, block[at]);
+            size_t at = filled_with(block, i + 1, n);
+            CHECK(at == n, "byte %zu is %d", at, block[at]);
         }
         if (!late)
             CHECK_OK(other, shunt_barrier(other));
@@ -1348,9 +1380,14 @@ static int both_ways(const struct rank *self)
         memset(out, POISON, n * BYTES);
         CHECK_OK(self->comm,
                  shunt_alltoall(self->comm, in, out, BYTES, SHUNT_U8));
-        for (size_t at = 0; at < n * BYTES; at++)
-            CHECK(out[at] == (unsigned char)(at / BYTES + (size_t)call),
-                  "call %d, byte %zu: %d", call, at, out[at]);
+        for (size_t from = 0; from < n; from++) {
+            const unsigned char *block = out + from * BYTES;
+            size_t at =
+                filled_with(block, (unsigned char)(from + (size_t)call), BYTES);
+
+            CHECK(at == BYTES, "call %d, from %zu, byte %zu: %d", call, from,
+                  at, block[at]);
+        }
     }
     CHECK_OK(self->comm,
              shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));

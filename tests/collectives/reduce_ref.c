@@ -70,6 +70,39 @@ static uint64_t extend(uint64_t value, size_t size, bool is_signed)
     return is_signed ? (uint64_t)((int64_t)value >> shift) : value >> shift;
 }
 
+/* Little-endian, as all of the library's machines. Copies of a known size are no
+ * calls. */
+static uint64_t load_int(const unsigned char *p, size_t size)
+{
+    uint64_t value = 0;
+
+    switch (size) {
+    case 1:
+        return *p;
+    case 4:
+        memcpy(&value, p, 4);
+        return value;
+    default:
+        memcpy(&value, p, 8);
+        return value;
+    }
+}
+
+static void store_int(unsigned char *p, uint64_t value, size_t size)
+{
+    switch (size) {
+    case 1:
+        *p = (unsigned char)value;
+        break;
+    case 4:
+        memcpy(p, &value, 4);
+        break;
+    default:
+        memcpy(p, &value, 8);
+        break;
+    }
+}
+
 static void reduce_int(unsigned char *dst, const void *const *srcs, int n,
                        size_t i, size_t size, bool is_signed, enum shunt_op op,
                        int divisor)
@@ -77,18 +110,17 @@ static void reduce_int(unsigned char *dst, const void *const *srcs, int n,
     uint64_t result = 0;
 
     for (int k = 0; k < n; k++) {
-        uint64_t value = 0;
+        const unsigned char *src = srcs[k];
+        uint64_t value =
+            extend(load_int(src + i * size, size), size, is_signed);
 
-        /* Little-endian, as all of the library's machines. */
-        memcpy(&value, (const unsigned char *)srcs[k] + i * size, size);
-        value = extend(value, size, is_signed);
         result = k == 0 ? value : int_op(result, value, is_signed, op);
         result = extend(result, size, is_signed);
     }
     if (op == SHUNT_AVG)
         result = is_signed ? (uint64_t)((int64_t)result / divisor)
                            : result / (uint64_t)divisor;
-    memcpy(dst + i * size, &result, size);
+    store_int(dst + i * size, result, size);
 }
 
 static float load_float(const void *src, size_t i, enum shunt_dtype dtype)
@@ -241,6 +273,9 @@ size_t reduce_compare(const void *a, const void *b, size_t count,
 {
     size_t size = shunt_dtype_size(dtype), i;
 
+    /* Mostly so, and one look for a sanitizer. */
+    if (memcmp(a, b, count * size) == 0)
+        return count;
     for (i = 0; i < count; i++) {
         const unsigned char *x = (const unsigned char *)a + i * size;
         const unsigned char *y = (const unsigned char *)b + i * size;
