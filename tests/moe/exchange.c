@@ -225,7 +225,7 @@ int run_check_rows(const struct run *run)
     for (size_t r = 0; r < want->total; r++) {
         const struct origin *o = &want->origin[r];
 
-        memset(expected, 0, sizeof(expected));
+        memset(expected, 0, w->config.hidden * sizeof(*expected));
         if (o->source >= 0)
             world_dispatched(w, o->source, o->token, expected);
         for (size_t i = 0; i < w->config.hidden; i++) {
@@ -271,7 +271,7 @@ static int check_gradients(const struct run *run, bool dweight)
     for (size_t r = 0; r < want->total; r++) {
         const struct origin *o = &want->origin[r];
 
-        memset(expected, 0, sizeof(expected));
+        memset(expected, 0, w->config.hidden * sizeof(*expected));
         if (o->source >= 0)
             world_gradient(w, o, weighted, expected);
         for (size_t i = 0; i < w->config.hidden; i++) {
