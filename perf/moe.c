@@ -189,13 +189,16 @@ struct sort {
 static void set_traffic(const struct bench *b, struct traffic *t,
                         struct sort there, struct sort back)
 {
-    int n = b->places.n;
-    uint64_t *rows = perf_alloc((size_t)n * (size_t)n * sizeof(*rows));
+    const int n = b->places.n;
+    const size_t bytes = (size_t)n * (size_t)n * sizeof(uint64_t);
+    uint64_t *rows = perf_alloc(bytes);
 
+    memset(t->there, 0, bytes);
+    memset(t->back, 0, bytes);
     perf_traffic_rows(&b->routing, back.each, &b->places, rows);
-    perf_traffic_scale(rows, n, back.bytes, true, t->back);
+    perf_traffic_add(rows, n, back.bytes, true, t->back);
     perf_traffic_rows(&b->routing, there.each, &b->places, rows);
-    perf_traffic_scale(rows, n, there.bytes, false, t->there);
+    perf_traffic_add(rows, n, there.bytes, false, t->there);
     t->rows = perf_traffic_total(rows, n);
     free(rows);
 }

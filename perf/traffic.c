@@ -66,10 +66,23 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             (p->of[c->root] + i + 1) % p->n, size * c->count);
 }
 
+/* Does a place or a rank get a row of a token that has some experts there? */
+static bool gets_row(enum perf_rows_each each, int experts)
+{
+    switch (each) {
+    case PERF_EACH_LONE:
+        return experts == 1;
+    case PERF_EACH_SUM:
+        return experts > 1;
+    default:
+        return true;
+    }
+}
+
 void perf_traffic_rows(const struct perf_routing *r, enum perf_rows_each each,
                        const struct perf_places *p, uint64_t *rows)
 {
-    bool *met = perf_alloc((size_t)r->ranks * sizeof(*met));
+    int *experts_at = perf_alloc((size_t)r->ranks * sizeof(*experts_at));
 
     memset(rows, 0, (size_t)p->n * (size_t)p->n * sizeof(*rows));
     for (int s = 0; s < r->ranks; s++) {
@@ -81,27 +94,29 @@ void perf_traffic_rows(const struct perf_routing *r, enum perf_rows_each each,
                     add(rows, p, p->of[s], to, 1);
                 continue;
             }
-            memset(met, 0, (size_t)r->ranks * sizeof(*met));
+            memset(experts_at, 0, (size_t)r->ranks * sizeof(*experts_at));
             for (int k = 0; k < r->topk; k++) {
                 int rank = perf_expert_rank(r, experts[k]);
-                int to = p->of[rank];
-                int key = each == PERF_EACH_PLACE ? to : rank;
-                if (each != PERF_EACH_ASSIGNMENT && met[key])
-                    continue;
-                met[key] = true;
-                add(rows, p, p->of[s], to, 1);
+                if (each == PERF_EACH_ASSIGNMENT)
+                    add(rows, p, p->of[s], p->of[rank], 1);
+                else
+                    experts_at[each == PERF_EACH_RANK ? rank : p->of[rank]]++;
             }
+            for (int at = 0; at < r->ranks; at++)
+                if (experts_at[at] && gets_row(each, experts_at[at]))
+                    add(rows, p, p->of[s],
+                        each == PERF_EACH_RANK ? p->of[at] : at, 1);
         }
     }
-    free(met);
+    free(experts_at);
 }
 
-void perf_traffic_scale(const uint64_t *rows, int places, uint64_t row_bytes,
-                        bool back, uint64_t *bytes)
+void perf_traffic_add(const uint64_t *rows, int places, uint64_t row_bytes,
+                      bool back, uint64_t *bytes)
 {
     for (int a = 0; a < places; a++)
         for (int b = 0; b < places; b++)
-            bytes[a * places + b] =
+            bytes[a * places + b] +=
                 row_bytes * rows[back ? b * places + a : a * places + b];
 }
 

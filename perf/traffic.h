@@ -29,6 +29,8 @@ enum perf_rows_each {
     PERF_EACH_ASSIGNMENT, /* once for every expert there */
     PERF_EACH_RANK,       /* once for every rank there that has one of them */
     PERF_EACH_PLACE,      /* once if there is an expert of it there */
+    PERF_EACH_LONE,       /* once if there is just one expert of it there */
+    PERF_EACH_SUM,        /* once if there are several */
     PERF_EACH_TOKEN,      /* once, even if none is there */
 };
 
@@ -38,10 +40,10 @@ void perf_traffic_rows(const struct perf_routing *routing,
                        enum perf_rows_each each,
                        const struct perf_places *places, uint64_t *rows);
 
-/* Multiply by the bytes of a row, and with `back` reverse the directions.
- * `bytes` must not be `rows`. */
-void perf_traffic_scale(const uint64_t *rows, int places, uint64_t row_bytes,
-                        bool back, uint64_t *bytes);
+/* Add so many rows of `row_bytes`, with `back` in the other direction. `bytes`
+ * must not be `rows`. */
+void perf_traffic_add(const uint64_t *rows, int places, uint64_t row_bytes,
+                      bool back, uint64_t *bytes);
 
 uint64_t perf_traffic_total(const uint64_t *bytes, int places);
 /* The bytes on the most loaded link, in its busier direction. */

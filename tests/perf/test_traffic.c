@@ -72,6 +72,18 @@ Test(traffic, a_row_for_each_node)
     expect(rows, (const uint64_t[]){0, 2, 2, 0}, 2);
 }
 
+Test(traffic, a_row_as_it_is_or_a_sum)
+{
+    struct perf_routing r = routing();
+    uint64_t rows[CELLS];
+
+    /* By hand, from the routing above. */
+    perf_traffic_rows(&r, PERF_EACH_LONE, &nodes, rows);
+    expect(rows, (const uint64_t[]){0, 0, 2, 0}, 2);
+    perf_traffic_rows(&r, PERF_EACH_SUM, &nodes, rows);
+    expect(rows, (const uint64_t[]){0, 2, 0, 0}, 2);
+}
+
 Test(traffic, every_token_everywhere)
 {
     struct perf_routing r = routing();
@@ -96,12 +108,12 @@ Test(traffic, uneven_nodes)
 Test(traffic, back_is_the_other_way)
 {
     const uint64_t rows[] = {0, 5, 2, 0};
-    uint64_t bytes[CELLS];
+    uint64_t bytes[CELLS] = {0};
 
-    perf_traffic_scale(rows, 2, 100, false, bytes);
+    perf_traffic_add(rows, 2, 100, false, bytes);
     expect(bytes, (const uint64_t[]){0, 500, 200, 0}, 2);
-    perf_traffic_scale(rows, 2, 10, true, bytes);
-    expect(bytes, (const uint64_t[]){0, 20, 50, 0}, 2);
+    perf_traffic_add(rows, 2, 10, true, bytes);
+    expect(bytes, (const uint64_t[]){0, 520, 250, 0}, 2);
 }
 
 Test(traffic, the_busiest_link_in_its_busier_direction)
