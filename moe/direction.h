@@ -39,7 +39,7 @@ struct shunti_direction {
     size_t bytes_sent;        /* that this rank copies to others per dispatch */
     struct {
         size_t rows, dispatch_bytes, combine_bytes;
-    } network; /* to other nodes: struct shunt_moe_rows */
+    } network; /* to other nodes, and from them: struct shunt_moe_rows */
     struct shunti_lists lists;
     const struct shunti_route *route; /* whose `state` it is; NULL: none yet */
     void *state; /* the route's own; kept for later plans */

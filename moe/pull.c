@@ -97,6 +97,8 @@ static size_t collect(const struct pull *pull, size_t t,
         const struct shunti_term *from = &plan->terms[i];
         const int node = moe->node[from->rank];
         const unsigned char *sum;
+        size_t there = 1;
+        bool as_is;
 
         if (pull->meeting.met[from->rank].direct) {
             terms[n++] = (struct shunti_rows_term){
@@ -107,17 +109,20 @@ static size_t collect(const struct pull *pull, size_t t,
             };
             continue;
         }
-        sum = shunti_rail_sums_next(pull->across, node, t);
+        while (i + there < end &&
+               moe->node[plan->terms[i + there].rank] == node)
+            there++;
+        sum = shunti_rail_sums_next(pull->across, node, t, there);
         if (!sum)
             return NOT_HERE;
+        as_is = shunti_home_as_is(moe, there);
         terms[n++] = (struct shunti_rows_term){
             sum,
-            1,
+            as_is && pull->what.weighted ? from->weight : 1,
             SHUNTI_ROWS_NODE,
-            moe->config.partials == SHUNT_MOE_PARTIALS_F32,
+            !as_is && moe->config.partials == SHUNT_MOE_PARTIALS_F32,
         };
-        while (i + 1 < end && moe->node[plan->terms[i + 1].rank] == node)
-            i++;
+        i += there - 1;
     }
     return n;
 }

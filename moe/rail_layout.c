@@ -20,12 +20,23 @@ struct sizes {
     size_t rows, sums, dots;
 };
 
+/* If every row were a sum, or every term came by itself: whichever is less. A
+ * sum takes no more than two terms by themselves. */
+static size_t most_of_sums(const struct shunti_rail_traffic *t, size_t rows,
+                           size_t terms)
+{
+    const size_t summed = rows * t->sum_bytes;
+    const size_t one_by_one = terms * t->result_bytes;
+
+    return summed < one_by_one ? summed : one_by_one;
+}
+
 static struct sizes sizes_of(const struct shunti_rail_traffic *t, size_t rows,
                              size_t terms)
 {
     return (struct sizes){
         lines(rows * t->row_bytes),
-        lines(rows * t->sum_bytes),
+        lines(most_of_sums(t, rows, terms)),
         lines(terms * t->dot_bytes),
     };
 }

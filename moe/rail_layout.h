@@ -15,10 +15,12 @@
  *     sums staging   by source
  *     dots staging   by source
  *
- * Places are made for exactly what a plan will send, so a sender needs no
- * permission. Those of a rank's own window follow from its own traffic, in time
- * linear in nodes and sources. A place in a peer's window is the peer's to know:
- * it tells (struct shunti_rail_told).
+ * Places are made for all that a plan will send, so a sender needs no
+ * permission. Those of sums have room for the most that so many rows and terms
+ * can need, since only the two ends know which tokens have one term. The places
+ * of a rank's own window follow from its own traffic, in time linear in nodes
+ * and sources. A place in a peer's window is the peer's to know: it tells
+ * (struct shunti_rail_told).
  */
 #ifndef SHUNTI_RAIL_LAYOUT_H
 #define SHUNTI_RAIL_LAYOUT_H
@@ -82,9 +84,22 @@ struct shunti_rail_traffic {
                                  serves to its node */
     const uint32_t *terms_in; /* (ranks) likewise */
     size_t row_bytes;         /* room for a row on its way out */
-    size_t sum_bytes;         /* a row on its way back */
+    size_t result_bytes;      /* an expert's row on its way back, by itself */
+    size_t sum_bytes;         /* a sum of several on its way back */
     size_t dot_bytes;         /* a product on its way back */
 };
+
+/*
+ * What comes back of a token that has `terms` experts' rows on a node: one such
+ * row as it is, the sum of several, or nothing at all (in ALLGATHER a token may
+ * have none there). Both ends know how many there are, so these lie without
+ * gaps, in the order of tokens.
+ */
+static inline size_t shunti_rail_sum_bytes(size_t terms, size_t result_bytes,
+                                           size_t sum_bytes)
+{
+    return terms > 1 ? sum_bytes : terms * result_bytes;
+}
 
 /* Places of what a rank sends to a node. `staging`, `sums` and `dots` are in
  * its own window, `landing` is in the relay's. */

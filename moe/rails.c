@@ -29,6 +29,16 @@ size_t shunti_sum_bytes(const struct shunt_moe *moe)
                : moe->row_bytes;
 }
 
+size_t shunti_home_bytes(const struct shunt_moe *moe, size_t terms)
+{
+    return shunti_rail_sum_bytes(terms, moe->row_bytes, shunti_sum_bytes(moe));
+}
+
+bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms)
+{
+    return terms == 1 && moe->config.partials == SHUNT_MOE_PARTIALS_F32;
+}
+
 /* --- the queue for a landing -------------------------------------------------------- */
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,

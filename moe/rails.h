@@ -6,8 +6,9 @@
  * rail peer there (src/nodes.h), the relay. The relay passes it on to the
  * experts' ranks through their mapped windows. Results come home the same way:
  * the relay adds up the rows that its node's experts made of the token and
- * sends one row. So a row crosses each slow link once (DeepSeek's DeepEP and
- * Tutel's 2DH all-to-all, 2206.03382, use rails in the same way).
+ * sends one row, or sends the row of the only expert as it is. So a row crosses
+ * each slow link once (DeepSeek's DeepEP and Tutel's 2DH all-to-all,
+ * 2206.03382, use rails in the same way).
  *
  * Rows travel by put, in chunks, into a window of the plan that has room for
  * all of them; the signal of a chunk says how many rows are there. A sender
@@ -92,8 +93,18 @@ void shunti_rail_line_up(struct shunti_rail_turn **line,
 void shunti_rail_leave_line(struct shunti_rail_turn **line,
                             const struct shunti_rail_turn *turn);
 
-/* Bytes of a row as combine sends it. */
+/* Bytes of a node's sum as combine sends it. */
 size_t shunti_sum_bytes(const struct shunt_moe *moe);
+/* Bytes of what combine sends of a token that has `terms` rows on a node. */
+size_t shunti_home_bytes(const struct shunt_moe *moe, size_t terms);
+
+/*
+ * Is that the row of its only expert as it is? The home multiplies it by the
+ * weight, as the relay would: the same bits, and with bf16 half the bytes of an
+ * f32 product. Where sums are rounded the relay makes the product, and rounds
+ * it.
+ */
+bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 
 /* The signals of a rail window: of which operation rows are there, and how
  * many. Rows have one for each source, sums and dots one for each node. */

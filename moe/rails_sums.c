@@ -15,10 +15,7 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
     sums->plan = direction->plan;
     sums->lists = &direction->lists;
     sums->rails = direction->state;
-    sums->bytes = shunti_sum_bytes(moe);
-    sums->chunk = moe->comm->tune.moe_chunk / sums->bytes;
-    if (!sums->chunk)
-        sums->chunk = 1;
+    sums->chunk = moe->comm->tune.moe_chunk;
     sums->terms = calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
     sums->from = calloc((size_t)sums->rails->nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
@@ -39,18 +36,25 @@ void shunti_rail_sums_finish(struct shunti_rail_sums *sums)
 
 /* --- out ---------------------------------------------------------------------- */
 
+static size_t terms_of(const struct shunti_rail_from *from, size_t k)
+{
+    return from->first[k + 1] - from->first[k];
+}
+
 static size_t collect(const struct shunti_rail_sums *sums,
                       const struct shunti_rail_from *from, size_t k,
                       struct shunti_rows_term *terms)
 {
+    const struct shunt_moe *moe = sums->plan->moe;
+    const bool as_is = shunti_home_as_is(moe, terms_of(from, k));
     size_t n = 0;
 
     for (size_t i = from->first[k]; i < from->first[k + 1]; i++) {
         const struct shunti_rail_entry *entry = &from->entry[i];
 
         terms[n++] = (struct shunti_rows_term){
-            sums->outs[entry->local] + entry->row * sums->plan->moe->row_bytes,
-            sums->weighted ? entry->weight : 1,
+            sums->outs[entry->local] + entry->row * moe->row_bytes,
+            sums->weighted && !as_is ? entry->weight : 1,
             entry->op,
             0,
         };
@@ -58,9 +62,10 @@ static size_t collect(const struct shunti_rail_sums *sums,
     return n;
 }
 
+/* at: bytes of the sums before them. */
 static void add_up(struct shunti_rail_sums *sums,
                    const struct shunti_rail_from *from, size_t begin,
-                   size_t end)
+                   size_t end, size_t at)
 {
     const struct shunt_moe *moe = sums->plan->moe;
     const size_t hidden = moe->config.hidden;
@@ -70,19 +75,39 @@ static void add_up(struct shunti_rail_sums *sums,
     size_t n, nnext = begin < end ? collect(sums, from, begin, next) : 0;
 
     for (size_t k = begin; k < end; k++) {
-        unsigned char *to = shunti_rail_memory(
-            sums->rails, from->sums_staging + k * sums->bytes);
+        unsigned char *to =
+            shunti_rail_memory(sums->rails, from->sums_staging + at);
 
         swap = now;
         now = next;
         next = swap;
         n = nnext;
         nnext = k + 1 < end ? collect(sums, from, k + 1, next) : 0;
-        if (wide)
+        at += shunti_home_bytes(moe, n);
+        if (n > 1 && wide)
             moe->rows->partial(now, n, next, nnext, to, hidden);
-        else
+        else if (n)
             moe->rows->sum(now, n, next, nnext, NULL, to, hidden);
     }
+}
+
+/* The end of the chunk that begins with the next sum to send: as many as fit,
+ * and at least one. */
+static size_t chunk_end(const struct shunti_rail_sums *sums,
+                        const struct shunti_rail_from *from, size_t begin,
+                        size_t *bytes)
+{
+    const struct shunt_moe *moe = sums->plan->moe;
+    size_t end = begin, more = shunti_home_bytes(moe, terms_of(from, begin));
+
+    *bytes = 0;
+    do {
+        *bytes += more;
+        if (++end == from->rows)
+            break;
+        more = shunti_home_bytes(moe, terms_of(from, end));
+    } while (*bytes + more <= sums->chunk);
+    return end;
 }
 
 static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
@@ -92,26 +117,23 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
     const struct shunti_rail_from *from = &sums->rails->from[index];
     struct shunti_rail_summed *done = &sums->from[index];
     const int node = plan->moe->node[plan->moe->rank];
-    size_t end = done->sent + sums->chunk, bytes;
+    size_t end = from->rows, bytes = 0;
 
     if (done->sent == from->rows)
         return false;
-    if (end > from->rows || broken)
-        end = from->rows;
-    bytes = (end - done->sent) * sums->bytes;
-    if (broken) {
-        bytes = 0;
-    } else if (done->made < end) {
-        add_up(sums, from, done->made, end);
+    if (!broken)
+        end = chunk_end(sums, from, done->sent, &bytes);
+    if (!broken && done->made < end) {
+        add_up(sums, from, done->made, end, done->at);
         done->made = end;
     }
     if (!shunti_rail_put(sums->rails, from->source,
-                         from->sums_staging + done->sent * sums->bytes,
-                         from->sums + done->sent * sums->bytes, bytes,
-                         SHUNTI_RAIL_SUMS, node, call,
+                         from->sums_staging + done->at, from->sums + done->at,
+                         bytes, SHUNTI_RAIL_SUMS, node, call,
                          broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
         return false;
     done->sent = end;
+    done->at += bytes;
     return true;
 }
 
@@ -159,17 +181,20 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
 }
 
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
-                                           int node, size_t t)
+                                           int node, size_t t, size_t terms)
 {
     const struct shunti_rail_to *to = &sums->rails->to[node];
     struct shunti_rail_taken *taken = &sums->to[node];
 
-    /* In ALLGATHER tokens without a term there are passed over. */
+    if (to->token[taken->next] < t)
+        taken->at += taken->bytes;
+    /* In ALLGATHER tokens without a term there, which have no sum, are passed
+     * over. */
     while (to->token[taken->next] < t)
         taken->next++;
+    taken->bytes = shunti_home_bytes(sums->plan->moe, terms);
     return taken->next < taken->here
-               ? shunti_rail_memory(sums->rails,
-                                    to->sums + taken->next * sums->bytes)
+               ? shunti_rail_memory(sums->rails, to->sums + taken->at)
                : NULL;
 }
 

@@ -4,8 +4,10 @@
  *
  * Out: for each token of a source whose relay we are, the rows that our node's
  * experts made of it are added up in place, and the sum is put to the source, a
- * chunk to each source in turn.
+ * chunk to each source in turn. A row that is the only one goes as it is.
  * In: the sums of other nodes, which are added in the order of nodes.
+ *
+ * Both lie without gaps, and differ in size (rail_layout.h).
  */
 #ifndef SHUNTI_RAILS_SUMS_H
 #define SHUNTI_RAILS_SUMS_H
@@ -21,16 +23,17 @@ struct shunti_rail_sums {
     bool weighted;
 
     struct shunti_rail_turn turn;
-    size_t bytes;                   /* of a sum */
-    size_t chunk;                   /* sums */
+    size_t chunk;                   /* bytes */
     bool broken;                    /* some sums will not come */
     struct shunti_rows_term *terms; /* (2, the most entries of a row) */
     struct shunti_rail_summed {
         size_t made, sent; /* sums */
+        size_t at;         /* bytes of those sent */
     } * from;              /* (nfrom) */
     struct shunti_rail_taken {
         uint32_t here;          /* sums that have come */
-        uint32_t next;          /* sums that have been taken */
+        uint32_t next;          /* the one that was asked for last */
+        size_t at, bytes;       /* where it lies, and its size */
     } * to;                     /* (nodes) */
     const unsigned char **outs; /* (ranks of our node), once known */
 };
@@ -47,10 +50,10 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);
 /* See what has come. */
 void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call);
-/* The sum of token t on `node`; NULL: not here yet. To be asked for in the
- * order of tokens. */
+/* The sum of the `terms` rows of token t on `node`; NULL: not here yet. To be
+ * asked for in the order of tokens, again if it was not here. */
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
-                                           int node, size_t t);
+                                           int node, size_t t, size_t terms);
 
 /* Are there sums that `rank` has still to send us? */
 bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank);

@@ -30,7 +30,8 @@ struct shunti_route {
                             const struct shunti_placement *placement);
 
     /* Fill in direction->mode, network and bytes_sent from the records. Local.
-     * asked: the mode of the configuration. */
+     * asked: the mode of the configuration. A route whose combine_bytes depend
+     * on more than the records leaves them to plan(). */
     void (*traffic)(struct shunti_direction *direction,
                     enum shunt_moe_mode asked);
 

@@ -59,26 +59,20 @@ static const char *unsuited(const struct shunt_moe *moe,
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {
-    const struct shunti_plan *plan = direction->plan;
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunt_moe *moe = direction->plan->moe;
     const struct shunti_record_view mine = shunti_record(moe, moe->rank);
-    const size_t local =
-        (size_t)shunti_placement_count(&moe->placement, moe->rank);
-    size_t rows = 0, far = 0, back = 0;
+    size_t rows = 0, far = 0;
 
     for (int r = 0; r < moe->nranks; r++) {
         rows += r != moe->rank ? mine.rank[r] : 0;
-        if (moe->node[r] == moe->node[moe->rank])
-            continue;
-        far += mine.rank[r];
-        for (size_t i = 0; i < local; i++)
-            back += plan->source_count[(size_t)r * local + i];
+        far += moe->node[r] != moe->node[moe->rank] ? mine.rank[r] : 0;
     }
     (void)asked;
     direction->mode = SHUNT_MOE_FLAT;
     direction->network.rows = far;
     direction->network.dispatch_bytes = far * shunti_wire_bytes(moe);
-    direction->network.combine_bytes = back * moe->row_bytes;
+    direction->network.combine_bytes =
+        shunti_records_sent(moe).far * moe->row_bytes;
     direction->bytes_sent = rows * shunti_wire_bytes(moe);
 }
 

@@ -62,12 +62,9 @@ static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {
     const struct shunt_moe *moe = direction->plan->moe;
-    const struct shunti_rail_map map = map_of(moe);
     const struct shunti_record_view mine = shunti_record(moe, moe->rank);
     const struct shunti_sent sent = shunti_records_sent(moe);
-    struct shunti_rail_sources x = shunti_rail_sources_of(&map, moe->rank);
-    size_t rows = 0, back = 0;
-    int source;
+    size_t rows = 0;
 
     direction->mode = asked != SHUNT_MOE_AUTO          ? asked
                       : shunti_records_everywhere(moe) ? SHUNT_MOE_ALLGATHER
@@ -77,11 +74,9 @@ static void traffic(struct shunti_direction *direction,
             rows += direction->mode == SHUNT_MOE_ALLGATHER
                         ? direction->plan->tokens
                         : mine.node[n];
-    while (shunti_rail_next(&x, &source))
-        back += rows_from(direction, source);
     direction->network.rows = rows;
     direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
-    direction->network.combine_bytes = back * shunti_sum_bytes(moe);
+    direction->network.combine_bytes = 0; /* counted with the lists */
     direction->bytes_sent =
         sent.near * moe->row_bytes + direction->network.dispatch_bytes;
 }
@@ -172,6 +167,7 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     const struct shunt_moe *moe = direction->plan->moe;
     const size_t nodes = (size_t)moe->nodes, ranks = (size_t)moe->nranks;
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
+    const bool home = direction->serves[SHUNTI_HOME];
     const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
     const struct shunti_record_view record = shunti_record(moe, rank);
     struct shunti_rail_sources x = shunti_rail_sources_of(map, rank);
@@ -205,7 +201,8 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
         .terms_in = terms_in,
         .row_bytes = out ? landing_bytes(moe) : 0,
         .dot_bytes = out ? sizeof(float) : 0,
-        .sum_bytes = direction->serves[SHUNTI_HOME] ? shunti_sum_bytes(moe) : 0,
+        .result_bytes = home ? moe->row_bytes : 0,
+        .sum_bytes = home ? shunti_sum_bytes(moe) : 0,
     };
 }
 
@@ -392,6 +389,17 @@ static void write_lists(const struct shunti_direction *direction,
     }
 }
 
+/* What comes home of the rows of a list. */
+static size_t bytes_home(const struct shunt_moe *moe, const struct writer *w,
+                         size_t rows)
+{
+    size_t bytes = 0;
+
+    for (size_t k = 0; k < rows; k++)
+        bytes += shunti_home_bytes(moe, w->count[k]);
+    return bytes;
+}
+
 /* Read the lists of others. False: one contradicts the counts. */
 static bool read_lists(const struct shunti_direction *direction)
 {
@@ -455,6 +463,10 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
         bytes += counts[to->relay];
     }
     write_lists(direction, writers);
+    for (size_t i = 0; i < nodes; i++)
+        if (rails->to[i].relay >= 0)
+            direction->network.combine_bytes +=
+                bytes_home(moe, &writers[i], rails->to[i].rows);
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] =
             shunti_rail_list_bytes(rails->from[i].rows, rails->from[i].terms);

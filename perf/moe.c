@@ -172,12 +172,12 @@ static uint64_t row_there(const struct bench *b, bool fp8)
     return fp8 ? hidden + (hidden + 127) / 128 * sizeof(float) : b->row_bytes;
 }
 
-/* Bytes of a row in combine: a result, or the sum of a node's results. */
-static uint64_t row_back(const struct bench *b, bool partial)
+/* Bytes of the sum of a node's results in combine. */
+static uint64_t sum_back(const struct bench *b)
 {
-    if (partial && b->o->partials == SHUNT_MOE_PARTIALS_F32)
-        return b->o->hidden * sizeof(float);
-    return b->row_bytes;
+    return b->o->partials == SHUNT_MOE_PARTIALS_F32
+               ? b->o->hidden * sizeof(float)
+               : b->row_bytes;
 }
 
 /* Rows of one kind, and the bytes of each. */
@@ -186,8 +186,9 @@ struct sort {
     uint64_t bytes;
 };
 
+/* Rows to the experts; what comes back is of two sorts. */
 static void set_traffic(const struct bench *b, struct traffic *t,
-                        struct sort there, struct sort back)
+                        struct sort there, const struct sort back[2])
 {
     const int n = b->places.n;
     const size_t bytes = (size_t)n * (size_t)n * sizeof(uint64_t);
@@ -195,8 +196,10 @@ static void set_traffic(const struct bench *b, struct traffic *t,
 
     memset(t->there, 0, bytes);
     memset(t->back, 0, bytes);
-    perf_traffic_rows(&b->routing, back.each, &b->places, rows);
-    perf_traffic_add(rows, n, back.bytes, true, t->back);
+    for (int i = 0; i < 2; i++) {
+        perf_traffic_rows(&b->routing, back[i].each, &b->places, rows);
+        perf_traffic_add(rows, n, back[i].bytes, true, t->back);
+    }
     perf_traffic_rows(&b->routing, there.each, &b->places, rows);
     perf_traffic_add(rows, n, there.bytes, false, t->there);
     t->rows = perf_traffic_total(rows, n);
@@ -215,14 +218,14 @@ static struct sort sort_there(const struct bench *b, enum shunt_moe_mode mode)
     };
 }
 
-static struct sort sort_back(const struct bench *b, enum shunt_moe_mode mode)
+/* Results one by one, or one for each (token, node): a node's only result as it
+ * is, or the sum of several. */
+static void sorts_back(const struct bench *b, bool one_by_one,
+                       struct sort back[2])
 {
-    return (struct sort){
-        mode == SHUNT_MOE_FLAT        ? PERF_EACH_ASSIGNMENT
-        : mode == SHUNT_MOE_ALLGATHER ? PERF_EACH_TOKEN
-                                      : PERF_EACH_PLACE,
-        row_back(b, mode != SHUNT_MOE_FLAT),
-    };
+    back[0] = (struct sort){one_by_one ? PERF_EACH_ASSIGNMENT : PERF_EACH_LONE,
+                            b->row_bytes};
+    back[1] = (struct sort){PERF_EACH_SUM, one_by_one ? 0 : sum_back(b)};
 }
 
 /* Compute the bytes, for Shunt by the modes of its plan; without Shunt only the
@@ -233,11 +236,13 @@ static void find_traffic(struct bench *b, const struct perf_sent *sent)
     struct traffic *peer = &b->traffic[PERF_PEER];
     struct traffic *link = &b->traffic[PERF_LINK];
     const struct perf_modes modes = sent ? sent->modes : (struct perf_modes){0};
+    struct sort back[2];
 
+    sorts_back(b, true, back);
     set_traffic(b, peer,
-                (struct sort){PERF_EACH_ASSIGNMENT, row_there(b, false)},
-                (struct sort){PERF_EACH_ASSIGNMENT, row_back(b, false)});
-    set_traffic(b, ours, sort_there(b, modes.there), sort_back(b, modes.back));
+                (struct sort){PERF_EACH_ASSIGNMENT, row_there(b, false)}, back);
+    sorts_back(b, modes.back == SHUNT_MOE_FLAT, back);
+    set_traffic(b, ours, sort_there(b, modes.there), back);
     const struct traffic *from = sent ? ours : peer;
     size_t bytes = (size_t)b->places.n * (size_t)b->places.n * sizeof(uint64_t);
     link->rows = from->rows;

@@ -224,15 +224,15 @@ static void in_packs(struct scaling_schedule *s, const struct scaling_moe *moe,
 
 /* Rows of one source for one node that travel together. */
 struct parcel {
-    uint32_t rows;
+    uint32_t bytes;
     uint32_t terms[]; /* (ranks of the node) rows that they make there */
 };
 
 struct rails {
     const struct scaling_topology *t;
     const struct scaling_moe *moe;
-    size_t chunk;  /* rows of a parcel */
-    size_t stride; /* bytes of one */
+    bool back;     /* results, on their way home */
+    size_t stride; /* bytes of a parcel's struct */
     int most;      /* ranks of a node */
 };
 
@@ -245,11 +245,9 @@ struct parcels {
 };
 
 static void rails_init(struct rails *x, const struct scaling_topology *t,
-                       const struct scaling_moe *moe, size_t row)
+                       const struct scaling_moe *moe, bool back)
 {
-    *x = (struct rails){.t = t, .moe = moe, .chunk = moe->chunk / row};
-    if (!x->chunk)
-        x->chunk = 1;
+    *x = (struct rails){.t = t, .moe = moe, .back = back};
     for (int n = 0; n < t->nodes; n++)
         if (scaling_node_size(t, n) > x->most)
             x->most = scaling_node_size(t, n);
@@ -268,64 +266,88 @@ static struct parcel *parcel_at(const struct rails *x, const struct parcels *p,
                                      (p->first[node] + k) * x->stride);
 }
 
-/* How many rows go to each node: (nodes). */
-static void count_rows_by_node(const struct rails *x,
-                               const struct reader *reader, int source,
-                               size_t *rows)
+/* Bytes of a row, of which so many terms are on the other node. */
+static size_t rail_bytes(const struct rails *x, size_t terms)
 {
-    const size_t tokens = x->moe->routing->tokens;
+    const struct scaling_moe *moe = x->moe;
 
-    for (int n = 0; n < x->t->nodes; n++)
-        rows[n] = x->moe->mode == SCALING_ALLGATHER && n != x->t->node[source]
-                      ? tokens
-                      : 0;
-    if (x->moe->mode == SCALING_ALLGATHER)
-        return;
-    for (size_t k = 0; k < tokens; k++)
-        for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++)
-            if (node_of(reader, i) != x->t->node[source])
-                rows[node_of(reader, i)] += first_on_node(reader, k, i);
+    return x->back
+               ? shunti_rail_sum_bytes(terms, moe->row_bytes, moe->sum_bytes)
+               : moe->wire_bytes;
+}
+
+/* The parcels of a node so far. */
+struct filled {
+    size_t parcels, bytes; /* bytes of the last one */
+};
+
+/* One more row, in the last parcel if it fits. */
+static void add_row(const struct rails *x, struct filled *filled, size_t bytes)
+{
+    if (!filled->parcels || filled->bytes + bytes > x->moe->chunk) {
+        filled->parcels++;
+        filled->bytes = 0;
+    }
+    filled->bytes += bytes;
+}
+
+/* Go through the tokens of the rank that was read last, node by node, as their
+ * terms lie. filled: (nodes). to: NULL, only count. */
+static void fill_parcels(const struct rails *x, const struct reader *reader,
+                         int source, struct filled *filled, struct parcels *to)
+{
+    const struct scaling_topology *t = x->t;
+    const bool all = x->moe->mode == SCALING_ALLGATHER;
+
+    memset(filled, 0, (size_t)t->nodes * sizeof(*filled));
+    for (size_t k = 0; k < x->moe->routing->tokens; k++) {
+        size_t i = reader->first[k], end = i;
+
+        for (int n = 0; n < t->nodes; n++, i = end) {
+            uint32_t *terms = to ? to->own : NULL;
+
+            while (end < reader->first[k + 1] && node_of(reader, end) == n)
+                end++;
+            if (n != t->node[source]) {
+                const size_t bytes = rail_bytes(x, end - i);
+                struct parcel *p;
+
+                if (i == end && !all)
+                    continue;
+                add_row(x, &filled[n], bytes);
+                if (!to)
+                    continue;
+                p = parcel_at(x, to, n, filled[n].parcels - 1);
+                p->bytes += (uint32_t)bytes;
+                terms = p->terms;
+            }
+            for (size_t j = i; j < end && terms; j++)
+                terms[t->local[reader->terms[j].rank]]++;
+        }
+    }
 }
 
 /* Of the rank that was read last. */
 static void make_parcels(const struct rails *x, const struct reader *reader,
                          struct parcels *to, int source)
 {
-    const struct scaling_topology *t = x->t;
-    const size_t nodes = (size_t)t->nodes, tokens = x->moe->routing->tokens;
-    const bool all = x->moe->mode == SCALING_ALLGATHER;
-    size_t *rows = scaling_alloc(nodes * sizeof(*rows));
+    const size_t nodes = (size_t)x->t->nodes;
+    struct filled *filled = scaling_alloc(nodes * sizeof(*filled));
 
     *to = (struct parcels){
         .first = scaling_alloc((nodes + 1) * sizeof(*to->first)),
         .own = scaling_alloc((size_t)x->most * sizeof(*to->own)),
     };
-    count_rows_by_node(x, reader, source, rows);
+    fill_parcels(x, reader, source, filled, NULL);
     for (size_t n = 0; n < nodes; n++) {
-        size_t count = (rows[n] + x->chunk - 1) / x->chunk;
+        const size_t count = filled[n].parcels;
 
         to->first[n + 1] = to->first[n] + count;
         to->most = count > to->most ? count : to->most;
     }
     to->memory = scaling_alloc(to->first[nodes] * x->stride);
-    for (size_t n = 0; n < nodes; n++)
-        for (size_t row = 0; row < rows[n]; row++)
-            parcel_at(x, to, (int)n, row / x->chunk)->rows++;
-    memset(rows, 0, nodes * sizeof(*rows));
-    for (size_t k = 0; k < tokens; k++)
-        for (size_t i = reader->first[k]; i < reader->first[k + 1]; i++) {
-            int rank = reader->terms[i].rank, n = t->node[rank];
-            size_t row;
-
-            if (n == t->node[source]) {
-                to->own[t->local[rank]]++;
-                continue;
-            }
-            rows[n] += first_on_node(reader, k, i);
-            row = all ? k : rows[n] - 1;
-            parcel_at(x, to, n, row / x->chunk)->terms[t->local[rank]]++;
-        }
-    free(rows);
+    fill_parcels(x, reader, source, filled, to);
+    free(filled);
 }
 
 static void free_parcels(struct parcels *p)
@@ -414,7 +436,7 @@ static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
             if (k >= parcels_of(parcels, n))
                 continue;
             p = parcel_at(x, parcels, n, k);
-            bytes = p->rows * (uint64_t)x->moe->wire_bytes;
+            bytes = p->bytes;
             op = scaling_add(s, r);
             op->local = (uint32_t)bytes;
             scaling_send(s, op, scaling_rail(t, r, n), bytes, 0);
@@ -434,7 +456,7 @@ static void rails_dispatch(struct scaling_schedule *s,
     struct rails x;
     struct reader reader;
 
-    rails_init(&x, t, moe, moe->wire_bytes);
+    rails_init(&x, t, moe, false);
     reader_init(&reader, t, moe);
     for (int r = 0; r < t->ranks; r++) {
         struct parcels parcels;
@@ -470,7 +492,7 @@ static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
                 continue;
             more = true;
             p = parcel_at(x, &parcels[source], node, k);
-            bytes = p->rows * (uint64_t)x->moe->sum_bytes;
+            bytes = p->bytes;
             op = scaling_add(s, r);
             op->local = (uint32_t)bytes;
             move_terms(x, s, op, node, p->terms);
@@ -489,7 +511,7 @@ static void rails_combine(struct scaling_schedule *s,
     struct rails x;
     struct reader reader;
 
-    rails_init(&x, t, moe, moe->sum_bytes);
+    rails_init(&x, t, moe, true);
     reader_init(&reader, t, moe);
     for (int r = 0; r < t->ranks; r++) {
         read_rank(&reader, r);

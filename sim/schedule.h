@@ -162,7 +162,7 @@ struct scaling_moe {
     enum scaling_mode mode;
     size_t row_bytes;  /* of a row in memory */
     size_t wire_bytes; /* of a row on its way to the experts */
-    size_t sum_bytes;  /* of a row that is a node's sum */
+    size_t sum_bytes;  /* of a node's sum of several rows */
     size_t chunk;      /* as SHUNT_MOE_CHUNK */
 };
 

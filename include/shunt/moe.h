@@ -96,12 +96,18 @@ enum shunt_moe_wire {
 };
 
 /** What combine and dispatch_backward send between nodes in TWO_LEVEL and
- * ALLGATHER: one row for each (token, node), the sum of that node's rows. */
+ * ALLGATHER: one row for each (token, node) with an expert of the token, the sum
+ * of that node's rows. */
 enum shunt_moe_partials {
-    SHUNT_MOE_PARTIALS_F32 = 0,   /* not rounded: the same bits as in DIRECT */
+    SHUNT_MOE_PARTIALS_F32 = 0,   /* not rounded: the same bits as in DIRECT. A
+                                     sum is f32; a row that is the only one of
+                                     its token there is sent as it is, in
+                                     `dtype`, and weighted at home. Never more
+                                     bytes than in FLAT */
     SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: with bf16 half the
-                                     bytes, and an error of at most 2^-8 of each
-                                     node's sum */
+                                     bytes where a node adds up several rows,
+                                     and an error of at most 2^-8 of each node's
+                                     sum, also of one */
 };
 
 /**
@@ -117,10 +123,9 @@ enum shunt_moe_partials {
  * combine_mode counts: the sums of other nodes are rounded in TWO_LEVEL and
  * ALLGATHER, and in no other.
  *
- * Between many nodes the fastest pair can be TWO_LEVEL for dispatch and FLAT
- * for combine, since the f32 sums of a node are twice the bytes of bf16 rows
- * (docs/scaling.md). AUTO does not choose it: with skewed routing, or where the
- * network is thinner between rails than within them, it is slower.
+ * AUTO takes two levels in both directions: they send no more bytes than FLAT
+ * (docs/scaling.md), and with skewed routing, or where the network is thinner
+ * between rails than within them, FLAT is much slower.
  */
 enum shunt_moe_mode {
     SHUNT_MOE_AUTO = 0,   /* DIRECT in one node, TWO_LEVEL or ALLGATHER between
@@ -311,8 +316,8 @@ struct shunt_moe_rows {
     size_t network_rows; /* rows this rank sends to other nodes per dispatch */
     size_t network_rows_plain; /* what they would be at one row an assignment */
     size_t network_dispatch_bytes;    /* payload of network_rows */
-    size_t network_combine_bytes;     /* payload this rank sends to other nodes
-                                      per combine */
+    size_t network_combine_bytes;     /* payload that other nodes send to this
+                                      rank per combine */
     enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
     int unused;                       /* 0 */
 };

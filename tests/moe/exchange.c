@@ -420,24 +420,98 @@ int run_dispatch(struct run *run)
     return run_check_rows(run);
 }
 
-/* Of results that do not go by rails, each row of a token of another node by
- * itself; DIRECT reads them and sends nothing. */
-static size_t bytes_home(const struct run *run)
+/*
+ * What `node` sends home to `source`, another node's rank. By rails, for each
+ * token that has experts there: the row of the only one, or one sum, of f32
+ * unless it is rounded. Else every row; but DIRECT reads them and sends nothing.
+ */
+static size_t bytes_home(const struct run *run, int source, int node)
 {
     const struct world *w = run->world;
-    const struct rows *rows = &w->rows[run->self->rank];
-    size_t n = 0;
+    const size_t k = (size_t)w->config.topk;
+    const size_t sum = w->config.partials == SHUNT_MOE_PARTIALS_F32
+                           ? w->config.hidden * sizeof(float)
+                           : run->bytes;
+    size_t bytes = 0;
 
-    for (size_t r = 0; r < rows->total; r++)
-        n += rows->origin[r].source >= 0 &&
-             w->node[rows->origin[r].source] != w->node[run->self->rank];
-    return run->rows.combine_mode == SHUNT_MOE_DIRECT ? 0 : n * run->bytes;
+    for (size_t t = 0; t < w->tokens[source]; t++) {
+        size_t there = 0;
+
+        for (size_t j = 0; j < k; j++) {
+            int e = w->kept[source][t * k + j];
+
+            there += e >= 0 && w->node[world_target(w, source, e)] == node;
+        }
+        if (there > 1 && by_rails(run->rows.combine_mode))
+            bytes += sum;
+        else if (run->rows.combine_mode != SHUNT_MOE_DIRECT)
+            bytes += there * run->bytes;
+    }
+    return bytes;
+}
+
+size_t run_bytes_home(const struct run *run)
+{
+    const int *node = run->world->node, rank = run->self->rank;
+    size_t bytes = 0;
+
+    for (int n = 0; n < shunt_comm_nodes(run->self->comm); n++)
+        bytes += n != node[rank] ? bytes_home(run, rank, n) : 0;
+    return bytes;
+}
+
+/* Index of a rank among the `size` ranks of its node. */
+static int local_index(const struct run *run, int rank, int *size)
+{
+    const int *node = run->world->node;
+    int index = 0;
+
+    *size = 0;
+    for (int r = 0; r < run->self->size; r++) {
+        index += r < rank && node[r] == node[rank];
+        *size += node[r] == node[rank];
+    }
+    return index;
+}
+
+/* By rails: what this rank sends to the sources that it is the relay of. */
+static size_t bytes_relayed(const struct run *run)
+{
+    const int *node = run->world->node, rank = run->self->rank;
+    size_t bytes = 0;
+    int size, theirs;
+    const int ours = local_index(run, rank, &size);
+
+    for (int s = 0; s < run->self->size; s++)
+        if (node[s] != node[rank] &&
+            local_index(run, s, &theirs) % size == ours)
+            bytes += bytes_home(run, s, node[rank]);
+    return bytes;
+}
+
+/* What combine or dispatch_backward has sent to other nodes. */
+static int check_sent_home(const struct run *run,
+                           const struct shunt_comm_stats *before)
+{
+    struct shunt_comm_stats after;
+
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
+    CHECK(run->rows.network_combine_bytes == run_bytes_home(run),
+          "%zu bytes of combine from other nodes, not %zu",
+          run->rows.network_combine_bytes, run_bytes_home(run));
+    if (by_rails(run->rows.combine_mode))
+        CHECK(after.bytes_remote - before->bytes_remote == bytes_relayed(run),
+              "%zu bytes to other nodes counted, not %zu",
+              (size_t)(after.bytes_remote - before->bytes_remote),
+              bytes_relayed(run));
+    return 0;
 }
 
 int run_combine(struct run *run, bool bias)
 {
     const struct world *w = run->world;
-    struct shunt_comm_stats before, after;
+    struct shunt_comm_stats before;
 
     run_fill_rows(run, run->buffer[1], KIND_OUT);
     run_fill_tokens(run, run->bias, KIND_BIAS);
@@ -447,24 +521,15 @@ int run_combine(struct run *run, bool bias)
     CHECK_OK(run->self->comm,
              shunt_moe_combine(run->plan, run->buffer[1],
                                bias ? run->bias : NULL, run->y));
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    if (!by_rails(run->rows.combine_mode))
-        CHECK(run->rows.network_combine_bytes == bytes_home(run),
-              "%zu bytes of combine to other nodes, not %zu",
-              run->rows.network_combine_bytes, bytes_home(run));
-    if (by_rails(run->rows.combine_mode))
-        CHECK(after.bytes_remote - before.bytes_remote ==
-                  run->rows.network_combine_bytes,
-              "%zu bytes to other nodes counted, not %zu",
-              (size_t)(after.bytes_remote - before.bytes_remote),
-              run->rows.network_combine_bytes);
+    CHECK_RUN(check_sent_home(run, &before));
     return run_check_tokens(run, KIND_OUT,
                             w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
 }
 
 int run_backward(struct run *run, bool dweight)
 {
+    struct shunt_comm_stats before;
+
     run_fill_rows(run, run->buffer[1], KIND_OUT);
     run_fill_tokens(run, run->x, KIND_DY);
     CHECK_OK(run->self->comm,
@@ -476,7 +541,10 @@ int run_backward(struct run *run, bool dweight)
     run_fill_rows(run, run->buffer[3], KIND_DROWS);
     memset(run->y, POISON, run->rows.tokens * run->bytes);
     CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
+    CHECK_OK(run->self->comm,
              shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y));
+    CHECK_RUN(check_sent_home(run, &before));
     return run_check_tokens(run, KIND_DROWS, false, false);
 }
 

@@ -84,4 +84,7 @@ bool by_rails(enum shunt_moe_mode mode);
 /* Bytes of a row as dispatch sends it to another node. */
 size_t run_wire_bytes(const struct run *run);
 
+/* What other nodes send this rank per combine, from the routing. */
+size_t run_bytes_home(const struct run *run);
+
 #endif

@@ -156,16 +156,43 @@ Test(moe_peers, relay_is_ahead)
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 3);
     shunti_rail_sums_look(&sums, SEQ);
     for (size_t t = 0; t < 3; t++)
-        cr_assert_eq(shunti_rail_sums_next(&sums, 0, t),
-                     p->memory + p->to[0].sums + t * sums.bytes);
-    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3));
+        cr_assert_eq(shunti_rail_sums_next(&sums, 0, t, 1),
+                     p->memory + p->to[0].sums + t * p->moe.row_bytes);
+    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3, 1));
     signal(p, SHUNTI_RAIL_SUMS, SEQ + 1, ROWS);
     shunti_rail_sums_look(&sums, SEQ);
     cr_assert_eq(sums.to[0].here, 3);
-    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3));
+    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3, 1));
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 1000);
     shunti_rail_sums_look(&sums, SEQ);
     cr_assert_eq(sums.to[0].here, ROWS);
+    shunti_rail_sums_finish(&sums);
+    free(p);
+}
+
+/* Rows as they are, of 8 bytes, and f32 sums, of 16, lie next to each other; of
+ * token 2 there is none. */
+Test(moe_peers, sums_differ_in_size)
+{
+    static const size_t terms[] = {1, 3, 0, 1, 2}, at[] = {0, 8, 0, 24, 32};
+    struct relay *p = relay_create();
+    struct shunti_rail_sums sums = {0};
+    const unsigned char *base = p->memory + p->to[0].sums;
+
+    p->moe.row_bytes = HIDDEN * 2;
+    cr_assert(shunti_rail_sums_init(&sums, p->direction));
+    for (size_t t = 0; t < ROWS; t++) {
+        if (!terms[t])
+            continue;
+        /* Asked for too early, and twice: two nodes' sums of a token do not
+         * come together. */
+        cr_assert_null(shunti_rail_sums_next(&sums, 0, t, terms[t]));
+        signal(p, SHUNTI_RAIL_SUMS, SEQ, (uint32_t)t + 1);
+        shunti_rail_sums_look(&sums, SEQ);
+        for (int again = 0; again < 2; again++)
+            cr_assert_eq(shunti_rail_sums_next(&sums, 0, t, terms[t]),
+                         base + at[t], "token %zu", t);
+    }
     shunti_rail_sums_finish(&sums);
     free(p);
 }

@@ -147,6 +147,16 @@ static int check_plan(const struct rank *self, struct shunt_moe *exchange,
     return 0;
 }
 
+/* Of all ranks. */
+static uint64_t payload(const struct scaling_schedule *s)
+{
+    uint64_t sum = 0;
+
+    for (int r = 0; r < s->topology->ranks; r++)
+        sum += s->traffic[r].payload;
+    return sum;
+}
+
 static int exchange(const struct rank *self, const struct experiment *x,
                     const struct scaling_topology *t,
                     const struct perf_routing *routing,
@@ -158,7 +168,7 @@ static int exchange(const struct rank *self, const struct experiment *x,
     struct shunt_moe *exchange;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
-    uint64_t before;
+    uint64_t before, home;
     uint16_t *tokens =
         scaling_alloc((routing->tokens + 1) * HIDDEN * sizeof(*tokens));
 
@@ -194,9 +204,13 @@ static int exchange(const struct rank *self, const struct experiment *x,
     CHECK(rows.network_dispatch_bytes == sent->payload,
           "dispatch: the plan says %zu B, the schedule %llu",
           rows.network_dispatch_bytes, (unsigned long long)sent->payload);
-    CHECK(rows.network_combine_bytes == returned->payload,
-          "combine: the plan says %zu B, the schedule %llu",
-          rows.network_combine_bytes, (unsigned long long)returned->payload);
+    /* The plan says what comes here, the schedule what each rank sends. */
+    home = rows.network_combine_bytes;
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, &home, &home, 1, SHUNT_U64,
+                                         SHUNT_SUM));
+    CHECK(home == payload(&back),
+          "combine: the plans say %llu B, the schedule %llu",
+          (unsigned long long)home, (unsigned long long)payload(&back));
 
     /* The plan's lists may still be under way: a dispatch ends behind them. */
     CHECK_OK(self->comm,
