@@ -316,10 +316,10 @@ static void print_rows(const struct options *o,
 
     scaling_count_rows(t, &o->moe, &rows);
     printf("\"all_tokens\": %llu, \"plain\": %llu, \"ranks\": %llu, "
-           "\"dedup\": %llu, \"allgather\": %llu",
+           "\"dedup\": %llu, \"alone\": %llu, \"allgather\": %llu",
            (unsigned long long)rows.tokens, (unsigned long long)rows.plain,
            (unsigned long long)rows.ranks, (unsigned long long)rows.nodes,
-           (unsigned long long)rows.allgather);
+           (unsigned long long)rows.alone, (unsigned long long)rows.allgather);
 }
 
 static void print_machine(const struct scaling_machine *m)

@@ -144,6 +144,9 @@ void scaling_count_rows(const struct scaling_topology *t,
                 rows->plain++;
                 rows->ranks += first_on_rank(&x, k, i);
                 rows->nodes += first_on_node(&x, k, i);
+                rows->alone +=
+                    first_on_node(&x, k, i) &&
+                    (i + 1 == x.first[k + 1] || first_on_node(&x, k, i + 1));
             }
     }
     reader_finish(&x);

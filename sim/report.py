@@ -28,17 +28,30 @@ def choose_ratio(n, m, k):
 
 def expected_rows(nodes, per_node, experts, topk, limited=None):
     """Rows of a token that leave its node, uniform routing without
-    replacement: one for each assignment, rank, node; and to every node."""
+    replacement: one for each assignment, rank, node; for each node that has
+    one expert of it; and to every node."""
     ranks = nodes * per_node
     at = experts if limited is None else experts * limited // nodes
     within = nodes if limited is None else limited
     # Nodes that a token goes to, of `within`; the same share is its own.
     touched = within * (1 - choose_ratio(at - experts // nodes, at, topk))
+    on_node = experts // nodes
+    alone = within * on_node * topk / (at - topk + 1) * (
+        choose_ratio(at - on_node, at, topk - 1))
     ranks_touched = within * per_node * (
         1 - choose_ratio(at - experts // ranks, at, topk))
     away = (nodes - 1) / nodes
     return {"plain": topk * away, "ranks": ranks_touched * away,
-            "dedup": touched * away, "allgather": nodes - 1}
+            "dedup": touched * away, "alone": alone * away,
+            "allgather": nodes - 1}
+
+
+def exact_sums(rows):
+    """Bytes of a combine with exact sums: of one with an f32 sum for each
+    (token, node), and of one with a bf16 row for each assignment."""
+    several = rows["dedup"] - rows["alone"]
+    exact = 2 * several + rows["alone"]
+    return exact / (2 * rows["dedup"]), exact / rows["plain"]
 
 
 def break_even(machine, ranks, per_node, window):
@@ -157,19 +170,23 @@ def rows_table(results):
             want = expected_rows(r["nodes"], 8, r["experts"], r["topk"],
                                  limited)
             cells = [routing, r["nodes"], r["experts"]]
-            for key in ("plain", "ranks", "dedup"):
+            for key in ("plain", "ranks", "dedup", "alone"):
                 have = r[key] / r["all_tokens"]
                 cells.append(f"{have:.3f} ({want[key]:.3f})")
             cells.append(r["nodes"] - 1)
+            cells += [f"{have:.2f} ({should:.2f})" for have, should in
+                      zip(exact_sums(r), exact_sums(want))]
             lines.append(cells)
     for r in sorted(results.find(operation="rows", routing="zipf:0.8"),
                     key=lambda r: r["nodes"]):
         lines.append([r["routing"], r["nodes"], r["experts"]]
                      + [f"{r[k] / r['all_tokens']:.3f}"
-                        for k in ("plain", "ranks", "dedup")]
-                     + [r["nodes"] - 1])
+                        for k in ("plain", "ranks", "dedup", "alone")]
+                     + [r["nodes"] - 1]
+                     + [f"{share:.2f}" for share in exact_sums(r)])
     return table(["routing", "nodes", "experts", "plain", "rank dedup",
-                  "node dedup", "all-gather"], lines)
+                  "node dedup", "alone", "all-gather", "exact / f32 sums",
+                  "exact / plain"], lines)
 
 
 def alltoallv_table(results):

@@ -188,6 +188,7 @@ uint32_t *scaling_plan_starts(const struct scaling_topology *topology,
 struct scaling_rows {
     uint64_t tokens;
     uint64_t plain, ranks, nodes, allgather;
+    uint64_t alone; /* of `nodes`: the only expert of its token there */
 };
 
 void scaling_count_rows(const struct scaling_topology *topology,

@@ -177,6 +177,7 @@ Test(scaling, worked_example)
     scaling_count_rows(&t, &moe, &rows);
     cr_assert_eq(rows.plain, 6);
     cr_assert_eq(rows.nodes, 3);
+    cr_assert_eq(rows.alone, 1); /* expert 2 of t3 */
     scaling_schedule_init(&s, &t);
     scaling_dispatch(&s, &moe);
     /* t0 and t1 to rank 2, t3 to rank 1 */
@@ -236,6 +237,11 @@ Test(scaling, rows_are_as_expected)
         cr_assert_float_eq((double)rows.plain / tokens, k * (n - 1) / n, .05);
         cr_assert_float_eq((double)rows.nodes / tokens,
                            (n - 1) * (1 - choose_ratio(e - (int)(e / n), e, k)),
+                           .03);
+        /* Just one of a node's e / n experts, and the others elsewhere. */
+        cr_assert_float_eq((double)rows.alone / tokens,
+                           (n - 1) * (e / n) * k / (e - k + 1) *
+                               choose_ratio(e - (int)(e / n), e, k - 1),
                            .03);
         cr_assert_float_eq((double)rows.ranks / tokens,
                            (w - g) * (1 - choose_ratio(e - (int)(e / w), e, k)),
