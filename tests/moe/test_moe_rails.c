@@ -214,6 +214,10 @@ Test(moe_rails, places_agree_and_do_not_overlap)
                     cr_assert_geq(w->place[k].begin, end,
                                   "shape %d, seed %u, rank %d", i,
                                   (unsigned)seed, r);
+                    /* None is larger than what can lie there. */
+                    cr_assert_lt(w->place[k].begin, end + 64,
+                                 "shape %d, seed %u, rank %d", i,
+                                 (unsigned)seed, r);
                     end = w->place[k].end;
                 }
                 cr_assert_leq(end, job.ranks[r].window);
@@ -255,6 +259,18 @@ Test(moe_rails, places_outside_of_a_window_are_found)
             shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in),
             which == 0);
     }
+
+    /* In a window that ends within them. */
+    told = tell(&job, 0, 2);
+    told.dots = 0;
+    told.window = told.sums + 5 * results[0] - 1;
+    cr_assert_not(
+        shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in));
+    told = tell(&job, 0, 2);
+    told.sums = 0;
+    told.window = told.dots + 5 * sizeof(float) - 1;
+    cr_assert_not(
+        shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in));
 }
 
 Test(moe_rails, a_list_has_a_count_for_each_row)
