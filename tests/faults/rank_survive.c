@@ -5,7 +5,7 @@
  * what that gives. SIGUSR1 to all ends them; SIGUSR2 to all makes them say, once,
  * that they are all here.
  *
- *     rank_survive calls | groups | blocks
+ *     rank_survive calls | groups | blocks | plans
  *
  * Ranks are named by their first numbers in what is said:
  *
@@ -31,13 +31,17 @@ enum { RANKS_MAX = 64, SHRINKS = 3 };
 enum { BLOCK = 600 << 10 }; /* bytes; several pieces between hosts */
 
 /* What a world does besides counting its ranks. */
-enum work { CALLS, GROUPS, BLOCKS };
+enum work { CALLS, GROUPS, BLOCKS, PLANS };
+
+/* Of an exchange of tokens: two experts a rank. */
+enum { TOKENS = 64, TOPK = 2, PER_RANK = 2 };
 
 struct world {
     struct shunt_comm *comm;
     int number;
     int size;
     int32_t first[RANKS_MAX]; /* (size) the numbers that ranks had at first */
+    struct shunt_moe *moe;    /* in PLANS */
 };
 
 static volatile sig_atomic_t to_end, to_tell;
@@ -148,8 +152,42 @@ static enum shunt_status exchange_blocks(const struct world *w, int round)
     return st;
 }
 
+/* A plan in which each expert gets as many rows from every rank. */
+static enum shunt_status one_plan(struct world *w, int round)
+{
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    const int experts = PER_RANK * w->size;
+    const int tokens = experts * (TOKENS / experts);
+    int32_t expert[TOKENS][TOPK];
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    enum shunt_status st = SHUNT_OK;
+
+    config.hidden = 8;
+    config.dtype = SHUNT_F32;
+    config.experts = experts;
+    config.topk = TOPK;
+    config.max_tokens = TOKENS;
+    config.weights = SHUNT_MOE_PLAIN_SUM;
+    for (int t = 0; t < tokens; t++)
+        for (int k = 0; k < TOPK; k++)
+            expert[t][k] = (t + k + round) % experts;
+    if (!w->moe)
+        st = shunt_moe_create(w->comm, &config, &w->moe);
+    if (!st)
+        st =
+            shunt_moe_plan_create(w->moe, *expert, NULL, (size_t)tokens, &plan);
+    if (st)
+        return st;
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    if (rows.total != (size_t)tokens * TOPK)
+        abort();
+    shunt_moe_plan_destroy(plan);
+    return SHUNT_OK;
+}
+
 /* Calls until one fails, or all are to end. */
-static enum shunt_status live(const struct world *w, enum work work)
+static enum shunt_status live(struct world *w, enum work work)
 {
     enum shunt_status st = SHUNT_OK;
 
@@ -160,6 +198,8 @@ static enum shunt_status live(const struct world *w, enum work work)
             st = one_group(w, round);
         if (work == BLOCKS)
             st = exchange_blocks(w, round);
+        if (work == PLANS)
+            st = one_plan(w, round);
         if (!st)
             st = shunt_allreduce(w->comm, mine, sum, 3, SHUNT_I64, SHUNT_SUM);
         if (!st && sum[0] != w->size)
@@ -214,6 +254,8 @@ static bool go_on(struct world *w, int32_t me)
     forget_lost(w);
     if (w->first[shunt_comm_rank(made)] != me)
         abort(); /* another order, or other ranks than it said */
+    shunt_moe_destroy(w->moe);
+    w->moe = NULL;
     shunt_comm_destroy(w->comm);
     w->comm = made;
     w->number++;
@@ -247,6 +289,7 @@ static int survive(const struct rank *self, enum work work)
     }
     if (!st)
         st = shunt_comm_finish(w.comm);
+    shunt_moe_destroy(w.moe);
     shunt_comm_destroy(w.comm);
     return 0;
 }
@@ -266,10 +309,16 @@ static int blocks(const struct rank *self)
     return survive(self, BLOCKS);
 }
 
+static int plans(const struct rank *self)
+{
+    return survive(self, PLANS);
+}
+
 static const struct rank_case cases[] = {
     {"calls", calls, .no_comm = true, .no_threads = true},
     {"groups", groups, .no_comm = true, .no_threads = true},
     {"blocks", blocks, .no_comm = true, .no_threads = true},
+    {"plans", plans, .no_comm = true, .no_threads = true},
     {.name = NULL},
 };
 
