@@ -106,6 +106,9 @@ static void write_starts(const struct shunti_plan *plan,
             (struct start *)(void *)(moe->messages.out + (size_t)r * bytes);
         unsigned char *at = start->more;
 
+        /* With an odd number of experts the last word is padding. */
+        memset((unsigned char *)start + bytes - sizeof(uint32_t), 0,
+               sizeof(uint32_t));
         start->total = plan->total;
         start->bad = (uint64_t)(bad + 1);
         for (int d = 0; d < SHUNTI_TOWARDS; d++) {
