@@ -103,6 +103,7 @@ static enum shunt_status open_context(struct shunti_init *init,
     }
     memcpy(params.secret, comm->secret, sizeof(params.secret));
     params.options = candidate->options;
+    params.asked_for = candidate->wanted;
     st = shunti_candidate_load(candidate, a->why, sizeof(a->why));
     if (!st) {
         c->transport = candidate->transport;

@@ -154,6 +154,9 @@ struct shunt_transport_params {
     /* All ranks share this host's loopback device: no connection from outside
      * is needed. */
     bool one_host;
+    /* The user named this transport, in SHUNT_TRANSPORTS or in the
+     * configuration. */
+    bool asked_for;
     /* The secret of this communicator, the same on its ranks and known only to
      * them: peers prove it to each other on any socket they open. */
     unsigned char secret[32];

@@ -181,6 +181,7 @@ void world_open_only(struct rank *r)
         .options = r->options,
         .rank = r->rank,
         .nranks = r->nranks,
+        .unreached = r->nranks - 1,
     };
     char why[256] = "";
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The registrations of a transport whose peers name memory by a number: a key
+ * that only its owner can interpret. The owner looks it up for every put that
+ * arrives, so no peer writes where nothing is registered.
+ *
+ * struct shunt_transport_reg begins with a struct transport_region, and struct
+ * shunt_transport_remote with a struct transport_far.
+ */
+#ifndef TRANSPORT_REGIONS_H
+#define TRANSPORT_REGIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/transport.h>
+
+#include "transports/common/remotes.h"
+
+/* Memory of this rank. */
+struct transport_region {
+    struct shunt_transport_memory memory;
+    /* slot + 1 (upper half), and a number that differs each time (lower
+     * half) */
+    uint64_t id;
+    int refs; /* the registration, and each put under way to it or from it */
+    /* brief memory that was deregistered: it belongs to the caller again */
+    bool withdrawn;
+};
+
+/* Memory of a peer. */
+struct transport_far {
+    struct transport_link link;
+    uint64_t region;
+    uint64_t bytes;
+};
+
+/* All registrations of a context. */
+struct transport_regions {
+    struct transport_region **slot;
+    size_t count; /* slots */
+    uint32_t last;
+};
+
+/* What is sent to the peers. */
+struct transport_key {
+    char magic[8]; /* of the transport */
+    uint64_t region;
+    uint64_t bytes;
+};
+
+/* Enter a region whose memory is set, with one reference. False: no memory. */
+bool transport_region_add(struct transport_regions *all,
+                          struct transport_region *region);
+/* Remove it, as dereg() does; the reference stays. */
+void transport_region_remove(struct transport_regions *all,
+                             struct transport_region *region);
+/* The region of this id, or NULL. */
+struct transport_region *
+transport_region_find(const struct transport_regions *all, uint64_t id);
+
+/* The key of a region. */
+void transport_region_key(const struct transport_region *region,
+                          const char magic[8], struct transport_key *key);
+/* Read a key that a peer sent. False: it is malformed. */
+bool transport_far_read(struct transport_far *far, const char magic[8],
+                        const void *key, size_t len);
+
+/* Are these bytes inside the region? (NULL: no.) */
+static inline bool transport_region_has(const struct transport_region *region,
+                                        uint64_t offset, uint64_t bytes)
+{
+    return region && bytes <= region->memory.bytes &&
+           offset <= region->memory.bytes - bytes;
+}
+
+/* Are they inside the peer's memory? */
+static inline bool transport_far_has(const struct transport_far *far,
+                                     uint64_t offset, uint64_t bytes)
+{
+    return bytes <= far->bytes && offset <= far->bytes - bytes;
+}
+
+/* Set a signal word of the region, after its payload. */
+static inline void
+transport_region_signal(const struct transport_region *region, uint64_t offset,
+                        uint64_t value)
+{
+    unsigned char *word = (unsigned char *)region->memory.addr + offset;
+
+    __atomic_store_n((uint64_t *)(void *)word, value, __ATOMIC_RELEASE);
+}
+
+#endif

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connecting to a peer, and losing it.
+ *
+ * The higher rank of a pair connects, to one place of the peer after the other.
+ * The lower rank waits for it; if nothing has come when every place must have
+ * been tried, the peer is not reachable by this transport, on both sides alike.
+ * While it waits it connects to the peer as well, now and then, and closes that
+ * connection: if every place refuses, there is nobody any more.
+ *
+ * A peer is gone when it has said BYE, when the connection ends without, or
+ * when its process on this host has ended.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "transports/tcp/tcp.h"
+
+/* A lost first packet is sent again after 1 s. The last place has no
+ * alternative, so it gets more time. */
+#define ATTEMPT_MS 2500
+#define LAST_ATTEMPT_MS 10000
+/* The listener waits for longer than all attempts take. */
+#define SPARE_MS 5000
+/* After so much silence it looks whether the peer is still there. */
+#define LOOK_MS 3000
+
+/* --- endpoints ------------------------------------------------------------ */
+
+struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
+                                        int peer)
+{
+    struct shunt_transport_ep *ep = ctx->eps[peer];
+
+    if (ep)
+        return ep;
+    ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return NULL;
+    ep->watch = (struct tcp_watch){TCP_WATCH_PEER, ep};
+    ep->process_watch = (struct tcp_watch){TCP_WATCH_PROCESS, ep};
+    ep->ctx = ctx;
+    ep->peer = peer;
+    ep->fd = ep->pidfd = -1;
+    ctx->eps[peer] = ep;
+    return ep;
+}
+
+/* --- losing --------------------------------------------------------------- */
+
+void tcp_broken(struct shunt_transport_ep *ep, int error)
+{
+    if (!ep->broken)
+        ep->error = error;
+    ep->broken = true;
+    ep->ctx->news = true;
+}
+
+void tcp_close_conn(struct shunt_transport_ep *ep)
+{
+    if (ep->fd < 0)
+        return;
+    close(ep->fd); /* which also removes it from the epoll */
+    ep->fd = -1;
+    tcp_drop_sends(ep);
+    tcp_drop_arrival(ep);
+}
+
+static void stop_watching(struct shunt_transport_ep *ep)
+{
+    if (ep->pidfd < 0)
+        return;
+    close(ep->pidfd);
+    ep->pidfd = -1;
+}
+
+/* What it sent before is read first. */
+void tcp_process_ended(struct shunt_transport_ep *ep)
+{
+    stop_watching(ep);
+    while (tcp_receive(ep))
+        ;
+    if (!ep->left)
+        tcp_broken(ep, ECONNRESET);
+}
+
+static void watch_process(struct shunt_transport_ep *ep,
+                          const struct transport_process *theirs)
+{
+    struct epoll_event event = {
+        .events = EPOLLIN,
+        .data.ptr = &ep->process_watch,
+    };
+    bool ended;
+
+    ep->pidfd = transport_process_watch(theirs, &ended);
+    if (ep->pidfd >= 0 &&
+        epoll_ctl(ep->ctx->epoll, EPOLL_CTL_ADD, ep->pidfd, &event))
+        stop_watching(ep);
+    if (ended)
+        tcp_broken(ep, ECONNRESET);
+}
+
+/* --- connecting ----------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void
+failed(struct shunt_transport_ep *ep, enum shunt_status status,
+       const char *format, ...)
+{
+    va_list args;
+
+    if (ep->failed)
+        return;
+    ep->failed = status;
+    va_start(args, format);
+    vsnprintf(ep->reason, sizeof(ep->reason), format, args);
+    va_end(args);
+}
+
+/* Is this rank the one that connects? */
+static bool connects(const struct shunt_transport_ep *ep)
+{
+    return ep->peer < ep->ctx->rank;
+}
+
+/* Begin to connect to the present place. False: an error of this process. */
+static bool begin_attempt(struct shunt_transport_ep *ep)
+{
+    const struct tcp_place *place = &ep->place[ep->next_place];
+    const bool last = ep->next_place + 1 == ep->places && connects(ep);
+    const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    struct sockaddr_storage addr;
+    socklen_t len = tcp_sockaddr(place, ep->port, &addr);
+    int fd = socket(place->family, type, 0), error;
+    struct tcp_conn *conn;
+
+    if (fd < 0 && errno == EAFNOSUPPORT) {
+        tcp_try_next(ep, errno, strerror(errno));
+        return true;
+    }
+    if (fd < 0)
+        return false;
+    tcp_set_options(fd);
+    if (connect(fd, (struct sockaddr *)&addr, len) && errno != EINPROGRESS) {
+        error = errno;
+        close(fd);
+        tcp_try_next(ep, error, strerror(error));
+        return true;
+    }
+    conn = tcp_conn_create(ep->ctx, fd, false,
+                           tcp_now() + (last ? LAST_ATTEMPT_MS : ATTEMPT_MS));
+    if (!conn)
+        return false;
+    conn->peer = conn->to = ep->peer;
+    conn->from = ep->ctx->rank;
+    conn->look = !connects(ep);
+    return true;
+}
+
+static void attempt(struct shunt_transport_ep *ep)
+{
+    if (!begin_attempt(ep))
+        failed(ep, SHUNT_ERR_SYSTEM, "cannot connect to rank %d: %s%s",
+               ep->peer, strerror(errno),
+               transport_remedy(ep->ctx->host, errno));
+}
+
+void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
+{
+    const struct shunt_transport_host *host = ep->ctx->host;
+    char where[80];
+
+    tcp_place_text(&ep->place[ep->next_place], ep->port, where, sizeof(where));
+    if (host->log)
+        host->log(SHUNT_TRANSPORT_DEBUG, "tcp", "rank %d at %s: %s", ep->peer,
+                  where, why);
+    ep->refusals += error == ECONNREFUSED;
+    if (++ep->next_place < ep->places)
+        attempt(ep);
+    else if (connects(ep) || ep->refusals == ep->places)
+        failed(ep, SHUNT_ERR_UNSUPPORTED,
+               "rank %d is not reached at any of its %d addresses; at %s: %s",
+               ep->peer, ep->places, where, why);
+}
+
+/* Look whether the peer, which is to connect, is there. */
+static void look(struct shunt_transport_ep *ep)
+{
+    ep->look_at = tcp_now() + LOOK_MS;
+    ep->next_place = ep->refusals = 0;
+    attempt(ep);
+}
+
+void tcp_take(struct shunt_transport_ep *ep, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &ep->watch};
+
+    ep->fd = fd;
+    ep->up = true;
+    if (++ep->ctx->connected == ep->ctx->unreached)
+        tcp_stop_listening(ep->ctx, 0);
+    epoll_ctl(ep->ctx->epoll, EPOLL_CTL_MOD, ep->fd, &event);
+    ep->ctx->events++;
+}
+
+/* The first call of connect(). */
+static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
+                               const struct tcp_address *theirs)
+{
+    struct shunt_transport_ep *ep = tcp_endpoint(ctx, peer);
+
+    if (!ep)
+        return tcp_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    ep->wanted = true;
+    ep->port = theirs->port;
+    watch_process(ep, &theirs->process);
+    tcp_order_places(ep, theirs);
+    if (!ep->places)
+        failed(ep, SHUNT_ERR_UNSUPPORTED, "rank %d has no address", peer);
+    else if (connects(ep))
+        attempt(ep);
+    ep->look_at = tcp_now() + LOOK_MS;
+    ep->deadline = tcp_now() + (int64_t)ctx->places * ATTEMPT_MS +
+                   LAST_ATTEMPT_MS + SPARE_MS;
+    return SHUNT_OK;
+}
+
+/* Is the connection of this peer being accepted? */
+static bool is_settling(const struct shunt_transport_ep *ep)
+{
+    for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
+        if (conn->stage == TCP_AWAIT_READY && conn->from == ep->peer)
+            return true;
+    return false;
+}
+
+/* The listener's side, as long as nothing has come. */
+static void check_listener(struct shunt_transport_ep *ep)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+
+    if (ctx->listen_error)
+        failed(ep, SHUNT_ERR_SYSTEM,
+               "cannot accept the connection of rank %d: %s%s", ep->peer,
+               strerror(ctx->listen_error),
+               transport_remedy(ctx->host, ctx->listen_error));
+    else if (tcp_now() > ep->deadline && !is_settling(ep))
+        failed(ep, SHUNT_ERR_UNSUPPORTED,
+               "rank %d did not reach port %u of this rank: is there a "
+               "firewall?",
+               ep->peer, ctx->port);
+    else if (tcp_now() > ep->look_at)
+        look(ep);
+}
+
+enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
+                              const void *blob, size_t len,
+                              struct shunt_transport_ep **out)
+{
+    struct shunt_transport_ep *ep;
+    struct tcp_address theirs;
+    enum shunt_status status;
+
+    if (peer < 0 || peer >= ctx->nranks || peer == ctx->rank)
+        return tcp_fail(ctx, SHUNT_ERR_INVALID, "rank %d is not a peer", peer);
+    if (!tcp_address_read(&theirs, blob, len))
+        return tcp_fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address",
+                        peer);
+    if (!ctx->eps[peer] || !ctx->eps[peer]->wanted) {
+        status = begin(ctx, peer, &theirs);
+        if (status)
+            return status;
+    }
+    ep = *out = ctx->eps[peer];
+    if (!ep->up && !ep->failed && !connects(ep))
+        check_listener(ep);
+    if (ep->failed)
+        return tcp_fail(ctx, ep->failed, "%s", ep->reason);
+    if (ep->broken || ep->left)
+        return tcp_fail(ctx, SHUNT_ERR_PEER, "rank %d %s", peer,
+                        ep->left ? "has left" : "is lost");
+    return ep->up ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}

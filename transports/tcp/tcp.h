@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Inside the tcp transport: what its files share.
+ *
+ * A pair of ranks has one TCP connection. A put is a message: its header says
+ * where the payload goes and which word to raise. The sender's kernel reads the
+ * payload from the caller's memory, and the receiver's kernel writes it to its
+ * place in the window: nothing is copied between. The stream keeps the order of
+ * puts, so a signal is raised when its message has been read.
+ *
+ *     address.c    interfaces, addresses, and in which order to try a peer's
+ *     listen.c     listening, unauthenticated peers
+ *     handshake.c  the proofs of the secret
+ *     connect.c    connecting to a peer, and losing it
+ *     memory.c     registrations and remotes
+ *     send.c       puts, flush, wake, and what a full socket did not take
+ *     receive.c    headers, payloads, signals
+ *     tcp.c        the context, sleeping, and the plugin itself
+ */
+#ifndef SHUNT_TCP_H
+#define SHUNT_TCP_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include <shunt/transport.h>
+
+#include "transports/common/fail.h"
+#include "transports/common/process.h"
+#include "transports/common/proof.h"
+#include "transports/common/regions.h"
+
+#define TCP_ADDRESSES 16 /* of a rank */
+/* Read at once, apart from a payload that goes to its place: many small
+ * messages, and little of a large one, which is copied from here. */
+#define TCP_BUFFER 4096
+
+/* --- messages ------------------------------------------------------------- */
+
+enum tcp_kind {
+    TCP_PUT = 1,
+    TCP_FLUSH,
+    TCP_FLUSHED,
+    TCP_WAKE,
+    TCP_BYE,
+    TCP_BYE_HEARD,
+};
+
+struct tcp_header {
+    uint32_t kind;
+    uint32_t serial; /* of FLUSH and FLUSHED */
+    /* PUT: bytes of payload, which follow; FLUSHED: the number of puts that
+     * were refused */
+    uint64_t bytes;
+    uint64_t region; /* 0: no payload */
+    uint64_t offset;
+    uint64_t signal_region; /* 0: no signal */
+    uint64_t signal_offset;
+    uint64_t signal_value;
+};
+
+/* --- addresses ------------------------------------------------------------ */
+
+/* Where a rank listens. */
+struct tcp_place {
+    uint16_t family; /* AF_INET or AF_INET6 */
+    uint16_t prefix; /* length of its network's, in bits */
+    uint32_t speed;  /* Mbit/s, 0: unknown */
+    unsigned char ip[16];
+};
+
+/* What the bootstrap sends to every peer. */
+struct tcp_address {
+    char magic[8];
+    uint16_t port;
+    uint16_t places;
+    uint32_t zero;
+    struct transport_process process;
+    struct tcp_place place[TCP_ADDRESSES];
+};
+
+/* --- connections ---------------------------------------------------------- */
+
+/* What an event of the epoll is about. */
+struct tcp_watch {
+    enum {
+        TCP_WATCH_LISTEN,    /* a context's port */
+        TCP_WATCH_HANDSHAKE, /* a tcp_conn */
+        TCP_WATCH_PEER,      /* an endpoint's connection */
+        TCP_WATCH_PROCESS,   /* an endpoint's pidfd */
+    } kind;
+    void *of;
+};
+
+enum tcp_stage {
+    TCP_CONNECTING,      /* the connector: until the network has connected it */
+    TCP_AWAIT_CHALLENGE, /* then until the listener's proof is here */
+    TCP_AWAIT_ACCEPT,    /* then until it has taken ours */
+    TCP_AWAIT_HELLO,     /* the listener: until it knows who this is */
+    TCP_AWAIT_PROOF,     /* then until the proof is here */
+    TCP_AWAIT_READY,     /* then until the connector has settled for it */
+};
+
+/* A connection that does not carry messages yet. */
+struct tcp_conn {
+    struct tcp_watch watch;
+    enum tcp_stage stage;
+    struct shunt_transport_ctx *ctx;
+    struct tcp_conn *next; /* in ctx.conns, in the order of deadlines */
+    int fd;
+    bool listener;
+    int peer;     /* that we connect to */
+    bool look;    /* only to see whether it is there: connect.c */
+    int from, to; /* ranks: of the connector and of the listener; -1: unknown */
+    int64_t deadline;
+    unsigned char nonces[2][TRANSPORT_NONCE];
+    unsigned char message[96]; /* the one that is being read */
+    size_t got;
+};
+
+/* Memory of this rank. */
+struct shunt_transport_reg {
+    struct transport_region region; /* first: regions.h */
+};
+
+struct shunt_transport_remote {
+    struct transport_far far; /* first: regions.h */
+};
+
+/* What the socket has not taken of a message. */
+struct tcp_send {
+    struct tcp_send *next;
+    struct tcp_header header;
+    const unsigned char *data;
+    size_t bytes;                    /* of data */
+    size_t sent;                     /* of header and data together */
+    struct shunt_transport_reg *reg; /* of data, with a reference; or NULL */
+    unsigned *pending;               /* of the put, or NULL */
+};
+
+/* The message that is being received. */
+struct tcp_arrival {
+    struct tcp_header header;
+    /* held; NULL: the payload has no place, and is dropped */
+    struct shunt_transport_reg *reg;
+    struct shunt_transport_reg *signal_reg; /* held, or NULL */
+    uint64_t left;                          /* bytes of payload */
+};
+
+struct shunt_transport_ep {
+    struct tcp_watch watch;         /* of the connection, */
+    struct tcp_watch process_watch; /* and of pidfd */
+    struct shunt_transport_ctx *ctx;
+    int peer;
+    int fd;    /* -1: not connected, or not any more */
+    int pidfd; /* of a peer on this host, or -1 */
+    struct transport_link *remotes;
+
+    /* connecting */
+    bool wanted; /* connect() was called */
+    bool up;
+    enum shunt_status failed; /* connecting failed */
+    char reason[256];
+    uint16_t port;
+    uint16_t places, next_place;
+    struct tcp_place place[TCP_ADDRESSES]; /* in the order of trial */
+    int refusals;                          /* of these places */
+    /* of the listener: to give up, and to look whether the peer is there */
+    int64_t deadline, look_at;
+
+    /* losing */
+    bool left;   /* its BYE has arrived */
+    bool broken; /* the connection or the process ended */
+    bool gone;   /* left or broken, as of the last progress() */
+    bool bye_heard;
+    int error; /* errno of the connection, or 0 */
+
+    /* sending */
+    struct tcp_send *first, **last;
+    unsigned sends;
+    bool watched;               /* for room in the socket */
+    enum shunt_status put_lost; /* returned by the next put or flush */
+    bool unflushed;             /* puts since the last complete flush */
+    bool flush_stale;           /* puts since flush_asked */
+    uint32_t flush_asked, flush_done;
+
+    /* receiving */
+    struct tcp_arrival arrival;
+    unsigned char part[sizeof(struct tcp_header)]; /* of a header */
+    size_t part_bytes;
+    uint32_t refused; /* number of its puts refused since the last FLUSHED */
+};
+
+struct shunt_transport_ctx {
+    const struct shunt_transport_host *host;
+    int rank, nranks;
+    int unreached, connected; /* peers that will, and do, use this transport */
+    bool one_host;            /* no peer is on another host */
+    unsigned char secret[32];
+    int epoll;
+
+    struct tcp_watch listen_watch;
+    int listen; /* -1: no more connections are accepted */
+    int listen_error;
+    bool paused; /* no connection is accepted for now */
+    uint16_t port;
+    struct tcp_place place[TCP_ADDRESSES];
+    uint16_t places;
+    struct tcp_conn *conns; /* handshakes */
+    int unauthenticated;    /* of them, those of listeners */
+    unsigned refusals;
+
+    struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
+    struct transport_regions regs;
+    struct tcp_send *spare;
+    unsigned events;                /* since progress() began */
+    bool news;                      /* a peer left or was lost */
+    uint64_t puts, put_bytes, full; /* full: puts for which there was no room */
+    struct transport_text error;
+    _Alignas(64) unsigned char buffer[TCP_BUFFER];
+};
+
+#define tcp_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
+
+/* --- tcp.c ---------------------------------------------------------------- */
+
+/* Monotonic, in ms. */
+int64_t tcp_now(void);
+
+/* --- address.c ------------------------------------------------------------ */
+
+/* Find where this rank can be reached: ctx.place. */
+enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
+                                  size_t why_len);
+enum shunt_status tcp_address(struct shunt_transport_ctx *ctx, void *blob,
+                              size_t *len);
+bool tcp_address_read(struct tcp_address *address, const void *blob,
+                      size_t len);
+/* Fill in ep.place: what can be tried of the peer's places, the best first. */
+void tcp_order_places(struct shunt_transport_ep *ep,
+                      const struct tcp_address *theirs);
+socklen_t tcp_sockaddr(const struct tcp_place *place, uint16_t port,
+                       struct sockaddr_storage *to);
+/* "10.0.0.1:4321" */
+void tcp_place_text(const struct tcp_place *place, uint16_t port, char *text,
+                    size_t len);
+
+/* --- listen.c ------------------------------------------------------------- */
+
+enum shunt_status tcp_listen(struct shunt_transport_ctx *ctx, char *why,
+                             size_t why_len);
+void tcp_accept(struct shunt_transport_ctx *ctx);
+/* Accept no more connections; those that are not authenticated yet end. */
+void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error);
+/* Accept again, when there is room. */
+void tcp_resume_listening(struct shunt_transport_ctx *ctx);
+/* Drop a connection that asked to be a peer. */
+void tcp_refuse(struct tcp_conn *conn, const char *why);
+
+/* --- handshake.c ---------------------------------------------------------- */
+
+/* A connection in ctx.conns, which then owns fd; NULL: no memory (errno). */
+struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
+                                 bool listener, int64_t deadline);
+void tcp_conn_drop(struct tcp_conn *conn);
+void tcp_conn_event(struct tcp_conn *conn);
+/* Drop those that took too long. */
+void tcp_conns_expire(struct shunt_transport_ctx *ctx);
+/* A connection between ranks: no delay, and a check whether it is still
+ * there. */
+void tcp_set_options(int fd);
+
+/* --- connect.c ------------------------------------------------------------ */
+
+enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
+                              const void *blob, size_t len,
+                              struct shunt_transport_ep **ep);
+/* The endpoint of a peer, created if need be; NULL: no memory. */
+struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
+                                        int peer);
+/* The attempt to reach the peer at its present place failed; an errno, or 0. */
+void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why);
+/* The handshake is over: the endpoint takes the connection. */
+void tcp_take(struct shunt_transport_ep *ep, int fd);
+/* Its connection ended, by this errno (0: the peer closed it). */
+void tcp_broken(struct shunt_transport_ep *ep, int error);
+void tcp_close_conn(struct shunt_transport_ep *ep);
+void tcp_process_ended(struct shunt_transport_ep *ep);
+
+/* --- memory.c ------------------------------------------------------------- */
+
+enum shunt_status tcp_reg(struct shunt_transport_ctx *ctx,
+                          const struct shunt_transport_memory *memory,
+                          void *key, size_t *len,
+                          struct shunt_transport_reg **reg);
+void tcp_dereg(struct shunt_transport_ctx *ctx,
+               struct shunt_transport_reg *reg);
+enum shunt_status tcp_import(struct shunt_transport_ep *ep, const void *key,
+                             size_t len,
+                             struct shunt_transport_remote **remote);
+void tcp_release(struct shunt_transport_ep *ep,
+                 struct shunt_transport_remote *remote);
+void tcp_reg_hold(struct shunt_transport_reg *reg);
+void tcp_reg_drop(struct shunt_transport_reg *reg);
+struct shunt_transport_reg *tcp_reg_find(struct shunt_transport_ctx *ctx,
+                                         uint64_t id);
+
+/* --- send.c --------------------------------------------------------------- */
+
+enum shunt_status tcp_put(struct shunt_transport_ep *ep,
+                          const struct shunt_transport_put *put);
+enum shunt_status tcp_flush(struct shunt_transport_ep *ep);
+void tcp_wake(struct shunt_transport_ep *ep);
+/* Send a message without payload. */
+enum shunt_status tcp_tell(struct shunt_transport_ep *ep,
+                           const struct tcp_header *header);
+/* Send what the socket had no room for. */
+void tcp_push(struct shunt_transport_ep *ep);
+/* Give up what was not sent. */
+void tcp_drop_sends(struct shunt_transport_ep *ep);
+size_t tcp_counters(const struct shunt_transport_ctx *ctx,
+                    struct shunt_transport_counter *counters, size_t room);
+
+/* --- receive.c ------------------------------------------------------------ */
+
+/* Read what has arrived; not more than READS times. False: there is no more,
+ * or the connection ended. */
+bool tcp_receive(struct shunt_transport_ep *ep);
+/* Give up the message that is being received. */
+void tcp_drop_arrival(struct shunt_transport_ep *ep);
+
+#endif
