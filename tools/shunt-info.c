@@ -214,7 +214,7 @@ static void print_transport(const struct shunti_transport_entry *e)
 /* Does it wrap another transport, for tests? It is used only when named. */
 static bool is_wrapper(const struct shunti_transport_entry *e)
 {
-    return e->transport && e->transport->score <= 0;
+    return e->transport && e->transport->score < 0;
 }
 
 static void print_engines(const struct facts *f)

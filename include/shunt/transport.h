@@ -228,7 +228,8 @@ struct shunt_transport {
     uint32_t abi; /* SHUNT_TRANSPORT_ABI */
     const char *name;
     const char *summary; /* one line, for shunt-info */
-    /* if several transports reach a peer, the highest score is used */
+    /* If several transports reach a peer, the highest score is used; one of 0
+     * or less only if the user names it. */
     int score;
 
     /*
