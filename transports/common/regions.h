@@ -67,11 +67,11 @@ void transport_region_key(const struct transport_region *region,
 bool transport_far_read(struct transport_far *far, const char magic[8],
                         const void *key, size_t len);
 
-/* Are these bytes inside the region? (NULL: no.) */
+/* Are these bytes inside the region? */
 static inline bool transport_region_has(const struct transport_region *region,
                                         uint64_t offset, uint64_t bytes)
 {
-    return region && bytes <= region->memory.bytes &&
+    return bytes <= region->memory.bytes &&
            offset <= region->memory.bytes - bytes;
 }
 

@@ -23,13 +23,10 @@
  * forked child holds the same sockets.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <nettle/memops.h>
@@ -41,31 +38,13 @@
 struct address {
     char magic[8];
     unsigned char nonce[TRANSPORT_NONCE];
-    char boot[40];   /* boot id of its kernel, */
-    uint64_t pid_ns; /* its pid namespace, */
-    int64_t pid;     /* and its process id there; -1: unknown */
-    uint64_t bytes;  /* length of UCP's address, which follows */
+    struct transport_process process;
+    uint64_t bytes; /* length of UCP's address, which follows */
 };
 
 static const char address_magic[8] = "shunucx1";
 
 /* --- addresses ------------------------------------------------------------ */
-
-static void describe_process(struct address *a)
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    struct stat st;
-
-    a->pid = -1;
-    if (fd < 0)
-        return;
-    if (read(fd, a->boot, sizeof(a->boot) - 1) > 0 &&
-        !stat("/proc/self/ns/pid", &st)) {
-        a->pid_ns = st.st_ino;
-        a->pid = getpid();
-    }
-    close(fd);
-}
 
 enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len)
@@ -88,7 +67,7 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
     }
     memcpy(a.magic, address_magic, sizeof(a.magic));
     memcpy(a.nonce, ctx->nonce, sizeof(a.nonce));
-    describe_process(&a);
+    transport_process_describe(&a.process);
     a.bytes = attr.address_length;
     memcpy(blob, &a, sizeof(a));
     memcpy((unsigned char *)blob + sizeof(a), attr.address,
@@ -169,18 +148,13 @@ void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
 /* Watch the peer's process, if it can be seen from here. Best effort: UCP
  * notices most losses. */
 static void watch_process(struct shunt_transport_ep *ep,
-                          const struct address *theirs)
+                          const struct transport_process *theirs)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = ep};
-    struct address ours = {.bytes = 0};
+    bool ended; /* UCP will notice */
 
-    describe_process(&ours);
-    if (ours.pid < 0 || theirs->pid <= 0 || ours.pid == theirs->pid ||
-        ours.pid_ns != theirs->pid_ns ||
-        memcmp(ours.boot, theirs->boot, sizeof(ours.boot)))
-        return;
-    ep->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)theirs->pid, 0);
+    ep->pidfd = transport_process_watch(theirs, &ended);
     if (ep->pidfd < 0)
         return;
     ctx->watched++;
@@ -366,7 +340,7 @@ static enum shunt_status create(struct shunt_transport_ctx *ctx, int peer,
                         ucs_status_string(st));
     }
     ctx->eps[peer] = ep;
-    watch_process(ep, a);
+    watch_process(ep, &a->process);
     look_at_lanes(ep);
     reach(ep);
     ucx_greet(ctx);

@@ -186,12 +186,6 @@ static enum shunt_status outside(struct shunt_transport_ep *ep)
                     "put outside the memory of rank %d", ep->peer);
 }
 
-static bool fits(const struct shunt_transport_remote *remote, size_t offset,
-                 size_t bytes)
-{
-    return bytes <= remote->bytes && offset <= remote->bytes - bytes;
-}
-
 /* Return the failure of an earlier put. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
@@ -266,14 +260,15 @@ enum shunt_status ucx_put(struct shunt_transport_ep *ep,
     if (ep->failed)
         return take_failure(ep);
     if (put->bytes > 0) {
-        if (!fits(put->remote, put->offset, put->bytes))
+        if (!transport_far_has(&put->remote->far, put->offset, put->bytes))
             return outside(ep);
-        header.region = put->remote->region;
+        header.region = put->remote->far.region;
     }
     if (put->signal) {
-        if (put->signal_offset % 8 || !fits(put->signal, put->signal_offset, 8))
+        if (put->signal_offset % 8 ||
+            !transport_far_has(&put->signal->far, put->signal_offset, 8))
             return outside(ep);
-        header.signal_region = put->signal->region;
+        header.signal_region = put->signal->far.region;
     }
     if (!header.region && !header.signal_region)
         return SHUNT_OK;

@@ -39,22 +39,17 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
 
 /* --- order ---------------------------------------------------------------- */
 
-/* Are the bytes inside `reg`? */
 static bool within(const struct shunt_transport_reg *reg, uint64_t offset,
                    uint64_t bytes)
 {
-    return reg && bytes <= reg->memory.bytes &&
-           offset <= reg->memory.bytes - bytes;
+    return reg && transport_region_has(&reg->region, offset, bytes);
 }
 
 static void raise_signal(const struct shunt_transport_reg *reg,
                          const struct ucx_put *put)
 {
-    unsigned char *word =
-        (unsigned char *)reg->memory.addr + put->signal_offset;
-
-    __atomic_store_n((uint64_t *)(void *)word, put->signal_value,
-                     __ATOMIC_RELEASE);
+    transport_region_signal(&reg->region, put->signal_offset,
+                            put->signal_value);
 }
 
 /* Find the registrations that a put refers to. False: it writes outside
@@ -133,7 +128,7 @@ static void on_received(void *request, ucs_status_t status, size_t bytes,
 
 static unsigned char *target_of(const struct ucx_arrival *a)
 {
-    return (unsigned char *)a->reg->memory.addr + a->put.offset;
+    return (unsigned char *)a->reg->region.memory.addr + a->put.offset;
 }
 
 /* Write the payload to its place, or begin to receive it. */
@@ -150,7 +145,7 @@ static void start(struct ucx_arrival *a)
     void *request;
 
     a->state = UCX_THERE;
-    if (a->reg && a->reg->withdrawn) {
+    if (a->reg && a->reg->region.withdrawn) {
         if (a->descriptor)
             ucp_am_data_release(ctx->worker, a->descriptor);
         a->descriptor = NULL;
@@ -441,7 +436,7 @@ bool ucx_arrivals_intrude(const struct shunt_transport_ep *ep)
     for (int c = 0; c < UCX_CHANNELS; c++)
         for (const struct ucx_arrival *a = ep->channels[c].first; a;
              a = a->next)
-            if (a->state == UCX_COMING && a->reg->withdrawn)
+            if (a->state == UCX_COMING && a->reg->region.withdrawn)
                 return true;
     return false;
 }

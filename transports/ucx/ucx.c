@@ -478,8 +478,8 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     }
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         free_endpoint(ctx->eps[p]);
-    for (size_t i = 0; i < ctx->nregs; i++)
-        ucx_reg_drop(ctx->regs[i]);
+    for (size_t i = 0; i < ctx->regs.count; i++)
+        ucx_reg_drop((struct shunt_transport_reg *)(void *)ctx->regs.slot[i]);
     if (ctx->ucp)
         ucp_cleanup(ctx->ucp);
     ucx_leave(outer);
@@ -492,7 +492,7 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     if (ctx->epoll >= 0)
         close(ctx->epoll);
     explicit_bzero(ctx->secret, sizeof(ctx->secret));
-    free(ctx->regs);
+    free(ctx->regs.slot);
     free(ctx->eps);
     free(ctx);
 }

@@ -27,8 +27,9 @@
 #include <shunt/transport.h>
 
 #include "transports/common/fail.h"
+#include "transports/common/process.h"
 #include "transports/common/proof.h"
-#include "transports/common/remotes.h"
+#include "transports/common/regions.h"
 
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */
@@ -76,21 +77,13 @@ struct ucx_flush {
 
 /* Memory of this rank. */
 struct shunt_transport_reg {
-    struct shunt_transport_memory memory;
-    /* slot + 1 (upper half), and a number that differs each time (lower
-     * half) */
-    uint64_t id;
-    ucp_mem_h handle; /* NULL: not mapped with UCP */
+    struct transport_region region; /* first: regions.h */
+    ucp_mem_h handle;               /* NULL: not mapped with UCP */
     ucp_context_h ucp;
-    int refs; /* the registration, and each put under way to it or from it */
-    /* brief memory that was deregistered: it belongs to the caller again */
-    bool withdrawn;
 };
 
 struct shunt_transport_remote {
-    struct transport_link link; /* first: remotes.h */
-    uint64_t region;
-    uint64_t bytes;
+    struct transport_far far; /* first: regions.h */
 };
 
 /* A message that is being sent. */
@@ -175,9 +168,7 @@ struct shunt_transport_ctx {
     ucp_worker_h worker;
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
-    struct shunt_transport_reg **regs;
-    size_t nregs; /* slots */
-    uint32_t last_reg;
+    struct transport_regions regs;
     struct ucx_send *spare;
     unsigned events; /* since progress() began */
     bool news;       /* a peer left or was lost */
