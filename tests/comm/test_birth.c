@@ -28,6 +28,15 @@ Test(birth, on_one_host_nothing_listens)
         .program = PROGRAM, .args = {"ports", "nothing"}, .ranks = 3});
 }
 
+/* Its ports are closed when all ranks are connected. */
+Test(birth, tcp_listens_no_more)
+{
+    harness_check(&(struct harness_job){.program = PROGRAM,
+                                        .args = {"ports", "nothing"},
+                                        .env = {"SHUNT_TRANSPORTS=tcp"},
+                                        .ranks = 3});
+}
+
 /* Virtual nodes talk through UCX, which has no need to be reached by others. */
 Test(birth, on_one_host_ucx_listens_on_loopback)
 {
@@ -242,6 +251,8 @@ Test(birth, limits_are_named)
     MISTAKE(2, "ulimit -n 14", "5", "raise `ulimit -n`");
     MISTAKE(2, "export NO_SYSTEM_CALL=memfd", "5", "seccomp");
     MISTAKE(2, "export NO_SYSTEM_CALL=eventfd", "5", "seccomp");
+    MISTAKE(8, "export SHUNT_TRANSPORTS=tcp; ulimit -n 16", "5",
+            "raise `ulimit -n`");
     if (have_ucx())
         MISTAKE(8, "export SHUNT_TRANSPORTS=ucx; ulimit -n 40", "5",
                 "raise `ulimit -n` to");

@@ -127,7 +127,7 @@ void case_shm_strangers(struct rank *r)
 }
 
 /* A rank of another secret does not get in; both sides find out or wait. */
-void case_shm_secret(struct rank *r)
+void case_secret(struct rank *r)
 {
     unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
     size_t len = sizeof(blob);

@@ -45,7 +45,8 @@ void case_ucx_kill_among_networks(struct rank *r);
 
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);
-void case_shm_secret(struct rank *r);
+void case_secret(struct rank *r);
+void case_tcp_strangers(struct rank *r);
 void case_shm_lies(struct rank *r);
 void case_shm_descriptors(struct rank *r);
 void case_shm_no_cma(struct rank *r);

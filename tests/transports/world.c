@@ -182,6 +182,7 @@ void world_open_only(struct rank *r)
         .rank = r->rank,
         .nranks = r->nranks,
         .unreached = r->nranks - 1,
+        .one_host = true,
     };
     char why[256] = "";
 

@@ -116,6 +116,7 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
                                   size_t why_len)
 {
     const char *list = ctx->host->env("SHUNT_TCP_INTERFACES");
+    const int room = ctx->one_host ? 1 : TCP_ADDRESSES; /* as listen.c has it */
     struct ifaddrs *all;
 
     if (getifaddrs(&all)) {
@@ -123,8 +124,7 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
                  strerror(errno));
         return SHUNT_ERR_SYSTEM;
     }
-    for (struct ifaddrs *i = all; i && ctx->places < TCP_ADDRESSES;
-         i = i->ifa_next) {
+    for (struct ifaddrs *i = all; i && ctx->places < room; i = i->ifa_next) {
         struct tcp_place *place = &ctx->place[ctx->places];
 
         if (!is_usable(ctx, i))

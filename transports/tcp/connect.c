@@ -180,12 +180,16 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
         host->log(SHUNT_TRANSPORT_DEBUG, "tcp", "rank %d at %s: %s", ep->peer,
                   where, why);
     ep->refusals += error == ECONNREFUSED;
+    /* That of somebody who answered tells more than that of the network. */
+    if (!error || !ep->answered)
+        snprintf(ep->trouble, sizeof(ep->trouble), "%s: %s", where, why);
+    ep->answered |= !error;
     if (++ep->next_place < ep->places)
         attempt(ep);
     else if (connects(ep) || ep->refusals == ep->places)
         failed(ep, SHUNT_ERR_UNSUPPORTED,
-               "rank %d is not reached at any of its %d addresses; at %s: %s",
-               ep->peer, ep->places, where, why);
+               "rank %d is not reached at any of its %d addresses; at %s",
+               ep->peer, ep->places, ep->trouble);
 }
 
 /* Look whether the peer, which is to connect, is there. */

@@ -175,17 +175,24 @@ static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
     return false;
 }
 
-static void make_proof(const struct tcp_conn *conn, enum side side,
-                       unsigned char *out)
+/* What a proof of one side is made of. */
+static struct transport_proof terms(const struct tcp_conn *conn, enum side side)
 {
     static const char *const labels[2] = {"tcp connector", "tcp listener"};
-    const struct transport_proof p = {
+
+    return (struct transport_proof){
         .secret = conn->ctx->secret,
         .label = labels[side],
         .from = conn->from,
         .to = conn->to,
         .nonces = {conn->nonces[CONNECTOR], conn->nonces[LISTENER]},
     };
+}
+
+static void make_proof(const struct tcp_conn *conn, enum side side,
+                       unsigned char *out)
+{
+    const struct transport_proof p = terms(conn, side);
 
     transport_prove(&p, out, TRANSPORT_PROOF_MAX);
 }
@@ -193,14 +200,7 @@ static void make_proof(const struct tcp_conn *conn, enum side side,
 static bool proven(const struct tcp_conn *conn, enum side side,
                    const unsigned char *found)
 {
-    static const char *const labels[2] = {"tcp connector", "tcp listener"};
-    const struct transport_proof p = {
-        .secret = conn->ctx->secret,
-        .label = labels[side],
-        .from = conn->from,
-        .to = conn->to,
-        .nonces = {conn->nonces[CONNECTOR], conn->nonces[LISTENER]},
-    };
+    const struct transport_proof p = terms(conn, side);
 
     return transport_proven(&p, found, TRANSPORT_PROOF_MAX);
 }

@@ -168,6 +168,8 @@ struct shunt_transport_ep {
     uint16_t places, next_place;
     struct tcp_place place[TCP_ADDRESSES]; /* in the order of trial */
     int refusals;                          /* of these places */
+    bool answered;     /* at one of them, by somebody who is not the peer */
+    char trouble[160]; /* why one of them was of no use */
     /* of the listener: to give up, and to look whether the peer is there */
     int64_t deadline, look_at;
 

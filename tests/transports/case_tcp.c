@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What only tcp has: a port that strangers find. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/transports/cases.h"
+
+#define IDLE 200 /* more than a rank will hear at once, with two ranks */
+
+/* A connection to a rank's port, which is in its address; -1: refused. */
+static int call(struct rank *r, int peer)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint16_t port;
+
+    memcpy(&port, r->board->slot[peer] + 8, sizeof(port));
+    in.sin_port = htons(port);
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(r, fd >= 0, "%s", strerror(errno));
+    if (!connect(fd, (struct sockaddr *)&in, sizeof(in)))
+        return fd;
+    CHECK(r, errno == ECONNREFUSED, "connect: %s", strerror(errno));
+    close(fd);
+    return -1;
+}
+
+/* The other side has hung up. */
+static void expect_refusal(struct rank *r, int fd)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    unsigned char junk[512];
+    ssize_t n = 1;
+
+    while (n > 0) {
+        UNTIL(r, poll(&pfd, 1, 0) > 0);
+        n = recv(fd, junk, sizeof(junk), MSG_DONTWAIT);
+    }
+    close(fd);
+}
+
+/* A hello as handshake.c has it, and then no proof, or a wrong one. */
+static void pretend(struct rank *r)
+{
+    unsigned char hello[48] = "shuntcp1", challenge[64], proof[32] = {1};
+    const int32_t ranks[2] = {1, 0};
+    struct pollfd pfd = {.fd = call(r, 0), .events = POLLIN};
+
+    memcpy(hello + 8, ranks, sizeof(ranks));
+    CHECK(r, send(pfd.fd, hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello),
+          "");
+    UNTIL(r, poll(&pfd, 1, 0) > 0);
+    CHECK(r,
+          recv(pfd.fd, challenge, sizeof(challenge), MSG_WAITALL) ==
+              sizeof(challenge),
+          "no challenge");
+    CHECK(r, send(pfd.fd, proof, sizeof(proof), MSG_NOSIGNAL) == sizeof(proof),
+          "");
+    expect_refusal(r, pfd.fd);
+}
+
+/*
+ * Rank 1 is a stranger at rank 0's port before the ranks connect: with silence,
+ * noise, and a hello without a right proof. It disturbs nobody, and when all are
+ * connected there is no port any more.
+ */
+void case_tcp_strangers(struct rank *r)
+{
+    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX], noise[1000];
+    size_t len = sizeof(blob);
+    struct window w;
+    int idle[IDLE];
+
+    world_open_only(r);
+    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
+    world_put_slot(r, blob, len);
+    if (r->rank == 1) {
+        for (size_t i = 0; i < sizeof(noise); i++)
+            noise[i] = (unsigned char)world_random(r);
+        for (size_t n = 48; n <= sizeof(noise); n += 37) {
+            int fd = call(r, 0);
+
+            CHECK(r, send(fd, noise, n, MSG_NOSIGNAL) == (ssize_t)n, "%zu", n);
+            expect_refusal(r, fd);
+        }
+        pretend(r);
+        for (int i = 0; i < IDLE; i++) {
+            idle[i] = call(r, 0);
+            CHECK(r, idle[i] >= 0, "refused");
+        }
+        atomic_store(&r->board->flags[2], 1);
+    }
+    UNTIL(r, atomic_load(&r->board->flags[2]));
+    world_connect(r);
+    world_barrier(r);
+    CHECK(r, r->rank != 1 || call(r, 0) < 0, "it still listens");
+    for (int i = 0; r->rank == 1 && i < IDLE; i++)
+        expect_refusal(r, idle[i]);
+    window_create(r, &w, 64);
+    for (int p = 0; p < r->nranks; p++) {
+        CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);
+        if (p != r->rank)
+            world_signal(r, &w, p, 8 * (size_t)r->rank, 9, 0);
+    }
+    for (int p = 0; p < r->nranks; p++)
+        UNTIL(r,
+              p == r->rank || word_load(window_word(&w, 8 * (size_t)p)) == 9);
+    world_barrier(r);
+    window_destroy(r, &w);
+}
