@@ -540,20 +540,33 @@ Test(collectives, nodes_progress_thread)
                "40");
 }
 
+static void on_network(const char *network)
+{
+    char across[32], near[64], late[64];
+
+    snprintf(across, sizeof(across), "%s (put)", network);
+    snprintf(near, sizeof(near), "SHUNT_TRANSPORTS=shm,%s", network);
+    snprintf(late, sizeof(late), "SHUNT_TRANSPORTS=shm,fault+%s", network);
+    on_layouts(across, (const char *const[]){near, NULL}, "60");
+    run_list_on("0,0,1,1", across,
+                (const char *const[]){near, "SHUNT_ALGORITHM=flat", NULL},
+                LIST("random", "all", "33", "60"));
+    run_list_on("0,1,1,2,2,2", "fault (put)",
+                (const char *const[]){late, "SHUNT_FAULT=delay=10,reorder",
+                                      "SHUNT_ALGORITHM=two_level", NULL},
+                LIST("random", "all", "34", "60"));
+}
+
+Test(collectives, nodes_tcp)
+{
+    on_network("tcp");
+}
+
 Test(collectives, nodes_ucx)
 {
-    static const char *const flat[] = {"SHUNT_ALGORITHM=flat", NULL};
-    static const char *const late[] = {"SHUNT_TRANSPORTS=shm,fault+ucx",
-                                       "SHUNT_FAULT=delay=10,reorder",
-                                       "SHUNT_ALGORITHM=two_level", NULL};
-
     if (!getenv("SHUNT_TEST_UCX"))
         cr_skip_test("built without UCX");
-    on_layouts("ucx (put)", NULL, "60");
-    run_list_on("0,0,1,1", "ucx (put)", flat,
-                LIST("random", "all", "33", "60"));
-    run_list_on("0,1,1,2,2,2", "fault (put)", late,
-                LIST("random", "all", "34", "60"));
+    on_network("ucx");
 }
 
 /* -- the choice --------------------------------------------------------------

@@ -38,6 +38,8 @@ static void everywhere(const char *name, const char *algorithm, int nlayouts)
     for (int i = 0; i < nlayouts; i++) {
         run(layouts[i], "SHUNT_TRANSPORTS=shm", "SHUNT_TEST_ACROSS=shm (put)",
             name, algorithm);
+        run(layouts[i], "SHUNT_TRANSPORTS=shm,tcp",
+            "SHUNT_TEST_ACROSS=tcp (put)", name, algorithm);
         if (getenv("SHUNT_TEST_UCX"))
             run(layouts[i], "SHUNT_TRANSPORTS=shm,ucx",
                 "SHUNT_TEST_ACROSS=ucx (put)", name, algorithm);

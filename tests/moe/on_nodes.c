@@ -84,6 +84,7 @@ static const char *const cases_of_pairs[] = {
 #define N22 4, "0,0,1,1"
 #define N4222 8, "0,0,1,1,2,2,3,3"
 #define N123 6, "0,1,1,2,2,2"
+#define BY_TCP "tcp (put)"
 #define BY_UCX "ucx (put)"
 #define BY_SHM "shm (put)"
 #define BY_FAULT "fault (put)"
@@ -95,8 +96,8 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}},
     {"1, 2 and 3, all-gather, a row at a time",
      N123,
-     BY_UCX,
-     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=allgather",
+     BY_TCP,
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=allgather",
       "SHUNT_MOE_CHUNK=1"}},
     {"1, 2 and 3, late and out of order",
      N123,
@@ -108,30 +109,31 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=20,reorder,seed=6"}},
     {"2x2, flat",
      N22,
-     BY_UCX,
-     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=flat"}},
+     BY_TCP,
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=flat"}},
     {"2x2, two levels, SHM puts",
      N22,
      BY_SHM,
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
-    {"4x2, UCX between nodes, records without counts",
+    {"4x2, TCP between nodes, records without counts",
      N4222,
-     BY_UCX,
-     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_RECORDS=0"}},
+     BY_TCP,
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_RECORDS=0"}},
     {"1, 2 and 3, records without counts, late and out of order",
      N123,
      BY_FAULT,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=7",
       "SHUNT_MOE_RECORDS=0"}},
     {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
+    {"3x1, TCP alone", 3, "0,1,2", BY_TCP, {"SHUNT_TRANSPORTS=tcp"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
 static const struct setting settings_of_pairs[] = {
     {"1, 2 and 3, two levels to the experts, flat home",
      N123,
-     BY_UCX,
-     {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_MODE=two-level,flat"}},
+     BY_TCP,
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=two-level,flat"}},
     {"2x2, flat to the experts, two levels home",
      N22,
      BY_SHM,

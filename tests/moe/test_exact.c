@@ -17,6 +17,7 @@ TestSuite(exact, .timeout = 120);
 #define N22 4, "0,0,1,1"
 #define N4222 8, "0,0,1,1,2,2,3,3"
 #define N123 6, "0,1,1,2,2,2"
+#define BY_TCP "tcp (put)"
 #define BY_UCX "ucx (put)"
 #define BY_SHM "shm (put)"
 #define BY_FAULT "fault (put)"
@@ -28,7 +29,7 @@ Test(exact, next_call_overtakes)
     const struct setting s = {"2x2, very late and out of order",
                               N22,
                               BY_FAULT,
-                              {"SHUNT_TRANSPORTS=shm,fault+ucx",
+                              {"SHUNT_TRANSPORTS=shm,fault+tcp",
                                "SHUNT_FAULT=delay=2000,reorder,seed=6",
                                "SHUNT_MOE_CHUNK=700"}};
 
@@ -83,11 +84,13 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
         {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}, NULL, true},
         {{"SHUNT_TRANSPORTS=shm,ucx"}, BY_UCX, true},
         {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1"}, BY_UCX, true},
-        {{"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_MOE_CHUNK=1000"}, BY_UCX, true},
+        {{"SHUNT_TRANSPORTS=shm,tcp"}, BY_TCP, true},
+        {{"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_CHUNK=1000"}, BY_TCP, true},
         {{"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=30,reorder"},
          BY_FAULT,
          true},
         {{"SHUNT_TRANSPORTS=ucx"}, BY_UCX, false},
+        {{"SHUNT_TRANSPORTS=tcp"}, BY_TCP, false},
         {{"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}, BY_FAULT, false},
     };
     char first[64] = "";

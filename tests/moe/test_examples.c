@@ -15,14 +15,15 @@ static void run(const char *name, int ranks, const char *nodes)
         {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_ACROSS=shm (put)"},
         {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_ACROSS=fault (put)",
          "SHUNT_FAULT=nomap"},
+        {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_ACROSS=tcp (put)"},
         {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_TEST_ACROSS=ucx (put)"},
     };
     char variable[64];
 
     snprintf(variable, sizeof(variable), "SHUNT_TEST_NODES=%s",
              nodes ? nodes : "");
-    /* UCX is for several nodes. */
-    for (int i = 0; i < (nodes && getenv("SHUNT_TEST_UCX") ? 3 : 2); i++)
+    /* The last two are for several nodes. */
+    for (int i = 0; i < (!nodes ? 2 : getenv("SHUNT_TEST_UCX") ? 4 : 3); i++)
         harness_check(&(struct harness_job){
             .program = "rank_examples",
             .args = {name},
