@@ -308,5 +308,5 @@ bool shunti_transport_is_far(const char *name)
 
     return shunti_plugin_name_is_valid(name) &&
            shunti_plugin_locate(name, path, sizeof(path), why, sizeof(why)) &&
-           shunti_plugin_file_is_far(path);
+           shunti_plugin_file_is_far(path, NULL);
 }

@@ -96,6 +96,7 @@ struct shunti_transport_entry {
     const struct shunt_transport *transport; /* NULL: could not be loaded */
     bool usable;                             /* probe() said so */
     bool far;                                /* SHUNT_TRANSPORT_IS_FAR */
+    int score; /* also of one that is far and was not loaded */
     struct shunt_transport_estimate estimate;
     char why[1024]; /* why not, or what probe() found; may be several lines */
 };

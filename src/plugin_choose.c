@@ -154,7 +154,7 @@ static enum shunt_status add_all_but(struct shunti_candidates *out,
         if (!e->far && (!e->transport || !e->usable)) {
             snprintf(why, sizeof(why), "%s: %.400s", e->name, e->why);
             shunti_info("plugin", "transport %s", why);
-        } else if (e->far || e->transport->score > 0) {
+        } else if (e->score > 0) {
             c = add_candidate(out, e->name, "");
             if (!c) {
                 st = SHUNT_ERR_INVALID;

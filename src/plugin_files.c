@@ -107,22 +107,32 @@ bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
     return found;
 }
 
-bool shunti_plugin_file_is_far(const char *path)
+bool shunti_plugin_file_is_far(const char *path, int *score)
 {
+    const size_t len = strlen(SHUNT_TRANSPORT_FAR_MARK);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     void *bytes = MAP_FAILED;
-    bool far = false;
+    const char *mark = NULL;
 
     if (fd < 0)
         return false;
     if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0)
         bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
-    if (bytes != MAP_FAILED) {
-        far = memmem(bytes, (size_t)st.st_size, SHUNT_TRANSPORT_FAR_MARK,
-                     strlen(SHUNT_TRANSPORT_FAR_MARK)) != NULL;
-        munmap(bytes, (size_t)st.st_size);
+    if (bytes == MAP_FAILED)
+        return false;
+    mark = memmem(bytes, (size_t)st.st_size, SHUNT_TRANSPORT_FAR_MARK, len);
+    if (mark && score) {
+        const char *end = (const char *)bytes + st.st_size;
+        char number[12] = "";
+
+        mark += len;
+        memcpy(number, mark,
+               (size_t)(end - mark) < sizeof(number) - 1 ? (size_t)(end - mark)
+                                                         : sizeof(number) - 1);
+        *score = (int)strtol(number, NULL, 10);
     }
-    return far;
+    munmap(bytes, (size_t)st.st_size);
+    return mark != NULL;
 }

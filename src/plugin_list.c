@@ -69,13 +69,10 @@ static int list_folder(struct shunti_plugin_list *list, const char *folder)
 static int by_score(const void *a, const void *b)
 {
     const struct shunti_transport_entry *x = a, *y = b;
-    int sx = x->transport ? x->transport->score : INT_MIN;
-    int sy = y->transport ? y->transport->score : INT_MIN;
-
     if (x->far != y->far)
         return x->far ? 1 : -1;
-    if (sx != sy)
-        return sx < sy ? 1 : -1;
+    if (x->score != y->score)
+        return x->score < y->score ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 
@@ -100,6 +97,8 @@ static void load_entry(struct shunti_transport_entry *e)
 
     e->transport = shunti_transport_find(e->name, e->why, sizeof(e->why));
     if (e->transport)
+        e->score = e->transport->score;
+    if (e->transport)
         e->usable = shunti_plugin_probe(e->transport, &e->estimate, e->why,
                                         sizeof(e->why));
     else if ((e->engine = shunti_engine_find(e->name, why, sizeof(why))))
@@ -119,7 +118,8 @@ struct shunti_plugin_list shunti_plugin_list(bool far)
     for (size_t i = 0; i < list.count; i++) {
         struct shunti_transport_entry *e = &list.item[i];
 
-        e->far = shunti_plugin_file_is_far(e->path);
+        e->score = INT_MIN;
+        e->far = shunti_plugin_file_is_far(e->path, &e->score);
         if (far || !e->far)
             load_entry(e);
     }

@@ -56,16 +56,18 @@
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v2"
 
 /*
- * A plugin that reaches other hosts contains SHUNT_TRANSPORT_IS_FAR once, in
- * any of its sources. The core looks for the mark in the plugin's file, and
- * loads and opens such a plugin only if nearer ones leave a rank unreached:
- * loading it may bring large libraries, and opening it opens ports.
+ * A plugin that reaches other hosts contains SHUNT_TRANSPORT_IS_FAR(score) once,
+ * in any of its sources; `score`, a number, is that of its struct
+ * shunt_transport. The core looks for the mark in the plugin's file, and loads
+ * and opens such a plugin only if nearer ones, and far ones of a higher score,
+ * leave a rank unreached: loading it may bring large libraries, and opening it
+ * opens ports.
  */
-#define SHUNT_TRANSPORT_FAR_MARK "shunt transport v2: far"
-#define SHUNT_TRANSPORT_IS_FAR                   \
+#define SHUNT_TRANSPORT_FAR_MARK "shunt transport v2: far, score "
+#define SHUNT_TRANSPORT_IS_FAR(score)            \
     extern const char shunt_transport_far[];     \
     __attribute__((used, visibility("default"))) \
-    const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK
+    const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK #score
 
 /* Words that different ranks write are this far apart: the largest cache line
  * of the processors that are known (64 bytes on x86, which fetches them in

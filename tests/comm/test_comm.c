@@ -61,12 +61,14 @@ Test(comm, nodes_share_no_memory)
          "SHUNT_TEST_ACROSS=shm (put)"},
         {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_WITHIN=fault (map",
          "SHUNT_TEST_ACROSS=fault (put)"},
+        {"SHUNT_TRANSPORTS=", "SHUNT_TEST_WITHIN=shm (map",
+         "SHUNT_TEST_ACROSS=tcp (put)"},
+        {"SHUNT_TRANSPORTS=^tcp", "SHUNT_TEST_WITHIN=shm (map",
+         "SHUNT_TEST_ACROSS=ucx (put)"},
         {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_TEST_WITHIN=shm (map",
          "SHUNT_TEST_ACROSS=ucx (put)"},
-        {"SHUNT_TRANSPORTS=", "SHUNT_TEST_WITHIN=shm (map",
-         "SHUNT_TEST_ACROSS=ucx (put)"},
     };
-    size_t n = getenv("SHUNT_TEST_UCX") ? 4 : 2;
+    size_t n = getenv("SHUNT_TEST_UCX") ? 5 : 3;
 
     for (size_t i = 0; i < n; i++)
         harness_check(&(struct harness_job){

@@ -154,10 +154,15 @@ Test(waiting, absent_rank_of_another_node)
         .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TRANSPORTS=fault+shm",
                 "SHUNT_TEST_ACROSS=fault (put)"},
     });
+    without_the_last(&(struct harness_job){
+        .ranks = 3,
+        .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TEST_ACROSS=tcp (put)"},
+    });
     if (getenv("SHUNT_TEST_UCX"))
         without_the_last(&(struct harness_job){
             .ranks = 3,
-            .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TEST_ACROSS=ucx (put)"},
+            .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TRANSPORTS=shm,ucx",
+                    "SHUNT_TEST_ACROSS=ucx (put)"},
         });
 }
 

@@ -381,7 +381,7 @@ static const struct shunt_transport_knob knobs[] = {
     {NULL, NULL, NULL},
 };
 
-SHUNT_TRANSPORT_IS_FAR;
+SHUNT_TRANSPORT_IS_FAR(11);
 
 extern const struct shunt_transport shunt_transport_v2;
 
@@ -390,7 +390,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "tcp",
     .summary = "other hosts, by TCP",
-    .score = 0, /* until it has been in use for longer: only if asked for */
+    .score = 11,
     .probe = tcp_probe,
     .open = tcp_open,
     .close = tcp_close,

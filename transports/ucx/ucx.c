@@ -640,7 +640,7 @@ static bool ucx_busy(const struct shunt_transport_ctx *ctx)
     return false;
 }
 
-SHUNT_TRANSPORT_IS_FAR;
+SHUNT_TRANSPORT_IS_FAR(10);
 
 extern const struct shunt_transport shunt_transport_v2;
 
