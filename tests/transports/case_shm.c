@@ -57,14 +57,10 @@ static void expect_refusal(struct rank *r, int fd)
  */
 void case_shm_strangers(struct rank *r)
 {
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
-    size_t len = sizeof(blob);
     struct window w;
     int idle[IDLE];
 
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
+    world_open_and_tell(r);
     for (int i = 0; r->rank == 1 && i < IDLE; i++)
         idle[i] = call(r, 0);
     world_connect(r);
@@ -129,15 +125,11 @@ void case_shm_strangers(struct rank *r)
 /* A rank of another secret does not get in; both sides find out or wait. */
 void case_secret(struct rank *r)
 {
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
-    size_t len = sizeof(blob);
     const int peer = 1 - r->rank;
     enum shunt_status st;
 
     r->secret[5] ^= (unsigned char)r->rank;
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
+    world_open_and_tell(r);
     do {
         st = r->t->connect(r->ctx, peer, r->board->slot[peer],
                            r->board->len[peer], &r->eps[peer]);

@@ -70,14 +70,11 @@ static void pretend(struct rank *r)
  */
 void case_tcp_strangers(struct rank *r)
 {
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX], noise[1000];
-    size_t len = sizeof(blob);
+    unsigned char noise[1000];
     struct window w;
     int idle[IDLE];
 
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
+    world_open_and_tell(r);
     if (r->rank == 1) {
         for (size_t i = 0; i < sizeof(noise); i++)
             noise[i] = (unsigned char)world_random(r);

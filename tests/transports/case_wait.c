@@ -64,17 +64,6 @@ void case_sleep_race(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Out of the transport, until the other rank has come so far. */
-static void await_flag(struct rank *r, int flag, int value)
-{
-    for (double end = world_now() + world_patience;
-         atomic_load(&r->board->flags[flag]) < value;) {
-        if (world_now() > end)
-            FAIL(r, "flag %d does not become %d", flag, value);
-        sched_yield();
-    }
-}
-
 /* What is not busy() any more arrives without us: rank 0 puts much, sees it
  * off, and is not in the transport again until rank 1 has it all. */
 void case_busy(struct rank *r)
@@ -106,7 +95,7 @@ void case_busy(struct rank *r)
                 world_put(r, 1, &put);
             }
             UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
-            await_flag(r, 0, k);
+            world_await_flag(r, 0, k);
         } else {
             /* Only now and then, so that what is sent piles up. */
             for (double end = world_now() + world_patience;
@@ -164,10 +153,10 @@ void case_busy_when_full(struct rank *r)
         }
         if (r->rank == 0) {
             atomic_store(&r->board->flags[1], k);
-            await_flag(r, 2, k);
+            world_await_flag(r, 2, k);
             UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
         } else {
-            await_flag(r, 1, k);
+            world_await_flag(r, 1, k);
             UNTIL(r, word_load(word) >= (uint64_t)atomic_load(seen_off));
             atomic_store(&r->board->flags[2], k);
         }
@@ -343,13 +332,9 @@ void case_kill_forked(struct rank *r)
 void case_leave_connecting(struct rank *r)
 {
     const int lost = r->nranks - 1;
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
-    size_t len = sizeof(blob);
     enum shunt_status st = SHUNT_IN_PROGRESS;
 
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
+    world_open_and_tell(r);
     if (r->rank == lost) {
         r->t->close(r->ctx);
         r->ctx = NULL;
@@ -376,26 +361,6 @@ static void reset_sockets(void)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
-/* One call for the peer, then one look at what came. */
-static enum shunt_status connect_step(struct rank *r, int peer)
-{
-    enum shunt_status st = r->t->connect(r->ctx, peer, r->board->slot[peer],
-                                         r->board->len[peer], &r->eps[peer]);
-
-    r->t->progress(r->ctx);
-    return st;
-}
-
-static void open_and_tell(struct rank *r)
-{
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
-    size_t len = sizeof(blob);
-
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
-}
-
 /* Step by step, each in its turn, and nobody moves in another's. */
 static void end_turn(struct rank *r)
 {
@@ -410,11 +375,11 @@ static void be_killed_connecting(struct rank *r, int steps, bool connects)
 
     CHECK(r, pid >= 0, "%s", strerror(errno));
     if (pid == 0) {
-        open_and_tell(r);
+        world_open_and_tell(r);
         for (int i = 0; i < steps; i++) {
-            await_flag(r, 0, turn + 2 * i + 1);
+            world_await_flag(r, 0, turn + 2 * i + 1);
             if (connects)
-                connect_step(r, 0);
+                world_connect_step(r, 0);
             else
                 r->t->progress(r->ctx);
             end_turn(r);
@@ -443,14 +408,14 @@ void case_kill_connecting(struct rank *r)
             be_killed_connecting(r, steps, k % 2);
             continue;
         }
-        open_and_tell(r);
+        world_open_and_tell(r);
         for (int i = 0; i < steps; i++, turn += 2) {
-            connect_step(r, 1);
+            world_connect_step(r, 1);
             end_turn(r);
-            await_flag(r, 0, turn + 2);
+            world_await_flag(r, 0, turn + 2);
         }
-        await_flag(r, 1, k + 1); /* it is dead */
-        UNTIL(r, (st = connect_step(r, 1)) != SHUNT_IN_PROGRESS);
+        world_await_flag(r, 1, k + 1); /* it is dead */
+        UNTIL(r, (st = world_connect_step(r, 1)) != SHUNT_IN_PROGRESS);
         if (st == SHUNT_OK)
             UNTIL(r, !r->t->alive(r->eps[1]));
         else
@@ -476,7 +441,7 @@ static void be_killed_in_transfer(struct rank *r, int round, size_t bytes)
         CHECK(r, source, "no memory");
         world_open(r);
         window_create(r, &w, bytes);
-        await_flag(r, 0, round + 1);
+        world_await_flag(r, 0, round + 1);
         for (int i = 0; i < 4; i++) {
             struct shunt_transport_put put = {
                 .local = source,
@@ -531,7 +496,7 @@ void case_kill_in_transfer(struct rank *r)
             r->t->progress(r->ctx);
         }
         atomic_store(&r->board->flags[0], k + 1);
-        await_flag(r, 1, k + 1); /* it is dead */
+        world_await_flag(r, 1, k + 1); /* it is dead */
         UNTIL(r, !r->t->alive(r->eps[1]));
         if (counts && r->t->let_go)
             EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));

@@ -43,10 +43,12 @@ void case_kill_connecting(struct rank *r);
 void case_kill_in_transfer(struct rank *r);
 void case_ucx_kill_among_networks(struct rank *r);
 
+/* case_tcp.c: what only tcp has. */
+void case_tcp_strangers(struct rank *r);
+
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);
 void case_secret(struct rank *r);
-void case_tcp_strangers(struct rank *r);
 void case_shm_lies(struct rank *r);
 void case_shm_descriptors(struct rank *r);
 void case_shm_no_cma(struct rank *r);

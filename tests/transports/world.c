@@ -154,6 +154,16 @@ void world_barrier(struct rank *r)
     UNTIL(r, atomic_load(&b->generation) != generation);
 }
 
+void world_await_flag(struct rank *r, int flag, int value)
+{
+    for (double end = world_now() + world_patience;
+         atomic_load(&r->board->flags[flag]) < value;) {
+        if (world_now() > end)
+            FAIL(r, "flag %d does not become %d", flag, value);
+        sched_yield();
+    }
+}
+
 int world_count_fds_still(struct rank *r)
 {
     world_barrier(r);
@@ -193,6 +203,25 @@ void world_open_only(struct rank *r)
         FAIL(r, "open: %s", why);
 }
 
+void world_open_and_tell(struct rank *r)
+{
+    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
+    size_t len = sizeof(blob);
+
+    world_open_only(r);
+    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
+    world_put_slot(r, blob, len);
+}
+
+enum shunt_status world_connect_step(struct rank *r, int peer)
+{
+    enum shunt_status st = r->t->connect(r->ctx, peer, r->board->slot[peer],
+                                         r->board->len[peer], &r->eps[peer]);
+
+    r->t->progress(r->ctx);
+    return st;
+}
+
 void world_connect(struct rank *r)
 {
     int missing = r->nranks - 1;
@@ -226,12 +255,7 @@ void world_connect(struct rank *r)
 
 void world_open(struct rank *r)
 {
-    unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
-    size_t len = sizeof(blob);
-
-    world_open_only(r);
-    EXPECT(r, SHUNT_OK, r->t->address(r->ctx, blob, &len));
-    world_put_slot(r, blob, len);
+    world_open_and_tell(r);
     world_connect(r);
     world_barrier(r);
 }

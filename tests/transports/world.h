@@ -126,6 +126,10 @@ extern const struct shunt_transport_host world_host;
 /* Open, exchange addresses, connect all. */
 void world_open(struct rank *r);
 void world_open_only(struct rank *r);
+/* Open and exchange addresses. */
+void world_open_and_tell(struct rank *r);
+/* One call for the peer, then one look at what came. */
+enum shunt_status world_connect_step(struct rank *r, int peer);
 /* In any order: all pairs until they are connected. */
 void world_connect(struct rank *r);
 /* All have flushed, then close. */
@@ -133,6 +137,8 @@ void world_close(struct rank *r);
 
 /* Beside the transport: wait for all; give everyone a blob. */
 void world_barrier(struct rank *r);
+/* Out of the transport, until the other rank has come so far. */
+void world_await_flag(struct rank *r, int flag, int value);
 void world_put_slot(struct rank *r, const void *blob, size_t len);
 
 uint64_t world_random(struct rank *r);
