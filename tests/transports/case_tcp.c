@@ -109,3 +109,44 @@ void case_tcp_strangers(struct rank *r)
     world_barrier(r);
     window_destroy(r, &w);
 }
+
+/*
+ * Strangers speak at the very moment at which rank 0's last peer is connected: it
+ * finds all that in one look.
+ */
+void case_tcp_strangers_at_last(struct rank *r)
+{
+    enum { STRANGERS = 40 }; /* with the peer, less than one look takes */
+    atomic_int *turn = &r->board->flags[0], *up = &r->board->flags[1];
+    const char noise[100] = "noise";
+    int fd[STRANGERS];
+
+    world_open_and_tell(r);
+    for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
+        fd[i] = call(r, 0);
+    world_barrier(r);
+    /* In turns, so that rank 0 does not look before all is there. */
+    for (int k = 0; !atomic_load(up); k++) {
+        if (r->rank == 0) {
+            world_connect_step(r, 1);
+            atomic_fetch_add(turn, 1);
+            world_await_flag(r, 0, 2 * k + 2);
+            continue;
+        }
+        world_await_flag(r, 0, 2 * k + 1);
+        world_connect_step(r, 0);
+        if (world_connect_step(r, 0) == SHUNT_OK) {
+            for (int i = 0; i < STRANGERS; i++)
+                CHECK(r,
+                      send(fd[i], noise, sizeof(noise), MSG_NOSIGNAL) ==
+                          sizeof(noise),
+                      "%s", strerror(errno));
+            atomic_store(up, 1);
+        }
+        atomic_fetch_add(turn, 1);
+    }
+    world_connect(r);
+    for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
+        expect_refusal(r, fd[i]);
+    world_barrier(r);
+}

@@ -206,8 +206,7 @@ void tcp_take(struct shunt_transport_ep *ep, int fd)
 
     ep->fd = fd;
     ep->up = true;
-    if (++ep->ctx->connected == ep->ctx->unreached)
-        tcp_stop_listening(ep->ctx, 0);
+    ep->ctx->connected++;
     epoll_ctl(ep->ctx->epoll, EPOLL_CTL_MOD, ep->fd, &event);
     ep->ctx->events++;
 }

@@ -282,6 +282,9 @@ static int tcp_progress(struct shunt_transport_ctx *ctx)
     ctx->events = 0;
     for (int i = 0; i < n; i++)
         on_event(events[i].data.ptr, events[i].events);
+    /* Not sooner: it drops connections that a later event may be about. */
+    if (ctx->connected == ctx->unreached)
+        tcp_stop_listening(ctx, 0);
     if (ctx->conns) {
         tcp_conns_expire(ctx);
         tcp_resume_listening(ctx);
