@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -149,4 +151,64 @@ void case_tcp_strangers_at_last(struct rank *r)
     for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
         expect_refusal(r, fd[i]);
     world_barrier(r);
+}
+
+/* So many ports in a row that nobody uses: the first; 0: not there. */
+static unsigned free_ports(unsigned first, unsigned count)
+{
+    bool all = true;
+
+    for (unsigned i = 0; all && i < count; i++) {
+        struct sockaddr_in in = {
+            .sin_family = AF_INET,
+            .sin_port = htons((uint16_t)(first + i)),
+        };
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        all = !bind(fd, (struct sockaddr *)&in, sizeof(in));
+        close(fd);
+    }
+    return all ? first : 0;
+}
+
+static void exchange_one(struct rank *r)
+{
+    const int peer = !r->rank;
+    struct window w;
+
+    window_create(r, &w, 8);
+    world_signal(r, &w, peer, 0, 5, 0);
+    UNTIL(r, word_load(window_word(&w, 0)) == 5);
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
+/* A port is occupied only while ranks connect: SHUNT_TCP_PORTS has one for each,
+ * and world after world is made, beside one that stays. */
+void case_tcp_ports(struct rank *r)
+{
+    enum { WORLDS = 3 };
+    atomic_int *first = &r->board->flags[3];
+    char range[32];
+
+    /* Below the ports that the kernel gives to whoever asks for any. */
+    for (unsigned port = 20000 + (unsigned)getpid() % 5000;
+         r->rank == 0 && !atomic_load(first); port += 7) {
+        CHECK(r, port < 32000, "no free ports");
+        atomic_store(first, (int)free_ports(port, (unsigned)r->nranks));
+    }
+    world_barrier(r);
+    snprintf(range, sizeof(range), "%d-%d", atomic_load(first),
+             atomic_load(first) + r->nranks - 1);
+    setenv("SHUNT_TCP_PORTS", range, 1);
+    world_open(r);
+    for (int i = 0; i < WORLDS; i++) {
+        struct rank other = *r;
+
+        other.secret[0] ^= 0x55;
+        world_open(&other);
+        exchange_one(&other);
+        world_close(&other);
+    }
+    exchange_one(r);
 }

@@ -46,6 +46,7 @@ void case_ucx_kill_among_networks(struct rank *r);
 /* case_tcp.c: what only tcp has. */
 void case_tcp_strangers(struct rank *r);
 void case_tcp_strangers_at_last(struct rank *r);
+void case_tcp_ports(struct rank *r);
 
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);

@@ -43,10 +43,12 @@ static int make_socket(const struct shunt_transport_ctx *ctx, int family,
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     struct tcp_place any = {.family = (uint16_t)family};
     struct sockaddr_storage addr;
-    int fd = socket(family, type, 0), no = 0, error;
+    int fd = socket(family, type, 0), no = 0, yes = 1, error;
 
     if (fd < 0)
         return -1;
+    /* Connections through this port, now or a minute ago, do not occupy it. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (ctx->one_host)
         any = ctx->place[0];
     else if (family == AF_INET6)
