@@ -508,6 +508,79 @@ void case_kill_in_transfer(struct rank *r)
     free(source);
 }
 
+/* Rank 1, in a process of its own: it puts as much as it gets rid of, without
+ * rank 0, tells how far it came, and is killed. */
+static void be_killed_when_sent(struct rank *r, size_t bytes)
+{
+    enum { PUTS = 400 };
+    int status;
+    pid_t pid = fork();
+
+    CHECK(r, pid >= 0, "%s", strerror(errno));
+    if (pid == 0) {
+        unsigned char *source = calloc(1, bytes);
+        struct window w;
+
+        CHECK(r, source, "no memory");
+        world_open(r);
+        window_create(r, &w, bytes + 8);
+        for (int i = 1; i <= PUTS; i++) {
+            struct shunt_transport_put put = {
+                .local = source,
+                .remote = w.remote[0],
+                .bytes = bytes,
+                .signal = w.remote[0],
+                .signal_offset = bytes,
+                .signal_value = (uint64_t)i,
+            };
+
+            if (r->t->put(r->eps[0], &put) != SHUNT_OK)
+                break;
+            for (int k = 0; k < 100 && r->t->busy && r->t->busy(r->ctx); k++)
+                r->t->progress(r->ctx);
+            if (r->t->busy && r->t->busy(r->ctx))
+                break;
+            atomic_store(&r->board->flags[0], i);
+        }
+        raise(SIGKILL);
+    }
+    CHECK(r, waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+    CHECK(r, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%x", status);
+    atomic_fetch_add(&r->board->flags[1], 1);
+}
+
+/* What a rank had got rid of when it was killed is found, although the kernel
+ * had to keep most of it meanwhile. */
+void case_kill_when_sent(struct rank *r)
+{
+    enum { ROUNDS = 60, BYTES = 50000 };
+
+    for (int k = 0; k < ROUNDS; k++) {
+        struct window w;
+
+        if (r->rank == 0)
+            atomic_store(&r->board->flags[0], 0);
+        world_barrier(r);
+        if (r->rank == 1) {
+            be_killed_when_sent(r, BYTES);
+            continue;
+        }
+        world_open(r);
+        window_create(r, &w, BYTES + 8);
+        world_await_flag(r, 1, k + 1); /* it is dead */
+        UNTIL(r, !r->t->alive(r->eps[1]));
+        CHECK(r,
+              word_load(window_word(&w, BYTES)) >=
+                  (uint64_t)atomic_load(&r->board->flags[0]),
+              "%llu of %d puts",
+              (unsigned long long)word_load(window_word(&w, BYTES)),
+              atomic_load(&r->board->flags[0]));
+        close(w.fd);
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+    }
+}
+
 /* The same where UCX has other networks, too, though none that sends messages.
  * (It has settings that are only for TCP alone.) */
 void case_ucx_kill_among_networks(struct rank *r)

@@ -41,6 +41,7 @@ void case_kill_sleeping(struct rank *r);
 void case_kill_forked(struct rank *r);
 void case_kill_connecting(struct rank *r);
 void case_kill_in_transfer(struct rank *r);
+void case_kill_when_sent(struct rank *r);
 void case_ucx_kill_among_networks(struct rank *r);
 
 /* case_tcp.c: what only tcp has. */

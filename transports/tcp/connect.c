@@ -29,6 +29,8 @@
 #define SPARE_MS 5000
 /* After so much silence it looks whether the peer is still there. */
 #define LOOK_MS 3000
+/* A process has ended, and for so long nothing has come on its connection. */
+#define SILENCE_MS 100
 
 /* --- endpoints ------------------------------------------------------------ */
 
@@ -79,12 +81,22 @@ static void stop_watching(struct shunt_transport_ep *ep)
     ep->pidfd = -1;
 }
 
-/* What it sent before is read first. */
+/*
+ * Its connection ends when all that it sent is here, unless a child that it
+ * forked holds it, too: then silence must do. Until then pidfd stays readable,
+ * so that nobody sleeps.
+ */
 void tcp_process_ended(struct shunt_transport_ep *ep)
 {
+    const int64_t now = tcp_now();
+
+    tcp_receive(ep);
+    if (!ep->silent_at || ep->reads != ep->reads_seen)
+        ep->silent_at = now + SILENCE_MS;
+    ep->reads_seen = ep->reads;
+    if (ep->fd >= 0 && !ep->left && now < ep->silent_at)
+        return;
     stop_watching(ep);
-    while (tcp_receive(ep))
-        ;
     if (!ep->left)
         tcp_broken(ep, ECONNRESET);
 }

@@ -210,6 +210,7 @@ static ssize_t read_once(struct shunt_transport_ep *ep, size_t *asked)
     if (n <= 0)
         return n;
     ctx->events++;
+    ep->reads++;
     if (to)
         payload_came(ep, (size_t)n < direct ? (size_t)n : direct);
     if ((size_t)n > direct) {

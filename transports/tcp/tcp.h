@@ -179,6 +179,10 @@ struct shunt_transport_ep {
     bool gone;   /* left or broken, as of the last progress() */
     bool bye_heard;
     int error; /* errno of the connection, or 0 */
+    /* its process has ended: when it counts as lost, if nothing comes until
+     * then; and ep.reads when that was set */
+    int64_t silent_at;
+    unsigned reads_seen;
 
     /* sending */
     struct tcp_send *first, **last;
@@ -190,6 +194,7 @@ struct shunt_transport_ep {
     uint32_t flush_asked, flush_done;
 
     /* receiving */
+    unsigned reads; /* that brought something */
     struct tcp_arrival arrival;
     unsigned char part[sizeof(struct tcp_header)]; /* of a header */
     size_t part_bytes;
