@@ -157,6 +157,55 @@ void case_brief_withdrawn(struct rank *r)
     free(source);
 }
 
+/* A signal word that is taken back while its payload is on the way is not
+ * raised. (Between processes: it looks at the payload while that is written.) */
+void case_brief_signal(struct rank *r)
+{
+    const size_t bytes = (size_t)64 << 20;
+    uint64_t *word = calloc(1, sizeof(*word));
+    atomic_int *begun = &r->board->flags[0];
+    struct shunt_transport_remote *remote;
+    struct shunt_transport_reg *reg;
+    unsigned pending = 0;
+    struct window w;
+
+    CHECK(r, word, "no memory");
+    if (all_can(r)) {
+        window_create(r, &w, bytes);
+        reg = offer(r, word, sizeof(*word));
+        remote = take(r, !r->rank);
+        memset(w.addr, 1, bytes);
+        world_barrier(r);
+        if (r->rank == 1) {
+            unsigned char *source = calloc(1, bytes);
+
+            CHECK(r, source, "no memory");
+            world_put(r, 0,
+                      &(struct shunt_transport_put){
+                          .local = source,
+                          .remote = w.remote[0],
+                          .bytes = bytes,
+                          .signal = remote,
+                          .signal_value = 7,
+                          .pending = &pending,
+                      });
+            atomic_store(begun, 1);
+            UNTIL(r, pending == 0);
+            UNTIL(r, r->t->flush(r->eps[0]) != SHUNT_IN_PROGRESS);
+            free(source);
+        }
+        UNTIL(r, r->rank == 1 || *(volatile unsigned char *)w.addr == 0);
+        r->t->dereg(r->ctx, reg);
+        if (r->rank == 0)
+            *word = word_load(word) == 7 ? 0 : 5; /* 0: it was too fast */
+        world_barrier(r);
+        CHECK(r, *word != 7, "it was raised");
+        r->t->release(r->eps[!r->rank], remote);
+        window_destroy(r, &w);
+    }
+    free(word);
+}
+
 static bool is_stopped(int pid)
 {
     char path[64], state = 0;

@@ -26,6 +26,7 @@ void case_counters(struct rank *r);
 /* case_zcopy.c: memory that is lent for one operation. */
 void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);
+void case_brief_signal(struct rank *r);
 void case_let_go(struct rank *r);
 
 /* case_wait.c: sleeping, and the loss of peers. */

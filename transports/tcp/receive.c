@@ -63,7 +63,8 @@ static void end_put(struct shunt_transport_ep *ep)
 {
     struct tcp_arrival *a = &ep->arrival;
 
-    if (a->signal_reg)
+    /* Words that were withdrawn belong to the caller again. */
+    if (a->signal_reg && !a->signal_reg->region.withdrawn)
         transport_region_signal(&a->signal_reg->region, a->header.signal_offset,
                                 a->header.signal_value);
     tcp_reg_drop(a->reg);
