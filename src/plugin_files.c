@@ -107,13 +107,34 @@ bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
     return found;
 }
 
+/* The mark, with its number: the text of the macro alone is in every plugin that
+ * was built with -g3. */
+static bool find_mark(const char *bytes, size_t len, int *score)
+{
+    const size_t mark_len = strlen(SHUNT_TRANSPORT_FAR_MARK);
+    const char *end = bytes + len, *at = bytes;
+
+    while ((at = memmem(at, (size_t)(end - at), SHUNT_TRANSPORT_FAR_MARK,
+                        mark_len))) {
+        char number[12] = "", *rest;
+        size_t n;
+
+        at += mark_len;
+        n = (size_t)(end - at);
+        memcpy(number, at, n < sizeof(number) - 1 ? n : sizeof(number) - 1);
+        *score = (int)strtol(number, &rest, 10);
+        if (rest != number)
+            return true;
+    }
+    return false;
+}
+
 bool shunti_plugin_file_is_far(const char *path, int *score)
 {
-    const size_t len = strlen(SHUNT_TRANSPORT_FAR_MARK);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), found;
     struct stat st;
     void *bytes = MAP_FAILED;
-    const char *mark = NULL;
+    bool far;
 
     if (fd < 0)
         return false;
@@ -122,17 +143,9 @@ bool shunti_plugin_file_is_far(const char *path, int *score)
     close(fd);
     if (bytes == MAP_FAILED)
         return false;
-    mark = memmem(bytes, (size_t)st.st_size, SHUNT_TRANSPORT_FAR_MARK, len);
-    if (mark && score) {
-        const char *end = (const char *)bytes + st.st_size;
-        char number[12] = "";
-
-        mark += len;
-        memcpy(number, mark,
-               (size_t)(end - mark) < sizeof(number) - 1 ? (size_t)(end - mark)
-                                                         : sizeof(number) - 1);
-        *score = (int)strtol(number, NULL, 10);
-    }
+    far = find_mark(bytes, (size_t)st.st_size, &found);
     munmap(bytes, (size_t)st.st_size);
-    return mark != NULL;
+    if (far && score)
+        *score = found;
+    return far;
 }

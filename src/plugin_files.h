@@ -34,9 +34,9 @@ bool shunti_plugin_name_is_valid(const char *name);
 bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
                           size_t why_len);
 
-/* Does the file hold SHUNT_TRANSPORT_FAR_MARK? Then `*score` is the score that
- * stands there (NULL: not asked for). False if it cannot be read: the loader
- * then says why. */
+/* Does the file hold SHUNT_TRANSPORT_FAR_MARK and a score? Then `*score` is that
+ * (NULL: not asked for). False if it cannot be read: the loader then says
+ * why. */
 bool shunti_plugin_file_is_far(const char *path, int *score);
 
 #endif

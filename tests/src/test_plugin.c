@@ -12,6 +12,7 @@
 #include "src/env.h"
 #include "src/error.h"
 #include "src/plugin.h"
+#include "src/plugin_files.h"
 
 static void use_samples(void)
 {
@@ -48,6 +49,37 @@ Test(plugin, bad_ones)
     expect_refused("nowhere", "no shunt_nowhere.so in");
     expect_refused("../../etc/passwd", "cannot be the name");
     expect_refused("", "cannot be the name");
+}
+
+static bool is_far(const char *path, const char *text, int *score)
+{
+    FILE *f = fopen(path, "w");
+
+    cr_assert(f);
+    fputs(text, f);
+    fclose(f);
+    return shunti_plugin_file_is_far(path, score);
+}
+
+/* A plugin built with -g3 holds the text of the macros, too. */
+Test(plugin, the_mark_of_a_far_one)
+{
+    static const char text[] =
+        "#define MARK \"" SHUNT_TRANSPORT_FAR_MARK "\"\n";
+    char path[] = "/tmp/shunt-test-plugin-XXXXXX", both[256];
+    int fd = mkstemp(path), score = 4711;
+
+    cr_assert(fd >= 0);
+    close(fd);
+    cr_assert(!is_far(path, "", &score));
+    cr_assert(!is_far(path, SHUNT_TRANSPORT_FAR_MARK, &score));
+    cr_assert(!is_far(path, text, &score));
+    cr_assert_eq(score, 4711);
+    snprintf(both, sizeof(both), "%s" SHUNT_TRANSPORT_FAR_MARK "-12", text);
+    cr_assert(is_far(path, both, &score));
+    cr_assert_eq(score, -12);
+    cr_assert(is_far(path, both, NULL));
+    unlink(path);
 }
 
 Test(plugin, a_file_that_is_no_object)
