@@ -254,6 +254,15 @@ static bool is_settling(const struct shunt_transport_ep *ep)
     return false;
 }
 
+/* Is a look under way? One that meets silence takes longer than the pause. */
+static bool is_looking(const struct shunt_transport_ep *ep)
+{
+    for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
+        if (conn->look && conn->peer == ep->peer)
+            return true;
+    return false;
+}
+
 /* The listener's side, as long as nothing has come. */
 static void check_listener(struct shunt_transport_ep *ep)
 {
@@ -269,7 +278,7 @@ static void check_listener(struct shunt_transport_ep *ep)
                "rank %d did not reach port %u of this rank: is there a "
                "firewall?",
                ep->peer, ctx->port);
-    else if (tcp_now() > ep->look_at)
+    else if (tcp_now() > ep->look_at && !is_looking(ep))
         look(ep);
 }
 

@@ -373,7 +373,7 @@ void tcp_conns_expire(struct shunt_transport_ctx *ctx)
         return;
     now = tcp_now();
     while (ctx->conns && ctx->conns->deadline <= now)
-        fail(ctx->conns, ctx->conns->listener
-                             ? "it did not authenticate in time"
-                             : "no answer");
+        fail_with(ctx->conns, ETIMEDOUT,
+                  ctx->conns->listener ? "it did not authenticate in time"
+                                       : "no answer");
 }

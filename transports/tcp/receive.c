@@ -114,8 +114,10 @@ static void on_flush(struct shunt_transport_ep *ep,
         .bytes = ep->refused,
     };
 
-    if (!tcp_tell(ep, &answer))
-        ep->refused = 0;
+    /* Without the answer the peer would wait for ever. */
+    if (tcp_tell(ep, &answer))
+        tcp_broken(ep, ENOMEM);
+    ep->refused = 0;
 }
 
 static void on_bye(struct shunt_transport_ep *ep)
