@@ -13,7 +13,6 @@
  * event is edge-triggered, so that it need not be read.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,72 +45,18 @@ int64_t shm_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* --- forks ---------------------------------------------------------------- */
-
-/*
- * A forked child would hold our sockets open, and no peer would notice that we
- * died. So the child closes its copies; it cannot use the context anyway.
- */
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shunt_transport_ctx *contexts;
-
-static void before_fork(void)
+/* In a forked child. */
+static void forked(void *arg)
 {
-    pthread_mutex_lock(&contexts_lock);
-}
+    struct shunt_transport_ctx *ctx = arg;
 
-static void after_fork_parent(void)
-{
-    pthread_mutex_unlock(&contexts_lock);
-}
-
-static void close_once(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
-static void after_fork_child(void)
-{
-    for (struct shunt_transport_ctx *ctx = contexts; ctx; ctx = ctx->next) {
-        ctx->forked = true;
-        close_once(&ctx->listen);
-        close_once(&ctx->epoll);
-        for (int i = 0; i < ctx->nranks; i++) {
-            if (ctx->eps[i] && ctx->eps[i]->link)
-                close_once(&ctx->eps[i]->link->fd);
-        }
+    ctx->forked = true;
+    transport_close(&ctx->listen);
+    transport_close(&ctx->epoll);
+    for (int i = 0; i < ctx->nranks; i++) {
+        if (ctx->eps[i] && ctx->eps[i]->link)
+            transport_close(&ctx->eps[i]->link->fd);
     }
-    pthread_mutex_unlock(&contexts_lock);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-}
-
-static void context_add(struct shunt_transport_ctx *ctx)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&contexts_lock);
-    ctx->next = contexts;
-    contexts = ctx;
-    pthread_mutex_unlock(&contexts_lock);
-}
-
-static void context_remove(struct shunt_transport_ctx *ctx)
-{
-    pthread_mutex_lock(&contexts_lock);
-    for (struct shunt_transport_ctx **p = &contexts; *p; p = &(*p)->next) {
-        if (*p == ctx) {
-            *p = ctx->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&contexts_lock);
 }
 
 /* --- contexts ------------------------------------------------------------- */
@@ -165,7 +110,7 @@ static void ep_free(struct shunt_transport_ep *ep)
         shm_share_drop(ep, ep->shares->id);
     if (ep->control)
         munmap(ep->control, sizeof(*ep->control));
-    close_once(&ep->event);
+    transport_close(&ep->event);
     free(ep);
 }
 
@@ -173,7 +118,7 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
 {
     if (!ctx)
         return;
-    context_remove(ctx);
+    transport_fork_forget(&ctx->fork);
     /* Before the sockets are closed: a peer that sees their end then sees
      * this. */
     if (ctx->control && !ctx->forked)
@@ -199,10 +144,10 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
             ep_free(ctx->eps[i]);
     }
     free(ctx->eps);
-    close_once(&ctx->listen);
-    close_once(&ctx->epoll);
-    close_once(&ctx->event);
-    close_once(&ctx->control_fd);
+    transport_close(&ctx->listen);
+    transport_close(&ctx->epoll);
+    transport_close(&ctx->event);
+    transport_close(&ctx->control_fd);
     if (ctx->control)
         munmap(ctx->control, sizeof(*ctx->control));
     explicit_bzero(ctx->secret, sizeof(ctx->secret));
@@ -274,7 +219,7 @@ static enum shunt_status open_ctx(const struct shunt_transport_params *params,
     }
     if (ctx->cma)
         shm_cma_consent();
-    context_add(ctx);
+    transport_fork_watch(&ctx->fork, forked, ctx);
     *out = ctx;
     return SHUNT_OK;
 }

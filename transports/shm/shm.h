@@ -29,6 +29,7 @@
 #include <shunt/transport.h>
 
 #include "transports/common/fail.h"
+#include "transports/common/forks.h"
 #include "transports/common/proof.h"
 #include "transports/common/remotes.h"
 
@@ -189,7 +190,7 @@ struct shunt_transport_ctx {
     int64_t next_look; /* in milliseconds */
 
     const struct shunt_transport_host *host;
-    struct shunt_transport_ctx *next; /* in the list of this process */
+    struct transport_fork fork;
     bool forked; /* the copy in a forked child, which must not act for peers */
     int rank, nranks;
     unsigned char secret[32];
