@@ -3,10 +3,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/transports/cases.h"
@@ -211,4 +214,54 @@ void case_tcp_ports(struct rank *r)
         world_close(&other);
     }
     exchange_one(r);
+}
+
+/* A child that lives until rank 0 is done, as a loader of data does. `quietly`:
+ * without the handlers of pthread_atfork(). */
+static void fork_a_loader(struct rank *r, bool quietly)
+{
+    const double deadline = world_now() + 2 * world_patience;
+    pid_t pid =
+        quietly ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+
+    CHECK(r, pid >= 0, "%s", strerror(errno));
+    if (pid > 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, 0); /* it stays when its rank is killed */
+    while (!atomic_load(&r->board->flags[0]) && world_now() < deadline)
+        usleep(1000);
+    _exit(0);
+}
+
+/* Rank 1 is killed. Both have a child, which has what they had open: rank 0 sees
+ * the loss, and then it can sleep. */
+static void lose_with_children(struct rank *r, bool quietly)
+{
+    struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
+
+    fork_a_loader(r, quietly);
+    world_barrier(r);
+    if (r->rank == 1)
+        raise(SIGKILL);
+    UNTIL(r, !r->t->alive(r->eps[1]));
+    UNTIL(r, r->t->arm(r->ctx) == SHUNT_OK && poll(&pfd, 1, 100) == 0);
+    atomic_store(&r->board->flags[0], 1);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+}
+
+/* By its process, which is on this host. */
+void case_tcp_kill_cloned(struct rank *r)
+{
+    world_open(r);
+    lose_with_children(r, true);
+}
+
+/* By the connection: to the other, each seems to be on another host. */
+void case_tcp_kill_forked_afar(struct rank *r)
+{
+    world_open_and_tell(r);
+    r->board->slot[!r->rank][16] ^= 1; /* the boot id in its address */
+    world_connect(r);
+    lose_with_children(r, false);
 }

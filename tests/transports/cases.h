@@ -49,6 +49,8 @@ void case_ucx_kill_among_networks(struct rank *r);
 void case_tcp_strangers(struct rank *r);
 void case_tcp_strangers_at_last(struct rank *r);
 void case_tcp_ports(struct rank *r);
+void case_tcp_kill_cloned(struct rank *r);
+void case_tcp_kill_forked_afar(struct rank *r);
 
 /* case_shm.c: what only shm has. */
 void case_shm_strangers(struct rank *r);

@@ -67,18 +67,9 @@ void tcp_close_conn(struct shunt_transport_ep *ep)
 {
     if (ep->fd < 0)
         return;
-    close(ep->fd); /* which also removes it from the epoll */
-    ep->fd = -1;
+    tcp_unwatch(ep->ctx, &ep->fd);
     tcp_drop_sends(ep);
     tcp_drop_arrival(ep);
-}
-
-static void stop_watching(struct shunt_transport_ep *ep)
-{
-    if (ep->pidfd < 0)
-        return;
-    close(ep->pidfd);
-    ep->pidfd = -1;
 }
 
 /*
@@ -96,7 +87,7 @@ void tcp_process_ended(struct shunt_transport_ep *ep)
     ep->reads_seen = ep->reads;
     if (ep->fd >= 0 && !ep->left && now < ep->silent_at)
         return;
-    stop_watching(ep);
+    tcp_unwatch(ep->ctx, &ep->pidfd);
     if (!ep->left)
         tcp_broken(ep, ECONNRESET);
 }
@@ -113,7 +104,7 @@ static void watch_process(struct shunt_transport_ep *ep,
     ep->pidfd = transport_process_watch(theirs, &ended);
     if (ep->pidfd >= 0 &&
         epoll_ctl(ep->ctx->epoll, EPOLL_CTL_ADD, ep->pidfd, &event))
-        stop_watching(ep);
+        transport_close(&ep->pidfd);
     if (ended)
         tcp_broken(ep, ECONNRESET);
 }

@@ -127,7 +127,7 @@ static void forget(struct tcp_conn *conn)
 
 void tcp_conn_drop(struct tcp_conn *conn)
 {
-    close(conn->fd); /* which also removes it from the epoll */
+    tcp_unwatch(conn->ctx, &conn->fd);
     forget(conn);
 }
 

@@ -163,8 +163,7 @@ void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error)
 
     if (ctx->listen < 0)
         return;
-    close(ctx->listen); /* which also removes it from the epoll */
-    ctx->listen = -1;
+    tcp_unwatch(ctx, &ctx->listen);
     ctx->listen_error = error;
     if (error)
         return;

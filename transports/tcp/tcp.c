@@ -29,6 +29,15 @@ int64_t tcp_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+/* Closing alone does not end the watch while a child that has just been forked
+ * has the descriptor, too. */
+void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd)
+{
+    if (*fd >= 0)
+        epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, *fd, NULL);
+    transport_close(fd);
+}
+
 /* --- RDMA ----------------------------------------------------------------- */
 
 static bool is_active(const char *device, const char *port)
@@ -108,6 +117,25 @@ static enum shunt_status tcp_probe(const struct shunt_transport_host *host,
     return SHUNT_OK;
 }
 
+/* In a forked child. */
+static void forked(void *arg)
+{
+    struct shunt_transport_ctx *ctx = arg;
+
+    transport_close(&ctx->epoll);
+    transport_close(&ctx->listen);
+    for (struct tcp_conn *conn = ctx->conns; conn; conn = conn->next)
+        transport_close(&conn->fd);
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep)
+            continue;
+        transport_close(&ep->fd);
+        transport_close(&ep->pidfd);
+    }
+}
+
 static void tcp_close(struct shunt_transport_ctx *ctx);
 
 static enum shunt_status tcp_open(const struct shunt_transport_params *params,
@@ -142,6 +170,7 @@ static enum shunt_status tcp_open(const struct shunt_transport_params *params,
         tcp_close(ctx);
         return SHUNT_ERR_SYSTEM;
     }
+    transport_fork_watch(&ctx->fork, forked, ctx);
     status = tcp_find_places(ctx, why, why_len);
     if (!status)
         status = tcp_listen(ctx, why, why_len);
@@ -192,8 +221,7 @@ static void free_endpoint(struct shunt_transport_ep *ep)
     if (!ep)
         return;
     tcp_close_conn(ep);
-    if (ep->pidfd >= 0)
-        close(ep->pidfd);
+    tcp_unwatch(ep->ctx, &ep->pidfd);
     while (ep->remotes)
         tcp_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
     free(ep);
@@ -205,6 +233,7 @@ static void tcp_close(struct shunt_transport_ctx *ctx)
         return;
     if (ctx->eps)
         say_bye(ctx);
+    transport_fork_forget(&ctx->fork);
     while (ctx->conns)
         tcp_conn_drop(ctx->conns);
     tcp_stop_listening(ctx, 0);
@@ -218,8 +247,7 @@ static void tcp_close(struct shunt_transport_ctx *ctx)
         ctx->spare = send->next;
         free(send);
     }
-    if (ctx->epoll >= 0)
-        close(ctx->epoll);
+    transport_close(&ctx->epoll);
     explicit_bzero(ctx->secret, sizeof(ctx->secret));
     free(ctx->regs.slot);
     free(ctx->eps);

@@ -29,6 +29,7 @@
 #include <shunt/transport.h>
 
 #include "transports/common/fail.h"
+#include "transports/common/forks.h"
 #include "transports/common/process.h"
 #include "transports/common/proof.h"
 #include "transports/common/regions.h"
@@ -203,6 +204,7 @@ struct shunt_transport_ep {
 
 struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
+    struct transport_fork fork;
     int rank, nranks;
     int unreached, connected; /* peers that will, and do, use this transport */
     bool one_host;            /* no peer is on another host */
@@ -236,6 +238,8 @@ struct shunt_transport_ctx {
 
 /* Monotonic, in ms. */
 int64_t tcp_now(void);
+/* Close a descriptor that the epoll watches, and forget it. */
+void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd);
 
 /* --- address.c ------------------------------------------------------------ */
 
