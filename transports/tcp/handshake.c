@@ -60,7 +60,10 @@ static const char ready_magic[8] = "ready...";
 
 void tcp_set_options(int fd)
 {
-    /* The kernel checks an idle connection: 10 s after a cut it is broken. */
+    /* The kernel checks an idle connection: 10 s after a cut it is broken. One
+     * with data under way lasts for as long as the kernel sends it again, about
+     * 15 minutes. TCP_USER_TIMEOUT would shorten that, and also end the
+     * connection to a living rank that reads nothing for so long. */
     static const struct {
         int level, name, value;
     } options[] = {
