@@ -115,22 +115,12 @@ void case_tcp_strangers(struct rank *r)
     window_destroy(r, &w);
 }
 
-/*
- * Strangers speak at the very moment at which rank 0's last peer is connected: it
- * finds all that in one look.
- */
-void case_tcp_strangers_at_last(struct rank *r)
+/* In turns, until rank 1 is connected; rank 0, which has not looked since, does
+ * not know it yet. */
+static void connect_in_turns(struct rank *r)
 {
-    enum { STRANGERS = 40 }; /* with the peer, less than one look takes */
     atomic_int *turn = &r->board->flags[0], *up = &r->board->flags[1];
-    const char noise[100] = "noise";
-    int fd[STRANGERS];
 
-    world_open_and_tell(r);
-    for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
-        fd[i] = call(r, 0);
-    world_barrier(r);
-    /* In turns, so that rank 0 does not look before all is there. */
     for (int k = 0; !atomic_load(up); k++) {
         if (r->rank == 0) {
             world_connect_step(r, 1);
@@ -140,19 +130,50 @@ void case_tcp_strangers_at_last(struct rank *r)
         }
         world_await_flag(r, 0, 2 * k + 1);
         world_connect_step(r, 0);
-        if (world_connect_step(r, 0) == SHUNT_OK) {
-            for (int i = 0; i < STRANGERS; i++)
-                CHECK(r,
-                      send(fd[i], noise, sizeof(noise), MSG_NOSIGNAL) ==
-                          sizeof(noise),
-                      "%s", strerror(errno));
+        if (world_connect_step(r, 0) == SHUNT_OK)
             atomic_store(up, 1);
-        }
         atomic_fetch_add(turn, 1);
     }
+}
+
+/*
+ * Strangers speak at the very moment at which rank 0's last peer is connected: it
+ * finds all that in one look.
+ */
+void case_tcp_strangers_at_last(struct rank *r)
+{
+    enum { STRANGERS = 40 }; /* with the peer, less than one look takes */
+    const char noise[100] = "noise";
+    int fd[STRANGERS];
+
+    world_open_and_tell(r);
+    for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
+        fd[i] = call(r, 0);
+    world_barrier(r);
+    connect_in_turns(r);
+    for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
+        CHECK(r, send(fd[i], noise, sizeof(noise), MSG_NOSIGNAL) > 0, "%s",
+              strerror(errno));
+    if (r->rank == 1)
+        atomic_store(&r->board->flags[2], 1);
+    world_await_flag(r, 2, 1);
     world_connect(r);
     for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
         expect_refusal(r, fd[i]);
+    world_barrier(r);
+}
+
+/* Rank 0 is stopped for so long that it would look whether rank 1 is there, which
+ * has connected meanwhile, and does not listen any more. */
+void case_tcp_late_listener(struct rank *r)
+{
+    const double begun = world_now();
+
+    world_open_and_tell(r);
+    connect_in_turns(r);
+    while (r->rank == 0 && world_now() < begun + 3.5) /* LOOK_MS, connect.c */
+        usleep(10000);
+    world_connect(r);
     world_barrier(r);
 }
 

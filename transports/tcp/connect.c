@@ -173,11 +173,23 @@ static void attempt(struct shunt_transport_ep *ep)
                transport_remedy(ep->ctx->host, errno));
 }
 
+/* Is the connection of this peer being accepted? Then the peer may have all its
+ * own, and not listen any more. */
+static bool is_settling(const struct shunt_transport_ep *ep)
+{
+    for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
+        if (conn->stage == TCP_AWAIT_READY && conn->from == ep->peer)
+            return true;
+    return false;
+}
+
 void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
 {
     const struct shunt_transport_host *host = ep->ctx->host;
     char where[80];
 
+    if (ep->up) /* while we looked whether it is there */
+        return;
     tcp_place_text(&ep->place[ep->next_place], ep->port, where, sizeof(where));
     if (host->log)
         host->log(SHUNT_TRANSPORT_DEBUG, "tcp", "rank %d at %s: %s", ep->peer,
@@ -189,7 +201,7 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
     ep->answered |= !error;
     if (++ep->next_place < ep->places)
         attempt(ep);
-    else if (connects(ep) || ep->refusals == ep->places)
+    else if (connects(ep) || (ep->refusals == ep->places && !is_settling(ep)))
         failed(ep, SHUNT_ERR_UNSUPPORTED,
                "rank %d is not reached at any of its %d addresses; at %s",
                ep->peer, ep->places, ep->trouble);
@@ -234,15 +246,6 @@ static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
     ep->deadline = tcp_now() + (int64_t)ctx->places * ATTEMPT_MS +
                    LAST_ATTEMPT_MS + SPARE_MS;
     return SHUNT_OK;
-}
-
-/* Is the connection of this peer being accepted? */
-static bool is_settling(const struct shunt_transport_ep *ep)
-{
-    for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
-        if (conn->stage == TCP_AWAIT_READY && conn->from == ep->peer)
-            return true;
-    return false;
 }
 
 /* Is a look under way? One that meets silence takes longer than the pause. */
