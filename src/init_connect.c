@@ -78,7 +78,8 @@ static int unreached(const struct shunti_init *init)
 
 /*
  * Open a transport and get its address, if it is installed. One that reaches
- * other hosts and was not asked for may fail: `a` says why.
+ * other hosts and was not asked for may fail, except by a setting of the user's
+ * (SHUNT_ERR_INVALID): `a` says why.
  */
 static enum shunt_status open_context(struct shunti_init *init,
                                       const char *name, struct address *a)
@@ -110,7 +111,7 @@ static enum shunt_status open_context(struct shunti_init *init,
         st = c->transport->open(&params, &c->ctx, a->why, sizeof(a->why));
     }
     explicit_bzero(&params, sizeof(params));
-    if (st && candidate->far && !candidate->wanted) {
+    if (st && st != SHUNT_ERR_INVALID && candidate->far && !candidate->wanted) {
         shunti_info("comm", "transport %s: %s", name, a->why);
         return SHUNT_OK;
     }

@@ -243,6 +243,11 @@ struct shunt_transport {
                                struct shunt_transport_estimate *estimate,
                                char *why, size_t why_len);
 
+    /*
+     * SHUNT_ERR_INVALID: a setting of the user's is wrong, `why` says which;
+     * init fails. Any other error does so if the user named the transport, or
+     * if it is not a far one.
+     */
     enum shunt_status (*open)(const struct shunt_transport_params *params,
                               struct shunt_transport_ctx **ctx, char *why,
                               size_t why_len);

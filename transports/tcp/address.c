@@ -141,7 +141,7 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
     snprintf(why, why_len, "no network interface with an address is up%s%s%s",
              list && *list ? " that SHUNT_TCP_INTERFACES='" : "",
              list && *list ? list : "", list && *list ? "' permits" : "");
-    return SHUNT_ERR_UNSUPPORTED;
+    return list && *list ? SHUNT_ERR_INVALID : SHUNT_ERR_UNSUPPORTED;
 }
 
 socklen_t tcp_sockaddr(const struct tcp_place *place, uint16_t port,
