@@ -173,6 +173,19 @@ void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error)
     }
 }
 
+/* Errors of the connection that would have been accepted: accept(2). */
+static bool concerns_one(int error)
+{
+    static const int all[] = {EINTR,     ECONNABORTED, EPROTO, ENETDOWN,
+                              EHOSTDOWN, ENOPROTOOPT,  ENONET, EHOSTUNREACH,
+                              EPERM,     ENETUNREACH};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (error == all[i])
+            return true;
+    return false;
+}
+
 void tcp_accept(struct shunt_transport_ctx *ctx)
 {
     /* Bounded, so that others who keep connecting do not hold this rank
@@ -186,7 +199,7 @@ void tcp_accept(struct shunt_transport_ctx *ctx)
         }
         fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)
+            if (concerns_one(errno))
                 continue;
             /* The descriptor would stay ready, and this rank could not
              * sleep. */
