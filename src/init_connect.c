@@ -67,6 +67,17 @@ static struct shunti_candidate *candidate_by_name(struct shunti_init *init,
     return NULL;
 }
 
+/* Is there no other candidate that reaches other hosts? */
+static bool only_far(const struct shunti_init *init,
+                     const struct shunti_candidate *candidate)
+{
+    for (size_t i = 0; i < init->candidates.count; i++)
+        if (init->candidates.item[i].far &&
+            &init->candidates.item[i] != candidate)
+            return false;
+    return candidate->far;
+}
+
 static int unreached(const struct shunti_init *init)
 {
     int r, n = 0;
@@ -104,7 +115,7 @@ static enum shunt_status open_context(struct shunti_init *init,
     }
     memcpy(params.secret, comm->secret, sizeof(params.secret));
     params.options = candidate->options;
-    params.asked_for = candidate->wanted;
+    params.asked_for = candidate->wanted || only_far(init, candidate);
     st = shunti_candidate_load(candidate, a->why, sizeof(a->why));
     if (!st) {
         c->transport = candidate->transport;

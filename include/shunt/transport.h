@@ -157,7 +157,8 @@ struct shunt_transport_params {
      * is needed. */
     bool one_host;
     /* The user named this transport, in SHUNT_TRANSPORTS or in the
-     * configuration. */
+     * configuration; or no other one that is there, and may be used, reaches
+     * other hosts. */
     bool asked_for;
     /* The secret of this communicator, the same on its ranks and known only to
      * them: peers prove it to each other on any socket they open. */

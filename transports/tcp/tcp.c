@@ -81,6 +81,15 @@ static void find_rdma(char *name, size_t len)
         closedir(devices);
 }
 
+/* The RDMA device that is left to ucx: its name, or "". */
+static void find_device_of_ucx(const struct shunt_transport_host *host,
+                               char *name, size_t len)
+{
+    find_rdma(name, len);
+    if (name[0] && (!host->find || !host->find("ucx")))
+        name[0] = 0;
+}
+
 /* Does another transport do better here? */
 static bool yields(const struct shunt_transport_params *params, char *why,
                    size_t why_len)
@@ -89,8 +98,8 @@ static bool yields(const struct shunt_transport_params *params, char *why,
 
     if (params->one_host || params->asked_for)
         return false;
-    find_rdma(device, sizeof(device));
-    if (!device[0] || !params->host->find || !params->host->find("ucx"))
+    find_device_of_ucx(params->host, device, sizeof(device));
+    if (!device[0])
         return false;
     snprintf(why, why_len,
              "there is an RDMA device, %s, which is left to ucx; "
@@ -107,8 +116,7 @@ static enum shunt_status tcp_probe(const struct shunt_transport_host *host,
 {
     char device[256];
 
-    (void)host;
-    find_rdma(device, sizeof(device));
+    find_device_of_ucx(host, device, sizeof(device));
     estimate->latency = 15e-6;
     estimate->bandwidth = 1e9;
     snprintf(why, why_len, "reaches ranks on other hosts by TCP%s%s%s",
