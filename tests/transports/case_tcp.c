@@ -14,6 +14,7 @@
 
 #include "tests/transports/cases.h"
 
+#define FULL 129 /* with a rank as many as rank 0 bears: listen.c */
 #define IDLE 200 /* more than a rank will hear at once, with two ranks */
 
 /* A connection to a rank's port, which is in its address; -1: refused. */
@@ -116,8 +117,8 @@ void case_tcp_strangers(struct rank *r)
 }
 
 /* In turns, until rank 1 is connected; rank 0, which has not looked since, does
- * not know it yet. */
-static void connect_in_turns(struct rank *r)
+ * not know it yet. Strangers of rank 1 say one byte each in every turn. */
+static void connect_in_turns(struct rank *r, const int *fd, int strangers)
 {
     atomic_int *turn = &r->board->flags[0], *up = &r->board->flags[1];
 
@@ -129,6 +130,8 @@ static void connect_in_turns(struct rank *r)
             continue;
         }
         world_await_flag(r, 0, 2 * k + 1);
+        for (int i = 0; i < strangers; i++)
+            (void)!send(fd[i], "s", 1, MSG_NOSIGNAL);
         world_connect_step(r, 0);
         if (world_connect_step(r, 0) == SHUNT_OK)
             atomic_store(up, 1);
@@ -150,7 +153,7 @@ void case_tcp_strangers_at_last(struct rank *r)
     for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
         fd[i] = call(r, 0);
     world_barrier(r);
-    connect_in_turns(r);
+    connect_in_turns(r, NULL, 0);
     for (int i = 0; r->rank == 1 && i < STRANGERS; i++)
         CHECK(r, send(fd[i], noise, sizeof(noise), MSG_NOSIGNAL) > 0, "%s",
               strerror(errno));
@@ -170,10 +173,50 @@ void case_tcp_late_listener(struct rank *r)
     const double begun = world_now();
 
     world_open_and_tell(r);
-    connect_in_turns(r);
+    connect_in_turns(r, NULL, 0);
     while (r->rank == 0 && world_now() < begun + 3.5) /* LOOK_MS, connect.c */
         usleep(10000);
     world_connect(r);
+    world_barrier(r);
+}
+
+/* Rank 0 has as many strangers as it bears, and has more to read than it reads at
+ * once, when it finds that they take too long. The rank that has proven itself is
+ * not one of them. */
+void case_tcp_strangers_many(struct rank *r)
+{
+    int fd[FULL];
+
+    world_open_and_tell(r);
+    for (int i = 0; r->rank == 1 && i < FULL; i++)
+        fd[i] = call(r, 0);
+    world_barrier(r);
+    connect_in_turns(r, fd, FULL);
+    if (r->rank == 0)
+        usleep(1100 * 1000); /* CROWDED_MS, listen.c */
+    world_connect(r);
+    for (int i = 0; r->rank == 1 && i < FULL; i++)
+        expect_refusal(r, fd[i]);
+    CHECK(r, r->t->alive(r->eps[!r->rank]), "it is lost");
+    world_barrier(r);
+}
+
+/* Rank 1 says hello to rank 0, and then nothing for a while. There are as many
+ * strangers as rank 0 bears, so rank 1 is dropped, too. It comes again. */
+void case_tcp_strangers_crowd(struct rank *r)
+{
+    int fd[FULL];
+
+    world_open_and_tell(r);
+    for (int i = 0; r->rank == 1 && i < 3; i++)
+        EXPECT(r, SHUNT_IN_PROGRESS, world_connect_step(r, 0));
+    for (int i = 0; r->rank == 1 && i < FULL; i++)
+        fd[i] = call(r, 0);
+    if (r->rank == 1)
+        usleep(1500 * 1000); /* more than CROWDED_MS, listen.c */
+    world_connect(r);
+    for (int i = 0; r->rank == 1 && i < FULL; i++)
+        expect_refusal(r, fd[i]);
     world_barrier(r);
 }
 

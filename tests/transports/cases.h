@@ -48,6 +48,8 @@ void case_ucx_kill_among_networks(struct rank *r);
 /* case_tcp.c: what only tcp has. */
 void case_tcp_strangers(struct rank *r);
 void case_tcp_strangers_at_last(struct rank *r);
+void case_tcp_strangers_many(struct rank *r);
+void case_tcp_strangers_crowd(struct rank *r);
 void case_tcp_late_listener(struct rank *r);
 void case_tcp_ports(struct rank *r);
 void case_tcp_kill_cloned(struct rank *r);

@@ -2,7 +2,9 @@
 /*
  * Connecting to a peer, and losing it.
  *
- * The higher rank of a pair connects, to one place of the peer after the other.
+ * The higher rank of a pair connects, to one place of the peer after the other,
+ * and again if one of them hung up: a listener with many strangers may have taken
+ * us for one.
  * The lower rank waits for it; if nothing has come when every place must have
  * been tried, the peer is not reachable by this transport, on both sides alike.
  * While it waits it connects to the peer as well, now and then, and closes that
@@ -25,6 +27,8 @@
  * alternative, so it gets more time. */
 #define ATTEMPT_MS 2500
 #define LAST_ATTEMPT_MS 10000
+/* From the last place to the first one again. */
+#define AGAIN_MS 100
 /* The listener waits for longer than all attempts take. */
 #define SPARE_MS 5000
 /* After so much silence it looks whether the peer is still there. */
@@ -140,6 +144,7 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
     struct sockaddr_storage addr;
     socklen_t len = tcp_sockaddr(place, ep->port, &addr);
     int fd = socket(place->family, type, 0), error;
+    int64_t until = tcp_now() + (last ? LAST_ATTEMPT_MS : ATTEMPT_MS);
     struct tcp_conn *conn;
 
     if (fd < 0 && errno == EAFNOSUPPORT) {
@@ -155,8 +160,9 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
         tcp_try_next(ep, error, strerror(error));
         return true;
     }
-    conn = tcp_conn_create(ep->ctx, fd, false,
-                           tcp_now() + (last ? LAST_ATTEMPT_MS : ATTEMPT_MS));
+    if (until > ep->deadline)
+        until = ep->deadline;
+    conn = tcp_conn_create(ep->ctx, fd, false, until);
     if (!conn)
         return false;
     conn->peer = conn->to = ep->peer;
@@ -186,6 +192,7 @@ static bool is_settling(const struct shunt_transport_ep *ep)
 void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
 {
     const struct shunt_transport_host *host = ep->ctx->host;
+    const bool hung_up = error == ECONNRESET || error == EPIPE;
     char where[80];
 
     if (ep->up) /* while we looked whether it is there */
@@ -196,11 +203,14 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
                   where, why);
     ep->refusals += error == ECONNREFUSED;
     /* That of somebody who answered tells more than that of the network. */
-    if (!error || !ep->answered)
+    if (!error || hung_up || !ep->answered)
         snprintf(ep->trouble, sizeof(ep->trouble), "%s: %s", where, why);
-    ep->answered |= !error;
+    ep->answered |= !error || hung_up;
+    ep->again |= hung_up;
     if (++ep->next_place < ep->places)
         attempt(ep);
+    else if (connects(ep) && ep->again && tcp_now() < ep->deadline)
+        ep->again_at = tcp_now() + AGAIN_MS;
     else if (connects(ep) || (ep->refusals == ep->places && !is_settling(ep)))
         failed(ep, SHUNT_ERR_UNSUPPORTED,
                "rank %d is not reached at any of its %d addresses; at %s",
@@ -238,14 +248,26 @@ static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
     ep->port = theirs->port;
     watch_process(ep, &theirs->process);
     tcp_order_places(ep, theirs);
+    ep->look_at = tcp_now() + LOOK_MS;
+    ep->deadline = tcp_now() + LAST_ATTEMPT_MS +
+                   (connects(ep) ? ep->places * ATTEMPT_MS
+                                 : ctx->places * ATTEMPT_MS + SPARE_MS);
     if (!ep->places)
         failed(ep, SHUNT_ERR_UNSUPPORTED, "rank %d has no address", peer);
     else if (connects(ep))
         attempt(ep);
-    ep->look_at = tcp_now() + LOOK_MS;
-    ep->deadline = tcp_now() + (int64_t)ctx->places * ATTEMPT_MS +
-                   LAST_ATTEMPT_MS + SPARE_MS;
     return SHUNT_OK;
+}
+
+/* The connector's side. */
+static void check_connector(struct shunt_transport_ep *ep)
+{
+    if (!ep->again_at || tcp_now() < ep->again_at)
+        return;
+    ep->again_at = 0;
+    ep->again = false;
+    ep->next_place = ep->refusals = 0;
+    attempt(ep);
 }
 
 /* Is a look under way? One that meets silence takes longer than the pause. */
@@ -295,8 +317,12 @@ enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
             return status;
     }
     ep = *out = ctx->eps[peer];
-    if (!ep->up && !ep->failed && !connects(ep))
-        check_listener(ep);
+    if (!ep->up && !ep->failed) {
+        if (connects(ep))
+            check_connector(ep);
+        else
+            check_listener(ep);
+    }
     if (ep->failed)
         return tcp_fail(ctx, ep->failed, "%s", ep->reason);
     if (ep->broken || ep->left)

@@ -77,10 +77,36 @@ void tcp_set_options(int fd)
                    sizeof(options[i].value));
 }
 
+/* Put it into the context; what ends sooner comes first. */
+static void keep(struct tcp_conn *conn, int64_t deadline)
+{
+    struct tcp_conn **p = &conn->ctx->conns;
+
+    while (*p && (*p)->deadline <= deadline)
+        p = &(*p)->next;
+    conn->deadline = deadline;
+    conn->next = *p;
+    *p = conn;
+}
+
+static void take_out(struct tcp_conn *conn)
+{
+    struct tcp_conn **p;
+
+    for (p = &conn->ctx->conns; *p != conn; p = &(*p)->next)
+        ;
+    *p = conn->next;
+}
+
+static bool is_unauthenticated(const struct tcp_conn *conn)
+{
+    return conn->listener && conn->stage != TCP_AWAIT_READY;
+}
+
 struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
                                  bool listener, int64_t deadline)
 {
-    struct tcp_conn *conn = calloc(1, sizeof(*conn)), **p;
+    struct tcp_conn *conn = calloc(1, sizeof(*conn));
     struct epoll_event event = {
         .events = listener ? EPOLLIN : EPOLLIN | EPOLLOUT,
         .data.ptr = conn ? &conn->watch : NULL,
@@ -97,7 +123,6 @@ struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
     conn->fd = fd;
     conn->listener = listener;
     conn->from = conn->to = -1;
-    conn->deadline = deadline;
     if (epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, fd, &event)) {
         const int error = errno;
 
@@ -106,10 +131,7 @@ struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
         errno = error;
         return NULL;
     }
-    for (p = &ctx->conns; *p && (*p)->deadline <= deadline; p = &(*p)->next)
-        ;
-    conn->next = *p;
-    *p = conn;
+    keep(conn, deadline);
     ctx->unauthenticated += listener;
     return conn;
 }
@@ -118,12 +140,9 @@ struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
 static void forget(struct tcp_conn *conn)
 {
     struct shunt_transport_ctx *ctx = conn->ctx;
-    struct tcp_conn **p;
 
-    for (p = &ctx->conns; *p != conn; p = &(*p)->next)
-        ;
-    *p = conn->next;
-    ctx->unauthenticated -= conn->listener;
+    take_out(conn);
+    ctx->unauthenticated -= is_unauthenticated(conn);
     explicit_bzero(conn, sizeof(*conn));
     free(conn);
 }
@@ -174,7 +193,8 @@ static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
 
     if (n == (ssize_t)bytes)
         return true;
-    fail(conn, n < 0 ? strerror(errno) : "its socket is full");
+    fail_with(conn, n < 0 ? errno : 0,
+              n < 0 ? strerror(errno) : "its socket is full");
     return false;
 }
 
@@ -300,8 +320,14 @@ static void on_proof(struct tcp_conn *conn)
         fail(conn, !ep ? "out of memory" : "the rank is connected, or failed");
         return;
     }
-    memcpy(reply.magic, accept_magic, sizeof(reply.magic));
+    /* As soon as it has read ACCEPT it is connected, as far as it knows. So this
+     * connection ends with the rank, and not because it is late or because there
+     * are many others. */
+    take_out(conn);
+    keep(conn, INT64_MAX);
+    conn->ctx->unauthenticated--;
     conn->stage = TCP_AWAIT_READY;
+    memcpy(reply.magic, accept_magic, sizeof(reply.magic));
     say(conn, &reply, sizeof(reply));
 }
 
@@ -358,7 +384,8 @@ void tcp_conn_event(struct tcp_conn *conn)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        fail(conn, n < 0 ? strerror(errno) : "it closed the connection");
+        fail_with(conn, n < 0 ? errno : ECONNRESET,
+                  n < 0 ? strerror(errno) : "it closed the connection");
         return;
     }
     conn->got += (size_t)n;

@@ -171,8 +171,10 @@ struct shunt_transport_ep {
     int refusals;                          /* of these places */
     bool answered;     /* at one of them, by somebody who is not the peer */
     char trouble[160]; /* why one of them was of no use */
-    /* of the listener: to give up, and to look whether the peer is there */
-    int64_t deadline, look_at;
+    bool again;        /* one of them hung up: they are all tried again, */
+    int64_t again_at;  /* then; 0: not now */
+    int64_t deadline;  /* to give up */
+    int64_t look_at;   /* of the listener: whether the peer is there */
 
     /* losing */
     bool left;   /* its BYE has arrived */
@@ -219,7 +221,7 @@ struct shunt_transport_ctx {
     struct tcp_place place[TCP_ADDRESSES];
     uint16_t places;
     struct tcp_conn *conns; /* handshakes */
-    int unauthenticated;    /* of them, those of listeners */
+    int unauthenticated;    /* of them, those that have not proven themselves */
     unsigned refusals;
 
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
