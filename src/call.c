@@ -180,6 +180,26 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     return SHUNT_OK;
 }
 
+/* Test, or wait for, a request that is made of others. */
+SHUNTI_NOINLINE static enum shunt_status run(struct shunt_request **request,
+                                             bool wait)
+{
+    struct shunt_request *r = *request;
+    struct shunt_comm *comm = r->comm;
+    enum shunt_status st = r->class->run(r, wait);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return st;
+    shunti_comm_enter(comm);
+    r->status = r->error ? r->error : st;
+    if (r->class->cleanup)
+        r->class->cleanup(r);
+    st = shunti_request_late(comm, shunti_request_collect(r));
+    *request = NULL;
+    shunti_comm_leave(comm);
+    return st;
+}
+
 enum shunt_status shunt_test(struct shunt_request **request)
 {
     struct shunt_request *r;
@@ -192,6 +212,8 @@ enum shunt_status shunt_test(struct shunt_request **request)
     r = *request;
     if (!r)
         return SHUNT_OK;
+    if (r->class->run && r->status == SHUNT_IN_PROGRESS)
+        return run(request, false);
     comm = r->comm;
     shunti_comm_enter(comm);
     if (r->status == SHUNT_IN_PROGRESS) {
@@ -237,6 +259,8 @@ enum shunt_status shunt_wait(struct shunt_request **request)
     r = *request;
     if (!r)
         return SHUNT_OK;
+    if (r->class->run && r->status == SHUNT_IN_PROGRESS)
+        return run(request, true);
     comm = r->comm;
     shunti_comm_enter(comm);
     st = shunti_request_late(comm, shunti_request_wait(r));

@@ -173,6 +173,12 @@ void shunti_requests_drop(struct shunt_comm *comm)
             request->class->cleanup(request);
         shunti_request_drop_ways(request);
     }
+    for (request = comm->requests.newest; request; request = request->older)
+        if (request->class->run && request->status == SHUNT_IN_PROGRESS) {
+            request->status = SHUNT_ERR_INVALID; /* the communicator's end */
+            if (request->class->cleanup)
+                request->class->cleanup(request);
+        }
     while ((request = comm->requests.spare)) {
         comm->requests.spare = request->next;
         free(request);

@@ -81,6 +81,32 @@ void shunti_request_free(struct shunt_request *request)
     comm->requests.spare = request;
 }
 
+static void init(struct shunt_request *request, struct shunt_comm *comm,
+                 const struct shunti_class *class, size_t state_bytes)
+{
+    request->class = class;
+    request->comm = comm;
+    request->status = SHUNT_IN_PROGRESS;
+    request->error = SHUNT_OK;
+    request->second_hand = false;
+    request->detached = false;
+    request->trailing = false;
+    request->promised = false;
+    request->stepping = false;
+    request->in_turn = false;
+    request->listed = false;
+    request->ways = NULL;
+    request->error_text = NULL;
+    request->begun_ns = 0;
+    request->copies = NULL;
+    request->reads = NULL;
+    request->next = NULL;
+    /* Hides the size from the compiler: for a known size it emits "rep stos",
+     * whose start-up takes longer than all of libc's memset(). */
+    __asm__("" : "+r"(state_bytes));
+    memset(request->state, 0, state_bytes);
+}
+
 enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         const struct shunti_class *class,
                                         uint32_t signature, size_t state_bytes,
@@ -104,33 +130,38 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
         return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
                                 "%s: no memory for %zu bytes of state",
                                 name_of(signature, class), state_bytes);
-    request->class = class;
-    request->comm = comm;
+    init(request, comm, class, state_bytes);
     request->seq = comm->operations.next_seq++;
     request->signature = signature;
-    request->status = SHUNT_IN_PROGRESS;
-    request->error = SHUNT_OK;
-    request->second_hand = false;
-    request->detached = false;
-    request->trailing = false;
-    request->promised = false;
-    request->stepping = false;
-    request->in_turn = false;
-    request->listed = false;
-    request->ways = NULL;
-    request->error_text = NULL;
-    request->begun_ns = 0;
-    request->copies = NULL;
-    request->reads = NULL;
-    request->next = NULL;
-    /* Hides the size from the compiler: for a known size it emits "rep stos",
-     * whose start-up takes longer than all of libc's memset(). */
-    __asm__("" : "+r"(state_bytes));
-    memset(request->state, 0, state_bytes);
     *comm->operations.tail = request;
     comm->operations.tail = &request->next;
     *out = request;
     return SHUNT_OK;
+}
+
+enum shunt_status shunti_request_compose(struct shunt_comm *comm,
+                                         const struct shunti_class *class,
+                                         size_t state_bytes,
+                                         struct shunt_request **out)
+{
+    struct shunt_request *request = take_spare(comm, state_bytes);
+
+    *out = request;
+    if (!request)
+        return SHUNT_ERR_MEMORY;
+    init(request, comm, class, state_bytes);
+    request->seq = 0;
+    request->signature = 0;
+    shunti_request_list(request);
+    return SHUNT_OK;
+}
+
+void shunti_request_drop(struct shunt_request *request)
+{
+    if (request->class->cleanup)
+        request->class->cleanup(request);
+    shunti_request_drop_text(request);
+    shunti_request_free(request);
 }
 
 SHUNTI_NOINLINE void shunti_request_drop_text(struct shunt_request *request)

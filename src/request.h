@@ -31,7 +31,15 @@ struct shunt_comm;
 struct shunt_request;
 struct shunti_copy;
 
-/* What a class of operations does. */
+/*
+ * What a class of operations does.
+ *
+ * A class with run() is of requests that are made of others
+ * (shunti_request_compose()): they have no number, no peer hears of them, and
+ * only a test or a wait of the request itself advances them. So their caller's
+ * own work, such as a product, is done by the thread that asked for it, and in
+ * no other call. They need no step().
+ */
 struct shunti_class {
     /* The first fields are those that every call reads. */
     /* Advance; SHUNT_IN_PROGRESS, SHUNT_OK, or an error of this operation. */
@@ -45,6 +53,9 @@ struct shunti_class {
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
+    /* Test the requests that it is made of, or wait for them; the communicator
+     * is not held. Returns what step() does, and records errors as it does. */
+    enum shunt_status (*run)(struct shunt_request *request, bool wait);
     /* All that it takes from peers is in notes, so in our own control window:
      * it stays valid even if the sender fails afterwards. */
     bool from_notes;
@@ -125,6 +136,19 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         const struct shunti_class *class,
                                         uint32_t signature, size_t state_bytes,
                                         struct shunt_request **request);
+
+/*
+ * A new request that is made of others: its class has run(). The caller may
+ * return it at once, or drop it. Its state is zeroed.
+ *
+ * Errors: SHUNT_ERR_MEMORY, which concerns no other rank yet.
+ */
+enum shunt_status shunti_request_compose(struct shunt_comm *comm,
+                                         const struct shunti_class *class,
+                                         size_t state_bytes,
+                                         struct shunt_request **request);
+/* It is over without having been returned to a caller. */
+void shunti_request_drop(struct shunt_request *request);
 
 /* Payload of ours goes to `peer` by `way` (enum shunti_way): for traces. */
 static inline void shunti_request_way(struct shunt_request *request, int peer,
