@@ -4,6 +4,7 @@
 #ifndef SHUNTI_TUNABLES_H
 #define SHUNTI_TUNABLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct shunti_tunables {
@@ -17,6 +18,7 @@ struct shunti_tunables {
     size_t moe_chunk;        /* bytes of rows in a chunk between nodes */
     size_t moe_records;      /* bytes of all records that have counts */
     size_t carry;            /* a block up to here goes through a relay */
+    bool fused;              /* SHUNT_FUSED */
     char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
 };
 

@@ -5,12 +5,14 @@
  *
  * The collectives (coll.h) have a `_start` form, and so have dispatch, combine
  * and their gradients (moe.h). It returns at once; if it returns an error,
- * there is no request. The other collective calls (on communicators, memory,
+ * there is no request. The fused products have one, too, which first waits for
+ * all ranks (fused.h). The other collective calls (on communicators, memory,
  * exchanges and plans) block and have no `_start` form.
  *
  * Operations advance inside test and wait, of any request of the communicator,
  * in blocking calls on it, and on its progress thread if it has one
- * (SHUNT_PROGRESS=thread). A thread that tests, or waits in any blocking call,
+ * (SHUNT_PROGRESS=thread). Of a fused product only its transfers do; the rest is
+ * computed in a test or wait of its own request. A thread that tests, or waits in any blocking call,
  * also advances the pending operations of its other communicators (those on
  * which it made the latest call). So requests of several communicators may be
  * waited for and tested in any order, which may differ between ranks. If such

@@ -2,13 +2,14 @@
 /**
  * @file
  * Shunt: collective communication for Mixture-of-Experts models.
- * Includes everything but mpi.h.
+ * Includes everything but mpi.h and fused_cblas.h.
  */
 #ifndef SHUNT_SHUNT_H
 #define SHUNT_SHUNT_H
 
 #include <shunt/coll.h>
 #include <shunt/comm.h>
+#include <shunt/fused.h>
 #include <shunt/memory.h>
 #include <shunt/moe.h>
 #include <shunt/request.h>

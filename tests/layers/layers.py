@@ -21,12 +21,13 @@ BELOW = {
     "transports": [],
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
+    "fused": ["kernels", "src", "collectives"],
     "bindings": ["src/env.h"],
     "cli": ["src/distance.h"],
     "train": ["kernels", "cli"],
 }
 # Of bindings/ there are only variables in libshunt.
-CALLS = ["kernels", "src", "collectives", "moe", "bindings"]
+CALLS = ["kernels", "src", "collectives", "moe", "fused", "bindings"]
 # What is no layer, but is read as well.
 OTHERS = ["include", "perf", "sim", "tools", "examples"]
 CIRCLE = 3

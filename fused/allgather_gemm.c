@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-gather + GEMM: the rows of each rank are cut into chunks. The all-gathers
+ * of all chunks are under way at once, and the product is computed of the rows
+ * that have arrived: first of our own, then of the first chunk of rank - 1,
+ * rank - 2, ..., then of the second.
+ *
+ * With SHUNT_FUSED=off one all-gather has everything, and the product waits for
+ * it. It is computed in the same tiles.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fused/composed.h"
+#include "fused/epilogue.h"
+#include "fused/grid.h"
+#include "kernels/dtype.h"
+#include "src/comm.h"
+#include "src/scratch.h"
+
+/* Rows that one all-gather brings from one rank. */
+struct part {
+    size_t row, rows;
+    size_t gather; /* which one */
+};
+
+struct state {
+    struct shunt_allgather_gemm_args args;
+    struct shunti_fused_out out;
+    size_t *counts, *begins; /* (nranks) rows of each rank, and the first */
+    size_t *bytes, *displs;  /* (nranks) of the all-gather at hand */
+    size_t chunks, gathers;
+    struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: over */
+    float *scratch; /* of a tile; NULL: it is written to out */
+    /* The next tile: number `tile` of part number `part`. */
+    size_t part, tile;
+};
+
+static struct state *state_of(struct shunt_request *request)
+{
+    return (struct state *)(void *)request->state;
+}
+
+/* --- before anything is gathered ------------------------------------------- */
+
+static void cleanup(struct shunt_request *request)
+{
+    struct state *s = state_of(request);
+
+    free(s->counts);
+    shunti_scratch_put(request->comm, s->scratch);
+}
+
+static bool check(struct state *s, int rank, struct shunti_terms *terms)
+{
+    const struct shunt_allgather_gemm_args *a = &s->args;
+    size_t bytes;
+
+    if (__builtin_mul_overflow(a->rows, a->row_bytes, &bytes) ||
+        bytes > PTRDIFF_MAX)
+        return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
+                                   "%zu rows of %zu bytes do not fit into "
+                                   "memory",
+                                   a->rows, a->row_bytes);
+    if (bytes && !a->gathered)
+        return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
+                                   "gathered is NULL, but must hold %zu bytes",
+                                   bytes);
+    if (s->counts[rank] && a->row_bytes && !a->shard)
+        return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
+                                   "shard is NULL, but this rank has %zu rows",
+                                   s->counts[rank]);
+    if (a->rows && a->cols && !a->tile)
+        return shunti_terms_refuse(terms, SHUNT_ERR_INVALID, "tile is NULL");
+    return true;
+}
+
+static bool get_memory(struct state *s, struct shunti_terms *terms)
+{
+    if (shunti_epilogue_is_none(&s->out))
+        return true;
+    s->scratch =
+        shunti_scratch_get(SHUNTI_TILE_ROWS * SHUNTI_TILE_COLS * sizeof(float));
+    if (!s->scratch)
+        return shunti_terms_refuse(terms, SHUNT_ERR_MEMORY,
+                                   "no memory for a tile of %d rows and %d "
+                                   "columns",
+                                   SHUNTI_TILE_ROWS, SHUNTI_TILE_COLS);
+    return true;
+}
+
+static bool prepare(struct shunt_request *request, const void *args,
+                    struct shunti_terms *terms)
+{
+    const struct shunt_comm *comm = request->comm;
+    const size_t nranks = (size_t)comm->nranks;
+    struct state *s = state_of(request);
+    struct shunt_allgather_gemm_args *a = &s->args;
+    size_t most;
+
+    if (!shunti_terms_read(
+            terms, args, a,
+            offsetof(struct shunt_allgather_gemm_args, reserved)))
+        return false;
+    s->counts = malloc(4 * nranks * sizeof(*s->counts));
+    if (!s->counts)
+        return shunti_terms_refuse(terms, SHUNT_ERR_MEMORY,
+                                   "no memory for counts");
+    s->begins = s->counts + nranks;
+    s->bytes = s->begins + nranks;
+    s->displs = s->bytes + nranks;
+    if (!shunti_terms_rows(terms, comm->nranks, a->rows, a->counts, s->counts,
+                           &most) ||
+        !check(s, comm->rank, terms))
+        return false;
+    s->begins[0] = 0;
+    for (size_t r = 1; r < nranks; r++)
+        s->begins[r] = s->begins[r - 1] + s->counts[r - 1];
+    terms->term[SHUNTI_TERM_ROW_BYTES] = a->row_bytes;
+    s->out = (struct shunti_fused_out){.at = a->out,
+                                       .rows = a->rows,
+                                       .cols = a->cols,
+                                       .ld = a->ld,
+                                       .dtype = a->dtype};
+    if (!shunti_terms_out(terms, &s->out, a->epilogue))
+        return false;
+    s->chunks = shunti_chunks(most, a->row_bytes);
+    s->gathers = comm->tune.fused ? s->chunks : 1;
+    return get_memory(s, terms);
+}
+
+/* --- rows that arrive ------------------------------------------------------ */
+
+static void start_gather(struct shunt_request *request, size_t i)
+{
+    struct shunt_comm *comm = request->comm;
+    struct state *s = state_of(request);
+    const size_t row_bytes = s->args.row_bytes;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        const size_t n = s->counts[r];
+        const size_t at = shunti_chunk_begin(n, i, s->gathers);
+
+        s->bytes[r] =
+            (shunti_chunk_begin(n, i + 1, s->gathers) - at) * row_bytes;
+        s->displs[r] = (s->begins[r] + at) * row_bytes;
+    }
+    shunti_composed_note(
+        request,
+        shunt_allgatherv_start(comm, SHUNT_IN_PLACE, 0, s->args.gathered,
+                               s->bytes, s->displs, SHUNT_U8, &s->gather[i]));
+}
+
+static void begin(struct shunt_request *request)
+{
+    struct state *s = state_of(request);
+    const struct shunt_allgather_gemm_args *a = &s->args;
+    const int rank = request->comm->rank;
+    unsigned char *own = a->gathered;
+
+    own += s->begins[rank] * a->row_bytes;
+    if (s->counts[rank] && a->row_bytes && a->shard != SHUNT_IN_PLACE &&
+        a->shard != own)
+        memcpy(own, a->shard, s->counts[rank] * a->row_bytes);
+    for (size_t i = 0; i < s->gathers && !shunti_composed_lost(request); i++)
+        start_gather(request, i);
+}
+
+/* --- tiles ----------------------------------------------------------------- */
+
+/* Our own rows are part 0; then come the other ranks' parts of each chunk. */
+static size_t parts(const struct shunt_request *request, const struct state *s)
+{
+    return 1 + s->chunks * (size_t)(request->comm->nranks - 1);
+}
+
+static struct part part_of(const struct shunt_request *request,
+                           const struct state *s, size_t number)
+{
+    const size_t nranks = (size_t)request->comm->nranks;
+    const size_t rank = (size_t)request->comm->rank;
+    size_t chunk, from, at;
+
+    if (!number)
+        return (struct part){s->begins[rank], s->counts[rank], 0};
+    chunk = (number - 1) / (nranks - 1);
+    from = (rank + nranks - 1 - (number - 1) % (nranks - 1)) % nranks;
+    at = shunti_chunk_begin(s->counts[from], chunk, s->chunks);
+    return (struct part){
+        s->begins[from] + at,
+        shunti_chunk_begin(s->counts[from], chunk + 1, s->chunks) - at,
+        s->gathers == s->chunks ? chunk : 0,
+    };
+}
+
+/* The oldest all-gather that is not over advances, and all others with it. */
+static void progress(struct shunt_request *request)
+{
+    struct state *s = state_of(request);
+    size_t i = 0;
+
+    while (i < s->gathers && !s->gather[i])
+        i++;
+    if (i < s->gathers)
+        shunti_composed_over(request, &s->gather[i], false);
+}
+
+static void compute(struct shunt_request *request, const struct part *part)
+{
+    struct state *s = state_of(request);
+    const struct shunt_allgather_gemm_args *a = &s->args;
+    const struct shunti_cut down = shunti_cut_tile_rows(part->rows);
+    const struct shunti_cut across = shunti_cut_tile_cols(a->cols);
+    const size_t i = s->tile / across.parts, j = s->tile % across.parts;
+    const size_t row = part->row + i * down.step, col = j * across.step;
+    const size_t rows = shunti_part(&down, i), cols = shunti_part(&across, j);
+
+    if (s->scratch) {
+        a->tile(a->arg, row, rows, col, cols, s->scratch, cols);
+        shunti_epilogue(&s->out, row, col, rows, cols, s->scratch, cols);
+    } else {
+        a->tile(a->arg, row, rows, col, cols,
+                (float *)s->out.at + row * s->out.ld + col, s->out.ld);
+    }
+    s->tile++;
+}
+
+enum step {
+    STEP_TILE,  /* one more is computed */
+    STEP_WAITS, /* its rows have not arrived */
+    STEP_DONE,  /* all of them, and all rows are here */
+};
+
+static enum step step(struct shunt_request *request, bool wait)
+{
+    struct state *s = state_of(request);
+    const size_t across = shunti_cut_tile_cols(s->args.cols).parts;
+
+    for (; s->part < parts(request, s); s->part++, s->tile = 0) {
+        const struct part part = part_of(request, s, s->part);
+        /* Fused, our own rows need no all-gather. */
+        const bool needs = s->part || !request->comm->tune.fused;
+
+        if (s->tile == shunti_cut_tile_rows(part.rows).parts * across)
+            continue;
+        if (needs && s->gather[part.gather] &&
+            !shunti_composed_over(request, &s->gather[part.gather], wait))
+            return STEP_WAITS;
+        if (request->error)
+            break;
+        compute(request, &part);
+        progress(request);
+        return STEP_TILE;
+    }
+    for (size_t i = 0; i < s->gathers; i++)
+        if (s->gather[i] && !shunti_composed_over(request, &s->gather[i], wait))
+            return STEP_WAITS;
+    return STEP_DONE;
+}
+
+static enum shunt_status run(struct shunt_request *request, bool wait)
+{
+    enum step done;
+
+    request->comm->above.purpose = SHUNTI_PURPOSE_ALLGATHER_GEMM;
+    do
+        done = step(request, wait);
+    while (wait && done == STEP_TILE);
+    request->comm->above.purpose = 0;
+    return done == STEP_DONE ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+static const struct shunti_class allgather_gemm_class = {
+    .name = "allgather_gemm",
+    .run = run,
+    .cleanup = cleanup,
+};
+
+static enum shunt_status call(struct shunt_comm *comm,
+                              const struct shunt_allgather_gemm_args *args,
+                              bool start, struct shunt_request **request)
+{
+    return shunti_fused_call(&(struct shunti_fused_call){
+        .comm = comm,
+        .args = args,
+        .purpose = SHUNTI_PURPOSE_ALLGATHER_GEMM,
+        .start = start,
+        .request = request,
+        .class = &allgather_gemm_class,
+        .state_bytes = sizeof(struct state),
+        .prepare = prepare,
+        .begin = begin,
+    });
+}
+
+enum shunt_status
+shunt_allgather_gemm(struct shunt_comm *comm,
+                     const struct shunt_allgather_gemm_args *args)
+{
+    return call(comm, args, false, NULL);
+}
+
+enum shunt_status
+shunt_allgather_gemm_start(struct shunt_comm *comm,
+                           const struct shunt_allgather_gemm_args *args,
+                           struct shunt_request **request)
+{
+    return call(comm, args, true, request);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The frame around the fused calls; see composed.h. */
+#include "fused/composed.h"
+
+#include "src/comm.h"
+#include "src/entry.h"
+#include "src/error.h"
+
+void shunti_composed_note(struct shunt_request *request,
+                          enum shunt_status status)
+{
+    if (!status)
+        return;
+    shunti_comm_enter(request->comm);
+    shunti_request_error(request, status, "%s", shunti_error_last());
+    shunti_comm_leave(request->comm);
+}
+
+bool shunti_composed_lost(const struct shunt_request *request)
+{
+    return request->error && shunt_comm_async_status(request->comm) != SHUNT_OK;
+}
+
+bool shunti_composed_over(struct shunt_request *request,
+                          struct shunt_request **part, bool wait)
+{
+    enum shunt_status st = wait ? shunt_wait(part) : shunt_test(part);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return false;
+    shunti_composed_note(request, st);
+    return true;
+}
+
+/* A failure of the communicator ends the call. After any other error the caller
+ * gets the request, whose wait returns it. */
+static enum shunt_status begin(const struct shunti_fused_call *call,
+                               struct shunt_request *request)
+{
+    call->comm->above.purpose = call->purpose;
+    call->begin(request);
+    call->comm->above.purpose = 0;
+    if (!shunti_composed_lost(request))
+        return SHUNT_OK;
+    call->class->run(request, true); /* which collects what was under way */
+    shunti_comm_enter(call->comm);
+    shunti_fail_again(&call->comm->error, request->error_text
+                                              ? request->error_text
+                                              : call->comm->failure.text);
+    shunti_comm_leave(call->comm);
+    return request->error;
+}
+
+enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
+{
+    struct shunt_comm *comm = call->comm;
+    struct shunt_request *request = NULL;
+    struct shunti_terms terms = {0};
+    enum shunt_status st;
+
+    if (call->start && call->request)
+        *call->request = NULL;
+    if (!comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
+                           shunti_purpose_name(call->purpose));
+    if (call->start && !call->request)
+        shunti_terms_refuse(&terms, SHUNT_ERR_INVALID, "request is NULL");
+    shunti_comm_enter(comm);
+    st = shunti_request_compose(comm, call->class, call->state_bytes, &request);
+    shunti_comm_leave(comm);
+    if (st)
+        shunti_terms_refuse(&terms, st, "no memory for a request");
+    else
+        call->prepare(request, call->args, &terms);
+    st = shunti_terms_agree(comm, call->purpose, &terms);
+    if (!st)
+        st = begin(call, request);
+    if (!st && call->start) {
+        *call->request = request;
+        return SHUNT_OK;
+    }
+    if (!st)
+        return shunt_wait(&request);
+    shunti_comm_enter(comm);
+    if (request)
+        shunti_request_drop(request);
+    shunti_comm_leave(comm);
+    return st;
+}

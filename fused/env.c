@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Environment variables of the fused calls. Rank 0's values hold for all ranks
+ * of a communicator (src/init_introduce.c). */
+#include "src/env.h"
+
+static const struct shunti_env_row rows[] = {
+    {
+        .name = "SHUNT_FUSED",
+        .type = SHUNTI_ENV_BOOL,
+        .fallback = "yes",
+        .help = "Overlap the product and the collective of "
+                "shunt_gemm_reduce_scatter() and shunt_allgather_gemm(); no: "
+                "one after the other, with the same tiles and the same bits, "
+                "to compare.",
+    },
+};
+
+__attribute__((constructor)) static void declare_variables(void)
+{
+    shunti_env_declare_all(rows, sizeof(rows) / sizeof(rows[0]));
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Panels, chunks and tiles; see grid.h. */
+#include "fused/grid.h"
+
+/* Steps of tiles and panels are multiples of these, which the blocks of matrix
+ * products divide. */
+#define ROW_UNIT 16
+#define COL_UNIT 64
+/* Bytes of a part for the rank that gets most, at least: below that the time of
+ * a message is not that of its bytes. */
+#define PART_BYTES ((size_t)32 << 10)
+/* Rows of a chunk, at least: a product of fewer rows wastes the time in which
+ * its other matrix is read. */
+#define CHUNK_ROWS 64
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Into parts of about the same length, at most `most` of them. */
+static struct shunti_cut cut(size_t length, size_t most, size_t unit)
+{
+    struct shunti_cut c = {.length = length};
+
+    if (!length)
+        return c;
+    c.step = length / most + (length % most != 0);
+    c.step = least((c.step - 1) / unit * unit + unit, length);
+    c.parts = length / c.step + (length % c.step != 0);
+    return c;
+}
+
+/* How many parts may be made of so many units and bytes. At least 1. */
+static size_t parts(size_t units, size_t bytes)
+{
+    size_t most = least(SHUNTI_PARTS_MAX, least(units, bytes / PART_BYTES));
+
+    return most ? most : 1;
+}
+
+struct shunti_cut shunti_cut_panels(size_t cols, size_t most_rows)
+{
+    return cut(cols, parts(cols / COL_UNIT, cols * most_rows * sizeof(float)),
+               COL_UNIT);
+}
+
+size_t shunti_chunks(size_t most_rows, size_t row_bytes)
+{
+    return parts(most_rows / CHUNK_ROWS, most_rows * row_bytes);
+}
+
+struct shunti_cut shunti_cut_tile_rows(size_t rows)
+{
+    return cut(rows, rows / SHUNTI_TILE_ROWS + (rows % SHUNTI_TILE_ROWS != 0),
+               ROW_UNIT);
+}
+
+struct shunti_cut shunti_cut_tile_cols(size_t cols)
+{
+    return cut(cols, cols / SHUNTI_TILE_COLS + (cols % SHUNTI_TILE_COLS != 0),
+               COL_UNIT);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How a product is cut: into tiles for the caller's function, and into the
+ * panels or chunks that are sent.
+ *
+ * All of it is a function of shapes and counts that every rank knows, so it is
+ * the same on all ranks, and in every run: never of measurements.
+ */
+#ifndef SHUNTI_FUSED_GRID_H
+#define SHUNTI_FUSED_GRID_H
+
+#include <stddef.h>
+
+enum {
+    /* Parts that are sent. More would hide nothing that matters: what is exposed
+     * is about one part (docs/fused.md). */
+    SHUNTI_PARTS_MAX = 32,
+    /* A tile is at most as large: small enough that the library is called often,
+     * large enough that the product does not notice. */
+    SHUNTI_TILE_ROWS = 512,
+    SHUNTI_TILE_COLS = 1024,
+};
+
+/* `length` cut into parts of `step`, of which the last may be shorter. */
+struct shunti_cut {
+    size_t length;
+    size_t step; /* 0 only if there are no parts */
+    size_t parts;
+};
+
+/* The length of part i. */
+static inline size_t shunti_part(const struct shunti_cut *cut, size_t i)
+{
+    size_t rest = cut->length - i * cut->step;
+
+    return rest < cut->step ? rest : cut->step;
+}
+
+/* The panels of columns of GEMM + reduce-scatter. most_rows: of any rank's
+ * segment. */
+struct shunti_cut shunti_cut_panels(size_t cols, size_t most_rows);
+
+/* Into how many chunks each rank's rows are cut in all-gather + GEMM. Chunk i of
+ * n rows are the rows shunti_chunk_begin(n, i, chunks) .. (n, i + 1, chunks). */
+size_t shunti_chunks(size_t most_rows, size_t row_bytes);
+
+static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
+{
+    /* rows * i may overflow */
+    return rows / chunks * i + rows % chunks * i / chunks;
+}
+
+/* Rows and columns of tiles. */
+struct shunti_cut shunti_cut_tile_rows(size_t rows);
+struct shunti_cut shunti_cut_tile_cols(size_t cols);
+
+#endif

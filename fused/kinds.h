@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Purposes (src/kind.h) of the fused calls: their numbers. Those of moe/ are
+ * below 16. */
+#ifndef SHUNTI_FUSED_KINDS_H
+#define SHUNTI_FUSED_KINDS_H
+
+#include "src/kind.h"
+
+enum shunti_purpose_fused {
+    SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER = 16,
+    SHUNTI_PURPOSE_ALLGATHER_GEMM,
+};
+
+#endif

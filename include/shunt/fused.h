@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Matrix products fused with a collective: GEMM + reduce-scatter, and
+ * all-gather + GEMM. While one part of the product is computed, another part of
+ * the data is on its way.
+ *
+ * The product is the caller's: any BLAS, any types of the inputs, transposed or
+ * not. The library calls a function of the caller for each **tile**, a block of
+ * rows and columns of this rank's product, which it writes in f32:
+ *
+ *     void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
+ *               float *out, size_t ld);
+ *
+ * It overwrites out (rows, cols), with `ld` floats from one row to the next: the
+ * rows row .. row + rows - 1 and the columns col .. col + cols - 1 of the
+ * product. rows and cols are at least 1. The tiles cover the product once. What
+ * they are follows from the shapes and the number of ranks alone: a function
+ * that gives the same bits for the same tile gives the same result in every run.
+ * shunt/fused_cblas.h has such functions for cblas_sgemm().
+ *
+ * The function runs in the thread of the caller: in the call itself, or in
+ * shunt_test() and shunt_wait() of its request, and in no other call. It may
+ * use threads of its own. It may not call the library on this communicator, and
+ * cannot fail.
+ *
+ * Both calls are collective; the rules of coll.h apply: every rank makes the
+ * same calls in the same order, a bad argument is SHUNT_ERR_INVALID here and
+ * SHUNT_ERR_REMOTE on the other ranks, and arguments that must be the same and
+ * are not are SHUNT_ERR_MISMATCH, with a text that names the rank and the
+ * argument. The tile function is not called then, nothing is written, and the
+ * communicator stays usable. If a rank is lost, every survivor gets
+ * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT). A rank is not in the library while its
+ * tile function computes: one tile must not take as long as SHUNT_TIMEOUT.
+ *
+ * Between `_start` and the end of the request the caller changes neither the
+ * inputs nor what `arg` and `bias` lead to, and uses no memory that is written.
+ * The structs themselves and `counts` are copied.
+ */
+#ifndef SHUNT_FUSED_H
+#define SHUNT_FUSED_H
+
+#include <stddef.h>
+
+#include <shunt/coll.h>
+#include <shunt/request.h>
+#include <shunt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shunt_comm;
+
+/**
+ * What happens to an element of the product, or of its sum over the ranks,
+ * before it is written:
+ *
+ *     t = alpha * sum
+ *     t = t + beta * out      if beta is not 0; else out is not read
+ *     t = t + bias[column]    if there is a bias
+ *     out = t, rounded once to the type of out (to the nearest, ties to even)
+ *
+ * in f32, each step rounded. Ranks may have different ones.
+ */
+struct shunt_epilogue {
+    float alpha;       /* of the sum */
+    float beta;        /* of what was in out */
+    const float *bias; /* (cols), or NULL */
+};
+
+/** Arguments of shunt_gemm_reduce_scatter(). What is not set is 0. */
+struct shunt_gemm_reduce_scatter_args {
+    size_t size;          /* sizeof(struct shunt_gemm_reduce_scatter_args) */
+    size_t rows;          /* of the product; the same on every rank */
+    size_t cols;          /* likewise */
+    const size_t *counts; /* (nranks), the same on every rank: rows of the
+                             result that each rank gets, in rank order; their
+                             sum is `rows`. NULL: as even as possible, one more
+                             on each of the first rows % nranks ranks */
+    void (*tile)(void *arg, size_t row, size_t rows, size_t col, size_t cols,
+                 float *out, size_t ld);   /* computes a tile: see above */
+    void *arg;                             /* passed to tile() */
+    const struct shunt_epilogue *epilogue; /* NULL: alpha 1, no more */
+    void *out; /* (this rank's rows, cols); apart from the inputs */
+    size_t ld; /* elements between rows of out; 0: cols */
+    enum shunt_dtype dtype; /* of out: SHUNT_F32 or SHUNT_BF16; the same on
+                               every rank */
+    int reserved;           /* 0 */
+};
+
+/** Arguments of shunt_allgather_gemm(). What is not set is 0. */
+struct shunt_allgather_gemm_args {
+    size_t size; /* sizeof(struct shunt_allgather_gemm_args) */
+    size_t rows; /* of the gathered input and of the product; the same on every
+                    rank */
+    size_t cols; /* of this rank's product; may differ between ranks */
+    const size_t *counts; /* (nranks), the same on every rank: rows that each
+                             rank has, in rank order; their sum is `rows`.
+                             NULL: as even as possible, as above */
+    size_t row_bytes;     /* of a row of the input; the same on every rank */
+    const void *shard; /* (this rank's rows, row_bytes), apart from `gathered`;
+                          or SHUNT_IN_PLACE: it is there already */
+    void *gathered; /* (rows, row_bytes), packed: which tile() reads. All of it
+                       is there at the end. A window is faster (memory.h) */
+    void (*tile)(void *arg, size_t row, size_t rows, size_t col, size_t cols,
+                 float *out, size_t ld); /* computes a tile: see above. May read
+                            of `gathered` the rows of its tile alone: others may
+                            not have arrived */
+    void *arg;                           /* passed to tile() */
+    const struct shunt_epilogue *epilogue; /* NULL: alpha 1, no more */
+    void *out; /* (rows, cols); apart from the inputs. If it is f32 and there is
+                  no epilogue, tile() writes straight to it */
+    size_t ld; /* elements between rows of out; 0: cols */
+    enum shunt_dtype dtype; /* of out: SHUNT_F32 or SHUNT_BF16; the same on
+                               every rank */
+    int reserved;           /* 0 */
+};
+
+/**
+ * out = epilogue(this rank's rows of the sum over all ranks of their products).
+ *
+ * The sum is that of shunt_reduce_scatterv(): in rank order within each node,
+ * then over the nodes in node order, in f32. So the same tiles give the same
+ * bits, fused or not (SHUNT_FUSED=off), by every transport and algorithm.
+ *
+ * Algorithm: the product is computed in panels of columns. While one panel is
+ * computed the reduce-scatters of those before are under way; after each tile
+ * they advance. docs/fused.md says what a panel is, and what can be gained.
+ *
+ * Memory: four panels, of rows * width floats each, and this rank's rows of four
+ * panels; a panel has 1/32 of the columns, or more.
+ *
+ * Errors: as above. SHUNT_ERR_MEMORY: there is not as much; on the other ranks
+ * SHUNT_ERR_REMOTE.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_gemm_reduce_scatter(struct shunt_comm *comm,
+                          const struct shunt_gemm_reduce_scatter_args *args);
+
+/**
+ * shunt_gemm_reduce_scatter() that returns with the last panels still under
+ * way; `*request` finishes it. Unlike the collectives of coll.h, the call waits
+ * until every rank has made it. All tiles are computed in it, and it waits for
+ * the sums of all but the last panels. The epilogue of these is computed in
+ * shunt_test() and shunt_wait().
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_gemm_reduce_scatter_start(
+    struct shunt_comm *comm, const struct shunt_gemm_reduce_scatter_args *args,
+    struct shunt_request **request);
+
+/**
+ * out = epilogue(product of the rows of all ranks).
+ *
+ * Algorithm: each rank's rows are cut into chunks, and the all-gathers of all
+ * chunks are started at once. Tiles of this rank's own rows are computed first,
+ * then those of the first chunk of rank - 1, rank - 2, ..., then of the second
+ * chunk, as they arrive.
+ *
+ * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for a tile (if there is
+ * an epilogue or out is bf16); on the other ranks SHUNT_ERR_REMOTE.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_allgather_gemm(struct shunt_comm *comm,
+                     const struct shunt_allgather_gemm_args *args);
+
+/**
+ * shunt_allgather_gemm() that returns when the all-gathers have been started;
+ * `*request` finishes it. It, too, waits until every rank has made the call. No
+ * tile is computed in it: shunt_test() of the request computes one, if its rows
+ * have arrived, and shunt_wait() the rest.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_allgather_gemm_start(struct shunt_comm *comm,
+                           const struct shunt_allgather_gemm_args *args,
+                           struct shunt_request **request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file
+ * Tiles of a product A B of f32 matrices by cblas_sgemm(), for the fused calls
+ * (fused.h). Include the header of your BLAS first:
+ *
+ *     #include <cblas.h>
+ *     #include <shunt/fused_cblas.h>
+ *
+ *     struct shunt_cblas_product product = {
+ *         .k = k, .a = a, .lda = k, .b = b, .ldb = n};
+ *     struct shunt_gemm_reduce_scatter_args args = {
+ *         .size = sizeof(args), .rows = m, .cols = n,
+ *         .tile = shunt_cblas_tile, .arg = &product, ... };
+ *
+ * For shunt_allgather_gemm() `a` is `gathered`, and row_bytes is k floats.
+ *
+ * All of it is inline: libshunt needs no BLAS.
+ */
+#ifndef SHUNT_FUSED_CBLAS_H
+#define SHUNT_FUSED_CBLAS_H
+
+#include <stddef.h>
+
+/** C (rows, cols) = op(A) op(B), row-major. k, lda and ldb are those of
+ * cblas_sgemm(), whose integers must hold them. */
+struct shunt_cblas_product {
+    size_t k;        /* columns of op(A), rows of op(B) */
+    const float *a;  /* (rows, k); transposed: (k, rows) */
+    size_t lda;      /* elements between rows of a */
+    int transpose_a; /* not 0: op(A) is its transpose */
+    const float *b;  /* (k, cols); transposed: (cols, k) */
+    size_t ldb;      /* elements between rows of b */
+    int transpose_b; /* not 0: op(B) is its transpose */
+};
+
+/** For `tile`, with a struct shunt_cblas_product as `arg`. */
+static inline void shunt_cblas_tile(void *arg, size_t row, size_t rows,
+                                    size_t col, size_t cols, float *out,
+                                    size_t ld)
+{
+    const struct shunt_cblas_product *p =
+        (const struct shunt_cblas_product *)arg;
+
+    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                p->transpose_b ? CblasTrans : CblasNoTrans, (int)rows,
+                (int)cols, (int)p->k, 1.0f,
+                p->a + row * (p->transpose_a ? 1 : p->lda), (int)p->lda,
+                p->b + col * (p->transpose_b ? p->ldb : 1), (int)p->ldb, 0.0f,
+                out, (int)ld);
+}
+
+#endif

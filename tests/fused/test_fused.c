@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The fused calls by several processes; rank_fused.c is what the ranks do. Every
+ * result is compared with one reference, so fused and unfused have the same bits
+ * if both pass.
+ */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "tests/harness/harness.h"
+
+TestSuite(fused, .timeout = 240);
+
+static void run_list(const char *const *list, int ranks, const char *const *env)
+{
+    struct harness_job job = {
+        .program = "rank_fused", .ranks = ranks, .timeout_s = 120};
+
+    for (int i = 0; list[i]; i++)
+        job.args[i] = list[i];
+    for (int i = 0; env && env[i]; i++)
+        job.env[i] = env[i];
+    harness_check(&job);
+}
+
+/* A bit of everything, with few rows. */
+static void run(const char *seed, int ranks, const char *const *env)
+{
+    run_list((const char *const[]){"--together", "shapes", seed, "7", "+",
+                                   "delays", seed, "20", "+", "interleaved",
+                                   seed, "+", "only_there", "+", "destroyed",
+                                   NULL},
+             ranks, env);
+}
+
+/* Likewise with up to `most` rows. Sanitizers learn nothing from these, which
+ * take most of the time. */
+static void run_large(const char *most, const char *seed, int ranks,
+                      const char *const *env)
+{
+    run(seed, ranks, env);
+    if (!harness_sanitized())
+        run_list((const char *const[]){"--together", "shapes", seed, most, "+",
+                                       "plain", "+", "own_columns", NULL},
+                 ranks, env);
+}
+
+#define ENV(...)          \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+Test(fused, one_host)
+{
+    for (int n = 1; n <= 4; n++)
+        run_large("4099", "1", n, NULL);
+}
+
+Test(fused, unfused)
+{
+    run_large("1024", "1", 2, ENV("SHUNT_FUSED=off"));
+    run("1", 4,
+        ENV("SHUNT_FUSED=off", "SHUNT_TEST_NODES=0,0,1,1",
+            "SHUNT_TRANSPORTS=shm"));
+}
+
+Test(fused, random_delays)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_fused", .args = {"delays", "3", "100"}, .ranks = 3});
+    harness_check(&(struct harness_job){
+        .program = "rank_fused",
+        .args = {"delays", "4", "100"},
+        .env = {"SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm"},
+        .ranks = 4});
+}
+
+Test(fused, progress_thread)
+{
+    run("2", 3, ENV("SHUNT_PROGRESS=thread"));
+}
+
+Test(fused, without_raw_reads)
+{
+    run("3", 3, ENV("SHUNT_CMA=off", "SHUNT_EAGER=512"));
+}
+
+Test(fused, late_and_out_of_order)
+{
+    run("4", 3,
+        ENV("SHUNT_TRANSPORTS=fault+shm",
+            "SHUNT_FAULT=nomap,noget,delay=20,reorder,seed=5"));
+    run("5", 4,
+        ENV("SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_NODES=0,0,1,1",
+            "SHUNT_FAULT=delay=20,reorder,seed=6"));
+}
+
+Test(fused, nodes)
+{
+    run("6", 2, ENV("SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,1"));
+    run_large("1024", "7", 3,
+              ENV("SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,1,1"));
+    run("8", 4,
+        ENV("SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,0,1,1",
+            "SHUNT_ALGORITHM=two_level"));
+    run("9", 4,
+        ENV("SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,1,0,1",
+            "SHUNT_ALGORITHM=flat"));
+}
+
+Test(fused, nodes_tcp)
+{
+    run_large("1024", "10", 4,
+              ENV("SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm,tcp",
+                  "SHUNT_TEST_ACROSS=tcp (put)"));
+    run("11", 3,
+        ENV("SHUNT_TEST_NODES=0,1,2", "SHUNT_TRANSPORTS=shm,fault+tcp",
+            "SHUNT_FAULT=delay=10,reorder"));
+}
+
+Test(fused, wrong_calls)
+{
+    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
+                                        "SHUNT_TEST_NODES=0,1,1"};
+
+    for (int i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_fused",
+            .args = {"--together", "refusals", "+", "null", "+", "mismatches",
+                     "+", "other_call"},
+            .ranks = 3,
+            .env = {"SHUNT_TRANSPORTS=shm", nodes[i]},
+        });
+}
+
+Test(fused, parts)
+{
+    harness_case("rank_fused", "parts", 2);
+    harness_check(&(struct harness_job){.program = "rank_fused",
+                                        .args = {"parts", "off"},
+                                        .ranks = 2,
+                                        .env = {"SHUNT_FUSED=off"}});
+}
+
+/* -- a rank is lost ---------------------------------------------------------- */
+
+static void lose(const char *tile, const char *gather, const char *env)
+{
+    struct harness *h =
+        harness_start(&(struct harness_job){.program = "rank_fused",
+                                            .args = {"lost", tile, gather},
+                                            .ranks = 3,
+                                            .env = {"SHUNT_TIMEOUT=20", env}});
+
+    cr_assert(harness_await_end(h, 0) && harness_await_end(h, 1) &&
+                  harness_await_end(h, 2),
+              "%s", harness_story(h));
+    cr_assert(harness_rank(h, 1)->signal == SIGKILL, "%s", harness_story(h));
+    cr_assert(harness_rank(h, 0)->exit_code == 0, "%s", harness_story(h));
+    cr_assert(harness_rank(h, 2)->exit_code == 0, "%s", harness_story(h));
+    harness_finish(h);
+}
+
+Test(fused, lost_rank)
+{
+    static const char *const tiles[] = {"1", "2", "5"};
+
+    for (int i = 0; i < 3; i++) {
+        lose(tiles[i], "0", "SHUNT_TRANSPORTS=shm");
+        lose(tiles[i], "0", "SHUNT_TEST_NODES=0,1,1");
+        lose(tiles[i], "1", "SHUNT_TRANSPORTS=shm");
+        lose(tiles[i], "1", "SHUNT_TEST_NODES=0,1,1");
+    }
+}

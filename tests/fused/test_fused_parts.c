@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How a product is cut, and the epilogue: parts of fused/ by themselves. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdint.h>
+
+#include "fused/epilogue.h"
+#include "fused/grid.h"
+#include "kernels/dtype.h"
+
+TestSuite(fused_parts, .timeout = 60);
+
+static const size_t lengths[] = {
+    0,    1,    2,    15,   16,    17,    63,    64,     65,
+    127,  511,  512,  513,  1000,  1023,  1024,  1025,   4095,
+    4096, 4099, 5000, 7168, 10000, 18432, 65536, 100003, 1000000,
+};
+enum { LENGTHS = sizeof(lengths) / sizeof(*lengths) };
+
+/* The parts are those of the length, one behind the other. */
+static void is_whole(const struct shunti_cut *cut, size_t length)
+{
+    size_t sum = 0;
+
+    cr_assert_eq(cut->length, length);
+    for (size_t i = 0; i < cut->parts; i++) {
+        cr_assert_gt(shunti_part(cut, i), 0);
+        sum += shunti_part(cut, i);
+    }
+    cr_assert_eq(sum, length);
+}
+
+/* A step of a multiple, unless there is one part. */
+static void has_unit(const struct shunti_cut *cut, size_t unit)
+{
+    cr_assert(cut->parts <= 1 || cut->step % unit == 0, "step %zu", cut->step);
+}
+
+Test(fused_parts, tiles)
+{
+    for (int i = 0; i < LENGTHS; i++) {
+        const struct shunti_cut rows = shunti_cut_tile_rows(lengths[i]);
+        const struct shunti_cut cols = shunti_cut_tile_cols(lengths[i]);
+
+        is_whole(&rows, lengths[i]);
+        is_whole(&cols, lengths[i]);
+        has_unit(&rows, 16);
+        has_unit(&cols, 64);
+        cr_assert_leq(rows.step, 512);
+        cr_assert_leq(cols.step, 1024);
+        /* Not many more than there must be. */
+        cr_assert_leq(rows.parts, lengths[i] / 512 + 1);
+        cr_assert_leq(cols.parts, lengths[i] / 1024 + 1);
+    }
+}
+
+Test(fused_parts, panels)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        for (int j = 0; j < LENGTHS; j++) {
+            const size_t cols = lengths[i], rows = lengths[j];
+            const struct shunti_cut cut = shunti_cut_panels(cols, rows);
+
+            is_whole(&cut, cols);
+            has_unit(&cut, 64);
+            cr_assert_leq(cut.parts, 32);
+            cr_assert(cut.parts <= 1 || cut.step * rows * 4 >= 32 << 10,
+                      "%zu columns, %zu rows: %zu panels", cols, rows,
+                      cut.parts);
+        }
+}
+
+Test(fused_parts, chunks)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        for (int j = 0; j < LENGTHS; j++) {
+            const size_t rows = lengths[i], bytes = lengths[j];
+            const size_t n = shunti_chunks(rows, bytes);
+
+            cr_assert(n >= 1 && n <= 32);
+            cr_assert_eq(shunti_chunk_begin(rows, 0, n), 0);
+            cr_assert_eq(shunti_chunk_begin(rows, n, n), rows);
+            for (size_t c = 0; c < n; c++) {
+                const size_t at = shunti_chunk_begin(rows, c, n);
+                const size_t end = shunti_chunk_begin(rows, c + 1, n);
+
+                cr_assert_leq(at, end);
+                cr_assert(n == 1 || end - at >= 64, "%zu rows: %zu", rows,
+                          end - at);
+                cr_assert(n == 1 || (end - at + 1) * bytes >= 32 << 10,
+                          "%zu rows of %zu bytes: %zu", rows, bytes, n);
+            }
+        }
+}
+
+/* The order and the roundings that fused.h names, on numbers for which another
+ * order gives other bits. */
+Test(fused_parts, epilogue)
+{
+    enum { N = 2500 };
+    static float sum[N], out[N], bias[N];
+    static uint16_t narrow[N];
+    struct shunti_fused_out o = {
+        .at = out, .rows = 1, .cols = N, .ld = N, .dtype = SHUNT_F32};
+
+    for (int i = 0; i < N; i++) {
+        sum[i] = ldexpf(1 + (float)i / N, i % 30 - 15);
+        bias[i] = -ldexpf(1 + (float)i / N / 3, i % 29 - 14);
+        out[i] = ldexpf(1 - (float)i / N, i % 31 - 16);
+        narrow[i] = shunti_f32_to_bf16(out[i]);
+    }
+    o.epilogue = (struct shunt_epilogue){1, 0, NULL};
+    cr_assert(shunti_epilogue_is_none(&o));
+    o.epilogue = (struct shunt_epilogue){0.7f, 1.3f, bias};
+    cr_assert(!shunti_epilogue_is_none(&o));
+    float before[N];
+    for (int i = 0; i < N; i++)
+        before[i] = out[i];
+    shunti_epilogue(&o, 0, 0, 1, N, sum, N);
+    for (int i = 0; i < N; i++) {
+        const float a = 0.7f * sum[i], b = 1.3f * before[i];
+        const float ab = a + b, want = ab + bias[i];
+
+        cr_assert_eq(shunti_f32_bits(out[i]), shunti_f32_bits(want), "%d", i);
+    }
+    o.at = narrow;
+    o.dtype = SHUNT_BF16;
+    uint16_t old[N];
+    for (int i = 0; i < N; i++)
+        old[i] = narrow[i];
+    /* From column 3 on, in rows of one element. */
+    o.ld = 1;
+    shunti_epilogue(&o, 3, 0, N - 3, 1, sum, 1);
+    for (int i = 0; i < N; i++) {
+        const float a = i < 3 ? 0 : 0.7f * sum[i - 3];
+        const float b = 1.3f * shunti_bf16_to_f32(old[i]);
+        const float ab = a + b, want = ab + bias[0];
+
+        cr_assert_eq(narrow[i], i < 3 ? old[i] : shunti_f32_to_bf16(want), "%d",
+                     i);
+    }
+    /* Out is not read if beta is 0, and a zero keeps its sign. */
+    out[0] = NAN;
+    sum[0] = -0.0f;
+    o = (struct shunti_fused_out){.at = out,
+                                  .rows = 1,
+                                  .cols = 1,
+                                  .ld = 1,
+                                  .dtype = SHUNT_F32,
+                                  .epilogue = {2, 0, NULL}};
+    shunti_epilogue(&o, 0, 0, 1, 1, sum, 1);
+    cr_assert_eq(shunti_f32_bits(out[0]), 0x80000000u);
+}
