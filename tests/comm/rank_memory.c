@@ -113,6 +113,8 @@ struct scene {
     int rank, size;
     size_t count; /* of blocks, in elements */
     int32_t *send, *recv;
+    float *product; /* of fused calls */
+    unsigned char *shard, *gathered;
     bool usable; /* what was made by the call works */
     struct memory_moe moe;
 };
@@ -248,6 +250,90 @@ static enum shunt_status split(struct scene *s)
     return SHUNT_OK;
 }
 
+/* --- fused products: several panels and chunks ----------------------------- */
+
+enum { FUSED_ROWS = 64, FUSED_COLS = 1024, FUSED_BYTES = 1024 };
+
+/* Small integers: sums of them are exact. */
+static float fused_value(int rank, size_t row, size_t col)
+{
+    return (float)((rank + 1) * (int)(1 + row % 5 + col % 3));
+}
+
+static void fused_tile(void *arg, size_t row, size_t rows, size_t col,
+                       size_t cols, float *out, size_t ld)
+{
+    const struct scene *s = arg;
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            out[i * ld + j] = fused_value(s->rank, row + i, col + j);
+}
+
+static enum shunt_status gemm_reduce_scatter(struct scene *s)
+{
+    static const struct shunt_epilogue twice = {.alpha = 2};
+    const struct shunt_gemm_reduce_scatter_args args = {
+        .size = sizeof(args),
+        .rows = FUSED_ROWS * (size_t)s->size,
+        .cols = FUSED_COLS,
+        .tile = fused_tile,
+        .arg = s,
+        .epilogue = &twice,
+        .out = s->product,
+        .dtype = SHUNT_F32,
+    };
+    enum shunt_status st = shunt_gemm_reduce_scatter(s->comm, &args);
+
+    for (size_t i = 0; i < FUSED_ROWS && !st; i++)
+        for (size_t j = 0; j < FUSED_COLS; j++) {
+            const size_t row = (size_t)s->rank * FUSED_ROWS + i;
+            float sum = 0;
+
+            for (int r = 0; r < s->size; r++)
+                sum += fused_value(r, row, j);
+            s->usable &= s->product[i * FUSED_COLS + j] == 2 * sum;
+        }
+    return st;
+}
+
+/* A row's bytes are its rank's number, which the tile looks at. */
+static void fused_read(void *arg, size_t row, size_t rows, size_t col,
+                       size_t cols, float *out, size_t ld)
+{
+    const struct scene *s = arg;
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            out[i * ld + j] = fused_value(s->gathered[(row + i) * FUSED_BYTES],
+                                          row + i, col + j);
+}
+
+static enum shunt_status allgather_gemm(struct scene *s)
+{
+    static const struct shunt_epilogue twice = {.alpha = 2};
+    const struct shunt_allgather_gemm_args args = {
+        .size = sizeof(args),
+        .rows = FUSED_ROWS * (size_t)s->size,
+        .cols = 16,
+        .row_bytes = FUSED_BYTES,
+        .shard = memset(s->shard, s->rank, FUSED_ROWS * FUSED_BYTES),
+        .gathered = s->gathered,
+        .tile = fused_read,
+        .arg = s,
+        .epilogue = &twice,
+        .out = s->product,
+        .dtype = SHUNT_F32,
+    };
+    enum shunt_status st = shunt_allgather_gemm(s->comm, &args);
+
+    for (size_t i = 0; i < args.rows && !st; i++)
+        for (size_t j = 0; j < 16; j++)
+            s->usable &= s->product[i * 16 + j] ==
+                         2 * fused_value((int)(i / FUSED_ROWS), i, j);
+    return st;
+}
+
 /* The communicator's first, for which it gets a table of them. */
 static enum shunt_status first_exchange(struct scene *s)
 {
@@ -268,6 +354,8 @@ static const struct {
     {"broadcast", .make = broadcast},
     {"reduce_scatter", .make = reduce_scatter},
     {"allreduce", .make = allreduce},
+    {"gemm_reduce_scatter", .make = gemm_reduce_scatter},
+    {"allgather_gemm", .make = allgather_gemm},
     {"window", .make = window},
     {"split", .make = split},
     {"moe_first", .make = first_exchange},
@@ -334,7 +422,10 @@ static int one(const struct rank *self, int which, int victim, long n,
 
     s.send = calloc(blocks(&s), sizeof(int32_t));
     s.recv = calloc(blocks(&s), sizeof(int32_t));
-    CHECK(s.send && s.recv, "memory");
+    s.product = calloc(FUSED_ROWS * FUSED_COLS, sizeof(float));
+    s.shard = calloc(FUSED_ROWS, FUSED_BYTES);
+    s.gathered = calloc(FUSED_ROWS * (size_t)s.size, FUSED_BYTES);
+    CHECK(s.send && s.recv && s.product && s.shard && s.gathered, "memory");
     fill(&s, s.send);
     fill(&s, s.recv);
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
@@ -391,6 +482,9 @@ static int one(const struct rank *self, int which, int victim, long n,
     shunt_comm_destroy(s.comm);
     free(s.send);
     free(s.recv);
+    free(s.product);
+    free(s.shard);
+    free(s.gathered);
     return 0;
 }
 
@@ -656,6 +750,8 @@ static const struct rank_case cases[] = {
     {"broadcast", run_one_call, .min_ranks = 2},
     {"reduce_scatter", run_one_call, .min_ranks = 2},
     {"allreduce", run_one_call, .min_ranks = 2},
+    {"gemm_reduce_scatter", run_one_call, .min_ranks = 2},
+    {"allgather_gemm", run_one_call, .min_ranks = 2},
     {"window", run_one_call, .min_ranks = 2},
     {"split", run_one_call, .min_ranks = 2},
     {"moe_first", run_one_call, .min_ranks = 2},

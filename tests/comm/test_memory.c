@@ -70,6 +70,19 @@ Test(memory, zero_copy)
         });
 }
 
+/* A rank that has learnt of the failure stops computing. */
+Test(memory, fused)
+{
+    static const char *const calls[] = {"gemm_reduce_scatter",
+                                        "allgather_gemm"};
+
+    for (size_t i = 0; i < 2; i++) {
+        run(calls[i], 3, NULL, NULL, NULL);
+        run_victim(calls[i], "1", "1", 4, "SHUNT_TEST_NODES=0,0,1,1",
+                   "SHUNT_TRANSPORTS=shm", "SHUNT_ALGORITHM=two_level");
+    }
+}
+
 Test(memory, windows)
 {
     run("window", 3, NULL, NULL, NULL);
