@@ -13,6 +13,7 @@
 #include "perf/births.h"
 #include "perf/coll.h"
 #include "perf/engine.h"
+#include "perf/fused.h"
 #include "perf/group.h"
 #include "perf/launch.h"
 #include "perf/moe.h"
@@ -177,6 +178,8 @@ int main(int argc, char **argv)
         perf_table_operation(&one);
         if (perf_op_is_moe(one.op))
             perf_moe(&contest);
+        else if (perf_op_is_fused(one.op))
+            perf_fused(&contest);
         else
             perf_coll(&contest);
     }

@@ -155,7 +155,9 @@ static void add_tokens(struct perf_record *r, const struct perf_row *row)
 
     r->skip = !perf_op_is_moe(o->op);
     perf_record_text(r, "part_of", perf_op_name(o->op));
+    r->skip = r->skip && !perf_op_is_fused(o->op);
     perf_record_number(r, "hidden", true, (double)o->hidden);
+    r->skip = !perf_op_is_moe(o->op);
     perf_record_number(r, "topk", true, o->topk);
     perf_record_number(r, "experts", true, o->experts);
     perf_record_text(r, "wire",
@@ -165,6 +167,22 @@ static void add_tokens(struct perf_record *r, const struct perf_row *row)
     perf_record_text(r, "mode", row->mode);
     perf_record_text(r, "skew", perf_skew_name(o->skew));
     perf_record_number(r, "skew_arg", true, o->skew_arg);
+    r->skip = false;
+}
+
+static void add_alone(struct perf_record *r, const struct perf_row *row)
+{
+    const struct number all[] = {
+        {"inner", true, (double)settings.options->inner},
+        {"product_us", true, row->alone.compute},
+        {"collective_us", true, row->alone.communicate},
+        {"hidden_share", true, row->alone.hidden},
+        {"fused_bound_us", true, row->alone.bound},
+        {"parts", true, (double)row->alone.parts},
+    };
+
+    r->skip = !row->fused;
+    add_numbers(r, "", all, sizeof(all) / sizeof(*all));
     r->skip = false;
 }
 
@@ -273,6 +291,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_links(&r, row);
     add_call(&r, row);
     add_tokens(&r, row);
+    add_alone(&r, row);
     add_settings(&r);
     if (json) {
         perf_record_json(json, &r);

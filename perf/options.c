@@ -23,6 +23,8 @@ static const struct cli_name ops[] = {
     {"combine", PERF_COMBINE},
     {"moe", PERF_MOE},
     {"backward", PERF_BACKWARD},
+    {"gemm-rs", PERF_GEMM_RS},
+    {"ag-gemm", PERF_AG_GEMM},
     {NULL, 0},
 };
 
@@ -268,6 +270,11 @@ static const struct cli_row rows[] = {
      CLI_LIST_AT(struct perf_options, tokens, ntokens), .most = 1 << 30},
     {"hidden", 0, "N", CLI_WHOLE, "elements of a token", AT(hidden), .least = 1,
      .most = 1 << 24},
+    {"inner", 0, "N", CLI_WHOLE,
+     "a rank's share of the width between the two products: gemm-rs is "
+     "(tokens, inner) by (inner, hidden), ag-gemm (tokens, hidden) by (hidden, "
+     "inner)",
+     AT(inner), .least = 1, .most = 1 << 24},
     {"experts", 0, "N", CLI_WHOLE, "of all ranks", AT(experts), .least = 1,
      .most = 1 << 20},
     {"topk", 0, "N", CLI_WHOLE, "experts of a token", AT(topk), .least = 1,
@@ -338,6 +345,7 @@ static const struct perf_options defaults = {
     .tokens = {4096},
     .ntokens = 1,
     .hidden = 2048,
+    .inner = 1024,
     .topk = 8,
     .experts = 64,
     .warmup = 5,
@@ -360,6 +368,8 @@ static const struct cli_program program = {
         "  combine     bring the experts' rows home and add them\n"
         "  moe         plan, dispatch and combine, one after the other\n"
         "  backward    the gradients of combine and of dispatch\n"
+        "  gemm-rs     a matrix product fused with a reduce-scatter\n"
+        "  ag-gemm     an all-gather fused with a matrix product\n"
         "Several, with commas between them, are measured one after the other "
         "by\n"
         "the same ranks, each with a table of its own.\n",
@@ -392,6 +402,14 @@ static const struct cli_program program = {
         "and\n"
         "  overlap = 1 - (both - compute) / time, from 0 to 100 %.\n"
         "\n"
+        "gemm-rs and ag-gemm are compared with the same product and collective "
+        "one\n"
+        "after the other (U), and with the product (C) and the collective (R) "
+        "alone:\n"
+        "  ratio = U / time, and hidden = (C + R - time) / min(C, R), of which "
+        "100 %\n"
+        "is all that can be hidden. bound: see docs/fused.md.\n"
+        "\n"
         "Ranks 0 and 1 pass a cache line to and fro before each row: how long "
         "it "
         "takes\n"
@@ -417,6 +435,7 @@ static const struct cli_program program = {
         "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
         "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew "
         "zipf\n"
+        "  shunt-perf gemm-rs,ag-gemm --ranks 2 --tokens 512,2048\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
         "  shunt-perf alltoallv --ranks 2 -e 4k --time 0.1 --repeat-births 9\n"
         "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
@@ -453,7 +472,7 @@ static void check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
     if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
-                        perf_op_is_moe(o->op)))
+                        perf_op_is_moe(o->op) || perf_op_is_fused(o->op)))
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
@@ -462,6 +481,14 @@ static void check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "--batch: a sample of %s is one step, from its plan to its "
                  "release",
+                 perf_op_name(o->op));
+    if (perf_op_is_fused(o->op) && o->dtype != SHUNT_F32)
+        perf_die(PERF_EXIT_USAGE, "--dtype: %s takes f32", perf_op_name(o->op));
+    if (perf_op_is_fused(o->op) &&
+        (o->peer != PERF_PEER_NONE || o->link || o->overlap))
+        perf_die(PERF_EXIT_USAGE,
+                 "%s is compared with itself, unfused: it takes neither --peer "
+                 "nor --overlap",
                  perf_op_name(o->op));
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");

@@ -51,6 +51,7 @@ struct perf_options {
     size_t tokens[PERF_MAX_TOKENS_LIST]; /* of a rank; one row each */
     int ntokens;
     size_t hidden;
+    size_t inner; /* of fused products */
     int topk;
     int experts;
     enum shunt_moe_wire wire;

@@ -19,7 +19,8 @@ enum {
 };
 
 /* The operations that can be measured. The first group are collective calls on
- * bytes, the second exchanges of tokens. */
+ * bytes, the second exchanges of tokens, the third products fused with a
+ * collective. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -35,6 +36,9 @@ enum perf_op {
     PERF_COMBINE,
     PERF_MOE,
     PERF_BACKWARD,
+
+    PERF_GEMM_RS,
+    PERF_AG_GEMM,
 
     PERF_OPS,
 };
@@ -57,7 +61,12 @@ static inline int perf_op_has_counts(enum perf_op op)
 
 static inline int perf_op_is_moe(enum perf_op op)
 {
-    return op >= PERF_DISPATCH;
+    return op >= PERF_DISPATCH && op <= PERF_BACKWARD;
+}
+
+static inline int perf_op_is_fused(enum perf_op op)
+{
+    return op >= PERF_GEMM_RS;
 }
 
 /* Print an error, with this rank in front, and end the whole job. */

@@ -65,7 +65,9 @@ static void keep_pair(const struct perf_row *row)
 static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
-    const char *tokens = perf_op_is_moe(o->op) ? "; x and y malloc" : "";
+    const char *tokens = perf_op_is_moe(o->op)     ? "; x and y malloc"
+                         : perf_op_is_fused(o->op) ? ", of what is sent"
+                                                   : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
     if (o->op == PERF_BARRIER)
@@ -198,6 +200,9 @@ void perf_table_operation(const struct perf_options *o)
     print_memory();
     if (perf_op_is_moe(o->op))
         print_tokens();
+    if (perf_op_is_fused(o->op))
+        perf_table_note("layer: hidden %zu, inner %zu of each rank, f32",
+                        o->hidden, o->inner);
 }
 
 void perf_table_note(const char *format, ...)
@@ -230,7 +235,8 @@ static const char *digits(char *to, size_t size, double value)
 
 static void print_head(void)
 {
-    bool tokens = perf_op_is_moe(settings.options->op);
+    bool tokens = perf_op_is_moe(settings.options->op) ||
+                  perf_op_is_fused(settings.options->op);
     bool overlap = settings.options->overlap;
 
     fprintf(words, "#\n# %-21s %12s %12s %10s %10s %8s %8s %7s",
@@ -316,6 +322,20 @@ static void print_line(const struct perf_row *row, double ratio)
                         row->wrong[PERF_PEER]);
 }
 
+/* Of a fused call. */
+static void print_alone(const struct perf_row *row)
+{
+    const double us = row->times[PERF_OURS].median;
+
+    perf_table_note("  unfused %.4g us, ratio %.3f; product alone %.4g us, "
+                    "collective alone %.4g us: %.0f %% hidden; %zu parts, "
+                    "%.2f x bound (%.4g us)",
+                    row->times[PERF_PEER].median,
+                    row->times[PERF_PEER].median / us, row->alone.compute,
+                    row->alone.communicate, 100 * row->alone.hidden,
+                    row->alone.parts, us / row->alone.bound, row->alone.bound);
+}
+
 /* --- between hosts -------------------------------------------------------- */
 
 static void print_side_between(const struct perf_row *row, enum perf_role role)
@@ -369,7 +389,8 @@ static void keep_ratio(const struct perf_row *row, double ratio)
     if (nratios + nparts == 0 || ratio < worst_ratio) {
         worst_ratio = ratio;
         worst = *row;
-        worst_of_tokens = perf_op_is_moe(settings.options->op);
+        worst_of_tokens = perf_op_is_moe(settings.options->op) ||
+                          perf_op_is_fused(settings.options->op);
     }
     if (row->part) {
         nparts++;
@@ -401,6 +422,8 @@ void perf_table_row(const struct perf_row *row)
     if (!perf_objects_row(row, ratio))
         return;
     print_line(row, ratio);
+    if (row->fused)
+        print_alone(row);
     if (row->between)
         print_between(row);
 }

@@ -42,6 +42,14 @@ struct perf_row {
     bool between; /* several hosts or nodes: the following is filled in */
     struct perf_need need[PERF_ROLES]; /* by each side's algorithm */
     struct perf_wire wire[PERF_ROLES];
+    /* A fused call; the peer is the same unfused. Microseconds of the product
+     * and of the collective alone, the hidden share of the shorter one, the
+     * bound (docs/fused.md), and in how many parts it sends. */
+    bool fused;
+    struct {
+        double compute, communicate, hidden, bound;
+        size_t parts;
+    } alone;
     const char *mode;             /* Shunt's mode for tokens, or NULL */
     double sent_rows, sent_bytes; /* figures of its plan; < 0: none */
 };

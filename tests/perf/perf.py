@@ -181,6 +181,28 @@ def tokens():
         measure(there, 2, *small, "--tokens", "50", "--skew", skew)
 
 
+def fused():
+    """Products fused with a collective, beside the same unfused."""
+    small = ["--hidden", "192", "--inner", "40"]
+    for ranks in (1, 2, 3):
+        for mem in ("malloc", "window"):
+            rows = measure(["gemm-rs", "ag-gemm"], ranks, *small, "--tokens",
+                           "1,100", "--mem", mem, peer="none")
+            if [row["count"] for row in rows] != [1, 100] * 2:
+                fail(["gemm-rs"], f"tokens: {rows}")
+            for row in rows:
+                alone = row["product_us"], row["collective_us"]
+                hidden = (sum(alone) - row["time_us"]) / min(alone)
+                if not math.isclose(row["hidden_share"], hidden, rel_tol=1e-6,
+                                    abs_tol=1e-6):
+                    fail([row["op"]], f"hidden: {row}")
+                if row["fused_bound_us"] < row["product_us"] or not row["ratio"]:
+                    fail([row["op"]], f"bound: {row}")
+    refused(2, "compared with itself", "gemm-rs", "--peer", "memcpy")
+    refused(2, "compared with itself", "ag-gemm", "--overlap")
+    refused(2, "takes f32", "ag-gemm", "--dtype", "bf16")
+
+
 def on_virtual_nodes(*options):
     """The command and its rows: moe on nodes that SHUNT_NODE makes of one
     host."""
@@ -351,6 +373,7 @@ def mpi_left_alone():
 def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
+    fused()
     json_file()
     csv_file()
     births()

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Fused products beside the same product and collective one after the other, in
+ * alternation, and each of the two alone:
+ *
+ *     T  fused                      C  the product alone, as one call
+ *     U  product, then collective   R  the collective alone
+ *
+ *     hidden = (C + R - T) / min(C, R)
+ *
+ * The layer is one of tensor parallelism, each rank with `inner` of its width:
+ * ag-gemm gathers (tokens, hidden) and multiplies it with (hidden, inner);
+ * gemm-rs multiplies (tokens, inner) with (inner, hidden) and adds up.
+ *
+ * Inputs are small integers, so every sum is exact, whatever its order: some
+ * elements are compared with the definition.
+ */
+#include "perf/fused.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/fused.h>
+#include <shunt/memory.h>
+
+#include "kernels/gemm/gemm.h"
+#include "perf/check.h"
+#include "perf/pair.h"
+#include "perf/random.h"
+#include "perf/sample.h"
+#include "perf/table.h"
+
+enum { STREAM_A = 31, STREAM_B, STREAM_PLACES };
+enum { CHECKED = 400 }; /* elements */
+
+struct bench {
+    const struct perf_options *o;
+    const struct perf_group *g;
+    const struct perf_engine *engine;
+    struct shunti_gemm *gemm;
+    bool scatters;   /* gemm-rs */
+    size_t tokens;   /* of a rank */
+    size_t m, k, n;  /* of this rank's product */
+    size_t out_rows; /* of the result */
+    float *a, *b;    /* (m, k), which ag-gemm gathers; (k, n) */
+    float *shard;    /* ag-gemm: our rows of a */
+    float *product;  /* gemm-rs, unfused: (m, n) */
+    float *out;      /* (out_rows, n) */
+    uint64_t a_key;  /* of ag-gemm: the same of all ranks */
+    size_t parts;    /* that a fused call sends */
+    double wrong[2]; /* fused, unfused */
+};
+
+static void must(const struct bench *b, enum shunt_status st, const char *what)
+{
+    if (st != SHUNT_OK)
+        perf_die(PERF_EXIT_FAILED, "%s: %s: %s", what, shunt_strerror(st),
+                 shunt_last_error(b->g->comm));
+}
+
+/* --- inputs and results ----------------------------------------------------- */
+
+static float value(uint64_t key, size_t i)
+{
+    return (float)((int)(perf_random(key, i) % 5) - 2);
+}
+
+static uint64_t key_of(const struct bench *b, int stream, int rank)
+{
+    return perf_key(b->o->seed, (uint64_t)stream, (uint64_t)rank, b->tokens);
+}
+
+/* What ag-gemm gathers is one matrix; gemm-rs has one on each rank. */
+static uint64_t a_key(const struct bench *b, int rank)
+{
+    return key_of(b, STREAM_A, b->scatters ? rank : 0);
+}
+
+static void fill(float *to, uint64_t key, size_t from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = value(key, from + i);
+}
+
+/* Element of one rank's product, in f64. */
+static double product_at(const struct bench *b, int rank, size_t row,
+                         size_t col)
+{
+    const uint64_t ka = a_key(b, rank), kb = key_of(b, STREAM_B, rank);
+    double sum = 0;
+
+    for (size_t i = 0; i < b->k; i++)
+        sum += (double)value(ka, row * b->k + i) *
+               (double)value(kb, i * b->n + col);
+    return sum;
+}
+
+static double expected(const struct bench *b, size_t row, size_t col)
+{
+    double sum = 0;
+
+    if (!b->scatters)
+        return product_at(b, b->g->rank, row, col);
+    for (int r = 0; r < b->g->ranks; r++)
+        sum += product_at(b, r, (size_t)b->g->rank * b->tokens + row, col);
+    return sum;
+}
+
+/* One call on poisoned output; wrong ones of some elements. */
+static double try_once(struct bench *b, void (*run)(void *), uint64_t round)
+{
+    const uint64_t key = perf_key(b->o->seed, STREAM_PLACES, round, 0);
+    double wrong = 0;
+
+    memset(b->out, PERF_POISON, b->out_rows * b->n * sizeof(float));
+    if (!b->scatters)
+        memset(b->a, PERF_POISON, b->m * b->k * sizeof(float));
+    run(b);
+    if (b->engine->settle)
+        b->engine->settle();
+    for (uint64_t i = 0; i < CHECKED; i++) {
+        const size_t row = perf_random(key, 2 * i) % b->out_rows;
+        const size_t col = perf_random(key, 2 * i + 1) % b->n;
+
+        wrong += (double)b->out[row * b->n + col] != expected(b, row, col);
+    }
+    return wrong;
+}
+
+/* --- the calls -------------------------------------------------------------- */
+
+static void multiply(void *arg, size_t row, size_t rows, size_t col,
+                     size_t cols, float *out, size_t ld)
+{
+    const struct bench *b = arg;
+
+    shunti_gemm_nn(b->gemm, rows, cols, b->k, b->a + row * b->k, b->k,
+                   b->b + col, b->n, SHUNTI_GEMM_SET, out, ld);
+}
+
+static void fused(void *state)
+{
+    struct bench *b = state;
+
+    if (b->scatters)
+        must(b,
+             shunt_gemm_reduce_scatter(
+                 b->g->comm,
+                 &(struct shunt_gemm_reduce_scatter_args){
+                     .size = sizeof(struct shunt_gemm_reduce_scatter_args),
+                     .rows = b->m,
+                     .cols = b->n,
+                     .tile = multiply,
+                     .arg = b,
+                     .out = b->out,
+                     .dtype = SHUNT_F32,
+                 }),
+             "gemm_reduce_scatter");
+    else
+        must(b,
+             shunt_allgather_gemm(
+                 b->g->comm,
+                 &(struct shunt_allgather_gemm_args){
+                     .size = sizeof(struct shunt_allgather_gemm_args),
+                     .rows = b->m,
+                     .cols = b->n,
+                     .row_bytes = b->k * sizeof(float),
+                     .shard = b->shard,
+                     .gathered = b->a,
+                     .tile = multiply,
+                     .arg = b,
+                     .out = b->out,
+                     .dtype = SHUNT_F32,
+                 }),
+             "allgather_gemm");
+}
+
+static void compute(void *state)
+{
+    struct bench *b = state;
+
+    multiply(b, 0, b->m, 0, b->n, b->scatters ? b->product : b->out, b->n);
+}
+
+static void communicate(void *state)
+{
+    struct bench *b = state;
+
+    if (b->scatters)
+        must(b,
+             shunt_reduce_scatter(b->g->comm, b->product, b->out,
+                                  b->tokens * b->n, SHUNT_F32, SHUNT_SUM),
+             "reduce_scatter");
+    else
+        must(b,
+             shunt_allgather(b->g->comm, b->shard, b->a, b->tokens * b->k,
+                             SHUNT_F32),
+             "allgather");
+}
+
+static void unfused(void *state)
+{
+    struct bench *b = state;
+
+    if (b->scatters)
+        compute(b);
+    communicate(b);
+    if (!b->scatters)
+        compute(b);
+}
+
+/* --- one row ---------------------------------------------------------------- */
+
+/* docs/fused.md: the least that any schedule of p ranks and q parts takes whose
+ * link and processor are both busy from the first part to the last. */
+static double bound(double c, double r, double p, double q)
+{
+    double most = c;
+
+    if (p < 2)
+        return c;
+    if (c / (p * q) + r > most)
+        most = c / (p * q) + r;
+    if (c * (p - 1) / p + r / ((p - 1) * q) > most)
+        most = c * (p - 1) / p + r / ((p - 1) * q);
+    return most;
+}
+
+static size_t count_parts(struct bench *b)
+{
+    struct shunt_comm_stats before, after;
+
+    must(b, shunt_comm_get_stats(b->g->comm, &before, sizeof(before)), "stats");
+    fused(b);
+    must(b, shunt_comm_get_stats(b->g->comm, &after, sizeof(after)), "stats");
+    /* without the agreement */
+    return (size_t)(after.operations - before.operations) - 1;
+}
+
+static void measure(struct bench *b)
+{
+    const struct perf_options *o = b->o;
+    const struct perf_plan plan = {o->warmup, o->samples, o->batch, o->seconds};
+    struct perf_series series[PERF_MAX_SIDES];
+    struct perf_side sides[PERF_MAX_SIDES] = {
+        {.state = b, .phases = 1, .phase = {fused}},
+        {.state = b, .phases = 1, .phase = {unfused}},
+        {.state = b, .phases = 2, .phase = {compute, communicate}},
+    };
+    const size_t moved = b->scatters ? b->n : b->k;
+    struct perf_row row = {
+        .op = perf_op_name(o->op),
+        .bytes = b->m * moved * sizeof(float),
+        .count = b->tokens,
+        .bus = (double)(b->g->ranks - 1) / b->g->ranks,
+        .pair = perf_pair_latency(b->g),
+        .checked = true,
+        .has = {[PERF_OURS] = true, [PERF_PEER] = true},
+        .sent_rows = -1,
+        .fused = true,
+    };
+    double t, c, r;
+
+    for (int s = 0; s < PERF_MAX_SIDES; s++) {
+        sides[s].apart = true;
+        sides[s].settle = b->engine->settle;
+    }
+    b->parts = count_parts(b);
+    b->wrong[0] = try_once(b, fused, 0);
+    b->wrong[1] = try_once(b, unfused, 1);
+    perf_measure(b->g, &plan, sides, PERF_MAX_SIDES, series);
+    b->wrong[0] += try_once(b, fused, 2);
+    b->wrong[1] += try_once(b, unfused, 3);
+    row.samples = series[0].samples;
+    row.batch = series[0].batch;
+    for (int s = PERF_OURS; s <= PERF_PEER; s++) {
+        row.times[s] = perf_series_times(&series[s], 0, 0);
+        row.wrong[s] = perf_sum(b->g, b->wrong[s]);
+    }
+    t = row.times[PERF_OURS].median;
+    row.alone.compute = c = perf_series_times(&series[2], 0, 0).median;
+    row.alone.communicate = r = perf_series_times(&series[2], 1, 1).median;
+    row.alone.hidden = (c + r - t) / (c < r ? c : r);
+    row.alone.bound = bound(c, r, b->g->ranks, (double)b->parts);
+    row.alone.parts = b->parts;
+    for (int s = 0; s < PERF_MAX_SIDES; s++)
+        perf_series_finish(&series[s]);
+    perf_table_row(&row);
+}
+
+/* --- memory ----------------------------------------------------------------- */
+
+static float *take(const struct bench *b, size_t elements, bool window)
+{
+    void *p = NULL;
+
+    if (!window || b->o->mem != PERF_MEM_WINDOW)
+        return perf_alloc(elements * sizeof(float));
+    must(b, shunt_mem_alloc(b->g->comm, elements * sizeof(float), &p),
+         "memory");
+    return p;
+}
+
+static void drop(const struct bench *b, float *p, bool window)
+{
+    if (!window || b->o->mem != PERF_MEM_WINDOW)
+        free(p);
+    else
+        must(b, shunt_mem_free(b->g->comm, p), "memory");
+}
+
+static void no_memory(void)
+{
+    perf_die(PERF_EXIT_FAILED, "no memory for a product");
+}
+
+static void run(struct bench *b)
+{
+    const int rank = b->g->rank;
+
+    b->m = b->tokens * (size_t)b->g->ranks;
+    b->k = b->scatters ? b->o->inner : b->o->hidden;
+    b->n = b->scatters ? b->o->hidden : b->o->inner;
+    b->out_rows = b->scatters ? b->tokens : b->m;
+    b->a = take(b, b->m * b->k, !b->scatters);
+    b->b = take(b, b->k * b->n, false);
+    b->out = take(b, b->out_rows * b->n, false);
+    fill(b->b, key_of(b, STREAM_B, rank), 0, b->k * b->n);
+    if (b->scatters) {
+        b->product = take(b, b->m * b->n, true);
+        fill(b->a, a_key(b, rank), 0, b->m * b->k);
+    } else {
+        b->shard = take(b, b->tokens * b->k, true);
+        fill(b->shard, a_key(b, rank), (size_t)rank * b->tokens * b->k,
+             b->tokens * b->k);
+    }
+    measure(b);
+    drop(b, b->a, !b->scatters);
+    drop(b, b->b, false);
+    drop(b, b->out, false);
+    drop(b, b->scatters ? b->product : b->shard, true);
+}
+
+void perf_fused(const struct perf_contest *contest)
+{
+    const struct perf_options *o = contest->options;
+    struct bench b = {
+        .o = o,
+        .g = contest->group,
+        .engine = contest->engine[PERF_OURS],
+        .scatters = o->op == PERF_GEMM_RS,
+    };
+
+    if (shunti_gemm_create(NULL, SHUNTI_GEMM_F32, no_memory, &b.gemm))
+        perf_die(PERF_EXIT_FAILED, "no product runs on this machine");
+    perf_table_note("products by %s", shunti_gemm_name(b.gemm));
+    for (int i = 0; i < o->ntokens; i++) {
+        b.tokens = o->tokens[i];
+        if (b.tokens)
+            run(&b);
+    }
+    shunti_gemm_destroy(b.gemm);
+}
