@@ -2,8 +2,8 @@
 /*
  * Random legal programs. Every rank runs the same program, which a seed decides:
  * communicators (the world's, a copy, a split), exchanges on them, plans of
- * those, and on these in any legal order collectives and all four calls of a
- * plan, blocking and started, several under way at once. What the interface
+ * those, and on these in any legal order collectives, fused products and all four
+ * calls of a plan, blocking and started, several under way at once. What the interface
  * leaves to a rank, each decides by itself: when and how it waits, in which
  * order it starts operations of different communicators, where its buffers are,
  * how late it is. Every output is compared to the bit with what the headers say
@@ -37,6 +37,8 @@ static int carry_out(struct world *w, const struct event *e)
         return 0;
     if (e->kind < COLLECTIVES)
         return do_collective(w, g, e);
+    if (e->kind >= GEMM_REDUCE_SCATTER)
+        return do_fused(w, g, e);
     return do_moe(w, &g->exchanges[e->exchange].plans[e->plan], e);
 }
 
@@ -141,6 +143,9 @@ static int some_events(const struct world *w, const struct sketch *s,
         if (found && !one_in(c, 3)) {
             e->plan = plans[below(c, found)];
             e->kind = DISPATCH + below(c, 4);
+        } else if (one_in(c, 6)) {
+            e->kind = GEMM_REDUCE_SCATTER + below(c, 2);
+            e->start = false;
         }
     }
     return n;

@@ -189,6 +189,7 @@ static void op_free(struct op *op)
     }
     free(op->near_want);
     free(op->near_size);
+    free(op->owned);
     free(op);
 }
 

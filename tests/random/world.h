@@ -3,7 +3,7 @@
  * A random program under way on one rank: its communicators, exchanges and
  * plans, the calls that are started and not yet waited for, and what each of them
  * must leave behind. The parts by file: under_way.c, collective_calls.c,
- * moe_calls.c; rank_random.c puts them together.
+ * fused_calls.c, moe_calls.c; rank_random.c puts them together.
  */
 
 #ifndef SHUNT_TEST_WORLD_H
@@ -45,6 +45,8 @@ enum kind {
     COMBINE,
     COMBINE_BACKWARD,
     DISPATCH_BACKWARD,
+    GEMM_REDUCE_SCATTER,
+    ALLGATHER_GEMM,
 };
 
 struct buffer {
@@ -65,6 +67,7 @@ struct op {
     int plan; /* of the plan table, whose buffers it uses; -1 */
     struct buffer buffers[4];
     int nbuffers;
+    void *owned; /* from malloc(), or NULL */
     /* dweight of reals: the order of its sum is not specified. */
     const float *near_got;
     float *near_want, *near_size;
@@ -171,6 +174,11 @@ void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
 /* --- collective_calls.c --- */
 
 int do_collective(struct world *w, struct group *g, const struct event *e);
+
+/* --- fused_calls.c --- */
+
+/* Also where it is started, the call waits for all ranks: a blocking event. */
+int do_fused(struct world *w, struct group *g, const struct event *e);
 
 /* --- moe_calls.c --- */
 
