@@ -33,6 +33,9 @@
 
 #include "transports/ucx/ucx.h"
 
+/* A process has ended, and for so long nothing has come from it. */
+#define SILENCE_MS 100
+
 #define TCP_EAGER_MAX ((size_t)64 << 10)
 
 struct address {
@@ -130,6 +133,21 @@ static void stop_watching(struct shunt_transport_ep *ep)
     ep->ctx->watched--;
 }
 
+/*
+ * What it sent before it ended is received first. Its connections end behind
+ * that, which UCP reports, unless a child that it forked holds them, too: then
+ * silence must do. Until then pidfd stays readable, so that nobody sleeps.
+ */
+static bool is_silent(struct shunt_transport_ep *ep)
+{
+    const int64_t now = ucx_now();
+
+    if (!ep->silent_at || ep->heard_bytes != ep->heard_then)
+        ep->silent_at = now + SILENCE_MS;
+    ep->heard_then = ep->heard_bytes;
+    return now >= ep->silent_at;
+}
+
 void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
 {
     struct epoll_event events[16];
@@ -139,6 +157,8 @@ void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
         struct shunt_transport_ep *ep = events[i].data.ptr;
 
         if (!ep) /* UCP's descriptor */
+            continue;
+        if (!ep->broken && !ep->left && !is_silent(ep))
             continue;
         stop_watching(ep);
         ucx_ep_broken(ep, UCS_ERR_CONNECTION_RESET);

@@ -35,7 +35,7 @@
 /* How long close() waits for the answers to BYE. */
 #define BYE_MS 250
 
-static int64_t now_ms(void)
+int64_t ucx_now(void)
 {
     struct timespec ts;
 
@@ -364,7 +364,7 @@ static int ucx_progress(struct shunt_transport_ctx *ctx);
 static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
 {
     struct pollfd pfd = {.fd = ctx->epoll, .events = POLLIN};
-    int64_t left = deadline - now_ms();
+    int64_t left = deadline - ucx_now();
 
     if (ucp_worker_arm(ctx->worker) == UCS_OK)
         poll(&pfd, 1, left > 10 ? 10 : left > 0 ? (int)left : 0);
@@ -374,7 +374,7 @@ static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
  * network: a connection that is closed may lose what was sent on it. */
 static void say_bye(struct shunt_transport_ctx *ctx)
 {
-    int64_t deadline = now_ms() + BYE_MS;
+    int64_t deadline = ucx_now() + BYE_MS;
 
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
@@ -386,7 +386,7 @@ static void say_bye(struct shunt_transport_ctx *ctx)
         else
             ep->bye_heard = true;
     }
-    while (unheard(ctx) && now_ms() < deadline) {
+    while (unheard(ctx) && ucx_now() < deadline) {
         if (!ucx_progress(ctx))
             doze(ctx, deadline);
     }
@@ -402,12 +402,12 @@ static bool closing(const struct shunt_transport_ctx *ctx)
 
 static void drop_all(struct shunt_transport_ctx *ctx)
 {
-    int64_t deadline = now_ms() + BYE_MS;
+    int64_t deadline = ucx_now() + BYE_MS;
 
     for (int p = 0; p < ctx->nranks; p++)
         if (ctx->eps[p])
             ucx_ep_drop(ctx->eps[p]);
-    while (closing(ctx) && now_ms() < deadline)
+    while (closing(ctx) && ucx_now() < deadline)
         ucp_worker_progress(ctx->worker);
 }
 
@@ -438,12 +438,12 @@ static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
     if (!by_force)
         return SHUNT_IN_PROGRESS;
     outer = ucx_enter(ctx);
-    deadline = now_ms() + BYE_MS;
+    deadline = ucx_now() + BYE_MS;
     ucx_ep_broken(ep, UCS_ERR_CANCELED);
     ucx_ep_drop(ep);
     do
         advance_worker(ctx);
-    while ((ep->closing || touches_callers_memory(ep)) && now_ms() < deadline);
+    while ((ep->closing || touches_callers_memory(ep)) && ucx_now() < deadline);
     /* Sends that have not ended by now no longer count: their memory may still
      * be read, but nothing is written to it. */
     ucx_forget_pending(ep);
@@ -528,10 +528,10 @@ static int ucx_progress(struct shunt_transport_ctx *ctx)
     ctx->events = 0;
     advance_worker(ctx);
     if (ctx->watched > 0) {
-        int64_t now = ctx->look ? 0 : now_ms();
+        int64_t now = ctx->look ? 0 : ucx_now();
 
         if (ctx->look || now >= ctx->looked + LOOK_MS) {
-            ctx->looked = now_ms();
+            ctx->looked = ucx_now();
             ctx->look = false;
             ucx_look_at_processes(ctx);
         }

@@ -140,6 +140,10 @@ struct shunt_transport_ep {
     ucs_status_t why;
     void *closing; /* UCP's request */
     int pidfd;     /* of a peer on this host, or -1 */
+    /* its process has ended: when it counts as lost, if nothing comes until
+     * then; and heard_bytes when that was set */
+    int64_t silent_at;
+    uint64_t heard_then;
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends;                   /* under way: not locally complete */
@@ -184,6 +188,11 @@ struct shunt_transport_ctx {
 /* --- ucx.c ---------------------------------------------------------------- */
 
 #define ucx_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
+
+/* --- ucx.c ---------------------------------------------------------------- */
+
+/* Monotonic, in ms. */
+int64_t ucx_now(void);
 
 /* --- guest.c -------------------------------------------------------------- */
 
