@@ -57,17 +57,19 @@
 
 /*
  * A plugin that reaches other hosts contains SHUNT_TRANSPORT_IS_FAR(score) once,
- * in any of its sources; `score`, a number, is that of its struct
+ * in any of its sources; `score`, a number or a macro, is that of its struct
  * shunt_transport. The core looks for the mark in the plugin's file, and loads
  * and opens such a plugin only if nearer ones, and far ones of a higher score,
  * leave a rank unreached: loading it may bring large libraries, and opening it
  * opens ports.
  */
 #define SHUNT_TRANSPORT_FAR_MARK "shunt transport v2: far, score "
-#define SHUNT_TRANSPORT_IS_FAR(score)            \
+#define SHUNT_TRANSPORT_IS_FAR(score) SHUNT_TRANSPORT_IS_FAR_AS(score)
+/* The number, where `score` is a macro. */
+#define SHUNT_TRANSPORT_IS_FAR_AS(number)        \
     extern const char shunt_transport_far[];     \
     __attribute__((used, visibility("default"))) \
-    const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK #score
+    const char shunt_transport_far[] = SHUNT_TRANSPORT_FAR_MARK #number
 
 /* Words that different ranks write are this far apart: the largest cache line
  * of the processors that are known (64 bytes on x86, which fetches them in

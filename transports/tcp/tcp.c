@@ -17,6 +17,7 @@
 
 #include "transports/tcp/tcp.h"
 
+#define SCORE 11  /* tried before ucx */
 #define EVENTS 64 /* in one call of progress() */
 /* How long close() waits for the answers to BYE. */
 #define BYE_MS 250
@@ -420,7 +421,7 @@ static const struct shunt_transport_knob knobs[] = {
     {NULL, NULL, NULL},
 };
 
-SHUNT_TRANSPORT_IS_FAR(11);
+SHUNT_TRANSPORT_IS_FAR(SCORE);
 
 extern const struct shunt_transport shunt_transport_v2;
 
@@ -429,7 +430,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "tcp",
     .summary = "other hosts, by TCP",
-    .score = 11,
+    .score = SCORE,
     .probe = tcp_probe,
     .open = tcp_open,
     .close = tcp_close,

@@ -24,6 +24,7 @@
 #include "transports/ucx/ucx.h"
 
 /* The most calls of ucp_worker_progress() in one burst. */
+#define SCORE 10 /* tried after tcp */
 #define BURST 64
 /* How often processes of this host are checked while we do not sleep. */
 #define LOOK_MS 10
@@ -640,7 +641,7 @@ static bool ucx_busy(const struct shunt_transport_ctx *ctx)
     return false;
 }
 
-SHUNT_TRANSPORT_IS_FAR(10);
+SHUNT_TRANSPORT_IS_FAR(SCORE);
 
 extern const struct shunt_transport shunt_transport_v2;
 
@@ -649,7 +650,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "ucx",
     .summary = "other hosts, by any network that UCX knows",
-    .score = 10,
+    .score = SCORE,
     .probe = ucx_probe,
     .open = ucx_open,
     .close = ucx_close,
