@@ -3,6 +3,8 @@
 #ifndef TRANSPORT_FAIL_H
 #define TRANSPORT_FAIL_H
 
+#include <stdbool.h>
+
 #include <shunt/transport.h>
 
 struct transport_text {
@@ -20,5 +22,16 @@ transport_remedy(const struct shunt_transport_host *host, int error)
 enum shunt_status transport_fail(struct transport_text *error,
                                  enum shunt_status status, const char *format,
                                  ...) __attribute__((format(printf, 3, 4)));
+
+/* Errors of puts whose texts do not depend on the transport. */
+/* SHUNT_ERR_PEER: it has left, or is lost for this reason (NULL: unknown). */
+enum shunt_status transport_fail_gone(struct transport_text *error, int peer,
+                                      bool left, const char *reason);
+/* SHUNT_ERR_INVALID: the put goes outside of what the peer registered. */
+enum shunt_status transport_fail_outside(struct transport_text *error,
+                                         int peer);
+/* `status`: the peer refused an earlier put. */
+enum shunt_status transport_fail_refused(struct transport_text *error, int peer,
+                                         enum shunt_status status);
 
 #endif

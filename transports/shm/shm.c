@@ -274,8 +274,7 @@ static enum shunt_status put(struct shunt_transport_ep *ep,
     if ((put->bytes && !inside(put->remote, put->offset, put->bytes)) ||
         (put->signal && (put->signal_offset % 8 ||
                          !inside(put->signal, put->signal_offset, 8))))
-        return shm_fail(ep->ctx, SHUNT_ERR_INVALID,
-                        "put outside the memory of rank %d", ep->peer);
+        return transport_fail_outside(&ep->ctx->error, ep->peer);
 
     if (put->bytes)
         memcpy(put->remote->map + put->offset, put->local, put->bytes);

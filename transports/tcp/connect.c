@@ -326,7 +326,6 @@ enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
     if (ep->failed)
         return tcp_fail(ctx, ep->failed, "%s", ep->reason);
     if (ep->broken || ep->left)
-        return tcp_fail(ctx, SHUNT_ERR_PEER, "rank %d %s", peer,
-                        ep->left ? "has left" : "is lost");
+        return transport_fail_gone(&ctx->error, peer, ep->left, NULL);
     return ep->up ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }

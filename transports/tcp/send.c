@@ -200,16 +200,13 @@ enum shunt_status tcp_tell(struct shunt_transport_ep *ep,
 
 static enum shunt_status lost(struct shunt_transport_ep *ep)
 {
-    return tcp_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d %s%s%s", ep->peer,
-                    ep->left ? "has left" : "is lost",
-                    ep->left || !ep->error ? "" : ": ",
-                    ep->left || !ep->error ? "" : strerror(ep->error));
+    return transport_fail_gone(&ep->ctx->error, ep->peer, ep->left,
+                               ep->error ? strerror(ep->error) : NULL);
 }
 
 static enum shunt_status outside(struct shunt_transport_ep *ep)
 {
-    return tcp_fail(ep->ctx, SHUNT_ERR_INVALID,
-                    "put outside the memory of rank %d", ep->peer);
+    return transport_fail_outside(&ep->ctx->error, ep->peer);
 }
 
 /* Return the failure of an earlier put. */
@@ -218,10 +215,7 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
     enum shunt_status status = ep->put_lost;
 
     ep->put_lost = SHUNT_OK;
-    return tcp_fail(ep->ctx, status,
-                    "rank %d refused a put: its memory there is not, or no "
-                    "more, registered",
-                    ep->peer);
+    return transport_fail_refused(&ep->ctx->error, ep->peer, status);
 }
 
 enum shunt_status tcp_put(struct shunt_transport_ep *ep,

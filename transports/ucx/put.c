@@ -174,16 +174,13 @@ enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
 
 static enum shunt_status lost(struct shunt_transport_ep *ep)
 {
-    return ucx_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d %s%s%s", ep->peer,
-                    ep->left ? "has left" : "is lost",
-                    ep->left || !ep->why ? "" : ": ",
-                    ep->left || !ep->why ? "" : ucs_status_string(ep->why));
+    return transport_fail_gone(&ep->ctx->error, ep->peer, ep->left,
+                               ep->why ? ucs_status_string(ep->why) : NULL);
 }
 
 static enum shunt_status outside(struct shunt_transport_ep *ep)
 {
-    return ucx_fail(ep->ctx, SHUNT_ERR_INVALID,
-                    "put outside the memory of rank %d", ep->peer);
+    return transport_fail_outside(&ep->ctx->error, ep->peer);
 }
 
 /* Return the failure of an earlier put. */
@@ -192,10 +189,7 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
     enum shunt_status status = ep->failed;
 
     ep->failed = SHUNT_OK;
-    return ucx_fail(ep->ctx, status,
-                    "rank %d refused a put: its memory there is not, or no "
-                    "more, registered",
-                    ep->peer);
+    return transport_fail_refused(&ep->ctx->error, ep->peer, status);
 }
 
 /* Send `bytes` at offset `at` of the payload; the last piece carries the
