@@ -77,7 +77,6 @@ static void pretend(struct rank *r)
 void case_tcp_strangers(struct rank *r)
 {
     unsigned char noise[1000];
-    struct window w;
     int idle[IDLE];
 
     world_open_and_tell(r);
@@ -103,17 +102,7 @@ void case_tcp_strangers(struct rank *r)
     CHECK(r, r->rank != 1 || call(r, 0) < 0, "it still listens");
     for (int i = 0; r->rank == 1 && i < IDLE; i++)
         expect_refusal(r, idle[i]);
-    window_create(r, &w, 64);
-    for (int p = 0; p < r->nranks; p++) {
-        CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);
-        if (p != r->rank)
-            world_signal(r, &w, p, 8 * (size_t)r->rank, 9, 0);
-    }
-    for (int p = 0; p < r->nranks; p++)
-        UNTIL(r,
-              p == r->rank || word_load(window_word(&w, 8 * (size_t)p)) == 9);
-    world_barrier(r);
-    window_destroy(r, &w);
+    world_all_signal(r);
 }
 
 /* In turns, until rank 1 is connected; rank 0, which has not looked since, does

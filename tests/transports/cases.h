@@ -55,8 +55,9 @@ void case_tcp_ports(struct rank *r);
 void case_tcp_kill_cloned(struct rank *r);
 void case_tcp_kill_forked_afar(struct rank *r);
 
-/* case_shm.c: what only shm has. */
+/* case_shm.c: what only shm has, */
 void case_shm_strangers(struct rank *r);
+/* and what tcp has, too. */
 void case_secret(struct rank *r);
 void case_shm_lies(struct rank *r);
 void case_shm_descriptors(struct rank *r);

@@ -400,6 +400,23 @@ void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
     world_put(r, peer, &put);
 }
 
+void world_all_signal(struct rank *r)
+{
+    struct window w;
+
+    window_create(r, &w, 8 * (size_t)r->nranks);
+    for (int p = 0; p < r->nranks; p++) {
+        CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);
+        if (p != r->rank)
+            world_signal(r, &w, p, 8 * (size_t)r->rank, 9, 0);
+    }
+    for (int p = 0; p < r->nranks; p++)
+        UNTIL(r,
+              p == r->rank || word_load(window_word(&w, 8 * (size_t)p)) == 9);
+    world_barrier(r);
+    window_destroy(r, &w);
+}
+
 void world_sleep_until(struct rank *r, const uint64_t *word, uint64_t value)
 {
     struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};

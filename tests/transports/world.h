@@ -166,6 +166,8 @@ enum shunt_status world_get(struct rank *r, int peer, uint64_t address,
                             void *local, size_t bytes);
 void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
                   uint64_t value, int channel);
+/* Collective: every rank takes all others for alive, and signals them. */
+void world_all_signal(struct rank *r);
 /* Sleep until the word has this value, by the contract's own pattern. Fails if
  * the condition came true and no wake-up did. */
 void world_sleep_until(struct rank *r, const uint64_t *word, uint64_t value);
