@@ -8,12 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/kinds.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
-#include "src/refusal.h"
 
 static const char *const names[SHUNTI_TERMS] = {
     [SHUNTI_TERM_ROWS] = "rows",
@@ -35,11 +33,11 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
 {
     va_list args;
 
-    if (terms->status)
+    if (terms->verdict.status)
         return false;
-    terms->status = status;
+    terms->verdict.status = status;
     va_start(args, format);
-    vsnprintf(terms->why, sizeof(terms->why), format, args);
+    vsnprintf(terms->verdict.why, sizeof(terms->verdict.why), format, args);
     va_end(args);
     return false;
 }
@@ -62,14 +60,6 @@ static enum shunt_status compare(struct shunt_comm *comm, const char *call,
 {
     char theirs[32], ours[32];
 
-    if (mine->status)
-        return shunti_fail(&comm->error, (enum shunt_status)mine->status,
-                           "%s: %s", call, mine->why);
-    for (int r = 0; r < comm->nranks; r++)
-        if (all[r].status)
-            return shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
-                               "%s: rank %d's call failed there: %.*s", call, r,
-                               (int)sizeof(all[r].why), all[r].why);
     for (int r = 0; r < comm->nranks; r++)
         for (int t = 0; t < SHUNTI_TERMS; t++) {
             if (all[r].term[t] == mine->term[t])
@@ -87,25 +77,13 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
                                      enum shunti_purpose_fused purpose,
                                      const struct shunti_terms *mine)
 {
-    const char *call = shunti_purpose_name(purpose);
-    struct shunti_terms *all = malloc((size_t)comm->nranks * sizeof(*all));
-    enum shunt_status st;
+    void *all;
+    enum shunt_status st =
+        shunti_verdicts_gather(comm, purpose, mine, sizeof(*mine), &all);
 
-    if (!all) {
-        /* The others are told in place of the all-gather. */
-        shunti_comm_enter(comm);
-        st = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
-            SHUNT_ERR_MEMORY, "%s: no memory", call);
-        shunti_comm_leave(comm);
-        return st;
-    }
-    comm->above.purpose = purpose;
-    st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
-    comm->above.purpose = 0;
     shunti_comm_enter(comm);
     if (!st)
-        st = compare(comm, call, mine, all);
+        st = compare(comm, shunti_purpose_name(purpose), mine, all);
     shunti_comm_leave(comm);
     free(all);
     return st;

@@ -14,6 +14,7 @@
 #include <shunt/coll.h>
 #include <shunt/fused.h>
 
+#include "collectives/verdict.h"
 #include "fused/kinds.h"
 
 struct shunt_comm;
@@ -29,8 +30,7 @@ enum shunti_term {
 };
 
 struct shunti_terms {
-    int64_t status; /* of this rank's call so far */
-    char why[128];  /* if it is wrong */
+    struct shunti_verdict verdict;
     uint64_t term[SHUNTI_TERMS];
 };
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/verdict.h"
 #include "kernels/dtype.h"
 #include "kernels/rows.h"
 #include "moe/exchanges.h"
@@ -67,8 +68,7 @@ static const char *const field_names[FIELDS] = {
 };
 
 struct terms {
-    int64_t status;
-    char why[192];
+    struct shunti_verdict verdict;
     uint64_t field[FIELDS];
     /* Slots that are free here; after agree(): on every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
@@ -145,31 +145,13 @@ static enum shunt_status agree(struct shunt_comm *comm,
 {
     const char *call = shunti_purpose_name(purpose);
     int nranks = shunt_comm_size(comm);
-    struct terms *all = malloc((size_t)nranks * sizeof(*all));
-    enum shunt_status st;
+    void *gathered;
+    enum shunt_status st =
+        shunti_verdicts_gather(comm, purpose, mine, sizeof(*mine), &gathered);
+    struct terms *all = gathered;
 
-    if (!all) {
-        enum shunt_status refused;
-
-        /* The others are told in place of the all-gather. */
-        shunti_comm_enter(comm);
-        refused = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
-            SHUNT_ERR_MEMORY, "%s: no memory", call);
-        shunti_comm_leave(comm);
-        return refused;
-    }
-    comm->above.purpose = purpose;
-    st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
-    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    if (!st && mine->status)
-        st = shunti_fail(&comm->error, (enum shunt_status)mine->status,
-                         "%s: %s", call, mine->why);
-    for (int r = 0; r < nranks && !st; r++)
-        if (all[r].status)
-            st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
-                             "%s: rank %d's call failed there: %.*s", call, r,
-                             (int)sizeof(all[r].why), all[r].why);
+    if (!all)
+        return st;
     for (int r = 0; r < nranks && !st; r++)
         for (int f = 0; f < FIELDS && !st; f++) {
             char theirs[32], ours[32];
@@ -407,11 +389,12 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         *out = NULL;
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_create: comm is NULL");
-    st = read_config(&c, config, terms.why, sizeof(terms.why));
+    st = read_config(&c, config, terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
-        st = check(&c, shunt_comm_size(comm), terms.why, sizeof(terms.why));
+        st = check(&c, shunt_comm_size(comm), terms.verdict.why,
+                   sizeof(terms.verdict.why));
     if (!st && !out) {
-        snprintf(terms.why, sizeof(terms.why), "moe is NULL");
+        snprintf(terms.verdict.why, sizeof(terms.verdict.why), "moe is NULL");
         st = SHUNT_ERR_INVALID;
     }
     if (!st) {
@@ -419,31 +402,34 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         slot = shunti_slot_new(comm, (size_t)c.plans_in_flight);
         st = moe && slot ? SHUNT_OK : SHUNT_ERR_MEMORY;
         if (st)
-            snprintf(terms.why, sizeof(terms.why),
+            snprintf(terms.verdict.why, sizeof(terms.verdict.why),
                      "no memory for %d plans of %zu tokens", c.plans_in_flight,
                      c.max_tokens);
     }
     if (!st)
         st = shunti_placement_init(&moe->placement, moe->nranks, c.experts,
                                    c.placement, c.replicas, c.nreplicas,
-                                   moe->node, terms.why, sizeof(terms.why));
+                                   moe->node, terms.verdict.why,
+                                   sizeof(terms.verdict.why));
     if (!st)
-        st = shunti_routes_choose(moe, &moe->placement, &moe->routes, terms.why,
-                                  sizeof(terms.why));
+        st = shunti_routes_choose(moe, &moe->placement, &moe->routes,
+                                  terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
         st = prepare_placement(moe, &moe->placement, &moe->order,
-                               &moe->copy_rows, terms.why, sizeof(terms.why));
+                               &moe->copy_rows, terms.verdict.why,
+                               sizeof(terms.verdict.why));
     if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
     shunti_comm_enter(comm);
     if (!st && !shunti_slots_prepare(comm)) {
-        snprintf(terms.why, sizeof(terms.why), "no memory for a first one");
+        snprintf(terms.verdict.why, sizeof(terms.verdict.why),
+                 "no memory for a first one");
         st = SHUNT_ERR_MEMORY;
     }
     shunti_slots_settle(comm);
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
-    terms.status = st;
+    terms.verdict.status = st;
     st = agree(comm, SHUNTI_PURPOSE_MOE_CREATE, &terms);
     shunti_comm_enter(comm);
     if (!st && !shunti_slot_take(moe, slot, terms.free))
@@ -529,25 +515,25 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
         return st;
     st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
                                placement, replicas, nreplicas, moe->node,
-                               terms.why, sizeof(terms.why));
+                               terms.verdict.why, sizeof(terms.verdict.why));
     shunti_comm_enter(moe->comm); /* a progress thread counts users, too */
     shunti_lists_settle(moe);
     for (int i = 0; i < moe->config.plans_in_flight && !st; i++)
         if (moe->plans[i].handle || moe->plans[i].at.users) {
-            snprintf(terms.why, sizeof(terms.why),
+            snprintf(terms.verdict.why, sizeof(terms.verdict.why),
                      "a plan exists: destroy it first");
             st = SHUNT_ERR_BUSY;
         }
     shunti_comm_leave(moe->comm);
     if (!st)
-        st = shunti_routes_choose(moe, &fresh, &routes, terms.why,
-                                  sizeof(terms.why));
+        st = shunti_routes_choose(moe, &fresh, &routes, terms.verdict.why,
+                                  sizeof(terms.verdict.why));
     if (!st)
-        st = prepare_placement(moe, &fresh, &order, &copy_rows, terms.why,
-                               sizeof(terms.why));
+        st = prepare_placement(moe, &fresh, &order, &copy_rows,
+                               terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
-    terms.status = st;
+    terms.verdict.status = st;
     terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What ranks say of their arguments; see verdict.h. */
+#include "collectives/verdict.h"
+
+#include <stdlib.h>
+
+#include <shunt/coll.h>
+
+#include "collectives/kinds.h"
+#include "src/comm.h"
+#include "src/entry.h"
+#include "src/error.h"
+#include "src/refusal.h"
+
+static enum shunt_status judge(struct shunt_comm *comm, const char *call,
+                               const struct shunti_verdict *mine,
+                               const unsigned char *all, size_t bytes)
+{
+    if (mine->status)
+        return shunti_fail(&comm->error, (enum shunt_status)mine->status,
+                           "%s: %s", call, mine->why);
+    for (int r = 0; r < comm->nranks; r++, all += bytes) {
+        const struct shunti_verdict *v = (const void *)all;
+
+        if (v->status)
+            return shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
+                               "%s: rank %d's call failed there: %.*s", call, r,
+                               (int)sizeof(v->why), v->why);
+    }
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_verdicts_gather(struct shunt_comm *comm,
+                                         uint32_t purpose, const void *mine,
+                                         size_t bytes, void **all)
+{
+    const char *call = shunti_purpose_name(purpose);
+    enum shunt_status st;
+
+    *all = calloc((size_t)comm->nranks, bytes);
+    if (!*all) {
+        /* The others are told in place of the all-gather. */
+        shunti_comm_enter(comm);
+        st = shunti_request_refuse(
+            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
+            SHUNT_ERR_MEMORY, "%s: no memory", call);
+        shunti_comm_leave(comm);
+        return st;
+    }
+    comm->above.purpose = purpose;
+    st = shunt_allgather(comm, mine, *all, bytes, SHUNT_U8);
+    comm->above.purpose = 0;
+    if (st)
+        return st;
+    shunti_comm_enter(comm);
+    st = judge(comm, call, mine, *all, bytes);
+    shunti_comm_leave(comm);
+    return st;
+}

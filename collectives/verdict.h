@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Verdicts: at the beginning of a call that is made of other collectives, each
+ * rank says whether its arguments are right, and what they are, in one
+ * all-gather. So all ranks learn of a wrong call before anything is done.
+ */
+#ifndef SHUNTI_VERDICT_H
+#define SHUNTI_VERDICT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/status.h>
+
+struct shunt_comm;
+
+/* The first field of what is gathered. */
+struct shunti_verdict {
+    int64_t status; /* of this rank's call so far */
+    char why[192];  /* if it is wrong */
+};
+
+/*
+ * Tell, and hear. Collective; the communicator is not held.
+ *
+ * purpose  of the call: src/kind.h.
+ * mine     (bytes), which begin with a struct shunti_verdict.
+ * all      (nranks, bytes) after the call: the caller frees it. NULL: there was
+ *          no memory.
+ *
+ * Errors: this rank's own; SHUNT_ERR_REMOTE for that of another rank; those of
+ * the all-gather. The texts begin with the purpose's name.
+ */
+enum shunt_status shunti_verdicts_gather(struct shunt_comm *comm,
+                                         uint32_t purpose, const void *mine,
+                                         size_t bytes, void **all);
+
+#endif
