@@ -509,8 +509,9 @@ void case_kill_in_transfer(struct rank *r)
 }
 
 /* Rank 1, in a process of its own: it puts as much as it gets rid of, without
- * rank 0, tells how far it came, and is killed. */
-static void be_killed_when_sent(struct rank *r, size_t bytes)
+ * rank 0, tells how far it came, and is killed. If it `asks`, answers of rank 0
+ * are due when it is dead, which must not cost what is behind the questions. */
+static void be_killed_when_sent(struct rank *r, size_t bytes, bool asks)
 {
     enum { PUTS = 400 };
     int status;
@@ -535,6 +536,8 @@ static void be_killed_when_sent(struct rank *r, size_t bytes)
             };
 
             if (r->t->put(r->eps[0], &put) != SHUNT_OK)
+                break;
+            if (asks && r->t->flush(r->eps[0]) < 0)
                 break;
             for (int k = 0; k < 100 && r->t->busy && r->t->busy(r->ctx); k++)
                 r->t->progress(r->ctx);
@@ -562,7 +565,7 @@ void case_kill_when_sent(struct rank *r)
             atomic_store(&r->board->flags[0], 0);
         world_barrier(r);
         if (r->rank == 1) {
-            be_killed_when_sent(r, BYTES);
+            be_killed_when_sent(r, BYTES, k % 2 > 0);
             continue;
         }
         world_open(r);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -40,4 +41,11 @@ int transport_process_watch(const struct transport_process *theirs, bool *ended)
     fd = (int)syscall(SYS_pidfd_open, (pid_t)theirs->pid, 0);
     *ended = fd < 0 && errno == ESRCH;
     return fd;
+}
+
+bool transport_process_ended(int pidfd)
+{
+    struct pollfd pfd = {.fd = pidfd, .events = POLLIN};
+
+    return pidfd >= 0 && poll(&pfd, 1, 0) > 0;
 }

@@ -21,5 +21,10 @@ void transport_process_describe(struct transport_process *process);
  * whether it is known to have ended. */
 int transport_process_watch(const struct transport_process *theirs,
                             bool *ended);
+/* Has the process of this pidfd ended? False if it is -1.
+ *
+ * A process that has ended is not answered: what its kernel still has to send
+ * of it goes on until something arrives for it, and is then thrown away. */
+bool transport_process_ended(int pidfd);
 
 #endif

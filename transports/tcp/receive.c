@@ -114,6 +114,8 @@ static void on_flush(struct shunt_transport_ep *ep,
         .bytes = ep->refused,
     };
 
+    if (transport_process_ended(ep->pidfd))
+        return;
     /* Without the answer the peer would wait for ever. */
     if (tcp_tell(ep, &answer))
         tcp_broken(ep, ENOMEM);

@@ -93,7 +93,8 @@ static void answer_flush(struct shunt_transport_ep *ep)
         if ((int32_t)(ep->channels[c].taken - ep->flush.sequence[c]) < 0)
             return;
     answer.sender.flag = ep->refused;
-    if (ucx_send(ep, UCX_FLUSHED, &answer, sizeof(answer), NULL, 0))
+    if (transport_process_ended(ep->pidfd) ||
+        ucx_send(ep, UCX_FLUSHED, &answer, sizeof(answer), NULL, 0))
         return;
     ep->flush_wanted = false;
     ep->refused = 0;
