@@ -105,14 +105,18 @@ static enum shunt_status allgather(const struct shunti_coll *call,
     struct shunt_request *request;
     enum shunt_status st = check(call, a);
     uint32_t signature;
+    size_t total;
 
     if (st)
         return st;
     signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0);
-    st = shunti_select(comm, call->kind,
-                       shunti_blocks_total(comm, &a->blocks)) == SHUNTI_FLAT
-             ? flat(comm, signature, a, &request)
-             : shunti_allgather_two_level(comm, signature, a, &request);
+    total = shunti_blocks_total(comm, &a->blocks);
+    if (shunti_select(comm, call->kind, total) == SHUNTI_FLAT)
+        st = flat(comm, signature, a, &request);
+    else if (shunti_allgather_in_place_suits(comm, total))
+        st = shunti_allgather_in_place(comm, signature, a, &request);
+    else
+        st = shunti_allgather_two_level(comm, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

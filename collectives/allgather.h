@@ -5,6 +5,10 @@
 #ifndef SHUNTI_ALLGATHER_H
 #define SHUNTI_ALLGATHER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include <shunt/coll.h>
 
 #include "collectives/coll_call.h"
@@ -24,5 +28,14 @@ enum shunt_status
 shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *args,
                            struct shunt_request **request);
+
+/* In two levels, for large blocks (allgather_in_place.c). `total`: bytes of all
+ * blocks. */
+bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
+                                     size_t total);
+enum shunt_status shunti_allgather_in_place(struct shunt_comm *comm,
+                                            uint32_t signature,
+                                            const struct shunti_allgather *args,
+                                            struct shunt_request **request);
 
 #endif

@@ -30,6 +30,22 @@ static const struct shunti_env_row rows[] = {
                 "node is sent in one message with those of its local peers; "
                 "larger ones are sent directly.",
     },
+    {
+        .name = "SHUNT_RELAY_IN_PLACE",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "64k",
+        .help = "Bytes of a mean block from which allgather in two levels "
+                "packs nothing: the ranks of a node copy blocks of other nodes "
+                "from the result of the rank at which they arrive.",
+    },
+    {
+        .name = "SHUNT_RELAY_PART",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "256k",
+        .help =
+            "Bytes of such a block that the ranks of a node copy at a time, "
+            "while the next ones arrive.",
+    },
 };
 
 __attribute__((constructor)) static void declare_variables(void)

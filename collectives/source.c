@@ -131,6 +131,24 @@ static bool by_engine(struct shunt_request *request,
                              source->at + source->done, bytes);
 }
 
+/* Copy the next `bytes` of a source that is no stream. True: they are there. */
+static bool move(struct shunt_request *request, int peer,
+                 struct shunti_source *source, void *dst, size_t bytes)
+{
+    if (source->way == SHUNTI_WAY_READ)
+        return read_raw(request, peer, source, dst, bytes);
+    if (source->way == SHUNTI_WAY_WINDOW &&
+        by_engine(request, source, dst, bytes)) {
+        if (!shunti_copy_test(request, &source->copy))
+            return false;
+    } else {
+        shunti_copy(dst, source->at + source->done, bytes);
+    }
+    if (source->way == SHUNTI_WAY_WINDOW)
+        request->comm->stats.bytes_mapped += bytes;
+    return true;
+}
+
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst)
 {
@@ -144,26 +162,24 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
     if (!dst && source->way == SHUNTI_WAY_READ &&
         !shunti_read_stop(request, &source->read))
         return false;
-    if (dst && source->bytes > source->done) {
-        size_t rest = source->bytes - source->done;
-
-        dst = (unsigned char *)dst + source->done;
-        if (source->way == SHUNTI_WAY_READ) {
-            if (!read_raw(request, peer, source, dst, rest))
-                return false;
-        } else if (source->way == SHUNTI_WAY_WINDOW &&
-                   by_engine(request, source, dst, rest)) {
-            if (!shunti_copy_test(request, &source->copy))
-                return false;
-            request->comm->stats.bytes_mapped += rest;
-        } else {
-            shunti_copy(dst, source->at + source->done, rest);
-            if (source->way == SHUNTI_WAY_WINDOW)
-                request->comm->stats.bytes_mapped += rest;
-        }
-    }
+    if (dst && source->bytes > source->done &&
+        !move(request, peer, source, (unsigned char *)dst + source->done,
+              source->bytes - source->done))
+        return false;
     source->done = source->bytes;
     came(request, peer, source);
+    return true;
+}
+
+bool shunti_source_pull_part(struct shunt_request *request, int peer,
+                             struct shunti_source *source, size_t offset,
+                             size_t bytes, void *dst)
+{
+    source->done = offset;
+    if (!move(request, peer, source, dst, bytes))
+        return false;
+    if (source->way == SHUNTI_WAY_READ)
+        source->read.done = 0;
     return true;
 }
 

@@ -50,6 +50,13 @@ bool shunti_source_open(struct shunt_request *request, int peer,
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst);
 
+/* Copy `bytes` at `offset` of a WINDOW or READ source to dst, one part after the
+ * other. True when they are there. A raw read that fails has the effect that it
+ * has in shunti_source_pull(). */
+bool shunti_source_pull_part(struct shunt_request *request, int peer,
+                             struct shunti_source *source, size_t offset,
+                             size_t bytes, void *dst);
+
 /*
  * To read in place: a pointer to the next `bytes`; NULL: they have not arrived.
  * `scratch` has room for them, and is used by raw reads: it must be the same

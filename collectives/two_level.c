@@ -146,6 +146,26 @@ static bool all_done(const struct shunt_request *request,
     return x->is_ready || x->alarmed;
 }
 
+/* Are the blocks of rail peers here, of which late blocks may be made? */
+static bool rail_blocks_here(const struct shunt_request *request,
+                             const struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    for (int i = 0; i < x->nlegs && x->late; i++)
+        if (comm->peers[x->order[i]].node != comm->node &&
+            !x->legs[x->order[i]].in[SHUNTI_BLOCK].done)
+            return false;
+    return true;
+}
+
+/* A rank whose control message is not sent yet gets the ack with it. */
+static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
+{
+    for (int i = 0; i < x->nlegs; i++)
+        shunti_leg_ack_ready(request, x, x->order[i]);
+}
+
 /* Start the next phase if the packages that it needs have arrived. */
 static void advance(struct shunt_request *request, struct shunti_two_level *x)
 {
@@ -156,14 +176,25 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (request->comm->failure.status) /* no memory for the packages */
             return;
     }
-    if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND]) {
+    if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND] &&
+        rail_blocks_here(request, x)) {
         if (x->hooks->ready)
             x->hooks->ready(request, x);
         x->is_ready = true;
-        /* A rank whose control message is not sent yet gets the ack with it. */
-        for (int i = 0; i < x->nlegs; i++)
-            shunti_leg_ack_ready(request, x, x->order[i]);
+        ack_ready(request, x);
     }
+}
+
+/* More parts of late blocks are ready: tell the local peers. */
+static void count_parts(struct shunt_request *request,
+                        struct shunti_two_level *x)
+{
+    const size_t parts = x->hooks->parts(x);
+
+    if (parts <= x->parts)
+        return;
+    x->parts = parts < UINT8_MAX ? (uint8_t)parts : UINT8_MAX;
+    ack_ready(request, x);
 }
 
 enum shunt_status shunti_two_level_step(struct shunt_request *request)
@@ -179,6 +210,8 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
         moved = shunti_two_level_post(request, x);
         moved |= shunti_two_level_send(request, x);
         moved |= shunti_two_level_receive(request, x);
+        if (x->in_place && x->turned && !x->is_ready && !x->alarmed)
+            count_parts(request, x);
         if (x->alarmed && !x->said_so)
             shunti_two_level_say_alarm(request, x);
         if (all_done(request, x)) {
@@ -205,12 +238,19 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     return leg->met || !leg->hears;
 }
 
-/* A rank that lacks a package of the first phase can send its local peers
- * nothing of the second phase, nor of later calls. A rank that is alone on its
- * node has no local peers to hold up, and may take a package much later. */
+/* A rank that lacks a package of the first phase, or what its late blocks are
+ * made of, can send its local peers nothing of the second phase, nor of later
+ * calls. A rank that is alone on its node has no local peers to hold up, and
+ * may take a package much later. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;
+}
+
+/* As far as we have to do it. */
+static bool is_sent(const struct shunti_outgoing *out)
+{
+    return out->done || shunti_is_pulled(out->way);
 }
 
 bool shunti_two_level_owes(const struct shunt_request *request)
@@ -219,10 +259,11 @@ bool shunti_two_level_owes(const struct shunt_request *request)
 
     for (int i = 0; i < x->nlegs; i++) {
         const struct shunti_leg *leg = &x->legs[x->order[i]];
-        const struct shunti_outgoing *package = &leg->out[SHUNTI_PACKAGE];
+        bool sent = is_sent(&leg->out[SHUNTI_PACKAGE]);
 
-        if (leg->phase == SHUNTI_PHASE_FIRST &&
-            !shunti_is_pulled(package->way) && !package->done &&
+        if (x->late && !shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK))
+            sent &= is_sent(&leg->out[SHUNTI_BLOCK]);
+        if (leg->phase == SHUNTI_PHASE_FIRST && !sent &&
             !alone_on_node(request->comm, x->order[i]))
             return true;
     }
@@ -241,7 +282,7 @@ void shunti_two_level_cleanup(struct shunt_request *request)
     struct shunti_two_level *x = shunti_two_level_of(request);
 
     for (int i = 0; i < x->nlegs; i++)
-        shunti_scratch_put(request->comm,
-                           x->legs[x->order[i]].in[SHUNTI_PACKAGE].owned);
+        for (int k = 0; k < SHUNTI_PAYLOADS; k++)
+            shunti_scratch_put(request->comm, x->legs[x->order[i]].in[k].owned);
     shunti_scratch_put(request->comm, x->owned);
 }

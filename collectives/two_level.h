@@ -17,9 +17,10 @@
  *
  * The payload of a control message is a *package*. The packages of the second
  * phase are made from those of the first, when all of these have arrived. A
- * *block* may follow a package as a second payload: either at once, or *late*,
- * made from all packages, which is a third phase without control messages. Any
- * two ranks may also exchange a block *directly*, without regard to phases.
+ * *block* may follow a package as a second payload. One between local peers may
+ * be *late*: made from all packages, and from the blocks of rail peers, which
+ * is a third phase without control messages. Any two ranks may also exchange a
+ * block *directly*, without regard to phases.
  *
  * Every rank learns of every bad call. A package of the second phase is sent
  * when all packages of the first have arrived and were correct. So a rank that
@@ -62,6 +63,7 @@ struct shunti_outgoing {
     const void *data;
     size_t bytes;
     uint8_t way;
+    bool in_place; /* late, and in several parts: see `in_place` below */
     bool done;
     bool dropped; /* the peer does not want it */
     struct shunti_stream tx;
@@ -85,6 +87,7 @@ struct shunti_leg {
     bool passed;    /* our turn at this rank is over (exchange.h) */
     bool met;       /* its message has arrived */
     uint8_t said;   /* stages that we have acked to it */
+    uint8_t parts;  /* and how many parts are ready */
     bool unwanted;  /* its block has another size than we expect */
     bool taken;     /* we have all that we want from it, and have acked it */
     bool closed;    /* nothing is sent or taken: there was an alarm */
@@ -103,9 +106,19 @@ struct shunti_two_level_hooks {
     /* All packages of the first phase have arrived: fill in those of the
      * second. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
-    /* All packages of both phases have arrived without an error: make the late
-     * blocks. */
+    /* All packages of both phases, and the blocks of rail peers, have arrived
+     * without an error: make the late blocks. */
     void (*ready)(struct shunt_request *request, struct shunti_two_level *x);
+    /* The number of parts of our late blocks that are ready; more than all if
+     * all are. */
+    size_t (*parts)(const struct shunti_two_level *x);
+    /* Take those of `peer` that are ready by shunti_source_pull_part(), the
+     * first `parts`. True: all of the block is here, or cannot be read. */
+    bool (*take_parts)(struct shunt_request *request,
+                       struct shunti_two_level *x, int peer, size_t parts);
+    /* Such a block was streamed and is in in[SHUNTI_BLOCK].to. */
+    void (*unpack)(struct shunt_request *request, struct shunti_two_level *x,
+                   int peer);
     /* All transfers are complete, without an error. */
     void (*finish)(struct shunt_request *request, struct shunti_two_level *x);
 };
@@ -117,8 +130,16 @@ struct shunti_two_level {
      * the same on all ranks; otherwise it is the bytes of the block. */
     bool agreed;
     uint64_t argument;
-    bool varies;     /* receivers know only the maximum size of packages */
-    bool late;       /* blocks are late; all ranks know their sizes */
+    bool varies; /* receivers know only the maximum size of packages */
+    bool late;   /* blocks between local peers are; all know their sizes */
+    /* Bytes of the memory in which a late block lies in parts: a local peer
+     * takes the parts where they are. If it cannot, the block is packed and
+     * streamed. 0: late blocks are in one piece. */
+    size_t in_place;
+    /* Then local peers are told how many parts are ready, each of so many bytes
+     * of every block: up to 255, which is what an ack can count. */
+    size_t part;
+    uint8_t parts;   /* of ours that are ready */
     bool turned;     /* the second phase may be sent */
     bool is_ready;   /* late blocks may be sent */
     bool alarmed;    /* a rank made another or a bad call */

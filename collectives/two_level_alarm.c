@@ -6,21 +6,25 @@
 #include "src/comm.h"
 
 /* After an alarm no late block is taken or made. Late blocks of ours that are
- * ready stay until they are answered: another rank, whose call succeeds, may
- * need them. */
-static void forget_late(struct shunti_two_level *x)
+ * ready, or parts of which are, stay until they are answered: a peer may be
+ * reading them, and another rank, whose call succeeds, may need them. */
+static void forget_late(const struct shunt_request *request,
+                        struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++) {
         struct shunti_leg *leg = &x->legs[x->order[i]];
 
-        if (!x->is_ready)
+        if (!shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK))
+            continue;
+        if (!x->is_ready && !leg->parts)
             shunti_outgoing_drop(&leg->out[SHUNTI_BLOCK]);
         leg->unwanted |= !leg->in[SHUNTI_BLOCK].done;
         leg->in[SHUNTI_BLOCK].done = true;
     }
 }
 
-void shunti_two_level_alarm(struct shunti_two_level *x,
+void shunti_two_level_alarm(const struct shunt_request *request,
+                            struct shunti_two_level *x,
                             const struct shunti_blame *blame)
 {
     if (x->alarmed)
@@ -28,7 +32,7 @@ void shunti_two_level_alarm(struct shunti_two_level *x,
     x->blame = *blame;
     x->alarmed = true;
     if (x->late)
-        forget_late(x);
+        forget_late(request, x);
 }
 
 /* A read that fails is known to the reader alone, which then names itself as
@@ -46,7 +50,7 @@ void shunti_two_level_own_alarm(struct shunt_request *request,
                                  .status = SHUNT_ERR_REMOTE,
                                  .signature = request->signature};
 
-    shunti_two_level_alarm(x, &blame);
+    shunti_two_level_alarm(request, x, &blame);
 }
 
 void shunti_two_level_say_alarm(struct shunt_request *request,

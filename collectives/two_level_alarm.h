@@ -12,7 +12,8 @@
 #include "collectives/two_level.h"
 
 /* Record an alarm; the first one is kept. */
-void shunti_two_level_alarm(struct shunti_two_level *x,
+void shunti_two_level_alarm(const struct shunt_request *request,
+                            struct shunti_two_level *x,
                             const struct shunti_blame *blame);
 
 /* Record the alarm of `rank`, which could not read what it needed. */

@@ -17,11 +17,19 @@ bool shunti_is_pulled(uint8_t way)
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
 }
 
+bool shunti_leg_is_late(const struct shunt_request *request, int peer, int k)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    return k == SHUNTI_BLOCK && shunti_two_level_of(request)->late &&
+           comm->peers[peer].node == comm->node;
+}
+
 void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
                     int peer, unsigned stage)
 {
     leg->said |= (uint8_t)stage;
-    shunti_ack_stage(request, peer, leg->said);
+    shunti_ack_stage(request, peer, leg->said | (unsigned)leg->parts << 8);
 }
 
 bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
@@ -31,15 +39,18 @@ bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
 
     return shunti_zcopy_suits(request->comm, peer, bytes) &&
            (k == SHUNTI_BLOCK
-                ? !x->late
+                ? !shunti_leg_is_late(request, peer, k)
                 : !x->varies && x->legs[peer].phase != SHUNTI_PHASE_DIRECT);
 }
 
 struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
                                       struct shunti_leg *leg, int peer, int k)
 {
-    if (!leg->zcopy[k])
-        leg->zcopy[k] = shunti_zcopy_create(request, peer, k);
+    if (leg->zcopy[k])
+        return leg->zcopy[k];
+    leg->zcopy[k] = shunti_zcopy_create(request, peer, k);
+    if (leg->zcopy[k])
+        leg->zcopy[k]->part = shunti_two_level_of(request)->part;
     return leg->zcopy[k];
 }
 

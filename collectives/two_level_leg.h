@@ -23,6 +23,12 @@ enum {
 /* Does the receiver copy the payload from the sender's memory? */
 bool shunti_is_pulled(uint8_t way);
 
+/* Is payload `k` to and from `peer` made later than it is offered? */
+bool shunti_leg_is_late(const struct shunt_request *request, int peer, int k);
+
+/* Parts of the late block that an ack counts. */
+#define SHUNTI_ACKED_PARTS(stages) ((stages) >> 8)
+
 void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
                     int peer, unsigned stage);
 

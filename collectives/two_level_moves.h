@@ -18,8 +18,8 @@ bool shunti_two_level_post(struct shunt_request *request,
 bool shunti_two_level_send(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* Tell the peer that its late block is ready, if it copies the block from our
- * memory. (A streamed block needs no such ack.) */
+/* Tell the peer that its late block is ready, or how many parts of it are, if
+ * it copies the block from our memory. (A streamed block needs no such ack.) */
 void shunti_leg_ack_ready(struct shunt_request *request,
                           struct shunti_two_level *x, int peer);
 

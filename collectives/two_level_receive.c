@@ -29,7 +29,7 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
     } else {
         return true;
     }
-    shunti_two_level_alarm(x, &blame);
+    shunti_two_level_alarm(request, x, &blame);
     return false;
 }
 
@@ -63,7 +63,10 @@ static void open_payloads(struct shunt_request *request,
     struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
     struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
     const unsigned char *behind = (const unsigned char *)(note + 1);
-    const size_t block_bytes = x->agreed ? block->bytes : note->expects;
+    const bool in_place = x->in_place &&
+                          shunti_leg_is_late(request, peer, SHUNTI_BLOCK) &&
+                          shunti_is_pulled(note->second_way);
+    size_t block_bytes;
     size_t room = request->comm->control.layout.eager;
     bool well;
 
@@ -78,6 +81,9 @@ static void open_payloads(struct shunt_request *request,
         behind += package->bytes;
         room -= package->bytes;
     }
+    if (in_place)
+        block->bytes = x->in_place;
+    block_bytes = x->agreed ? block->bytes : note->expects;
     if (block_bytes != block->bytes) {
         block->done = leg->unwanted = true;
     } else if (well) {
@@ -141,6 +147,45 @@ static bool take_package(struct shunt_request *request,
     return pull(request, peer, in, z);
 }
 
+static bool take_late(struct shunt_request *request, struct shunti_two_level *x,
+                      int peer)
+{
+    struct shunti_incoming *block = &x->legs[peer].in[SHUNTI_BLOCK];
+
+    if (!block->bytes)
+        return true;
+    if (shunti_is_pulled(block->source.way)) {
+        const unsigned stages = shunti_acked_stage(request, peer);
+        const bool is_ready = stages & SHUNTI_ACK_READY;
+
+        if (x->in_place)
+            return x->hooks->take_parts(request, x, peer,
+                                        is_ready ? SIZE_MAX
+                                                 : SHUNTI_ACKED_PARTS(stages));
+        return is_ready &&
+               shunti_source_pull(request, peer, &block->source, block->to);
+    }
+    if (!shunti_incoming_place(request, block) ||
+        !shunti_source_pull(request, peer, &block->source, block->to))
+        return false;
+    if (x->in_place)
+        x->hooks->unpack(request, x, peer);
+    return true;
+}
+
+/* Take what has arrived of a block, whose package is here. In the stream it
+ * comes behind that. */
+static bool take_block(struct shunt_request *request,
+                       struct shunti_two_level *x, int peer)
+{
+    struct shunti_leg *leg = &x->legs[peer];
+
+    return shunti_leg_is_late(request, peer, SHUNTI_BLOCK)
+               ? take_late(request, x, peer)
+               : pull(request, peer, &leg->in[SHUNTI_BLOCK],
+                      leg->zcopy[SHUNTI_BLOCK]);
+}
+
 static bool take(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
@@ -172,11 +217,13 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
             return true;
         }
     }
-    /* In the stream a block comes behind its package. */
-    if (package->done && !block->done &&
-        (!x->late || !shunti_is_pulled(block->source.way) ||
-         shunti_acked_stage(request, peer) & SHUNTI_ACK_READY))
-        block->done = pull(request, peer, block, leg->zcopy[SHUNTI_BLOCK]);
+    if (package->done && !block->done) {
+        block->done = take_block(request, x, peer);
+        /* No late block can be made without it. */
+        if (block->source.failed && x->late &&
+            !shunti_leg_is_late(request, peer, SHUNTI_BLOCK))
+            shunti_two_level_own_alarm(request, x, request->comm->rank);
+    }
     /* The peer may free its memory once it hears that all is taken, also what
      * is not wanted any more: no read of it is under way then. */
     if (package->done && block->done && shunti_leg_still(request, leg)) {

@@ -88,8 +88,7 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_note *note, int k, size_t *behind)
 {
     struct shunt_comm *comm = request->comm;
-    const bool is_late =
-        k == SHUNTI_BLOCK && shunti_two_level_of(request)->late;
+    const bool is_late = shunti_leg_is_late(request, peer, k);
     uint64_t *where = &note->word[2 * k];
 
     where[0] = where[1] = 0;
@@ -113,7 +112,8 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
         return SHUNTI_WAY_INLINE;
     }
     out->way =
-        (uint8_t)shunti_locate(request, peer, out->data, out->bytes, where);
+        (uint8_t)(out->in_place ? shunti_locate_in_place : shunti_locate)(
+            request, peer, out->data, out->bytes, where);
     if (out->way == SHUNTI_WAY_STREAM)
         out->tx =
             (struct shunti_stream){.start = where[0], .bytes = out->bytes};
@@ -124,9 +124,14 @@ void shunti_leg_ack_ready(struct shunt_request *request,
                           struct shunti_two_level *x, int peer)
 {
     struct shunti_leg *leg = &x->legs[peer];
+    const bool more = leg->out[SHUNTI_BLOCK].in_place && leg->parts < x->parts;
 
-    if (x->late && x->is_ready && shunti_is_pulled(leg->out[SHUNTI_BLOCK].way))
-        shunti_leg_ack(request, leg, peer, SHUNTI_ACK_READY);
+    if (!leg->told || !shunti_leg_is_late(request, peer, SHUNTI_BLOCK) ||
+        !shunti_is_pulled(leg->out[SHUNTI_BLOCK].way) ||
+        (!x->is_ready && !more))
+        return;
+    leg->parts = x->parts;
+    shunti_leg_ack(request, leg, peer, x->is_ready ? SHUNTI_ACK_READY : 0);
 }
 
 static void tell(struct shunt_request *request, struct shunti_two_level *x,
@@ -276,7 +281,10 @@ bool shunti_two_level_send(struct shunt_request *request,
     for (int i = 0; i < x->nlegs; i++) {
         struct shunti_leg *leg = &x->legs[x->order[i]];
         const int payloads =
-            x->late && !x->is_ready && !x->alarmed ? 1 : SHUNTI_PAYLOADS;
+            !x->is_ready && !x->alarmed &&
+                    shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK)
+                ? 1
+                : SHUNTI_PAYLOADS;
 
         for (int k = 0; k < payloads && leg->told; k++)
             if (!leg->out[k].done)

@@ -66,6 +66,8 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
                                      clamp((512 << 10) / pairs, 0, 64 << 10));
     tune->carry = size_or("SHUNT_CARRY", SHUNTI_ENV_AUTO);
+    tune->in_place = shunti_env_size("SHUNT_RELAY_IN_PLACE");
+    tune->part = clamp(shunti_env_size("SHUNT_RELAY_PART"), 64, 1 << 30);
     tune->fused = shunti_env_bool("SHUNT_FUSED");
     snprintf(tune->algorithm, sizeof(tune->algorithm), "%.127s",
              algorithm ? algorithm : "");

@@ -18,7 +18,7 @@
 #include "src/plugin.h"
 #include "src/topology.h"
 
-#define SHUNTI_PROTOCOL 4
+#define SHUNTI_PROTOCOL 5
 
 struct shunti_connecting; /* init_connect.c */
 

@@ -411,11 +411,13 @@ const void *shunti_note_inline(const struct shunti_note *note)
                                            : (const void *)(note + 1);
 }
 
+#define ACK_BITS 16 /* of a word of acks; the number of the operation follows */
+
 static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
-    uint64_t value = request->seq << 8 | answer;
+    uint64_t value = request->seq << ACK_BITS | answer;
     size_t at = comm->control.layout.acks +
                 (size_t)comm->rank * comm->control.layout.ack_stride +
                 slot_of(request) * 8;
@@ -445,9 +447,10 @@ static int get_ack(const struct shunt_request *request, int peer, int passed)
                               (size_t)peer * comm->control.layout.ack_stride +
                               slot_of(request) * 8);
 
-    if (word >> 8 > request->seq)
+    if (word >> ACK_BITS > request->seq)
         return passed;
-    return word >> 8 == request->seq ? (int)(word & 0xff) : -1;
+    return word >> ACK_BITS == request->seq ? (int)(word % (1 << ACK_BITS))
+                                            : -1;
 }
 
 void shunti_ack(struct shunt_request *request, int peer,

@@ -151,10 +151,10 @@ void shunti_ack(struct shunt_request *request, int peer,
 bool shunti_acked(struct shunt_request *request, int peer);
 
 /*
- * Acks of an operation that has several stages: a byte with a bit for each
- * stage. An ack replaces the one before, so it repeats that one's bits. The
- * upper four bits report errors. An operation uses either these acks or
- * shunti_ack().
+ * Acks of an operation that has several stages: 16 bits. Of the lower eight
+ * there is one for each stage, the last four of which report errors; the upper
+ * eight may count. An ack replaces the one before, so it repeats that one's
+ * bits. An operation uses either these acks or shunti_ack().
  */
 void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
 

@@ -7,25 +7,39 @@
 #include "src/comm.h"
 #include "src/window.h"
 
+static bool point(const struct shunt_comm *comm, int peer, const void *data,
+                  size_t bytes, uint64_t where[2])
+{
+    const struct shunti_window *window =
+        comm->peers[peer].control ? shunti_window_find(comm, data, bytes)
+                                  : NULL;
+
+    if (!window)
+        return false;
+    where[0] = window->id;
+    where[1] = (uint64_t)((const unsigned char *)data - window->addr);
+    return true;
+}
+
+static enum shunti_way by_address(const void *data, uint64_t where[2])
+{
+    where[0] = (uint64_t)(uintptr_t)data;
+    where[1] = 0;
+    return SHUNTI_WAY_READ;
+}
+
 static enum shunti_way locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes, uint64_t where[2])
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
-    const struct shunti_window *window =
-        p->control ? shunti_window_find(comm, data, bytes) : NULL;
 
-    if (window) {
-        where[0] = window->id;
-        where[1] = (uint64_t)((const unsigned char *)data - window->addr);
+    if (point(comm, peer, data, bytes, where))
         return SHUNTI_WAY_WINDOW;
-    }
-    where[1] = 0;
     if (p->caps & SHUNT_TRANSPORT_GET &&
-        (bytes >= comm->tune.read_min || shunti_ways_read(comm, peer, bytes))) {
-        where[0] = (uint64_t)(uintptr_t)data;
-        return SHUNTI_WAY_READ;
-    }
+        (bytes >= comm->tune.read_min || shunti_ways_read(comm, peer, bytes)))
+        return by_address(data, where);
+    where[1] = 0;
     where[0] = p->tx_reserved;
     p->tx_reserved +=
         (bytes + comm->control.layout.chunk - 1) / comm->control.layout.chunk;
@@ -36,6 +50,28 @@ enum shunti_way shunti_locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes, uint64_t where[2])
 {
     const enum shunti_way way = locate(request, peer, data, bytes, where);
+
+    shunti_request_way(request, peer, way);
+    return way;
+}
+
+bool shunti_readable(const struct shunt_comm *comm, int peer, const void *data,
+                     size_t bytes)
+{
+    uint64_t where[2];
+
+    return point(comm, peer, data, bytes, where) ||
+           (comm->peers[peer].caps & SHUNT_TRANSPORT_GET &&
+            (bytes >= comm->tune.read_min || shunti_ways_learn(comm, peer)));
+}
+
+enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,
+                                       const void *data, size_t bytes,
+                                       uint64_t where[2])
+{
+    const enum shunti_way way = point(request->comm, peer, data, bytes, where)
+                                    ? SHUNTI_WAY_WINDOW
+                                    : by_address(data, where);
 
     shunti_request_way(request, peer, way);
     return way;

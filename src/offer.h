@@ -8,6 +8,7 @@
 #ifndef SHUNTI_OFFER_H
 #define SHUNTI_OFFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,15 @@
 enum shunti_way shunti_locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes,
                               uint64_t where[2]);
+
+/* May `peer` read these bytes where they are, now and later? */
+bool shunti_readable(const struct shunt_comm *comm, int peer, const void *data,
+                     size_t bytes);
+/* The same for bytes of which it reads only parts, in place: window or read.
+ * Only if they are readable. */
+enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,
+                                       const void *data, size_t bytes,
+                                       uint64_t where[2]);
 
 /* Up to this many bytes a message to `peer` travels in the note (eager). The
  * answer for other peers must not be less than that for local peers:

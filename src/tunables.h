@@ -18,6 +18,9 @@ struct shunti_tunables {
     size_t moe_chunk;        /* bytes of rows in a chunk between nodes */
     size_t moe_records;      /* bytes of all records that have counts */
     size_t carry;            /* a block up to here goes through a relay */
+    size_t in_place;         /* allgather: blocks from here on are taken from
+                              * where they arrive, */
+    size_t part;             /* so many bytes at a time */
     bool fused;              /* SHUNT_FUSED */
     char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
 };

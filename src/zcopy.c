@@ -19,6 +19,8 @@
  * and on the same connection everything else waits behind it. */
 #define PIECE ((size_t)1 << 20)
 #define PENDING_MAX 8
+/* Bits of the operation's number in a word that counts parts. */
+#define SEQ_BITS 40
 /* Not the channel of the notes: their signals would wait for those of the
  * blocks. */
 #define CHANNEL 2
@@ -129,13 +131,34 @@ size_t shunti_zcopy_name(struct shunti_zcopy *z, void *to, size_t bytes,
     return sizeof(name) + aligned(key_bytes);
 }
 
-bool shunti_zcopy_arrived(const struct shunti_zcopy *z)
+static uint64_t arrival_word(const struct shunti_zcopy *z)
 {
     const unsigned char *at =
         z->request->comm->control.base + word_at(z, z->peer);
 
     return __atomic_load_n((const uint64_t *)(const void *)at,
-                           __ATOMIC_ACQUIRE) == z->request->seq;
+                           __ATOMIC_ACQUIRE);
+}
+
+/* The word when `parts` have arrived, but not the block. It is no operation's
+ * number. */
+static uint64_t word_of_parts(const struct shunti_zcopy *z, uint64_t parts)
+{
+    return ~(uint64_t)0 << 63 | parts << SEQ_BITS |
+           z->request->seq % ((uint64_t)1 << SEQ_BITS);
+}
+
+bool shunti_zcopy_arrived(const struct shunti_zcopy *z)
+{
+    return arrival_word(z) == z->request->seq;
+}
+
+size_t shunti_zcopy_arrived_parts(const struct shunti_zcopy *z)
+{
+    const uint64_t word = arrival_word(z);
+    const uint64_t parts = word << 1 >> 1 >> SEQ_BITS;
+
+    return word == word_of_parts(z, parts) ? (size_t)parts : 0;
 }
 
 /* --- what goes ------------------------------------------------------------ */
@@ -199,23 +222,30 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     return true;
 }
 
+/* The word when `bytes` more have arrived. */
+static uint64_t progress(const struct shunti_zcopy *z, size_t bytes)
+{
+    return z->part ? word_of_parts(z, (z->done + bytes) / z->part) : 0;
+}
+
 bool shunti_zcopy_send(struct shunti_zcopy *z)
 {
     struct shunt_comm *comm = z->request->comm;
     struct shunti_peer *p = &comm->peers[z->peer];
 
     while (z->remote && z->done < z->bytes && z->pending <= PENDING_MAX) {
+        const size_t piece = z->part && z->part < PIECE ? z->part : PIECE;
         const size_t rest = z->bytes - z->done;
-        const bool last = rest <= PIECE;
+        const bool last = rest <= piece;
         const struct shunt_transport_put put = {
             .local = z->data + z->done,
             .reg = z->from,
             .remote = z->remote,
             .offset = z->done,
-            .bytes = last ? rest : PIECE,
-            .signal = last ? p->control_remote : NULL,
+            .bytes = last ? rest : piece,
+            .signal = last || z->part ? p->control_remote : NULL,
             .signal_offset = word_at(z, comm->rank),
-            .signal_value = z->request->seq,
+            .signal_value = last ? z->request->seq : progress(z, piece),
             .channel = CHANNEL,
             .pending = &z->pending,
         };

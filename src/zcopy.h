@@ -51,6 +51,8 @@ struct shunti_zcopy {
     /* the registration of `data`; NULL: none */
     struct shunt_transport_reg *from;
     size_t bytes, done;
+    /* The peer is told of each part of so many bytes; 0: of the end alone. */
+    size_t part;
     /* NULL: the peer's place for it is not known yet */
     struct shunt_transport_remote *remote;
     /* number of puts that still need `data` */
@@ -89,6 +91,8 @@ size_t shunti_zcopy_name(struct shunti_zcopy *z, void *to, size_t bytes,
                          unsigned char *at);
 /* Has the block arrived? */
 bool shunti_zcopy_arrived(const struct shunti_zcopy *z);
+/* How many parts of it have, before it has arrived as a whole. */
+size_t shunti_zcopy_arrived_parts(const struct shunti_zcopy *z);
 
 /* The block to send. *name points to the place in the peer's note, and is moved
  * behind it. False: the peer expects another size, and nothing is to be put

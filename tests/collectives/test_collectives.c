@@ -492,6 +492,31 @@ Test(collectives, nodes_all_carried)
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=1g"), "40");
 }
 
+/* All blocks are taken from where they arrive, in parts. */
+#define IN_PARTS \
+    "SHUNT_ALGORITHM=two_level", "SHUNT_RELAY_IN_PLACE=0", "SHUNT_RELAY_PART=64"
+
+Test(collectives, nodes_in_place)
+{
+    on_layouts(BY_SHM(IN_PARTS), "80");
+    on_layouts(BY_SHM(IN_PARTS, "SHUNT_READ_MIN=1", "SHUNT_EAGER=512"), "40");
+}
+
+/* They are packed if they cannot be read. */
+Test(collectives, nodes_in_place_unread)
+{
+    on_layouts(BY_SHM(IN_PARTS, "SHUNT_CMA=off", "SHUNT_EAGER=512",
+                      "SHUNT_CHUNK=1024", "SHUNT_CHUNKS=2"),
+               "40");
+}
+
+Test(collectives, nodes_in_place_engine)
+{
+    on_layouts(BY_SHM(IN_PARTS, "SHUNT_ENGINE=dma", "SHUNT_ENGINE_MIN=64",
+                      "SHUNT_PROGRESS=thread"),
+               "40");
+}
+
 Test(collectives, nodes_tiny_ring)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_EAGER=512",
@@ -524,6 +549,24 @@ Test(collectives, nodes_failed_reads)
                 LIST("failed_reads", "allreduce", "49", "40"));
 }
 
+/* The test's own small allgather reads nothing. */
+Test(collectives, nodes_in_place_failed_reads)
+{
+    const char *const env[] = {bad_reads[0],
+                               bad_reads[1],
+                               bad_reads[2],
+                               bad_reads[3],
+                               "SHUNT_ALGORITHM=two_level",
+                               "SHUNT_RELAY_IN_PLACE=256",
+                               "SHUNT_RELAY_PART=64",
+                               NULL};
+
+    for (int i = 0; i < LAYOUTS - 1; i++) /* in the last one each is alone */
+        run_list_on(layouts[i], "fault (put)", env,
+                    LIST("failed_reads", "allgather", "50", "40", THEN,
+                         "failed_reads", "allgatherv", "51", "40"));
+}
+
 /* Nor are ranks of one node mapped. */
 Test(collectives, nodes_put_only)
 {
@@ -548,6 +591,10 @@ static void on_network(const char *network)
     snprintf(near, sizeof(near), "SHUNT_TRANSPORTS=shm,%s", network);
     snprintf(late, sizeof(late), "SHUNT_TRANSPORTS=shm,fault+%s", network);
     on_layouts(across, (const char *const[]){near, NULL}, "60");
+    on_layouts(across,
+               (const char *const[]){near, IN_PARTS, "SHUNT_ZCOPY_MIN=64",
+                                     "SHUNT_EAGER=512", NULL},
+               "40");
     run_list_on("0,0,1,1", across,
                 (const char *const[]){near, "SHUNT_ALGORITHM=flat", NULL},
                 LIST("random", "all", "33", "60"));

@@ -80,14 +80,21 @@ def timeline(folder):
 
 def two_levels(folder):
     # A way for each rank that got something, in both levels.
-    _, files = run(folder, "calls", 4, SHUNT_TRACE="{}/all.json",
-                   SHUNT_TEST_NODES="0,0,1,1", SHUNT_ALGORITHM="two_level")
-    for event in spans(files["all.json"], "allgather"):
-        args = event["args"]
-        named = {r for ranks in args["ways"].values() for r in ranks}
-        if args["algorithm"] != "two_level" or \
-                named != {int(r) for r in args["to"]}:
-            fail(f"two levels: {event}")
+    for least, algorithm in (("1k", "two_level"), ("8", "two_level_in_place")):
+        _, files = run(folder, "calls", 4, SHUNT_TRACE="{}/all.json",
+                       SHUNT_TEST_NODES="0,0,1,1", SHUNT_ALGORITHM="two_level",
+                       SHUNT_RELAY_IN_PLACE=least)
+        gathers = spans(files["all.json"], "allgather")
+        for event in gathers:
+            rank, args = event["pid"], event["args"]
+            named = {r for ranks in args["ways"].values() for r in ranks}
+            # Our block to the rail peer, and with that one's to the local peer.
+            bytes_to = {str((rank + 2) % 4): 8, str(rank ^ 1): 16}
+            if args["algorithm"] != algorithm or args["to"] != bytes_to or \
+                    named != {int(r) for r in args["to"]}:
+                fail(f"two levels: {event}")
+        if len(gathers) < 4:
+            fail(f"{algorithm}: {len(gathers)} calls")
 
 
 def modes(folder):

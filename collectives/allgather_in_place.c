@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All-gather of large blocks in two levels. As in allgather_two_level.c, every
+ * block is sent once to each other node, to the rail peer of its rank there.
+ * But nothing is packed: a block arrives in the result of the rail peer, and
+ * the local peers copy it from there to their own result.
+ *
+ *     to rail peer:   our block
+ *     to local peer:  our block, as the package; and, late, the blocks of the
+ *                     ranks whose rail peer we are: in our result, or packed in
+ *                     the order of the ranks if the local peer cannot read that
+ *
+ * All ranks have the same result, so a local peer knows where in it a block
+ * is. A rank with other displacements offers a copy without gaps.
+ */
+#include "collectives/allgather.h"
+#include "collectives/kinds.h"
+#include "collectives/two_level.h"
+#include "kernels/copy.h"
+#include "src/comm.h"
+#include "src/failure.h"
+#include "src/inline.h"
+#include "src/nodes.h"
+#include "src/offer.h"
+#include "src/scratch.h"
+
+/* An ack counts them (two_level.h). */
+#define PARTS_MAX 255
+
+struct state {
+    const void *send;
+    size_t largest;         /* bytes of a block */
+    unsigned char *result;  /* all blocks in order, without gaps */
+    bool gaps;              /* the caller's has some: then it is `scratch` */
+    unsigned char *scratch; /* or NULL */
+    unsigned char *packed;  /* for local peers that cannot read it; or NULL */
+    struct block {
+        unsigned char *recv;
+        size_t bytes, at; /* at: in `result` */
+        struct cursor {
+            size_t part;
+            int rank;
+        } cursor; /* what we take next of those that this rank passes on */
+    } blocks[];   /* (nranks) */
+};
+
+bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
+                                     size_t total)
+{
+    return total / (size_t)comm->nranks >= comm->tune.in_place;
+}
+
+/* The next rank, from `r` on, whose block `c` passes on to its node; nranks:
+ * there is none. */
+static int next_brought(const struct shunt_comm *comm, const struct state *s,
+                        int c, int r)
+{
+    const int node = comm->peers[c].node;
+
+    while (r < comm->nranks &&
+           (comm->peers[r].node == node || !s->blocks[r].bytes ||
+            shunti_rail(comm, r, node) != c))
+        r++;
+    return r;
+}
+
+static size_t brought_bytes(const struct shunt_comm *comm,
+                            const struct state *s, int c)
+{
+    size_t bytes = 0;
+
+    for (int r = next_brought(comm, s, c, 0); r < comm->nranks;
+         r = next_brought(comm, s, c, r + 1))
+        bytes += s->blocks[r].bytes;
+    return bytes;
+}
+
+/* --- what local peers get ------------------------------------------------- */
+
+static void *scratch(struct shunt_request *request, size_t bytes)
+{
+    void *memory = shunti_scratch_get(bytes);
+
+    if (!memory)
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), bytes);
+    return memory;
+}
+
+/* Offers what we pass on, which has not arrived yet. */
+static void turn(struct shunt_request *request, struct shunti_two_level *x)
+{
+    struct shunt_comm *comm = request->comm;
+    const size_t brought = brought_bytes(comm, x->own, comm->rank);
+    struct state *s = x->own;
+
+    if (s->gaps && brought) {
+        s->result = s->scratch = scratch(request, x->in_place);
+        if (!s->result)
+            return;
+    }
+    for (int i = 0; i < x->nlegs; i++) {
+        struct shunti_outgoing *out = &x->legs[x->order[i]].out[SHUNTI_BLOCK];
+
+        if (x->legs[x->order[i]].phase != SHUNTI_PHASE_SECOND || !brought)
+            continue;
+        out->in_place =
+            shunti_readable(comm, x->order[i], s->result, x->in_place);
+        if (!out->in_place && !s->packed)
+            s->packed = scratch(request, brought);
+        out->data = out->in_place ? s->result : s->packed;
+        out->bytes = out->in_place ? x->in_place : brought;
+        if (!out->data)
+            return;
+    }
+}
+
+/* How many parts of each block that we pass on have arrived. */
+static size_t parts(const struct shunti_two_level *x)
+{
+    const struct state *s = x->own;
+    size_t least = SIZE_MAX;
+
+    for (int i = 0; i < x->nlegs; i++) {
+        const struct shunti_leg *leg = &x->legs[x->order[i]];
+        const struct shunti_incoming *in = &leg->in[SHUNTI_BLOCK];
+        const struct shunti_zcopy *z = leg->zcopy[SHUNTI_BLOCK];
+        size_t n = in->source.done / x->part;
+
+        if (leg->phase != SHUNTI_PHASE_FIRST || in->done)
+            continue;
+        if (in->source.way == SHUNTI_WAY_ZCOPY)
+            n = z ? shunti_zcopy_arrived_parts(z) : 0;
+        least = n < least ? n : least;
+    }
+    return s->scratch ? 0 : least;
+}
+
+/* What we pass on has arrived in the caller's result. */
+static void ready(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct state *s = x->own;
+    unsigned char *to = s->packed;
+
+    for (int r = next_brought(comm, s, comm->rank, 0); r < comm->nranks;
+         r = next_brought(comm, s, comm->rank, r + 1)) {
+        const struct block *b = &s->blocks[r];
+
+        if (s->scratch)
+            shunti_copy(s->scratch + b->at, b->recv, b->bytes);
+        if (s->packed) {
+            shunti_copy(to, b->recv, b->bytes);
+            to += b->bytes;
+        }
+    }
+}
+
+/* Part by part: of each block one. */
+static bool take_parts(struct shunt_request *request,
+                       struct shunti_two_level *x, int peer, size_t parts)
+{
+    const struct shunt_comm *comm = request->comm;
+    struct shunti_source *source = &x->legs[peer].in[SHUNTI_BLOCK].source;
+    struct state *s = x->own;
+    struct cursor *at = &s->blocks[peer].cursor;
+
+    for (; at->part < parts && at->part * x->part < s->largest; at->part++) {
+        const size_t from = at->part * x->part;
+
+        for (at->rank = next_brought(comm, s, peer, at->rank);
+             at->rank < comm->nranks;
+             at->rank = next_brought(comm, s, peer, at->rank + 1)) {
+            const struct block *b = &s->blocks[at->rank];
+            const size_t rest = b->bytes > from ? b->bytes - from : 0;
+
+            if (rest && !shunti_source_pull_part(
+                            request, peer, source, b->at + from,
+                            rest < x->part ? rest : x->part, b->recv + from))
+                return false;
+        }
+        at->rank = 0;
+    }
+    return at->part * x->part >= s->largest;
+}
+
+static void unpack(struct shunt_request *request, struct shunti_two_level *x,
+                   int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+    const unsigned char *at = x->legs[peer].in[SHUNTI_BLOCK].to;
+    const struct state *s = x->own;
+
+    for (int r = next_brought(comm, s, peer, 0); r < comm->nranks;
+         r = next_brought(comm, s, peer, r + 1)) {
+        shunti_copy(s->blocks[r].recv, at, s->blocks[r].bytes);
+        at += s->blocks[r].bytes;
+    }
+}
+
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct state *s = x->own;
+    const struct block *own = &s->blocks[request->comm->rank];
+
+    if (own->bytes && own->recv != s->send)
+        shunti_copy(own->recv, s->send, own->bytes);
+}
+
+static const struct shunti_two_level_hooks hooks = {
+    .turn = turn,
+    .ready = ready,
+    .parts = parts,
+    .take_parts = take_parts,
+    .unpack = unpack,
+    .finish = finish,
+};
+
+/* Local peers take only parts of what they are offered. */
+static size_t sent(const struct shunt_request *request, int peer)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+    const struct state *s = x->own;
+
+    if (x->legs[peer].phase != SHUNTI_PHASE_SECOND)
+        return shunti_two_level_sent(request, peer);
+    return s->blocks[comm->rank].bytes + brought_bytes(comm, s, comm->rank);
+}
+
+static void cleanup(struct shunt_request *request)
+{
+    struct state *s = shunti_two_level_of(request)->own;
+
+    shunti_scratch_put(request->comm, s->scratch);
+    shunti_scratch_put(request->comm, s->packed);
+    shunti_two_level_cleanup(request);
+}
+
+static const struct shunti_class allgather_class = {
+    .name = "allgather",
+    .algorithm = "two_level_in_place",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .sent = sent,
+    .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
+    .cleanup = cleanup,
+};
+
+static const struct shunti_class allgatherv_class = {
+    .name = "allgatherv",
+    .algorithm = "two_level_in_place",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .sent = sent,
+    .heard = shunti_two_level_heard,
+    .owes = shunti_two_level_owes,
+    .cleanup = cleanup,
+};
+
+/* --- the call ------------------------------------------------------------- */
+
+/* Where blocks are. */
+static void place_blocks(struct state *s, const struct shunt_comm *comm,
+                         const struct shunti_allgather *a)
+{
+    size_t packed = 0, at;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        struct block *b = &s->blocks[r];
+
+        b->at = packed;
+        shunti_block_at(&a->blocks, r, &at, &b->bytes, &packed);
+        b->recv = b->bytes ? a->recv + at : NULL;
+        s->gaps |= b->bytes && at != b->at;
+        s->largest = b->bytes > s->largest ? b->bytes : s->largest;
+    }
+    s->send = a->send == SHUNT_IN_PLACE ? s->blocks[comm->rank].recv : a->send;
+    s->result = a->recv;
+}
+
+static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
+{
+    const struct state *s = x->own;
+    const struct block *own = &s->blocks[comm->rank];
+
+    for (int i = 0; i < x->nlegs; i++) {
+        const int peer = x->order[i];
+        const struct block *b = &s->blocks[peer];
+        struct shunti_leg *leg = &x->legs[peer];
+        const bool local = leg->phase == SHUNTI_PHASE_SECOND;
+        const int k = local ? SHUNTI_PACKAGE : SHUNTI_BLOCK;
+
+        if (local) /* as it is if it is packed */
+            leg->in[SHUNTI_BLOCK].bytes = brought_bytes(comm, s, peer);
+        if (local ||
+            shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer) {
+            leg->out[k].data = s->send;
+            leg->out[k].bytes = own->bytes;
+        }
+        if (local || shunti_rail(comm, peer, comm->node) == comm->rank) {
+            leg->in[k].to = b->recv;
+            leg->in[k].bytes = b->bytes;
+        }
+    }
+}
+
+SHUNTI_NOINLINE enum shunt_status
+shunti_allgather_in_place(struct shunt_comm *comm, uint32_t signature,
+                          const struct shunti_allgather *a,
+                          struct shunt_request **request)
+{
+    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
+    struct shunti_two_level *x;
+    struct state *s;
+    enum shunt_status st = shunti_two_level_create(
+        comm, v ? &allgatherv_class : &allgather_class, &hooks, signature,
+        false, sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]),
+        request, &x);
+
+    if (st)
+        return st;
+    x->agreed = true;
+    x->late = true;
+    x->in_place = shunti_blocks_total(comm, &a->blocks);
+    x->argument = v ? shunti_blocks_digest(comm, &a->blocks)
+                    : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
+    s = x->own;
+    place_blocks(s, comm, a);
+    for (x->part = comm->tune.part; s->largest / x->part > PARTS_MAX;)
+        x->part *= 2;
+    fill(x, comm);
+    return SHUNT_OK;
+}
