@@ -86,7 +86,7 @@ static void add_side(struct perf_record *r, const struct perf_row *row,
     const struct number all[] = {
         {"time_us", has, t->median},    {"time_us_p99", has, t->p99},
         {"time_us_min", has, t->least}, {"time_us_q1", has, t->q1},
-        {"time_us_q3", has, t->q3},
+        {"time_us_q3", has, t->q3},     {"cpu_us", has, t->cpu},
     };
 
     add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));

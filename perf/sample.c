@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_BATCH 1000
 #define MIN_SAMPLES 15
@@ -61,8 +62,10 @@ struct perf_times perf_series_times(const struct perf_series *s, int first,
                                     int last)
 {
     double *sum = perf_alloc(s->samples * sizeof(*sum));
-    struct perf_times times;
+    struct perf_times times = {.cpu = 0};
 
+    for (int p = first; p <= last; p++)
+        times.cpu += s->cpu_us[p];
     for (size_t i = 0; i < s->samples; i++) {
         sum[i] = 0;
         for (int p = first; p <= last; p++)
@@ -85,18 +88,30 @@ void perf_series_finish(struct perf_series *s)
 
 /* --- samples -------------------------------------------------------------- */
 
-/* Take one sample; `us` gets the time of one call, by phase. */
+/* The CPU time of this process: with threads of the library, and with what the
+ * kernel does on its behalf. */
+static double cpu_now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
+}
+
+/* Take one sample; `us` gets the time of one call, by phase, and to `cpu_us`
+ * its CPU time is added. */
 static void take(const struct perf_group *g, const struct perf_side *side,
-                 int batch, double *us)
+                 int batch, double *us, double *cpu_us)
 {
     for (int p = 0; p < side->phases; p++) {
         if (p == side->phases - 1 && side->prepare)
             side->prepare(side->state);
         perf_gate_wait(g);
-        double start = perf_now_us();
+        double cpu = cpu_now_us(), start = perf_now_us();
         for (int i = 0; i < batch; i++)
             side->phase[p](side->state);
         us[p] = (perf_now_us() - start) / batch;
+        cpu_us[p] += (cpu_now_us() - cpu) / batch;
         if (side->settle)
             side->settle();
     }
@@ -113,11 +128,11 @@ static void take(const struct perf_group *g, const struct perf_side *side,
 static double estimate(const struct perf_group *g, const struct perf_side *side,
                        int batch, int tries)
 {
-    double us[PERF_MAX_PHASES], best = HUGE_VAL;
+    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES] = {0}, best = HUGE_VAL;
 
     for (int i = 0; i < tries; i++) {
         double sum = 0;
-        take(g, side, batch, us);
+        take(g, side, batch, us, cpu_us);
         for (int p = 0; p < side->phases; p++)
             sum += us[p];
         sum = perf_max(g, sum);
@@ -181,11 +196,11 @@ void perf_measure(const struct perf_group *g, const struct perf_plan *plan,
                   const struct perf_side *sides, int nsides,
                   struct perf_series *series)
 {
-    double us[PERF_MAX_PHASES], cost;
+    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES] = {0}, cost;
 
     for (int i = 0; i < plan->warmup; i++)
         for (int s = 0; s < nsides; s++)
-            take(g, &sides[s], 1, us);
+            take(g, &sides[s], 1, us, cpu_us);
     int batch = find_batch(g, plan, sides, nsides, &cost);
     size_t n = sample_count(plan, cost * batch);
 
@@ -201,11 +216,14 @@ void perf_measure(const struct perf_group *g, const struct perf_plan *plan,
     for (size_t i = 0; i < n; i++) {
         for (int turn = 0; turn < nsides; turn++) {
             int s = i % 2 ? nsides - 1 - turn : turn;
-            take(g, &sides[s], batch, us);
+            take(g, &sides[s], batch, us, series[s].cpu_us);
             for (int p = 0; p < sides[s].phases; p++)
                 series[s].us[(size_t)p * n + i] = us[p];
         }
     }
     for (int s = 0; s < nsides; s++)
         slowest(g, series[s].us, (size_t)sides[s].phases * n);
+    for (int s = 0; s < nsides; s++)
+        for (int p = 0; p < sides[s].phases; p++)
+            series[s].cpu_us[p] = perf_sum(g, series[s].cpu_us[p]) / (double)n;
 }

@@ -46,6 +46,8 @@ struct perf_series {
     size_t samples;
     int batch;  /* calls of one sample */
     double *us; /* (phases, samples) for one call; NULL: no such side */
+    /* CPU time of one call, of all ranks together, on average */
+    double cpu_us[PERF_MAX_PHASES];
 };
 
 /*
@@ -62,6 +64,7 @@ struct perf_times {
     double p99;
     double least;
     double q1, q3; /* the first and third quartile */
+    double cpu;    /* CPU time of all ranks together, on average */
 };
 
 /* The statistics of the sum of the phases first .. last. */

@@ -379,9 +379,12 @@ static void print_between(const struct perf_row *row)
                         row->times[PERF_LINK].median, row->times[PERF_LINK].p99,
                         row->has[PERF_OURS] ? "" : ", as the peer sends them");
     if (row->has[PERF_LINK] && row->has[PERF_OURS])
-        perf_table_note("  we take %.3f times as long as the streams",
+        perf_table_note("  we take %.3f times as long as the streams, and %.3f "
+                        "times their CPU time (%.4g us of all ranks)",
                         row->times[PERF_OURS].median /
-                            row->times[PERF_LINK].median);
+                            row->times[PERF_LINK].median,
+                        row->times[PERF_OURS].cpu / row->times[PERF_LINK].cpu,
+                        row->times[PERF_OURS].cpu);
 }
 
 static void keep_ratio(const struct perf_row *row, double ratio)

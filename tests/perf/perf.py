@@ -96,6 +96,12 @@ def check(command, row, ranks, peer):
         fail(command, f"not what was asked for: {row}")
     if row["wrong"] != (0 if moves else None):
         fail(command, f"wrong: {row}")
+    # No rank works longer than the slowest one took, and p99 is the longest of
+    # less than 100 samples.
+    if not 0 < row["cpu_us"] or (
+            row["samples"] < 100 and
+            row["cpu_us"] > row["ranks"] * row["time_us_p99"] * 1.05 + 10):
+        fail(command, f"CPU time: {row}")
     if not 0 < row["time_us"] <= row["time_us_p99"]:
         fail(command, f"times: {row}")
     if moves and row["bytes"]:
