@@ -15,6 +15,8 @@
 
 enum {
     BLOCK = 16,
+    VECTOR = 16, /* at most: of AVX-512 */
+    GROUP = 4 * VECTOR,
     /* B is walked in panels of columns that stay in the second-level cache
      * while all rows pass by. */
     PANEL_FLOATS = 96 * 1024,
@@ -43,25 +45,36 @@ static bool usable(void)
            kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
 }
 
+/*
+ * The columns of the next kernel, of `n` that are left. In what is left over of
+ * groups of 64, up to 16 columns, LIBXSMM adds several sums, each of a part of
+ * k, in some rows of a block: where AVX-512 is, version 1.17. So it gets no
+ * such remainder.
+ */
 static size_t panel(size_t n, size_t k)
 {
-    size_t width = PANEL_FLOATS / (k ? k : 1) / 64 * 64;
+    size_t width = PANEL_FLOATS / (k ? k : 1) / GROUP * GROUP;
 
-    if (width < 64)
-        width = 64;
-    return width < n ? width : n;
+    if (width < GROUP)
+        width = GROUP;
+    if (width < n)
+        return width;
+    if (n > GROUP && n % GROUP > 0 && n % GROUP <= VECTOR)
+        return n - n % GROUP - VECTOR;
+    return n;
 }
 
 static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
                size_t ldc)
 {
-    size_t width = panel(n, k);
+    size_t w;
 
-    for (size_t j = 0; j < n; j += width) {
-        size_t w = n - j < width ? n - j : width;
-        libxsmm_smmfunction f =
-            kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
+    for (size_t j = 0; j < n; j += w) {
+        libxsmm_smmfunction f;
+
+        w = panel(n - j, k);
+        f = kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
         if (!f) { /* no kernel for this shape: the same order, slowly */
             shunti_gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta,
                                  c + j, ldc);

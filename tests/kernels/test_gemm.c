@@ -215,8 +215,9 @@ Test(gemm, all_forms, .timeout = 60)
  * they have among all the others. */
 static void rows_alone(struct shunti_gemm *gemm)
 {
-    static const size_t shapes[][2] = {{256, 64}, {64, 256}, {768, 192},
-                                       {24, 40},  {8, 256},  {1024, 256}};
+    static const size_t shapes[][2] = {
+        {256, 64}, {64, 256}, {768, 192}, {24, 40},  {8, 256}, {1024, 256},
+        {65, 300}, {80, 64},  {127, 33},  {130, 64}, {208, 70}};
     enum { ROWS = 83 };
 
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
