@@ -22,6 +22,9 @@ enum { LOWEST = 16 };
  * heights[0]. */
 enum { ROUNDED = 256 };
 
+/* Up to so many rows transposing B costs nt more than transposing A and C. */
+enum { FEW = 128 };
+
 struct shunti_gemm {
     const struct shunti_gemm_backend *backend;
     enum shunti_gemm_compute compute;
@@ -185,6 +188,42 @@ static void nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
     copy_rows(rest, n, tc, n, c, ldc);
 }
 
+/* The first rows of a (block, n) matrix that is transposed: fill in or clear all
+ * of it. */
+static void turn_in(size_t rows, size_t block, size_t n, const float *a,
+                    size_t lda, float *to)
+{
+    if (rows < block)
+        memset(to, 0, n * block * sizeof(float));
+    shunti_elementwise()->transpose(rows, n, a, lda, to, block);
+}
+
+/* nt of few rows, of which A and C are transposed instead of all of B. False:
+ * the backend cannot, and nothing is written. */
+static bool nt_few(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+                   const float *a, size_t lda, const float *b, size_t ldb,
+                   enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    const size_t block = g->backend->block;
+    float *ta, *tc;
+
+    if (!g->backend->nt || m > FEW || k == 0)
+        return false;
+    ta = reserve(g, &g->scratch, &g->scratch_floats, block * (k + n));
+    tc = ta + block * k;
+    for (size_t i = 0; i < m; i += block) {
+        const size_t rows = m - i < block ? m - i : block;
+
+        turn_in(rows, block, k, a + i * lda, lda, ta);
+        if (beta == SHUNTI_GEMM_ADD)
+            turn_in(rows, block, n, c + i * ldc, ldc, tc);
+        if (!g->backend->nt(n, k, ta, b, ldb, beta, tc))
+            return false;
+        shunti_elementwise()->transpose(n, rows, tc, block, c + i * ldc, ldc);
+    }
+    return true;
+}
+
 static void clear(size_t m, size_t n, float *c, size_t ldc)
 {
     for (size_t i = 0; i < m; i++)
@@ -284,6 +323,9 @@ static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
                             ldb, beta, c, ldc);
         return;
     }
+    if (turned && g->compute == SHUNTI_GEMM_F32 &&
+        nt_few(g, m, n, k, a, lda, b, ldb, beta, c, ldc))
+        return;
     if (turned) {
         float *bt = reserve(g, &g->turned, &g->turned_floats, k * n);
 

@@ -53,6 +53,11 @@ struct shunti_gemm_backend {
     void (*nn)(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
                size_t ldc);
+    /* One block of nt, transposed: C' (n, block) [+]= B (n, k) A' (k, block),
+     * each element with the bits that nn gives it. False: not of this shape,
+     * and nothing is written. NULL: of none. */
+    bool (*nt)(size_t n, size_t k, const float *a, const float *b, size_t ldb,
+               enum shunti_gemm_beta beta, float *c);
     /* C (m, n) += A (k, m)^T B (k, n); k is 256, 64 or 16. */
     void (*tn)(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, float *c, size_t ldc);

@@ -20,6 +20,8 @@ enum {
     /* B is walked in panels of columns that stay in the second-level cache
      * while all rows pass by. */
     PANEL_FLOATS = 96 * 1024,
+    /* of C at a time, in nt; the last ones are fewer than twice as many */
+    COLUMNS = 64,
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -85,6 +87,27 @@ static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
     }
 }
 
+/* The rows of the block are the elements of a vector, and B is read as it is.
+ * Of few columns LIBXSMM would add several sums, each of a part of k. */
+static bool nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
+               enum shunti_gemm_beta beta, float *c)
+{
+    const size_t rest = n % COLUMNS;
+    const int flags = LIBXSMM_GEMM_FLAG_NONE;
+    const libxsmm_smmfunction f =
+        kernel(BLOCK, COLUMNS, k, BLOCK, ldb, BLOCK, beta, flags);
+    const libxsmm_smmfunction last =
+        kernel(BLOCK, COLUMNS + rest, k, BLOCK, ldb, BLOCK, beta, flags);
+    size_t j;
+
+    if (n < COLUMNS || !f || !last)
+        return false;
+    for (j = 0; n - j >= 2 * COLUMNS; j += COLUMNS)
+        f(a, b + j * ldb, c + j * BLOCK);
+    last(a, b + j * ldb, c + j * BLOCK);
+    return true;
+}
+
 static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, float *c, size_t ldc)
 {
@@ -102,5 +125,6 @@ const struct shunti_gemm_backend shunti_gemm_xsmm = {
     .block = BLOCK,
     .usable = usable,
     .nn = nn,
+    .nt = nt,
     .tn = tn,
 };
