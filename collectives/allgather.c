@@ -7,6 +7,7 @@
 #include "collectives/exchange.h"
 #include "collectives/kinds.h"
 #include "collectives/select.h"
+#include "collectives/two_level.h"
 #include "src/comm.h"
 #include "src/inline.h"
 
@@ -96,6 +97,26 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
     if (!st)
         fill(x, comm, a);
     return st;
+}
+
+enum shunt_status shunti_allgather_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_class *class_v,
+    const struct shunti_two_level_hooks *hooks, uint32_t signature,
+    const struct shunti_allgather *a, size_t own_bytes,
+    struct shunt_request **request, struct shunti_two_level **x)
+{
+    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
+    enum shunt_status st =
+        shunti_two_level_create(comm, v ? class_v : class, hooks, signature,
+                                false, own_bytes, request, x);
+
+    if (st)
+        return st;
+    (*x)->agreed = true;
+    (*x)->argument = v ? shunti_blocks_digest(comm, &a->blocks)
+                       : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
+    return SHUNT_OK;
 }
 
 static enum shunt_status allgather(const struct shunti_coll *call,

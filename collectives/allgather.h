@@ -15,6 +15,9 @@
 
 struct shunt_comm;
 struct shunt_request;
+struct shunti_class;
+struct shunti_two_level;
+struct shunti_two_level_hooks;
 
 /* Checked arguments. */
 struct shunti_allgather {
@@ -28,6 +31,16 @@ enum shunt_status
 shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *args,
                            struct shunt_request **request);
+
+/* A request of either algorithm in two levels, in which all ranks must pass the
+ * same counts. class_v: for allgatherv. The rest is as of
+ * shunti_two_level_create(). */
+enum shunt_status shunti_allgather_create(
+    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_class *class_v,
+    const struct shunti_two_level_hooks *hooks, uint32_t signature,
+    const struct shunti_allgather *args, size_t own_bytes,
+    struct shunt_request **request, struct shunti_two_level **x);
 
 /* In two levels, for large blocks (allgather_in_place.c). `total`: bytes of all
  * blocks. */

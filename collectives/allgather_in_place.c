@@ -14,7 +14,6 @@
  * is. A rank with other displacements offers a copy without gaps.
  */
 #include "collectives/allgather.h"
-#include "collectives/kinds.h"
 #include "collectives/two_level.h"
 #include "kernels/copy.h"
 #include "src/comm.h"
@@ -312,22 +311,17 @@ shunti_allgather_in_place(struct shunt_comm *comm, uint32_t signature,
                           const struct shunti_allgather *a,
                           struct shunt_request **request)
 {
-    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
     struct shunti_two_level *x;
     struct state *s;
-    enum shunt_status st = shunti_two_level_create(
-        comm, v ? &allgatherv_class : &allgather_class, &hooks, signature,
-        false, sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]),
-        request, &x);
+    enum shunt_status st = shunti_allgather_create(
+        comm, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
 
     if (st)
         return st;
-    x->agreed = true;
+    s = x->own;
     x->late = true;
     x->in_place = shunti_blocks_total(comm, &a->blocks);
-    x->argument = v ? shunti_blocks_digest(comm, &a->blocks)
-                    : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
-    s = x->own;
     place_blocks(s, comm, a);
     for (x->part = comm->tune.part; s->largest / x->part > PARTS_MAX;)
         x->part *= 2;

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "collectives/allgather.h"
-#include "collectives/kinds.h"
 #include "collectives/two_level.h"
 #include "kernels/copy.h"
 #include "src/comm.h"
@@ -182,19 +181,13 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *a,
                            struct shunt_request **request)
 {
-    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
     struct shunti_two_level *x;
     struct state *s;
-    enum shunt_status st = shunti_two_level_create(
-        comm, v ? &allgatherv_class : &allgather_class, &hooks, signature,
-        false, sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]),
-        request, &x);
+    enum shunt_status st = shunti_allgather_create(
+        comm, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
 
-    if (st)
-        return st;
-    x->agreed = true;
-    x->argument = v ? shunti_blocks_digest(comm, &a->blocks)
-                    : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
-    fill(x, comm, a);
-    return SHUNT_OK;
+    if (!st)
+        fill(x, comm, a);
+    return st;
 }
