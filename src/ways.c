@@ -169,6 +169,13 @@ float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer)
     return w->out + (into > 0 ? into : w->out);
 }
 
+bool shunti_ways_in_trial(const struct shunt_comm *comm, int peer, int class)
+{
+    const struct shunti_ways *w = &comm->peers[peer].ways;
+
+    return (w->tries | w->their_tries) >> class & 1;
+}
+
 /* What is known of the protocol that is tried now is old, and is forgotten. */
 static void begin_trial(struct shunti_ways *w, int class)
 {

@@ -71,6 +71,9 @@ bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes);
  * ring, both ends together, in ns. For reports. */
 size_t shunti_ways_class_bytes(int class);
 float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer);
+/* Is the other protocol being tried for a class, as far as we know? What it
+ * costs is then not known. For reports. */
+bool shunti_ways_in_trial(const struct shunt_comm *comm, int peer, int class);
 
 /* Is the next copy into the ring of `peer`, or out of ours, to be timed? */
 bool shunti_ways_time_into(struct shunt_comm *comm, int peer);

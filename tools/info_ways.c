@@ -19,14 +19,32 @@
 /* Only the first ranks are measured, since each one takes a while. */
 #define MOST_PEERS 7
 /* The number of blocks of each size after which both protocols have been
- * tried. */
+ * tried; and the most that are sent beyond it, to end a trial that has just
+ * begun again. */
 #define BLOCKS 40
+#define MORE_BLOCKS 40
 
 /* A size in the middle of a class. (Not the smallest: 8 KiB may be sent
  * inline.) */
 static size_t block_bytes(int class)
 {
     return shunti_ways_class_bytes(class) / 2 * 3;
+}
+
+/* Is one of the two trying the other protocol? What it knew of that one is
+ * forgotten until then. All ranks call this. */
+static enum shunt_status in_trial(struct shunt_comm *comm, int peer, int class,
+                                  bool *any)
+{
+    const int rank = shunt_comm_rank(comm);
+    const int32_t ours = (rank == 0 || rank == peer) &&
+                         shunti_ways_in_trial(comm, rank ? 0 : peer, class);
+    int32_t most = 0;
+    const enum shunt_status st =
+        shunt_allreduce(comm, &ours, &most, 1, SHUNT_I32, SHUNT_MAX);
+
+    *any = most;
+    return st;
 }
 
 /* Exchange blocks of each class between rank 0 and `peer`, and nothing with the
@@ -38,14 +56,19 @@ static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
     const size_t most = block_bytes(SHUNTI_WAYS_CLASSES - 1);
     size_t *displs = counts + nranks;
     enum shunt_status st = SHUNT_OK;
+    bool more;
 
     for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
         memset(counts, 0, 2 * (size_t)nranks * sizeof(*counts));
         if (rank == 0 || rank == peer)
             counts[rank ? 0 : peer] = block_bytes(class);
-        for (int i = 0; i < BLOCKS && !st; i++)
+        more = true;
+        for (int i = 0; more && i < BLOCKS + MORE_BLOCKS && !st; i++) {
             st = shunt_alltoallv(comm, memory, counts, displs, memory + most,
                                  counts, displs, SHUNT_U8);
+            if (!st && i >= BLOCKS - 1)
+                st = in_trial(comm, peer, class, &more);
+        }
     }
     return st;
 }
