@@ -49,6 +49,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <shunt/status.h>
 
@@ -90,6 +91,8 @@ enum shunt_transport_caps {
      * no longer needs `local`: shunt_transport_memory.brief, put.pending,
      * let_go(). The same on both sides of a pair. */
     SHUNT_TRANSPORT_ZCOPY = 1u << 2,
+    /* A put can have more pieces: shunt_transport_put.tail. */
+    SHUNT_TRANSPORT_TAIL = 1u << 3,
 };
 
 enum shunt_transport_log { /* levels of shunt_transport_host.log */
@@ -195,6 +198,13 @@ struct shunt_transport_ep;     /* one peer */
 struct shunt_transport_reg;    /* memory of this rank */
 struct shunt_transport_remote; /* memory of a peer */
 
+#define SHUNT_TRANSPORT_PIECES 2
+
+struct shunt_transport_piece {
+    const void *data;
+    size_t bytes;
+};
+
 struct shunt_transport_put {
     /* must not change until `flush`, or until the signal word is used again */
     const void *local;
@@ -212,7 +222,38 @@ struct shunt_transport_put {
      * progress(), let_go() or close() subtract. It must live until it is 0.
      * Only with SHUNT_TRANSPORT_ZCOPY. */
     unsigned *pending;
+    /*
+     * More payload, which goes behind the first `bytes`, from other memory.
+     * That is read only during the call: what cannot be sent yet is copied to
+     * where `local` ends, which has room for it. A piece of 0 bytes: none. Only
+     * with SHUNT_TRANSPORT_TAIL and without `pending`.
+     */
+    struct shunt_transport_piece tail[SHUNT_TRANSPORT_PIECES];
 };
+
+static inline size_t
+shunt_transport_tail_bytes(const struct shunt_transport_put *put)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++)
+        bytes += put->tail[i].bytes;
+    return bytes;
+}
+
+/* Copy the tail to where `local` ends, which has room for it. */
+static inline void shunt_transport_tail_join(struct shunt_transport_put *put)
+{
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++) {
+        struct shunt_transport_piece *piece = &put->tail[i];
+
+        if (piece->bytes > 0)
+            memcpy((unsigned char *)(uintptr_t)put->local + put->bytes,
+                   piece->data, piece->bytes);
+        put->bytes += piece->bytes;
+        piece->bytes = 0;
+    }
+}
 
 struct shunt_transport_get {
     uint64_t address; /* of any memory of the peer, in its address space */

@@ -128,6 +128,109 @@ void case_put(struct rank *r)
     free(source);
 }
 
+/* Puts with a tail, and a gap between what two of them write. */
+#define TAILED_PUTS ((size_t)400)
+#define TAILED_GAP 9
+
+static size_t head_bytes(size_t k)
+{
+    static const size_t bytes[] = {0, 1, 64, 3000};
+
+    return bytes[k % 4];
+}
+
+static size_t tail_bytes(size_t k)
+{
+    static const size_t bytes[] = {0, 1, 4096, 61440, 90001};
+
+    return bytes[k % 5];
+}
+
+static size_t tailed_bytes(void)
+{
+    size_t bytes = 0;
+
+    for (size_t k = 0; k < TAILED_PUTS; k++)
+        bytes += head_bytes(k) + tail_bytes(k) + TAILED_GAP;
+    return (bytes + 7) & ~(size_t)7; /* signals follow */
+}
+
+static void put_tailed(struct rank *r, struct window *w, int peer,
+                       unsigned char *local, unsigned char *tail)
+{
+    const size_t lane = tailed_bytes(), ours = (size_t)r->rank * lane;
+    const size_t signals = lane * (size_t)r->nranks;
+    size_t at = 0;
+
+    for (size_t k = 0; k < TAILED_PUTS; k++) {
+        const size_t head = head_bytes(k), more = tail_bytes(k);
+        const size_t first = k % 3 ? more / (k % 3) : 0;
+        const struct shunt_transport_put put = {
+            .local = local + at,
+            .remote = w->remote[peer],
+            .offset = ours + at,
+            .bytes = head,
+            .signal = w->remote[peer],
+            .signal_offset = signals + 8 * (size_t)r->rank,
+            .signal_value = k + 1,
+            .tail = {{tail, first}, {tail + first, more - first}},
+        };
+
+        for (size_t i = 0; i < head; i++)
+            local[at + i] = pattern(r->rank, at + i);
+        for (size_t i = 0; i < more; i++)
+            tail[i] = pattern(r->rank, at + head + i);
+        world_put(r, peer, &put);
+        memset(tail, 0x55, more);
+        at += head + more + TAILED_GAP;
+    }
+}
+
+static void check_tailed(struct rank *r, const unsigned char *got, int from)
+{
+    size_t at = 0;
+
+    for (size_t k = 0; k < TAILED_PUTS; k++) {
+        const size_t bytes = head_bytes(k) + tail_bytes(k);
+
+        for (size_t i = 0; i < bytes + TAILED_GAP; i++)
+            CHECK(r, got[at + i] == (i < bytes ? pattern(from, at + i) : 0xee),
+                  "put %zu: byte %zu of rank %d", k, i, from);
+        at += bytes + TAILED_GAP;
+    }
+}
+
+/* The tail changes as soon as put() returns; and there are more puts than
+ * sockets have room for, while no peer looks. */
+void case_tail(struct rank *r)
+{
+    const size_t lane = tailed_bytes(), signals = lane * (size_t)r->nranks;
+    unsigned char *local = malloc(lane), *tail = malloc(100000);
+    struct window w;
+
+    CHECK(r, local && tail, "no memory");
+    window_create(r, &w, signals + 8 * (size_t)r->nranks);
+    memset(w.addr, 0xee, signals);
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank || !(r->t->caps(r->eps[p]) & SHUNT_TRANSPORT_TAIL))
+            continue;
+        put_tailed(r, &w, p, local, tail);
+        UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
+    }
+    for (int p = 0; p < r->nranks; p++) {
+        if (p == r->rank || !(r->t->caps(r->eps[p]) & SHUNT_TRANSPORT_TAIL))
+            continue;
+        UNTIL(r, word_load(window_word(&w, signals + 8 * (size_t)p)) ==
+                     TAILED_PUTS);
+        check_tailed(r, w.addr + (size_t)p * lane, p);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    free(local);
+    free(tail);
+}
+
 /*
  * Payload before signal: on every channel to every peer, one message at a time
  * is under way; whoever sees its signal must see all of it.

@@ -12,6 +12,7 @@ extern const struct test_case transport_cases[];
 void case_connect(struct rank *r);
 void case_map(struct rank *r);
 void case_put(struct rank *r);
+void case_tail(struct rank *r);
 void case_stress(struct rank *r);
 void case_order(struct rank *r);
 void case_flush(struct rank *r);

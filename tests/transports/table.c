@@ -7,6 +7,7 @@ const struct test_case transport_cases[] = {
     {.name = "connect_many", .run = case_connect, .nranks = {16}},
     {.name = "map", .run = case_map, .nranks = {1, 2, 3, 5}},
     {.name = "put", .run = case_put, .nranks = {2, 3, 5}},
+    {.name = "tail", .run = case_tail, .nranks = {2, 3}},
     {.name = "stress", .run = case_stress, .nranks = {2, 3, 5}},
     {.name = "order", .run = case_order, .nranks = {2, 3}},
     {.name = "flush", .run = case_flush, .nranks = {2, 3}},

@@ -140,7 +140,8 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
         &ep->queues[program->reorder ? put->channel % FAULT_CHANNELS : 0];
     struct later *later;
 
-    const size_t copied = put->pending ? 0 : put->bytes;
+    const size_t copied =
+        put->pending ? 0 : put->bytes + shunt_transport_tail_bytes(put);
 
     if (put->bytes > SIZE_MAX / 2) /* no memory is that large */
         return fault_fail(ctx, SHUNT_ERR_INVALID,
@@ -156,9 +157,10 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     } else {
         later->put.local = later->payload;
         later->put.reg = NULL; /* the copy is not registered */
+        if (put->bytes > 0)
+            memcpy(later->payload, put->local, put->bytes);
+        shunt_transport_tail_join(&later->put);
     }
-    if (copied > 0)
-        memcpy(later->payload, put->local, copied);
     later->due = now() + delay_of(ctx);
     if (later->due < q->newest)
         later->due = q->newest;

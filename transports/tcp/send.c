@@ -107,6 +107,15 @@ static int pieces_of(struct tcp_send *send, struct iovec *to)
     return n;
 }
 
+static size_t bytes_of(const struct iovec *pieces, int count)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < count; i++)
+        bytes += pieces[i].iov_len;
+    return bytes;
+}
+
 /* The bytes that the socket took; -1: the connection is broken. */
 static ssize_t write_some(struct shunt_transport_ep *ep, struct iovec *pieces,
                           int count)
@@ -133,14 +142,12 @@ void tcp_push(struct shunt_transport_ep *ep)
     while (ep->first && ep->fd >= 0) {
         struct iovec pieces[2 * BATCH];
         struct tcp_send *send = ep->first;
-        size_t asked = 0, done;
+        size_t done;
         int count = 0;
         ssize_t n;
 
         for (int i = 0; i < BATCH && send; i++, send = send->next)
             count += pieces_of(send, pieces + count);
-        for (int i = 0; i < count; i++)
-            asked += pieces[i].iov_len;
         n = write_some(ep, pieces, count);
         if (n < 0)
             return;
@@ -155,15 +162,44 @@ void tcp_push(struct shunt_transport_ep *ep)
             done -= rest;
             dequeue(ep);
         }
-        if ((size_t)n < asked)
+        if ((size_t)n < bytes_of(pieces, count))
             return; /* progress() calls again when there is room */
     }
     watch_room(ep, false);
 }
 
-/* Send a message: at once, or as room allows. */
+static const struct shunt_transport_piece no_tail[SHUNT_TRANSPORT_PIECES];
+
+static int add_tail(struct iovec *to, const struct shunt_transport_piece *tail)
+{
+    int n = 0;
+
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++)
+        if (tail[i].bytes > 0)
+            to[n++] =
+                (struct iovec){(void *)(uintptr_t)tail[i].data, tail[i].bytes};
+    return n;
+}
+
+/* What has not been sent of a piece must not be needed after this call: copy it
+ * behind the data. */
+static void keep_piece(struct tcp_send *send,
+                       const struct shunt_transport_piece *piece)
+{
+    const size_t before = sizeof(send->header) + send->bytes;
+    const size_t sent = send->sent > before ? send->sent - before : 0;
+
+    if (sent < piece->bytes)
+        memcpy((unsigned char *)(uintptr_t)send->data + send->bytes + sent,
+               (const unsigned char *)piece->data + sent, piece->bytes - sent);
+    send->bytes += piece->bytes;
+}
+
+/* Send a message and its tail (shunt_transport_put.tail): at once, or as room
+ * allows. */
 static enum shunt_status post(struct shunt_transport_ep *ep,
-                              const struct tcp_send *message)
+                              const struct tcp_send *message,
+                              const struct shunt_transport_piece *tail)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     struct tcp_send *send;
@@ -175,15 +211,20 @@ static enum shunt_status post(struct shunt_transport_ep *ep,
         return tcp_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     *send = *message;
     if (!ep->first) {
-        struct iovec pieces[2];
-        ssize_t n = write_some(ep, pieces, pieces_of(send, pieces));
+        struct iovec pieces[2 + SHUNT_TRANSPORT_PIECES];
+        int count = pieces_of(send, pieces);
+        ssize_t n;
 
-        if (n < 0 || (size_t)n == sizeof(send->header) + send->bytes) {
+        count += add_tail(pieces + count, tail);
+        n = write_some(ep, pieces, count);
+        if (n < 0 || (size_t)n == bytes_of(pieces, count)) {
             give_spare(ctx, send);
             return n < 0 ? SHUNT_ERR_PEER : SHUNT_OK;
         }
         send->sent = (size_t)n;
     }
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++)
+        keep_piece(send, &tail[i]);
     enqueue(ep, send);
     return SHUNT_OK;
 }
@@ -193,7 +234,7 @@ enum shunt_status tcp_tell(struct shunt_transport_ep *ep,
 {
     const struct tcp_send message = {.header = *header};
 
-    return post(ep, &message);
+    return post(ep, &message, no_tail);
 }
 
 /* --- puts ----------------------------------------------------------------- */
@@ -221,18 +262,19 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 enum shunt_status tcp_put(struct shunt_transport_ep *ep,
                           const struct shunt_transport_put *put)
 {
+    const size_t bytes = put->bytes + shunt_transport_tail_bytes(put);
     struct tcp_send message = {
         .header =
             {
                 .kind = TCP_PUT,
-                .bytes = put->bytes,
+                .bytes = bytes,
                 .offset = put->offset,
                 .signal_offset = put->signal_offset,
                 .signal_value = put->signal_value,
             },
         .data = put->local,
         .bytes = put->bytes,
-        .reg = put->bytes > 0 ? put->reg : NULL,
+        .reg = bytes > 0 ? put->reg : NULL,
         .pending = put->pending,
     };
     enum shunt_status status;
@@ -241,8 +283,8 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
         return lost(ep);
     if (ep->put_lost)
         return take_failure(ep);
-    if (put->bytes > 0) {
-        if (!transport_far_has(&put->remote->far, put->offset, put->bytes))
+    if (bytes > 0) {
+        if (!transport_far_has(&put->remote->far, put->offset, bytes))
             return outside(ep);
         message.header.region = put->remote->far.region;
     }
@@ -259,10 +301,10 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
         return SHUNT_IN_PROGRESS;
     }
     ep->ctx->puts++;
-    ep->ctx->put_bytes += put->bytes;
+    ep->ctx->put_bytes += bytes;
     ep->unflushed = true;
     ep->flush_stale = true;
-    status = post(ep, &message);
+    status = post(ep, &message, put->tail);
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
 }
 

@@ -371,7 +371,7 @@ static bool tcp_busy(const struct shunt_transport_ctx *ctx)
 static unsigned tcp_caps(const struct shunt_transport_ep *ep)
 {
     (void)ep;
-    return SHUNT_TRANSPORT_ZCOPY;
+    return SHUNT_TRANSPORT_ZCOPY | SHUNT_TRANSPORT_TAIL;
 }
 
 static void *tcp_map(struct shunt_transport_ep *ep,

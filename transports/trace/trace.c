@@ -271,6 +271,7 @@ static enum shunt_status trace_put(struct shunt_transport_ep *ep,
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     const uint64_t from = now_ns();
+    const size_t tail = shunt_transport_tail_bytes(put);
     enum shunt_status status = ctx->t->put(ep->inner, put);
     char what[160];
     int n;
@@ -279,13 +280,17 @@ static enum shunt_status trace_put(struct shunt_transport_ep *ep,
         ctx->retries++;
     } else if (!status) {
         ctx->puts++;
-        ctx->put_bytes += put->bytes;
+        ctx->put_bytes += put->bytes + tail;
     }
     if (!logs(ctx, OP_PUT))
         return status;
-    n = snprintf(what, sizeof(what), "%zu B%s to %zu, channel %d", put->bytes,
-                 put->reg ? " of registered memory" : "", put->offset,
-                 put->channel);
+    n = snprintf(what, sizeof(what), "%zu B%s", put->bytes,
+                 put->reg ? " of registered memory" : "");
+    if (tail)
+        n += snprintf(what + n, sizeof(what) - (size_t)n,
+                      " and a tail of %zu B", tail);
+    n += snprintf(what + n, sizeof(what) - (size_t)n, " to %zu, channel %d",
+                  put->offset, put->channel);
     if (put->signal)
         snprintf(what + n, sizeof(what) - (size_t)n, ", signal %llu to %zu",
                  (unsigned long long)put->signal_value, put->signal_offset);
