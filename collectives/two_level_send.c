@@ -16,6 +16,26 @@ static bool is_remote(const struct shunt_comm *comm, int peer)
     return comm->peers[peer].node != comm->node;
 }
 
+/* Payloads that go in a control message, behind its header. */
+struct behind {
+    struct shunt_transport_piece piece[SHUNT_TRANSPORT_PIECES];
+    int count;
+    size_t bytes;
+};
+
+_Static_assert(SHUNTI_PAYLOADS <= SHUNT_TRANSPORT_PIECES,
+               "each is a piece of a put");
+
+static void copy_behind(struct shunti_note *note, const struct behind *behind)
+{
+    unsigned char *to = (unsigned char *)(note + 1);
+
+    for (int i = 0; i < behind->count; i++) {
+        memcpy(to, behind->piece[i].data, behind->piece[i].bytes);
+        to += behind->piece[i].bytes;
+    }
+}
+
 /* Add to our control message where the peer's payloads are to be put. False:
  * the communicator has failed. */
 static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
@@ -82,10 +102,11 @@ void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
     }
 }
 
-/* Put a payload into the control message, or write there where it is. */
+/* Send a payload with the control message, or write there where it is. */
 static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_outgoing *out,
-                           struct shunti_note *note, int k, size_t *behind)
+                           struct shunti_note *note, int k,
+                           struct behind *behind)
 {
     struct shunt_comm *comm = request->comm;
     const bool is_late = shunti_leg_is_late(request, peer, k);
@@ -97,16 +118,16 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
         return out->way = SHUNTI_WAY_ZCOPY;
     }
     if (!(is_late && out->bytes) &&
-        *behind + out->bytes <= shunti_eager(comm, peer) &&
+        behind->bytes + out->bytes <= shunti_eager(comm, peer) &&
         !(k == SHUNTI_BLOCK && out->bytes >= SHUNTI_WINDOW_MIN &&
           comm->peers[peer].control &&
           shunti_window_find(comm, out->data, out->bytes))) {
         if (out->bytes) {
-            memcpy((unsigned char *)(note + 1) + *behind, out->data,
-                   out->bytes);
+            behind->piece[behind->count++] =
+                (struct shunt_transport_piece){out->data, out->bytes};
             shunti_request_way(request, peer, SHUNTI_WAY_INLINE);
         }
-        *behind += out->bytes;
+        behind->bytes += out->bytes;
         comm->stats.bytes_inline += out->bytes;
         out->done = true;
         return SHUNTI_WAY_INLINE;
@@ -139,7 +160,7 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
 {
     struct shunti_leg *leg = &x->legs[peer];
     struct shunti_note *note = shunti_note_compose(request, peer);
-    size_t behind = 0;
+    struct behind behind = {.count = 0};
 
     if (is_remote(request->comm, peer))
         request->comm->stats.bytes_remote +=
@@ -153,9 +174,14 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
                                    SHUNTI_BLOCK, &behind) &
                        15;
     if (!request->comm->peers[peer].control &&
-        !name_places(request, leg, peer, note, &behind))
+        !name_places(request, leg, peer, note, &behind.bytes))
         return;
-    shunti_note_send(request, peer, note, behind);
+    if (!request->comm->peers[peer].control && !note->names) {
+        shunti_note_send_far(request, peer, note, behind.piece);
+    } else {
+        copy_behind(note, &behind);
+        shunti_note_send(request, peer, note, behind.bytes);
+    }
     leg->told = true;
     if (leg->met)
         shunti_leg_aim(request, x, peer);

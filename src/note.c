@@ -10,6 +10,10 @@
 #include "src/inline.h"
 #include "src/wire.h"
 
+/* Payload of so many bytes is sent from where it is, if it can. Less is in a
+ * cache by then, and another piece costs more than the copy. */
+#define TAIL_MIN 2048
+
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
 
 static void prefetch_for_write(const void *at)
@@ -218,29 +222,63 @@ static uint8_t lag_of(const struct shunt_request *request, uint64_t completed)
     return lag <= UINT8_MAX ? (uint8_t)lag : 0;
 }
 
+static void complete_far(const struct shunt_request *request,
+                         const struct shunti_peer *p, struct shunti_note *note)
+{
+    note->signature = request->signature;
+    note->seq = request->seq; /* for put_room() */
+    note->lag = lag_of(request, request->comm->operations.completed);
+    note->known_lag = lag_of(request, p->completed);
+}
+
 void shunti_note_send(struct shunt_request *request, int peer,
                       struct shunti_note *note, size_t behind)
 {
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
 
-    note->signature = request->signature;
     p->messages++;
     if (p->control) {
+        note->signature = request->signature;
         store_word((unsigned char *)&note->seq, request->seq);
         p->transport->wake(p->ep);
         claim_next(request, p);
     } else {
         size_t at = slot_offset(request, comm->rank);
 
-        note->seq = request->seq; /* for put_room() */
-        note->lag = lag_of(request, comm->operations.completed);
-        note->known_lag = lag_of(request, p->completed);
+        complete_far(request, p, note);
         shunti_control_put(comm, peer, at + sizeof(note->seq),
                            (unsigned char *)note + sizeof(note->seq),
                            sizeof(*note) - sizeof(note->seq) + behind, at,
                            request->seq);
     }
+}
+
+void shunti_note_send_far(struct shunt_request *request, int peer,
+                          struct shunti_note *note,
+                          const struct shunt_transport_piece *payload)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const size_t at = slot_offset(request, comm->rank);
+    struct shunt_transport_piece tail[SHUNT_TRANSPORT_PIECES];
+    size_t behind = 0;
+
+    memcpy(tail, payload, sizeof(tail));
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES && tail[i].bytes < TAIL_MIN;
+         i++) {
+        if (tail[i].bytes > 0)
+            memcpy((unsigned char *)(note + 1) + behind, tail[i].data,
+                   tail[i].bytes);
+        behind += tail[i].bytes;
+        tail[i].bytes = 0;
+    }
+    p->messages++;
+    complete_far(request, p, note);
+    shunti_control_put_tail(comm, peer, at + sizeof(note->seq),
+                            (unsigned char *)note + sizeof(note->seq),
+                            sizeof(*note) - sizeof(note->seq) + behind, tail,
+                            at, request->seq);
 }
 
 static const struct shunti_note *slot_note(const struct shunt_request *request,

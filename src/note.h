@@ -29,6 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <shunt/transport.h>
+
 #include "src/blame.h"
 #include "src/request.h"
 
@@ -107,6 +109,12 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request,
 /* Send a composed note to `peer`. behind: bytes used behind the header. */
 void shunti_note_send(struct shunt_request *request, int peer,
                       struct shunti_note *note, size_t behind);
+/* Send it to a peer that does not map our memory, with the payload behind the
+ * header, in up to SHUNT_TRANSPORT_PIECES pieces. Large ones are not copied
+ * there if the transport can do without. */
+void shunti_note_send_far(struct shunt_request *request, int peer,
+                          struct shunti_note *note,
+                          const struct shunt_transport_piece *payload);
 
 /*
  * The note of this operation from `peer`, or NULL: not there yet. A refusal

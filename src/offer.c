@@ -89,6 +89,13 @@ static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
     return comm->peers[peer].control && shunti_window_find(comm, data, bytes);
 }
 
+static void count_inline(struct shunt_request *request, int peer, size_t bytes)
+{
+    request->comm->stats.bytes_inline += bytes;
+    if (bytes)
+        shunti_request_way(request, peer, SHUNTI_WAY_INLINE);
+}
+
 enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
                                  struct shunti_note *note, const void *data,
                                  size_t bytes, size_t *behind,
@@ -113,11 +120,8 @@ enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
         memcpy(note->word, where, sizeof(where));
         *stream_start = where[0];
     }
-    if (way == SHUNTI_WAY_INLINE) {
-        comm->stats.bytes_inline += bytes;
-        if (bytes)
-            shunti_request_way(request, peer, way);
-    }
+    if (way == SHUNTI_WAY_INLINE)
+        count_inline(request, peer, bytes);
     note->way = (uint8_t)way & 15;
     return way;
 }
@@ -131,6 +135,17 @@ enum shunti_way shunti_offer(struct shunt_request *request, int peer,
     enum shunti_way way;
 
     note->expects = expects;
+    if (!request->comm->peers[peer].control && bytes > SHUNTI_NOTE_BODY &&
+        bytes <= shunti_eager(request->comm, peer)) {
+        const struct shunt_transport_piece payload[SHUNT_TRANSPORT_PIECES] = {
+            {data, bytes}};
+
+        note->bytes = bytes;
+        note->way = SHUNTI_WAY_INLINE;
+        count_inline(request, peer, bytes);
+        shunti_note_send_far(request, peer, note, payload);
+        return SHUNTI_WAY_INLINE;
+    }
     way = shunti_note_fill(request, peer, note, data, bytes, &behind,
                            stream_start);
     shunti_note_send(request, peer, note, behind);

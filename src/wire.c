@@ -7,6 +7,7 @@
 #include "src/wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/comm.h"
 #include "src/failure.h"
@@ -58,12 +59,12 @@ static bool waits_already(const struct shunt_comm *comm, int peer)
     return false;
 }
 
-void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
-                        const void *local, size_t bytes, size_t signal_offset,
-                        uint64_t value)
+static struct shunt_transport_put put_of(const struct shunti_peer *p,
+                                         size_t offset, const void *local,
+                                         size_t bytes, size_t signal_offset,
+                                         uint64_t value)
 {
-    struct shunti_peer *p = &comm->peers[peer];
-    struct shunt_transport_put put = {
+    return (struct shunt_transport_put){
         .local = local,
         .reg = shunti_outbox_reg(p->context, local),
         .remote = p->control_remote,
@@ -74,10 +75,15 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
         .signal_value = value,
         .channel = 0,
     };
+}
+
+static void put_or_defer(struct shunt_comm *comm, int peer,
+                         struct shunt_transport_put *put)
+{
     struct shunti_deferred_put *d;
 
-    p->bytes_put += bytes;
-    if (!waits_already(comm, peer) && shunti_put(comm, peer, &put))
+    comm->peers[peer].bytes_put += put->bytes + shunt_transport_tail_bytes(put);
+    if (!waits_already(comm, peer) && shunti_put(comm, peer, put))
         return;
     d = malloc(sizeof(*d));
     if (!d) {
@@ -85,11 +91,36 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
                          "no memory for a put to rank %d", peer);
         return;
     }
+    shunt_transport_tail_join(put);
     d->next = NULL;
     d->peer = peer;
-    d->put = put;
+    d->put = *put;
     *comm->deferred.tail = d;
     comm->deferred.tail = &d->next;
+}
+
+void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
+                        const void *local, size_t bytes, size_t signal_offset,
+                        uint64_t value)
+{
+    struct shunt_transport_put put =
+        put_of(&comm->peers[peer], offset, local, bytes, signal_offset, value);
+
+    put_or_defer(comm, peer, &put);
+}
+
+void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
+                             void *local, size_t bytes,
+                             const struct shunt_transport_piece *tail,
+                             size_t signal_offset, uint64_t value)
+{
+    struct shunt_transport_put put =
+        put_of(&comm->peers[peer], offset, local, bytes, signal_offset, value);
+
+    memcpy(put.tail, tail, sizeof(put.tail));
+    if (!(comm->peers[peer].caps & SHUNT_TRANSPORT_TAIL))
+        shunt_transport_tail_join(&put);
+    put_or_defer(comm, peer, &put);
 }
 
 SHUNTI_NOINLINE void shunti_control_retry(struct shunt_comm *comm)

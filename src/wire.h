@@ -40,6 +40,13 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
 void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
                         const void *local, size_t bytes, size_t signal_offset,
                         uint64_t value);
+/* The same for `bytes` at `local` and the SHUNT_TRANSPORT_PIECES of `tail`,
+ * which follow them in the window. These may change when this returns: what
+ * cannot be sent yet is copied behind `local`, which has room for it. */
+void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
+                             void *local, size_t bytes,
+                             const struct shunt_transport_piece *tail,
+                             size_t signal_offset, uint64_t value);
 
 /* Try the puts again that the transport had no room for. */
 void shunti_control_retry(struct shunt_comm *comm);

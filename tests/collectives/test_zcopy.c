@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/harness/harness.h"
 
@@ -69,6 +70,25 @@ Test(zcopy, straight)
     run("0,1,1,2,2,2", "flat", "4000", "straight");
     run("0,1,2", "two_level", "100000", "straight");
     run("0,1,1,2,2,2", "two_level", "100000", "straight");
+}
+
+/* Blocks that a note has room for are not copied behind it, if the transport
+ * takes both: seen by a wrapper around it. */
+Test(zcopy, inline_in_place)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_zcopy",
+        .args = {"straight"},
+        .env = {"SHUNT_TEST_NODES=0,1", "SHUNT_ALGORITHM=flat",
+                "SHUNT_ZCOPY_MIN=50000", "SHUNT_TRANSPORTS=shm,trace+tcp",
+                "SHUNT_TEST_ACROSS=trace (put)", "SHUNT_LOG=warn,trace=debug"},
+        .ranks = 2,
+    });
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    cr_assert(strstr(harness_rank(h, 0)->err, " and a tail of 49999 B to "),
+              "%s", harness_story(h));
+    harness_finish(h);
 }
 
 Test(zcopy, registered)
