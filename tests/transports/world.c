@@ -260,7 +260,7 @@ void world_open(struct rank *r)
     world_barrier(r);
 }
 
-void world_close(struct rank *r)
+void world_close_uncounted(struct rank *r)
 {
     for (int p = 0; p < r->nranks; p++) {
         if (r->eps[p] && r->t->alive(r->eps[p]))
@@ -270,6 +270,11 @@ void world_close(struct rank *r)
     r->t->close(r->ctx);
     r->ctx = NULL;
     world_barrier(r);
+}
+
+void world_close(struct rank *r)
+{
+    world_close_uncounted(r);
     /* Threads share a table, so it is only still when all have closed. */
     CHECK(r, world_count_fds() <= r->fds || r->threads,
           "%d descriptors before, %d after", r->fds, world_count_fds());

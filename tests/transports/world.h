@@ -132,8 +132,9 @@ void world_open_and_tell(struct rank *r);
 enum shunt_status world_connect_step(struct rank *r, int peer);
 /* In any order: all pairs until they are connected. */
 void world_connect(struct rank *r);
-/* All have flushed, then close. */
+/* All have flushed, then close. No more descriptors are open than before. */
 void world_close(struct rank *r);
+void world_close_uncounted(struct rank *r);
 
 /* Beside the transport: wait for all; give everyone a blob. */
 void world_barrier(struct rank *r);
