@@ -36,34 +36,43 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
     return SHUNT_OK;
 }
 
-/* The copy that every source uses. has: (experts, ranks). index: (ranks)
- * scratch, the next copy of each rank. */
+/* The rank among `owners`, in ascending order, whose copy `source` uses: one of
+ * its node, if there is one, and each in turn. */
+static int copy_for(int source, const int *owners, int count, const int *node)
+{
+    int near = 0, turn;
+
+    for (int i = 0; i < count; i++)
+        near += node[owners[i]] == node[source];
+    turn = source % (near ? near : count);
+    for (int i = 0; i < count; i++)
+        if ((!near || node[owners[i]] == node[source]) && turn-- == 0)
+            return owners[i];
+    return source; /* not reached: an expert has an owner */
+}
+
+/* The copy that every source uses: in ranks x copies steps. has: (experts,
+ * ranks). index: (ranks) scratch, the next copy of each rank. owners: (ranks)
+ * scratch. */
 static void choose(struct shunti_placement *p, const bool *has, const int *node,
-                   size_t *index)
+                   size_t *index, int *owners)
 {
     memcpy(index, p->first, (size_t)p->ranks * sizeof(*index));
     for (int e = 0; e < p->experts; e++) {
         const bool *on = has + (size_t)e * (size_t)p->ranks;
+        int count = 0;
 
+        for (int r = 0; r < p->ranks; r++)
+            if (on[r])
+                owners[count++] = r;
         for (int s = 0; s < p->ranks; s++) {
-            int near = 0, all = 0, turn, chosen = s;
+            const int chosen = on[s] ? s : copy_for(s, owners, count, node);
 
-            for (int r = 0; r < p->ranks; r++) {
-                all += on[r];
-                near += on[r] && node[r] == node[s];
-            }
-            turn = near ? s % near : s % all;
-            if (!on[s])
-                for (int r = 0; r < p->ranks; r++)
-                    if (on[r] && (!near || node[r] == node[s]) && turn-- == 0) {
-                        chosen = r;
-                        break;
-                    }
             p->copy[(size_t)s * (size_t)p->experts + (size_t)e] =
                 (uint32_t)index[chosen];
         }
-        for (int r = 0; r < p->ranks; r++)
-            index[r] += on[r];
+        for (int i = 0; i < count; i++)
+            index[owners[i]]++;
     }
 }
 
@@ -75,6 +84,7 @@ enum shunt_status shunti_placement_init(
     size_t nr = (size_t)ranks, ne = (size_t)experts, copies = ne, at = 0;
     enum shunt_status st;
     size_t *index;
+    int *owners;
     bool *has;
 
     memset(p, 0, sizeof(*p));
@@ -85,13 +95,15 @@ enum shunt_status shunti_placement_init(
     p->experts = experts;
     has = calloc(ne * nr, sizeof(*has));
     index = malloc(nr * sizeof(*index));
+    owners = malloc(nr * sizeof(*owners));
     p->copy = malloc(nr * ne * sizeof(*p->copy));
     p->owner = malloc((ne + nreplicas) * sizeof(*p->owner));
     p->first = malloc((nr + 1) * sizeof(*p->first));
     p->local = malloc((ne + nreplicas) * sizeof(*p->local));
     st = SHUNT_ERR_MEMORY;
     snprintf(why, why_len, "no memory for a placement of %d experts", experts);
-    if (!has || !index || !p->copy || !p->owner || !p->first || !p->local)
+    if (!has || !index || !owners || !p->copy || !p->owner || !p->first ||
+        !p->local)
         goto out;
 
     for (size_t e = 0; e < ne; e++)
@@ -119,11 +131,12 @@ enum shunt_status shunti_placement_init(
             }
     }
     p->first[nr] = at;
-    choose(p, has, node, index);
+    choose(p, has, node, index, owners);
     st = at == copies ? SHUNT_OK : SHUNT_ERR_INVALID;
 out:
     free(has);
     free(index);
+    free(owners);
     if (st)
         shunti_placement_finish(p);
     return st;

@@ -281,6 +281,66 @@ Test(moe_parts, copies_near_are_preferred)
     shunti_placement_finish(&p);
 }
 
+/* By the words of placement.h: its own, else one on its node, else any; of
+ * several the one whose index is the source modulo their number. */
+static int target_by_definition(const bool *has, const int *node, int ranks,
+                                int source)
+{
+    int some[16], count = 0;
+
+    if (has[source])
+        return source;
+    for (int r = 0; r < ranks; r++)
+        if (has[r] && node[r] == node[source])
+            some[count++] = r;
+    if (count == 0)
+        for (int r = 0; r < ranks; r++)
+            if (has[r])
+                some[count++] = r;
+    return some[source % count];
+}
+
+Test(moe_parts, copies_as_defined)
+{
+    enum { RANKS = 16, EXPERTS = 24, COPIES = 30 };
+
+    srand(11);
+    for (int round = 0; round < 200; round++) {
+        const int ranks = 1 + rand() % RANKS;
+        bool has[EXPERTS][RANKS] = {{false}};
+        struct shunt_moe_replica copies[COPIES];
+        int32_t home[EXPERTS];
+        int node[RANKS];
+        size_t ncopies = 0;
+        struct shunti_placement p;
+        char why[128];
+
+        for (int r = 0; r < ranks; r++)
+            node[r] = rand() % 3;
+        for (int e = 0; e < EXPERTS; e++) {
+            home[e] = rand() % ranks;
+            has[e][home[e]] = true;
+        }
+        for (int i = 0; i < COPIES; i++) {
+            const int e = rand() % EXPERTS, r = rand() % ranks;
+
+            if (has[e][r])
+                continue;
+            has[e][r] = true;
+            copies[ncopies++] = (struct shunt_moe_replica){e, r};
+        }
+        cr_assert_eq(shunti_placement_init(&p, ranks, EXPERTS, home, copies,
+                                           ncopies, node, why, sizeof(why)),
+                     SHUNT_OK, "%s", why);
+        for (int s = 0; s < ranks; s++)
+            for (int e = 0; e < EXPERTS; e++)
+                cr_assert_eq(shunti_placement_target(&p, s, e),
+                             target_by_definition(has[e], node, ranks, s),
+                             "round %d, source %d, expert %d", round, s, e);
+        shunti_placement_finish(&p);
+    }
+}
+
 /* --- capacity ------------------------------------------------------------- */
 
 Test(moe_parts, capacity_of_the_switch_paper)
