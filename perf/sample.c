@@ -58,19 +58,26 @@ double perf_geomean(const double *values, size_t n)
     return exp(sum / (double)n);
 }
 
+/* sum: (samples) */
+static void add_phases(const struct perf_series *s, const double *us, int first,
+                       int last, double *sum)
+{
+    for (size_t i = 0; i < s->samples; i++) {
+        sum[i] = 0;
+        for (int p = first; p <= last; p++)
+            sum[i] += us[(size_t)p * s->samples + i];
+    }
+}
+
 struct perf_times perf_series_times(const struct perf_series *s, int first,
                                     int last)
 {
     double *sum = perf_alloc(s->samples * sizeof(*sum));
-    struct perf_times times = {.cpu = 0};
+    struct perf_times times;
 
-    for (int p = first; p <= last; p++)
-        times.cpu += s->cpu_us[p];
-    for (size_t i = 0; i < s->samples; i++) {
-        sum[i] = 0;
-        for (int p = first; p <= last; p++)
-            sum[i] += s->us[(size_t)p * s->samples + i];
-    }
+    add_phases(s, s->cpu_us, first, last, sum);
+    times.cpu = perf_median(sum, s->samples);
+    add_phases(s, s->us, first, last, sum);
     times.median = perf_median(sum, s->samples);
     times.p99 = perf_quantile(sum, s->samples, 0.99);
     times.q1 = perf_quantile(sum, s->samples, 0.25);
@@ -83,6 +90,7 @@ struct perf_times perf_series_times(const struct perf_series *s, int first,
 void perf_series_finish(struct perf_series *s)
 {
     free(s->us);
+    free(s->cpu_us);
     *s = (struct perf_series){0};
 }
 
@@ -98,8 +106,7 @@ static double cpu_now_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* Take one sample; `us` gets the time of one call, by phase, and to `cpu_us`
- * its CPU time is added. */
+/* Take one sample: the time of one call, by phase, and its CPU time. */
 static void take(const struct perf_group *g, const struct perf_side *side,
                  int batch, double *us, double *cpu_us)
 {
@@ -111,7 +118,7 @@ static void take(const struct perf_group *g, const struct perf_side *side,
         for (int i = 0; i < batch; i++)
             side->phase[p](side->state);
         us[p] = (perf_now_us() - start) / batch;
-        cpu_us[p] += (cpu_now_us() - cpu) / batch;
+        cpu_us[p] = (cpu_now_us() - cpu) / batch;
         if (side->settle)
             side->settle();
     }
@@ -128,7 +135,7 @@ static void take(const struct perf_group *g, const struct perf_side *side,
 static double estimate(const struct perf_group *g, const struct perf_side *side,
                        int batch, int tries)
 {
-    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES] = {0}, best = HUGE_VAL;
+    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES], best = HUGE_VAL;
 
     for (int i = 0; i < tries; i++) {
         double sum = 0;
@@ -180,8 +187,10 @@ static size_t sample_count(const struct perf_plan *plan, double us)
     return n > MAX_SAMPLES ? MAX_SAMPLES : (size_t)n;
 }
 
-/* Replace this rank's times by those of the slowest rank, sample by sample. */
-static void slowest(const struct perf_group *g, double *us, size_t n)
+/* Sample by sample, replace this rank's times by those of the slowest rank, and
+ * its CPU times by those of all ranks together. */
+static void over_ranks(const struct perf_group *g, double *us, double *cpu_us,
+                       size_t n)
 {
     double *all = perf_alloc((size_t)g->ranks * n * sizeof(*all));
     perf_allgather(g, us, all, n * sizeof(*us));
@@ -189,6 +198,11 @@ static void slowest(const struct perf_group *g, double *us, size_t n)
         for (size_t i = 0; i < n; i++)
             if (all[(size_t)r * n + i] > us[i])
                 us[i] = all[(size_t)r * n + i];
+    perf_allgather(g, cpu_us, all, n * sizeof(*cpu_us));
+    memset(cpu_us, 0, n * sizeof(*cpu_us));
+    for (int r = 0; r < g->ranks; r++)
+        for (size_t i = 0; i < n; i++)
+            cpu_us[i] += all[(size_t)r * n + i];
     free(all);
 }
 
@@ -196,7 +210,7 @@ void perf_measure(const struct perf_group *g, const struct perf_plan *plan,
                   const struct perf_side *sides, int nsides,
                   struct perf_series *series)
 {
-    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES] = {0}, cost;
+    double us[PERF_MAX_PHASES], cpu_us[PERF_MAX_PHASES], cost;
 
     for (int i = 0; i < plan->warmup; i++)
         for (int s = 0; s < nsides; s++)
@@ -212,18 +226,20 @@ void perf_measure(const struct perf_group *g, const struct perf_plan *plan,
         };
         series[s].us =
             perf_alloc((size_t)sides[s].phases * n * sizeof(*series[s].us));
+        series[s].cpu_us =
+            perf_alloc((size_t)sides[s].phases * n * sizeof(*series[s].cpu_us));
     }
     for (size_t i = 0; i < n; i++) {
         for (int turn = 0; turn < nsides; turn++) {
             int s = i % 2 ? nsides - 1 - turn : turn;
-            take(g, &sides[s], batch, us, series[s].cpu_us);
-            for (int p = 0; p < sides[s].phases; p++)
+            take(g, &sides[s], batch, us, cpu_us);
+            for (int p = 0; p < sides[s].phases; p++) {
                 series[s].us[(size_t)p * n + i] = us[p];
+                series[s].cpu_us[(size_t)p * n + i] = cpu_us[p];
+            }
         }
     }
     for (int s = 0; s < nsides; s++)
-        slowest(g, series[s].us, (size_t)sides[s].phases * n);
-    for (int s = 0; s < nsides; s++)
-        for (int p = 0; p < sides[s].phases; p++)
-            series[s].cpu_us[p] = perf_sum(g, series[s].cpu_us[p]) / (double)n;
+        over_ranks(g, series[s].us, series[s].cpu_us,
+                   (size_t)sides[s].phases * n);
 }

@@ -44,10 +44,9 @@ struct perf_plan {
 struct perf_series {
     int phases;
     size_t samples;
-    int batch;  /* calls of one sample */
-    double *us; /* (phases, samples) for one call; NULL: no such side */
-    /* CPU time of one call, of all ranks together, on average */
-    double cpu_us[PERF_MAX_PHASES];
+    int batch;      /* calls of one sample */
+    double *us;     /* (phases, samples) for one call; NULL: no such side */
+    double *cpu_us; /* likewise, CPU time of all ranks together */
 };
 
 /*
@@ -64,7 +63,7 @@ struct perf_times {
     double p99;
     double least;
     double q1, q3; /* the first and third quartile */
-    double cpu;    /* CPU time of all ranks together, on average */
+    double cpu;    /* CPU time of all ranks together, the median */
 };
 
 /* The statistics of the sum of the phases first .. last. */

@@ -47,13 +47,18 @@ Test(sample, geometric_mean)
 Test(sample, sums_of_phases_are_taken_by_sample)
 {
     double us[] = {1, 2, 10, /* phase 0 */ 10, 1, 2 /* phase 1 */};
-    struct perf_series s = {.phases = 2, .samples = 3, .batch = 1, .us = us};
+    /* in one sample the kernel did something else in our name */
+    double cpu_us[] = {3, 1, 100, /* phase 0 */ 4, 5, 2 /* phase 1 */};
+    struct perf_series s = {
+        .phases = 2, .samples = 3, .batch = 1, .us = us, .cpu_us = cpu_us};
 
     cr_assert_eq(perf_series_times(&s, 0, 0).median, 2);
     cr_assert_eq(perf_series_times(&s, 1, 1).median, 2);
     cr_assert_eq(perf_series_times(&s, 0, 1).median, 11);
     cr_assert_eq(perf_series_times(&s, 0, 1).p99, 12);
     cr_assert_eq(perf_series_times(&s, 0, 1).least, 3);
+    cr_assert_eq(perf_series_times(&s, 0, 0).cpu, 3);
+    cr_assert_eq(perf_series_times(&s, 0, 1).cpu, 7);
 }
 
 /* A call that takes a given time, and remembers who went when. */
