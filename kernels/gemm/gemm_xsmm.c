@@ -94,13 +94,14 @@ static bool nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
 {
     const size_t rest = n % COLUMNS;
     const int flags = LIBXSMM_GEMM_FLAG_NONE;
-    const libxsmm_smmfunction f =
-        kernel(BLOCK, COLUMNS, k, BLOCK, ldb, BLOCK, beta, flags);
-    const libxsmm_smmfunction last =
-        kernel(BLOCK, COLUMNS + rest, k, BLOCK, ldb, BLOCK, beta, flags);
+    libxsmm_smmfunction f, last;
     size_t j;
 
-    if (n < COLUMNS || !f || !last)
+    if (n < COLUMNS)
+        return false;
+    f = kernel(BLOCK, COLUMNS, k, BLOCK, ldb, BLOCK, beta, flags);
+    last = kernel(BLOCK, COLUMNS + rest, k, BLOCK, ldb, BLOCK, beta, flags);
+    if (!f || !last)
         return false;
     for (j = 0; n - j >= 2 * COLUMNS; j += COLUMNS)
         f(a, b + j * ldb, c + j * BLOCK);
