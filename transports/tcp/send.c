@@ -181,8 +181,8 @@ static int add_tail(struct iovec *to, const struct shunt_transport_piece *tail)
     return n;
 }
 
-/* What has not been sent of a piece must not be needed after this call: copy it
- * behind the data. */
+/* The caller may change the piece after put(): copy what has not been sent of
+ * it to where the data ends. */
 static void keep_piece(struct tcp_send *send,
                        const struct shunt_transport_piece *piece)
 {
