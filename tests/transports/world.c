@@ -164,8 +164,22 @@ void world_await_flag(struct rank *r, int flag, int value)
     }
 }
 
+/* Nothing has arrived that this rank has not handled. */
+static bool idle(struct rank *r)
+{
+    struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
+    bool nothing = r->t->arm(r->ctx) == SHUNT_OK && poll(&pfd, 1, 0) == 0;
+
+    r->t->disarm(r->ctx);
+    return nothing;
+}
+
 int world_count_fds_still(struct rank *r)
 {
+    /* A peer may have connected once more than it needed, and closed that
+     * connection: it is open here until its end is read. */
+    world_barrier(r);
+    UNTIL(r, idle(r));
     world_barrier(r);
     if (r->rank == 0 || !r->threads)
         r->board->fds[r->rank] = world_count_fds();
