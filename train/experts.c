@@ -14,6 +14,26 @@ void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
     linear(gemm, N, F, D, act, down, beta, y);
 }
 
+void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
+                          size_t F, const struct expert *experts,
+                          struct shunti_gemm_item *items)
+{
+    for (size_t e = 0; e < count; e++) {
+        const struct expert *x = &experts[e];
+
+        items[e] = (struct shunti_gemm_item){x->N, x->x, x->gate_up, x->hidden};
+    }
+    shunti_gemm_grouped_nn(gemm, items, count, 2 * F, D, D, 2 * F,
+                           SHUNTI_GEMM_SET, 2 * F);
+    for (size_t e = 0; e < count; e++) {
+        const struct expert *x = &experts[e];
+
+        shunti_elementwise()->swiglu(x->N, F, x->hidden, x->act);
+        items[e] = (struct shunti_gemm_item){x->N, x->act, x->down, x->y};
+    }
+    shunti_gemm_grouped_nn(gemm, items, count, D, F, F, D, SHUNTI_GEMM_SET, D);
+}
+
 void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            size_t F, const float *dy, const float *x,
                            const float *gate_up, const float *down,

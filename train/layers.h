@@ -122,6 +122,17 @@ void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
                   float *hidden, float *act, enum shunti_gemm_beta beta,
                   float *y);
+/* One of several that share D and F, and its rows; letters as above. */
+struct expert {
+    size_t N;
+    const float *x, *gate_up, *down;
+    float *hidden, *act, *y;
+};
+/* feed_forward() of each, with the same bits: y =
+ * items (count): scratch */
+void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
+                          size_t F, const struct expert *experts,
+                          struct shunti_gemm_item *items);
 /* dy (N, D), x, hidden, act -> dx (N, D) [+]=, dgate_up +=, ddown +=
  * dact (N, F), dhidden (N, 2 F): scratch */
 void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,

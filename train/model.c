@@ -51,7 +51,7 @@ int model_create(const struct model_config *c, size_t sequences,
                  struct shunti_gemm *gemm, struct exchange *exchange,
                  struct model *model)
 {
-    enum { BLOCKS = 13, BLOCKS_OF_LAYER = 14 };
+    enum { BLOCKS = 15, BLOCKS_OF_LAYER = 14 };
     struct model m = {.c = *c, .gemm = gemm, .exchange = exchange};
     size_t R = sequences * c->seq, D = c->dim, E = c->experts, K = c->topk;
     size_t S = c->shared_hidden, L = c->layers;
@@ -110,6 +110,8 @@ int model_create(const struct model_config *c, size_t sequences,
     m.dweight = keep(&m, R * K, sizeof(float), &bad);
     m.dshared_hid = keep(&m, R * 2 * S, sizeof(float), &bad);
     m.dshared_act = keep(&m, R * S, sizeof(float), &bad);
+    m.experts = keep(&m, E, sizeof(*m.experts), &bad);
+    m.items = keep(&m, E, sizeof(*m.items), &bad);
     m.work =
         keep(&m, attention_work(c->seq, D / c->heads), sizeof(float), &bad);
     if (bad) {
@@ -227,11 +229,17 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
     for (size_t e = 0; e < a->rows.experts; e++) {
         const float *w = expert_weights(m, l, a->rows.expert[e]);
         size_t row = a->rows.offset[e];
-        feed_forward(m->gemm, a->rows.count[e], D, F, a->rows.rows + row * D,
-                     w + m->layout.gate_up, w + m->layout.down,
-                     a->hidden + row * 2 * F, a->act + row * F, SHUNTI_GEMM_SET,
-                     a->rows.out + row * D);
+        m->experts[e] = (struct expert){
+            .N = a->rows.count[e],
+            .x = a->rows.rows + row * D,
+            .gate_up = w + m->layout.gate_up,
+            .down = w + m->layout.down,
+            .hidden = a->hidden + row * 2 * F,
+            .act = a->act + row * F,
+            .y = a->rows.out + row * D,
+        };
     }
+    feed_forward_grouped(m->gemm, a->rows.experts, D, F, m->experts, m->items);
     clock_add(&m->times.experts, &t);
 
     if (x->combine(m->exchange, l, m->dtmp))

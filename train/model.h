@@ -85,8 +85,10 @@ struct model {
     float *dshared_hid, *dshared_act; /* (R, 2 S), (R, S) */
     float *dhidden, *dact; /* rows of the largest expert: (N, 2 F), (N, F) */
     size_t dexpert_rows;
-    float *work;   /* attention's */
-    void **blocks; /* everything allocated once, to be freed */
+    struct expert *experts;         /* (E), of which this rank's are used */
+    struct shunti_gemm_item *items; /* (E) */
+    float *work;                    /* attention's */
+    void **blocks;                  /* everything allocated once, to be freed */
     size_t nblocks;
 
     struct model_times times; /* since the caller last cleared them */

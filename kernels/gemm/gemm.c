@@ -166,12 +166,15 @@ static void copy_rows(size_t rows, size_t n, const float *a, size_t lda,
 
 static void nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                const float *a, size_t lda, const float *b, size_t ldb,
-               enum shunti_gemm_beta beta, float *c, size_t ldc)
+               const float *next, enum shunti_gemm_beta beta, float *c,
+               size_t ldc)
 {
-    size_t block = g->backend->block;
+    size_t block = g->backend->block(n);
     size_t whole = m - m % block, rest = m % block;
 
-    g->backend->nn(whole / block, n, k, a, lda, b, ldb, beta, c, ldc);
+    if (whole)
+        g->backend->nn(whole, n, k, a, lda, b, ldb, rest ? NULL : next, beta, c,
+                       ldc);
     if (!rest)
         return;
     a += whole * lda;
@@ -184,7 +187,7 @@ static void nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
         copy_rows(rest, n, c, ldc, tc, n);
         memset(tc + rest * n, 0, (block - rest) * n * sizeof(float));
     }
-    g->backend->nn(1, n, k, ta, k, b, ldb, beta, tc, n);
+    g->backend->nn(block, n, k, ta, k, b, ldb, next, beta, tc, n);
     copy_rows(rest, n, tc, n, c, ldc);
 }
 
@@ -204,7 +207,7 @@ static bool nt_few(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                    const float *a, size_t lda, const float *b, size_t ldb,
                    enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    const size_t block = g->backend->block;
+    const size_t block = g->backend->nt_rows;
     float *ta, *tc;
 
     if (!g->backend->nt || m > FEW || k == 0)
@@ -286,8 +289,8 @@ static void rounded_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
 
     for (size_t i = 0; i < m; i += ROUNDED) {
         size_t some = m - i < ROUNDED ? m - i : ROUNDED;
-        nn(g, some, n, k, round_a(g, some, k, a + i * lda, lda), k, rb, n, beta,
-           c + i * ldc, ldc);
+        nn(g, some, n, k, round_a(g, some, k, a + i * lda, lda), k, rb, n, NULL,
+           beta, c + i * ldc, ldc);
     }
 }
 
@@ -309,11 +312,11 @@ static void count(struct shunti_gemm *g, size_t m, size_t n, size_t k)
     g->flops += 2.0 * (double)m * (double)n * (double)k;
 }
 
-/* turned: B (n, k) is to be transposed. */
+/* turned: B (n, k) is to be transposed. next: as that of a backend. */
 static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
                     size_t k, const float *a, size_t lda, const float *b,
-                    size_t ldb, enum shunti_gemm_beta beta, float *c,
-                    size_t ldc)
+                    size_t ldb, const float *next, enum shunti_gemm_beta beta,
+                    float *c, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
@@ -332,25 +335,41 @@ static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
         shunti_elementwise()->transpose(n, k, b, ldb, bt, n);
         b = bt;
         ldb = n;
+        next = NULL;
     }
     if (g->compute == SHUNTI_GEMM_BF16)
         rounded_nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
     else
-        nn(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
+        nn(g, m, n, k, a, lda, b, ldb, next, beta, c, ldc);
 }
 
 void shunti_gemm_nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    by_rows(g, false, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    by_rows(g, false, m, n, k, a, lda, b, ldb, NULL, beta, c, ldc);
+}
+
+void shunti_gemm_grouped_nn(struct shunti_gemm *g,
+                            const struct shunti_gemm_item *items, size_t count,
+                            size_t n, size_t k, size_t lda, size_t ldb,
+                            enum shunti_gemm_beta beta, size_t ldc)
+{
+    const struct shunti_gemm_item *end = items + count, *next;
+
+    for (const struct shunti_gemm_item *i = items; i < end; i = next) {
+        for (next = i + 1; next < end && next->m == 0; next++)
+            ;
+        by_rows(g, false, i->m, n, k, i->a, lda, i->b, ldb,
+                next < end ? next->b : NULL, beta, i->c, ldc);
+    }
 }
 
 void shunti_gemm_nt(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    by_rows(g, true, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    by_rows(g, true, m, n, k, a, lda, b, ldb, NULL, beta, c, ldc);
 }
 
 void shunti_gemm_tn(struct shunti_gemm *g, size_t m, size_t n, size_t k,

@@ -7,11 +7,12 @@
  *     tn   C (m, n) [+]= A (k, m)^T  B (k, n)
  *
  * In nn and nt a row of C has the same bits whatever the other rows are, and
- * however many: rows are computed in blocks of one fixed height by one kernel
- * (the last block is filled up with zero rows), and the kernel adds over k in
- * ascending order. So a token's result depends neither on the other tokens of
- * the batch nor on how tokens are spread over ranks. In tn, which sums over
- * rows, the order is that of the rows, in blocks counted from the first.
+ * however many: a kernel adds over k in ascending order, and either gives a row
+ * the same bits in a block of any height, or is only used for blocks of one
+ * height (of which the last is filled up with zero rows). So a token's result
+ * depends neither on the other tokens of the batch nor on how tokens are spread
+ * over ranks. In tn, which sums over rows, the order is that of the rows, in
+ * blocks counted from the first.
  *
  * SHUNTI_GEMM_BF16 rounds each element of A and B to bf16 (nearest even) and
  * computes with what comes out. C, and the sums, are f32. A product of two bf16
@@ -45,17 +46,21 @@ enum shunti_gemm_compute { SHUNTI_GEMM_F32, SHUNTI_GEMM_BF16 };
 /* A library that multiplies: products of whole blocks. */
 struct shunti_gemm_backend {
     const char *name;
-    size_t block; /* rows of a block in nn */
 
     /* False if it cannot run here. Called once in each shunti_gemm_create(). */
     bool (*usable)(void);
-    /* C (blocks * block, n) [+]= A (blocks * block, k) B (k, n) */
-    void (*nn)(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
-               size_t ldc);
-    /* One block of nt, transposed: C' (n, block) [+]= B (n, k) A' (k, block),
-     * each element with the bits that nn gives it. False: not of this shape,
-     * and nothing is written. NULL: of none. */
+    /* Products of nn with n columns have a multiple of so many rows. */
+    size_t (*block)(size_t n);
+    /* C (m, n) [+]= A (m, k) B (k, n). `next`, which may be NULL, is the B of
+     * the product that comes next, as large as this one, to be fetched into the
+     * cache meanwhile. */
+    void (*nn)(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, const float *next,
+               enum shunti_gemm_beta beta, float *c, size_t ldc);
+    /* nt of nt_rows rows, transposed: C' (n, nt_rows) [+]= B (n, k)
+     * A' (k, nt_rows), each element with the bits that nn gives it. False: not
+     * of this shape, and nothing is written. NULL: of none. */
+    size_t nt_rows;
     bool (*nt)(size_t n, size_t k, const float *a, const float *b, size_t ldb,
                enum shunti_gemm_beta beta, float *c);
     /* C (m, n) += A (k, m)^T B (k, n); k is 256, 64 or 16. */
@@ -117,6 +122,21 @@ void shunti_gemm_nt(struct shunti_gemm *gemm, size_t m, size_t n, size_t k,
 void shunti_gemm_tn(struct shunti_gemm *gemm, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc);
+
+/* One of several products. Of no rows only `m` is read. */
+struct shunti_gemm_item {
+    size_t m;
+    const float *a, *b;
+    float *c;
+};
+
+/* shunti_gemm_nn() of each, with the same bits: for many B of which each has few
+ * rows, as experts have. The next B is fetched into the cache while one is
+ * multiplied. No C overlaps an A or a B of any item, or another C. */
+void shunti_gemm_grouped_nn(struct shunti_gemm *gemm,
+                            const struct shunti_gemm_item *items, size_t count,
+                            size_t n, size_t k, size_t lda, size_t ldb,
+                            enum shunti_gemm_beta beta, size_t ldc);
 
 extern const struct shunti_gemm_backend
     shunti_gemm_naive; /* reference; always there */

@@ -34,14 +34,21 @@ static bool usable(void)
     return true;
 }
 
-static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
-               size_t ldc)
+static size_t block(size_t n)
 {
-    for (size_t i = 0; i < blocks; i++)
+    (void)n;
+    return BLOCK;
+}
+
+static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, const float *next,
+               enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    (void)next;
+    for (size_t i = 0; i < m; i += BLOCK)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, BLOCK, (int)n,
-                    (int)k, 1.0f, a + i * BLOCK * lda, (int)lda, b, (int)ldb,
-                    beta == SHUNTI_GEMM_ADD ? 1.0f : 0.0f, c + i * BLOCK * ldc,
+                    (int)k, 1.0f, a + i * lda, (int)lda, b, (int)ldb,
+                    beta == SHUNTI_GEMM_ADD ? 1.0f : 0.0f, c + i * ldc,
                     (int)ldc);
 }
 
@@ -54,8 +61,8 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
 
 const struct shunti_gemm_backend shunti_gemm_blas = {
     .name = "blas",
-    .block = BLOCK,
     .usable = usable,
+    .block = block,
     .nn = nn,
     .tn = tn,
 };

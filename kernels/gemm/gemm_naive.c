@@ -12,11 +12,18 @@ static bool usable(void)
     return true;
 }
 
-static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
-               size_t ldc)
+static size_t block(size_t n)
 {
-    for (size_t i = 0; i < blocks; i++, a += lda, c += ldc) {
+    (void)n;
+    return 1;
+}
+
+static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, const float *next,
+               enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    (void)next;
+    for (size_t i = 0; i < m; i++, a += lda, c += ldc) {
         if (beta == SHUNTI_GEMM_SET)
             memset(c, 0, n * sizeof(float));
         for (size_t p = 0; p < k; p++)
@@ -36,8 +43,8 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
 
 const struct shunti_gemm_backend shunti_gemm_naive = {
     .name = "naive",
-    .block = 1,
     .usable = usable,
+    .block = block,
     .nn = nn,
     .tn = tn,
 };

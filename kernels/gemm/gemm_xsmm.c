@@ -19,24 +19,31 @@ enum {
     GROUP = 4 * VECTOR,
     /* B is walked in panels of columns that stay in the second-level cache
      * while all rows pass by. */
-    PANEL_FLOATS = 96 * 1024,
+    PANEL_FLOATS = 64 * 1024,
     /* of C at a time, in nt; the last ones are fewer than twice as many */
     COLUMNS = 64,
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
-                                  size_t ldb, size_t ldc, int add, int flags)
+static libxsmm_smmfunction fetching(size_t m, size_t n, size_t k, size_t lda,
+                                    size_t ldb, size_t ldc, int add, int flags,
+                                    int prefetch)
 {
     const libxsmm_blasint a = (libxsmm_blasint)lda, b = (libxsmm_blasint)ldb;
     const libxsmm_blasint c = (libxsmm_blasint)ldc;
     const float alpha = 1.0f, beta = add ? 1.0f : 0.0f;
-    const int prefetch = LIBXSMM_GEMM_PREFETCH_NONE;
 
     return libxsmm_smmdispatch((libxsmm_blasint)m, (libxsmm_blasint)n,
                                (libxsmm_blasint)k, &a, &b, &c, &alpha, &beta,
                                &flags, &prefetch);
+}
+
+static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
+                                  size_t ldb, size_t ldc, int add, int flags)
+{
+    return fetching(m, n, k, lda, ldb, ldc, add, flags,
+                    LIBXSMM_GEMM_PREFETCH_NONE);
 }
 
 static bool usable(void)
@@ -66,24 +73,45 @@ static size_t panel(size_t n, size_t k)
     return n;
 }
 
-static void nn(size_t blocks, size_t n, size_t k, const float *a, size_t lda,
-               const float *b, size_t ldb, enum shunti_gemm_beta beta, float *c,
-               size_t ldc)
+/* Of up to 16 columns some rows of a block are added up as those of a remainder
+ * are: it depends on its height which. */
+static size_t block(size_t n)
 {
+    return n > VECTOR ? 1 : BLOCK;
+}
+
+/* Panels of B are walked in strides of a row, often a page each, which no
+ * hardware prefetcher follows: the last kernel of a panel fetches the next
+ * one. */
+static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, const float *next,
+               enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    const int flags = LIBXSMM_GEMM_FLAG_NONE;
+    const size_t whole = m < 2 * BLOCK ? 0 : (m / BLOCK - 1) * BLOCK;
+    libxsmm_smmfunction f = NULL, last;
     size_t w;
 
     for (size_t j = 0; j < n; j += w) {
-        libxsmm_smmfunction f;
+        const float *then;
 
         w = panel(n - j, k);
-        f = kernel(w, BLOCK, k, ldb, lda, ldc, beta, LIBXSMM_GEMM_FLAG_NONE);
-        if (!f) { /* no kernel for this shape: the same order, slowly */
-            shunti_gemm_naive.nn(blocks * BLOCK, w, k, a, lda, b + j, ldb, beta,
-                                 c + j, ldc);
+        then = j + w < n ? b + j + w : next;
+        if (whole > 0)
+            f = kernel(w, BLOCK, k, ldb, lda, ldc, beta, flags);
+        last = fetching(w, m - whole, k, ldb, lda, ldc, beta, flags,
+                        then ? LIBXSMM_GEMM_PREFETCH_AL2
+                             : LIBXSMM_GEMM_PREFETCH_NONE);
+        if ((whole > 0 && !f) || !last) {
+            /* no kernel for this shape: the same order, slowly */
+            shunti_gemm_naive.nn(m, w, k, a, lda, b + j, ldb, NULL, beta, c + j,
+                                 ldc);
             continue;
         }
-        for (size_t i = 0; i < blocks; i++)
-            f(b + j, a + i * BLOCK * lda, c + i * BLOCK * ldc + j);
+        for (size_t i = 0; i < whole; i += BLOCK)
+            f(b + j, a + i * lda, c + i * ldc + j);
+        last(b + j, a + whole * lda, c + whole * ldc + j, then, a + whole * lda,
+             c + whole * ldc + j);
     }
 }
 
@@ -123,9 +151,10 @@ static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
 
 const struct shunti_gemm_backend shunti_gemm_xsmm = {
     .name = "xsmm",
-    .block = BLOCK,
     .usable = usable,
+    .block = block,
     .nn = nn,
+    .nt_rows = BLOCK,
     .nt = nt,
     .tn = tn,
 };

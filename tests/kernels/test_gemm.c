@@ -263,6 +263,102 @@ Test(gemm, a_row_does_not_depend_on_the_others, .timeout = 120)
     each_backend(rows_alone);
 }
 
+/* The last rows of a product, as many as any kernel may take at once. */
+static void any_height(struct shunti_gemm *gemm)
+{
+    static const size_t widths[] = {2, 9, 16, 17, 64, 65, 80, 130};
+    static const size_t depths[] = {1, 33, 100};
+    enum { ROWS = 37, WIDEST = 130, DEEPEST = 100 };
+    float *a = numbers(1, ROWS * DEEPEST), *b = numbers(2, DEEPEST * WIDEST);
+    float *start = numbers(3, ROWS * WIDEST);
+    float all[ROWS * WIDEST], part[ROWS * WIDEST];
+
+    for (size_t s = 0; s < sizeof(widths) / sizeof(widths[0]); s++)
+        for (size_t d = 0; d < sizeof(depths) / sizeof(depths[0]); d++) {
+            size_t n = widths[s], k = depths[d];
+
+            if ((slow || harness_sanitized()) && n * k > 2000)
+                continue;
+            memcpy(all, start, sizeof(all));
+            shunti_gemm_nn(gemm, ROWS, n, k, a, k, b, n, SHUNTI_GEMM_ADD, all,
+                           n);
+            for (size_t rows = 1; rows < ROWS; rows++) {
+                size_t first = ROWS - rows;
+
+                memcpy(part, start + first * n, rows * n * sizeof(*part));
+                shunti_gemm_nn(gemm, rows, n, k, a + first * k, k, b, n,
+                               SHUNTI_GEMM_ADD, part, n);
+                cr_assert(memcmp(part, all + first * n,
+                                 rows * n * sizeof(*part)) == 0,
+                          "%s: the last %zu rows of (%zu, %zu) differ when "
+                          "computed alone",
+                          shunti_gemm_name(gemm), rows, n, k);
+            }
+        }
+    free(a);
+    free(b);
+    free(start);
+}
+
+Test(gemm, the_same_bits_in_a_block_of_any_height, .timeout = 60)
+{
+    each_backend(any_height);
+}
+
+/* Products of 0 to 40 rows each, against one after the other. */
+static void grouped_nn(struct shunti_gemm *gemm)
+{
+    static const size_t shapes[][2] = {{64, 32}, {130, 70}, {9, 40}, {300, 3}};
+    static const size_t groups[][6] = {
+        {16, 0, 3, 40, 1, 17}, {0, 0, 33, 0, 0, 0}, {7, 16, 32, 5, 2, 0}};
+    enum { COUNT = 6, N = 300, K = 70, ROWS = 77, BESIDE = 5 };
+    float *a = numbers(1, ROWS * (K + BESIDE));
+    float *b = numbers(2, COUNT * K * (N + BESIDE));
+    float *start = numbers(3, ROWS * (N + BESIDE));
+    float *one = malloc(ROWS * (N + BESIDE) * sizeof(*one));
+    float *all = malloc(ROWS * (N + BESIDE) * sizeof(*all));
+
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+        for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++)
+            for (int add = 0; add < 2; add++) {
+                const enum shunti_gemm_beta beta =
+                    add ? SHUNTI_GEMM_ADD : SHUNTI_GEMM_SET;
+                size_t n = shapes[s][0], k = shapes[s][1], row = 0;
+                size_t lda = k + BESIDE, ldb = n + BESIDE, ldc = n + BESIDE;
+                struct shunti_gemm_item items[COUNT] = {{0}};
+
+                memcpy(one, start, ROWS * ldc * sizeof(*one));
+                memcpy(all, start, ROWS * ldc * sizeof(*all));
+                for (size_t i = 0; i < COUNT; i++) {
+                    size_t m = groups[g][i];
+
+                    if (m == 0)
+                        continue;
+                    items[i] = (struct shunti_gemm_item){
+                        m, a + row * lda, b + i * k * ldb, all + row * ldc};
+                    shunti_gemm_nn(gemm, m, n, k, items[i].a, lda, items[i].b,
+                                   ldb, beta, one + row * ldc, ldc);
+                    row += m;
+                }
+                shunti_gemm_grouped_nn(gemm, items, COUNT, n, k, lda, ldb, beta,
+                                       ldc);
+                cr_assert(memcmp(one, all, ROWS * ldc * sizeof(*one)) == 0,
+                          "%s: group %zu of (%zu, %zu) differs",
+                          shunti_gemm_name(gemm), g, n, k);
+            }
+    shunti_gemm_grouped_nn(gemm, NULL, 0, 1, 1, 1, 1, SHUNTI_GEMM_SET, 1);
+    free(a);
+    free(b);
+    free(start);
+    free(one);
+    free(all);
+}
+
+Test(gemm, a_group_is_its_products, .timeout = 60)
+{
+    each_backend(grouped_nn);
+}
+
 /* No rows: nothing to read, and SET with no terms is zero. */
 static void empty(struct shunti_gemm *gemm)
 {
