@@ -25,6 +25,10 @@ enum { ROUNDED = 256 };
 /* Up to so many rows transposing B costs nt more than transposing A and C. */
 enum { FEW = 128 };
 
+/* Rows of B so far apart, in floats, have the same places in a first-level
+ * cache, which holds only a few of them. Copies of them do not. */
+enum { ALIAS = 1024, SKEW = 16 };
+
 struct shunti_gemm {
     const struct shunti_gemm_backend *backend;
     enum shunti_gemm_compute compute;
@@ -201,30 +205,38 @@ static void turn_in(size_t rows, size_t block, size_t n, const float *a,
     shunti_elementwise()->transpose(rows, n, a, lda, to, block);
 }
 
-/* nt of few rows, of which A and C are transposed instead of all of B. False:
- * the backend cannot, and nothing is written. */
-static bool nt_few(struct shunti_gemm *g, size_t m, size_t n, size_t k,
+/* nt of few rows, of which A and C are transposed instead of all of B. */
+static void nt_few(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                    const float *a, size_t lda, const float *b, size_t ldb,
                    enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
-    const size_t block = g->backend->nt_rows;
-    float *ta, *tc;
+    const struct shunti_gemm_backend *by = g->backend;
+    const size_t block = by->nt_rows, most = 2 * by->nt_columns;
+    const size_t blocks = (m + block - 1) / block;
+    const bool copied = ldb % ALIAS == 0;
+    float *ta = reserve(g, &g->scratch, &g->scratch_floats,
+                        blocks * block * k + most * block + most * (k + SKEW));
+    float *tc = ta + blocks * block * k, *some = tc + most * block;
+    size_t columns;
 
-    if (!g->backend->nt || m > FEW || k == 0)
-        return false;
-    ta = reserve(g, &g->scratch, &g->scratch_floats, block * (k + n));
-    tc = ta + block * k;
-    for (size_t i = 0; i < m; i += block) {
-        const size_t rows = m - i < block ? m - i : block;
+    for (size_t i = 0; i < m; i += block)
+        turn_in(m - i < block ? m - i : block, block, k, a + i * lda, lda,
+                ta + i * k);
+    for (size_t j = 0; j < n; j += columns, b += columns * ldb) {
+        columns = n - j < most ? n - j : by->nt_columns;
+        if (copied)
+            copy_rows(columns, k, b, ldb, some, k + SKEW);
+        for (size_t i = 0; i < m; i += block) {
+            const size_t rows = m - i < block ? m - i : block;
+            float *to = c + i * ldc + j;
 
-        turn_in(rows, block, k, a + i * lda, lda, ta);
-        if (beta == SHUNTI_GEMM_ADD)
-            turn_in(rows, block, n, c + i * ldc, ldc, tc);
-        if (!g->backend->nt(n, k, ta, b, ldb, beta, tc))
-            return false;
-        shunti_elementwise()->transpose(n, rows, tc, block, c + i * ldc, ldc);
+            if (beta == SHUNTI_GEMM_ADD)
+                turn_in(rows, block, columns, to, ldc, tc);
+            by->nt(columns, k, ta + i * k, copied ? some : b,
+                   copied ? k + SKEW : ldb, beta, tc);
+            shunti_elementwise()->transpose(columns, rows, tc, block, to, ldc);
+        }
     }
-    return true;
 }
 
 static void clear(size_t m, size_t n, float *c, size_t ldc)
@@ -326,9 +338,11 @@ static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
                             ldb, beta, c, ldc);
         return;
     }
-    if (turned && g->compute == SHUNTI_GEMM_F32 &&
-        nt_few(g, m, n, k, a, lda, b, ldb, beta, c, ldc))
+    if (turned && g->compute == SHUNTI_GEMM_F32 && g->backend->nt && m <= FEW &&
+        n >= g->backend->nt_columns && k > 0) {
+        nt_few(g, m, n, k, a, lda, b, ldb, beta, c, ldc);
         return;
+    }
     if (turned) {
         float *bt = reserve(g, &g->turned, &g->turned_floats, k * n);
 

@@ -57,11 +57,11 @@ struct shunti_gemm_backend {
     void (*nn)(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, const float *next,
                enum shunti_gemm_beta beta, float *c, size_t ldc);
-    /* nt of nt_rows rows, transposed: C' (n, nt_rows) [+]= B (n, k)
-     * A' (k, nt_rows), each element with the bits that nn gives it. False: not
-     * of this shape, and nothing is written. NULL: of none. */
-    size_t nt_rows;
-    bool (*nt)(size_t n, size_t k, const float *a, const float *b, size_t ldb,
+    /* nt of nt_rows rows and at least nt_columns columns, fewer than twice as
+     * many, transposed: C' (n, nt_rows) [+]= B (n, k) A' (k, nt_rows), each
+     * element with the bits that nn gives it. NULL: there is none. */
+    size_t nt_rows, nt_columns;
+    void (*nt)(size_t n, size_t k, const float *a, const float *b, size_t ldb,
                enum shunti_gemm_beta beta, float *c);
     /* C (m, n) += A (k, m)^T B (k, n); k is 256, 64 or 16. */
     void (*tn)(size_t m, size_t n, size_t k, const float *a, size_t lda,

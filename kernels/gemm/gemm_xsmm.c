@@ -20,8 +20,7 @@ enum {
     /* B is walked in panels of columns that stay in the second-level cache
      * while all rows pass by. */
     PANEL_FLOATS = 64 * 1024,
-    /* of C at a time, in nt; the last ones are fewer than twice as many */
-    COLUMNS = 64,
+    COLUMNS = 64, /* of C at a time, in nt */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -117,24 +116,17 @@ static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
 
 /* The rows of the block are the elements of a vector, and B is read as it is.
  * Of few columns LIBXSMM would add several sums, each of a part of k. */
-static bool nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
+static void nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
                enum shunti_gemm_beta beta, float *c)
 {
-    const size_t rest = n % COLUMNS;
-    const int flags = LIBXSMM_GEMM_FLAG_NONE;
-    libxsmm_smmfunction f, last;
-    size_t j;
+    libxsmm_smmfunction f =
+        kernel(BLOCK, n, k, BLOCK, ldb, BLOCK, beta, LIBXSMM_GEMM_FLAG_NONE);
 
-    if (n < COLUMNS)
-        return false;
-    f = kernel(BLOCK, COLUMNS, k, BLOCK, ldb, BLOCK, beta, flags);
-    last = kernel(BLOCK, COLUMNS + rest, k, BLOCK, ldb, BLOCK, beta, flags);
-    if (!f || !last)
-        return false;
-    for (j = 0; n - j >= 2 * COLUMNS; j += COLUMNS)
-        f(a, b + j * ldb, c + j * BLOCK);
-    last(a, b + j * ldb, c + j * BLOCK);
-    return true;
+    if (f)
+        f(a, b, c);
+    else
+        shunti_gemm_naive.nn(n, BLOCK, k, b, ldb, a, BLOCK, NULL, beta, c,
+                             BLOCK);
 }
 
 static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
@@ -155,6 +147,7 @@ const struct shunti_gemm_backend shunti_gemm_xsmm = {
     .block = block,
     .nn = nn,
     .nt_rows = BLOCK,
+    .nt_columns = COLUMNS,
     .nt = nt,
     .tn = tn,
 };

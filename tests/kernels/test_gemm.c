@@ -140,9 +140,12 @@ static void compare(const float *got, const struct sums *want, size_t m,
 static void all_forms(struct shunti_gemm *gemm)
 {
     static const size_t sizes[][3] = {
-        {1, 1, 1},     {5, 3, 2},      {16, 64, 32},  {17, 65, 33},
-        {70, 130, 9},  {33, 8, 300},   {1, 256, 64},  {100, 48, 19},
-        {130, 20, 31}, {64, 200, 150}, {7, 70, 2051},
+        {1, 1, 1},     {5, 3, 2},
+        {16, 64, 32},  {17, 65, 33},
+        {70, 130, 9},  {33, 8, 300},
+        {1, 256, 64},  {100, 48, 19},
+        {130, 20, 31}, {64, 200, 150},
+        {7, 70, 2051}, {20, 100, 923}, /* whose rows of B are 1024 apart */
     };
 
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -216,8 +219,8 @@ Test(gemm, all_forms, .timeout = 60)
 static void rows_alone(struct shunti_gemm *gemm)
 {
     static const size_t shapes[][2] = {
-        {256, 64}, {64, 256}, {768, 192}, {24, 40},  {8, 256}, {1024, 256},
-        {65, 300}, {80, 64},  {127, 33},  {130, 64}, {208, 70}};
+        {256, 64}, {64, 256}, {768, 192}, {24, 40},  {8, 256},  {1024, 256},
+        {65, 300}, {80, 64},  {127, 33},  {130, 64}, {208, 70}, {150, 1024}};
     /* More, and less, than nt takes without transposing its other input. */
     enum { ROWS = 131 };
 
