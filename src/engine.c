@@ -19,14 +19,17 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <shunt/engine.h>
 
+#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/inline.h"
+#include "src/launch.h"
 #include "src/log.h"
 #include "src/plugin.h"
 #include "src/request.h"
@@ -76,7 +79,21 @@ static void close_stale(void)
     }
 }
 
-static enum shunt_status open_engine(const char *name)
+/* One rank says so: mostly it is the same on all. */
+static void go_without(const struct shunt_comm *comm, const char *name,
+                       const char *why)
+{
+    static bool said;
+
+    if (!said && shunti_launch_speaks(comm->rank))
+        shunti_warn("comm", "SHUNT_ENGINE=%s is not used: %s", name, why);
+    said = true;
+    engine = NULL;
+}
+
+/* OK and no context: the engine is of no use here. */
+static enum shunt_status open_engine(const struct shunt_comm *comm,
+                                     const char *name)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
@@ -89,6 +106,10 @@ static enum shunt_status open_engine(const char *name)
         st = engine->probe(params.host, why, sizeof(why));
     if (!st)
         st = engine->open(&params, &ctx, why, sizeof(why));
+    if (st == SHUNT_ERR_UNSUPPORTED) {
+        go_without(comm, name, why);
+        return SHUNT_OK;
+    }
     return st ? shunti_fail(NULL, st, "SHUNT_ENGINE=%s: %s", name, why)
               : SHUNT_OK;
 }
@@ -138,12 +159,12 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     const char *name = shunti_env_string("SHUNT_ENGINE");
     enum shunt_status st = SHUNT_OK;
 
-    if (!name || comm->nranks == 1)
+    if (!name || !strcasecmp(name, "off") || comm->nranks == 1)
         return SHUNT_OK;
     pthread_mutex_lock(&lock);
     if (!users)
-        st = open_engine(name);
-    if (!st)
+        st = open_engine(comm, name);
+    if (!st && ctx)
         st = join(comm);
     close_unused();
     pthread_mutex_unlock(&lock);
@@ -185,7 +206,23 @@ bool shunti_copy_suits(const struct shunt_request *request, size_t bytes)
     const struct shunt_comm *comm = request->comm;
 
     return comm->engine.engine && request->listed &&
-           bytes >= comm->engine.min && comm->engine.generation == generation;
+           bytes >= comm->engine.min && !comm->engine.failed &&
+           comm->engine.generation == generation;
+}
+
+/* Why the engine has failed; NULL: it works. */
+static const char *failure_of(struct shunt_comm *comm)
+{
+    const struct shunt_engine *e = comm->engine.engine;
+    const char *why = e->failed ? e->failed(comm->engine.ctx) : NULL;
+
+    if (why && !comm->engine.failed)
+        shunti_warn("comm",
+                    "copy engine %s: %s; this rank's own threads copy from now "
+                    "on",
+                    e->name, why);
+    comm->engine.failed = comm->engine.failed || why;
+    return why;
 }
 
 SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
@@ -203,22 +240,42 @@ SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
         .wake_fd = comm->engine.wake_fd,
     };
 
-    if (comm->engine.engine->submit(comm->engine.ctx, &descriptor))
+    if (comm->engine.engine->submit(comm->engine.ctx, &descriptor)) {
+        (void)failure_of(comm);
         return false;
+    }
     copy->started = true;
+    copy->to = to;
+    copy->from = from;
+    copy->bytes = bytes;
     copy->next = request->copies;
     request->copies = copy;
     comm->stats.bytes_engine += bytes;
     return true;
 }
 
-static bool is_done(const struct shunt_comm *comm,
-                    const struct shunti_copy *copy)
+/* The engine has failed, and does not touch the memory any more: the copy is
+ * made here, from its beginning. */
+static void copy_instead(struct shunt_comm *comm, struct shunti_copy *copy)
 {
+    comm->stats.bytes_engine -= copy->bytes;
+    shunti_copy(copy->to, copy->from, copy->bytes);
+    copy->done = 1;
+}
+
+static bool is_done(struct shunt_comm *comm, struct shunti_copy *copy)
+{
+    bool failed;
+
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
         return true;
     comm->engine.engine->poll(comm->engine.ctx);
-    return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE);
+    failed = failure_of(comm);
+    if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return true;
+    if (failed)
+        copy_instead(comm, copy);
+    return failed;
 }
 
 SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
@@ -240,7 +297,7 @@ SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
  * of fork() they are the parent's. */
 SHUNTI_NOINLINE void shunti_copies_end(struct shunt_request *request)
 {
-    const struct shunt_comm *comm = request->comm;
+    struct shunt_comm *comm = request->comm;
 
     for (; request->copies; request->copies = request->copies->next)
         while (comm->engine.generation == generation &&

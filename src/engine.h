@@ -6,6 +6,9 @@
  * copy that is under way belongs to a request. A request that ends before its
  * copies have, as after a failure, waits for the engine, since its caller gets
  * the memory back.
+ *
+ * Where the engine says that it is of no use, and after it has failed, the
+ * library goes on without it.
  */
 #ifndef SHUNTI_ENGINE_H
 #define SHUNTI_ENGINE_H
@@ -26,12 +29,16 @@ struct shunt_request;
 struct shunti_copy {
     uint64_t done; /* atomic: 1, by the engine */
     bool started;
+    void *to;
+    const void *from;
+    size_t bytes;
     struct shunti_copy *next; /* in the request's list of copies under way */
 };
 
 /* Part of a communicator: its use of the engine. engine.c writes it. */
 struct shunti_engine_use {
     const struct shunt_engine *engine; /* NULL: none */
+    bool failed;                       /* it has, and gets no more copies */
     struct shunt_engine_ctx *ctx;      /* that of the process */
     /* the least size of a copy for which it is used */
     size_t min;
@@ -42,7 +49,7 @@ struct shunti_engine_use {
 };
 
 /* Open the engine that SHUNT_ENGINE names, if it is set, for `comm`: fills in
- * comm->engine. */
+ * comm->engine. OK without an engine, and a warning: it is of no use here. */
 enum shunt_status shunti_engine_open(struct shunt_comm *comm);
 /* Close it for `comm`. No request of `comm` has copies under way. */
 void shunti_engine_close(struct shunt_comm *comm);

@@ -80,8 +80,8 @@ static const struct shunti_env_row rows[] = {
     /* How calls wait and move data. */
     {"SHUNT_ENGINE", SHUNTI_ENV_STRING, NULL, NULL,
      "Copy engine for large payload inside a node of calls that were started "
-     "and are waited for later: dma, or another plugin. Unset: the caller's "
-     "thread copies.",
+     "and are waited for later: dma, or another plugin. Unset or off: the "
+     "caller's thread copies.",
      false},
     {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "256k", NULL,
      "Bytes from which such payload is the copy engine's.", false},

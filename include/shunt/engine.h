@@ -7,12 +7,12 @@
  * computes. Transports connect ranks; an engine does not know ranks.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_engine_v1`, a `const struct shunt_engine`. Of the library it includes
+ * `shunt_engine_v2`, a `const struct shunt_engine`. Of the library it includes
  * only the public headers, and it calls only what `struct shunt_transport_host`
  * (shunt/transport.h) offers. It is found as transports are.
  *
- * Threads. Any thread may call submit(), poll() and counters(), also at the
- * same time as others. Only close() blocks.
+ * Threads. Any thread may call submit(), poll(), failed() and counters(), also
+ * at the same time as others. Only close() blocks.
  *
  * Memory model. The content at the time of submit() is copied. When the signal
  * has its value (load-acquire), every byte is in place, and neither source nor
@@ -27,8 +27,8 @@
 #include <shunt/status.h>
 #include <shunt/transport.h>
 
-#define SHUNT_ENGINE_ABI 1u
-#define SHUNT_ENGINE_SYMBOL "shunt_engine_v1"
+#define SHUNT_ENGINE_ABI 2u
+#define SHUNT_ENGINE_SYMBOL "shunt_engine_v2"
 
 /*
  * A descriptor: `rows` rows of `bytes` bytes each. Row i is copied
@@ -80,13 +80,20 @@ struct shunt_engine {
 
     /* OK: accepted. SHUNT_IN_PROGRESS: no room now; poll(), and call again.
      * SHUNT_ERR_UNSUPPORTED: the engine can never do this copy (a kind of
-     * memory, or strides): the caller copies itself. */
+     * memory, or strides). SHUNT_ERR_SYSTEM: it has failed. In these cases the
+     * caller copies itself. */
     enum shunt_status (*submit)(struct shunt_engine_ctx *ctx,
                                 const struct shunt_engine_copy *copy);
     /* The number of copies under way; a copy is under way until its wake_fd has
      * been written. An engine without a thread or hardware of its own advances
      * them here. */
     size_t (*poll)(struct shunt_engine_ctx *ctx);
+    /* NULL: it works. Otherwise it has failed for good, and the text, which
+     * lasts as long as the context, says how: what is under way and has no
+     * signal yet never gets one, and its memory is not accessed any more. The
+     * library then makes these copies itself. The member may be NULL: such an
+     * engine cannot fail. */
+    const char *(*failed)(const struct shunt_engine_ctx *ctx);
 
     /* As in shunt/transport.h; NULL: none. */
     size_t (*counters)(const struct shunt_engine_ctx *ctx,

@@ -2,11 +2,13 @@
 /*
  * What ranks do in test_engine.c: large blocks in windows, of calls that were
  * started, are moved by the copy engine; smaller ones, and those of blocking
- * calls, are not.
+ * calls, are not. Nor is anything after the engine has failed, or where it is of
+ * no use.
  */
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -97,6 +99,81 @@ static int started(const struct rank *self)
         CHECK_OK(self->comm, shunt_mem_free(self->comm, send[c]));
         CHECK_OK(self->comm, shunt_mem_free(self->comm, recv[c]));
     }
+    return 0;
+}
+
+/* One call, on windows that hold all blocks. */
+static int exchange(const struct rank *self, unsigned char *send,
+                    unsigned char *recv, int call)
+{
+    struct shunt_request *request;
+
+    fill(self, send, call, LARGE);
+    memset(recv, 0, (size_t)self->size * LARGE);
+    CHECK_OK(self->comm, shunt_alltoall_start(self->comm, send, recv, LARGE,
+                                              SHUNT_U8, &request));
+    CHECK_OK(self->comm, shunt_wait(&request));
+    return check(self, recv, call, LARGE);
+}
+
+/* argv[0]: copies that the engine makes (without: all). All data is right,
+ * whoever made them. */
+static int made_just(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    const uint64_t copies = self->argc ? strtoull(self->argv[0], NULL, 10)
+                                       : (uint64_t)(self->size - 1) * ROUNDS;
+    unsigned char *send, *recv;
+    uint64_t bytes;
+
+    if (window(self, all, &send) || window(self, all, &recv))
+        return 1;
+    for (int round = 0; round < ROUNDS; round++)
+        if (exchange(self, send, recv, round))
+            return 1;
+    if (engine_bytes(self, &bytes))
+        return 1;
+    CHECK(bytes == copies * LARGE, "the engine moved %llu B",
+          (unsigned long long)bytes);
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, send));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, recv));
+    return 0;
+}
+
+/* Calls until a rank is killed, which is then named. argv[0]: the rank. */
+static int killed(const struct rank *self)
+{
+    const size_t all = (size_t)self->size * LARGE;
+    struct shunt_request *requests[CALLS];
+    unsigned char *send, *recv[CALLS];
+    enum shunt_status st = SHUNT_OK;
+    char name[32];
+
+    snprintf(name, sizeof(name), "rank %d", atoi(self->argv[0]));
+    if (window(self, all, &send))
+        return 1;
+    for (int c = 0; c < CALLS; c++)
+        recv[c] = malloc(all);
+    for (int round = 0; !st; round++) {
+        int started = 0;
+
+        while (started < CALLS && !st) {
+            st = shunt_alltoall_start(self->comm, send, recv[started], LARGE,
+                                      SHUNT_U8, &requests[started]);
+            started += !st;
+        }
+        for (int c = 0; c < started; c++) {
+            enum shunt_status end = shunt_wait(&requests[c]);
+
+            st = st ? st : end;
+        }
+        if (round == 5)
+            rank_say("in the loop");
+    }
+    for (int c = 0; c < CALLS; c++)
+        free(recv[c]);
+    CHECK(st == SHUNT_ERR_PEER && strstr(shunt_last_error(self->comm), name),
+          "%s: %s", shunt_strerror(st), shunt_last_error(self->comm));
     return 0;
 }
 
@@ -236,6 +313,8 @@ static const struct rank_case cases[] = {
     {.name = "not_for_these", .run = not_for_these},
     {.name = "come_and_go", .run = come_and_go},
     {.name = "forked", .run = forked, .no_threads = true},
+    {.name = "made_just", .run = made_just},
+    {.name = "killed", .run = killed, .breaks_comm = true, .no_threads = true},
     {.name = "aborted", .run = aborted, .breaks_comm = true},
     {.name = NULL},
 };

@@ -2,6 +2,9 @@
 /* Collectives whose large payload the copy engine moves (rank_engine.c). */
 
 #include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/harness/harness.h"
@@ -46,6 +49,79 @@ Test(engine, communicators_come_and_go)
 Test(engine, stays_with_the_parent)
 {
     run(2, "forked");
+}
+
+/* How many ranks printed it? */
+static int said(struct harness *h, int ranks, const char *text)
+{
+    int n = 0;
+
+    for (int r = 0; r < ranks; r++)
+        n += strstr(harness_rank(h, r)->err, text) != NULL;
+    return n;
+}
+
+/* The engine has made some copies, and then none: the others are made without
+ * it, also those that it had taken. */
+static void fails_after(int ranks, const char *copies)
+{
+    static char path[8192], limit[64];
+    struct harness *h;
+
+    snprintf(path, sizeof(path), "SHUNT_PLUGIN_PATH=%s/engines:%s",
+             getenv("SHUNT_TEST_BIN"), getenv("SHUNT_PLUGIN_PATH"));
+    snprintf(limit, sizeof(limit), "SHUNT_FRAIL_COPIES=%s", copies);
+    h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"made_just", copies},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=frail", path, limit},
+        .ranks = ranks,
+        .timeout_s = 60,
+    });
+    harness_wait(h);
+    cr_assert(harness_ok(h), "%s", harness_story(h));
+    cr_assert_eq(said(h, ranks, "frail: the device is gone; this rank's own"),
+                 ranks, "%s", harness_story(h));
+    harness_finish(h);
+}
+
+Test(engine, that_fails)
+{
+    fails_after(2, "0");
+    fails_after(2, "5");
+    fails_after(4, "8");
+}
+
+Test(engine, is_named_off)
+{
+    const struct harness_job job = {
+        .program = "rank_engine",
+        .args = {"made_just", "0"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=off"},
+        .ranks = 2,
+        .timeout_s = 60,
+    };
+
+    harness_check(&job);
+}
+
+Test(engine, whose_rank_is_killed)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"killed", "1"},
+        .env = {"SHUNT_TRANSPORTS=shm"},
+        .ranks = 3,
+        .timeout_s = 60,
+    });
+
+    for (int r = 0; r < 3; r++)
+        cr_assert(harness_await(h, r, "in the loop"), "%s", harness_story(h));
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    for (int r = 0; r < 3; r += 2)
+        cr_expect_eq(harness_rank(h, r)->exit_code, 0, "%s", harness_story(h));
+    harness_finish(h);
 }
 
 /* Every rank says so, with what is wrong. */
