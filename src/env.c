@@ -83,7 +83,7 @@ static const struct shunti_env_row rows[] = {
      "and are waited for later: dma, or another plugin. Unset or off: the "
      "caller's thread copies.",
      false},
-    {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "256k", NULL,
+    {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "4m", NULL,
      "Bytes from which such payload is the copy engine's.", false},
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
      "What advances operations: the caller, in test and wait, or a thread of "

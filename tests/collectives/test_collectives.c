@@ -512,8 +512,8 @@ Test(collectives, nodes_in_place_unread)
 
 Test(collectives, nodes_in_place_engine)
 {
-    on_layouts(BY_SHM(IN_PARTS, "SHUNT_ENGINE=dma", "SHUNT_ENGINE_MIN=64",
-                      "SHUNT_PROGRESS=thread"),
+    on_layouts(BY_SHM(IN_PARTS, "SHUNT_ENGINE=dma", "SHUNT_DMA=on",
+                      "SHUNT_ENGINE_MIN=64", "SHUNT_PROGRESS=thread"),
                "40");
 }
 

@@ -184,22 +184,30 @@ static bool contiguous(void)
     return true;
 }
 
-static bool strides(void)
+/* Small ones, and some that an engine may copy in other ways. */
+static bool rows(bool indexed)
 {
     for (int i = 0; i < 200; i++)
         if (!one_copy(random_below(40), random_below(300), random_below(50),
-                      random_below(50), false))
+                      random_below(50), indexed))
+            return false;
+    for (int i = 0; i < 20; i++)
+        if (!one_copy(random_below(200), random_below(20000), random_below(200),
+                      random_below(200), indexed) ||
+            !one_copy(random_below(8), random_below(1000000), random_below(99),
+                      random_below(99), indexed))
             return false;
     return true;
 }
 
+static bool strides(void)
+{
+    return rows(false);
+}
+
 static bool index_lists(void)
 {
-    for (int i = 0; i < 200; i++)
-        if (!one_copy(random_below(40), random_below(300), random_below(50),
-                      random_below(50), true))
-            return false;
-    return true;
+    return rows(true);
 }
 
 enum { THREADS = 3, COPIES = 2000, PIECE = 200 };

@@ -322,6 +322,7 @@ static const struct rank_case cases[] = {
 int main(int argc, char **argv)
 {
     setenv("SHUNT_ENGINE", "dma", 0);
+    setenv("SHUNT_DMA", "on", 0);
     setenv("SHUNT_ENGINE_MIN", "10000", 0);
     return rank_main(argc, argv, cases);
 }

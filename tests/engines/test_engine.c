@@ -92,6 +92,24 @@ Test(engine, that_fails)
     fails_after(4, "8");
 }
 
+/* All ranks go on without it, and one of them says why. */
+Test(engine, that_is_off)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"made_just", "0"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_DMA=off"},
+        .ranks = 3,
+        .timeout_s = 60,
+    });
+
+    harness_wait(h);
+    cr_assert(harness_ok(h), "%s", harness_story(h));
+    cr_assert_eq(said(h, 3, "SHUNT_ENGINE=dma is not used: SHUNT_DMA=off"), 1,
+                 "%s", harness_story(h));
+    harness_finish(h);
+}
+
 Test(engine, is_named_off)
 {
     const struct harness_job job = {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dma: a simple copy engine, a thread that copies.
+ * dma: a copy engine for every machine, a thread of the process that copies.
  *
- * Descriptors are queued in a ring under a lock. The thread takes them in
- * order, copies without the lock, raises the signal, and sleeps on a condition
- * while the ring is empty: then it costs nothing. It copies by memcpy(), one
- * row at a time.
+ *     queue.c   descriptors on their way to the thread, and its sleep
+ *     rows.c    the copy itself
+ *
+ * The thread takes descriptors in order. It runs on the CPUs that the thread
+ * which opened the engine may use; the kernel chooses among them. If that is one
+ * CPU, copies would take their time from the caller: then the engine stays off.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,36 +20,28 @@
 
 #include <shunt/engine.h>
 
-#define DEPTH 256
+#include "transports/dma/queue.h"
+#include "transports/dma/rows.h"
 
 struct shunt_engine_ctx {
-    pthread_mutex_t lock;
-    pthread_cond_t work;
+    struct dma_queue queue;
     pthread_t thread;
-    struct shunt_engine_copy ring[DEPTH];
-    size_t first, count; /* queued, from `first` on */
-    bool copying, stop;
+    size_t stream_min;
+    uint64_t poll_ns;
     _Atomic uint64_t copies, bytes, full;
 };
 
-static void copy_rows(const struct shunt_engine_copy *copy)
-{
-    const unsigned char *from = copy->from;
-    unsigned char *to = copy->to;
-
-    for (size_t i = 0; i < copy->rows && copy->bytes; i++)
-        memcpy(to + i * copy->to_stride,
-               from + (copy->index ? copy->index[i] : i) * copy->from_stride,
-               copy->bytes);
-}
+/* --- the thread --------------------------------------------------------------- */
 
 static void signal_end(const struct shunt_engine_copy *copy)
 {
     static const uint64_t one = 1;
+    const int wake_fd = copy->wake_fd;
 
+    /* After it the submitter may free everything but its eventfd. */
     __atomic_store_n(copy->signal, copy->value, __ATOMIC_RELEASE);
-    if (copy->wake_fd >= 0) {
-        ssize_t put = write(copy->wake_fd, &one, sizeof(one));
+    if (wake_fd >= 0) {
+        ssize_t put = write(wake_fd, &one, sizeof(one));
 
         (void)put; /* full: it is readable already */
     }
@@ -57,66 +51,150 @@ static void *work(void *arg)
 {
     struct shunt_engine_ctx *ctx = arg;
 
-    pthread_mutex_lock(&ctx->lock);
     for (;;) {
-        struct shunt_engine_copy copy;
+        const struct shunt_engine_copy *copy =
+            dma_queue_next(&ctx->queue, ctx->poll_ns);
 
-        while (!ctx->count && !ctx->stop)
-            pthread_cond_wait(&ctx->work, &ctx->lock);
-        if (!ctx->count)
-            break;
-        copy = ctx->ring[ctx->first];
-        ctx->first = (ctx->first + 1) % DEPTH;
-        ctx->count--;
-        ctx->copying = true;
-        pthread_mutex_unlock(&ctx->lock);
-        copy_rows(&copy);
+        if (!copy->signal) /* the engine is closed */
+            return NULL;
+        dma_copy_rows(copy, ctx->stream_min);
         atomic_fetch_add_explicit(&ctx->copies, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&ctx->bytes, copy.rows * copy.bytes,
+        atomic_fetch_add_explicit(&ctx->bytes, copy->rows * copy->bytes,
                                   memory_order_relaxed);
-        /* Last: after the signal the submitter may free everything but its
-         * eventfd. */
-        signal_end(&copy);
-        pthread_mutex_lock(&ctx->lock);
-        ctx->copying = false;
+        signal_end(copy);
+        dma_queue_end(&ctx->queue);
     }
-    pthread_mutex_unlock(&ctx->lock);
-    return NULL;
 }
+
+/* Without the signals of the program, which are for its own threads. */
+static int start(struct shunt_engine_ctx *ctx)
+{
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&ctx->thread, NULL, work, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* --- settings ----------------------------------------------------------------- */
+
+#define SWITCH "SHUNT_DMA"
+#define STREAM_MIN "SHUNT_DMA_STREAM_MIN"
+#define POLL "SHUNT_DMA_POLL"
+
+static const struct shunt_transport_knob knobs[] = {
+    {SWITCH, "auto",
+     "The copying thread: on, off, or auto, which is off where this process "
+     "may "
+     "use one CPU only."},
+    /* As in kernels/copy.c: up to there a cache may hold it until it is read. */
+    {STREAM_MIN, "16777216",
+     "Bytes from which a copy of the copying thread bypasses the caches."},
+    {POLL, "5",
+     "Microseconds for which the copying thread looks for the next copy before "
+     "it sleeps."},
+    {NULL, NULL, NULL},
+};
+
+static const char *setting(const struct shunt_transport_host *host,
+                           const char *name)
+{
+    const struct shunt_transport_knob *knob = knobs;
+    const char *value = host->env ? host->env(name) : NULL;
+
+    while (strcmp(knob->name, name) != 0)
+        knob++;
+    return value ? value : knob->fallback;
+}
+
+static bool number(const struct shunt_transport_host *host, const char *name,
+                   uint64_t most, uint64_t *value, char *why, size_t why_len)
+{
+    const char *text = setting(host, name);
+    char *end;
+
+    *value = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && *value <= most)
+        return true;
+    snprintf(why, why_len, "%s=%s is no whole number up to %llu", name, text,
+             (unsigned long long)most);
+    return false;
+}
+
+static int cpus(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) ? 0 : CPU_COUNT(&set);
+}
+
+/* Is the engine to be used? SHUNT_ERR_UNSUPPORTED: no, and `why` says why not. */
+static enum shunt_status is_on(const struct shunt_transport_host *host,
+                               char *why, size_t why_len)
+{
+    const char *text = setting(host, SWITCH);
+
+    if (!strcmp(text, "on"))
+        return SHUNT_OK;
+    if (!strcmp(text, "off")) {
+        snprintf(why, why_len, SWITCH "=off");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    if (strcmp(text, "auto") != 0) {
+        snprintf(why, why_len, SWITCH "=%s is none of auto, on, off", text);
+        return SHUNT_ERR_INVALID;
+    }
+    if (cpus() != 1)
+        return SHUNT_OK;
+    snprintf(why, why_len,
+             "this process may use one CPU only, on which a copying thread "
+             "would be in its way; bind it to more CPUs, or set " SWITCH "=on");
+    return SHUNT_ERR_UNSUPPORTED;
+}
+
+/* --- the plugin --------------------------------------------------------------- */
 
 static enum shunt_status dma_probe(const struct shunt_transport_host *host,
                                    char *why, size_t why_len)
 {
-    (void)host;
-    snprintf(why, why_len,
-             "a copying thread, asleep when it has nothing to do");
-    return SHUNT_OK;
+    enum shunt_status st = is_on(host, why, why_len);
+
+    if (!st)
+        snprintf(why, why_len,
+                 "a copying thread, asleep when it has nothing to do");
+    return st;
 }
 
 static enum shunt_status dma_open(const struct shunt_engine_params *params,
                                   struct shunt_engine_ctx **out, char *why,
                                   size_t why_len)
 {
-    struct shunt_engine_ctx *ctx = calloc(1, sizeof(*ctx));
-    sigset_t all, before;
+    const struct shunt_transport_host *host = params->host;
+    struct shunt_engine_ctx *ctx;
+    uint64_t stream_min, poll_us;
     int error;
 
-    (void)params;
     *out = NULL;
+    if (!number(host, STREAM_MIN, SIZE_MAX, &stream_min, why, why_len) ||
+        !number(host, POLL, 1000000, &poll_us, why, why_len))
+        return SHUNT_ERR_INVALID;
+    ctx = aligned_alloc(alignof(struct shunt_engine_ctx), sizeof(*ctx));
     if (!ctx) {
-        snprintf(why, why_len, "out of memory");
+        snprintf(why, why_len, "no memory");
         return SHUNT_ERR_MEMORY;
     }
-    pthread_mutex_init(&ctx->lock, NULL);
-    pthread_cond_init(&ctx->work, NULL);
-    sigfillset(&all); /* signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&ctx->thread, NULL, work, ctx);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    memset(ctx, 0, sizeof(*ctx));
+    dma_queue_init(&ctx->queue);
+    ctx->stream_min = stream_min;
+    ctx->poll_ns = poll_us * 1000;
+    error = start(ctx);
     if (error) {
-        snprintf(why, why_len, "no thread: %s", strerror(error));
-        pthread_cond_destroy(&ctx->work);
-        pthread_mutex_destroy(&ctx->lock);
+        snprintf(why, why_len, "no thread: %s%s", strerror(error),
+                 host->remedy ? host->remedy(error) : "");
+        dma_queue_destroy(&ctx->queue);
         free(ctx);
         return SHUNT_ERR_SYSTEM;
     }
@@ -124,45 +202,32 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
     return SHUNT_OK;
 }
 
+/* A descriptor without a signal comes after all others. */
 static void dma_close(struct shunt_engine_ctx *ctx)
 {
+    static const struct shunt_engine_copy last = {.signal = NULL};
+
     if (!ctx)
         return;
-    pthread_mutex_lock(&ctx->lock);
-    ctx->stop = true;
-    pthread_cond_signal(&ctx->work);
-    pthread_mutex_unlock(&ctx->lock);
+    while (!dma_queue_add(&ctx->queue, &last))
+        sched_yield();
     pthread_join(ctx->thread, NULL);
-    pthread_cond_destroy(&ctx->work);
-    pthread_mutex_destroy(&ctx->lock);
+    dma_queue_destroy(&ctx->queue);
     free(ctx);
 }
 
 static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
                                     const struct shunt_engine_copy *copy)
 {
-    bool full;
-
-    pthread_mutex_lock(&ctx->lock);
-    full = ctx->count == DEPTH;
-    if (!full) {
-        ctx->ring[(ctx->first + ctx->count++) % DEPTH] = *copy;
-        pthread_cond_signal(&ctx->work);
-    }
-    pthread_mutex_unlock(&ctx->lock);
-    if (full)
-        atomic_fetch_add_explicit(&ctx->full, 1, memory_order_relaxed);
-    return full ? SHUNT_IN_PROGRESS : SHUNT_OK;
+    if (dma_queue_add(&ctx->queue, copy))
+        return SHUNT_OK;
+    atomic_fetch_add_explicit(&ctx->full, 1, memory_order_relaxed);
+    return SHUNT_IN_PROGRESS;
 }
 
 static size_t dma_poll(struct shunt_engine_ctx *ctx)
 {
-    size_t under_way;
-
-    pthread_mutex_lock(&ctx->lock);
-    under_way = ctx->count + ctx->copying;
-    pthread_mutex_unlock(&ctx->lock);
-    return under_way;
+    return dma_queue_count(&ctx->queue);
 }
 
 static size_t dma_counters(const struct shunt_engine_ctx *ctx,
@@ -194,4 +259,5 @@ const struct shunt_engine shunt_engine_v2 = {
     .submit = dma_submit,
     .poll = dma_poll,
     .counters = dma_counters,
+    .knobs = knobs,
 };

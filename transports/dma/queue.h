@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Descriptors on their way to the worker: a ring that any thread fills and one
+ * thread empties.
+ */
+#ifndef DMA_QUEUE_H
+#define DMA_QUEUE_H
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/engine.h>
+
+enum { DMA_DEPTH = 256 };
+
+struct dma_queue {
+    /* Descriptors that were ever added, modulo 2^32: the worker sleeps on it. */
+    alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t added;
+    _Atomic bool asleep;
+    pthread_mutex_t adding;
+    alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t ended;
+    alignas(SHUNT_TRANSPORT_LINE) struct shunt_engine_copy ring[DMA_DEPTH];
+};
+
+void dma_queue_init(struct dma_queue *queue);
+void dma_queue_destroy(struct dma_queue *queue);
+
+/* Add a descriptor. False: the ring is full. */
+bool dma_queue_add(struct dma_queue *queue,
+                   const struct shunt_engine_copy *copy);
+
+/* For the worker: the next descriptor, which keeps its place in the ring until
+ * dma_queue_end(). Polls for `poll_ns`, then sleeps until there is one. */
+const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
+                                               uint64_t poll_ns);
+void dma_queue_end(struct dma_queue *queue);
+
+/* Descriptors that have not ended. */
+size_t dma_queue_count(const struct dma_queue *queue);
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The bytes of one descriptor; see rows.h.
+ *
+ * What is read is mostly in memory or in another core's cache, and rows by an
+ * index list begin where no hardware prefetcher expects it: the beginning of a
+ * row is fetched while the row before it is copied, and the prefetcher follows
+ * from there.
+ */
+#include "transports/dma/rows.h"
+
+#include <shunt/engine.h>
+
+#include "kernels/copy.h"
+
+/* Smaller rows would be mostly partial lines, which non-temporal stores write
+ * one by one. */
+#define STREAMED_ROW ((size_t)1024)
+/* Of the next row. */
+#define AHEAD ((size_t)1024)
+#define LINE ((size_t)64)
+
+static const unsigned char *source(const struct shunt_engine_copy *copy,
+                                   size_t i)
+{
+    return (const unsigned char *)copy->from +
+           (copy->index ? copy->index[i] : i) * copy->from_stride;
+}
+
+static void fetch(const unsigned char *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < AHEAD; at += LINE)
+        __builtin_prefetch(row + at);
+}
+
+void dma_copy_rows(const struct shunt_engine_copy *copy, size_t stream_min)
+{
+    const size_t bytes = copy->bytes, rows = bytes ? copy->rows : 0;
+    const bool stream = bytes >= STREAMED_ROW && bytes * rows >= stream_min;
+    unsigned char *to = copy->to;
+
+    for (size_t i = 0; i < rows; i++, to += copy->to_stride) {
+        if (i + 1 < rows)
+            fetch(source(copy, i + 1), bytes);
+        if (stream)
+            shunti_copy_stream(to, source(copy, i), bytes);
+        else
+            shunti_copy(to, source(copy, i), bytes);
+    }
+    if (stream)
+        shunti_copy_fence();
+}
