@@ -29,7 +29,11 @@ struct exchange_rows {
 
 struct exchange;
 
-/* All calls are collective. They return 0, or -1 with train_error_text(). */
+/* All calls but wait are collective. They return 0, or -1 with
+ * train_error_text().
+ *
+ * A _start call returns at once, and wait() ends it. What it reads and writes is
+ * its own until then. Of a layer one such call is under way at a time. */
 struct exchange_ops {
     /* Zeroed memory for rows that are dispatched from; lives as long as the
      * exchange. NULL: train_error_text(). */
@@ -37,16 +41,16 @@ struct exchange_ops {
     /* choice (tokens, K), weight (tokens, K): copied. */
     int (*plan)(struct exchange *x, size_t layer, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows);
-    /* from (tokens, D) -> rows; `from` is borrowed until dispatch_wait. */
+    /* from (tokens, D) -> rows */
     int (*dispatch_start)(struct exchange *x, size_t layer, const float *from);
-    int (*dispatch_wait)(struct exchange *x, size_t layer);
     /* out -> y (tokens, D) = sum of weight * out */
-    int (*combine)(struct exchange *x, size_t layer, float *y);
+    int (*combine_start)(struct exchange *x, size_t layer, float *y);
     /* dy (tokens, D), out -> dout, dweight (tokens, K) */
-    int (*combine_backward)(struct exchange *x, size_t layer, const float *dy,
-                            float *dweight);
+    int (*combine_backward_start)(struct exchange *x, size_t layer,
+                                  const float *dy, float *dweight);
     /* drows -> dx (tokens, D) = sum of drows */
-    int (*dispatch_backward)(struct exchange *x, size_t layer, float *dx);
+    int (*dispatch_backward_start)(struct exchange *x, size_t layer, float *dx);
+    int (*wait)(struct exchange *x, size_t layer);
     /* The layer's routing is no longer needed. Not a collective, cannot
      * fail. */
     void (*release)(struct exchange *x, size_t layer);

@@ -18,7 +18,10 @@ enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
 struct layer {
     struct shunt_moe_plan *plan;
-    struct shunt_request *request; /* the pending dispatch */
+    struct shunt_request *request; /* of the call under way */
+    const char *call;              /* what it does, for errors */
+    enum shunt_moe_buffer arrives; /* bf16: in this buffer, unless in `to` */
+    float *to;                     /* of tokens; NULL: in a buffer of rows */
     struct shunt_moe_rows rows;
     float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
@@ -30,6 +33,7 @@ struct shunt_exchange {
     struct shunt_moe *moe;
     size_t D, layers;
     int bf16;
+    bool overlap;
     uint16_t *tokens; /* bf16: (max_tokens, D), what tokens send or get */
     struct layer *layer;
     struct exchange_traffic traffic;
@@ -144,76 +148,83 @@ static void rows_in(struct shunt_exchange *s, struct layer *l, int which)
                                         l->f32[which]);
 }
 
+/* A call was started: remember where its result arrives. */
+static int started(struct shunt_exchange *s, struct layer *l,
+                   enum shunt_status status, const char *call,
+                   enum shunt_moe_buffer arrives, float *to)
+{
+    l->call = call;
+    l->arrives = arrives;
+    l->to = to;
+    if (team_check(s->team, status, call))
+        return -1;
+    return s->overlap ? 0 : team_check(s->team, shunt_wait(&l->request), call);
+}
+
 static int dispatch_start(struct exchange *x, size_t layer, const float *from)
 {
     struct shunt_exchange *s = self(x);
     struct layer *l = &s->layer[layer];
 
-    return team_check(s->team,
-                      shunt_moe_dispatch_start(l->plan, tokens_out(s, l, from),
-                                               buffer(l, SHUNT_MOE_ROWS),
-                                               l->rows.total, &l->request),
-                      "dispatch");
+    return started(s, l,
+                   shunt_moe_dispatch_start(l->plan, tokens_out(s, l, from),
+                                            buffer(l, SHUNT_MOE_ROWS),
+                                            l->rows.total, &l->request),
+                   "dispatch", SHUNT_MOE_ROWS, NULL);
 }
 
-static int dispatch_wait(struct exchange *x, size_t layer)
+static int combine_start(struct exchange *x, size_t layer, float *y)
 {
     struct shunt_exchange *s = self(x);
     struct layer *l = &s->layer[layer];
-
-    if (team_check(s->team, shunt_wait(&l->request), "dispatch"))
-        return -1;
-    rows_in(s, l, SHUNT_MOE_ROWS);
-    return 0;
-}
-
-static int combine(struct exchange *x, size_t layer, float *y)
-{
-    struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
-    void *to = s->bf16 ? (void *)s->tokens : y;
 
     rows_out(s, l, SHUNT_MOE_OUT);
-    if (team_check(
-            s->team,
-            shunt_moe_combine(l->plan, buffer(l, SHUNT_MOE_OUT), NULL, to),
-            "combine"))
-        return -1;
-    if (s->bf16)
-        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens, y);
-    return 0;
+    return started(
+        s, l,
+        shunt_moe_combine_start(l->plan, buffer(l, SHUNT_MOE_OUT), NULL,
+                                s->bf16 ? (void *)s->tokens : y, &l->request),
+        "combine", SHUNT_MOE_OUT, y);
 }
 
-static int combine_backward(struct exchange *x, size_t layer, const float *dy,
-                            float *dweight)
+static int combine_backward_start(struct exchange *x, size_t layer,
+                                  const float *dy, float *dweight)
 {
     struct shunt_exchange *s = self(x);
     struct layer *l = &s->layer[layer];
 
-    if (team_check(s->team,
-                   shunt_moe_combine_backward(
+    return started(s, l,
+                   shunt_moe_combine_backward_start(
                        l->plan, tokens_out(s, l, dy), buffer(l, SHUNT_MOE_OUT),
-                       buffer(l, SHUNT_MOE_DOUT), l->rows.total, dweight),
-                   "combine backward"))
-        return -1;
-    rows_in(s, l, SHUNT_MOE_DOUT);
-    return 0;
+                       buffer(l, SHUNT_MOE_DOUT), l->rows.total, dweight,
+                       &l->request),
+                   "combine backward", SHUNT_MOE_DOUT, NULL);
 }
 
-static int dispatch_backward(struct exchange *x, size_t layer, float *dx)
+static int dispatch_backward_start(struct exchange *x, size_t layer, float *dx)
 {
     struct shunt_exchange *s = self(x);
     struct layer *l = &s->layer[layer];
-    void *to = s->bf16 ? (void *)s->tokens : dx;
 
     rows_out(s, l, SHUNT_MOE_DROWS);
-    if (team_check(s->team,
-                   shunt_moe_dispatch_backward(l->plan,
-                                               buffer(l, SHUNT_MOE_DROWS), to),
-                   "dispatch backward"))
+    return started(s, l,
+                   shunt_moe_dispatch_backward_start(
+                       l->plan, buffer(l, SHUNT_MOE_DROWS),
+                       s->bf16 ? (void *)s->tokens : dx, &l->request),
+                   "dispatch backward", SHUNT_MOE_DROWS, dx);
+}
+
+static int wait_for(struct exchange *x, size_t layer)
+{
+    struct shunt_exchange *s = self(x);
+    struct layer *l = &s->layer[layer];
+
+    if (l->request && team_check(s->team, shunt_wait(&l->request), l->call))
         return -1;
-    if (s->bf16)
-        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens, dx);
+    if (!l->to)
+        rows_in(s, l, (int)l->arrives);
+    else if (s->bf16)
+        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens,
+                                        l->to);
     return 0;
 }
 
@@ -229,10 +240,10 @@ static const struct exchange_ops ops = {
     .memory = memory,
     .plan = plan,
     .dispatch_start = dispatch_start,
-    .dispatch_wait = dispatch_wait,
-    .combine = combine,
-    .combine_backward = combine_backward,
-    .dispatch_backward = dispatch_backward,
+    .combine_start = combine_start,
+    .combine_backward_start = combine_backward_start,
+    .dispatch_backward_start = dispatch_backward_start,
+    .wait = wait_for,
     .release = release,
 };
 
@@ -250,6 +261,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->D = model->dim;
     s->layers = model->layers;
     s->bf16 = config->bf16;
+    s->overlap = config->overlap;
     s->layer = calloc(model->layers, sizeof(*s->layer));
     if (!s->layer) {
         exchange_shunt_destroy(&s->base);

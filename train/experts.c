@@ -4,13 +4,20 @@
 
 #include "kernels/elementwise.h"
 
+void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
+                         const float *x, const float *gate_up, float *hidden,
+                         float *act)
+{
+    linear(gemm, N, D, 2 * F, x, gate_up, SHUNTI_GEMM_SET, hidden);
+    shunti_elementwise()->swiglu(N, F, hidden, act);
+}
+
 void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
                   float *hidden, float *act, enum shunti_gemm_beta beta,
                   float *y)
 {
-    linear(gemm, N, D, 2 * F, x, gate_up, SHUNTI_GEMM_SET, hidden);
-    shunti_elementwise()->swiglu(N, F, hidden, act);
+    feed_forward_hidden(gemm, N, D, F, x, gate_up, hidden, act);
     linear(gemm, N, F, D, act, down, beta, y);
 }
 
@@ -34,6 +41,24 @@ void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
     shunti_gemm_grouped_nn(gemm, items, count, D, F, F, D, SHUNTI_GEMM_SET, D);
 }
 
+void feed_forward_backward_hidden(struct shunti_gemm *gemm, size_t N, size_t D,
+                                  size_t F, const float *dy, const float *down,
+                                  const float *hidden, float *dact,
+                                  float *dhidden)
+{
+    linear_backward_input(gemm, N, F, D, dy, down, SHUNTI_GEMM_SET, dact);
+    shunti_elementwise()->swiglu_backward(N, F, hidden, dact, dhidden);
+}
+
+void feed_forward_backward_weights(struct shunti_gemm *gemm, size_t N, size_t D,
+                                   size_t F, const float *dy, const float *x,
+                                   const float *act, const float *dhidden,
+                                   struct grad dgate_up, struct grad ddown)
+{
+    linear_backward_weight(gemm, N, F, D, dy, act, ddown);
+    linear_backward_weight(gemm, N, D, 2 * F, dhidden, x, dgate_up);
+}
+
 void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            size_t F, const float *dy, const float *x,
                            const float *gate_up, const float *down,
@@ -41,7 +66,9 @@ void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            float *dhidden, enum shunti_gemm_beta beta,
                            float *dx, struct grad dgate_up, struct grad ddown)
 {
-    linear_backward(gemm, N, F, D, dy, act, down, SHUNTI_GEMM_SET, dact, ddown);
-    shunti_elementwise()->swiglu_backward(N, F, hidden, dact, dhidden);
-    linear_backward(gemm, N, D, 2 * F, dhidden, x, gate_up, beta, dx, dgate_up);
+    feed_forward_backward_hidden(gemm, N, D, F, dy, down, hidden, dact,
+                                 dhidden);
+    linear_backward_input(gemm, N, D, 2 * F, dhidden, gate_up, beta, dx);
+    feed_forward_backward_weights(gemm, N, D, F, dy, x, act, dhidden, dgate_up,
+                                  ddown);
 }

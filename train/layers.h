@@ -43,6 +43,13 @@ void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
 void linear_backward(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
                      const float *dy, const float *x, const float *w,
                      enum shunti_gemm_beta beta, float *dx, struct grad dw);
+/* Its two halves: dx, which the layer before waits for, and dw. */
+void linear_backward_input(struct shunti_gemm *gemm, size_t R, size_t n,
+                           size_t m, const float *dy, const float *w,
+                           enum shunti_gemm_beta beta, float *dx);
+void linear_backward_weight(struct shunti_gemm *gemm, size_t R, size_t n,
+                            size_t m, const float *dy, const float *x,
+                            struct grad dw);
 
 /* --- embedding.c ---------------------------------------------------------- */
 
@@ -122,6 +129,10 @@ void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
                   float *hidden, float *act, enum shunti_gemm_beta beta,
                   float *y);
+/* Its first half: x -> hidden, act. The rest is linear(). */
+void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
+                         const float *x, const float *gate_up, float *hidden,
+                         float *act);
 /* One of several that share D and F, and its rows; letters as above. */
 struct expert {
     size_t N;
@@ -141,6 +152,17 @@ void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            const float *hidden, const float *act, float *dact,
                            float *dhidden, enum shunti_gemm_beta beta,
                            float *dx, struct grad dgate_up, struct grad ddown);
+/* Its parts, in an order in which they can be made. First dy (N, D), hidden
+ * -> dhidden (N, 2 F); dact (N, F): scratch. Then the input's gradient, which is
+ * linear_backward_input() of dhidden and gate_up, and the parameters': */
+void feed_forward_backward_hidden(struct shunti_gemm *gemm, size_t N, size_t D,
+                                  size_t F, const float *dy, const float *down,
+                                  const float *hidden, float *dact,
+                                  float *dhidden);
+void feed_forward_backward_weights(struct shunti_gemm *gemm, size_t N, size_t D,
+                                   size_t F, const float *dy, const float *x,
+                                   const float *act, const float *dhidden,
+                                   struct grad dgate_up, struct grad ddown);
 
 /* --- loss.c --------------------------------------------------------------- */
 

@@ -51,7 +51,7 @@ int model_create(const struct model_config *c, size_t sequences,
                  struct shunti_gemm *gemm, struct exchange *exchange,
                  struct model *model)
 {
-    enum { BLOCKS = 15, BLOCKS_OF_LAYER = 14 };
+    enum { BLOCKS = 16, BLOCKS_OF_LAYER = 14 };
     struct model m = {.c = *c, .gemm = gemm, .exchange = exchange};
     size_t R = sequences * c->seq, D = c->dim, E = c->experts, K = c->topk;
     size_t S = c->shared_hidden, L = c->layers;
@@ -105,6 +105,7 @@ int model_create(const struct model_config *c, size_t sequences,
     m.loss = keep(&m, R, sizeof(float), &bad);
     m.dh = keep(&m, R * D, sizeof(float), &bad);
     m.dtmp = keep(&m, R * D, sizeof(float), &bad);
+    m.dproj = keep(&m, R * D, sizeof(float), &bad);
     m.dqkv = keep(&m, R * 3 * D, sizeof(float), &bad);
     m.dlogits = keep(&m, R * E, sizeof(float), &bad);
     m.dweight = keep(&m, R * K, sizeof(float), &bad);
@@ -214,13 +215,14 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    /* While rows are being sent: the shared expert, which needs no others. */
+    /* While rows are being sent: the shared expert, which needs no others. Its
+     * last product is left for the way home. */
     if (S)
-        feed_forward(m->gemm, R, D, S, a->h2, m->dense + at->shared_gate_up,
-                     m->dense + at->shared_down, a->shared_hid, a->shared_act,
-                     SHUNTI_GEMM_ADD, y);
+        feed_forward_hidden(m->gemm, R, D, S, a->h2,
+                            m->dense + at->shared_gate_up, a->shared_hid,
+                            a->shared_act);
     clock_add(&m->times.experts, &t);
-    if (x->dispatch_wait(m->exchange, l))
+    if (x->wait(m->exchange, l))
         return -1;
     clock_add(&m->times.exchange, &t);
 
@@ -242,11 +244,38 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
     feed_forward_grouped(m->gemm, a->rows.experts, D, F, m->experts, m->items);
     clock_add(&m->times.experts, &t);
 
-    if (x->combine(m->exchange, l, m->dtmp))
+    if (x->combine_start(m->exchange, l, m->dtmp))
+        return -1;
+    clock_add(&m->times.exchange, &t);
+    if (S)
+        linear(m->gemm, R, S, D, a->shared_act, m->dense + at->shared_down,
+               SHUNTI_GEMM_ADD, y);
+    clock_add(&m->times.experts, &t);
+    if (x->wait(m->exchange, l))
         return -1;
     shunti_elementwise()->add(R * D, m->dtmp, y);
     clock_add(&m->times.exchange, &t);
     return 0;
+}
+
+/* What nobody waits for of the part after layer l, so that it can be made while
+ * rows of layer l travel: gradients of matrices. */
+static void weights_after(struct model *m, size_t l, size_t R)
+{
+    size_t D = m->c.dim;
+
+    if (l + 1 == m->c.layers) {
+        linear_backward_weight(m->gemm, R, D, VOCABULARY, m->probs, m->h_out,
+                               share_of(m, m->layout.head));
+    } else {
+        const struct layer_layout *at = &m->layout.layer[l + 1];
+        const struct activations *a = &m->act[l + 1];
+
+        linear_backward_weight(m->gemm, R, D, D, m->dproj, a->att,
+                               share_of(m, at->proj));
+        linear_backward_weight(m->gemm, R, D, 3 * D, m->dqkv, a->h1,
+                               share_of(m, at->qkv));
+    }
 }
 
 /* dy (R, D) -> dh (R, D) = gradient of a->h2 */
@@ -262,40 +291,64 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
                                m->c.zloss};
     double t = clock_now();
 
-    if (x->combine_backward(m->exchange, l, dy, m->dweight))
+    if (x->combine_backward_start(m->exchange, l, dy, m->dweight))
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    size_t largest = 0;
-    for (size_t e = 0; e < a->rows.experts; e++)
-        if (a->rows.count[e] > largest)
-            largest = a->rows.count[e];
-    if (room(largest, &m->dexpert_rows, 2 * F, &m->dhidden, F, &m->dact))
+    weights_after(m, l, R);
+    clock_add(&m->times.attention, &t);
+    /* All of the shared expert but what is added to dh. */
+    if (S) {
+        feed_forward_backward_hidden(m->gemm, R, D, S, dy,
+                                     m->dense + at->shared_down, a->shared_hid,
+                                     m->dshared_act, m->dshared_hid);
+        feed_forward_backward_weights(
+            m->gemm, R, D, S, dy, a->h2, a->shared_act, m->dshared_hid,
+            share_of(m, at->shared_gate_up), share_of(m, at->shared_down));
+    }
+    clock_add(&m->times.experts, &t);
+    if (x->wait(m->exchange, l))
+        return -1;
+    clock_add(&m->times.exchange, &t);
+
+    /* First what goes home; meanwhile what stays here. */
+    if (room(a->rows.total, &m->dexpert_rows, 2 * F, &m->dhidden, F, &m->dact))
         return -1;
     for (size_t e = 0; e < a->rows.experts; e++) {
+        const float *w = expert_weights(m, l, a->rows.expert[e]);
+        size_t row = a->rows.offset[e], N = a->rows.count[e];
+        float *dhidden = m->dhidden + row * 2 * F;
+
+        feed_forward_backward_hidden(
+            m->gemm, N, D, F, a->rows.dout + row * D, w + m->layout.down,
+            a->hidden + row * 2 * F, m->dact + row * F, dhidden);
+        linear_backward_input(m->gemm, N, D, 2 * F, dhidden,
+                              w + m->layout.gate_up, SHUNTI_GEMM_SET,
+                              a->rows.drows + row * D);
+    }
+    clock_add(&m->times.experts, &t);
+    if (x->dispatch_backward_start(m->exchange, l, dh))
+        return -1;
+    clock_add(&m->times.exchange, &t);
+    for (size_t e = 0; e < a->rows.experts; e++) {
         int32_t id = a->rows.expert[e];
-        const float *w = expert_weights(m, l, id);
         size_t row = a->rows.offset[e];
-        feed_forward_backward(
+
+        feed_forward_backward_weights(
             m->gemm, a->rows.count[e], D, F, a->rows.dout + row * D,
-            a->rows.rows + row * D, w + m->layout.gate_up, w + m->layout.down,
-            a->hidden + row * 2 * F, a->act + row * F, m->dact, m->dhidden,
-            SHUNTI_GEMM_SET, a->rows.drows + row * D,
+            a->rows.rows + row * D, a->act + row * F, m->dhidden + row * 2 * F,
             expert_share(m, l, id, m->layout.gate_up),
             expert_share(m, l, id, m->layout.down));
     }
     clock_add(&m->times.experts, &t);
-
-    if (x->dispatch_backward(m->exchange, l, dh))
+    if (x->wait(m->exchange, l))
         return -1;
     clock_add(&m->times.exchange, &t);
 
     if (S)
-        feed_forward_backward(
-            m->gemm, R, D, S, dy, a->h2, m->dense + at->shared_gate_up,
-            m->dense + at->shared_down, a->shared_hid, a->shared_act,
-            m->dshared_act, m->dshared_hid, SHUNTI_GEMM_ADD, dh,
-            share_of(m, at->shared_gate_up), share_of(m, at->shared_down));
+        linear_backward_input(m->gemm, R, D, 2 * S, m->dshared_hid,
+                              m->dense + at->shared_gate_up, SHUNTI_GEMM_ADD,
+                              dh);
     clock_add(&m->times.experts, &t);
 
     for (size_t g = 0; g < G; g++) {
@@ -385,9 +438,8 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
     double t = clock_now();
 
     cross_entropy_backward(R, m->probs, targets, scale);
-    linear_backward(m->gemm, R, D, VOCABULARY, m->probs, m->h_out,
-                    m->dense + at->head, SHUNTI_GEMM_SET, m->dh,
-                    share_of(m, at->head));
+    linear_backward_input(m->gemm, R, D, VOCABULARY, m->probs,
+                          m->dense + at->head, SHUNTI_GEMM_SET, m->dh);
     memset(m->dx, 0, R * D * sizeof(float));
     rmsnorm_backward(R, D, m->dh, m->x_out, m->dense + at->norm, m->inv_out,
                      m->dx, share_of(m, at->norm));
@@ -404,17 +456,21 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
         rmsnorm_backward(R, D, m->dh, a->x2, m->dense + w->norm2, a->inv2,
                          m->dx, share_of(m, w->norm2));
 
-        linear_backward(m->gemm, R, D, D, m->dx, a->att, m->dense + w->proj,
-                        SHUNTI_GEMM_SET, m->dtmp, share_of(m, w->proj));
+        memcpy(m->dproj, m->dx, R * D * sizeof(float));
+        linear_backward_input(m->gemm, R, D, D, m->dx, m->dense + w->proj,
+                              SHUNTI_GEMM_SET, m->dtmp);
         attention_backward(m->gemm, &m->rope, B, T, D, H, m->dtmp, a->qkv, a->p,
                            m->dqkv, m->work);
-        linear_backward(m->gemm, R, D, 3 * D, m->dqkv, a->h1, m->dense + w->qkv,
-                        SHUNTI_GEMM_SET, m->dh, share_of(m, w->qkv));
+        linear_backward_input(m->gemm, R, D, 3 * D, m->dqkv, m->dense + w->qkv,
+                              SHUNTI_GEMM_SET, m->dh);
         rmsnorm_backward(R, D, m->dh, a->x1, m->dense + w->norm1, a->inv1,
                          m->dx, share_of(m, w->norm1));
         clock_add(&m->times.attention, &t);
     }
+    t = clock_now();
+    weights_after(m, (size_t)-1, R);
     embedding_backward(R, D, m->dx, bytes, share_of(m, at->embed));
+    clock_add(&m->times.attention, &t);
     model_release(m);
     return 0;
 }

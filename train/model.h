@@ -77,15 +77,16 @@ struct model {
     float *probs;            /* (R, V) logits, then probabilities */
     float *loss;             /* (R) */
 
-    float *dx;                        /* (R, D) the exchange's memory */
-    float *dh, *dtmp;                 /* (R, D) */
-    float *dqkv;                      /* (R, 3 D) */
-    float *dlogits;                   /* (R, E) */
-    float *dweight;                   /* (R, K) */
+    float *dx;        /* (R, D) the exchange's memory */
+    float *dh, *dtmp; /* (R, D) */
+    float *dproj;     /* (R, D) gradient of what attention added */
+    float *dqkv;      /* (R, 3 D) */
+    float *dlogits;   /* (R, E) */
+    float *dweight;   /* (R, K) */
     float *dshared_hid, *dshared_act; /* (R, 2 S), (R, S) */
-    float *dhidden, *dact; /* rows of the largest expert: (N, 2 F), (N, F) */
-    size_t dexpert_rows;
-    struct expert *experts;         /* (E), of which this rank's are used */
+    float *dhidden, *dact;  /* (rows.total, 2 F), (rows.total, F), of a layer */
+    size_t dexpert_rows;    /* that they have room for */
+    struct expert *experts; /* (E), of which this rank's are used */
     struct shunti_gemm_item *items; /* (E) */
     float *work;                    /* attention's */
     void **blocks;                  /* everything allocated once, to be freed */

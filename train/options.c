@@ -128,6 +128,9 @@ static const struct cli_row rows[] = {
      "what dispatched rows travel as; fp8 is e4m3 with a scale for each 128 "
      "elements",
      AT(fp8), CLI_NAMES({"payload", false}, {"fp8", true}), .mark = SETTING},
+    {"overlap", 0, "WHETHER", CLI_CHOICE,
+     "compute while rows travel; no changes times alone", AT(overlap),
+     CLI_NAMES({"no", false}, {"yes", true})},
     {"capacity-factor", 0, "X", CLI_REAL,
      "drop what exceeds X times an expert's even share, for each rank; 0, the "
      "default: drop nothing",
@@ -217,6 +220,7 @@ static const struct options defaults = {
         },
     .seed = 1,
     .checkpoint_every = 100,
+    .overlap = true,
     .eval_bytes = 32768,
     .sample = 400,
     .temperature = 0.7,

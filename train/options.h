@@ -28,6 +28,7 @@ struct options {
     bool balance_share; /* the balancing loss counts within a share */
 
     bool bf16, fp8;    /* rows travel as */
+    bool overlap;      /* compute while they do */
     bool compute_bf16; /* matrix products */
     double capacity_factor;
     bool drop_by_weight;

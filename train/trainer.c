@@ -140,6 +140,7 @@ int trainer_create(struct trainer *t, const struct options *o,
     struct exchange_config x = {
         .bf16 = o->bf16,
         .fp8 = o->fp8,
+        .overlap = o->overlap,
         .capacity_factor = o->capacity_factor,
         .drop_by_weight = o->drop_by_weight,
         .tree_ranks = (int)o->shares,

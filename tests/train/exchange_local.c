@@ -2,15 +2,34 @@
 /*
  * Rows are copied by nested loops over experts and assignments, and sums run in
  * that order: by expert, then by token, then by slot.
+ *
+ * A call does nothing before it is waited for, but to make NaNs of its result:
+ * who reads that earlier, or changes an input, does not get a right gradient.
  */
 #include "tests/train/exchange_local.h"
 
 #include "train/error.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct local;
+struct plan;
+typedef void move(struct local *s, struct plan *p, size_t i, size_t row,
+                  const float *from, float *to, float *dweight);
+
+/* A call under way; NULL: none. */
+struct call {
+    move *move;
+    const float *from;
+    float *to, *dweight;
+    bool adds;
+};
+
 struct plan {
+    struct call call;
     size_t tokens;
     int32_t *choice;
     float *weight;
@@ -85,9 +104,7 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
 
 /* Calls `visit` for each assignment, in the order of rows. */
 static void each(struct local *s, struct plan *p, const float *from, float *to,
-                 float *dweight,
-                 void (*visit)(struct local *, struct plan *, size_t, size_t,
-                               const float *, float *, float *))
+                 float *dweight, move *visit)
 {
     size_t row = 0;
 
@@ -134,49 +151,66 @@ static void weigh_row(struct local *s, struct plan *p, size_t i, size_t row,
     }
 }
 
+static int start(struct local *s, struct plan *p, struct call call)
+{
+    size_t rows = call.adds ? p->tokens : p->offset[s->E];
+
+    for (size_t i = 0; i < rows * s->D; i++)
+        call.to[i] = NAN;
+    for (size_t i = 0; call.dweight && i < p->tokens * s->K; i++)
+        call.dweight[i] = NAN;
+    p->call = call;
+    return 0;
+}
+
 static int dispatch_start(struct exchange *x, size_t layer, const float *from)
 {
     struct local *s = (struct local *)x;
     struct plan *p = &s->plans[layer];
 
-    each(s, p, from, p->buffer[0], NULL, copy_row);
-    return 0;
+    return start(s, p,
+                 (struct call){copy_row, from, p->buffer[0], NULL, false});
 }
 
-static int dispatch_wait(struct exchange *x, size_t layer)
-{
-    (void)x;
-    (void)layer;
-    return 0;
-}
-
-static int combine(struct exchange *x, size_t layer, float *y)
+static int combine_start(struct exchange *x, size_t layer, float *y)
 {
     struct local *s = (struct local *)x;
     struct plan *p = &s->plans[layer];
 
-    memset(y, 0, p->tokens * s->D * sizeof(*y));
-    each(s, p, p->buffer[1], y, NULL, add_weighted);
-    return 0;
+    return start(s, p,
+                 (struct call){add_weighted, p->buffer[1], y, NULL, true});
 }
 
-static int combine_backward(struct exchange *x, size_t layer, const float *dy,
-                            float *dweight)
+static int combine_backward_start(struct exchange *x, size_t layer,
+                                  const float *dy, float *dweight)
 {
     struct local *s = (struct local *)x;
     struct plan *p = &s->plans[layer];
 
-    each(s, p, dy, p->buffer[2], dweight, weigh_row);
-    return 0;
+    return start(s, p,
+                 (struct call){weigh_row, dy, p->buffer[2], dweight, false});
 }
 
-static int dispatch_backward(struct exchange *x, size_t layer, float *dx)
+static int dispatch_backward_start(struct exchange *x, size_t layer, float *dx)
 {
     struct local *s = (struct local *)x;
     struct plan *p = &s->plans[layer];
 
-    memset(dx, 0, p->tokens * s->D * sizeof(*dx));
-    each(s, p, p->buffer[3], dx, NULL, add_plain);
+    return start(s, p, (struct call){add_plain, p->buffer[3], dx, NULL, true});
+}
+
+static int wait_for(struct exchange *x, size_t layer)
+{
+    struct local *s = (struct local *)x;
+    struct plan *p = &s->plans[layer];
+    const struct call call = p->call;
+
+    if (!call.move)
+        return train_error("nothing is under way");
+    p->call.move = NULL;
+    if (call.adds)
+        memset(call.to, 0, p->tokens * s->D * sizeof(*call.to));
+    each(s, p, call.from, call.to, call.dweight, call.move);
     return 0;
 }
 
@@ -191,10 +225,10 @@ static const struct exchange_ops ops = {
     memory,
     plan,
     dispatch_start,
-    dispatch_wait,
-    combine,
-    combine_backward,
-    dispatch_backward,
+    combine_start,
+    combine_backward_start,
+    dispatch_backward_start,
+    wait_for,
     release,
 };
 
