@@ -12,6 +12,7 @@
 
 #include "perf/births.h"
 #include "perf/coll.h"
+#include "perf/copy.h"
 #include "perf/engine.h"
 #include "perf/fused.h"
 #include "perf/group.h"
@@ -180,6 +181,8 @@ int main(int argc, char **argv)
             perf_moe(&contest);
         else if (perf_op_is_fused(one.op))
             perf_fused(&contest);
+        else if (one.op == PERF_COPY)
+            perf_copy(&contest);
         else
             perf_coll(&contest);
     }

@@ -186,6 +186,35 @@ static void add_alone(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_copy(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_copy none;
+    const struct perf_row_copy *c = row->copy ? row->copy : &none;
+    const double us = row->times[PERF_OURS].median;
+    const bool beside = c->compute > 0, idle = c->idle > 0;
+    const bool stream = c->stream.median > 0;
+    const struct number all[] = {
+        {"row_bytes", c->row_bytes, (double)c->row_bytes},
+        {"stream_time_us", stream, c->stream.median},
+        {"stream_time_us_p99", stream, c->stream.p99},
+        {"stream_ratio", stream && row->has[PERF_OURS], c->stream.median / us},
+        {"beside_compute_us", beside, c->compute},
+        {"beside_copy_us", beside, c->alone},
+        {"beside_sequence_us", beside, c->sequence},
+        {"beside_sequence_cpu_us", beside, c->sequence_cpu},
+        {"beside_hidden", beside, beside ? perf_row_copy_hidden(c, us) : 0},
+        {"idle_us", idle, c->idle},
+        {"idle_cpu_us", idle, c->idle_cpu},
+        {"idle_others_cpu_us", idle, c->idle_others},
+    };
+
+    r->skip = !row->copy;
+    perf_record_text(r, "engine", c->engine);
+    perf_record_text(r, "cache", c->cache);
+    add_numbers(r, "", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_times(struct perf_record *r, const struct perf_row *row,
                       double ratio)
 {
@@ -199,7 +228,8 @@ static void add_times(struct perf_record *r, const struct perf_row *row,
     perf_record_number(r, "busbw_gbs", ours && row->bytes,
                        perf_row_rate(bytes * row->bus, us));
     perf_record_number(r, "wrong", row->checked && ours, row->wrong[PERF_OURS]);
-    perf_record_text(r, "peer", peers[settings.options->peer]);
+    perf_record_text(r, "peer",
+                     row->copy ? "memcpy" : peers[settings.options->peer]);
     add_side(r, row, PERF_PEER, "peer_");
     perf_record_number(r, "ratio", ours && peer, ratio);
     perf_record_number(r, "peer_wrong", row->checked && peer,
@@ -292,6 +322,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_call(&r, row);
     add_tokens(&r, row);
     add_alone(&r, row);
+    add_copy(&r, row);
     add_settings(&r);
     if (json) {
         perf_record_json(json, &r);

@@ -25,6 +25,7 @@ static const struct cli_name ops[] = {
     {"backward", PERF_BACKWARD},
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
+    {"copy", PERF_COPY},
     {NULL, 0},
 };
 
@@ -77,6 +78,12 @@ static const struct cli_name skews[] = {
     {NULL, 0},
 };
 
+static const struct cli_name caches[] = {
+    {"cold", PERF_CACHE_COLD},
+    {"warm", PERF_CACHE_WARM},
+    {NULL, 0},
+};
+
 const char *perf_op_name(enum perf_op op)
 {
     return cli_name_of(ops, (int)op);
@@ -95,6 +102,11 @@ const char *perf_reduce_name(enum shunt_op op)
 const char *perf_skew_name(enum perf_skew skew)
 {
     return cli_name_of(skews, (int)skew);
+}
+
+const char *perf_cache_name(enum perf_cache cache)
+{
+    return cli_name_of(caches, (int)cache);
 }
 
 /* -- values that are more than one ----------------------------------------- */
@@ -297,6 +309,22 @@ static const struct cli_row rows[] = {
      .take = take_routing},
     {"skew", 0, "ROUTING", CLI_CALL, "the same", .take = take_routing},
 
+    {HEADING(
+        "Copies (copy; sizes from 4 KiB by a factor of 4, unless given):")},
+    {"engine", 0, "NAME", CLI_TEXT,
+     "the copy engine: a plugin, by its name (that of SHUNT_ENGINE, else dma)",
+     AT(engine)},
+    {"cache", 0, "STATE", CLI_CHOICE,
+     "cold: copies go round rings of buffers that are together larger than the "
+     "last level of the cache; warm: each side copies between the same two "
+     "buffers again",
+     AT(cache), .names = caches},
+    {"row-bytes", 0, "N[,N...]", CLI_LIST,
+     "bytes of a row, of copies of rows by strides and by an index list "
+     "(2048,14336)",
+     CLI_LIST_AT(struct perf_options, row_bytes, nrow_bytes), .least = 1,
+     .most = 1 << 30},
+
     {HEADING("Measuring:")},
     {"peer", 0, "PEER", CLI_CALL,
      "mpi, memcpy or none (none); and link: plain TCP streams of the bytes "
@@ -348,6 +376,8 @@ static const struct perf_options defaults = {
     .inner = 1024,
     .topk = 8,
     .experts = 64,
+    .row_bytes = {2048, 14336},
+    .nrow_bytes = 2,
     .warmup = 5,
     .seconds = 1,
     .seed = 1,
@@ -370,6 +400,8 @@ static const struct cli_program program = {
         "  backward    the gradients of combine and of dispatch\n"
         "  gemm-rs     a matrix product fused with a reduce-scatter\n"
         "  ag-gemm     an all-gather fused with a matrix product\n"
+        "  copy        copies by a copy engine, in one process, beside "
+        "memcpy()\n"
         "Several, with commas between them, are measured one after the other "
         "by\n"
         "the same ranks, each with a table of its own.\n",
@@ -410,6 +442,26 @@ static const struct cli_program program = {
         "100 %\n"
         "is all that can be hidden. bound: see docs/fused.md.\n"
         "\n"
+        "copy needs no launcher; of several ranks, rank 0 copies and the "
+        "others sleep.\n"
+        "The engine's time is from submit to the signal that a polling caller "
+        "sees,\n"
+        "beside memcpy() and a copy by non-temporal stores in the caller, in "
+        "alternation.\n"
+        "copy-strided takes every other row of a matrix, copy-index as many "
+        "in any order.\n"
+        "copy-beside is a copy while the caller computes (T), beside the "
+        "products (C)\n"
+        "and the engine's copy (R) alone:\n"
+        "  hidden = (C + R - T) / min(C, R)\n"
+        "and beside the products and memcpy() one after the other (S). "
+        "copy-awake and\n"
+        "copy-asleep are the latency of 4 KiB right after another copy, and "
+        "after no\n"
+        "other thread has used the CPU for some milliseconds; copy-idle is "
+        "the CPU time\n"
+        "of 0.3 s in which the engine is open and nothing happens.\n"
+        "\n"
         "Ranks 0 and 1 pass a cache line to and fro before each row: how long "
         "it "
         "takes\n"
@@ -436,6 +488,8 @@ static const struct cli_program program = {
         "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew "
         "zipf\n"
         "  shunt-perf gemm-rs,ag-gemm --ranks 2 --tokens 512,2048\n"
+        "  shunt-perf copy\n"
+        "  shunt-perf copy -b 256k -e 16m --cache warm --engine dma --json\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
         "  shunt-perf alltoallv --ranks 2 -e 4k --time 0.1 --repeat-births 9\n"
         "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
@@ -472,7 +526,8 @@ static void check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
     if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
-                        perf_op_is_moe(o->op) || perf_op_is_fused(o->op)))
+                        perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
+                        o->op == PERF_COPY))
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
@@ -490,6 +545,11 @@ static void check_op(const struct perf_options *o)
                  "%s is compared with itself, unfused: it takes neither --peer "
                  "nor --overlap",
                  perf_op_name(o->op));
+    if (o->op == PERF_COPY && (o->peer != PERF_PEER_NONE || o->link ||
+                               o->overlap || o->mem == PERF_MEM_WINDOW))
+        perf_die(PERF_EXIT_USAGE,
+                 "copy is compared with memcpy() in malloc memory: it takes "
+                 "neither --peer, --overlap nor --mem window");
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
 }
@@ -500,6 +560,13 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
     bool tokens = perf_op_is_moe(o.ops[i]);
 
     o.op = o.ops[i];
+    if (o.op == PERF_COPY) {
+        o.dtype = SHUNT_U8;
+        if (!o.sizes_given.begin)
+            o.begin = o.end < 4096 ? o.end : 4096;
+        if (!o.sizes_given.factor)
+            o.factor = 4;
+    }
     if (!o.dtype)
         o.dtype = tokens ? SHUNT_BF16 : SHUNT_F32;
     if (o.mem == PERF_MEM_UNSAID)
@@ -521,6 +588,8 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
                  argv[line.operands + 1]);
     if (!take_ops(o, argv[line.operands], &line))
         cli_usage_error(&program, line.why);
+    o->sizes_given.begin = line.given & cli_bit(&program, "begin");
+    o->sizes_given.factor = line.given & cli_bit(&program, "factor");
     check_run(o);
     for (int i = 0; i < o->nops; i++) {
         const struct perf_options one = perf_options_of(o, i);

@@ -29,7 +29,11 @@ enum perf_peer {
 };
 enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
 
+/* What a copy finds in the cache. */
+enum perf_cache { PERF_CACHE_COLD, PERF_CACHE_WARM };
+
 #define PERF_MAX_TOKENS_LIST 16
+#define PERF_MAX_ROW_BYTES 8
 
 struct perf_options {
     enum perf_op ops[PERF_OPS]; /* in the order in which they are measured */
@@ -39,6 +43,9 @@ struct perf_options {
     /* What is sent. */
     size_t begin, end; /* bytes */
     double factor;     /* > 1 */
+    struct {
+        bool begin, factor;
+    } sizes_given;
     enum shunt_dtype dtype;
     enum shunt_op reduce;
     int root;
@@ -59,6 +66,12 @@ struct perf_options {
     enum shunt_moe_partials partials;
     enum perf_skew skew;
     double skew_arg;
+
+    /* Copies. */
+    const char *engine; /* NULL: by SHUNT_ENGINE, or the default */
+    enum perf_cache cache;
+    size_t row_bytes[PERF_MAX_ROW_BYTES];
+    int nrow_bytes;
 
     /* How it is measured. */
     int warmup;     /* calls */
@@ -93,6 +106,7 @@ struct perf_options perf_options_of(const struct perf_options *all, int i);
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
 const char *perf_skew_name(enum perf_skew skew);
+const char *perf_cache_name(enum perf_cache cache);
 
 /* A number that is equal on two ranks only if their options are. */
 uint64_t perf_options_digest(const struct perf_options *options);

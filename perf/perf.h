@@ -20,7 +20,7 @@ enum {
 
 /* The operations that can be measured. The first group are collective calls on
  * bytes, the second exchanges of tokens, the third products fused with a
- * collective. */
+ * collective; the last one is copies by an engine, of one rank. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -39,6 +39,8 @@ enum perf_op {
 
     PERF_GEMM_RS,
     PERF_AG_GEMM,
+
+    PERF_COPY,
 
     PERF_OPS,
 };
@@ -66,7 +68,7 @@ static inline int perf_op_is_moe(enum perf_op op)
 
 static inline int perf_op_is_fused(enum perf_op op)
 {
-    return op >= PERF_GEMM_RS;
+    return op == PERF_GEMM_RS || op == PERF_AG_GEMM;
 }
 
 /* Print an error, with this rank in front, and end the whole job. */

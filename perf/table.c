@@ -70,7 +70,7 @@ static void print_memory(void)
                                                    : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
-    if (o->op == PERF_BARRIER)
+    if (o->op == PERF_BARRIER || o->op == PERF_COPY)
         return;
     if (o->only_peer || o->mem == PERF_MEM_MALLOC)
         perf_table_note(
@@ -167,7 +167,7 @@ void perf_table_open(const struct perf_settings *given)
                     given->group->hosts.n > 1 ? " on this host" : "",
                     sysconf(_SC_NPROCESSORS_ONLN), load());
     perf_table_note("ranks: %d, %s", given->group->ranks, given->pinning);
-    if (given->group->ranks == 1)
+    if (given->group->ranks == 1 && (o->nops > 1 || o->ops[0] != PERF_COPY))
         perf_table_note("one rank: nothing travels, a call only copies in its "
                         "own memory; start more by --ranks 2 or by a launcher "
                         "(shunt-run -n 2 shunt-perf ...)");
@@ -336,6 +336,90 @@ static void print_alone(const struct perf_row *row)
                     row->alone.parts, us / row->alone.bound, row->alone.bound);
 }
 
+/* --- copies --------------------------------------------------------------- */
+
+static void print_copy_head(void)
+{
+    fprintf(words,
+            "#\n# %-13s %10s %8s %10s %10s %7s %10s %7s %7s %10s %7s %7s %6s"
+            "\n# %-13s %10s %8s %10s %10s %7s %10s %7s %7s %10s %7s %7s\n",
+            "operation", "size", "row", "engine", "p99", "", "memcpy", "",
+            "ratio", "stream", "", "ratio", "wrong", "", "(B)", "(B)", "(us)",
+            "(us)", "(GB/s)", "(us)", "(GB/s)", "", "(us)", "(GB/s)", "");
+    headed = true;
+}
+
+/* Its time, the rate and the ratio to our time; dashes for what is unknown. */
+static void print_copy_peer(double us, size_t bytes, double ours)
+{
+    char time[32] = "-", rate[32] = "-", by[32] = "-";
+
+    if (us > 0) {
+        digits(time, sizeof(time), us);
+        digits(rate, sizeof(rate), perf_row_rate((double)bytes, us));
+        if (ours > 0)
+            snprintf(by, sizeof(by), "%.3f", us / ours);
+    }
+    fprintf(words, " %10s %7s %7s", time, rate, by);
+}
+
+static void print_copy(const struct perf_row *row)
+{
+    const struct perf_times *t = &row->times[PERF_OURS];
+    const struct perf_row_copy *c = row->copy;
+    char time[32] = "-", p99[32] = "-", rate[32] = "-", bytes[32] = "-";
+
+    if (c->row_bytes)
+        snprintf(bytes, sizeof(bytes), "%zu", c->row_bytes);
+    if (row->has[PERF_OURS]) {
+        digits(time, sizeof(time), t->median);
+        digits(p99, sizeof(p99), t->p99);
+        digits(rate, sizeof(rate),
+               perf_row_rate((double)row->bytes, t->median));
+    }
+    fprintf(words, "  %-13s %10zu %8s %10s %10s %7s", row->op, row->bytes,
+            bytes, time, p99, rate);
+    print_copy_peer(row->times[PERF_PEER].median, row->bytes, t->median);
+    print_copy_peer(c->stream.median, row->bytes, t->median);
+    fprintf(words, " %6.0f\n", row->wrong[PERF_OURS]);
+    if (row->wrong[PERF_PEER] > 0)
+        perf_table_note("the caller's own copies are wrong in %.0f bytes",
+                        row->wrong[PERF_PEER]);
+    fflush(words);
+}
+
+static void print_beside(const struct perf_row *row)
+{
+    const struct perf_times *t = &row->times[PERF_OURS];
+    const struct perf_row_copy *c = row->copy;
+
+    perf_table_note("  products %.4g us, the engine's copy %.4g us; together "
+                    "%.3f of one after the other, %.0f %% hidden",
+                    c->compute, c->alone, t->median / (c->compute + c->alone),
+                    100 * perf_row_copy_hidden(c, t->median));
+    perf_table_note("  products, then memcpy() %.4g us, ratio %.3f; CPU %.4g "
+                    "us together, %.4g us then",
+                    c->sequence, c->sequence / t->median, t->cpu,
+                    c->sequence_cpu);
+}
+
+static void print_copy_row(const struct perf_row *row)
+{
+    const struct perf_row_copy *c = row->copy;
+
+    if (c->idle > 0) {
+        perf_table_note("idle with the engine open for %.0f ms: %.1f us of CPU "
+                        "time, %.1f us without the caller's",
+                        c->idle * 1e-3, c->idle_cpu, c->idle_others);
+        return;
+    }
+    if (!headed)
+        print_copy_head();
+    print_copy(row);
+    if (c->compute > 0)
+        print_beside(row);
+}
+
 /* --- between hosts -------------------------------------------------------- */
 
 static void print_side_between(const struct perf_row *row, enum perf_role role)
@@ -424,6 +508,10 @@ void perf_table_row(const struct perf_row *row)
     perf_births_row(settings.options->op, row, ratio);
     if (!perf_objects_row(row, ratio))
         return;
+    if (row->copy) {
+        print_copy_row(row);
+        return;
+    }
     print_line(row, ratio);
     if (row->fused)
         print_alone(row);

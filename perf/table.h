@@ -22,6 +22,31 @@ struct perf_need {
     uint64_t rows;    /* of tokens; 0: not an exchange of tokens */
 };
 
+/* Of a row of `shunt-perf copy`, in which `times` are those of the copy engine
+ * and of memcpy(). */
+struct perf_row_copy {
+    const char *engine;
+    const char *cache;        /* "cold", "warm" */
+    size_t row_bytes;         /* of one of several rows; 0: contiguous */
+    struct perf_times stream; /* non-temporal stores; median 0: not measured */
+    /* A copy beside a computation, in microseconds: the computation alone, the
+     * engine's copy alone, and the computation and memcpy() one after the other,
+     * with their CPU time; 0: it is none. */
+    double compute, alone, sequence, sequence_cpu;
+    /* Microseconds of idleness, and their CPU time, of the process and of all
+     * threads but the caller's; 0: not measured. */
+    double idle, idle_cpu, idle_others;
+};
+
+/* The share of the shorter one of computation and copy that is hidden. */
+static inline double perf_row_copy_hidden(const struct perf_row_copy *c,
+                                          double both)
+{
+    const double least = c->compute < c->alone ? c->compute : c->alone;
+
+    return (c->compute + c->alone - both) / least;
+}
+
 /* One line of the table. */
 struct perf_row {
     const char *op;
@@ -50,8 +75,9 @@ struct perf_row {
         double compute, communicate, hidden, bound;
         size_t parts;
     } alone;
-    const char *mode;             /* Shunt's mode for tokens, or NULL */
-    double sent_rows, sent_bytes; /* figures of its plan; < 0: none */
+    const struct perf_row_copy *copy; /* NULL: another operation */
+    const char *mode;                 /* Shunt's mode for tokens, or NULL */
+    double sent_rows, sent_bytes;     /* figures of its plan; < 0: none */
 };
 
 /* GB/s from bytes and microseconds. */

@@ -132,7 +132,7 @@ words "$where/bin/shunt-run" -n 4 --bind '' | grep -qx core ||
 PATH=$where/bin:$PATH words "$where/bin/shunt-run" -n 4 --live shunt-r |
     grep -qx shunt-run || fail "bash does not complete the command of shunt-run"
 if [ -f "$completion/shunt-perf" ]; then
-    for word in alltoallv moe; do
+    for word in alltoallv moe copy; do
         words "$where/bin/shunt-perf" "$word" | grep -qx "$word" ||
             fail "bash does not complete shunt-perf $word"
     done

@@ -12,6 +12,7 @@ import glob
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -209,6 +210,105 @@ def fused():
     refused(2, "takes f32", "ag-gemm", "--dtype", "bf16")
 
 
+def copy_rows(*options, status=0, ranks=1, **env):
+    """The command and its rows: brief copies by an engine."""
+    command = [PERF, "copy", "--json", "-n", "3", "-w", "1", "--batch", "2",
+               *options]
+    if ranks > 1:
+        command += ["--ranks", str(ranks)]
+    result = subprocess.run(command, capture_output=True, text=True,
+                            timeout=200, check=False,
+                            # also on a machine of one CPU
+                            env=os.environ | {"SHUNT_DMA": "on"} | env)
+    if result.returncode != status:
+        fail(command, f"status {result.returncode}: {result.stderr}")
+    return command, result, [json.loads(line)
+                             for line in result.stdout.splitlines()]
+
+
+def copies_are_right():
+    """Every kind of copy has its row, whose bytes are right; what the engine
+    counts is what it was given."""
+    sizes = ["-b", "3000", "-e", "300000", "-f", "10"]
+    for options, ranks in ((["--cache", "cold"], 1), (["--cache", "warm"], 2)):
+        command, result, rows = copy_rows(*sizes, *options, "--row-bytes",
+                                          "500,2048", ranks=ranks)
+        wanted = [("copy-awake", 4096), ("copy-asleep", 4096),
+                  ("copy-idle", 0)]
+        for size in (3000, 30000, 300000):
+            wanted += [("copy", size), ("copy-beside", size)]
+            for row in (500, 2048):
+                wanted += [("copy-strided", size // row * row),
+                           ("copy-index", size // row * row)]
+        if [(row["op"], row["bytes"]) for row in rows] != wanted:
+            fail(command, f"rows: {rows}")
+        for row in rows:
+            check_copy(command, row)
+        took = re.search(r"took (\d+) copies of (\d+) bytes; counts (\d+) "
+                         r"messages, (\d+) bytes", result.stderr)
+        if not took or took.group(1, 2) != took.group(3, 4):
+            fail(command, f"counters: {result.stderr}")
+
+
+def check_copy(command, row):
+    if KEYS - row.keys() or row["engine"] != "dma":
+        fail(command, f"keys: {row}")
+    if row["op"] == "copy-idle":
+        if not 0 <= row["idle_cpu_us"] or row["idle_us"] < 300e3:
+            fail(command, f"idle: {row}")
+        return
+    if row["op"] == "copy-asleep" and row["time_us"] is None:
+        return  # other threads of the process kept using the CPU
+    if row["wrong"] != 0 or not 0 < row["time_us"] <= row["time_us_p99"]:
+        fail(command, f"copy: {row}")
+    if row["op"] == "copy-beside":
+        alone = row["beside_compute_us"], row["beside_copy_us"]
+        hidden = (sum(alone) - row["time_us"]) / min(alone)
+        if not math.isclose(row["beside_hidden"], hidden, rel_tol=1e-6,
+                            abs_tol=1e-6) or not row["beside_sequence_us"]:
+            fail(command, f"hidden: {row}")
+    elif row["op"] in ("copy", "copy-strided", "copy-index") and (
+            row["peer_wrong"] != 0 or
+            not math.isclose(row["ratio"], row["peer_time_us"] /
+                             row["time_us"], rel_tol=1e-6) or
+            not math.isclose(row["stream_ratio"], row["stream_time_us"] /
+                             row["time_us"], rel_tol=1e-6)):
+        fail(command, f"ratios: {row}")
+
+
+def copies():
+    """A copy engine beside its caller's copies."""
+    copies_are_right()
+    small = ["-b", "8k", "-e", "8k"]
+    # An engine of tests, without a thread: it copies in poll(), if at all.
+    liar = {"SHUNT_PLUGIN_PATH": os.environ["SHUNT_TEST_ENGINES"]}
+    command, result, rows = copy_rows(*small, **liar, SHUNT_ENGINE="liar")
+    if {row["engine"] for row in rows} != {"liar"}:
+        fail(command, f"not by SHUNT_ENGINE: {rows}")
+    for lie in ("byte", "early", "beyond"):
+        command, result, rows = copy_rows(*small, "--engine", "liar", **liar,
+                                          status=1, SHUNT_LIAR=lie)
+        if "WRONG RESULTS" not in result.stderr or any(
+                row["wrong"] == 0 for row in rows if row["op"] == "copy"):
+            fail(command, f"{lie}: {rows}")
+    command, result, rows = copy_rows(*small, "--engine", "liar", **liar,
+                                      SHUNT_LIAR="rows")
+    taken = {row["op"]: row["time_us"] is not None for row in rows}
+    if (taken["copy"], taken["copy-strided"], taken["copy-index"]) != (
+            True, False, False):
+        fail(command, f"refused: {rows}")
+    if "does not take such copies" not in result.stderr:
+        fail(command, result.stderr)
+    refused(2, "no shunt_nothing.so in", "copy", "--engine", "nothing")
+    refused(2, "shunt-info lists those", "copy", "--engine", "nothing")
+    refused(2, "not a copy engine", "copy", "--engine", "shm")
+    refused(2, "copy is compared with memcpy()", "copy", "--peer", "memcpy")
+    refused(2, "copy is compared with memcpy()", "copy", "--overlap")
+    refused(2, "copy is compared with memcpy()", "copy", "--mem", "window")
+    refused(2, "copy has no input apart", "copy", "--in-place")
+    refused(2, "is none of cold|warm", "copy", "--cache", "hot")
+
+
 def on_virtual_nodes(*options):
     """The command and its rows: moe on nodes that SHUNT_NODE makes of one
     host."""
@@ -380,6 +480,7 @@ def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
     fused()
+    copies()
     json_file()
     csv_file()
     births()

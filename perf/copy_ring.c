@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The memory in which copies are measured, the copies, and their check.
+ *
+ * Sources have random words by their place, so that what a destination must
+ * contain is computed and not read. Behind each destination lie GUARD bytes
+ * that no copy may touch.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/copy.h"
+#include "perf/check.h"
+#include "perf/copy_bench.h"
+#include "perf/random.h"
+
+#define GUARD 64
+#define LINE 64
+#define STREAM_SOURCE 41
+/* Warm copies: a pair of slots for each side. */
+#define SIDES 3
+/* Where the kernel does not say how large the cache is. */
+#define USUAL_CACHE ((size_t)32 << 20)
+#define MAX_CACHE ((size_t)512 << 20)
+
+/* To lines, at least one. */
+static size_t round_up(size_t n)
+{
+    return n ? (n + LINE - 1) / LINE * LINE : LINE;
+}
+
+/* --- memory ----------------------------------------------------------------- */
+
+/* By the kernel: what sysconf() has of the CPU is, in a virtual machine, the
+ * size of another machine's cache. */
+size_t perf_copy_cache(void)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < 8; i++) {
+        char path[80];
+        unsigned long kib;
+        FILE *f;
+
+        snprintf(path, sizeof(path),
+                 "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        f = fopen(path, "re");
+        if (!f)
+            break;
+        if (fscanf(f, "%luK", &kib) == 1 && kib << 10 > most)
+            most = kib << 10;
+        fclose(f);
+    }
+    return most ? most : USUAL_CACHE;
+}
+
+static unsigned char *take(size_t bytes)
+{
+    void *p = NULL;
+
+    if (posix_memalign(&p, 4096, round_up(bytes)))
+        perf_die(PERF_EXIT_FAILED, "no memory for %zu bytes; give a smaller -e",
+                 bytes);
+    return p;
+}
+
+static size_t count_slots(const struct perf_copy_bench *b, size_t bytes)
+{
+    const size_t touched = 2 * bytes;
+
+    if (b->o->cache == PERF_CACHE_WARM)
+        return SIDES;
+    return touched ? (b->ring.least + touched - 1) / touched : 1;
+}
+
+void perf_copy_ring_open(struct perf_copy_bench *b, size_t from, size_t to)
+{
+    struct perf_copy_ring *r = &b->ring;
+    const size_t cache = perf_copy_cache();
+    const bool warm = b->o->cache == PERF_CACHE_WARM;
+
+    r->least = 2 * (cache < MAX_CACHE ? cache : MAX_CACHE);
+    /* Cold slots touch `least` and less than one more copy. Half of what they
+     * touch is sources, which have gaps as large as themselves. */
+    r->from_room = warm ? SIDES * round_up(from) : r->least + round_up(from);
+    r->to_room =
+        warm ? SIDES * (round_up(to) + GUARD) : r->least + round_up(to) + GUARD;
+    r->from = take(r->from_room);
+    r->to = take(r->to_room);
+    r->key = perf_key(b->o->seed, STREAM_SOURCE, 0, 0);
+    for (size_t i = 0; i < r->from_room / 8; i++) {
+        const uint64_t word = perf_random(r->key, i);
+
+        memcpy(r->from + 8 * i, &word, 8);
+    }
+    memset(r->to, PERF_POISON, r->to_room);
+}
+
+void perf_copy_ring_close(struct perf_copy_bench *b)
+{
+    free(b->ring.from);
+    free(b->ring.to);
+}
+
+void perf_copy_shape_use(struct perf_copy_bench *b,
+                         const struct perf_copy_shape *shape)
+{
+    struct perf_copy_ring *r = &b->ring;
+    size_t fit;
+
+    b->shape = *shape;
+    r->from_slot = round_up(shape->from_bytes);
+    r->to_slot = round_up(perf_copy_bytes(shape)) + GUARD;
+    r->slots = count_slots(b, perf_copy_bytes(shape));
+    /* Small slots are for a part guards and gaps. */
+    fit = r->to_room / r->to_slot;
+    if (r->from_room / r->from_slot < fit)
+        fit = r->from_room / r->from_slot;
+    r->slots = r->slots < fit ? r->slots : fit;
+    r->next = 0;
+}
+
+/* --- copies ----------------------------------------------------------------- */
+
+static size_t take_slot(struct perf_copy_bench *b, enum perf_copy_way way)
+{
+    struct perf_copy_ring *r = &b->ring;
+    size_t slot = r->next;
+
+    if (b->o->cache == PERF_CACHE_WARM)
+        return (size_t)way;
+    r->next = slot + 1 < r->slots ? slot + 1 : 0;
+    return slot;
+}
+
+static unsigned char *source(const struct perf_copy_bench *b, size_t slot)
+{
+    return b->ring.from + slot * b->ring.from_slot;
+}
+
+static unsigned char *destination(const struct perf_copy_bench *b, size_t slot)
+{
+    return b->ring.to + slot * b->ring.to_slot;
+}
+
+static size_t row_offset(const struct perf_copy_shape *s, size_t row)
+{
+    return (s->index ? s->index[row] : row) * s->from_stride;
+}
+
+static bool start_at(struct perf_copy_bench *b, size_t slot)
+{
+    const struct perf_copy_shape *s = &b->shape;
+    const struct shunt_engine_copy copy = {
+        .to = destination(b, slot),
+        .from = source(b, slot),
+        .bytes = s->bytes,
+        .rows = s->rows,
+        .to_stride = s->bytes,
+        .from_stride = s->from_stride,
+        .index = s->index,
+    };
+
+    return perf_copier_start(&b->copier, &copy);
+}
+
+bool perf_copy_start(struct perf_copy_bench *b)
+{
+    return start_at(b, take_slot(b, PERF_BY_ENGINE));
+}
+
+static void copy_by_memcpy(const struct perf_copy_bench *b, size_t slot)
+{
+    const struct perf_copy_shape *s = &b->shape;
+    const unsigned char *from = source(b, slot);
+    unsigned char *to = destination(b, slot);
+
+    for (size_t i = 0; i < s->rows; i++)
+        memcpy(to + i * s->bytes, from + row_offset(s, i), s->bytes);
+}
+
+static void copy_by_stream(const struct perf_copy_bench *b, size_t slot)
+{
+    const struct perf_copy_shape *s = &b->shape;
+    const unsigned char *from = source(b, slot);
+    unsigned char *to = destination(b, slot);
+
+    for (size_t i = 0; i < s->rows; i++)
+        shunti_copy_stream(to + i * s->bytes, from + row_offset(s, i),
+                           s->bytes);
+    shunti_copy_fence();
+}
+
+static void copy_at(struct perf_copy_bench *b, enum perf_copy_way way,
+                    size_t slot)
+{
+    switch (way) {
+    case PERF_BY_ENGINE:
+        if (!start_at(b, slot))
+            perf_die(PERF_EXIT_FAILED,
+                     "engine %s: it refuses a copy of a kind that it has done",
+                     b->copier.engine->name);
+        perf_copier_wait(&b->copier);
+        break;
+    case PERF_BY_MEMCPY:
+        copy_by_memcpy(b, slot);
+        break;
+    case PERF_BY_STREAM:
+        copy_by_stream(b, slot);
+        break;
+    }
+}
+
+void perf_copy_run(void *state)
+{
+    struct perf_copy_side *side = state;
+
+    copy_at(side->bench, side->way, take_slot(side->bench, side->way));
+}
+
+/* A cold side copies next in slots that nobody has touched for a round. */
+void perf_copy_prepare(void *state)
+{
+    struct perf_copy_side *side = state;
+    struct perf_copier *c = &side->bench->copier;
+    char from = 1, to = 0;
+
+    if (side->bench->o->cache == PERF_CACHE_WARM)
+        perf_copy_run(state);
+    else if (side->way == PERF_BY_ENGINE &&
+             perf_copier_start(c, &(struct shunt_engine_copy){
+                                      .to = &to,
+                                      .from = &from,
+                                      .bytes = 1,
+                                      .rows = 1,
+                                  }))
+        perf_copier_wait(c);
+}
+
+bool perf_copy_taken(struct perf_copy_bench *b)
+{
+    if (!perf_copy_start(b))
+        return false;
+    perf_copier_wait(&b->copier);
+    return true;
+}
+
+/* --- checks ----------------------------------------------------------------- */
+
+enum { PIECE = 4096 };
+
+/* What the source has at `at`, which need not be a word's. n <= PIECE */
+static void expect(const struct perf_copy_ring *r, size_t at, size_t n,
+                   unsigned char *out)
+{
+    uint64_t words[PIECE / 8 + 2];
+    const size_t first = at / 8, last = (at + n + 7) / 8;
+
+    for (size_t i = first; i < last; i++)
+        words[i - first] = perf_random(r->key, i);
+    memcpy(out, (const unsigned char *)words + at % 8, n);
+}
+
+static double count_wrong(const unsigned char *got, const unsigned char *right,
+                          size_t n)
+{
+    double wrong = 0;
+
+    if (memcmp(got, right, n) == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        wrong += got[i] != right[i];
+    return wrong;
+}
+
+static double wrong_at(const struct perf_copy_bench *b, size_t slot)
+{
+    const struct perf_copy_shape *s = &b->shape;
+    const size_t base = slot * b->ring.from_slot;
+    const unsigned char *to = destination(b, slot);
+    unsigned char right[PIECE];
+    double wrong = 0;
+
+    for (size_t row = 0; row < s->rows; row++)
+        for (size_t at = 0; at < s->bytes; at += PIECE) {
+            const size_t n = s->bytes - at < PIECE ? s->bytes - at : PIECE;
+
+            expect(&b->ring, base + row_offset(s, row) + at, n, right);
+            wrong += count_wrong(to + row * s->bytes + at, right, n);
+        }
+    memset(right, PERF_POISON, GUARD);
+    return wrong + count_wrong(to + perf_copy_bytes(s), right, GUARD);
+}
+
+double perf_copy_try(struct perf_copy_side *side)
+{
+    struct perf_copy_bench *b = side->bench;
+    const size_t slot = take_slot(b, side->way);
+
+    memset(destination(b, slot), PERF_POISON, b->ring.to_slot);
+    copy_at(b, side->way, slot);
+    return wrong_at(b, slot);
+}
