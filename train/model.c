@@ -258,24 +258,35 @@ static int moe_forward(struct model *m, size_t l, size_t R, float *y)
     return 0;
 }
 
-/* What nobody waits for of the part after layer l, so that it can be made while
- * rows of layer l travel: gradients of matrices. */
-static void weights_after(struct model *m, size_t l, size_t R)
+/* Where the parameters of layer l begin; of L, those of what follows. */
+static size_t parameters(const struct model *m, size_t l)
 {
+    return l < m->c.layers ? m->layout.layer[l].norm1 : m->layout.norm;
+}
+
+static int complete(const struct model *m, size_t first, size_t last)
+{
+    return m->complete ? m->complete(m->complete_arg, first, last) : 0;
+}
+
+/* What nobody waits for of layer l, or of what follows the last one, so that it
+ * can be made while rows of the layer before travel: gradients of matrices. With
+ * them its gradients are complete. */
+static int left_weights(struct model *m, size_t l, size_t R)
+{
+    const struct layout *at = &m->layout;
     size_t D = m->c.dim;
 
-    if (l + 1 == m->c.layers) {
+    if (l == m->c.layers) {
         linear_backward_weight(m->gemm, R, D, VOCABULARY, m->probs, m->h_out,
-                               share_of(m, m->layout.head));
-    } else {
-        const struct layer_layout *at = &m->layout.layer[l + 1];
-        const struct activations *a = &m->act[l + 1];
-
-        linear_backward_weight(m->gemm, R, D, D, m->dproj, a->att,
-                               share_of(m, at->proj));
-        linear_backward_weight(m->gemm, R, D, 3 * D, m->dqkv, a->h1,
-                               share_of(m, at->qkv));
+                               share_of(m, at->head));
+        return complete(m, at->norm, at->dense);
     }
+    linear_backward_weight(m->gemm, R, D, D, m->dproj, m->act[l].att,
+                           share_of(m, at->layer[l].proj));
+    linear_backward_weight(m->gemm, R, D, 3 * D, m->dqkv, m->act[l].h1,
+                           share_of(m, at->layer[l].qkv));
+    return complete(m, parameters(m, l), parameters(m, l + 1));
 }
 
 /* dy (R, D) -> dh (R, D) = gradient of a->h2 */
@@ -295,7 +306,8 @@ static int moe_backward(struct model *m, size_t l, size_t R, const float *dy,
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    weights_after(m, l, R);
+    if (left_weights(m, l + 1, R))
+        return -1;
     clock_add(&m->times.attention, &t);
     /* All of the shared expert but what is added to dh. */
     if (S) {
@@ -468,8 +480,9 @@ int model_backward(struct model *m, size_t B, size_t T, const uint8_t *bytes,
         clock_add(&m->times.attention, &t);
     }
     t = clock_now();
-    weights_after(m, (size_t)-1, R);
     embedding_backward(R, D, m->dx, bytes, share_of(m, at->embed));
+    if (left_weights(m, 0, R) || complete(m, 0, parameters(m, 0)))
+        return -1;
     clock_add(&m->times.attention, &t);
     model_release(m);
     return 0;

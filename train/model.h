@@ -66,7 +66,12 @@ struct model {
     const float *expert;      /* (L, experts of this rank, expert_size) */
     float *expert_grad;       /* the same, added to by backward */
     const float *router_bias; /* (L, E), or NULL */
-    size_t first_expert;      /* id of this rank's first expert */
+    /* Called when elements [first, last) of dense_grad are complete, from the
+     * end of the vector to its beginning. 0, or -1 with train_error_text().
+     * NULL: nobody wants to know. */
+    int (*complete)(void *arg, size_t first, size_t last);
+    void *complete_arg;
+    size_t first_expert; /* id of this rank's first expert */
     size_t local_experts;
 
     size_t max_rows;         /* R at most */

@@ -90,68 +90,6 @@ size_t team_nodes(const struct team *team)
     return (size_t)nodes;
 }
 
-bool team_reduces_at_once(const struct team *team, size_t shares, size_t nodes)
-{
-    return shares == 1 && (nodes == 0 || nodes == team_nodes(team));
-}
-
-/* Adds `count` vectors in their order, those of each node first: into `sum`.
- * The first one of each node is used up. */
-static void add_by_nodes(float *vectors, size_t count, size_t nodes,
-                         size_t length, float *sum)
-{
-    size_t each = count / nodes * length;
-
-    for (size_t n = 0; n < nodes; n++) {
-        float *first = vectors + n * each;
-        for (size_t at = length; at < each; at += length)
-            shunti_elementwise()->add(length, first + at, first);
-        if (n == 0)
-            memcpy(sum, first, length * sizeof(*sum));
-        else
-            shunti_elementwise()->add(length, first, sum);
-    }
-}
-
-int team_reduce_shares(struct team *team, const float *grad, size_t shares,
-                       size_t stride, size_t nodes, const size_t *begin,
-                       float *slice, float *work)
-{
-    size_t n = (size_t)team->size;
-    size_t *counts = lengths(team, begin);
-    size_t *own = malloc(n * sizeof(*own)), *displs = malloc(n * sizeof(*own));
-    double t = clock_now();
-    enum shunt_status st = SHUNT_OK;
-
-    if (!counts || !own || !displs) {
-        free(counts);
-        free(own);
-        free(displs);
-        return train_error("out of memory");
-    }
-    size_t length = counts[team->rank];
-    if (team_reduces_at_once(team, shares, nodes)) {
-        st = shunt_reduce_scatterv(team->comm, grad, slice, counts, SHUNT_F32,
-                                   SHUNT_SUM);
-    } else {
-        for (size_t i = 0; i < shares && st == SHUNT_OK; i++) {
-            for (size_t r = 0; r < n; r++) { /* into the order of the batch */
-                own[r] = length;
-                displs[r] = (r * shares + i) * length;
-            }
-            st = shunt_alltoallv(team->comm, grad + i * stride, counts, begin,
-                                 work, own, displs, SHUNT_F32);
-        }
-        if (st == SHUNT_OK)
-            add_by_nodes(work, n * shares, nodes ? nodes : 1, length, slice);
-    }
-    free(counts);
-    free(own);
-    free(displs);
-    clock_add(&team->seconds, &t);
-    return team_check(team, st, "adding gradients");
-}
-
 int team_agree(struct team *team, int ok, const char *what)
 {
     struct verdict {

@@ -41,30 +41,6 @@ int team_gather_slices(struct team *team, float *vector, const size_t *begin);
 /* How many nodes the ranks are on, if in order and as many on each; else 0. */
 size_t team_nodes(const struct team *team);
 
-/*
- * Adds the shares' gradient vectors over all ranks, in the order of the batch
- * and then of the nodes, and gives each rank its slice of the sum.
- *
- * grad    shares * stride floats: this rank's shares
- * nodes   on which the shares are thought to be, as many on each; 0: on those
- *         of the ranks
- * begin   (size + 1) slices of a vector
- * slice   out: this rank's slice
- * work    (size, shares, own slice) floats; see team_reduces_at_once()
- *
- * One share on each rank: a reduce-scatter, which adds the ranks of each node
- * in their order, and then the nodes. Several, or other nodes: the slices of
- * the i-th share of every rank are exchanged, for all i, and added here in the
- * order asked for. So the sum has the same bits however shares are spread over
- * ranks, and ranks over hosts.
- */
-int team_reduce_shares(struct team *team, const float *grad, size_t shares,
-                       size_t stride, size_t nodes, const size_t *begin,
-                       float *slice, float *work);
-
-/* Is it a reduce-scatter, which needs no `work`? */
-bool team_reduces_at_once(const struct team *team, size_t shares, size_t nodes);
-
 /* 0 if every rank gave ok = 1; else -1 everywhere, naming the first that did
  * not: "<what> on rank 3: <its train_error_text()>". */
 int team_agree(struct team *team, int ok, const char *what);

@@ -587,8 +587,9 @@ int main(int argc, char **argv)
         status = EXIT_INTERRUPTED;
     }
     checkpoint_close(run.checkpoint);
-    trainer_destroy(&run.trainer);
+    /* First what may still be under way, after an error, in that memory. */
     shunt_comm_destroy(run.team.comm);
+    trainer_destroy(&run.trainer);
     metrics_close(&run.metrics);
     data_free(&run.data);
     text_free(&run.text);

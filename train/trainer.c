@@ -86,8 +86,6 @@ static int allocate(struct trainer *t)
     t->slice_grad = zeroed(slice, sizeof(float), &bad);
     t->slice_m = zeroed(slice, sizeof(float), &bad);
     t->slice_v = zeroed(slice, sizeof(float), &bad);
-    if (!team_reduces_at_once(t->team, t->shares, t->o->nodes))
-        t->reduce_work = zeroed(t->o->shares * slice, sizeof(float), &bad);
     t->expert = zeroed(experts, sizeof(float), &bad);
     t->expert_grad = zeroed(experts, sizeof(float), &bad);
     t->expert_m = zeroed(experts, sizeof(float), &bad);
@@ -112,7 +110,22 @@ static int allocate(struct trainer *t)
     if (team_memory(t->team, t->shares * dense * sizeof(float), &window))
         return -1;
     t->dense_grad = window;
-    return 0;
+    t->reduction = (struct reduction){
+        .team = t->team,
+        .grad = t->dense_grad,
+        .shares = t->shares,
+        .length = dense,
+        .nodes = t->o->nodes,
+        .begin = t->begin,
+        .slice = t->slice_grad,
+    };
+    return reduction_create(&t->reduction);
+}
+
+/* The model's: a part of dense_grad is complete. */
+static int add_part(void *arg, size_t first, size_t last)
+{
+    return reduction_start(arg, first, last);
 }
 
 static float *expert_at(const struct trainer *t, float *vector, size_t layer,
@@ -168,6 +181,9 @@ int trainer_create(struct trainer *t, const struct options *o,
         return -1;
     }
     t->model.dense = t->dense;
+    if (o->overlap)
+        t->model.complete = add_part;
+    t->model.complete_arg = &t->reduction;
     t->model.dense_grad =
         (struct grad){t->dense_grad, t->model.layout.dense, t->shares};
     t->model.expert = t->expert;
@@ -190,7 +206,7 @@ void trainer_destroy(struct trainer *t)
     free(t->slice_grad);
     free(t->slice_m);
     free(t->slice_v);
-    free(t->reduce_work);
+    reduction_destroy(&t->reduction);
     free(t->expert);
     free(t->expert_grad);
     free(t->expert_m);
@@ -434,10 +450,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                        1.0f / (float)rows))
         return -1;
 
-    if (team_reduce_shares(t->team, t->dense_grad, t->shares,
-                           t->model.layout.dense, t->o->nodes, t->begin,
-                           t->slice_grad, t->reduce_work) ||
-        gradient_norm(t, &m->grad_norm))
+    if (reduction_wait(&t->reduction) || gradient_norm(t, &m->grad_norm))
         return -1;
     struct shunti_adamw a =
         optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);

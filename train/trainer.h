@@ -5,7 +5,7 @@
  *
  * Parameters are of two kinds. The dense ones are on every rank. Each rank adds
  * up the gradient of its shares of the batch, gets its slice of the sum over
- * all of them (team_reduce_shares), updates that slice, and the slices are
+ * all of them (reduction.h), updates that slice, and the slices are
  * gathered again: so moments are kept once, not once a rank (Rajbhandari et
  * al.: "ZeRO", 2020, stage 1). The experts' are on the rank that has the
  * expert, whose gradient is complete there, since its rows came from all ranks.
@@ -27,6 +27,7 @@
 #include "train/metrics.h"
 #include "train/model.h"
 #include "train/options.h"
+#include "train/reduction.h"
 #include "train/team.h"
 
 struct trainer {
@@ -47,7 +48,7 @@ struct trainer {
     size_t *begin;     /* (ranks + 1) slices */
     float *slice_grad; /* this rank's slice: (slice) */
     float *slice_m, *slice_v;
-    float *reduce_work; /* (shares of all ranks, slice) */
+    struct reduction reduction; /* of dense_grad into slice_grad */
 
     /* (L, local experts, expert_size) */
     float *expert, *expert_grad, *expert_m, *expert_v;

@@ -374,25 +374,38 @@ static int shares_in_order(const struct rank *self)
         size_t count = ranks * shares;
         float *all = malloc(count * N * sizeof(*all));
         float *slice = malloc(length * sizeof(*slice));
-        float *work = malloc(count * length * sizeof(*work));
         for (size_t g = 0; g < count; g++)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
         for (size_t nodes = 0; nodes <= 4; nodes++) {
             size_t as = nodes ? nodes : shares == 1 ? team_nodes(&team) : 1;
             if (!as || count % as) /* uneven nodes, as they are */
                 continue;
-            CHECK_TRAIN(team_reduce_shares(&team, all + me * shares * N, shares,
-                                           N, nodes, begin, slice, work));
-            for (size_t i = 0; i < length; i++) {
-                float sum = sum_by_nodes(all + begin[me] + i, count, as, N);
-                CHECK(slice[i] == sum,
-                      "%zu shares, %zu nodes, element %zu: %.9g, not %.9g",
-                      shares, nodes, i, slice[i], sum);
+            struct reduction r = {.team = &team,
+                                  .grad = all + me * shares * N,
+                                  .shares = shares,
+                                  .length = N,
+                                  .nodes = nodes,
+                                  .begin = begin,
+                                  .slice = slice};
+            CHECK_TRAIN(reduction_create(&r));
+            /* Twice: whole, and in parts, from the end. */
+            for (int parts = 0; parts < 2; parts++) {
+                static const size_t cuts[] = {N, 4711, 4711, 2500, 1, 0};
+                memset(slice, 0xff, length * sizeof(*slice));
+                for (size_t p = 0; parts && p < 5; p++)
+                    CHECK_TRAIN(reduction_start(&r, cuts[p + 1], cuts[p]));
+                CHECK_TRAIN(reduction_wait(&r));
+                for (size_t i = 0; i < length; i++) {
+                    float sum = sum_by_nodes(all + begin[me] + i, count, as, N);
+                    CHECK(slice[i] == sum,
+                          "%zu shares, %zu nodes, element %zu: %.9g, not %.9g",
+                          shares, nodes, i, slice[i], sum);
+                }
             }
+            reduction_destroy(&r);
         }
         free(all);
         free(slice);
-        free(work);
     }
     free(begin);
     return 0;

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The sum of the shares' gradients; see reduction.h. */
+#include "train/reduction.h"
+
+#include "kernels/elementwise.h"
+#include "train/clock.h"
+#include "train/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t own_length(const struct reduction *r)
+{
+    return r->begin[r->team->rank + 1] - r->begin[r->team->rank];
+}
+
+static bool by_reduce_scatter(const struct reduction *r)
+{
+    return r->shares == 1 && (r->nodes == 0 || r->nodes == team_nodes(r->team));
+}
+
+int reduction_create(struct reduction *r)
+{
+    const size_t ranks = (size_t)r->team->size;
+    const size_t work =
+        by_reduce_scatter(r) ? 0 : ranks * r->shares * own_length(r);
+
+    r->work = NULL;
+    r->request = NULL;
+    r->requests = r->room = r->parts = 0;
+    r->counts = malloc(4 * ranks * sizeof(*r->counts));
+    if (r->counts && work)
+        r->work = malloc(work * sizeof(*r->work));
+    if (r->counts && (r->work || !work))
+        return 0;
+    reduction_destroy(r);
+    return train_error("out of memory");
+}
+
+void reduction_destroy(struct reduction *r)
+{
+    free(r->work);
+    free(r->counts);
+    free(r->request);
+    r->work = NULL;
+    r->counts = NULL;
+    r->request = NULL;
+}
+
+static int reserve(struct reduction *r)
+{
+    struct shunt_request **more;
+
+    if (r->requests + r->shares <= r->room)
+        return 0;
+    more = realloc(r->request,
+                   (2 * r->room + r->shares) * sizeof(struct shunt_request *));
+    if (!more)
+        return train_error("out of memory");
+    r->request = more;
+    r->room = 2 * r->room + r->shares;
+    return 0;
+}
+
+static size_t within(size_t x, size_t first, size_t last)
+{
+    return x < first ? first : x > last ? last : x;
+}
+
+int reduction_start(struct reduction *r, size_t first, size_t last)
+{
+    const size_t ranks = (size_t)r->team->size, me = (size_t)r->team->rank;
+    size_t *counts = r->counts, *from = counts + ranks;
+    size_t *own = from + ranks, *to = own + ranks;
+    enum shunt_status st = SHUNT_OK;
+    double t = clock_now();
+    size_t at;
+
+    if (first == last)
+        return 0;
+    if (reserve(r))
+        return -1;
+    for (size_t d = 0; d < ranks; d++) {
+        from[d] = within(r->begin[d], first, last);
+        counts[d] = within(r->begin[d + 1], first, last) - from[d];
+    }
+    at = from[me] - within(r->begin[me], 0, from[me]);
+    if (by_reduce_scatter(r)) {
+        st = shunt_reduce_scatterv_start(r->team->comm, r->grad + first,
+                                         r->slice + at, counts, SHUNT_F32,
+                                         SHUNT_SUM, &r->request[r->requests]);
+        r->requests += !st;
+    }
+    for (size_t i = 0; r->work && i < r->shares && !st; i++) {
+        for (size_t s = 0; s < ranks; s++) { /* into the order of the batch */
+            own[s] = counts[me];
+            to[s] = (s * r->shares + i) * own_length(r) + at;
+        }
+        st = shunt_alltoallv_start(r->team->comm, r->grad + i * r->length,
+                                   counts, from, r->work, own, to, SHUNT_F32,
+                                   &r->request[r->requests]);
+        r->requests += !st;
+    }
+    r->parts += last - first;
+    clock_add(&r->team->seconds, &t);
+    return team_check(r->team, st, "adding gradients");
+}
+
+/* Adds `count` vectors in their order, those of each node first: into `sum`.
+ * The first one of each node is used up. */
+static void add_by_nodes(float *vectors, size_t count, size_t nodes,
+                         size_t length, float *sum)
+{
+    size_t each = count / nodes * length;
+
+    for (size_t n = 0; n < nodes; n++) {
+        float *first = vectors + n * each;
+        for (size_t at = length; at < each; at += length)
+            shunti_elementwise()->add(length, first + at, first);
+        if (n == 0)
+            memcpy(sum, first, length * sizeof(*sum));
+        else
+            shunti_elementwise()->add(length, first, sum);
+    }
+}
+
+int reduction_wait(struct reduction *r)
+{
+    enum shunt_status st;
+    double t;
+
+    if (!r->parts && reduction_start(r, 0, r->length))
+        return -1;
+    t = clock_now();
+    st = shunt_wait_all(r->request, r->requests);
+    if (!st && r->work)
+        add_by_nodes(r->work, (size_t)r->team->size * r->shares,
+                     r->nodes ? r->nodes : 1, own_length(r), r->slice);
+    r->requests = r->parts = 0;
+    clock_add(&r->team->seconds, &t);
+    return team_check(r->team, st, "adding gradients");
+}
