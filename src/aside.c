@@ -113,7 +113,12 @@ SHUNTI_NOINLINE void shunti_aside_take_over(struct shunt_comm *comm)
     shunti_aside_own(comm);
 }
 
-static bool try_hold(struct shunt_comm *comm)
+static bool is_put(const struct shunt_comm *comm)
+{
+    return atomic_load_explicit(&comm->aside.put, memory_order_relaxed);
+}
+
+bool shunti_aside_try_hold(struct shunt_comm *comm)
 {
     int none = 0;
 
@@ -126,9 +131,9 @@ SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
         comm->aside.ever = true;
         atomic_fetch_add_explicit(&ever_put, 1, memory_order_relaxed);
     }
-    comm->aside.put = true;
+    atomic_store_explicit(&comm->aside.put, true, memory_order_relaxed);
     comm->aside.home = NULL;
-    /* Pairs with try_hold(): the next holder sees what we wrote. */
+    /* Pairs with shunti_aside_try_hold(): the next holder sees what we wrote. */
     atomic_store_explicit(&comm->aside.held, 0, memory_order_release);
 }
 
@@ -138,7 +143,7 @@ static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
     atomic_fetch_add(&comm->aside.wanted, 1);
-    while (!try_hold(comm)) {
+    while (!shunti_aside_try_hold(comm)) {
         shunti_wake_self(comm);
         pthread_cond_wait(&released, &release_lock);
     }
@@ -148,16 +153,16 @@ static void await_release(struct shunt_comm *comm)
 
 SHUNTI_NOINLINE void shunti_aside_take(struct shunt_comm *comm)
 {
-    if (!try_hold(comm))
+    if (!shunti_aside_try_hold(comm))
         await_release(comm);
-    comm->aside.put = false;
+    atomic_store_explicit(&comm->aside.put, false, memory_order_relaxed);
 }
 
 void shunti_aside_forget(struct shunt_comm *comm)
 {
     if (comm->aside.owner)
         unshelve(comm);
-    if (comm->aside.put)
+    if (is_put(comm))
         shunti_aside_take(comm);
     if (comm->aside.ever)
         atomic_fetch_sub_explicit(&ever_put, 1, memory_order_relaxed);
@@ -172,7 +177,7 @@ static bool needs_steps(const struct shunt_comm *comm)
            (comm->operations.active && !comm->failure.status);
 }
 
-static void let_go(struct shunt_comm *comm)
+void shunti_aside_let_go(struct shunt_comm *comm)
 {
     /* These two accesses, and those in await_release(), are sequentially
      * consistent: either the other thread finds it free, or we see that it is
@@ -185,6 +190,13 @@ static void let_go(struct shunt_comm *comm)
     pthread_mutex_unlock(&release_lock);
 }
 
+/* The helper holds it. Calls of other threads release it soon anyway. */
+static void recall(struct shunt_comm *comm)
+{
+    if (comm->help.attached && !atomic_exchange(&comm->help.recalled, true))
+        shunti_wake_self(comm);
+}
+
 SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
 {
     const void *self = shunti_this_thread();
@@ -195,14 +207,20 @@ SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
         return NULL;
     pthread_mutex_lock(&shelf->lock);
     for (comm = shelf->first; comm; comm = comm->aside.next) {
-        if (comm->aside.owner != self || !comm->aside.put ||
-            atomic_load(&comm->aside.wanted) || !try_hold(comm))
+        if (comm->aside.owner != self || !is_put(comm) ||
+            atomic_load(&comm->aside.wanted))
             continue;
+        if (comm->help.attached)
+            atomic_fetch_add(&comm->help.stamp, 1); /* not away */
+        if (!shunti_aside_try_hold(comm)) {
+            recall(comm);
+            continue;
+        }
         if (needs_steps(comm)) {
             comm->aside.next_held = held;
             held = comm;
         } else {
-            let_go(comm);
+            shunti_aside_let_go(comm);
         }
     }
     pthread_mutex_unlock(&shelf->lock);
@@ -215,17 +233,19 @@ void shunti_aside_release(struct shunt_comm *held)
         struct shunt_comm *comm = held;
 
         held =
-            comm->aside.next_held; /* after let_go() it is not ours any more */
-        let_go(comm);
+            comm->aside
+                .next_held; /* after shunti_aside_let_go() it is not ours any more */
+        shunti_aside_let_go(comm);
     }
 }
 
-/* Keep the progress thread out. If it is at work on the communicator, or sleeps
- * on it, this returns false: then that thread answers probes itself. */
+/* Keep the progress thread, or the helper, out. If it is at work on the
+ * communicator, or sleeps on it, this returns false: then that thread answers
+ * probes itself. */
 static bool lock_out_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists)
-        return true;
+        return !is_put(comm) || shunti_aside_try_hold(comm);
     if (pthread_mutex_trylock(&comm->thread.lock))
         return false;
     if (!comm->thread.asleep)
@@ -236,8 +256,11 @@ static bool lock_out_thread(struct shunt_comm *comm)
 
 static void let_in_thread(struct shunt_comm *comm)
 {
-    if (!comm->thread.exists)
+    if (!comm->thread.exists) {
+        if (is_put(comm))
+            shunti_aside_let_go(comm);
         return;
+    }
     pthread_cond_signal(&comm->thread.idle);
     pthread_mutex_unlock(&comm->thread.lock);
 }

@@ -17,7 +17,8 @@
  * the owner, while it waits elsewhere, or the next call, which takes it back.
  * If a holder sleeps, that call wakes it. Communicators without operations are
  * never aside. Those with a progress thread are not put aside either, since
- * that thread steps them.
+ * that thread steps them. If the caller stays away, the helper thread
+ * (helper.h) may hold what is aside; an owner that waits elsewhere recalls it.
  *
  * Visits: a waiting thread also looks now and then at everything that it owns,
  * for liveness probes (probe.h), which need an answer even where no operation
@@ -47,7 +48,7 @@ struct shunti_aside {
      * communicator is aside, or has a progress thread */
     const void *home;
     /* it is aside; written only by the thread whose call it is */
-    bool put;
+    atomic_bool put;
     /* puts are under way that need our progress: shunti_note_unsent() */
     bool unsent;
     /* 1: held, by its owner in a wait elsewhere, or by a call */
@@ -89,6 +90,11 @@ void shunti_aside_take(struct shunt_comm *comm);
 
 /* Before the communicator is destroyed. */
 void shunti_aside_forget(struct shunt_comm *comm);
+
+/* Hold one that is aside, or may be. False: it is not, or another holds it. A
+ * holder lets go of it soon after aside.wanted is set. */
+bool shunti_aside_try_hold(struct shunt_comm *comm);
+void shunti_aside_let_go(struct shunt_comm *comm);
 
 /* Hold those communicators of this thread that are aside and have something to
  * do, and return them, linked by aside.next_held; NULL: there are none. No

@@ -175,6 +175,7 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     }
     shunti_request_begin(request);
     *out = request;
+    request->comm->help.started = request->comm->help.may;
     /* It may have ended here, while what we sent to others is not out yet. */
     shunti_note_unsent(request->comm);
     return SHUNT_OK;

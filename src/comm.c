@@ -16,6 +16,7 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/helper.h"
 #include "src/init.h"
 #include "src/inline.h"
 #include "src/launch.h"
@@ -52,7 +53,7 @@ void shunti_comm_inherit(const struct shunt_comm *comm,
     config->idle = comm->waiting.idle;
     config->idle_arg = comm->waiting.idle_arg;
     config->name = comm->configured.name;
-    config->progress_thread = comm->thread.exists ? 1 : -1;
+    config->progress_thread = comm->configured.progress_thread;
     config->transports =
         comm->configured.transports[0] ? comm->configured.transports : NULL;
     config->node = comm->configured.node[0] ? comm->configured.node : NULL;
@@ -306,6 +307,7 @@ static void close_contexts(struct shunt_comm *comm)
  * not collected. */
 static void tear_down(struct shunt_comm *comm)
 {
+    shunti_help_forget(comm);
     shunti_aside_forget(comm);
     shunti_progress_thread_stop(comm);
     if (comm->operations.active)

@@ -23,6 +23,7 @@
 #include "src/engine.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/helper.h"
 #include "src/init.h"
 #include "src/link.h"
 #include "src/liveness.h"
@@ -81,6 +82,7 @@ struct shunt_comm {
     /* What waits and large calls need. */
     struct shunti_contexts contexts;
     struct shunti_waiting waiting;
+    struct shunti_help help;
     struct shunti_liveness liveness;
     struct shunti_probe probe;
     struct shunti_windows windows;

@@ -15,7 +15,8 @@
  * since the caller may have taken the thread's wake-up.
  *
  * A communicator without a progress thread is used only by the caller. It is
- * put aside (aside.h) if a call leaves operations under way.
+ * put aside (aside.h) if a call leaves operations under way, and then the
+ * helper (helper.h) may step it until the next call.
  */
 #include "src/entry.h"
 
@@ -25,6 +26,7 @@
 #include "src/aside.h"
 #include "src/comm.h"
 #include "src/contexts.h"
+#include "src/helper.h"
 #include "src/inline.h"
 
 SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
@@ -32,8 +34,11 @@ SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
     if (!comm->thread.exists) {
         if (comm->aside.owner != shunti_this_thread())
             shunti_aside_take_over(comm);
-        if (comm->aside.put)
+        if (comm->aside.put) {
             shunti_aside_take(comm);
+            if (comm->help.attached)
+                shunti_help_back(comm);
+        }
         comm->aside.home = comm->aside.owner;
         return;
     }
@@ -52,11 +57,21 @@ void shunti_comm_enter(struct shunt_comm *comm)
         enter(comm);
 }
 
+/* From the moment that it is put aside, the helper may be using it. */
+SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
+{
+    const bool ask = comm->help.started && shunti_help_wanted(comm);
+
+    shunti_aside_put(comm);
+    if (ask)
+        shunti_help_ask(comm);
+}
+
 void shunti_comm_leave(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
         if (comm->operations.active || comm->aside.unsent)
-            shunti_aside_put(comm);
+            put_aside(comm);
         return;
     }
     atomic_fetch_sub_explicit(&comm->thread.callers, 1, memory_order_acq_rel);

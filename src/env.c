@@ -85,9 +85,10 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "4m", NULL,
      "Bytes from which such payload is the copy engine's.", false},
-    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread",
-     "What advances operations: the caller, in test and wait, or a thread of "
-     "each communicator as well.",
+    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread|auto",
+     "What advances operations: the caller, in test and wait; a thread of "
+     "each communicator as well; or, with auto, between nodes a thread of the "
+     "process, while the callers of _start are away.",
      false},
     {"SHUNT_SPIN", SHUNTI_ENV_NUMBER, "auto", NULL,
      "Microseconds to spin in a wait before sleeping; auto: few when there are "

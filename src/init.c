@@ -100,6 +100,17 @@ static void set_waiting(struct shunt_comm *comm)
     }
 }
 
+static const char *progress_of(const struct shunt_comm *comm)
+{
+    if (comm->thread.exists)
+        return "by a thread";
+    if (comm->help.may)
+        return "auto: by the helper thread, while callers of _start are away";
+    return comm->configured.progress_thread
+               ? "by callers"
+               : "auto: by callers, since all ranks map each other";
+}
+
 static void report(const struct shunt_comm *comm)
 {
     int r;
@@ -113,6 +124,8 @@ static void report(const struct shunt_comm *comm)
     for (r = 0; r < comm->nranks; r++)
         if (r != comm->rank)
             shunti_info("comm", "  rank %d: %s", r, comm->peers[r].how);
+    if (comm->nranks > 1)
+        shunti_info("comm", "  progress: %s", progress_of(comm));
 }
 
 static struct shunt_comm *comm_new(int nranks, int rank)
@@ -141,11 +154,23 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     return comm;
 }
 
-static bool wants_thread(const struct shunt_comm_config *config)
+/* Between ranks that map each other the payload is copied by a CPU. Where the
+ * ranks have no CPUs to spare, the helper would only take the time from the
+ * computation. */
+static enum shunt_status set_progress(struct shunt_comm *comm, int configured)
 {
-    if (config->progress_thread)
-        return config->progress_thread > 0;
-    return !strcasecmp(shunti_env_choice("SHUNT_PROGRESS"), "thread");
+    const char *progress = shunti_env_choice("SHUNT_PROGRESS");
+
+    if (configured)
+        comm->configured.progress_thread = configured > 0 ? 1 : -1;
+    else if (!strcasecmp(progress, "thread"))
+        comm->configured.progress_thread = 1;
+    else if (!strcasecmp(progress, "caller"))
+        comm->configured.progress_thread = -1;
+    comm->help.may = !comm->configured.progress_thread && !comm->all_mapped;
+    return comm->configured.progress_thread > 0
+               ? shunti_progress_thread_start(comm)
+               : SHUNT_OK;
 }
 
 /* This rank's arguments are wrong, or it lacks what it needs: the others must
@@ -296,8 +321,8 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     if (!st && config.call_timeout)
         init.comm->liveness.timeout =
             limited(config.call_timeout < 0 ? INFINITY : config.call_timeout);
-    if (!st && wants_thread(&config))
-        st = shunti_progress_thread_start(init.comm);
+    if (!st)
+        st = set_progress(init.comm, config.progress_thread);
     if (!st) {
         shunti_trace_begin(rank, nranks);
         report(init.comm);

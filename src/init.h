@@ -18,6 +18,7 @@ struct shunti_tunables;
 struct shunti_configured {
     double init_timeout; /* seconds */
     double call_timeout; /* as given: 0 is that of init */
+    int progress_thread; /* 1: yes, -1: no, 0: the helper (helper.h) */
     char name[32];
     /* "": as the environment says */
     char transports[SHUNTI_TRANSPORT_LIST_MAX];

@@ -14,6 +14,7 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/failure.h"
+#include "src/helper.h"
 #include "src/inline.h"
 #include "src/liveness.h"
 #include "src/note.h"
@@ -298,6 +299,12 @@ static uint64_t all_finished(const struct shunt_comm *comm,
     return count;
 }
 
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
+}
+
 static void sleep_a_little(struct shunt_comm *comm,
                            struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
@@ -323,8 +330,7 @@ static void sleep_a_little(struct shunt_comm *comm,
 
         if (watch.soon && nap > RETRY_NAP_MS * 1000000u)
             nap = RETRY_NAP_MS * 1000000u;
-        timeout.tv_sec = (time_t)(nap / 1000000000);
-        timeout.tv_nsec = (long)(nap % 1000000000);
+        timeout = timespec_of(nap);
         comm->stats.sleeps++;
         woken = shunti_progress_poll(comm, watch.fds, watch.n, &timeout);
     }
@@ -337,11 +343,12 @@ static void sleep_a_little(struct shunt_comm *comm,
     shunti_aside_release(held);
 }
 
-/* poll() on `fds`, at most `ms`, that also steps those that are held. */
+/* poll() on `fds`, at most `ns`, that also steps those that are held. */
 static int poll_with(struct shunt_comm *held, struct pollfd *fds,
-                     unsigned long n, int ms)
+                     unsigned long n, uint64_t ns)
 {
     struct watch watch = {.soon = false};
+    struct timespec timeout;
     int ready;
 
     step_held(held);
@@ -350,10 +357,11 @@ static int poll_with(struct shunt_comm *held, struct pollfd *fds,
         watch.fds[i].events = fds[i].events;
     }
     if (!watch_held(&watch, held) || !are_idle(&watch, held))
-        ms = 0;
-    else if (watch.soon && ms > RETRY_NAP_MS)
-        ms = RETRY_NAP_MS;
-    ready = poll(watch.fds, watch.n, ms);
+        ns = 0;
+    else if (watch.soon && ns > RETRY_NAP_MS * 1000000u)
+        ns = RETRY_NAP_MS * 1000000u;
+    timeout = timespec_of(ns);
+    ready = ppoll(watch.fds, watch.n, &timeout, NULL);
     for (; held; held = held->aside.next_held)
         get_up(&watch, held);
     if (ready < 0)
@@ -364,6 +372,24 @@ static int poll_with(struct shunt_comm *held, struct pollfd *fds,
         ready += fds[i].revents != 0;
     }
     return ready;
+}
+
+static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
+                          unsigned long n, uint64_t ns)
+{
+    struct timespec timeout;
+
+    if (held)
+        return poll_with(
+            held, fds, n,
+            ns < (uint64_t)NAP_MS * 1000000 ? ns : (uint64_t)NAP_MS * 1000000);
+    timeout = timespec_of(ns);
+    return ppoll(fds, n, ns == UINT64_MAX ? NULL : &timeout, NULL);
+}
+
+__attribute__((constructor)) static void be_the_helpers(void)
+{
+    shunti_help_poll = poll_as_helper;
 }
 
 /* From `now` to `until`, rounded up. */
@@ -385,7 +411,9 @@ static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
         struct shunt_comm *held = shunti_aside_hold();
 
         if (held) {
-            ready = poll_with(held, fds, n, left < NAP_MS ? left : NAP_MS);
+            ready =
+                poll_with(held, fds, n,
+                          (uint64_t)(left < NAP_MS ? left : NAP_MS) * 1000000);
             shunti_aside_release(held);
         } else {
             ready = poll(fds, n, left);

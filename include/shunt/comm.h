@@ -49,8 +49,10 @@ struct shunt_comm_config {
     const char *node;
     /** Seconds to wait for a peer; 0: SHUNT_TIMEOUT; INFINITY: no limit. */
     double timeout;
-    int progress_thread; /* 1: yes, -1: no, 0: SHUNT_PROGRESS */
-    const char *name;    /* for logs and traces; NULL: none */
+    /** 1: a thread of this communicator advances what is pending; -1: only
+     * calls do; 0: as SHUNT_PROGRESS says. */
+    int progress_thread;
+    const char *name; /* for logs and traces; NULL: none */
     /** The timeout of calls after the communicator has been made; 0: `timeout`;
      * negative: none, a rank may come arbitrarily late (a lost rank is still
      * noticed). */
@@ -246,6 +248,9 @@ struct shunt_comm_stats {
     /** The part of bytes_zcopy that was sent from windows, and from memory of
      * shunt_mem_register(). */
     uint64_t bytes_zcopy_registered;
+    /** Times that the helper thread took over while the caller was away
+     * (SHUNT_PROGRESS=auto). */
+    uint64_t helped;
 };
 
 /**

@@ -11,10 +11,13 @@
  *
  * Operations advance inside test and wait, of any request of the communicator,
  * in blocking calls on it, and on its progress thread if it has one
- * (SHUNT_PROGRESS=thread). Of a fused product only its transfers do; the rest is
- * computed in a test or wait of its own request. A thread that tests, or waits in any blocking call,
- * also advances the pending operations of its other communicators (those on
- * which it made the latest call). So requests of several communicators may be
+ * (SHUNT_PROGRESS=thread). With SHUNT_PROGRESS=auto a helper thread of the
+ * process advances those of communicators that span nodes while their callers
+ * are outside of the library for longer than 0.1 ms. Of a fused product only
+ * its transfers advance so; the rest is computed in a test or wait of its own
+ * request. A thread that tests, or waits in any blocking call, also advances
+ * the pending operations of its other communicators (those on which it made the
+ * latest call). So requests of several communicators may be
  * waited for and tested in any order, which may differ between ranks. If such
  * an operation fails meanwhile, its own test or wait returns the error. Buffers
  * passed to `_start` are borrowed until the request is done: other calls may

@@ -583,6 +583,12 @@ Test(collectives, nodes_progress_thread)
                "40");
 }
 
+Test(collectives, nodes_progress_auto)
+{
+    on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_PROGRESS=auto"),
+               "40");
+}
+
 static void on_network(const char *network)
 {
     char across[32], near[64], late[64];

@@ -147,6 +147,27 @@ Test(waiting, absent_rank_and_progress_threads)
     });
 }
 
+Test(waiting, absent_rank_and_helpers)
+{
+    without_the_last(&(struct harness_job){
+        .ranks = 3,
+        .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TEST_ACROSS=tcp (put)",
+                "SHUNT_PROGRESS=auto"},
+    });
+}
+
+Test(waiting, same_order_and_helpers)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_waiting",
+        .args = {"same_order", "1000000", "2", "virtual"},
+        .ranks = 4,
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
+                "SHUNT_CHUNK=16k", "SHUNT_CHUNKS=4", "SHUNT_TIMEOUT=20",
+                "SHUNT_PROGRESS=auto"},
+    });
+}
+
 Test(waiting, absent_rank_of_another_node)
 {
     without_the_last(&(struct harness_job){

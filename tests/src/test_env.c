@@ -180,7 +180,7 @@ Test(env, mistakes_are_reported_once)
     cr_assert_eq(lines_of(text), 4, "%s", text);
     cr_assert(strstr(text, "SHUNT_EAGER='lots' is not valid: it takes bytes"),
               "%s", text);
-    cr_assert(strstr(text, "caller|thread; using caller"), "%s", text);
+    cr_assert(strstr(text, "caller|thread|auto; using caller"), "%s", text);
     cr_assert(strstr(text, "SHUNT_TIMOEUT is set, but"), "%s", text);
     cr_assert(strstr(text, "nearest name is SHUNT_TIMEOUT "), "%s", text);
     cr_assert(strstr(text, "nearest name is SHUNT_SECRET "), "%s", text);

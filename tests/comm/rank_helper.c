@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do in test_helper.c: their calls advance while they are away
+ * (SHUNT_PROGRESS=auto), and no thread exists where that is of no use.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "tests/harness/rank_main.h"
+
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+
+/* --- threads that cannot be made --------------------------------------------- */
+
+#if !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(thread_sanitizer)
+#define MAY_FAIL_THREADS
+
+static atomic_bool no_more_threads;
+
+/* The library's calls find this one first. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                   void *(*start)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+                       void *);
+
+    if (atomic_load(&no_more_threads))
+        return EAGAIN;
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attr, start, arg);
+}
+#endif
+
+/* Helper threads of this process. */
+static int helpers(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    int count = 0;
+
+    while (tasks && (task = readdir(tasks))) {
+        char path[300], name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+        file = fopen(path, "r");
+        if (!file)
+            continue;
+        if (fgets(name, sizeof(name), file))
+            count += !strncmp(name, "shunt-helper", 12);
+        fclose(file);
+    }
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+/* A thread that has been joined is listed for a moment more. */
+static int helpers_settle(int wanted)
+{
+    time_t end = time(NULL) + 20;
+
+    while (helpers() != wanted && time(NULL) < end)
+        sched_yield();
+    return helpers();
+}
+
+/* --- an exchange -------------------------------------------------------------- */
+
+struct swap {
+    size_t bytes; /* of a block */
+    unsigned char *send, *recv;
+    struct shunt_request *request;
+};
+
+static unsigned char pattern(int from, int to, size_t i, int round)
+{
+    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
+}
+
+static int swap_init(struct swap *swap, const struct rank *self, size_t bytes)
+{
+    swap->bytes = bytes;
+    swap->request = NULL;
+    swap->send = malloc(bytes * (size_t)self->size);
+    swap->recv = malloc(bytes * (size_t)self->size);
+    CHECK(swap->send && swap->recv, "no memory");
+    return 0;
+}
+
+static void swap_fill(struct swap *swap, const struct rank *self, int round)
+{
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < swap->bytes; i++)
+            swap->send[(size_t)r * swap->bytes + i] =
+                pattern(self->rank, r, i, round);
+    memset(swap->recv, 0, swap->bytes * (size_t)self->size);
+}
+
+static int swap_start(struct swap *swap, const struct rank *self,
+                      struct shunt_comm *comm, int round)
+{
+    swap_fill(swap, self, round);
+    CHECK_OK(comm, shunt_alltoall_start(comm, swap->send, swap->recv,
+                                        swap->bytes, SHUNT_U8, &swap->request));
+    return 0;
+}
+
+static int swap_check(const struct swap *swap, const struct rank *self,
+                      int round)
+{
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < swap->bytes; i++)
+            CHECK(swap->recv[(size_t)r * swap->bytes + i] ==
+                      pattern(r, self->rank, i, round),
+                  "round %d: byte %zu of rank %d's block", round, i, r);
+    return 0;
+}
+
+static void swap_finish(struct swap *swap)
+{
+    free(swap->send);
+    free(swap->recv);
+}
+
+/* --- what ranks tell each other without the library --------------------------- */
+
+enum news { AWAY, DONE };
+
+static atomic_bool told[2]; /* among threads */
+
+/* argv[0]: a path at which no rank has made a file yet. */
+static void file_of(const struct rank *self, enum news news, char path[600])
+{
+    snprintf(path, 600, "%s%s", self->argv[0], news == AWAY ? ".away" : "");
+}
+
+static void tell(const struct rank *self, enum news news)
+{
+    char path[600];
+    FILE *file;
+
+    if (self->threads) {
+        atomic_store(&told[news], true);
+        return;
+    }
+    file_of(self, news, path);
+    file = fopen(path, "w");
+    if (file)
+        fclose(file);
+}
+
+static bool is_told(const struct rank *self, enum news news)
+{
+    struct stat st;
+    char path[600];
+
+    if (self->threads)
+        return atomic_load(&told[news]);
+    file_of(self, news, path);
+    return stat(path, &st) == 0;
+}
+
+static int await_news(const struct rank *self, enum news news)
+{
+    const time_t end = time(NULL) + 30;
+
+    while (!is_told(self, news) && time(NULL) < end)
+        sched_yield();
+    CHECK(is_told(self, news), "%s",
+          news == AWAY ? "rank 0 has not started"
+                       : "the last rank still waits for rank 0");
+    return 0;
+}
+
+/* Rank 0 starts first, so that its call itself takes nothing of what the others
+ * send. */
+static int start_and_leave(struct swap *swap, const struct rank *self,
+                           struct shunt_comm *comm)
+{
+    if (self->rank)
+        CHECK_RUN(await_news(self, AWAY));
+    CHECK_RUN(swap_start(swap, self, comm, 0));
+    if (self->rank == 0)
+        tell(self, AWAY);
+    return 0;
+}
+
+/* The other ranks' calls end while rank 0 stays outside of the library. */
+static int stay_away(const struct rank *self, struct shunt_comm *comm,
+                     struct swap *swap)
+{
+    if (self->rank == 0)
+        CHECK_RUN(await_news(self, DONE));
+    CHECK_OK(comm, shunt_wait(&swap->request));
+    if (self->rank == self->size - 1)
+        tell(self, DONE);
+    return 0;
+}
+
+/* --- the cases ----------------------------------------------------------------- */
+
+static int caller_is_away(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+    struct shunt_comm *dup;
+    struct swap swap;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
+    CHECK_RUN(swap_init(&swap, self, (size_t)8 << 20));
+    CHECK_RUN(start_and_leave(&swap, self, dup));
+    CHECK(self->threads || self->rank || helpers() == 1, "%d helpers",
+          helpers());
+    CHECK_RUN(stay_away(self, dup, &swap));
+    CHECK_RUN(swap_check(&swap, self, 0));
+    CHECK_OK(dup, shunt_comm_get_stats(dup, &stats, sizeof(stats)));
+    CHECK(self->rank || stats.helped >= 1, "nobody helped");
+    CHECK_OK(dup, shunt_comm_finish(dup));
+    shunt_comm_destroy(dup);
+    CHECK(self->threads || helpers_settle(0) == 0, "%d helpers stay",
+          helpers());
+    swap_finish(&swap);
+    return 0;
+}
+
+/* However long they take. */
+static int blocking_calls(const struct rank *self)
+{
+    const size_t bytes = (size_t)4 << 20;
+    unsigned char *send = calloc((size_t)self->size, bytes),
+                  *recv = calloc((size_t)self->size, bytes);
+    int32_t one = 1, sum;
+
+    CHECK(send && recv, "no memory");
+    for (int k = 0; k < 5; k++) {
+        CHECK_OK(self->comm,
+                 shunt_alltoall(self->comm, send, recv, bytes, SHUNT_U8));
+        CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1,
+                                             SHUNT_I32, SHUNT_SUM));
+        CHECK_OK(self->comm,
+                 shunt_broadcast(self->comm, recv, bytes, SHUNT_U8, 0));
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+        CHECK(helpers() == 0, "%d helpers", helpers());
+    }
+    free(send);
+    free(recv);
+    return 0;
+}
+
+/* Where nobody can help: ranks that map each other, or callers that want none
+ * (the environment). */
+static int none_helps(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+    struct swap swap;
+
+    CHECK_RUN(swap_init(&swap, self, (size_t)1 << 20));
+    for (int k = 0; k < 5; k++) {
+        CHECK_RUN(swap_start(&swap, self, self->comm, k));
+        CHECK(helpers() == 0, "%d helpers", helpers());
+        CHECK_OK(self->comm, shunt_wait(&swap.request));
+        CHECK_RUN(swap_check(&swap, self, k));
+    }
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    CHECK(stats.helped == 0, "helped %d times", (int)stats.helped);
+    swap_finish(&swap);
+    return 0;
+}
+
+static void nap(int hundreds_of_us)
+{
+    struct timespec t = {.tv_nsec = hundreds_of_us * 100000L};
+
+    nanosleep(&t, NULL);
+}
+
+/* Now the helper has it when the caller comes back, now not. */
+static int comes_back(const struct rank *self)
+{
+    struct shunt_comm *comms[2] = {self->comm, NULL};
+    struct shunt_comm_stats stats;
+    struct swap swaps[2];
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comms[1]));
+    for (int c = 0; c < 2; c++)
+        CHECK_RUN(swap_init(&swaps[c], self, (size_t)100 << 10));
+    for (int k = 0; k < (self->threads ? 15 : 60); k++) {
+        enum shunt_status st;
+
+        for (int c = 0; c < 2; c++)
+            CHECK_RUN(swap_start(&swaps[c], self, comms[c], k));
+        nap((k * 7 + self->rank * 3) % 7);
+        CHECK_OK(comms[1],
+                 shunt_comm_get_stats(comms[1], &stats, sizeof(stats)));
+        nap((k * 5 + self->rank) % 4);
+        /* A wait on one of them steps the other, and may take it back. */
+        CHECK_OK(comms[k % 2], shunt_wait(&swaps[k % 2].request));
+        while ((st = shunt_test(&swaps[1 - k % 2].request)) ==
+               SHUNT_IN_PROGRESS)
+            nap(k % 3);
+        CHECK_OK(comms[1 - k % 2], st);
+        for (int c = 0; c < 2; c++)
+            CHECK_RUN(swap_check(&swaps[c], self, k));
+    }
+    CHECK_OK(comms[1], shunt_comm_finish(comms[1]));
+    shunt_comm_destroy(comms[1]);
+    for (int c = 0; c < 2; c++)
+        swap_finish(&swaps[c]);
+    return 0;
+}
+
+/* With operations under way, that the helper may be stepping. */
+static int destroyed_meanwhile(const struct rank *self)
+{
+    struct swap swap;
+
+    CHECK_RUN(swap_init(&swap, self, (size_t)1 << 20));
+    for (int k = 0; k < 10; k++) {
+        struct shunt_comm *dup;
+        enum shunt_status st;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
+        swap_fill(&swap, self, k);
+        st = shunt_alltoall_start(dup, swap.send, swap.recv, swap.bytes,
+                                  SHUNT_U8, &swap.request);
+        CHECK(!st || st == SHUNT_ERR_PEER, "%s", shunt_last_error(dup));
+        nap((k * 7 + self->rank * 3) % 5);
+        shunt_comm_destroy(dup);
+        if (!st)
+            CHECK(shunt_wait(&swap.request) != SHUNT_IN_PROGRESS, "its end");
+        CHECK(self->threads || helpers_settle(0) == 0, "%d helpers stay",
+              helpers());
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    swap_finish(&swap);
+    return 0;
+}
+
+/* The child has no helper, and the parent's goes on. */
+static int forks(const struct rank *self)
+{
+    struct shunt_comm *dup;
+    struct swap swap;
+    int status;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
+    CHECK_RUN(swap_init(&swap, self, (size_t)8 << 20));
+    CHECK_RUN(start_and_leave(&swap, self, dup));
+    for (int k = 0; k < 5; k++) {
+        pid_t child;
+
+        nap(k);
+        child = fork();
+        CHECK(child >= 0, "fork: %s", strerror(errno));
+        if (!child)
+            _exit(helpers());
+        CHECK(waitpid(child, &status, 0) == child && !status,
+              "the child ended with %x", status);
+        CHECK(self->rank || helpers() == 1, "%d helpers", helpers());
+    }
+    CHECK_RUN(stay_away(self, dup, &swap));
+    CHECK_RUN(swap_check(&swap, self, 0));
+    CHECK_OK(dup, shunt_comm_finish(dup));
+    shunt_comm_destroy(dup);
+    CHECK(helpers_settle(0) == 0, "%d helpers stay", helpers());
+    swap_finish(&swap);
+    return 0;
+}
+
+/* The caller does its work alone. */
+static int no_thread_to_be_had(const struct rank *self)
+{
+#ifdef MAY_FAIL_THREADS
+    atomic_store(&no_more_threads, true);
+    CHECK_RUN(none_helps(self));
+    atomic_store(&no_more_threads, false);
+#else
+    (void)self;
+#endif
+    return 0;
+}
+
+/* Its peer is lost while rank 0 is away: the wait says so, and the next calls. */
+static int lost_while_away(const struct rank *self)
+{
+    struct swap swap;
+    enum shunt_status st;
+
+    CHECK_RUN(swap_init(&swap, self, (size_t)8 << 20));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == 1) {
+        tell(self, DONE);
+        _exit(0);
+    }
+    CHECK_RUN(swap_start(&swap, self, self->comm, 0));
+    while (!is_told(self, DONE))
+        sched_yield();
+    while (!shunt_comm_async_status(self->comm))
+        sched_yield(); /* only the helper can notice */
+    st = shunt_wait(&swap.request);
+    CHECK(st == SHUNT_ERR_PEER, "%s: %s", shunt_strerror(st),
+          shunt_last_error(self->comm));
+    CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "names: %s",
+          shunt_last_error(self->comm));
+    swap_finish(&swap);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"caller_is_away", caller_is_away, .min_ranks = 2},
+    {"blocking_calls", blocking_calls, .no_threads = true},
+    {"none_helps", none_helps, .no_threads = true},
+    {"comes_back", comes_back, .min_ranks = 2},
+    {"destroyed_meanwhile", destroyed_meanwhile, .min_ranks = 2},
+    {"forks", forks, .min_ranks = 2, .no_threads = true},
+    {"no_thread_to_be_had", no_thread_to_be_had, .no_threads = true},
+    {"lost_while_away", lost_while_away, .breaks_comm = true, .min_ranks = 2,
+     .max_ranks = 2, .no_threads = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    setenv("SHUNT_PROGRESS", "auto", 0);
+    return rank_main(argc, argv, cases);
+}
