@@ -91,11 +91,42 @@ static uint64_t this_number(void)
     return visits.number;
 }
 
+/* In a child of fork(). What is under way is the parent's: a step of the child's
+ * would take what comes for it, into the child's copy of its memory. So nobody
+ * owns anything, and nothing is aside. */
+static void forked(void)
+{
+    static const struct shelf empty = SHELF;
+    static const pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
+
+    for (size_t i = 0; i < sizeof(shelves) / sizeof(*shelves); i++) {
+        for (struct shunt_comm *c = shelves[i].first; c; c = c->aside.next) {
+            c->aside.owner = c->aside.home = NULL;
+            c->aside.ever = false;
+            atomic_store(&c->aside.put, false);
+        }
+        shelves[i] = empty;
+    }
+    release_lock = free_lock;
+    released = nobody;
+    atomic_store(&ever_put, 0);
+    visits.next_ns = 0;
+    visits.alone = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
 void shunti_aside_own(struct shunt_comm *comm)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const void *self = shunti_this_thread();
     struct shelf *shelf = shelf_of(self);
 
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&shelf->lock);
     comm->aside.owner = self;
     comm->aside.number = this_number();
