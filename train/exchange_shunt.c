@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One shunt_moe for all layers, one plan for each active layer.
+ * One shunt_moe for all routings, one plan for each active one.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
  * rows these buffers have the rows that are sent, and the model computes in f32
@@ -16,12 +16,13 @@
 
 enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
-struct layer {
+struct routing {
     struct shunt_moe_plan *plan;
     struct shunt_request *request; /* of the call under way */
     const char *call;              /* what it does, for errors */
     enum shunt_moe_buffer arrives; /* bf16: in this buffer, unless in `to` */
     float *to;                     /* of tokens; NULL: in a buffer of rows */
+    uint16_t *tokens; /* bf16: (tokens, D), what tokens send or get */
     struct shunt_moe_rows rows;
     float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
@@ -31,11 +32,10 @@ struct shunt_exchange {
     struct exchange base;
     struct team *team;
     struct shunt_moe *moe;
-    size_t D, layers;
+    size_t D, routings;
     int bf16;
     bool overlap;
-    uint16_t *tokens; /* bf16: (max_tokens, D), what tokens send or get */
-    struct layer *layer;
+    struct routing *routing;
     struct exchange_traffic traffic;
 };
 
@@ -69,52 +69,52 @@ static float *memory(struct exchange *x, size_t floats)
     return p;
 }
 
-static void *buffer(const struct layer *l, int which)
+static void *buffer(const struct routing *r, int which)
 {
-    return shunt_moe_buffer(l->plan, (enum shunt_moe_buffer)which);
+    return shunt_moe_buffer(r->plan, (enum shunt_moe_buffer)which);
 }
 
-static int reserve(struct shunt_exchange *s, struct layer *l)
+static int reserve(struct shunt_exchange *s, struct routing *r)
 {
-    if (l->rows.total <= l->room)
+    if (r->rows.total <= r->room)
         return 0;
-    l->room = l->rows.total + l->rows.total / 4;
+    r->room = r->rows.total + r->rows.total / 4;
     for (int i = 0; i < BUFFERS; i++) {
-        free(l->f32[i]);
-        l->f32[i] = malloc(l->room * s->D * sizeof(float));
-        if (!l->f32[i])
-            l->room = 0;
+        free(r->f32[i]);
+        r->f32[i] = malloc(r->room * s->D * sizeof(float));
+        if (!r->f32[i])
+            r->room = 0;
     }
-    return l->room ? 0
-                   : train_error("out of memory for %zu rows", l->rows.total);
+    return r->room ? 0
+                   : train_error("out of memory for %zu rows", r->rows.total);
 }
 
-static int plan(struct exchange *x, size_t layer, const int32_t *choice,
+static int plan(struct exchange *x, size_t routing, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
     if (team_check(
             s->team,
-            shunt_moe_plan_create(s->moe, choice, weight, tokens, &l->plan),
+            shunt_moe_plan_create(s->moe, choice, weight, tokens, &r->plan),
             "planning the exchange"))
         return -1;
-    shunt_moe_plan_rows(l->plan, &l->rows, sizeof(l->rows));
-    s->traffic.rows += l->rows.network_rows;
-    s->traffic.plain += l->rows.network_rows_plain;
-    s->traffic.dropped += l->rows.dropped;
-    if (s->bf16 && reserve(s, l))
+    shunt_moe_plan_rows(r->plan, &r->rows, sizeof(r->rows));
+    s->traffic.rows += r->rows.network_rows;
+    s->traffic.plain += r->rows.network_rows_plain;
+    s->traffic.dropped += r->rows.dropped;
+    if (s->bf16 && reserve(s, r))
         return -1;
     float *at[BUFFERS];
     for (int i = 0; i < BUFFERS; i++)
-        at[i] = s->bf16 ? l->f32[i] : buffer(l, i);
+        at[i] = s->bf16 ? r->f32[i] : buffer(r, i);
     *rows = (struct exchange_rows){
-        (size_t)l->rows.local_experts,
-        l->rows.expert,
-        l->rows.count,
-        l->rows.offset,
-        l->rows.total,
+        (size_t)r->rows.local_experts,
+        r->rows.expert,
+        r->rows.count,
+        r->rows.offset,
+        r->rows.total,
         at[SHUNT_MOE_ROWS],
         at[SHUNT_MOE_OUT],
         at[SHUNT_MOE_DOUT],
@@ -124,116 +124,117 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
 }
 
 /* The tokens' rows for the library: the same, or as bf16. */
-static const void *tokens_out(struct shunt_exchange *s, const struct layer *l,
+static const void *tokens_out(struct shunt_exchange *s, const struct routing *r,
                               const float *rows)
 {
     if (!s->bf16)
         return rows;
-    shunti_elementwise()->to_bf16(l->rows.tokens * s->D, rows, s->tokens);
-    return s->tokens;
+    shunti_elementwise()->to_bf16(r->rows.tokens * s->D, rows, r->tokens);
+    return r->tokens;
 }
 
 /* Between the library's bf16 buffer and our f32 copy of it. */
-static void rows_out(struct shunt_exchange *s, struct layer *l, int which)
+static void rows_out(struct shunt_exchange *s, struct routing *r, int which)
 {
-    if (s->bf16 && l->rows.total)
-        shunti_elementwise()->to_bf16(l->rows.total * s->D, l->f32[which],
-                                      buffer(l, which));
+    if (s->bf16 && r->rows.total)
+        shunti_elementwise()->to_bf16(r->rows.total * s->D, r->f32[which],
+                                      buffer(r, which));
 }
 
-static void rows_in(struct shunt_exchange *s, struct layer *l, int which)
+static void rows_in(struct shunt_exchange *s, struct routing *r, int which)
 {
-    if (s->bf16 && l->rows.total)
-        shunti_elementwise()->from_bf16(l->rows.total * s->D, buffer(l, which),
-                                        l->f32[which]);
+    if (s->bf16 && r->rows.total)
+        shunti_elementwise()->from_bf16(r->rows.total * s->D, buffer(r, which),
+                                        r->f32[which]);
 }
 
 /* A call was started: remember where its result arrives. */
-static int started(struct shunt_exchange *s, struct layer *l,
+static int started(struct shunt_exchange *s, struct routing *r,
                    enum shunt_status status, const char *call,
                    enum shunt_moe_buffer arrives, float *to)
 {
-    l->call = call;
-    l->arrives = arrives;
-    l->to = to;
+    r->call = call;
+    r->arrives = arrives;
+    r->to = to;
     if (team_check(s->team, status, call))
         return -1;
-    return s->overlap ? 0 : team_check(s->team, shunt_wait(&l->request), call);
+    return s->overlap ? 0 : team_check(s->team, shunt_wait(&r->request), call);
 }
 
-static int dispatch_start(struct exchange *x, size_t layer, const float *from)
+static int dispatch_start(struct exchange *x, size_t routing, const float *from)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
-    return started(s, l,
-                   shunt_moe_dispatch_start(l->plan, tokens_out(s, l, from),
-                                            buffer(l, SHUNT_MOE_ROWS),
-                                            l->rows.total, &l->request),
+    return started(s, r,
+                   shunt_moe_dispatch_start(r->plan, tokens_out(s, r, from),
+                                            buffer(r, SHUNT_MOE_ROWS),
+                                            r->rows.total, &r->request),
                    "dispatch", SHUNT_MOE_ROWS, NULL);
 }
 
-static int combine_start(struct exchange *x, size_t layer, float *y)
+static int combine_start(struct exchange *x, size_t routing, float *y)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
-    rows_out(s, l, SHUNT_MOE_OUT);
+    rows_out(s, r, SHUNT_MOE_OUT);
     return started(
-        s, l,
-        shunt_moe_combine_start(l->plan, buffer(l, SHUNT_MOE_OUT), NULL,
-                                s->bf16 ? (void *)s->tokens : y, &l->request),
+        s, r,
+        shunt_moe_combine_start(r->plan, buffer(r, SHUNT_MOE_OUT), NULL,
+                                s->bf16 ? (void *)r->tokens : y, &r->request),
         "combine", SHUNT_MOE_OUT, y);
 }
 
-static int combine_backward_start(struct exchange *x, size_t layer,
+static int combine_backward_start(struct exchange *x, size_t routing,
                                   const float *dy, float *dweight)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
-    return started(s, l,
+    return started(s, r,
                    shunt_moe_combine_backward_start(
-                       l->plan, tokens_out(s, l, dy), buffer(l, SHUNT_MOE_OUT),
-                       buffer(l, SHUNT_MOE_DOUT), l->rows.total, dweight,
-                       &l->request),
+                       r->plan, tokens_out(s, r, dy), buffer(r, SHUNT_MOE_OUT),
+                       buffer(r, SHUNT_MOE_DOUT), r->rows.total, dweight,
+                       &r->request),
                    "combine backward", SHUNT_MOE_DOUT, NULL);
 }
 
-static int dispatch_backward_start(struct exchange *x, size_t layer, float *dx)
+static int dispatch_backward_start(struct exchange *x, size_t routing,
+                                   float *dx)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
-    rows_out(s, l, SHUNT_MOE_DROWS);
-    return started(s, l,
+    rows_out(s, r, SHUNT_MOE_DROWS);
+    return started(s, r,
                    shunt_moe_dispatch_backward_start(
-                       l->plan, buffer(l, SHUNT_MOE_DROWS),
-                       s->bf16 ? (void *)s->tokens : dx, &l->request),
+                       r->plan, buffer(r, SHUNT_MOE_DROWS),
+                       s->bf16 ? (void *)r->tokens : dx, &r->request),
                    "dispatch backward", SHUNT_MOE_DROWS, dx);
 }
 
-static int wait_for(struct exchange *x, size_t layer)
+static int wait_for(struct exchange *x, size_t routing)
 {
     struct shunt_exchange *s = self(x);
-    struct layer *l = &s->layer[layer];
+    struct routing *r = &s->routing[routing];
 
-    if (l->request && team_check(s->team, shunt_wait(&l->request), l->call))
+    if (r->request && team_check(s->team, shunt_wait(&r->request), r->call))
         return -1;
-    if (!l->to)
-        rows_in(s, l, (int)l->arrives);
+    if (!r->to)
+        rows_in(s, r, (int)r->arrives);
     else if (s->bf16)
-        shunti_elementwise()->from_bf16(l->rows.tokens * s->D, s->tokens,
-                                        l->to);
+        shunti_elementwise()->from_bf16(r->rows.tokens * s->D, r->tokens,
+                                        r->to);
     return 0;
 }
 
-static void release(struct exchange *x, size_t layer)
+static void release(struct exchange *x, size_t routing)
 {
-    struct layer *l = &self(x)->layer[layer];
+    struct routing *r = &self(x)->routing[routing];
 
-    shunt_moe_plan_destroy(l->plan);
-    l->plan = NULL;
+    shunt_moe_plan_destroy(r->plan);
+    r->plan = NULL;
 }
 
 static const struct exchange_ops ops = {
@@ -247,6 +248,17 @@ static const struct exchange_ops ops = {
     .release = release,
 };
 
+/* A call of each micro-batch may be under way, and a lone one has all tokens. */
+static void share_tokens(struct shunt_exchange *s,
+                         const struct exchange_config *config, size_t layers,
+                         uint16_t *tokens)
+{
+    const size_t each = config->max_tokens / config->micro_batches * s->D;
+
+    for (size_t i = 0; tokens && i < s->routings; i++)
+        s->routing[i].tokens = tokens + i / layers * each;
+}
+
 int exchange_shunt_create(struct team *team, const struct model_config *model,
                           const struct exchange_config *config,
                           struct exchange **exchange)
@@ -259,11 +271,11 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->base.ops = &ops;
     s->team = team;
     s->D = model->dim;
-    s->layers = model->layers;
+    s->routings = model->layers * config->micro_batches;
     s->bf16 = config->bf16;
     s->overlap = config->overlap;
-    s->layer = calloc(model->layers, sizeof(*s->layer));
-    if (!s->layer) {
+    s->routing = calloc(s->routings, sizeof(*s->routing));
+    if (!s->routing) {
         exchange_shunt_destroy(&s->base);
         return train_error("out of memory");
     }
@@ -275,7 +287,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     c.max_tokens = config->max_tokens;
     c.weights = SHUNT_MOE_APPLY_WEIGHTS;
     c.wire = config->fp8 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
-    c.plans_in_flight = model->layers > 2 ? (int)model->layers : 2;
+    c.plans_in_flight = s->routings > 2 ? (int)s->routings : 2;
     c.capacity_factor = config->capacity_factor;
     c.drop = config->drop_by_weight ? SHUNT_MOE_DROP_WEIGHT
                                     : SHUNT_MOE_DROP_POSITION;
@@ -289,7 +301,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
         exchange_shunt_destroy(&s->base);
         return -1;
     }
-    s->tokens = tokens;
+    share_tokens(s, config, model->layers, tokens);
     *exchange = &s->base;
     return 0;
 }
@@ -299,12 +311,12 @@ void exchange_shunt_destroy(struct exchange *x)
     if (!x)
         return;
     struct shunt_exchange *s = self(x);
-    for (size_t l = 0; s->layer && l < s->layers; l++) {
-        shunt_moe_plan_destroy(s->layer[l].plan);
-        for (int i = 0; i < BUFFERS; i++)
-            free(s->layer[l].f32[i]);
+    for (size_t i = 0; s->routing && i < s->routings; i++) {
+        shunt_moe_plan_destroy(s->routing[i].plan);
+        for (int which = 0; which < BUFFERS; which++)
+            free(s->routing[i].f32[which]);
     }
-    free(s->layer);
+    free(s->routing);
     shunt_moe_destroy(s->moe);
     free(s);
 }

@@ -15,7 +15,9 @@ struct exchange_config {
     int tree_ranks;    /* experts are summed as if on this many ranks, */
     int tree_nodes;    /* and these on this many nodes; 0: the real ones */
     size_t max_tokens; /* of one rank */
-    bool overlap;      /* no: a started call is waited for at once */
+    /* 1 or more; each has at most its part of max_tokens, unless it is alone */
+    size_t micro_batches;
+    bool overlap; /* no: a started call is waited for at once */
 };
 
 /* Collective. 0, or -1 with train_error_text(). */

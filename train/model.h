@@ -12,6 +12,7 @@
 #include "train/exchange.h"
 #include "train/layers.h"
 #include "train/layout.h"
+#include "train/rows.h"
 
 /*
  * What one sequence contributes to losses and statistics, all in f64, so that
@@ -24,28 +25,20 @@
 size_t stats_size(const struct model_config *c);
 double *stats_layer(const struct model_config *c, double *stats, size_t layer);
 
-/* What is kept of a layer between forward and backward. */
-struct activations {
-    float *x1;         /* (R, D) input */
-    float *inv1;       /* (R) */
-    float *h1;         /* (R, D) normalised */
-    float *qkv;        /* (R, 3 D) rotated */
-    float *p;          /* (B, H, T, T) */
-    float *att;        /* (R, D) */
-    float *x2;         /* (R, D) after attention */
-    float *inv2;       /* (R) */
-    float *h2;         /* (R, D) normalised; the exchange's memory */
-    float *probs;      /* (R, E) */
-    float *lse;        /* (R) */
-    int32_t *choice;   /* (R, K) */
-    float *weight;     /* (R, K) */
-    float *shared_hid; /* (R, 2 S) */
-    float *shared_act; /* (R, S) */
+/* The rows of a layer and a micro-batch that this rank's experts have. */
+struct expert_rows {
+    struct exchange_rows at;
+    float *hidden; /* (at.total, 2 F) */
+    float *act;    /* (at.total, F) */
+    size_t room;   /* rows that hidden and act have room for */
+};
 
-    struct exchange_rows rows;
-    float *hidden;      /* (rows.total, 2 F) */
-    float *act;         /* (rows.total, F) */
-    size_t expert_rows; /* that hidden and act have room for */
+/* A micro-batch: consecutive sequences of this rank's. */
+struct micro_batch {
+    size_t first, R;             /* its rows, of the batch's */
+    size_t B;                    /* its sequences */
+    struct rows rows;            /* those from `first` on */
+    struct expert_rows *experts; /* (L) */
 };
 
 /* Seconds by part, for the report. */
@@ -74,54 +67,50 @@ struct model {
     size_t first_expert; /* id of this rank's first expert */
     size_t local_experts;
 
-    size_t max_rows;         /* R at most */
-    struct activations *act; /* (L) */
-    float *x_out;            /* (R, D) after the last layer */
-    float *inv_out;          /* (R) */
-    float *h_out;            /* (R, D) */
-    float *probs;            /* (R, V) logits, then probabilities */
-    float *loss;             /* (R) */
+    size_t max_rows; /* R at most */
+    struct rows rows;
+    struct micro_batch *micro; /* (max_micro) */
+    size_t max_micro;
+    size_t nmicro; /* of the latest forward */
 
-    float *dx;        /* (R, D) the exchange's memory */
-    float *dh, *dtmp; /* (R, D) */
-    float *dproj;     /* (R, D) gradient of what attention added */
-    float *dqkv;      /* (R, 3 D) */
-    float *dlogits;   /* (R, E) */
-    float *dweight;   /* (R, K) */
-    float *dshared_hid, *dshared_act; /* (R, 2 S), (R, S) */
+    /* scratch */
     float *dhidden, *dact;  /* (rows.total, 2 F), (rows.total, F), of a layer */
     size_t dexpert_rows;    /* that they have room for */
     struct expert *experts; /* (E), of which this rank's are used */
     struct shunti_gemm_item *items; /* (E) */
     float *work;                    /* attention's */
-    void **blocks;                  /* everything allocated once, to be freed */
-    size_t nblocks;
 
     struct model_times times; /* since the caller last cleared them */
 };
 
 /* sequences  B at most, of c->seq positions each.
+ * micro_batches  at most so many of a call; the exchange has a routing for each
+ *            layer of each: that of layer l of the i-th is number i L + l.
  * gemm, exchange  borrowed.
  * Returns 0, or -1 with train_error_text(). */
 int model_create(const struct model_config *c, size_t sequences,
-                 struct shunti_gemm *gemm, struct exchange *exchange,
-                 struct model *model);
+                 size_t micro_batches, struct shunti_gemm *gemm,
+                 struct exchange *exchange, struct model *model);
 void model_destroy(struct model *model);
 
-/* bytes (B, T) -> model->probs (R, V): logits. With targets (B, T) not NULL
- * also the loss: model->loss (R), probs become probabilities, and stats
+/* bytes (B, T) -> model->rows.probs (R, V): logits. With targets (B, T) not NULL
+ * also the loss: model->rows.loss (R), probs become probabilities, and stats
  * (B, stats_size) is written.
+ * micro_batches  so many are computed in turn, each of B / micro_batches
+ *          sequences in the order of `bytes`, so that one computes while the
+ *          rows of another travel. 1: all of them are one.
  * Collective: ranks may have different B, 0 included. */
-int model_forward(struct model *model, size_t B, size_t T, const uint8_t *bytes,
-                  const uint8_t *targets, double *stats);
+int model_forward(struct model *model, size_t B, size_t T, size_t micro_batches,
+                  const uint8_t *bytes, const uint8_t *targets, double *stats);
 
 /* After a model_forward() with targets: adds to dense_grad and expert_grad.
- * load   (G, L, E): fraction of the assignments that went to each expert
+ * Each share of the batch has as many sequences of each micro-batch.
+ * load   (micro_batches, G, L, E): fraction of the assignments that went to each
+ *        expert
  * scale  1 / (rows of the whole batch)
  * Collective. */
-int model_backward(struct model *model, size_t B, size_t T,
-                   const uint8_t *bytes, const uint8_t *targets,
-                   const float *load, float scale);
+int model_backward(struct model *model, size_t T, const uint8_t *bytes,
+                   const uint8_t *targets, const float *load, float scale);
 
 /* Forget the routings of a forward that is not followed by a backward. */
 void model_release(struct model *model);

@@ -22,8 +22,9 @@ enum role { OTHER, SETTING, SHAPE };
 
 /* Sizes are multiplied with one another later on. */
 #define LARGEST (1 << 30)
-/* Each layer has a plan, and an exchange has at most so many. */
-#define MOST_LAYERS 256
+/* Each layer of each micro-batch has a plan, and an exchange has at most so
+ * many. */
+#define MOST_ROUTINGS 256
 #define AT(field) CLI_AT(struct options, field)
 
 static bool take_file(void *object, const char *path, struct cli_line *line);
@@ -48,7 +49,7 @@ static const struct cli_row rows[] = {
      "several options at once, which others override; see below",
      .take = take_preset},
     {"layers", 0, "N", CLI_WHOLE, "layers", AT(model.layers), .least = 1,
-     .most = MOST_LAYERS, .mark = SHAPE},
+     .most = MOST_ROUTINGS, .mark = SHAPE},
     {"dim", 0, "N", CLI_WHOLE, "width of the model", AT(model.dim), .least = 2,
      .most = LARGEST, .mark = SHAPE},
     {"heads", 0, "N", CLI_WHOLE, "attention heads", AT(model.heads), .least = 1,
@@ -117,6 +118,11 @@ static const struct cli_row rows[] = {
      "shares give the same bits on any number of ranks (default: 4, or as many "
      "as ranks)",
      AT(shares), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"micro-batches", 0, "N", CLI_WHOLE,
+     "cut the batch into so many, which take turns at each layer: one computes "
+     "while rows of another travel. Each has a capacity of its own, and their "
+     "gradients are added, so this changes bits",
+     AT(micro_batches), .least = 1, .most = MOST_ROUTINGS, .mark = SETTING},
     {"nodes", 0, "N", CLI_WHOLE,
      "add the shares up as if on so many nodes: so a run on one host has the "
      "bits of one on N (default: as many as there are)",
@@ -219,6 +225,7 @@ static const struct options defaults = {
             .clip = 1.0f,
         },
     .seed = 1,
+    .micro_batches = 1,
     .checkpoint_every = 100,
     .overlap = true,
     .eval_bytes = 32768,
@@ -398,6 +405,16 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--shares %zu must be a multiple of the ranks (%zu) "
                            "and divide --batch %zu",
                            o->shares, ranks, o->batch);
+    if (o->batch % (o->shares * o->micro_batches))
+        return train_error("--micro-batches %zu of --shares %zu must divide "
+                           "--batch %zu: take a batch that is a multiple of "
+                           "%zu",
+                           o->micro_batches, o->shares, o->batch,
+                           o->shares * o->micro_batches);
+    if (o->model.layers * o->micro_batches > MOST_ROUTINGS)
+        return train_error("--layers %zu times --micro-batches %zu must be at "
+                           "most %d",
+                           o->model.layers, o->micro_batches, MOST_ROUTINGS);
     if (!o->nodes)
         o->nodes = nodes;
     if (o->nodes && o->shares % o->nodes)

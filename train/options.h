@@ -25,7 +25,8 @@ struct options {
     uint64_t seed;
     size_t shares; /* the batch is summed in so many parts; 0: 4 or ranks */
     size_t nodes;  /* these in so many; 0: as the ranks are */
-    bool balance_share; /* the balancing loss counts within a share */
+    size_t micro_batches; /* into which the batch is cut first */
+    bool balance_share;   /* the balancing loss counts within a share */
 
     bool bf16, fp8;    /* rows travel as */
     bool overlap;      /* compute while they do */

@@ -354,6 +354,8 @@ static void settings(FILE *f, const struct options *o)
             o->compute_bf16 ? "bf16" : "f32");
     fprintf(f, "<tr><td>batch<td>%zu sequences in %zu shares", o->batch,
             o->shares);
+    if (o->micro_batches > 1)
+        fprintf(f, " and %zu micro-batches", o->micro_batches);
     fprintf(f,
             "<tr><td>AdamW<td>rate %g, to %g of it by a cosine, warm-up %zu "
             "steps, betas %g and %g, decay %g, clipped at %g",

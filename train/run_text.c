@@ -81,7 +81,7 @@ void run_introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
-    char kinds[128], products[64];
+    char kinds[128], products[64], micro[48] = "";
 
     introduce_text(run);
     progress_say(&run->progress,
@@ -95,11 +95,14 @@ void run_introduce(struct run *run)
                  "million for a token",
                  (double)run_parameters(run, o->model.experts) / 1e6,
                  (double)run_parameters(run, o->model.topk) / 1e6);
+    if (o->micro_batches > 1)
+        snprintf(micro, sizeof(micro), ", in %zu micro-batches",
+                 o->micro_batches);
     progress_say(&run->progress,
                  "batch       %zu sequences of %zu bytes on %d "
-                 "rank%s",
+                 "rank%s%s",
                  o->batch, o->model.seq, run->team.size,
-                 run->team.size == 1 ? "" : "s");
+                 run->team.size == 1 ? "" : "s", micro);
     shunti_gemm_describe(t->gemm, products, sizeof(products));
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  products, shunti_isa_name(shunti_isa()));

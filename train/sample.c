@@ -93,13 +93,13 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
         st = ask_all(t, *stop != 0, asked, &sample->stopped);
         if (st != 0 || sample->stopped)
             break;
-        st = model_forward(&t->model, sequences, rows, context, NULL, NULL);
+        st = model_forward(&t->model, sequences, rows, 1, context, NULL, NULL);
         if (st != 0)
             break;
         model_release(&t->model);
         if (t->team->rank != 0)
             continue;
-        const float *logits = t->model.probs + (n - 1) * VOCABULARY;
+        const float *logits = t->model.rows.probs + (n - 1) * VOCABULARY;
         all[length++] = pick(logits, temperature, random_uniform(key, i));
     }
     free(context);

@@ -464,6 +464,7 @@ static int settle_options(struct run *run)
     if (o->generate) { /* on any number of ranks, with no more memory than
                           needed */
         o->batch = o->shares = ranks;
+        o->micro_batches = 1;
         o->nodes = 0;
     }
     /* Agreed on, not just returned: no rank leaves while others are joining. */

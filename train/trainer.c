@@ -96,7 +96,7 @@ static int allocate(struct trainer *t)
     t->own_record = zeroed(record_size(t), sizeof(double), &bad);
     t->records = zeroed(ranks * record_size(t), sizeof(double), &bad);
     t->stats = zeroed(t->o->batch * stats_size(c), sizeof(double), &bad);
-    t->load = zeroed(t->shares * LE, sizeof(float), &bad);
+    t->load = zeroed(t->o->micro_batches * t->shares * LE, sizeof(float), &bad);
     t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
     t->norms = zeroed(norms, sizeof(double), &bad);
     t->expert_rows = zeroed(LE, sizeof(double), &bad);
@@ -159,6 +159,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         .tree_ranks = (int)o->shares,
         .tree_nodes = (int)o->nodes,
         .max_tokens = o->batch / ranks * o->model.seq,
+        .micro_batches = o->micro_batches,
     };
 
     memset(t, 0, sizeof(*t));
@@ -174,8 +175,8 @@ int trainer_create(struct trainer *t, const struct options *o,
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
         exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
-        model_create(&o->model, t->sequences, t->gemm, t->exchange,
-                     &t->model) ||
+        model_create(&o->model, t->sequences, o->micro_batches, t->gemm,
+                     t->exchange, &t->model) ||
         allocate(t)) {
         trainer_destroy(t);
         return -1;
@@ -227,18 +228,33 @@ void trainer_destroy(struct trainer *t)
 
 /* --- the batch's sums ----------------------------------------------------- */
 
+/* Where sequence b of a rank stands in the batch. A micro-batch is a piece of
+ * the batch, of which each rank has its part: so what is in it does not depend
+ * on the ranks. */
+static size_t place_of(const struct trainer *t, size_t micro_batches, int rank,
+                       size_t b)
+{
+    size_t each = t->sequences / micro_batches;
+
+    return b / each * (t->o->batch / micro_batches) + (size_t)rank * each +
+           b % each;
+}
+
 /* Tells every rank every sequence's statistics: t->stats, in the batch's
  * order. */
-static int gather_stats(struct trainer *t, bool asked_to_stop)
+static int gather_stats(struct trainer *t, size_t micro_batches,
+                        bool asked_to_stop)
 {
-    size_t n = record_size(t), own = n - 1;
+    size_t n = record_size(t), own = n - 1, size = stats_size(&t->o->model);
 
     t->own_record[own] = asked_to_stop;
     if (team_gather(t->team, t->own_record, t->records, n * sizeof(double)))
         return -1;
     for (size_t r = 0; r < (size_t)t->team->size; r++) {
         const double *from = t->records + r * n;
-        memcpy(t->stats + r * own, from, own * sizeof(double));
+        for (size_t b = 0; b < t->sequences; b++)
+            memcpy(t->stats + place_of(t, micro_batches, (int)r, b) * size,
+                   from + b * size, size * sizeof(double));
         t->stop |= from[own] != 0;
     }
     return 0;
@@ -257,14 +273,15 @@ static double sum_stats(const struct trainer *t, size_t at, size_t from,
 }
 
 /* t->load: what fraction of the assignments each expert got, for each of this
- * rank's shares. */
+ * rank's shares in each micro-batch. */
 static void set_loads(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
-    size_t E = c->experts, share = t->o->batch / t->o->shares;
+    size_t micro = t->o->micro_batches, E = c->experts;
+    size_t share = t->o->batch / (t->o->shares * micro);
 
-    for (size_t g = 0; g < t->shares; g++) {
-        size_t from = ((size_t)t->team->rank * t->shares + g) * share;
+    for (size_t g = 0; g < micro * t->shares; g++) {
+        size_t from = place_of(t, micro, t->team->rank, g * share);
         size_t to = from + share;
         if (!t->o->balance_share) {
             from = 0;
@@ -354,7 +371,7 @@ static void load_batch(struct trainer *t, size_t step)
     size_t T = t->o->model.seq;
 
     for (size_t b = 0; b < t->sequences; b++) {
-        size_t place = (size_t)t->team->rank * t->sequences + b;
+        size_t place = place_of(t, t->o->micro_batches, t->team->rank, b);
         const uint8_t *s = data_sequence(t->data, t->o->seed, step, place, T);
         memcpy(t->bytes + b * T, s, T);
         memcpy(t->targets + b * T, s + 1, T);
@@ -419,6 +436,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 {
     const struct model_config *c = &t->o->model;
     size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
+    size_t micro = t->o->micro_batches;
     size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
     size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     double start = clock_now();
@@ -437,8 +455,9 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
     memset(t->expert_grad, 0, experts * sizeof(float));
 
-    if (model_forward(&t->model, B, T, t->bytes, t->targets, t->own_record) ||
-        gather_stats(t, asked_to_stop))
+    if (model_forward(&t->model, B, T, micro, t->bytes, t->targets,
+                      t->own_record) ||
+        gather_stats(t, micro, asked_to_stop))
         return -1;
     set_loads(t);
     judge_batch(t, m);
@@ -446,7 +465,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
         return train_error("the loss of step %zu is not a number: lower --lr, "
                            "or set --clip",
                            step);
-    if (model_backward(&t->model, B, T, t->bytes, t->targets, t->load,
+    if (model_backward(&t->model, T, t->bytes, t->targets, t->load,
                        1.0f / (float)rows))
         return -1;
 
@@ -506,9 +525,9 @@ static int validate(struct trainer *t, int kind, double *loss)
             memcpy(t->bytes + b * T, s, T);
             memcpy(t->targets + b * T, s + 1, T);
         }
-        if (model_forward(&t->model, B, T, t->bytes, t->targets,
+        if (model_forward(&t->model, B, T, 1, t->bytes, t->targets,
                           t->own_record) ||
-            gather_stats(t, false))
+            gather_stats(t, 1, false))
             return -1;
         model_release(&t->model);
         sum += sum_stats(t, 0, 0, rest);

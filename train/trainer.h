@@ -58,7 +58,7 @@ struct trainer {
     double *own_record;       /* what this rank tells the others of its batch */
     double *records;          /* (ranks, record): what all told */
     double *stats;            /* (batch, stats_size) */
-    float *load;              /* (G, L, E) */
+    float *load;              /* (micro-batches, G, L, E) */
     double *own_norms, *norms;
     size_t *norm_counts; /* (ranks) */
 

@@ -41,6 +41,7 @@ static struct options small_options(void)
         .batch = 24,
         .seed = 11,
         .shares = 0,
+        .micro_batches = 1,
         .eval_bytes = 300,
     };
 
@@ -234,6 +235,28 @@ static int bias_and_share_as_one(const struct rank *self)
     return steps_as_one(self, &o);
 }
 
+/* Micro-batches, whose rows travel at the same time. */
+static int micro_batches(const struct rank *self, bool bf16)
+{
+    struct options o = small_options();
+
+    o.micro_batches = self->size == 3 ? 2 : 3; /* divides a share */
+    o.overlap = true;
+    o.balance_share = true;
+    o.bf16 = bf16;
+    return steps_as_one(self, &o);
+}
+
+static int micro_batches_as_one(const struct rank *self)
+{
+    return micro_batches(self, false);
+}
+
+static int micro_batches_of_bf16_as_one(const struct rank *self)
+{
+    return micro_batches(self, true);
+}
+
 /* What this rank's last batch had beyond the capacity, by its definition. */
 static double beyond_capacity(const struct trainer *t)
 {
@@ -247,7 +270,7 @@ static double beyond_capacity(const struct trainer *t)
         for (size_t e = 0; e < c->experts; e++) {
             size_t n = 0;
             for (size_t i = 0; i < tokens * c->topk; i++)
-                n += t->model.act[l].choice[i] == (int32_t)e;
+                n += t->model.rows.act[l].choice[i] == (int32_t)e;
             sum += n > most ? (double)(n - most) : 0;
         }
     return sum;
@@ -315,7 +338,8 @@ static int loss_while_setting_up(const struct rank *self)
     struct options o = small_options();
     struct team team = {self->comm, self->rank, self->size, 0};
     struct exchange_config x = {.tree_ranks = self->size,
-                                .max_tokens = o.batch * o.model.seq};
+                                .max_tokens = o.batch * o.model.seq,
+                                .micro_batches = 1};
     struct exchange *exchange;
     struct shunti_gemm *gemm;
     struct model model;
@@ -328,7 +352,7 @@ static int loss_while_setting_up(const struct rank *self)
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
-    CHECK(model_create(&o.model, o.batch, gemm, exchange, &model) == -1,
+    CHECK(model_create(&o.model, o.batch, 1, gemm, exchange, &model) == -1,
           "made without rank 1");
     CHECK(strstr(train_error_text(), "rank 1 is lost"), "%s",
           train_error_text());
@@ -558,6 +582,9 @@ static const struct rank_case cases[] = {
     {.name = "bf16_products_as_one", .run = bf16_products_as_one},
     {.name = "rounded_products_as_one", .run = rounded_products_as_one},
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
+    {.name = "micro_batches_as_one", .run = micro_batches_as_one},
+    {.name = "micro_batches_of_bf16_as_one",
+     .run = micro_batches_of_bf16_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "loss_while_setting_up",

@@ -37,27 +37,32 @@ struct fixture {
     struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct model model;
+    size_t M;
     size_t dense, experts; /* floats of the vectors */
     float *w, *dw, *e, *de, *bias;
     uint8_t *bytes, *targets;
     double *stats;
-    float *load; /* (G, L, E) */
+    float *load; /* (M, G, L, E) */
     int32_t *choice;
 };
 
 static enum shunti_gemm_compute compute;
 
-static void set_up(struct fixture *f, const struct setting *s, size_t G)
+/* G shares, M micro-batches */
+static void set_up(struct fixture *f, const struct setting *s, size_t G,
+                   size_t M)
 {
     const struct model_config *c = &s->c;
     size_t R = s->B * c->seq, LE = c->layers * c->experts;
 
     memset(f, 0, sizeof(*f));
     f->s = s;
+    f->M = M;
     cr_assert_eq(products_create(compute ? NULL : "naive", compute, &f->gemm),
                  0);
-    f->exchange = exchange_local_create(c->layers, c->experts, c->topk, c->dim);
-    cr_assert_eq(model_create(c, s->B, f->gemm, f->exchange, &f->model), 0,
+    f->exchange =
+        exchange_local_create(M * c->layers, c->experts, c->topk, c->dim);
+    cr_assert_eq(model_create(c, s->B, M, f->gemm, f->exchange, &f->model), 0,
                  "%s", train_error_text());
     f->dense = f->model.layout.dense;
     f->experts = LE * f->model.layout.expert_size;
@@ -86,7 +91,7 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G)
         f->targets[r] = (uint8_t)(r * 19 + 3);
     }
     f->stats = calloc(s->B * stats_size(c), sizeof(double));
-    f->load = calloc(G * LE, sizeof(float));
+    f->load = calloc(M * G * LE, sizeof(float));
     f->choice = malloc(c->layers * R * c->topk * sizeof(int32_t));
 }
 
@@ -109,7 +114,7 @@ static void tear_down(struct fixture *f)
 
 static void forward(struct fixture *f)
 {
-    cr_assert_eq(model_forward(&f->model, f->s->B, f->s->c.seq, f->bytes,
+    cr_assert_eq(model_forward(&f->model, f->s->B, f->s->c.seq, f->M, f->bytes,
                                f->targets, f->stats),
                  0);
 }
@@ -120,8 +125,8 @@ static void backward(struct fixture *f)
 
     memset(f->dw, 0, f->model.dense_grad.shares * f->dense * sizeof(float));
     memset(f->de, 0, f->experts * sizeof(float));
-    cr_assert_eq(model_backward(&f->model, f->s->B, f->s->c.seq, f->bytes,
-                                f->targets, f->load, 1.0f / (float)R),
+    cr_assert_eq(model_backward(&f->model, f->s->c.seq, f->bytes, f->targets,
+                                f->load, 1.0f / (float)R),
                  0);
 }
 
@@ -135,7 +140,7 @@ static double loss(void *context)
 
     forward(f);
     for (size_t l = 0; l < c->layers; l++) /* as long as the choice stands */
-        cr_assert_eq(memcmp(f->model.act[l].choice, f->choice + l * R * K,
+        cr_assert_eq(memcmp(f->model.rows.act[l].choice, f->choice + l * R * K,
                             R * K * sizeof(int32_t)),
                      0, "the step changes the choice: take other data");
     for (size_t b = 0; b < f->s->B; b++) {
@@ -160,48 +165,118 @@ static void remember(struct fixture *f)
 
     forward(f);
     for (size_t l = 0; l < c->layers; l++)
-        memcpy(f->choice + l * n, f->model.act[l].choice, n * sizeof(int32_t));
+        memcpy(f->choice + l * n, f->model.rows.act[l].choice,
+               n * sizeof(int32_t));
     for (size_t l = 0; l < c->layers; l++)
         for (size_t e = 0; e < E; e++) {
             double count = 0;
             for (size_t b = 0; b < f->s->B; b++)
                 count +=
                     stats_layer(c, f->stats + b * stats_size(c), l)[1 + E + e];
-            for (size_t g = 0; g < G; g++)
+            for (size_t g = 0; g < f->M * G; g++)
                 f->load[(g * c->layers + l) * E + e] =
                     (float)(count / (double)n);
         }
 }
 
+static void check_gradient(const struct setting *s, size_t M)
+{
+    struct fixture f;
+
+    set_up(&f, s, s->G, M);
+    remember(&f);
+    backward(&f);
+    for (size_t g = 1; g < s->G; g++)
+        for (size_t j = 0; j < f.dense; j++)
+            f.dw[j] += f.dw[g * f.dense + j];
+    for (size_t t = 0; t < f.model.layout.ntensors; t++) {
+        const struct tensor *at = &f.model.layout.tensors[t];
+        gradient_check(at->name, loss, &f, f.w + at->offset, f.dw + at->offset,
+                       at->count, 0.004, 4e-3);
+    }
+    size_t size = f.model.layout.expert_size;
+    for (size_t e = 0; e * size < f.experts; e++) {
+        char name[32];
+        float *de = f.de + e * size;
+        bool used = false;
+        for (size_t j = 0; j < size; j++)
+            used |= de[j] != 0;
+        snprintf(name, sizeof(name), "expert %zu", e);
+        if (used) /* one that no token chose has no gradient */
+            gradient_check(name, loss, &f, f.e + e * size, de, size, 0.004,
+                           4e-3);
+    }
+    tear_down(&f);
+}
+
 Test(model, gradient, .timeout = 120)
 {
-    for (size_t i = 0; i < SETTINGS; i++) {
-        struct fixture f;
-        set_up(&f, &settings[i], settings[i].G);
-        remember(&f);
-        backward(&f);
-        for (size_t g = 1; g < settings[i].G; g++)
-            for (size_t j = 0; j < f.dense; j++)
-                f.dw[j] += f.dw[g * f.dense + j];
-        for (size_t t = 0; t < f.model.layout.ntensors; t++) {
-            const struct tensor *at = &f.model.layout.tensors[t];
-            gradient_check(at->name, loss, &f, f.w + at->offset,
-                           f.dw + at->offset, at->count, 0.004, 4e-3);
-        }
-        size_t size = f.model.layout.expert_size;
-        for (size_t e = 0; e * size < f.experts; e++) {
-            char name[32];
-            float *de = f.de + e * size;
-            bool used = false;
-            for (size_t j = 0; j < size; j++)
-                used |= de[j] != 0;
-            snprintf(name, sizeof(name), "expert %zu", e);
-            if (used) /* one that no token chose has no gradient */
-                gradient_check(name, loss, &f, f.e + e * size, de, size, 0.004,
-                               4e-3);
-        }
-        tear_down(&f);
-    }
+    for (size_t i = 0; i < SETTINGS; i++)
+        check_gradient(&settings[i], 1);
+}
+
+Test(model, gradient_of_micro_batches, .timeout = 120)
+{
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (settings[i].B % (2 * settings[i].G) == 0)
+            check_gradient(&settings[i], 2);
+}
+
+/* Adds the gradients of one micro-batch, alone: no other's steps are between its
+ * own. */
+static void backward_of_one(struct fixture *f, size_t i)
+{
+    size_t T = f->s->c.seq, B = f->s->B / f->M, at = i * B * T;
+    size_t loads =
+        f->model.dense_grad.shares * f->s->c.layers * f->s->c.experts;
+
+    cr_assert_eq(model_forward(&f->model, B, T, 1, f->bytes + at,
+                               f->targets + at, f->stats),
+                 0);
+    cr_assert_eq(model_backward(&f->model, T, f->bytes + at, f->targets + at,
+                                f->load + i * loads,
+                                1.0f / (float)(f->s->B * T)),
+                 0);
+}
+
+static int add_parts(void *parts, size_t first, size_t last)
+{
+    *(size_t *)parts += last - first;
+    return 0;
+}
+
+/* Micro-batches in turn: the bits of one after the other. */
+static void in_turn(const struct setting *s, size_t G, size_t M)
+{
+    struct fixture turns, alone;
+    size_t loads = M * G * s->c.layers * s->c.experts, parts = 0;
+
+    set_up(&turns, s, G, M);
+    set_up(&alone, s, G, M);
+    turns.model.complete = add_parts;
+    turns.model.complete_arg = &parts;
+    remember(&turns);
+    for (size_t i = 0; i < loads; i++) /* each share has its own */
+        turns.load[i] *= 1 + (float)(i % 7) / 16;
+    memcpy(alone.load, turns.load, loads * sizeof(float));
+    backward(&turns);
+    cr_assert_eq(parts, turns.dense, "%zu of %zu are complete", parts,
+                 turns.dense);
+    for (size_t i = 0; i < M; i++)
+        backward_of_one(&alone, i);
+    cr_assert_eq(memcmp(turns.dw, alone.dw, G * turns.dense * sizeof(float)),
+                 0);
+    cr_assert_eq(memcmp(turns.de, alone.de, turns.experts * sizeof(float)), 0);
+    tear_down(&turns);
+    tear_down(&alone);
+}
+
+Test(model, micro_batches_take_turns)
+{
+    in_turn(&settings[0], 1, 2);
+    in_turn(&settings[1], 2, 2);
+    in_turn(&settings[2], 1, 4);
+    in_turn(&settings[2], 2, 2);
 }
 
 /* Sequences in one share or in several: the same gradient, but for rounding. */
@@ -209,8 +284,8 @@ Test(model, shares_add_up)
 {
     struct fixture one, four;
 
-    set_up(&one, &settings[2], 1);
-    set_up(&four, &settings[2], 4);
+    set_up(&one, &settings[2], 1, 1);
+    set_up(&four, &settings[2], 4, 1);
     remember(&one);
     backward(&one);
     remember(&four);
@@ -234,12 +309,12 @@ static void sequences_alone(void)
     const struct setting *s = &settings[2];
     size_t size = stats_size(&s->c), T = s->c.seq;
 
-    set_up(&f, s, 1);
+    set_up(&f, s, 1, 1);
     forward(&f);
     double *all = malloc(s->B * size * sizeof(*all));
     memcpy(all, f.stats, s->B * size * sizeof(*all));
     for (size_t b = 0; b < s->B; b++) {
-        cr_assert_eq(model_forward(&f.model, 1, T, f.bytes + b * T,
+        cr_assert_eq(model_forward(&f.model, 1, T, 1, f.bytes + b * T,
                                    f.targets + b * T, f.stats),
                      0);
         cr_assert_eq(memcmp(f.stats, all + b * size, size * sizeof(*all)), 0,
@@ -281,11 +356,11 @@ static void compare_gradients(const struct setting *s)
     struct fixture f, b;
 
     compute = SHUNTI_GEMM_F32;
-    set_up(&f, s, 1);
+    set_up(&f, s, 1, 1);
     remember(&f);
     backward(&f);
     compute = SHUNTI_GEMM_BF16;
-    set_up(&b, s, 1);
+    set_up(&b, s, 1, 1);
     remember(&b);
     backward(&b);
     double dense = distance(b.dw, f.dw, f.dense);
@@ -320,13 +395,13 @@ Test(model, is_causal)
     const struct setting *s = &settings[1];
     size_t T = s->c.seq, n = (T - 1) * VOCABULARY;
 
-    set_up(&f, s, 1);
-    cr_assert_eq(model_forward(&f.model, 1, T, f.bytes, NULL, NULL), 0);
+    set_up(&f, s, 1, 1);
+    cr_assert_eq(model_forward(&f.model, 1, T, 1, f.bytes, NULL, NULL), 0);
     float *before = malloc(n * sizeof(*before));
-    memcpy(before, f.model.probs, n * sizeof(*before));
+    memcpy(before, f.model.rows.probs, n * sizeof(*before));
     f.bytes[T - 1] ^= 0x55;
-    cr_assert_eq(model_forward(&f.model, 1, T, f.bytes, NULL, NULL), 0);
-    cr_assert_eq(memcmp(before, f.model.probs, n * sizeof(*before)), 0);
+    cr_assert_eq(model_forward(&f.model, 1, T, 1, f.bytes, NULL, NULL), 0);
+    cr_assert_eq(memcmp(before, f.model.rows.probs, n * sizeof(*before)), 0);
     free(before);
     tear_down(&f);
 }
@@ -335,8 +410,22 @@ Test(model, no_sequences)
 {
     struct fixture f;
 
-    set_up(&f, &settings[0], 1);
-    cr_assert_eq(model_forward(&f.model, 0, 5, NULL, NULL, NULL), 0);
+    set_up(&f, &settings[0], 1, 1);
+    cr_assert_eq(model_forward(&f.model, 0, 5, 1, NULL, NULL, NULL), 0);
+    tear_down(&f);
+}
+
+Test(model, sequences_that_cannot_be_cut)
+{
+    struct fixture f;
+    const struct setting *s = &settings[2];
+
+    set_up(&f, s, 1, 2);
+    cr_assert_eq(model_forward(&f.model, 3, s->c.seq, 2, f.bytes, NULL, NULL),
+                 -1);
+    cr_assert(strstr(train_error_text(), "3 sequences"));
+    cr_assert_eq(model_forward(&f.model, 4, s->c.seq, 4, f.bytes, NULL, NULL),
+                 -1);
     tear_down(&f);
 }
 

@@ -18,6 +18,8 @@ CASE(bf16_as_one, 2, 4)
 CASE(bf16_products_as_one, 1, 2, 4)
 CASE(rounded_products_as_one, 1, 2, 4)
 CASE(bias_and_share_as_one, 2, 4)
+CASE(micro_batches_as_one, 1, 2, 4)
+CASE(micro_batches_of_bf16_as_one, 2, 4)
 CASE(lossy_exchange, 1, 2, 4)
 CASE(stop_reaches_all, 1, 4)
 CASE(shares_in_order, 1, 2, 3, 4)
@@ -58,6 +60,7 @@ Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {
         "f32_as_one", "bf16_as_one", "bf16_products_as_one", "shares_in_order",
+        "micro_batches_as_one", "micro_batches_of_bf16_as_one",
         "checkpoint_goes_on"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

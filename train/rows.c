@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory of rows. What there is stands in two lists, of a layer's fields and of
+ * the others; each field has one vector of 4-byte elements for each row. */
+#include "train/rows.h"
+
+#include "train/error.h"
+#include "train/layers.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS = 16, ELEMENT = 4 };
+
+struct field {
+    size_t at;    /* of the pointer in its struct */
+    size_t width; /* elements of a row */
+    bool sent;    /* rows are dispatched from it: the exchange's memory */
+};
+
+static size_t fields_of_layer(const struct model_config *c,
+                              struct field f[FIELDS])
+{
+    const size_t D = c->dim, E = c->experts, K = c->topk, S = c->shared_hidden;
+    const struct field fields[] = {
+        {offsetof(struct activations, x1), D, false},
+        {offsetof(struct activations, inv1), 1, false},
+        {offsetof(struct activations, h1), D, false},
+        {offsetof(struct activations, qkv), 3 * D, false},
+        {offsetof(struct activations, p), c->heads * c->seq, false},
+        {offsetof(struct activations, att), D, false},
+        {offsetof(struct activations, x2), D, false},
+        {offsetof(struct activations, inv2), 1, false},
+        {offsetof(struct activations, h2), D, true},
+        {offsetof(struct activations, probs), E, false},
+        {offsetof(struct activations, lse), 1, false},
+        {offsetof(struct activations, choice), K, false},
+        {offsetof(struct activations, weight), K, false},
+        {offsetof(struct activations, shared_hid), 2 * S, false},
+        {offsetof(struct activations, shared_act), S, false},
+    };
+
+    _Static_assert(sizeof(fields) <= FIELDS * sizeof(*f), "room for them");
+    memcpy(f, fields, sizeof(fields));
+    return sizeof(fields) / sizeof(*fields);
+}
+
+static size_t other_fields(const struct model_config *c, struct field f[FIELDS])
+{
+    const size_t D = c->dim, S = c->shared_hidden;
+    const struct field fields[] = {
+        {offsetof(struct rows, x_out), D, false},
+        {offsetof(struct rows, inv_out), 1, false},
+        {offsetof(struct rows, h_out), D, false},
+        {offsetof(struct rows, probs), VOCABULARY, false},
+        {offsetof(struct rows, loss), 1, false},
+        {offsetof(struct rows, dx), D, true},
+        {offsetof(struct rows, dh), D, false},
+        {offsetof(struct rows, dtmp), D, false},
+        {offsetof(struct rows, dproj), D, false},
+        {offsetof(struct rows, dqkv), 3 * D, false},
+        {offsetof(struct rows, dlogits), c->experts, false},
+        {offsetof(struct rows, dweight), c->topk, false},
+        {offsetof(struct rows, dshared_hid), 2 * S, false},
+        {offsetof(struct rows, dshared_act), S, false},
+    };
+
+    _Static_assert(sizeof(fields) <= FIELDS * sizeof(*f), "room for them");
+    memcpy(f, fields, sizeof(fields));
+    return sizeof(fields) / sizeof(*fields);
+}
+
+/* Pointers are copied as bytes, since not all fields are of floats. */
+static char *get(const void *of, size_t at)
+{
+    char *p;
+
+    memcpy(&p, (const char *)of + at, sizeof(p));
+    return p;
+}
+
+static void put(void *of, size_t at, char *p)
+{
+    memcpy((char *)of + at, &p, sizeof(p));
+}
+
+/* Zeroed. */
+static void *allocate(size_t bytes)
+{
+    const size_t whole = bytes ? (bytes + 63) & ~(size_t)63 : 64;
+    void *p = aligned_alloc(64, whole);
+
+    return p ? memset(p, 0, whole) : NULL;
+}
+
+/* 0, or -1 with train_error_text(). */
+static int allocate_fields(const struct field *f, size_t n, size_t R,
+                           struct exchange *exchange, void *of)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t count = R * f[i].width;
+        void *p = f[i].sent ? exchange->ops->memory(exchange, count)
+                            : allocate(count * ELEMENT);
+
+        if (!p && f[i].sent)
+            return -1;
+        if (!p)
+            return train_error("out of memory: the model's activations for %zu "
+                               "positions need more than there is; lower "
+                               "--batch, --seq or --layers",
+                               R);
+        put(of, f[i].at, p);
+    }
+    return 0;
+}
+
+int rows_create(const struct model_config *c, size_t R,
+                struct exchange *exchange, struct rows *rows)
+{
+    struct field f[FIELDS];
+    size_t n = fields_of_layer(c, f);
+
+    memset(rows, 0, sizeof(*rows));
+    rows->act = calloc(c->layers, sizeof(*rows->act));
+    if (!rows->act)
+        return train_error("out of memory");
+    for (size_t l = 0; l < c->layers; l++)
+        if (allocate_fields(f, n, R, exchange, &rows->act[l]))
+            return -1;
+    n = other_fields(c, f);
+    return allocate_fields(f, n, R, exchange, rows);
+}
+
+static void free_fields(const struct field *f, size_t n, const void *of)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!f[i].sent)
+            free(get(of, f[i].at));
+}
+
+void rows_destroy(const struct model_config *c, struct rows *rows)
+{
+    struct field f[FIELDS];
+    size_t n = fields_of_layer(c, f);
+
+    for (size_t l = 0; rows->act && l < c->layers; l++)
+        free_fields(f, n, &rows->act[l]);
+    n = other_fields(c, f);
+    free_fields(f, n, rows);
+    free(rows->act);
+    memset(rows, 0, sizeof(*rows));
+}
+
+static void fields_from(const struct field *f, size_t n, size_t first,
+                        const void *all, void *view)
+{
+    for (size_t i = 0; i < n; i++)
+        put(view, f[i].at, get(all, f[i].at) + first * f[i].width * ELEMENT);
+}
+
+void rows_from(const struct model_config *c, const struct rows *all,
+               size_t first, struct rows *view)
+{
+    struct field f[FIELDS];
+    size_t n = fields_of_layer(c, f);
+
+    for (size_t l = 0; l < c->layers; l++)
+        fields_from(f, n, first, &all->act[l], &view->act[l]);
+    n = other_fields(c, f);
+    fields_from(f, n, first, all, view);
+}
