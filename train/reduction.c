@@ -14,9 +14,14 @@ static size_t own_length(const struct reduction *r)
     return r->begin[r->team->rank + 1] - r->begin[r->team->rank];
 }
 
+/* Is a reduce-scatter's order the one asked for, if each rank first adds up its
+ * own shares? It adds the ranks of each node, and then the nodes. */
 static bool by_reduce_scatter(const struct reduction *r)
 {
-    return r->shares == 1 && (r->nodes == 0 || r->nodes == team_nodes(r->team));
+    const size_t ranks = (size_t)r->team->size, nodes = team_nodes(r->team);
+
+    return r->shares == 1 ? r->nodes == 0 || r->nodes == nodes
+                          : r->nodes == ranks && (nodes == ranks || nodes == 1);
 }
 
 int reduction_create(struct reduction *r)
@@ -85,7 +90,10 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
         counts[d] = within(r->begin[d + 1], first, last) - from[d];
     }
     at = from[me] - within(r->begin[me], 0, from[me]);
-    if (by_reduce_scatter(r)) {
+    if (!r->work) {
+        for (size_t i = 1; i < r->shares; i++)
+            shunti_elementwise()->add(
+                last - first, r->grad + i * r->length + first, r->grad + first);
         st = shunt_reduce_scatterv_start(r->team->comm, r->grad + first,
                                          r->slice + at, counts, SHUNT_F32,
                                          SHUNT_SUM, &r->request[r->requests]);

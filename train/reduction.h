@@ -5,10 +5,10 @@
  * computed.
  *
  * Shares are added in the order of the batch, and then of the nodes. One share
- * on each rank: a reduce-scatter, which adds the ranks of each node in their
- * order, and then the nodes. Several, or other nodes: the slices of the i-th
- * share of every rank are exchanged, for all i, and added here in the order
- * asked for. So the sum has the same bits however shares are spread over ranks,
+ * on each rank, or each rank a node of its own: a reduce-scatter of the sums of
+ * the ranks' shares, which adds the ranks of each node in their order, and then
+ * the nodes. Otherwise the slices of the i-th share of every rank are exchanged,
+ * for all i, and added here in the order asked for. So the sum has the same bits however shares are spread over ranks,
  * ranks over hosts, and the vectors over parts.
  */
 #ifndef TRAIN_REDUCTION_H
@@ -20,7 +20,7 @@
 
 struct reduction {
     struct team *team;
-    const float *grad;   /* (shares, length): this rank's shares */
+    float *grad;         /* (shares, length): this rank's shares, used up */
     size_t shares;       /* on each rank */
     size_t length;       /* of a vector */
     size_t nodes;        /* on which the shares are thought to be, as many on
@@ -41,8 +41,8 @@ struct reduction {
 int reduction_create(struct reduction *r);
 void reduction_destroy(struct reduction *r);
 
-/* Elements [first, last) of all vectors are computed, and stay as they are:
- * begin to add them. Collective: the same parts in the same order. */
+/* Elements [first, last) of all vectors are computed: begin to add them. The
+ * caller leaves them alone until reduction_wait(). Collective: the same parts in the same order. */
 int reduction_start(struct reduction *r, size_t first, size_t last);
 
 /* Wait until the slice is complete. All elements were started once, or none,

@@ -381,8 +381,8 @@ static float sum_by_nodes(const float *all, size_t count, size_t nodes,
     return sum;
 }
 
-/* One share a rank (reduce-scatter) and several (exchange and add), on the
- * nodes there are and on others. */
+/* One share a rank, or one rank a node (reduce-scatter), and others (exchange
+ * and add), on the nodes there are and on others. */
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
@@ -397,6 +397,7 @@ static int shares_in_order(const struct rank *self)
     for (size_t shares = 1; shares <= 4; shares++) {
         size_t count = ranks * shares;
         float *all = malloc(count * N * sizeof(*all));
+        float *own = malloc(shares * N * sizeof(*own));
         float *slice = malloc(length * sizeof(*slice));
         for (size_t g = 0; g < count; g++)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
@@ -405,7 +406,7 @@ static int shares_in_order(const struct rank *self)
             if (!as || count % as) /* uneven nodes, as they are */
                 continue;
             struct reduction r = {.team = &team,
-                                  .grad = all + me * shares * N,
+                                  .grad = own,
                                   .shares = shares,
                                   .length = N,
                                   .nodes = nodes,
@@ -416,6 +417,7 @@ static int shares_in_order(const struct rank *self)
             for (int parts = 0; parts < 2; parts++) {
                 static const size_t cuts[] = {N, 4711, 4711, 2500, 1, 0};
                 memset(slice, 0xff, length * sizeof(*slice));
+                memcpy(own, all + me * shares * N, shares * N * sizeof(*own));
                 for (size_t p = 0; parts && p < 5; p++)
                     CHECK_TRAIN(reduction_start(&r, cuts[p + 1], cuts[p]));
                 CHECK_TRAIN(reduction_wait(&r));
@@ -429,6 +431,7 @@ static int shares_in_order(const struct rank *self)
             reduction_destroy(&r);
         }
         free(all);
+        free(own);
         free(slice);
     }
     free(begin);

@@ -59,7 +59,8 @@ CHECKPOINT_CASE(link_is_refused, 2)
 Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {
-        "f32_as_one", "bf16_as_one", "bf16_products_as_one", "shares_in_order",
+        "f32_as_one",           "bf16_as_one",
+        "bf16_products_as_one", "shares_in_order",
         "micro_batches_as_one", "micro_batches_of_bf16_as_one",
         "checkpoint_goes_on"};
 
@@ -67,5 +68,17 @@ Test(train_ranks, two_nodes, .timeout = 240)
         harness_check(&(struct harness_job){.program = "rank_train",
                                             .args = {names[i]},
                                             .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                            .ranks = 4});
+}
+
+/* Each rank a node of its own: shares are added before they travel. */
+Test(train_ranks, a_node_each, .timeout = 240)
+{
+    static const char *const names[] = {"shares_in_order", "f32_as_one"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        harness_check(&(struct harness_job){.program = "rank_train",
+                                            .args = {names[i]},
+                                            .env = {"SHUNT_TEST_NODES=0,1,2,3"},
                                             .ranks = 4});
 }
