@@ -121,7 +121,8 @@ static const struct cli_row rows[] = {
     {"micro-batches", 0, "N", CLI_WHOLE,
      "cut the batch into so many, which take turns at each layer: one computes "
      "while rows of another travel. Each has a capacity of its own, and their "
-     "gradients are added, so this changes bits",
+     "gradients are added, so this changes bits (default: 2 on several nodes, "
+     "if they divide the batch; 1 on one)",
      AT(micro_batches), .least = 1, .most = MOST_ROUTINGS, .mark = SETTING},
     {"nodes", 0, "N", CLI_WHOLE,
      "add the shares up as if on so many nodes: so a run on one host has the "
@@ -225,7 +226,6 @@ static const struct options defaults = {
             .clip = 1.0f,
         },
     .seed = 1,
-    .micro_batches = 1,
     .checkpoint_every = 100,
     .overlap = true,
     .eval_bytes = 32768,
@@ -405,6 +405,16 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--shares %zu must be a multiple of the ranks (%zu) "
                            "and divide --batch %zu",
                            o->shares, ranks, o->batch);
+    if (!o->nodes)
+        o->nodes = nodes;
+    if (o->nodes && o->shares % o->nodes)
+        return train_error("--shares %zu must be a multiple of --nodes %zu",
+                           o->shares, o->nodes);
+    if (!o->micro_batches)
+        o->micro_batches = o->nodes > 1 && o->batch % (2 * o->shares) == 0 &&
+                                   2 * o->model.layers <= MOST_ROUTINGS
+                               ? 2
+                               : 1;
     if (o->batch % (o->shares * o->micro_batches))
         return train_error("--micro-batches %zu of --shares %zu must divide "
                            "--batch %zu: take a batch that is a multiple of "
@@ -415,11 +425,6 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--layers %zu times --micro-batches %zu must be at "
                            "most %d",
                            o->model.layers, o->micro_batches, MOST_ROUTINGS);
-    if (!o->nodes)
-        o->nodes = nodes;
-    if (o->nodes && o->shares % o->nodes)
-        return train_error("--shares %zu must be a multiple of --nodes %zu",
-                           o->shares, o->nodes);
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)
         return train_error("--beta1 and --beta2 must be below 1");
     if (o->optimizer.lr_end > 1)

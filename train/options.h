@@ -25,7 +25,7 @@ struct options {
     uint64_t seed;
     size_t shares; /* the batch is summed in so many parts; 0: 4 or ranks */
     size_t nodes;  /* these in so many; 0: as the ranks are */
-    size_t micro_batches; /* into which the batch is cut first */
+    size_t micro_batches; /* the batch is cut into these first; 0: as pays */
     bool balance_share;   /* the balancing loss counts within a share */
 
     bool bf16, fp8;    /* rows travel as */
@@ -66,7 +66,7 @@ enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
 
 /* Checks that need the number of ranks: do they divide the batch? Sets batch,
- * shares and nodes if they are 0. `nodes`: team_nodes(). 0, or -1 with
+ * shares, nodes and micro_batches if they are 0. `nodes`: team_nodes(). 0, or -1 with
  * train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
 

@@ -561,6 +561,10 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
+    /* Between its start and its wait, an exchange has as much computing as there
+     * is. What the user says goes first. */
+    if (run.o.overlap)
+        setenv("SHUNT_PROGRESS", "auto", 0);
     enum shunt_status st = shunt_comm_create_env(NULL, &run.team.comm);
     if (st != SHUNT_OK) {
         fprintf(stderr, "shunt-train: cannot join the other ranks: %s: %s\n",

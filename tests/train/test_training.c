@@ -368,6 +368,32 @@ Test(options, ranks_must_divide_the_batch)
     cr_assert(strstr(train_error_text(), "--shares"));
 }
 
+Test(options, micro_batches)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--batch", "16"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 4, 1), 0);
+    cr_assert_eq(o.micro_batches, 1);
+    o.micro_batches = o.nodes = 0;
+    cr_assert_eq(options_check(&o, 4, 2), 0); /* 4 shares */
+    cr_assert_eq(o.micro_batches, 2);
+    o.micro_batches = o.shares = 0;
+    cr_assert_eq(options_check(&o, 16, 2), 0); /* one sequence in each share */
+    cr_assert_eq(o.micro_batches, 1);
+    o.micro_batches = 2;
+    cr_assert_eq(options_check(&o, 16, 2), -1);
+    cr_assert(strstr(train_error_text(), "a multiple of 32"));
+    o.micro_batches = 2;
+    o.shares = 4;
+    o.model.layers = 129;
+    cr_assert_eq(options_check(&o, 4, 2), -1);
+    cr_assert(strstr(train_error_text(), "--layers 129"));
+    o.micro_batches = 0;
+    cr_assert_eq(options_check(&o, 4, 2), 0);
+    cr_assert_eq(o.micro_batches, 1);
+}
+
 /* --- metrics and files ---------------------------------------------------- */
 
 static char folder[64];
