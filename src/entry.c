@@ -60,7 +60,8 @@ void shunti_comm_enter(struct shunt_comm *comm)
 /* From the moment that it is put aside, the helper may be using it. */
 SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
 {
-    const bool ask = comm->help.started && shunti_help_wanted(comm);
+    const bool ask = (comm->help.started || comm->requests.notices) &&
+                     shunti_help_wanted(comm);
 
     shunti_aside_put(comm);
     if (ask)

@@ -26,6 +26,7 @@
 
 #include "src/aside.h"
 #include "src/comm.h"
+#include "src/error.h"
 #include "src/inline.h"
 #include "src/log.h"
 #include "src/request.h"
@@ -103,11 +104,12 @@ static void be_patient(struct shunt_comm *comm)
 }
 
 /* A communicator that failed needs steps until what it tells its peers is
- * sent. */
+ * sent, and its requests have ended whose notices somebody awaits. */
 static bool is_of_use(const struct shunt_comm *comm)
 {
     return comm->deferred.first || comm->aside.unsent ||
-           (!comm->failure.status && has_work(comm));
+           ((!comm->failure.status || comm->requests.notices) &&
+            has_work(comm));
 }
 
 /*
@@ -440,6 +442,15 @@ SHUNTI_NOINLINE void shunti_help_ask(struct shunt_comm *comm)
     if (look == NEVER || (look == LATER && comm->help.was_long))
         if (atomic_exchange(&next_look, SOON) != SOON)
             ring();
+}
+
+enum shunt_status shunti_help_notices(struct shunt_comm *comm)
+{
+    if (comm->thread.exists || comm->help.attached || attach(comm))
+        return SHUNT_OK;
+    return shunti_fail(&comm->error, SHUNT_ERR_SYSTEM,
+                       "no helper thread can be made, so nothing would end the "
+                       "request while its caller is away; test it or wait");
 }
 
 void shunti_help_back(struct shunt_comm *comm)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The helper: one thread of the process that steps started calls while their
- * callers compute (SHUNT_PROGRESS=auto).
+ * callers compute (SHUNT_PROGRESS=auto), or wait for a notice (notice.h).
  *
  * A call that leaves operations under way puts its communicator aside
  * (aside.h). Whoever holds it may step it, so the helper is one more holder,
@@ -26,6 +26,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include <shunt/status.h>
 
 struct pollfd;
 struct shunt_comm;
@@ -62,6 +64,10 @@ bool shunti_help_wanted(const struct shunt_comm *comm);
 /* After it was put aside: the helper steps it if its caller stays away. If
  * there is no thread and none can be made, its callers do without. */
 void shunti_help_ask(struct shunt_comm *comm);
+
+/* A request on it has a notice, which the caller may wait for outside of the
+ * library. Errors: SHUNT_ERR_SYSTEM, no thread can be made. */
+enum shunt_status shunti_help_notices(struct shunt_comm *comm);
 
 /* Its caller is back, if help.attached. */
 void shunti_help_back(struct shunt_comm *comm);

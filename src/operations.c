@@ -11,6 +11,7 @@
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/note.h"
+#include "src/notice.h"
 #include "src/read.h"
 #include "src/request.h"
 #include "src/scratch.h"
@@ -92,6 +93,8 @@ static void finish(struct shunt_request *request, enum shunt_status status)
         shunti_trace_request(request);
     if (request->ways)
         shunti_request_drop_ways(request);
+    if (request->notice)
+        shunti_notice_give(request);
     if (request->detached)
         shunti_request_free(request);
 }
@@ -172,6 +175,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
         if (request->class->cleanup)
             request->class->cleanup(request);
         shunti_request_drop_ways(request);
+        if (request->notice)
+            shunti_notice_give(request);
     }
     for (request = comm->requests.newest; request; request = request->older)
         if (request->class->run && request->status == SHUNT_IN_PROGRESS) {

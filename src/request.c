@@ -100,6 +100,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->begun_ns = 0;
     request->copies = NULL;
     request->reads = NULL;
+    request->notice = NULL;
     request->next = NULL;
     /* Hides the size from the compiler: for a known size it emits "rep stos",
      * whose start-up takes longer than all of libc's memset(). */

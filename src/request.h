@@ -30,6 +30,7 @@
 struct shunt_comm;
 struct shunt_request;
 struct shunti_copy;
+struct shunti_notice;
 
 /*
  * What a class of operations does.
@@ -107,6 +108,8 @@ struct shunt_request {
     uint64_t begun_ns;
     struct shunti_copy *copies; /* under way in the copy engine: engine.h */
     struct shunti_read *reads;  /* under way: read.h */
+    struct shunti_notice
+        *notice;                /* notice.h; NULL: nobody is told of its end */
     size_t capacity;            /* bytes of `state` */
     struct shunt_request *next; /* in the list of active ones, by seq */
     struct shunt_request *newer, *older; /* in that of `listed`, by creation */
@@ -119,6 +122,7 @@ struct shunti_requests {
     struct shunt_request *spare;  /* finished ones, to be used again */
     size_t spare_state;           /* bytes of their `state` */
     struct shunt_request *newest; /* of those that are `listed` */
+    unsigned notices;             /* of those under way; notice.c counts them */
 };
 
 /* What the caller called: the purpose's name, or that of the class. */

@@ -104,6 +104,19 @@ static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns)
     return shunti_aside_visit(but, now_ns, answer_there);
 }
 
+/* An operation that no caller has waited for yet has no start time: its timeout
+ * counts from here. */
+static void check_time(struct shunt_comm *comm, uint64_t now)
+{
+    if (!comm->operations.active || comm->failure.status)
+        return;
+    if (!comm->operations.active->begun_ns)
+        comm->operations.active->begun_ns = now;
+    if (comm->liveness.last_event_ns < comm->operations.active->begun_ns)
+        comm->liveness.last_event_ns = comm->operations.active->begun_ns;
+    shunti_liveness_check_time(comm, now);
+}
+
 void shunti_look_around(struct shunt_comm *comm)
 {
     uint64_t now = shunti_now_ns();
@@ -116,15 +129,7 @@ void shunti_look_around(struct shunt_comm *comm)
     if (!comm->operations.active || comm->failure.status)
         return;
     shunti_liveness_look(comm);
-    if (!comm->operations.active)
-        return;
-    /* An operation that no caller has waited for yet has no start time: its
-     * timeout counts from here. */
-    if (!comm->operations.active->begun_ns)
-        comm->operations.active->begun_ns = now;
-    if (comm->liveness.last_event_ns < comm->operations.active->begun_ns)
-        comm->liveness.last_event_ns = comm->operations.active->begun_ns;
-    shunti_liveness_check_time(comm, now);
+    check_time(comm, now);
 }
 
 /* Call the user's idle(). True: it did something a short time ago, and may soon
@@ -377,12 +382,18 @@ static int poll_with(struct shunt_comm *held, struct pollfd *fds,
 static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
                           unsigned long n, uint64_t ns)
 {
+    const uint64_t most = (uint64_t)NAP_MS * 1000000;
     struct timespec timeout;
 
-    if (held)
-        return poll_with(
-            held, fds, n,
-            ns < (uint64_t)NAP_MS * 1000000 ? ns : (uint64_t)NAP_MS * 1000000);
+    if (held) {
+        const int ready = poll_with(held, fds, n, ns < most ? ns : most);
+
+        /* Who awaits a notice waits as in a call: not without a limit. */
+        for (; held; held = held->aside.next_held)
+            if (held->requests.notices)
+                check_time(held, shunti_now_ns());
+        return ready;
+    }
     timeout = timespec_of(ns);
     return ppoll(fds, n, ns == UINT64_MAX ? NULL : &timeout, NULL);
 }

@@ -13,7 +13,8 @@
  * in blocking calls on it, and on its progress thread if it has one
  * (SHUNT_PROGRESS=thread). With SHUNT_PROGRESS=auto a helper thread of the
  * process advances those of communicators that span nodes while their callers
- * are outside of the library for longer than 0.1 ms. Of a fused product only
+ * are outside of the library for longer than 0.1 ms. shunt_notify() makes it
+ * advance one request so, whatever the setting. Of a fused product only
  * its transfers advance so; the rest is computed in a test or wait of its own
  * request. A thread that tests, or waits in any blocking call, also advances
  * the pending operations of its other communicators (those on which it made the
@@ -71,6 +72,42 @@ shunt_wait(struct shunt_request **request);
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_wait_all(struct shunt_request **requests, size_t count);
+
+/**
+ * Call done(arg) once when `request` is done, also with an error: from whatever
+ * thread ends it, or in this call if it is done already. The request is then to
+ * be tested or waited for as ever, which frees it, and may still have to send
+ * what other ranks need.
+ *
+ * A request that somebody is to be told of advances while its caller is outside
+ * of the library, whatever SHUNT_PROGRESS says: a helper thread of the process
+ * takes the communicator over after 0.1 ms, or later if calls on it were less
+ * apart. SHUNT_TIMEOUT counts from here, as in a wait. If the communicator is
+ * destroyed first, that is the end of the request.
+ *
+ * request  under way, or NULL, which is done.
+ * done     must not use this library, and should be short: other operations wait
+ *          for it. At most one for each request.
+ *
+ * Errors: SHUNT_ERR_INVALID, done is NULL; SHUNT_ERR_BUSY, there is one already;
+ * SHUNT_ERR_SYSTEM, no thread can be made; SHUNT_ERR_UNSUPPORTED, a fused
+ * product, which only a test or a wait of its own computes. The request goes on.
+ * Local.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_notify(struct shunt_request *request, void (*done)(void *arg), void *arg);
+
+/**
+ * As shunt_notify(), but add 1 to an eventfd (eventfd(2)), which becomes
+ * readable: for poll() or epoll(), with other descriptors of the program.
+ *
+ * fd  borrowed until then. Several requests may share one; its value is the
+ *     number of those that are done.
+ *
+ * Errors: as above; SHUNT_ERR_INVALID, fd is not open.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_notify_fd(struct shunt_request *request, int fd);
 
 #ifdef __cplusplus
 }

@@ -170,6 +170,28 @@ static enum shunt_status alltoall(struct scene *s)
     return st;
 }
 
+static void told(void *calls)
+{
+    atomic_fetch_add((atomic_int *)calls, 1);
+}
+
+/* That nobody can be told is an error of this rank alone: the call goes on. */
+static enum shunt_status notify(struct scene *s)
+{
+    struct shunt_request *request;
+    atomic_int calls = 0;
+    enum shunt_status st = shunt_alltoall_start(s->comm, s->send, s->recv,
+                                                s->count, SHUNT_I32, &request);
+    bool asked;
+
+    if (st)
+        return st;
+    asked = !shunt_notify(request, told, &calls);
+    st = shunt_wait(&request);
+    s->usable = (st || transposed(s)) && atomic_load(&calls) == asked;
+    return st;
+}
+
 static enum shunt_status alltoall_in_place(struct scene *s)
 {
     enum shunt_status st =
@@ -349,6 +371,7 @@ static const struct {
 } calls[] = {
     {"barrier", .make = barrier},
     {"alltoall", .make = alltoall},
+    {"notify", .make = notify},
     {"alltoall_in_place", .make = alltoall_in_place},
     {"allgather", .make = allgather},
     {"broadcast", .make = broadcast},
@@ -745,6 +768,7 @@ static int run_descriptors(const struct rank *self)
 static const struct rank_case cases[] = {
     {"barrier", run_one_call, .min_ranks = 2},
     {"alltoall", run_one_call, .min_ranks = 2},
+    {"notify", run_one_call, .min_ranks = 2},
     {"alltoall_in_place", run_one_call, .min_ranks = 2},
     {"allgather", run_one_call, .min_ranks = 2},
     {"broadcast", run_one_call, .min_ranks = 2},

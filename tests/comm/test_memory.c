@@ -29,9 +29,9 @@ static void run(const char *call, int ranks, const char *env1, const char *env2,
 
 Test(memory, collectives)
 {
-    static const char *const calls[] = {"barrier",   "alltoall_in_place",
-                                        "allgather", "broadcast",
-                                        "allreduce", "reduce_scatter"};
+    static const char *const calls[] = {
+        "barrier",   "notify",    "alltoall_in_place", "allgather",
+        "broadcast", "allreduce", "reduce_scatter"};
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
         run(calls[i], 3, NULL, NULL, NULL);

@@ -5,6 +5,7 @@
  */
 
 #include <math.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,6 +202,10 @@ static int ended(struct world *w, struct op *op, enum shunt_status st)
 
     snprintf(w->doing, sizeof(w->doing), "%s", op->label);
     w->operations++;
+    w->told += op->notified;
+    if (atomic_load(&op->told) != op->notified)
+        bad = rank_fail(__FILE__, __LINE__, op->label, "told %d times",
+                        atomic_load(&op->told));
     if (st)
         bad = rank_fail(__FILE__, __LINE__, op->label, "%s",
                         rank_why(op->group->comm, st));
@@ -208,6 +213,39 @@ static int ended(struct world *w, struct op *op, enum shunt_status st)
         bad = rank_fail(__FILE__, __LINE__, op->label, "wrong result");
     op_free(op);
     return bad;
+}
+
+static void count_end(void *told)
+{
+    atomic_fetch_add((atomic_int *)told, 1);
+}
+
+/* Ask to be told of its end. */
+static int ask_for_notice(struct op *op)
+{
+    enum shunt_status st = shunt_notify(op->request, count_end, &op->told);
+
+    op->notified = !st;
+    CHECK(!st || st == SHUNT_ERR_UNSUPPORTED, "notify: %s",
+          rank_why(op->group->comm, st)); /* a fused product */
+    return 0;
+}
+
+/* Without a call in between. */
+static int await_notices(struct world *w)
+{
+    const time_t until = 30 + time(NULL);
+    int left;
+
+    do {
+        left = 0;
+        for (int i = 0; i < w->npending; i++)
+            left +=
+                w->pending[i]->notified && !atomic_load(&w->pending[i]->told);
+        sched_yield();
+    } while (left && time(NULL) < until);
+    CHECK(!left, "%d notices have not come", left);
+    return 0;
 }
 
 static int forget(struct world *w, int i, enum shunt_status st)
@@ -292,6 +330,8 @@ static void free_buffers(struct plan *p)
 int drain(struct world *w)
 {
     shuffle(w);
+    if (one_in(&w->local, 3))
+        CHECK_RUN(await_notices(w));
     if (w->npending && one_in(&w->local, 3))
         CHECK_RUN(wait_all_at_once(w));
     if (one_in(&w->local, 3)) {
@@ -318,7 +358,7 @@ int begun(struct world *w, struct op *op, enum shunt_status st)
     op->stretch = w->stretch;
     if (!st && op->request) {
         w->pending[w->npending++] = op;
-        return 0;
+        return one_in(&w->local, 6) ? ask_for_notice(op) : 0;
     }
     return ended(w, op, st);
 }

@@ -9,6 +9,7 @@
 #ifndef SHUNT_TEST_WORLD_H
 #define SHUNT_TEST_WORLD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,6 +64,8 @@ struct op {
     char label[160];
     struct shunt_request *request;
     uint64_t stretch; /* in which it was started */
+    bool notified;    /* the rank is told of its end, */
+    atomic_int told;  /* so many times so far */
     struct group *group;
     int plan; /* of the plan table, whose buffers it uses; -1 */
     struct buffer buffers[4];
@@ -125,6 +128,7 @@ struct world {
     char doing[200];
     bool no_windows;     /* for take_any() */
     uint64_t operations; /* in all configurations */
+    uint64_t told;       /* of the ends of so many */
     /* In all communicators of this rank: the bytes that the copy engine copied,
      * and that zero copy sent from registered memory and from windows. */
     uint64_t engine_bytes, registered_bytes;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Notices: who is told of the end of a request, and how. A request that has one
+ * advances also while its caller is outside of the library: on the progress
+ * thread, or on the helper, whatever SHUNT_PROGRESS says.
+ */
+#ifndef SHUNTI_NOTICE_H
+#define SHUNTI_NOTICE_H
+
+#include <shunt/request.h>
+
+struct shunti_notice {
+    void (*done)(void *arg); /* NULL: nobody */
+    void *arg;
+    int fd; /* an eventfd; < 0: none */
+};
+
+/* The request is done, which is the last that is done with it, by whoever holds
+ * its communicator: tell, and free the notice. */
+void shunti_notice_give(struct shunt_request *request);
+
+#endif

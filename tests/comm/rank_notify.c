@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do in test_notify.c: they are told of the end of a request without
+ * a call of the library in between.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "tests/harness/rank_main.h"
+
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+
+/* --- threads that cannot be made --------------------------------------------- */
+
+#if !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(thread_sanitizer)
+#define MAY_FAIL_THREADS
+
+static atomic_bool no_more_threads;
+
+/* The library's calls find this one first. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                   void *(*start)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+                       void *);
+
+    if (atomic_load(&no_more_threads))
+        return EAGAIN;
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attr, start, arg);
+}
+#endif
+
+/* --- an exchange -------------------------------------------------------------- */
+
+enum { ROOM = 5 }; /* exchanges at once */
+
+struct swaps {
+    size_t bytes; /* of a block */
+    unsigned char *send[ROOM], *recv[ROOM];
+    struct shunt_request *request[ROOM];
+};
+
+static unsigned char pattern(int from, int to, size_t i, int round)
+{
+    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
+}
+
+static int swaps_start(struct swaps *s, const struct rank *self,
+                       struct shunt_comm *comm, size_t bytes, int count)
+{
+    memset(s, 0, sizeof(*s));
+    s->bytes = bytes;
+    for (int k = 0; k < count; k++) {
+        s->send[k] = malloc(bytes * (size_t)self->size);
+        s->recv[k] = calloc(bytes, (size_t)self->size);
+        CHECK(s->send[k] && s->recv[k], "no memory");
+        for (int r = 0; r < self->size; r++)
+            for (size_t i = 0; i < bytes; i++)
+                s->send[k][(size_t)r * bytes + i] =
+                    pattern(self->rank, r, i, k);
+        CHECK_OK(comm, shunt_alltoall_start(comm, s->send[k], s->recv[k], bytes,
+                                            SHUNT_U8, &s->request[k]));
+    }
+    return 0;
+}
+
+static int swaps_end(struct swaps *s, const struct rank *self,
+                     struct shunt_comm *comm)
+{
+    for (int k = 0; k < ROOM; k++) {
+        CHECK_OK(comm, shunt_wait(&s->request[k]));
+        for (int r = 0; s->recv[k] && r < self->size; r++)
+            for (size_t i = 0; i < s->bytes; i++)
+                CHECK(s->recv[k][(size_t)r * s->bytes + i] ==
+                          pattern(r, self->rank, i, k),
+                      "exchange %d: byte %zu of rank %d's block", k, i, r);
+        free(s->send[k]);
+        free(s->recv[k]);
+    }
+    return 0;
+}
+
+/* --- being told ----------------------------------------------------------------- */
+
+/* Reads what is there until `count` requests are done, outside of the library. */
+static int await_fd(int fd, uint64_t count)
+{
+    uint64_t sum = 0, value;
+
+    while (sum < count) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+
+        CHECK(poll(&p, 1, 30000) == 1, "%d of %d are done", (int)sum,
+              (int)count);
+        CHECK(read(fd, &value, sizeof(value)) == (ssize_t)sizeof(value),
+              "read: %s", strerror(errno));
+        sum += value;
+    }
+    CHECK(sum == count, "%d of %d", (int)sum, (int)count);
+    CHECK(read(fd, &value, sizeof(value)) < 0 && errno == EAGAIN,
+          "told more than once");
+    return 0;
+}
+
+static void count_call(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static int await_calls(atomic_int *calls, int count)
+{
+    const time_t end = time(NULL) + 30;
+
+    while (atomic_load(calls) < count && time(NULL) < end)
+        sched_yield();
+    CHECK(atomic_load(calls) == count, "%d calls, not %d", atomic_load(calls),
+          count);
+    return 0;
+}
+
+static int open_fd(int *fd)
+{
+    *fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    CHECK(*fd >= 0, "eventfd: %s", strerror(errno));
+    return 0;
+}
+
+/* --- the cases ------------------------------------------------------------------ */
+
+static int told_of_size(const struct rank *self, size_t bytes)
+{
+    atomic_int calls = 0;
+    struct swaps s;
+    int fd;
+
+    CHECK_RUN(open_fd(&fd));
+    CHECK_RUN(swaps_start(&s, self, self->comm, bytes, ROOM));
+    for (int k = ROOM; k-- > 0;) { /* in any order */
+        CHECK_OK(self->comm, shunt_notify_fd(s.request[k], fd));
+        CHECK_OK(self->comm, shunt_notify(s.request[k], count_call, &calls));
+    }
+    CHECK_RUN(await_fd(fd, ROOM));
+    CHECK_RUN(await_calls(&calls, ROOM));
+    CHECK_RUN(swaps_end(&s, self, self->comm));
+    CHECK(atomic_load(&calls) == ROOM, "%d calls", atomic_load(&calls));
+    close(fd);
+    return 0;
+}
+
+static int told_of_small(const struct rank *self)
+{
+    for (int k = 0; k < 20; k++)
+        CHECK_RUN(told_of_size(self, 8));
+    return told_of_size(self, 5000);
+}
+
+static int told_of_large(const struct rank *self)
+{
+    CHECK_RUN(told_of_size(self, (size_t)300 << 10));
+    return told_of_size(self, (size_t)3 << 20);
+}
+
+/* Some are told of, and the caller waits for others, tests, and makes calls. */
+static int told_among_calls(const struct rank *self)
+{
+    for (int k = 0; k < 30; k++) {
+        atomic_int calls = 0;
+        int32_t one = 1, sum;
+        struct swaps s;
+
+        CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)64 << 10, ROOM));
+        for (int i = k % 2; i < ROOM; i += 2)
+            CHECK_OK(self->comm, shunt_notify(s.request[i], count_call, &calls));
+        if (k % 3 == 0)
+            CHECK_OK(self->comm, shunt_wait(&s.request[k % ROOM]));
+        if (k % 3 == 1) {
+            CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1,
+                                                 SHUNT_I32, SHUNT_SUM));
+            CHECK(sum == self->size, "sum %d", (int)sum);
+        }
+        CHECK_RUN(await_calls(&calls, k % 2 ? 2 : 3));
+        CHECK_RUN(swaps_end(&s, self, self->comm));
+    }
+    return 0;
+}
+
+/* Of what is done already, at once. */
+static int told_late(const struct rank *self)
+{
+    atomic_int calls = 0;
+    struct swaps s;
+    int fd;
+
+    CHECK_RUN(open_fd(&fd));
+    CHECK_OK(self->comm, shunt_notify(NULL, count_call, &calls));
+    CHECK(atomic_load(&calls) == 1, "no request is a request that is done");
+    CHECK_OK(self->comm, shunt_notify_fd(NULL, fd));
+    CHECK_RUN(await_fd(fd, 1));
+    CHECK_RUN(swaps_start(&s, self, self->comm, 100, 1));
+    CHECK_OK(self->comm, shunt_notify_fd(s.request[0], fd));
+    CHECK_RUN(await_fd(fd, 1));
+    CHECK_OK(self->comm, shunt_notify(s.request[0], count_call, &calls));
+    CHECK(atomic_load(&calls) == 2, "not told at once");
+    CHECK_RUN(swaps_end(&s, self, self->comm));
+    close(fd);
+    return 0;
+}
+
+static int bad_arguments(const struct rank *self)
+{
+    atomic_int calls = 0;
+    struct swaps s;
+    int fd;
+
+    CHECK_RUN(open_fd(&fd));
+    /* One rank starts later, so that the others' are under way. */
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK(shunt_notify_fd(NULL, -1) == SHUNT_ERR_INVALID, "no descriptor");
+    CHECK(shunt_notify(NULL, NULL, NULL) == SHUNT_ERR_INVALID, "no function");
+    CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)4 << 20, 1));
+    CHECK(shunt_notify(s.request[0], NULL, NULL) == SHUNT_ERR_INVALID,
+          "no function");
+    CHECK_OK(self->comm, shunt_notify(s.request[0], count_call, &calls));
+    if (!atomic_load(&calls)) {
+        enum shunt_status st =
+            shunt_notify(s.request[0], count_call, &calls);
+
+        /* unless it has ended meanwhile, which is told at once */
+        CHECK(st == SHUNT_ERR_BUSY || (!st && atomic_load(&calls) == 2),
+              "a second one: %s", shunt_strerror(st));
+    }
+    CHECK_RUN(swaps_end(&s, self, self->comm));
+    close(fd);
+    return 0;
+}
+
+/* A communicator's end is that of its requests. */
+static int destroyed_first(const struct rank *self)
+{
+    struct shunt_comm *dup;
+    atomic_int calls = 0;
+    struct swaps s;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
+    if (self->rank == 0) { /* nobody else comes */
+        CHECK_RUN(swaps_start(&s, self, dup, (size_t)4 << 20, 2));
+        CHECK_OK(dup, shunt_notify(s.request[1], count_call, &calls));
+        CHECK(atomic_load(&calls) == 0, "told too early");
+        shunt_comm_destroy(dup);
+        CHECK(atomic_load(&calls) == 1, "%d calls", atomic_load(&calls));
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank)
+        shunt_comm_destroy(dup);
+    else
+        for (int k = 0; k < 2; k++) {
+            CHECK(shunt_wait(&s.request[k]) != SHUNT_OK, "its end");
+            free(s.send[k]);
+            free(s.recv[k]);
+        }
+    return 0;
+}
+
+/* argv[0]: a file that no rank has made yet. */
+static void tell_others(const struct rank *self)
+{
+    FILE *file = fopen(self->argv[0], "w");
+
+    if (file)
+        fclose(file);
+}
+
+static bool is_told(const struct rank *self)
+{
+    struct stat st;
+
+    return stat(self->argv[0], &st) == 0;
+}
+
+static int await_others(const struct rank *self)
+{
+    const time_t end = time(NULL) + 60;
+
+    while (!is_told(self) && time(NULL) < end)
+        sched_yield();
+    CHECK(is_told(self), "rank 0 has not come so far");
+    return 0;
+}
+
+/* Rank 1 is lost, or stays away (SHUNT_TIMEOUT is short). */
+static int told_of_failure(const struct rank *self, enum shunt_status wanted)
+{
+    enum shunt_status st;
+    struct swaps s;
+    int fd;
+
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == 1) {
+        if (wanted == SHUNT_ERR_PEER)
+            _exit(0);
+        return await_others(self);
+    }
+    CHECK_RUN(open_fd(&fd));
+    CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)1 << 20, 1));
+    CHECK_OK(self->comm, shunt_notify_fd(s.request[0], fd));
+    CHECK_RUN(await_fd(fd, 1));
+    st = shunt_wait(&s.request[0]);
+    CHECK(st == wanted, "%s: %s", shunt_strerror(st),
+          shunt_last_error(self->comm));
+    CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "names: %s",
+          shunt_last_error(self->comm));
+    tell_others(self);
+    free(s.send[0]);
+    free(s.recv[0]);
+    close(fd);
+    return 0;
+}
+
+static int told_of_a_loss(const struct rank *self)
+{
+    return told_of_failure(self, SHUNT_ERR_PEER);
+}
+
+static int told_of_a_timeout(const struct rank *self)
+{
+    return told_of_failure(self, SHUNT_ERR_TIMEOUT);
+}
+
+static int no_thread_to_be_had(const struct rank *self)
+{
+#ifdef MAY_FAIL_THREADS
+    atomic_int calls = 0;
+    enum shunt_status st;
+    struct swaps s;
+
+    atomic_store(&no_more_threads, true);
+    if (self->rank)
+        CHECK_RUN(await_others(self));
+    CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)4 << 20, 1));
+    if (self->rank == 0) {
+        st = shunt_notify(s.request[0], count_call, &calls);
+        CHECK(st == SHUNT_ERR_SYSTEM, "%s", shunt_strerror(st));
+        tell_others(self);
+    }
+    CHECK_RUN(swaps_end(&s, self, self->comm));
+    CHECK(atomic_load(&calls) == 0, "told in spite of an error");
+    atomic_store(&no_more_threads, false);
+#else
+    (void)self;
+#endif
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "told_of_small", .run = told_of_small},
+    {.name = "told_of_large", .run = told_of_large},
+    {.name = "told_among_calls", .run = told_among_calls},
+    {.name = "told_late", .run = told_late},
+    {.name = "bad_arguments", .run = bad_arguments},
+    {"destroyed_first", destroyed_first, .min_ranks = 2},
+    {"told_of_a_loss", told_of_a_loss, .breaks_comm = true, .min_ranks = 2,
+     .max_ranks = 2, .no_threads = true},
+    {"told_of_a_timeout", told_of_a_timeout, .breaks_comm = true,
+     .min_ranks = 2, .max_ranks = 2, .no_threads = true},
+    {"no_thread_to_be_had", no_thread_to_be_had, .min_ranks = 2,
+     .no_threads = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

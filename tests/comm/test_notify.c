@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ranks are told of the end of requests; rank_notify.c is what they do. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "tests/harness/harness.h"
+
+TestSuite(notify, .timeout = 120);
+
+#define TCP "SHUNT_TEST_ACROSS=tcp (put)"
+
+/* On one node, and on two by tcp; under each setting of progress. */
+static void everywhere(const char *name)
+{
+    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
+                                        "SHUNT_TEST_NODES=0,1",
+                                        "SHUNT_TEST_NODES=0,0,1"};
+    static const char *const progress[] = {"SHUNT_PROGRESS=caller",
+                                           "SHUNT_PROGRESS=auto",
+                                           "SHUNT_PROGRESS=thread"};
+
+    for (int i = 0; i < 9; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_notify",
+            .args = {name},
+            .ranks = i % 3 == 1 ? 2 : 3,
+            .env = {nodes[i % 3], progress[i / 3], i % 3 ? TCP : NULL},
+        });
+}
+
+/* On one node, and on two, with a file by which ranks tell each other. */
+static void with_a_file(const char *name, const char *setting)
+{
+    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0",
+                                        "SHUNT_TEST_NODES=0,1"};
+    char path[64];
+
+    snprintf(path, sizeof(path), "/tmp/shunt-notify-%d", (int)getpid());
+    for (int i = 0; i < 2; i++) {
+        unlink(path);
+        harness_check(&(struct harness_job){
+            .program = "rank_notify",
+            .args = {name, path},
+            .ranks = 2,
+            .env = {nodes[i], setting, i ? TCP : NULL},
+        });
+    }
+    unlink(path);
+}
+
+Test(notify, told_of_small)
+{
+    everywhere("told_of_small");
+}
+
+Test(notify, told_of_large)
+{
+    everywhere("told_of_large");
+}
+
+Test(notify, told_among_calls)
+{
+    everywhere("told_among_calls");
+}
+
+Test(notify, told_late)
+{
+    everywhere("told_late");
+}
+
+Test(notify, bad_arguments)
+{
+    everywhere("bad_arguments");
+}
+
+Test(notify, destroyed_first)
+{
+    everywhere("destroyed_first");
+}
+
+Test(notify, told_of_a_loss)
+{
+    with_a_file("told_of_a_loss", "SHUNT_TIMEOUT=60");
+}
+
+Test(notify, told_of_a_timeout)
+{
+    with_a_file("told_of_a_timeout", "SHUNT_TIMEOUT=2");
+}
+
+Test(notify, no_thread_to_be_had)
+{
+    with_a_file("no_thread_to_be_had", "SHUNT_TIMEOUT=60");
+}
