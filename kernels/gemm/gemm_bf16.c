@@ -23,7 +23,7 @@ enum {
     CHUNK =
         20 *
         SHUNTI_TILE_ROWS, /* rows of A that stay in the second-level cache */
-    DEPTH = 256,          /* rows of A and B that tn packs at once; even */
+    DEPTH = 128,          /* rows of A and B that tn packs at once; even */
 };
 
 /* -- the tile -------------------------------------------------------------- */
@@ -133,11 +133,12 @@ static uint32_t *pack_b(const struct shunti_bf16_tile *tile,
                         const float *b, size_t ldb)
 {
     size_t pairs = pairs_of(k);
-    uint32_t *words = room(s, &s->b, pairs * width_of(n)), *to = words;
+    uint32_t *words = room(s, &s->b, pairs * width_of(n));
 
-    for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS) {
-        size_t columns = columns_of(n, j), width = width_of(columns);
-        for (size_t p = 0; p < pairs; p++, to += width) {
+    for (size_t p = 0; p < pairs; p++) {
+        for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS) {
+            size_t columns = columns_of(n, j), width = width_of(columns);
+            uint32_t *to = words + j * pairs + p * width;
             pair_bf16(tile, columns, b + 2 * p * ldb + j,
                       second(b + j, ldb, p, k), to);
             memset(to + columns, 0, (width - columns) * sizeof(*to));
@@ -171,6 +172,13 @@ static uint32_t *pack_b_turned(const struct shunti_bf16_tile *tile,
     return words;
 }
 
+/* From one panel of a to the next, in words: a line more than a panel has, so that
+ * a pair of all panels does not fall into the same few sets of a cache. */
+static size_t a_stride(size_t pairs)
+{
+    return pairs * SHUNTI_TILE_ROWS + SHUNTI_TILE_LANES;
+}
+
 /* a (k, m), to be transposed -> panels of rows */
 static uint32_t *pack_a_turned(const struct shunti_bf16_tile *tile,
                                struct shunti_bf16_scratch *s, size_t m,
@@ -178,14 +186,14 @@ static uint32_t *pack_a_turned(const struct shunti_bf16_tile *tile,
 {
     size_t pairs = pairs_of(k),
            panels = (m + SHUNTI_TILE_ROWS - 1) / SHUNTI_TILE_ROWS;
-    uint32_t *words = room(s, &s->a, panels * SHUNTI_TILE_ROWS * pairs);
+    uint32_t *words = room(s, &s->a, panels * a_stride(pairs));
     uint32_t *row = room(s, &s->rows, panels * SHUNTI_TILE_ROWS);
 
     memset(row + m, 0, (panels * SHUNTI_TILE_ROWS - m) * sizeof(*row));
     for (size_t p = 0; p < pairs; p++) {
         pair_bf16(tile, m, a + 2 * p * lda, second(a, lda, p, k), row);
         for (size_t i = 0; i < panels; i++)
-            memcpy(words + (i * pairs + p) * SHUNTI_TILE_ROWS,
+            memcpy(words + i * a_stride(pairs) + p * SHUNTI_TILE_ROWS,
                    row + i * SHUNTI_TILE_ROWS,
                    SHUNTI_TILE_ROWS * sizeof(*words));
     }
@@ -249,6 +257,46 @@ void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
     by_rows(tile, s, m, n, k, a, lda, words, beta == SHUNTI_GEMM_ADD, c, ldc);
 }
 
+/* Rows that are packed after the next products, of A and B (k, n) alike: a part of
+ * them is fetched with each tile, so that they come while tiles are multiplied. */
+struct ahead {
+    const float *a, *b;
+    size_t m, n, k, lda, ldb;
+    size_t done, each; /* lines fetched so far, and with each tile */
+};
+
+static struct ahead look_ahead(size_t m, size_t n, size_t k, const float *a,
+                               size_t lda, const float *b, size_t ldb)
+{
+    const size_t tiles = (m + SHUNTI_TILE_ROWS - 1) / SHUNTI_TILE_ROWS *
+                         ((n + SHUNTI_TILE_COLUMNS - 1) / SHUNTI_TILE_COLUMNS);
+    const size_t lines = k * ((m + n) / SHUNTI_TILE_LANES + 2);
+
+    return (struct ahead){a, b, m, n, k, lda, ldb, 0, lines / tiles + 1};
+}
+
+static void fetch_some(struct ahead *ahead)
+{
+    const size_t of_a = (ahead->m + SHUNTI_TILE_LANES - 1) / SHUNTI_TILE_LANES;
+    const size_t of_b = (ahead->n + SHUNTI_TILE_LANES - 1) / SHUNTI_TILE_LANES;
+    size_t row = ahead->done / (of_a + of_b),
+           line = ahead->done % (of_a + of_b);
+
+    for (size_t i = 0; i < ahead->each && row < ahead->k; i++, ahead->done++) {
+        if (line < of_a)
+            __builtin_prefetch(
+                ahead->a + row * ahead->lda + line * SHUNTI_TILE_LANES, 0, 2);
+        else
+            __builtin_prefetch(ahead->b + row * ahead->ldb +
+                                   (line - of_a) * SHUNTI_TILE_LANES,
+                               0, 2);
+        if (++line == of_a + of_b) {
+            line = 0;
+            row++;
+        }
+    }
+}
+
 void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
@@ -258,14 +306,20 @@ void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
         size_t some = k < DEPTH ? k : DEPTH, pairs = pairs_of(some);
         const uint32_t *wa = pack_a_turned(tile, s, m, some, a, lda);
         const uint32_t *wb = pack_b(tile, s, n, some, b, ldb);
+        const size_t next = k - some < DEPTH ? k - some : DEPTH;
+        struct ahead ahead =
+            look_ahead(m, n, next, a + some * lda, lda, b + some * ldb, ldb);
 
         for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS)
-            for (size_t i = 0; i < m; i += SHUNTI_TILE_ROWS)
+            for (size_t i = 0; i < m; i += SHUNTI_TILE_ROWS) {
+                fetch_some(&ahead);
                 multiply(tile,
                          m - i < SHUNTI_TILE_ROWS ? m - i : SHUNTI_TILE_ROWS,
-                         columns_of(n, j), pairs, wa + i * pairs, 1,
+                         columns_of(n, j), pairs,
+                         wa + i / SHUNTI_TILE_ROWS * a_stride(pairs), 1,
                          SHUNTI_TILE_ROWS, wb + j * pairs, true,
                          c + i * ldc + j, ldc);
+            }
         a += some * lda;
         b += some * ldb;
         k -= some;

@@ -121,24 +121,36 @@ static void to_bf16(size_t n, const float *x, uint16_t *y)
     }
 }
 
-static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
+/* 16 numbers of `low` and of `high`, a pair of each in turn. */
+static inline __m512i in_pairs(__m512 low, __m512 high)
 {
-    /* Of 16 numbers of x and behind them 16 of y: one of each in turn. */
     static const uint16_t in_turn[2 * SHUNTI_TILE_LANES] = {
         0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31,
     };
-    __m512i order = _mm512_loadu_si512(in_turn);
 
-    for (size_t i = 0; i < n; i += SHUNTI_TILE_LANES) {
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(in_turn),
+                                    (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+
+/* Masks only where they are needed: with them Zen 5 reads what is not in a cache
+ * at half the speed. */
+static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
+{
+    size_t i = 0;
+
+    if (y)
+        for (; n - i >= SHUNTI_TILE_LANES; i += SHUNTI_TILE_LANES)
+            _mm512_storeu_si512(pairs + i, in_pairs(_mm512_loadu_ps(x + i),
+                                                    _mm512_loadu_ps(y + i)));
+    for (; i < n; i += SHUNTI_TILE_LANES) {
         __mmask16 some = lanes(n - i);
-        __m512 low = _mm512_maskz_loadu_ps(some, x + i);
         __m512 high =
             y ? _mm512_maskz_loadu_ps(some, y + i) : _mm512_setzero_ps();
-        __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
 
-        _mm512_mask_storeu_epi32(pairs + i, some,
-                                 _mm512_permutexvar_epi16(order, both));
+        _mm512_mask_storeu_epi32(
+            pairs + i, some,
+            in_pairs(_mm512_maskz_loadu_ps(some, x + i), high));
     }
 }
 
