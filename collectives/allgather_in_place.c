@@ -15,13 +15,13 @@
  */
 #include "collectives/allgather.h"
 #include "collectives/two_level.h"
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/nodes.h"
 #include "src/offer.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 /* An ack counts them (two_level.h). */
 #define PARTS_MAX 255
@@ -148,9 +148,9 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
         const struct block *b = &s->blocks[r];
 
         if (s->scratch)
-            shunti_copy(s->scratch + b->at, b->recv, b->bytes);
+            shunti_copy_payload(s->scratch + b->at, b->recv, b->bytes);
         if (s->packed) {
-            shunti_copy(to, b->recv, b->bytes);
+            shunti_copy_payload(to, b->recv, b->bytes);
             to += b->bytes;
         }
     }
@@ -193,7 +193,7 @@ static void unpack(struct shunt_request *request, struct shunti_two_level *x,
 
     for (int r = next_brought(comm, s, peer, 0); r < comm->nranks;
          r = next_brought(comm, s, peer, r + 1)) {
-        shunti_copy(s->blocks[r].recv, at, s->blocks[r].bytes);
+        shunti_copy_payload(s->blocks[r].recv, at, s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
 }
@@ -204,7 +204,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
     const struct block *own = &s->blocks[request->comm->rank];
 
     if (own->bytes && own->recv != s->send)
-        shunti_copy(own->recv, s->send, own->bytes);
+        shunti_copy_payload(own->recv, s->send, own->bytes);
 }
 
 static const struct shunti_two_level_hooks hooks = {

@@ -14,12 +14,12 @@
 
 #include "collectives/allgather.h"
 #include "collectives/two_level.h"
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 struct state {
     const void *send;
@@ -46,13 +46,13 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     if (comm->peers[peer].node != comm->node)
         return true; /* it was received in place */
     if (s->blocks[peer].bytes)
-        shunti_copy(s->blocks[peer].recv, at, s->blocks[peer].bytes);
+        shunti_copy_payload(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
     for (int r = 0; r < comm->nranks; r++) {
         if (!brings(comm, peer, r))
             continue;
         if (s->blocks[r].bytes)
-            shunti_copy(s->blocks[r].recv, at, s->blocks[r].bytes);
+            shunti_copy_payload(s->blocks[r].recv, at, s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
     return true;
@@ -87,11 +87,12 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
         return;
     }
     if (at)
-        shunti_copy(package, s->send, at);
+        shunti_copy_payload(package, s->send, at);
     for (int r = 0; r < comm->nranks; r++) {
         if (!brings(comm, comm->rank, r) || !s->blocks[r].bytes)
             continue;
-        shunti_copy(package + at, s->blocks[r].recv, s->blocks[r].bytes);
+        shunti_copy_payload(package + at, s->blocks[r].recv,
+                            s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
     for (int i = 0; i < x->nlegs; i++) {
@@ -110,7 +111,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
     const struct block *own = &s->blocks[request->comm->rank];
 
     if (own->bytes && own->recv != s->send)
-        shunti_copy(own->recv, s->send, own->bytes);
+        shunti_copy_payload(own->recv, s->send, own->bytes);
 }
 
 static const struct shunti_two_level_hooks hooks = {

@@ -9,11 +9,11 @@
 #include "collectives/exchange.h"
 #include "collectives/kinds.h"
 #include "collectives/select.h"
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/inline.h"
 #include "src/refusal.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_ALLTOALL,
@@ -107,7 +107,7 @@ static enum shunt_status copy_away(const struct shunti_coll *call,
             "%s: no memory for %zu bytes, which a call in place needs",
             shunti_kind_name(call->kind), bytes);
     if (bytes)
-        shunti_copy(a->owned, a->recv, bytes);
+        shunti_copy_payload(a->owned, a->recv, bytes);
     a->send = a->owned;
     return SHUNT_OK;
 }

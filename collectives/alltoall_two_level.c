@@ -31,13 +31,13 @@
 #include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/nodes.h"
 #include "src/offer.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 struct entry {
     uint64_t bytes, expects;
@@ -120,7 +120,7 @@ static size_t put_small(const struct shunt_comm *comm, const struct state *s,
     if (is_direct(comm, s, peer, p->send_bytes))
         return 0;
     if (to && p->send_bytes)
-        memcpy(to, p->send, p->send_bytes);
+        shunti_copy_payload(to, p->send, p->send_bytes);
     return p->send_bytes;
 }
 
@@ -166,7 +166,7 @@ static struct entry take_small(const struct shunt_comm *comm, struct state *s,
     s->entry[i] += sizeof(e);
     *bytes = e.bytes > s->limit ? 0 : e.bytes;
     if (*bytes)
-        memcpy(to, s->cursor[i], *bytes);
+        shunti_copy_payload(to, s->cursor[i], *bytes);
     s->cursor[i] += *bytes;
     return e;
 }
@@ -231,7 +231,7 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
     if (is_direct(comm, s, from, e.bytes))
         return 0;
     if (well && e.bytes)
-        shunti_copy(p->recv, at, e.bytes);
+        shunti_copy_payload(p->recv, at, e.bytes);
     return e.bytes;
 }
 
@@ -444,7 +444,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
     const struct pair *own = &s->pairs[request->comm->rank];
 
     if (own->recv_bytes && own->recv != own->send)
-        shunti_copy(own->recv, own->send, own->recv_bytes);
+        shunti_copy_payload(own->recv, own->send, own->recv_bytes);
 }
 
 static const struct shunti_two_level_hooks hooks = {

@@ -2,13 +2,13 @@
 /* One round of blocks between all pairs; see exchange.h. */
 #include "collectives/exchange.h"
 
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {
@@ -372,7 +372,7 @@ static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
     const struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
 
     if (own->recv_bytes && own->recv != own->send)
-        shunti_copy(own->recv, own->send, own->recv_bytes);
+        shunti_copy_payload(own->recv, own->send, own->recv_bytes);
     x->own_done = true;
 }
 

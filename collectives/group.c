@@ -27,6 +27,7 @@
 #include "src/refusal.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 /* Time for a loss that other ranks have noticed to be noticed here. */
@@ -218,6 +219,7 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     struct shunt_comm *made = NULL;
     enum shunt_status st;
     int first = 0, bad;
+    SHUNTI_TRACK(LIBRARY);
 
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL", call);

@@ -15,13 +15,13 @@
 #include "collectives/reduce_scatter.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"
-#include "kernels/copy.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 struct state {
     const unsigned char *send;
@@ -222,7 +222,8 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
         for (int r = 0; r < comm->nranks; r++) {
             if (!adds(comm, local_peer, r) || !s->blocks[r].bytes)
                 continue;
-            shunti_copy(to, s->send + s->blocks[r].at, s->blocks[r].bytes);
+            shunti_copy_payload(to, s->send + s->blocks[r].at,
+                                s->blocks[r].bytes);
             to += s->blocks[r].bytes;
             out->bytes += s->blocks[r].bytes;
         }

@@ -2,10 +2,10 @@
 /* Taking payload from a peer; see source.h. */
 #include "collectives/source.h"
 
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/error.h"
 #include "src/failure.h"
+#include "src/track.h"
 #include "src/ways.h"
 
 bool shunti_source_open(struct shunt_request *request, int peer,
@@ -142,7 +142,7 @@ static bool move(struct shunt_request *request, int peer,
         if (!shunti_copy_test(request, &source->copy))
             return false;
     } else {
-        shunti_copy(dst, source->at + source->done, bytes);
+        shunti_copy_payload(dst, source->at + source->done, bytes);
     }
     if (source->way == SHUNTI_WAY_WINDOW)
         request->comm->stats.bytes_mapped += bytes;

@@ -9,6 +9,8 @@
 #include "kernels/dtype.h"
 #include "kernels/reduce.h"
 #include "src/comm.h"
+#include "src/inline.h"
+#include "src/track.h"
 
 /* Elements at a time, so that intermediate results stay in the first-level
  * cache. */
@@ -80,6 +82,8 @@ static void half_partial(unsigned char *dst, const void *const *srcs,
 void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
                     enum shunt_dtype dtype, enum shunt_op op)
 {
+    SHUNTI_TRACK(COPIES);
+
     if (!count)
         return; /* and the sources may be NULL */
     if (!is_half(dtype)) {
@@ -97,6 +101,7 @@ void shunti_join(void *dst, const void *const *partials, int n, size_t count,
                  enum shunt_dtype dtype, enum shunt_op op, int nranks)
 {
     float sum[BLOCK];
+    SHUNTI_TRACK(COPIES);
 
     if (!count)
         return;
@@ -153,10 +158,14 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
     }
 }
 
-void shunti_tree(const struct shunt_comm *comm, void *dst,
-                 const void *const *srcs, const void **scratch, size_t count,
-                 enum shunt_dtype dtype, enum shunt_op op)
+/* All but the usual case of a small call. */
+SHUNTI_NOINLINE static void tree(const struct shunt_comm *comm, void *dst,
+                                 const void *const *srcs, const void **scratch,
+                                 size_t count, enum shunt_dtype dtype,
+                                 enum shunt_op op)
 {
+    SHUNTI_TRACK(COPIES);
+
     if (comm->nodes == 1) {
         shunti_reduce(dst, srcs, comm->nranks, count, dtype, op, comm->nranks);
         return;
@@ -164,4 +173,14 @@ void shunti_tree(const struct shunt_comm *comm, void *dst,
     for (size_t done = 0; done < count; done += BLOCK)
         tree_block(comm, dst, srcs, scratch, done,
                    count - done < BLOCK ? count - done : BLOCK, dtype, op);
+}
+
+void shunti_tree(const struct shunt_comm *comm, void *dst,
+                 const void *const *srcs, const void **scratch, size_t count,
+                 enum shunt_dtype dtype, enum shunt_op op)
+{
+    if (comm->nodes == 1 && !shunti_tracked())
+        shunti_reduce(dst, srcs, comm->nranks, count, dtype, op, comm->nranks);
+    else
+        tree(comm, dst, srcs, scratch, count, dtype, op);
 }

@@ -18,6 +18,7 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 /* Rows that one all-gather brings from one rank. */
 struct part {
@@ -162,7 +163,7 @@ static void begin(struct shunt_request *request)
     own += s->begins[rank] * a->row_bytes;
     if (s->counts[rank] && a->row_bytes && a->shard != SHUNT_IN_PLACE &&
         a->shard != own)
-        memcpy(own, a->shard, s->counts[rank] * a->row_bytes);
+        shunti_copy_payload(own, a->shard, s->counts[rank] * a->row_bytes);
     for (size_t i = 0; i < s->gathers && !shunti_composed_lost(request); i++)
         start_gather(request, i);
 }
@@ -206,6 +207,14 @@ static void progress(struct shunt_request *request)
         shunti_composed_over(request, &s->gather[i], false);
 }
 
+static void call_tile(const struct shunt_allgather_gemm_args *a, size_t row,
+                      size_t rows, size_t col, size_t cols, float *out,
+                      size_t ld)
+{
+    SHUNTI_TRACK(COMPUTE);
+    a->tile(a->arg, row, rows, col, cols, out, ld);
+}
+
 static void compute(struct shunt_request *request, const struct part *part)
 {
     struct state *s = state_of(request);
@@ -217,11 +226,11 @@ static void compute(struct shunt_request *request, const struct part *part)
     const size_t rows = shunti_part(&down, i), cols = shunti_part(&across, j);
 
     if (s->scratch) {
-        a->tile(a->arg, row, rows, col, cols, s->scratch, cols);
+        call_tile(a, row, rows, col, cols, s->scratch, cols);
         shunti_epilogue(&s->out, row, col, rows, cols, s->scratch, cols);
     } else {
-        a->tile(a->arg, row, rows, col, cols,
-                (float *)s->out.at + row * s->out.ld + col, s->out.ld);
+        call_tile(a, row, rows, col, cols,
+                  (float *)s->out.at + row * s->out.ld + col, s->out.ld);
     }
     s->tile++;
 }

@@ -5,6 +5,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/track.h"
 
 void shunti_composed_note(struct shunt_request *request,
                           enum shunt_status status)
@@ -57,6 +58,7 @@ enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
     struct shunt_request *request = NULL;
     struct shunti_terms terms = {0};
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
 
     if (call->start && call->request)
         *call->request = NULL;

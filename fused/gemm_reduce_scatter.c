@@ -22,6 +22,7 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/scratch.h"
+#include "src/track.h"
 
 struct panel {
     struct shunt_request *request; /* its reduce-scatter; NULL: none */
@@ -191,10 +192,13 @@ static void compute_columns(struct shunt_request *request, struct panel *panel,
         for (size_t j = 0; j < across.parts; j++) {
             const size_t row = i * down.step, at = col + j * across.step;
 
-            a->tile(a->arg, row, shunti_part(&down, i), at,
-                    shunti_part(&across, j),
-                    panel->product + row * panel->cols + (at - panel->col),
-                    panel->cols);
+            {
+                SHUNTI_TRACK(COMPUTE);
+                a->tile(a->arg, row, shunti_part(&down, i), at,
+                        shunti_part(&across, j),
+                        panel->product + row * panel->cols + (at - panel->col),
+                        panel->cols);
+            }
             progress(request);
         }
 }

@@ -5,6 +5,7 @@
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/route.h"
+#include "src/track.h"
 
 static const struct shunti_moe_call combine_call = {"moe_combine",
                                                     SHUNTI_KIND_MOE_COMBINE};
@@ -31,6 +32,7 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
 {
     const struct shunti_moe_call *call = &combine_call;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
 
     if (!plan)
@@ -108,6 +110,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
 {
     const struct shunti_moe_call *call = &combine_backward_call;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
 
     if (!plan)

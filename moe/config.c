@@ -25,6 +25,7 @@
 #include "src/handle.h"
 #include "src/nodes.h"
 #include "src/refusal.h"
+#include "src/track.h"
 
 /* Limits that keep every index in its type. */
 #define EXPERTS_MAX SHUNTI_EXPERTS_MAX
@@ -384,6 +385,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     struct shunt_moe *moe = NULL;
     struct shunti_slot *slot = NULL;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
 
     if (out)
         *out = NULL;
@@ -509,6 +511,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     struct shunti_routes routes = {{NULL}};
     struct shunt_moe *moe;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
 
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &st);
     if (!moe)

@@ -5,6 +5,7 @@
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/route.h"
+#include "src/track.h"
 
 static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
                                                      SHUNTI_KIND_MOE_DISPATCH};
@@ -17,6 +18,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
 {
     const struct shunti_moe_call *call = &dispatch_call;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
 
     if (!plan)
@@ -58,6 +60,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
 {
     const struct shunti_moe_call *call = &dispatch_backward_call;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
 
     if (!plan)

@@ -20,6 +20,7 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
+#include "src/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */
 
@@ -286,6 +287,7 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
 {
     struct shunt_moe *moe;
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
 
     if (out)
         *out = NULL;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
 #include "kernels/rows.h"
 #include "moe/life.h"
 #include "moe/meeting.h"
@@ -17,6 +16,7 @@
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 /* Work of one step, after which others have their turn. */
@@ -138,6 +138,8 @@ static bool add(struct pull *pull)
     size_t n, nnext, work = 0, t = pull->cursor;
     /* With rails there is other work to do in between. */
     const size_t most = pull->across ? SHUNTI_PULL_STEP : STEP_BYTES;
+
+    SHUNTI_TRACK(COPIES);
 
     if (t == plan->tokens)
         return false;
@@ -352,7 +354,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose rows are no "
                 "window either: wait for it, or use shunt_moe_buffer()");
-        shunti_copy(staging, what->src, bytes);
+        shunti_copy_payload(staging, what->src, bytes);
         (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));

@@ -18,6 +18,7 @@
 #include "src/error.h"
 #include "src/nodes.h"
 #include "src/note.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 /* Work of one step, after which others have their turn. */
@@ -191,6 +192,7 @@ static size_t put_chunk(struct push *push)
     const struct shunti_plan *plan = push->plan;
     const int nranks = plan->moe->nranks;
     size_t from = plan->tokens, to, t;
+    SHUNTI_TRACK(COPIES);
 
     for (int r = 0; r < nranks; r++)
         if (push->meeting.met[r].heard && push->peers[r].cursor < from)
@@ -230,7 +232,7 @@ static void take_landed(const struct push *push)
             if (shunti_placement_target(p, s, expert[i]) != moe->rank)
                 continue;
             if (s != moe->rank)
-                shunti_copy(
+                shunti_copy_payload(
                     (unsigned char *)push->what.dst + at * moe->row_bytes,
                     push->land + at * moe->row_bytes, n * moe->row_bytes);
             at += moe->config.pad_to_capacity ? plan->padded[s] : n;
@@ -474,7 +476,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "another request of this plan is under way whose `out` is no "
                 "window either: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
-        shunti_copy(staging, push->what.out, bytes);
+        shunti_copy_payload(staging, push->what.out, bytes);
         (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
     }
     return SHUNT_OK;

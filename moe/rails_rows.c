@@ -10,6 +10,7 @@
 #include "kernels/rows.h"
 #include "src/comm.h"
 #include "src/nodes.h"
+#include "src/track.h"
 
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_direction *direction)
@@ -60,6 +61,7 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
     struct shunti_rail_sent *sent = &rows->to[node];
     size_t begin = sent->rows, end = begin + rows->chunk;
     unsigned char *at;
+    SHUNTI_TRACK(COPIES);
 
     if (to->relay < 0 || begin == to->rows)
         return false;
@@ -152,6 +154,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
     struct shunti_rail_passed *passed = &rows->from[index];
     uint32_t here, begin = passed->rows, end;
     float *dots = NULL;
+    SHUNTI_TRACK(COPIES);
 
     if (passed->done)
         return false;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/track.h"
 
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_direction *direction)
@@ -73,6 +74,7 @@ static void add_up(struct shunti_rail_sums *sums,
     struct shunti_rows_term *now = sums->terms;
     struct shunti_rows_term *next = now + moe->config.topk, *swap;
     size_t n, nnext = begin < end ? collect(sums, from, begin, next) : 0;
+    SHUNTI_TRACK(COPIES);
 
     for (size_t k = begin; k < end; k++) {
         unsigned char *to =

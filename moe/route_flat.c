@@ -32,6 +32,7 @@
 #include "src/error.h"
 #include "src/note.h"
 #include "src/refusal.h"
+#include "src/track.h"
 
 /* What a request does; a NULL half is left out. */
 struct work {
@@ -130,6 +131,7 @@ static void pack_tokens(const struct packed *packed)
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     size_t bytes = wire_bytes(packed), *next = packed->next, at = 0;
+    SHUNTI_TRACK(COPIES);
 
     for (int r = 0; r < moe->nranks; r++) {
         next[r] = at;
@@ -162,6 +164,7 @@ static void place_tokens(const struct packed *packed)
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_pack_entry *entry = packs_of(packed)->place;
     const unsigned char *pack = packed->recv;
+    SHUNTI_TRACK(COPIES);
 
     for (int r = 0; r < moe->nranks; r++) {
         const unsigned char *from = pack, *row = NULL;
@@ -198,6 +201,7 @@ static void pack_rows(const struct packed *packed)
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
     size_t *at = packed->row; /* of the next source, by expert */
     unsigned char *end = packed->send;
+    SHUNTI_TRACK(COPIES);
 
     for (size_t i = 0; i < local; i++)
         at[i] = plan->offset[i];
@@ -235,6 +239,7 @@ static void add_rows(const struct packed *packed)
         (struct shunti_rows_term *)(void *)packed->some;
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
+    SHUNTI_TRACK(COPIES);
 
     for (size_t t = 0; t < plan->tokens; t++) {
         const void *bias = packed->what.bias;
@@ -260,6 +265,7 @@ static void multiply_rows(const struct packed *packed)
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     size_t topk = (size_t)moe->config.topk;
+    SHUNTI_TRACK(COPIES);
 
     memset(packed->what.dweight, 0, plan->tokens * topk * sizeof(float));
     for (size_t t = 0; t < plan->tokens; t++)

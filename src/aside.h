@@ -33,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "src/track.h"
+
 struct shunt_comm;
 
 /* The longest time between two visits. */
@@ -41,11 +43,12 @@ struct shunt_comm;
 /*
  * Part of a communicator: its owner, and whether it is aside. aside.c writes
  * it, under the rules above. In addition, entry.c and progress.c write `home`,
- * and contexts.c and call.c write `unsent`.
+ * contexts.c and call.c write `unsent`, and entry.c writes `track`.
  */
 struct shunti_aside {
     /* the owner, if its calls may begin without taking anything; NULL: the
-     * communicator is aside, or has a progress thread */
+     * communicator is aside, or has a progress thread, or there is a
+     * timeline */
     const void *home;
     /* it is aside; written only by the thread whose call it is */
     atomic_bool put;
@@ -57,6 +60,8 @@ struct shunti_aside {
     bool ever;          /* it has been aside at least once */
     const void *owner;  /* the thread; NULL: being made, or destroyed */
     uint64_t number;    /* of that thread; no number is used twice */
+    /* of the caller before its call, in a timeline: entry.c */
+    enum shunti_track track;
     struct shunt_comm *next;      /* in the owner's shelf (aside.c) */
     struct shunt_comm *next_held; /* in the holder's list (aside.c) */
 };

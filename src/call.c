@@ -17,6 +17,8 @@
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/trace_request.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 /* shunt_test() looks at the transports in one of so many calls. */
@@ -176,6 +178,8 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     shunti_request_begin(request);
     *out = request;
     request->comm->help.started = request->comm->help.may;
+    if (request->traced)
+        shunti_trace_request_out(request);
     /* It may have ended here, while what we sent to others is not out yet. */
     shunti_note_unsent(request->comm);
     return SHUNT_OK;
@@ -187,7 +191,10 @@ SHUNTI_NOINLINE static enum shunt_status run(struct shunt_request **request,
 {
     struct shunt_request *r = *request;
     struct shunt_comm *comm = r->comm;
-    enum shunt_status st = r->class->run(r, wait);
+    enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
+
+    st = r->class->run(r, wait);
 
     if (st == SHUNT_IN_PROGRESS)
         return st;
@@ -217,6 +224,8 @@ enum shunt_status shunt_test(struct shunt_request **request)
         return run(request, false);
     comm = r->comm;
     shunti_comm_enter(comm);
+    if (r->traced)
+        shunti_trace_request_in(r);
     if (r->status == SHUNT_IN_PROGRESS) {
         if (!r->begun_ns)
             r->begun_ns = shunti_now_ns();
@@ -243,6 +252,8 @@ enum shunt_status shunt_test(struct shunt_request **request)
     if (st != SHUNT_IN_PROGRESS) {
         st = shunti_request_late(comm, shunti_request_collect(r));
         *request = NULL;
+    } else if (r->traced) {
+        shunti_trace_request_out(r);
     }
     shunti_comm_leave(comm);
     return st;
@@ -264,6 +275,8 @@ enum shunt_status shunt_wait(struct shunt_request **request)
         return run(request, true);
     comm = r->comm;
     shunti_comm_enter(comm);
+    if (r->traced)
+        shunti_trace_request_in(r);
     st = shunti_request_late(comm, shunti_request_wait(r));
     *request = NULL;
     shunti_comm_leave(comm);

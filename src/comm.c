@@ -34,6 +34,7 @@
 #include "src/segment.h"
 #include "src/trace.h"
 #include "src/trace_request.h"
+#include "src/track.h"
 #include "src/wait.h"
 #include "src/window.h"
 #include "src/wire.h"
@@ -347,6 +348,8 @@ void shunti_comm_free(struct shunt_comm *comm)
 
 void shunt_comm_destroy(struct shunt_comm *comm)
 {
+    SHUNTI_TRACK(LIBRARY);
+
     if (!comm)
         return;
     if (!shunti_live_remove(comm)) {

@@ -63,6 +63,9 @@ struct shunt_comm {
     struct shunti_peer *peers; /* (nranks) */
     bool all_mapped;           /* every rank maps all others */
     bool oversubscribed;       /* more ranks here than CPUs */
+    bool polls_first;          /* a wait begins without a look at the clock:
+                                  neither of these is in the way, nor a
+                                  timeline; init.c */
     bool uses_scratch;         /* it has put some: scratch.c */
 
     /* What every small call touches: keep it together, and short. */

@@ -6,7 +6,13 @@
 #include <unistd.h>
 
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/segment.h"
+#include "src/trace.h"
+#include "src/track.h"
+
+/* In a timeline, what was sent is counted no more often than that. */
+#define COUNT_NS 1000000u
 
 enum shunt_status shunti_context_register(struct shunti_context *context,
                                           struct shunti_segment *segment,
@@ -29,15 +35,64 @@ enum shunt_status shunti_context_register(struct shunti_context *context,
     return st;
 }
 
+static bool is_far(const struct shunt_comm *comm,
+                   const struct shunti_context *context)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (comm->peers[r].context == context &&
+            comm->peers[r].node != comm->node)
+            return true;
+    return false;
+}
+
+/* So many bytes this rank has sent to other nodes. */
+static void count_sent(struct shunt_comm *comm)
+{
+    const uint64_t now = shunti_now_ns();
+
+    if (now < comm->contexts.counted_ns + COUNT_NS ||
+        comm->stats.bytes_remote == comm->contexts.counted)
+        return;
+    comm->contexts.counted_ns = now;
+    comm->contexts.counted = comm->stats.bytes_remote;
+    shunti_trace_counter(comm->rank, "bytes to other nodes", now,
+                         (double)comm->contexts.counted);
+}
+
+/* A look at a transport that brings nothing, and has nothing to send, belongs to
+ * whatever the thread does: mostly it waits. */
+SHUNTI_NOINLINE static unsigned progress_tracked(struct shunt_comm *comm,
+                                                 const struct shunti_context *c)
+{
+    enum shunti_track before;
+    unsigned events;
+    bool sends;
+
+    if (!is_far(comm, c))
+        return (unsigned)c->transport->progress(c->ctx);
+    sends = c->transport->busy && c->transport->busy(c->ctx);
+    before = shunti_track_switch(SHUNTI_TRACK_WIRE);
+    events = (unsigned)c->transport->progress(c->ctx);
+    if (events || sends)
+        shunti_track_leave(&before);
+    else
+        shunti_track_undo(before);
+    count_sent(comm);
+    return events;
+}
+
 void shunti_transports_progress(struct shunt_comm *comm)
 {
+    const bool tracked = shunti_tracked();
     size_t i;
 
     comm->contexts.looks++;
     for (i = 0; i < comm->contexts.count; i++) {
         struct shunti_context *c = &comm->contexts.all[i];
 
-        comm->contexts.events += (unsigned)c->transport->progress(c->ctx);
+        comm->contexts.events += tracked
+                                     ? progress_tracked(comm, c)
+                                     : (unsigned)c->transport->progress(c->ctx);
     }
 }
 

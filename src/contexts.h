@@ -37,6 +37,7 @@ struct shunti_contexts {
     uint64_t looks;  /* number of calls of shunti_transports_progress() */
     /* one had no room for a put or get, which is to be tried again soon */
     bool full;
+    uint64_t counted, counted_ns; /* in a timeline: bytes sent, and when */
 };
 
 /* Call the progress() of all transports. */

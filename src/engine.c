@@ -33,6 +33,8 @@
 #include "src/log.h"
 #include "src/plugin.h"
 #include "src/request.h"
+#include "src/trace.h"
+#include "src/track.h"
 
 /* Where all CPUs are busy a copy of the engine begins after its thread was
  * woken, which took twice as long as copying 512 KiB, and an eighth of 4 MiB. */
@@ -232,6 +234,7 @@ SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
                                        const void *from, size_t bytes)
 {
     struct shunt_comm *comm = request->comm;
+    const uint64_t now = shunti_tracked() ? shunti_now_ns() : 0;
     const struct shunt_engine_copy descriptor = {
         .to = to,
         .from = from,
@@ -250,6 +253,7 @@ SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
     copy->to = to;
     copy->from = from;
     copy->bytes = bytes;
+    copy->begun_ns = now;
     copy->next = request->copies;
     request->copies = copy;
     comm->stats.bytes_engine += bytes;
@@ -261,7 +265,7 @@ SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
 static void copy_instead(struct shunt_comm *comm, struct shunti_copy *copy)
 {
     comm->stats.bytes_engine -= copy->bytes;
-    shunti_copy(copy->to, copy->from, copy->bytes);
+    shunti_copy_payload(copy->to, copy->from, copy->bytes);
     copy->done = 1;
 }
 
@@ -287,6 +291,8 @@ SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
 
     if (!is_done(request->comm, copy))
         return false;
+    if (copy->begun_ns)
+        shunti_track_engine(copy->begun_ns, copy->bytes);
     while (*at != copy)
         at = &(*at)->next;
     *at = copy->next;

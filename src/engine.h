@@ -32,6 +32,7 @@ struct shunti_copy {
     void *to;
     const void *from;
     size_t bytes;
+    uint64_t begun_ns;        /* in a timeline; else 0 */
     struct shunti_copy *next; /* in the request's list of copies under way */
 };
 

@@ -28,8 +28,10 @@
 #include "src/contexts.h"
 #include "src/helper.h"
 #include "src/inline.h"
+#include "src/track.h"
 
-SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
+/* From now on the caller is the only one that touches it. */
+static void get(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
         if (comm->aside.owner != shunti_this_thread())
@@ -39,7 +41,6 @@ SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
             if (comm->help.attached)
                 shunti_help_back(comm);
         }
-        comm->aside.home = comm->aside.owner;
         return;
     }
     atomic_fetch_add_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
@@ -49,6 +50,29 @@ SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
     }
     if (comm->aside.owner != shunti_this_thread())
         shunti_aside_take_over(comm);
+}
+
+/* In a timeline all calls come here: none begins at home. */
+SHUNTI_NOINLINE static void enter_tracked(struct shunt_comm *comm)
+{
+    enum shunti_track before;
+
+    shunti_track_begin(comm->rank);
+    before = shunti_track_switch(SHUNTI_TRACK_WAITS);
+    get(comm);
+    comm->aside.track = before;
+    shunti_track_switch(SHUNTI_TRACK_LIBRARY);
+}
+
+SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
+{
+    if (shunti_tracked()) {
+        enter_tracked(comm);
+        return;
+    }
+    get(comm);
+    if (!comm->thread.exists)
+        comm->aside.home = comm->aside.owner;
 }
 
 void shunti_comm_enter(struct shunt_comm *comm)
@@ -68,11 +92,16 @@ SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
         shunti_help_ask(comm);
 }
 
-void shunti_comm_leave(struct shunt_comm *comm)
+/* Not from home. */
+SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
 {
+    const enum shunti_track before = comm->aside.track;
+
+    comm->aside.track = SHUNTI_TRACK_NONE;
     if (!comm->thread.exists) {
         if (comm->operations.active || comm->aside.unsent)
             put_aside(comm);
+        shunti_track_switch(before);
         return;
     }
     atomic_fetch_sub_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
@@ -80,6 +109,15 @@ void shunti_comm_leave(struct shunt_comm *comm)
         shunti_wake_self(comm);
     pthread_cond_signal(&comm->thread.idle);
     pthread_mutex_unlock(&comm->thread.lock);
+    shunti_track_switch(before);
+}
+
+void shunti_comm_leave(struct shunt_comm *comm)
+{
+    if (!comm->aside.home)
+        leave(comm);
+    else if (comm->operations.active || comm->aside.unsent)
+        put_aside(comm);
 }
 
 static bool is_the_thread(const struct shunt_comm *comm)

@@ -31,6 +31,7 @@
 #include "src/log.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/track.h"
 
 /* For how long a caller is away before the helper takes over: about ten times
  * what a handover costs, and the most that is lost at the beginning of an
@@ -280,6 +281,7 @@ static void *help(void *arg)
     (void)arg;
     shunti_log_set_rank(helper.rank);
     ask_for_short_slices();
+    shunti_track_begin_inside(helper.rank, "helper");
     for (;;) {
         uint64_t pause, token;
 
@@ -304,6 +306,7 @@ static void *help(void *arg)
     }
     pthread_mutex_unlock(&lock);
     let_go(&held, shunti_now_ns(), true);
+    shunti_track_end();
     return NULL;
 }
 

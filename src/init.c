@@ -36,6 +36,7 @@
 #include "src/nodes.h"
 #include "src/progress.h"
 #include "src/trace.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 /* The other ranks hear of this rank's failure before its process, which may run
@@ -253,6 +254,7 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     struct shunti_init init = {0};
     enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
 
     *out = NULL;
     if (nranks < 1 || nranks > SHUNTI_RANKS_MAX || rank < 0 || rank >= nranks)
@@ -325,6 +327,9 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
         st = set_progress(init.comm, config.progress_thread);
     if (!st) {
         shunti_trace_begin(rank, nranks);
+        init.comm->polls_first = init.comm->all_mapped &&
+                                 !init.comm->oversubscribed &&
+                                 !shunti_tracked();
         report(init.comm);
         shunti_live_add(init.comm);
         shunti_aside_own(init.comm);
@@ -338,5 +343,7 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
         shunti_comm_free(init.comm);
         shunti_bootstrap_settle(SETTLE_SECONDS);
     }
+    if (!st)
+        shunti_track_begin(rank);
     return st;
 }

@@ -17,6 +17,7 @@
 #include "src/log.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/track.h"
 
 static void signal_fd(int fd)
 {
@@ -33,8 +34,10 @@ static void signal_fd(int fd)
 
 static void tell(const struct shunti_notice *notice)
 {
-    if (notice->done)
+    if (notice->done) {
+        SHUNTI_TRACK(COMPUTE);
         notice->done(notice->arg);
+    }
     if (notice->fd >= 0)
         signal_fd(notice->fd);
 }

@@ -91,8 +91,8 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     comm->stats.operations++;
     if (shunti_trace_enabled())
         shunti_trace_request(request);
-    if (request->ways)
-        shunti_request_drop_ways(request);
+    if (request->traced)
+        shunti_request_drop_traced(request);
     if (request->notice)
         shunti_notice_give(request);
     if (request->detached)
@@ -174,7 +174,7 @@ void shunti_requests_drop(struct shunt_comm *comm)
         give_memory_back(request, true);
         if (request->class->cleanup)
             request->class->cleanup(request);
-        shunti_request_drop_ways(request);
+        shunti_request_drop_traced(request);
         if (request->notice)
             shunti_notice_give(request);
     }

@@ -14,6 +14,7 @@
 #include "src/log.h"
 #include "src/operations.h"
 #include "src/trace.h"
+#include "src/track.h"
 #include "src/wait.h"
 
 #define DOZE_NS 1000000
@@ -46,6 +47,7 @@ static void *drive(void *arg)
     shunti_log_set_rank(comm->rank);
     shunti_trace_thread(comm->rank, "progress");
     pthread_mutex_lock(&comm->thread.lock);
+    shunti_track_begin_inside(comm->rank, "progress");
     while (!comm->thread.stop) {
         struct shunti_waiter waiter = {0};
 
@@ -64,6 +66,7 @@ static void *drive(void *arg)
         }
     }
     pthread_mutex_unlock(&comm->thread.lock);
+    shunti_track_end();
     return NULL;
 }
 

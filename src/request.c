@@ -95,7 +95,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->stepping = false;
     request->in_turn = false;
     request->listed = false;
-    request->ways = NULL;
+    request->traced = NULL;
     request->error_text = NULL;
     request->begun_ns = 0;
     request->copies = NULL;
@@ -171,10 +171,10 @@ SHUNTI_NOINLINE void shunti_request_drop_text(struct shunt_request *request)
     request->error_text = NULL;
 }
 
-SHUNTI_NOINLINE void shunti_request_drop_ways(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_request_drop_traced(struct shunt_request *request)
 {
-    free(request->ways);
-    request->ways = NULL;
+    free(request->traced);
+    request->traced = NULL;
 }
 
 /* Its call has returned: the next call returns the error. Of several errors the

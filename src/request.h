@@ -81,6 +81,16 @@ struct shunti_class {
     size_t (*sent_in_all)(const struct shunt_request *request);
 };
 
+/* What a timeline knows of a request that is under way: trace_request.c. */
+struct shunti_traced {
+    uint64_t began_ns;
+    uint64_t in_ns;     /* its caller is in a call for it since; 0: is not */
+    uint64_t inside_ns; /* and was so for that long before */
+    /* (nranks) bits 1 << enum shunti_way by which payload of ours went to each
+     * rank */
+    uint8_t ways[];
+};
+
 struct shunt_request {
     const struct shunti_class *class;
     struct shunt_comm *comm;
@@ -99,9 +109,7 @@ struct shunt_request {
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */
     bool listed;              /* in requests.newest: it may outlive its call */
-    /* (nranks) bits 1 << enum shunti_way by which payload of ours went to each
-     * rank; for traces, else NULL. */
-    uint8_t *ways;
+    struct shunti_traced *traced; /* until it has ended; NULL: no trace */
     /* the text of its error, for shunt_last_error() when it is collected; NULL:
      * none, or no memory for it */
     char *error_text;
@@ -158,8 +166,8 @@ void shunti_request_drop(struct shunt_request *request);
 static inline void shunti_request_way(struct shunt_request *request, int peer,
                                       unsigned way)
 {
-    if (__builtin_expect(request->ways != NULL, 0))
-        request->ways[peer] |= (uint8_t)(1u << way);
+    if (__builtin_expect(request->traced != NULL, 0))
+        request->traced->ways[peer] |= (uint8_t)(1u << way);
 }
 
 /* Record an error of this operation; printf-like text. The first one recorded
@@ -179,6 +187,6 @@ void shunti_request_free(struct shunt_request *request);
  * one, until the next call. */
 void shunti_request_keep_text(struct shunt_request *request);
 void shunti_request_drop_text(struct shunt_request *request);
-void shunti_request_drop_ways(struct shunt_request *request);
+void shunti_request_drop_traced(struct shunt_request *request);
 
 #endif

@@ -12,8 +12,10 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/inline.h"
 #include "src/note.h"
 #include "src/trace.h"
+#include "src/track.h"
 #include "src/wire.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
@@ -75,10 +77,12 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
 
 /* Copy into the peer's ring. Each store first has to fetch a line that the
  * peer's cache had last, so this is timed (ways.h). */
-static void copy_in(struct shunt_comm *comm, int peer, unsigned char *to,
-                    const unsigned char *from, size_t bytes)
+SHUNTI_NOINLINE static void copy_in(struct shunt_comm *comm, int peer,
+                                    unsigned char *to,
+                                    const unsigned char *from, size_t bytes)
 {
     uint64_t begin;
+    SHUNTI_TRACK(COPIES);
 
     if (!shunti_ways_time_into(comm, peer)) {
         memcpy(to, from, bytes);
@@ -89,12 +93,19 @@ static void copy_in(struct shunt_comm *comm, int peer, unsigned char *to,
     shunti_ways_into(comm, peer, bytes, shunti_now_ns() - begin);
 }
 
+SHUNTI_NOINLINE static void copy_out(void *to, const void *from, size_t bytes)
+{
+    SHUNTI_TRACK(COPIES);
+    memcpy(to, from, bytes);
+}
+
 /* Load every line of a chunk into our cache, and time that. What the caller
  * does with the data afterwards is not part of the stream's cost. */
-static void fetch(struct shunt_comm *comm, int peer, const unsigned char *chunk,
-                  size_t bytes)
+SHUNTI_NOINLINE static void fetch(struct shunt_comm *comm, int peer,
+                                  const unsigned char *chunk, size_t bytes)
 {
     const uint64_t begin = shunti_now_ns();
+    SHUNTI_TRACK(COPIES);
 
     for (size_t at = 0; at < bytes; at += 64)
         (void)*(const volatile unsigned char *)(chunk + at);
@@ -128,7 +139,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
             unsigned char *image =
                 p->outbox + SHUNTI_DEPTH * comm->control.layout.slot_bytes +
                 slot;
-            memcpy(image, from, len);
+            copy_out(image, from, len);
             p->messages++;
             shunti_control_put(comm, peer, at, image, len,
                                comm->control.layout.words +
@@ -194,7 +205,7 @@ bool shunti_stream_recv(struct shunt_request *request, int peer,
     size_t bytes;
 
     while ((from = shunti_stream_peek(request, peer, stream, &bytes))) {
-        memcpy((unsigned char *)data + stream->done, from, bytes);
+        copy_out((unsigned char *)data + stream->done, from, bytes);
         shunti_stream_next(request, peer, stream, bytes);
     }
     return stream->done == stream->bytes;

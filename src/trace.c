@@ -26,6 +26,8 @@
 
 #include "src/env.h"
 #include "src/log.h"
+#include "src/trace_summary.h"
+#include "src/track.h"
 
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define EVENT_MAX ((size_t)1024)
@@ -93,7 +95,7 @@ bool shunti_trace_enabled_slow(void)
     return state > 0;
 }
 
-static int file_rank(int rank)
+int shunti_trace_file_rank(int rank)
 {
     int own = shunti_log_rank();
 
@@ -169,7 +171,7 @@ static void escape(const char *text, char *out, size_t len)
     out[used] = '\0';
 }
 
-static long thread_id(void)
+long shunti_trace_thread_id(void)
 {
     static _Thread_local long id;
 
@@ -220,11 +222,11 @@ static void keep_thread(struct recorder *recorder, const char *args)
         recorder->nthreads < THREADS ? recorder->nthreads : THREADS;
     struct thread *t = recorder->threads;
 
-    while (t < recorder->threads + known && t->id != thread_id())
+    while (t < recorder->threads + known && t->id != shunti_trace_thread_id())
         t++;
     if (t == recorder->threads + known)
         t = &recorder->threads[recorder->nthreads++ % THREADS];
-    t->id = thread_id();
+    t->id = shunti_trace_thread_id();
     snprintf(t->args, sizeof(t->args), "%s", args);
 }
 
@@ -239,7 +241,7 @@ static void keep(struct recorder *recorder, const char *name, char phase,
     }
     e = &recorder->ring[recorder->next++ % recorder->slots];
     e->t_ns = t_ns;
-    e->thread = thread_id();
+    e->thread = shunti_trace_thread_id();
     e->phase = phase;
     snprintf(e->name, sizeof(e->name), "%s", name);
     snprintf(e->more, sizeof(e->more), "%s", more);
@@ -247,6 +249,18 @@ static void keep(struct recorder *recorder, const char *name, char phase,
     if (!args || strlen(args) >= sizeof(e->args))
         args = "{}";
     snprintf(e->args, sizeof(e->args), "%s", args);
+}
+
+/* Append an event to the file of a rank, if it has one. */
+static void record_in_file(struct writer *w, long thread, const char *name,
+                           char phase, uint64_t t_ns, const char *more,
+                           const char *args)
+{
+    if (!w || w->fd < 0)
+        return;
+    add(w, name, phase, t_ns, thread, more, args);
+    if (shunti_now_ns() - w->written_ns > FLUSH_NS)
+        write_out(w);
 }
 
 static void record(int rank, const char *name, char phase, uint64_t t_ns,
@@ -257,26 +271,50 @@ static void record(int rank, const char *name, char phase, uint64_t t_ns,
     if (!shunti_trace_enabled())
         return;
     pthread_mutex_lock(&lock);
-    w = find(file_rank(rank));
+    w = find(shunti_trace_file_rank(rank));
     if (w && w->recorder)
         keep(w->recorder, name, phase, t_ns, more, args);
-    if (w && w->fd >= 0) {
-        add(w, name, phase, t_ns, thread_id(), more, args);
-        if (shunti_now_ns() - w->written_ns > FLUSH_NS)
-            write_out(w);
-    }
+    record_in_file(w, shunti_trace_thread_id(), name, phase, t_ns, more, args);
     pthread_mutex_unlock(&lock);
+}
+
+/* The duration of a span, for an event. */
+struct duration {
+    char text[48];
+};
+
+static struct duration duration_of(uint64_t t0_ns, uint64_t t1_ns)
+{
+    uint64_t ns = t1_ns > t0_ns ? t1_ns - t0_ns : 0;
+    struct duration d;
+
+    snprintf(d.text, sizeof(d.text), ",\"dur\":%llu.%03u",
+             (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+    return d;
 }
 
 void shunti_trace_span(int rank, const char *name, uint64_t t0_ns,
                        uint64_t t1_ns, const char *args_json)
 {
-    uint64_t ns = t1_ns > t0_ns ? t1_ns - t0_ns : 0;
-    char more[48];
+    const struct duration d = duration_of(t0_ns, t1_ns);
 
-    snprintf(more, sizeof(more), ",\"dur\":%llu.%03u",
-             (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
-    record(rank, name, 'X', t0_ns, more, args_json);
+    record(rank, name, 'X', t0_ns, d.text, args_json);
+}
+
+void shunti_trace_wait(int rank, uint64_t t0_ns, uint64_t t1_ns)
+{
+    const struct duration d = duration_of(t0_ns, t1_ns);
+    struct writer *w;
+
+    if (!shunti_tracked()) {
+        shunti_trace_span(rank, "wait", t0_ns, t1_ns, NULL);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    w = find(shunti_trace_file_rank(rank));
+    if (w && w->recorder)
+        keep(w->recorder, "wait", 'X', t0_ns, d.text, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
@@ -306,6 +344,42 @@ void shunti_trace_thread(int rank, const char *name)
     escape(name, escaped, sizeof(escaped));
     snprintf(args, sizeof(args), "{\"name\":\"%s\"}", escaped);
     record(rank, "thread_name", 'M', 0, "", args);
+}
+
+/* --- tracks --------------------------------------------------------------- */
+
+/* Threads have the numbers of the kernel, which are smaller. */
+static long track_id(long thread, int track)
+{
+    return 1000000000 + 8 * thread + track;
+}
+
+void shunti_trace_name_track(int rank, long thread, int track, const char *name,
+                             int place)
+{
+    char args[96];
+    struct writer *w;
+
+    pthread_mutex_lock(&lock);
+    w = find(shunti_trace_file_rank(rank));
+    snprintf(args, sizeof(args), "{\"name\":\"%.60s\"}", name);
+    record_in_file(w, track_id(thread, track), "thread_name", 'M', 0, "", args);
+    snprintf(args, sizeof(args), "{\"sort_index\":%d}", place);
+    record_in_file(w, track_id(thread, track), "thread_sort_index", 'M', 0, "",
+                   args);
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_trace_on_track(int rank, long thread, int track, const char *name,
+                           uint64_t t0_ns, uint64_t t1_ns,
+                           const char *args_json)
+{
+    const struct duration d = duration_of(t0_ns, t1_ns);
+
+    pthread_mutex_lock(&lock);
+    record_in_file(find(shunti_trace_file_rank(rank)), track_id(thread, track),
+                   name, 'X', t0_ns, d.text, args_json);
+    pthread_mutex_unlock(&lock);
 }
 
 /* --- files ---------------------------------------------------------------- */
@@ -353,9 +427,9 @@ static struct writer *new_writer(int rank, int nranks, const char *variable)
         return w;
     snprintf(args, sizeof(args), "{\"name\":\"rank %d of %d (pid %ld)\"}", rank,
              nranks, (long)getpid());
-    add(w, "process_name", 'M', 0, thread_id(), "", args);
+    add(w, "process_name", 'M', 0, shunti_trace_thread_id(), "", args);
     snprintf(args, sizeof(args), "{\"sort_index\":%d}", rank);
-    add(w, "process_sort_index", 'M', 0, thread_id(), "", args);
+    add(w, "process_sort_index", 'M', 0, shunti_trace_thread_id(), "", args);
     write_out(w);
     return w;
 }
@@ -425,7 +499,7 @@ void shunti_trace_failed(int rank, const char *why)
     snprintf(args, sizeof(args), "{\"why\":\"%s\"}", escaped);
     shunti_trace_instant(rank, "failed", shunti_now_ns(), args);
     pthread_mutex_lock(&lock);
-    w = find(file_rank(rank));
+    w = find(shunti_trace_file_rank(rank));
     if (w)
         write_out(w);
     if (w && w->recorder)
@@ -447,6 +521,7 @@ static void after_fork_child(void)
 {
     forked = true;
     atomic_store_explicit(&shunti_trace_state, 0, memory_order_relaxed);
+    atomic_store_explicit(&shunti_tracks_state, 0, memory_order_relaxed);
 }
 
 static void watch_forks(void)
@@ -462,7 +537,7 @@ void shunti_trace_begin(int rank, int nranks)
     if (!shunti_trace_enabled())
         return;
     pthread_once(&once, watch_forks);
-    rank = file_rank(rank);
+    rank = shunti_trace_file_rank(rank);
     pthread_mutex_lock(&lock);
     if (!find(rank)) {
         w = new_writer(rank, nranks, "SHUNT_TRACE");
@@ -470,6 +545,9 @@ void shunti_trace_begin(int rank, int nranks)
             w->recorder = new_recorder();
             w->next = writers;
             writers = w;
+            if (w->fd >= 0)
+                atomic_store_explicit(&shunti_tracks_state, 1,
+                                      memory_order_relaxed);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -481,22 +559,35 @@ void shunti_trace_flush(int rank)
 
     if (!shunti_trace_enabled())
         return;
+    shunti_track_flush();
     pthread_mutex_lock(&lock);
-    w = find(file_rank(rank));
+    w = find(shunti_trace_file_rank(rank));
     if (w)
         write_out(w);
     pthread_mutex_unlock(&lock);
+}
+
+static void sum_up(struct writer *w)
+{
+    char args[SHUNTI_SUMMARY_ARGS];
+
+    while (shunti_summary_take(w->rank, args))
+        record_in_file(w, shunti_trace_thread_id(), "summary", 'i',
+                       shunti_now_ns(), ",\"s\":\"p\"", args);
 }
 
 static void close_all(void)
 {
     if (forked)
         return;
+    shunti_track_end();
+    atomic_store_explicit(&shunti_tracks_state, 0, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     while (writers) {
         struct writer *w = writers;
 
         writers = w->next;
+        sum_up(w);
         free_writer(w);
     }
     pthread_mutex_unlock(&lock);

@@ -33,7 +33,7 @@
 
 /* Bytes that the flight recorder keeps of an event's arguments. If they are
  * longer it keeps none, since half of an object is not JSON. */
-#define SHUNTI_TRACE_ARGS 432
+#define SHUNTI_TRACE_ARGS 488
 
 /* 1: tracing, 0: not; -1: the environment has not been read yet. */
 extern atomic_int shunti_trace_state;
@@ -91,11 +91,30 @@ void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
                           const char *args_json);
 void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
                           double value);
+/* The calling thread has waited. In the file its track of waits shows that, if
+ * it has one. */
+void shunti_trace_wait(int rank, uint64_t t0_ns, uint64_t t1_ns);
 /* A communicator has failed: record an event named "failed", and write all that
  * is buffered or recorded to the files. */
 void shunti_trace_failed(int rank, const char *why);
 /* Names the calling thread in the timeline ("progress"). */
 void shunti_trace_thread(int rank, const char *name);
+
+/*
+ * The tracks of a thread (track.h): rows of the timeline beside that of the
+ * thread itself, only in the file. `track` is a number below 8, `thread` is
+ * shunti_trace_thread_id(). A name comes before spans; tracks are shown in the
+ * order of their places.
+ */
+void shunti_trace_name_track(int rank, long thread, int track, const char *name,
+                             int place);
+void shunti_trace_on_track(int rank, long thread, int track, const char *name,
+                           uint64_t t0_ns, uint64_t t1_ns,
+                           const char *args_json);
+/* The kernel's number of the calling thread. */
+long shunti_trace_thread_id(void);
+/* The rank whose file has the calling thread's events. */
+int shunti_trace_file_rank(int rank);
 
 /* For tests: write, close, forget, and read SHUNT_TRACE again. */
 void shunti_trace_reset(void);

@@ -12,6 +12,8 @@
 #include "src/comm.h"
 #include "src/note.h"
 #include "src/trace.h"
+#include "src/trace_summary.h"
+#include "src/track.h"
 
 /* Bytes of the arguments for the protocols. */
 #define WAYS_TEXT 112
@@ -45,12 +47,12 @@ static size_t describe(const struct shunt_request *request, char *args,
 /* Append ,"bytes":24,"to":{"1":8,"2":16}: what is sent to other ranks. With
  * many ranks only some of them are listed. */
 static size_t describe_bytes(const struct shunt_request *request, char *args,
-                             size_t size)
+                             size_t size, uint64_t *bytes_sent)
 {
     const struct shunt_comm *comm = request->comm;
     uint64_t sum =
         request->class->sent_in_all ? request->class->sent_in_all(request) : 0;
-    char peers[144] = ""; /* the other arguments take 170 bytes at most */
+    char peers[144] = ""; /* the other arguments take 230 bytes at most */
     size_t n = 0;
 
     for (int r = 0; r < comm->nranks && request->class->sent; r++) {
@@ -61,6 +63,7 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
             n += (size_t)snprintf(peers + n, sizeof(peers) - n, "%s\"%d\":%zu",
                                   n ? "," : "", r, bytes);
     }
+    *bytes_sent = sum;
     return (size_t)snprintf(args, size, ",\"bytes\":%llu,\"to\":{%s}",
                             (unsigned long long)sum, peers);
 }
@@ -80,8 +83,8 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
     unsigned taken = 0;
     size_t n, share;
 
-    for (int r = 0; r < nranks && request->ways; r++)
-        taken |= request->ways[r];
+    for (int r = 0; r < nranks && request->traced; r++)
+        taken |= request->traced->ways[r];
     if (!taken)
         return 0;
     n = (size_t)snprintf(args, size, ",\"ways\":{");
@@ -95,7 +98,7 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
         n += (size_t)snprintf(args + n, size - n, "%s\"%s\":[",
                               args[n - 1] == '{' ? "" : ",", names[way]);
         for (int r = 0; r < nranks && n + 7 <= end; r++) {
-            if (!(request->ways[r] >> way & 1))
+            if (!(request->traced->ways[r] >> way & 1))
                 continue;
             n += (size_t)snprintf(args + n, size - n, "%s%d", sign, r);
             sign = ",";
@@ -107,23 +110,71 @@ static size_t describe_ways(const struct shunt_request *request, char *args,
 
 void shunti_trace_request_begin(struct shunt_request *request)
 {
-    request->begun_ns = shunti_now_ns();
-    /* Without memory the event does not list them. */
-    request->ways = calloc((size_t)request->comm->nranks, 1);
+    const uint64_t now = shunti_now_ns();
+
+    request->begun_ns = now;
+    /* Without memory the event does not have what is in it. */
+    request->traced =
+        calloc(1, sizeof(*request->traced) + (size_t)request->comm->nranks);
+    if (request->traced)
+        request->traced->began_ns = request->traced->in_ns = now;
+}
+
+void shunti_trace_request_in(const struct shunt_request *request)
+{
+    request->traced->in_ns = shunti_now_ns();
+}
+
+void shunti_trace_request_out(const struct shunt_request *request)
+{
+    struct shunti_traced *t = request->traced;
+
+    t->inside_ns += shunti_now_ns() - t->in_ns;
+    t->in_ns = 0;
+}
+
+/* Append ,"inside_us":5.001,"hidden":0.667: how long the caller was in calls for
+ * it, and which part of the time that it was under way the caller was not. Adds
+ * it to the sums. */
+static size_t describe_hidden(const struct shunt_request *request, uint64_t now,
+                              uint64_t bytes, char *args, size_t size)
+{
+    const char *purpose = shunti_purpose_name(request->signature);
+    const struct shunti_traced *t = request->traced;
+    uint64_t under_way, inside;
+    unsigned hidden;
+
+    if (!t)
+        return 0;
+    under_way = now - t->began_ns;
+    inside = t->inside_ns + (t->in_ns ? now - t->in_ns : 0);
+    hidden =
+        under_way ? (unsigned)((under_way - inside) * 1000 / under_way) : 0;
+    if (shunti_tracked())
+        shunti_summary_add_call(shunti_trace_file_rank(request->comm->rank),
+                                purpose ? purpose : request->class->name, bytes,
+                                inside, under_way);
+    return (size_t)snprintf(
+        args, size, ",\"inside_us\":%llu.%03u,\"hidden\":%u.%03u",
+        (unsigned long long)(inside / 1000), (unsigned)(inside % 1000),
+        hidden / 1000, hidden % 1000);
 }
 
 void shunti_trace_request(const struct shunt_request *request)
 {
+    const uint64_t now = shunti_now_ns();
     char args[SHUNTI_TRACE_ARGS] = "{";
+    uint64_t bytes;
     size_t n = 1;
 
     n += describe(request, args + n, sizeof(args) - n);
-    n += describe_bytes(request, args + n, sizeof(args) - n);
+    n += describe_bytes(request, args + n, sizeof(args) - n, &bytes);
     n += describe_ways(request, args + n, sizeof(args) - n);
+    n += describe_hidden(request, now, bytes, args + n, sizeof(args) - n);
     snprintf(args + n, sizeof(args) - n, ",\"status\":%d}",
              (int)request->status);
     shunti_trace_span(request->comm->rank, request->class->name,
-                      request->begun_ns, shunti_now_ns(), args);
+                      request->begun_ns, now, args);
 }
 
 /* The peers that a request awaits, as "1,2". */

@@ -10,9 +10,16 @@
 #include "src/inline.h"
 #include "src/request.h"
 
-/* The operation begins: from now on the protocols of its payload are
- * recorded. */
+/* The operation begins: from now on the protocols of its payload are recorded,
+ * in request->traced. Its caller is in the call. */
 SHUNTI_NOINLINE void shunti_trace_request_begin(struct shunt_request *request);
+
+/* Its caller begins to wait for it or to test it, and leaves it under way.
+ * request->traced is not NULL. */
+SHUNTI_NOINLINE void
+shunti_trace_request_in(const struct shunt_request *request);
+SHUNTI_NOINLINE void
+shunti_trace_request_out(const struct shunt_request *request);
 
 /* The operation has ended. */
 SHUNTI_NOINLINE void shunti_trace_request(const struct shunt_request *request);

@@ -21,6 +21,7 @@
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/track.h"
 #include "src/wire.h"
 
 /* A rank with a CPU of its own polls this many rounds between two readings of
@@ -137,9 +138,15 @@ void shunti_look_around(struct shunt_comm *comm)
 static bool call_idle(const struct shunt_comm *comm,
                       struct shunti_waiter *waiter)
 {
+    int did;
+
     if (!comm->waiting.idle || !waiter->idle)
         return false;
-    if (comm->waiting.idle(comm->waiting.idle_arg)) {
+    {
+        SHUNTI_TRACK(COMPUTE);
+        did = comm->waiting.idle(comm->waiting.idle_arg);
+    }
+    if (did) {
         waiter->naps = 0;
         waiter->idle_until_ns = shunti_now_ns() + IDLE_AWAKE_NS;
     }
@@ -414,6 +421,7 @@ static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
                           unsigned long n, int ms)
 {
     const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
+    SHUNTI_TRACK(WAITS);
 
     for (;;) {
         uint64_t now = shunti_now_ns();
@@ -467,9 +475,10 @@ SHUNTI_NOINLINE void shunti_waiter_pause(struct shunt_comm *comm,
 
     waiter->rounds++;
     /* A short wait is not worth two readings of the clock. */
-    if (comm->all_mapped && !comm->oversubscribed &&
-        waiter->rounds < POLLS_PER_LOOK)
+    if (comm->polls_first && waiter->rounds < POLLS_PER_LOOK)
         return;
+    if (shunti_tracked())
+        shunti_track_wait();
     if (!waiter->began_ns) {
         waiter->began_ns = shunti_now_ns();
         return;
@@ -522,5 +531,7 @@ SHUNTI_NOINLINE void shunti_waiter_end(struct shunt_comm *comm,
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
     answer_elsewhere(comm, now); /* many short waits may follow */
     if (shunti_trace_enabled())
-        shunti_trace_span(comm->rank, "wait", waiter->began_ns, now, NULL);
+        shunti_trace_wait(comm->rank, waiter->began_ns, now);
+    if (shunti_tracked())
+        shunti_track_waited();
 }

@@ -13,6 +13,7 @@
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/outbox.h"
+#include "src/track.h"
 
 struct shunti_deferred_put {
     struct shunti_deferred_put *next;
@@ -20,12 +21,24 @@ struct shunti_deferred_put {
     struct shunt_transport_put put;
 };
 
+/* On the track that the way to this peer belongs to. */
+static enum shunti_track begin_move(const struct shunt_comm *comm, int peer)
+{
+    if (!shunti_tracked())
+        return SHUNTI_TRACK_NONE;
+    return shunti_track_switch(comm->peers[peer].node == comm->node
+                                   ? SHUNTI_TRACK_COPIES
+                                   : SHUNTI_TRACK_WIRE);
+}
+
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put)
 {
     struct shunti_peer *p = &comm->peers[peer];
+    const enum shunti_track before = begin_move(comm, peer);
     enum shunt_status st = p->transport->put(p->ep, put);
 
+    shunti_track_leave(&before);
     if (st == SHUNT_IN_PROGRESS) {
         comm->contexts.full = true;
         return false;
@@ -42,8 +55,10 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              const struct shunt_transport_get *get)
 {
     struct shunti_peer *p = &comm->peers[peer];
+    const enum shunti_track before = begin_move(comm, peer);
     enum shunt_status st = p->transport->get(p->ep, get);
 
+    shunti_track_leave(&before);
     if (st == SHUNT_IN_PROGRESS)
         comm->contexts.full = true;
     return st;

@@ -22,6 +22,7 @@
 #include "tools/info_algorithms.h"
 #include "tools/info_network.h"
 #include "tools/info_topology.h"
+#include "tools/info_trace.h"
 #include "tools/info_ways.h"
 
 enum part {
@@ -493,6 +494,7 @@ static void print_json(const struct facts *f)
 
 struct options {
     bool env, transports, machine, topology, algorithms, ways, json;
+    const char *trace;
 };
 
 #define AT(field) CLI_AT(struct options, field)
@@ -516,6 +518,10 @@ static const struct cli_row rows[] = {
      "the same ranks: what goes through shared memory and what the kernel "
      "reads, of memory in no window, measured now",
      AT(ways)},
+    {"trace", 0, "FILE", CLI_TEXT,
+     "the sums of a timeline that SHUNT_TRACE wrote: where the time of each "
+     "thread went, and how much of each kind of call was hidden",
+     AT(trace)},
     {"json", 'j', NULL, CLI_FLAG,
      "everything, or the topology, as one JSON object", AT(json)},
 };
@@ -544,6 +550,7 @@ static const struct cli_program program = {
         "  shunt-run -n 4 -- shunt-info --topology how do they reach each "
         "other?\n"
         "  shunt-run -n 2 -- shunt-info --ways     do they share a cache?\n"
+        "  SHUNT_TRACE=t shunt-run -n 2 ./my-program; shunt-info --trace t\n"
         "  shunt-info --json | jq -r '.transports[] | select(.usable) | "
         ".name'\n",
 };
@@ -557,6 +564,8 @@ static const char *contradiction(const struct options *o)
     if (o->json && (parts || o->algorithms || o->ways))
         return "--json prints everything, or with --topology the topology; "
                "leave the other options out";
+    if (o->trace && (parts || of_all_ranks || o->json))
+        return "--trace goes alone";
     if (of_all_ranks > 1 || (of_all_ranks && parts))
         return "--topology, --algorithms and --ways each go alone";
     return NULL;
@@ -577,6 +586,8 @@ int main(int argc, char **argv)
     }
     if (contradiction(&o))
         cli_usage_error(&program, contradiction(&o));
+    if (o.trace)
+        return info_trace(o.trace);
     if (o.algorithms)
         return info_algorithms();
     if (o.ways)

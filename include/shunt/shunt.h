@@ -14,6 +14,7 @@
 #include <shunt/moe.h>
 #include <shunt/request.h>
 #include <shunt/status.h>
+#include <shunt/trace.h>
 #include <shunt/version.h>
 
 #endif

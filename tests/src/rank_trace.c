@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What ranks do while trace.py looks at their timelines. */
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <shunt/shunt.h>
@@ -66,6 +69,107 @@ static int tokens(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_dispatch_backward(plan, rows, y));
     shunt_moe_destroy(moe);
     return 0;
+}
+
+/* --- tracks --------------------------------------------------------------- */
+
+enum { ROUNDS = 20, BYTES = 512 << 10 };
+
+/* Compute for at least so many milliseconds. */
+static void busy(unsigned ms)
+{
+    const uint64_t began = shunt_trace_begin();
+    struct timespec t0, t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    while ((t.tv_sec - t0.tv_sec) * 1000 + (t.tv_nsec - t0.tv_nsec) / 1000000 <
+           (long)ms);
+    shunt_trace_end("busy", began);
+}
+
+static int helped(struct shunt_comm *comm, bool *yes)
+{
+    struct shunt_comm_stats stats;
+
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    *yes = stats.helped > 0;
+    return 0;
+}
+
+/* Blocking and started calls, each within a span "call", computing within spans
+ * "busy", all of it within "measured". With a helper thread, until that has
+ * helped. */
+static int rounds(struct shunt_comm *comm, bool until_helped)
+{
+    const size_t ranks = (size_t)shunt_comm_size(comm);
+    unsigned char *send = calloc(ranks, BYTES), *recv = calloc(ranks, BYTES);
+    const uint64_t began = shunt_trace_begin();
+    bool over = false;
+
+    CHECK(send && recv && began, "no memory, or no timeline");
+    for (int i = 0; i < ROUNDS || !over; i++) {
+        struct shunt_request *request;
+        int32_t all_over;
+        uint64_t call;
+
+        busy(1);
+        call = shunt_trace_begin();
+        CHECK_OK(comm, shunt_allreduce(comm, send, recv, BYTES / 4, SHUNT_F32,
+                                       SHUNT_SUM));
+        shunt_trace_end("call", call);
+        call = shunt_trace_begin();
+        CHECK_OK(comm, shunt_alltoall_start(comm, send, recv, BYTES, SHUNT_U8,
+                                            &request));
+        shunt_trace_end("call", call);
+        busy(2);
+        call = shunt_trace_begin();
+        CHECK_OK(comm, shunt_wait(&request));
+        over = true;
+        if (until_helped && helped(comm, &over))
+            return 1;
+        all_over = over;
+        CHECK_OK(comm, shunt_allreduce(comm, SHUNT_IN_PLACE, &all_over, 1,
+                                       SHUNT_I32, SHUNT_MIN));
+        over = all_over;
+        shunt_trace_end("call", call);
+    }
+    shunt_trace_end("measured", began);
+    free(send);
+    free(recv);
+    return 0;
+}
+
+static int tracks(const struct rank *self)
+{
+    return rounds(self->comm, false);
+}
+
+static int tracks_helped(const struct rank *self)
+{
+    return rounds(self->comm, true);
+}
+
+static void *run_rounds(void *comm)
+{
+    return (void *)(intptr_t)rounds(comm, false);
+}
+
+/* The same on two communicators at a time, of two threads. */
+static int tracks_of_threads(const struct rank *self)
+{
+    struct shunt_comm *other;
+    pthread_t thread;
+    void *result;
+    int failed;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    CHECK(!pthread_create(&thread, NULL, run_rounds, other), "no thread");
+    failed = rounds(self->comm, false);
+    pthread_join(thread, &result);
+    shunt_comm_destroy(other);
+    return failed || result;
 }
 
 /* Rank 1 misses a call, SHUNT_TIMEOUT is short. */
@@ -142,6 +246,10 @@ static int lost(const struct rank *self)
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
     {"tokens", tokens, .min_ranks = 2},
+    {"tracks", tracks, .min_ranks = 2, .no_threads = true},
+    {"tracks_helped", tracks_helped, .min_ranks = 2, .no_threads = true},
+    {"tracks_of_threads", tracks_of_threads, .min_ranks = 2,
+     .no_threads = true},
     {"full", full, .min_ranks = 2, .no_threads = true},
     {"forks", forks, .min_ranks = 2, .no_threads = true},
     {"timeout", timeout, .breaks_comm = true, .no_threads = true,

@@ -199,7 +199,7 @@ Test(trace, the_recorder_writes_the_last_events_of_a_failure)
     json = parse("flight");
     cJSON_ArrayForEach(event, json) n +=
         *cJSON_GetObjectItem(event, "ph")->valuestring == 'X';
-    cr_assert(n > 60 && n < 120, "%d events in 32 KiB", n);
+    cr_assert(n > 50 && n < 120, "%d events in 32 KiB", n);
     n = 5000 - n;
     cJSON_ArrayForEach(event, json)
     {

@@ -114,6 +114,127 @@ def modes(folder):
                 fail(f"{mode}: {call} took {taken}")
 
 
+TRACKS = ("compute", "copies", "wire", "waits", "library")
+
+
+def named(events, thread):
+    """{track: its spans} of a thread, by the names of its rows."""
+    rows = {e["tid"]: e["args"]["name"].partition(": ")[2] for e in events
+            if e["name"] == "thread_name"
+            and e["args"]["name"].startswith(thread + ": ")}
+    found = {}
+    for e in events:
+        if e["ph"] == "X" and e["tid"] in rows:
+            found.setdefault(rows[e["tid"]], []).append(e)
+    return found
+
+
+def clip(spans_, whole):
+    """How much of the spans is within another one, in microseconds."""
+    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+    return sum(max(0, min(e["ts"] + e["dur"], end) - max(e["ts"], begin))
+               for e in spans_)
+
+
+def partition(what, tracks_):
+    """What a thread did adds up to the time that it says it took."""
+    whole, = (e for e in tracks_["program"] if e["name"] == "measured")
+    wall = whole["dur"]
+    took = {t: clip(tracks_.get(t, []), whole) for t in TRACKS}
+    if abs(sum(took.values()) - wall) > 0.01 * wall:
+        fail(f"{what}: {took} is not {wall} us")
+    ends = 0
+    for e in sorted((e for t in TRACKS for e in tracks_.get(t, [])),
+                    key=lambda e: e["ts"]):
+        if e["ts"] < ends - 0.01:
+            fail(f"{what}: two tracks at {e['ts']}")
+            break
+        ends = e["ts"] + e["dur"]
+    # The program says when it computed and when it was in calls.
+    says = {name: clip((e for e in tracks_["program"] if e["name"] == name),
+                       whole) for name in ("busy", "call")}
+    if says["busy"] > took["compute"] + 0.01 * wall or \
+            took["compute"] > wall - says["call"] + 0.1 * wall:
+        fail(f"{what}: {took}, but {says} of {wall} us")
+    return took
+
+
+def summary(what, events):
+    """The last events: sums by track, and by call."""
+    lines = [e["args"] for e in events if e["name"] == "summary"]
+    for line in (x for x in lines if "thread" in x):
+        parts = sum(line[t + "_us"] for t in TRACKS)
+        if abs(parts - line["wall_us"]) > 1:
+            fail(f"{what}: {line}")
+    calls = {x["call"]: x for x in lines if "call" in x}
+    reduced, exchanged = calls["allreduce"], calls["alltoall"]
+    done = spans(events, "alltoall")
+    if reduced["hidden"] != 0 or not 0 < exchanged["hidden"] < 1:
+        fail(f"{what}: {reduced}, {exchanged}")
+    if exchanged["calls"] != len(done) or \
+            abs(exchanged["under_way_us"] - sum(e["dur"] for e in done)) > 9:
+        fail(f"{what}: {exchanged} of {len(done)} calls")
+    return [x for x in lines if "thread" in x]
+
+
+def tables(folder, events):
+    """shunt-info prints the sums."""
+    path = os.path.join(folder, "kept.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(
+            json.dumps(e, separators=(",", ":")) for e in events) + "\n]\n")
+    info = os.path.join(os.path.dirname(os.environ["SHUNT_RUN"]), "shunt-info")
+    result = subprocess.run([info, "--trace", path], capture_output=True,
+                            text=True, timeout=60, check=False)
+    os.remove(path)
+    rows = [line.split() for line in result.stdout.splitlines()]
+    for rank in "0", "1":
+        main, = (r for r in rows if r[:2] == [rank, "main"])
+        if abs(sum(float(x[:-1]) for x in main[3:]) - 100) > 0.3:
+            fail(f"not all of the time: {main}")
+        if not any(r[:3] == [rank, "alltoall", "20"] for r in rows):
+            fail(f"no calls of rank {rank}: {rows}")
+    if subprocess.run([info, "--trace", os.devnull], capture_output=True,
+                      timeout=60, check=False).returncode != 1:
+        fail("shunt-info finds sums in nothing")
+
+
+def tracks(folder):
+    for nodes in ("0,0", "0,1"):
+        result, files = run(folder, "tracks", 2, SHUNT_TRACE="{}/all.json",
+                            SHUNT_TEST_NODES=nodes)
+        if result.returncode or list(files) != ["all.json"]:
+            fail(f"tracks: {list(files)}: {result.stderr}")
+            return
+        for rank in range(2):
+            what = f"nodes {nodes}, rank {rank}"
+            own = [e for e in files["all.json"] if e["pid"] == rank]
+            took = partition(what, named(own, "main"))
+            if not took["copies"] or bool(took["wire"]) != (nodes == "0,1"):
+                fail(f"{what}: {took}")
+            if len(summary(what, own)) != 1:
+                fail(f"{what}: not one thread")
+        tables(folder, files["all.json"])
+
+    _, files = run(folder, "tracks_of_threads", 2, SHUNT_TRACE="{}/of-%r")
+    for name, events in files.items():
+        threads = {e["args"]["name"].partition(":")[0] for e in events
+                   if e["name"] == "thread_name"}
+        if len(threads) != 2 or len(summary(name, events)) != 2:
+            fail(f"{name}: threads {threads}")
+        for thread in threads:
+            partition(f"{name}, {thread}", named(events, thread))
+
+    # What a helper does is beside it.
+    _, files = run(folder, "tracks_helped", 2, SHUNT_TRACE="{}/of-%r",
+                   SHUNT_TEST_NODES="0,1", SHUNT_PROGRESS="auto")
+    helpers = [named(events, "helper") for events in files.values()]
+    if len(helpers) != 2 or not all(h.get("wire") for h in helpers):
+        fail(f"no helper at work: {[list(h) for h in helpers]}")
+    for name, events in files.items():
+        partition(name, named(events, "main"))
+
+
 def bounded(folder):
     result, files = run(folder, "timeout", 2, SHUNT_TRACE="{}/of-%r",
                         SHUNT_TRACE_MAX="8k", SHUNT_TIMEOUT="1")
@@ -195,6 +316,7 @@ with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
     two_levels(temporary)
     modes(temporary)
+    tracks(temporary)
     bounded(temporary)
     full(temporary)
     forks(temporary)

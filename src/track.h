@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where the time of a thread goes: a part of the timeline (trace.h).
+ *
+ * A thread is on one track at a time, so that its tracks add up to its time. It
+ * begins on one when it has made a communicator or begins a call, and changes
+ * over where the library begins and ends something of another kind; the time of
+ * a change is read once, and belongs to both sides. What other threads do, and
+ * the copy engine, has tracks of its own.
+ *
+ * Changes may be a fraction of a microsecond apart, and events would then cost
+ * more than what they show. So short pieces are put together, in the order of
+ * the tracks, and the sum on each track stays exact.
+ *
+ * Without SHUNT_TRACE a change is a load and a branch.
+ */
+#ifndef SHUNTI_TRACK_H
+#define SHUNTI_TRACK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/copy.h"
+#include "src/inline.h"
+
+enum shunti_track {
+    SHUNTI_TRACK_NONE = -1, /* the thread has no tracks */
+    SHUNTI_TRACK_COMPUTE,   /* outside of the library; its callbacks, too */
+    SHUNTI_TRACK_COPIES,    /* payload is copied, added up, packed */
+    SHUNTI_TRACK_WIRE,      /* put to other nodes, or taken from them */
+    SHUNTI_TRACK_WAITS,     /* polls, yields, sleeps */
+    SHUNTI_TRACK_LIBRARY,   /* all else that the library does */
+    SHUNTI_TRACKS,
+};
+
+/* 1: SHUNT_TRACE writes a timeline. trace.c sets it. */
+extern atomic_int shunti_tracks_state;
+
+static inline bool shunti_tracked(void)
+{
+    return __builtin_expect(
+        atomic_load_explicit(&shunti_tracks_state, memory_order_relaxed) != 0,
+        0);
+}
+
+/* The calling thread gets tracks, unless it has them; now it computes. `rank`
+ * as in trace.h. */
+void shunti_track_begin(int rank);
+/* It is a thread of the library, which waits until it has something to do. */
+void shunti_track_begin_inside(int rank, const char *name);
+
+/* Change over to a track; returns the one before. Nothing happens on a thread
+ * without tracks, or with SHUNTI_TRACK_NONE. */
+enum shunti_track shunti_track_switch(enum shunti_track to);
+/* As if the latest change, from `back`, had not been made. */
+void shunti_track_undo(enum shunti_track back);
+
+/* A wait begins, perhaps not for the first time; and is over. */
+void shunti_track_wait(void);
+void shunti_track_waited(void);
+
+static inline void shunti_track_leave(const enum shunti_track *before)
+{
+    if (__builtin_expect(*before != SHUNTI_TRACK_NONE, 0))
+        shunti_track_switch(*before);
+}
+
+/* Until the end of the block the thread is on this track. */
+#define SHUNTI_TRACK(track)                                              \
+    const enum shunti_track track_before                                 \
+        __attribute__((cleanup(shunti_track_leave), unused)) =           \
+            shunti_tracked() ? shunti_track_switch(SHUNTI_TRACK_##track) \
+                             : SHUNTI_TRACK_NONE
+
+/* shunti_copy() of payload. */
+SHUNTI_NOINLINE void shunti_copy_tracked(void *to, const void *from,
+                                         size_t bytes);
+
+static inline void shunti_copy_payload(void *to, const void *from, size_t bytes)
+{
+    if (shunti_tracked())
+        shunti_copy_tracked(to, from, bytes);
+    else
+        shunti_copy(to, from, bytes);
+}
+
+/* The copy engine has moved `bytes` since `began_ns`, for this thread. */
+void shunti_track_engine(uint64_t began_ns, size_t bytes);
+
+/* Write what the calling thread has. */
+void shunti_track_flush(void);
+/* The same, and its sums are those of all of its time: trace_summary.h. */
+void shunti_track_end(void);
+
+#endif

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+/* shunt-info --trace FILE: the sums of a timeline, as tables. */
+#ifndef SHUNT_INFO_TRACE_H
+#define SHUNT_INFO_TRACE_H
+
+/* Returns the exit status. */
+int info_trace(const char *path);
+
+#endif
