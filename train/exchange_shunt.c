@@ -9,6 +9,7 @@
 #include "train/exchange_shunt.h"
 
 #include "kernels/elementwise.h"
+#include "train/clock.h"
 #include "train/error.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 struct routing {
     struct shunt_moe_plan *plan;
     struct shunt_request *request; /* of the call under way */
-    const char *call;              /* what it does, for errors */
+    enum exchange_call call;       /* what it does */
     enum shunt_moe_buffer arrives; /* bf16: in this buffer, unless in `to` */
     float *to;                     /* of tokens; NULL: in a buffer of rows */
     uint16_t *tokens; /* bf16: (tokens, D), what tokens send or get */
@@ -37,6 +38,14 @@ struct shunt_exchange {
     bool overlap;
     struct routing *routing;
     struct exchange_traffic traffic;
+};
+
+/* For errors. */
+static const char *const names[EXCHANGES] = {
+    [EXCHANGE_DISPATCH] = "dispatch",
+    [EXCHANGE_COMBINE] = "combine",
+    [EXCHANGE_COMBINE_BACKWARD] = "combine backward",
+    [EXCHANGE_DISPATCH_BACKWARD] = "dispatch backward",
 };
 
 static struct shunt_exchange *self(struct exchange *x)
@@ -58,6 +67,11 @@ void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,
 struct exchange_traffic *exchange_shunt_traffic(struct exchange *x)
 {
     return &self(x)->traffic;
+}
+
+void exchange_shunt_set_overlap(struct exchange *x, bool overlap)
+{
+    self(x)->overlap = overlap;
 }
 
 static float *memory(struct exchange *x, size_t floats)
@@ -148,42 +162,47 @@ static void rows_in(struct shunt_exchange *s, struct routing *r, int which)
                                         r->f32[which]);
 }
 
-/* A call was started: remember where its result arrives. */
-static int started(struct shunt_exchange *s, struct routing *r,
-                   enum shunt_status status, const char *call,
+/* A call was started at the time `began`: remember where its result arrives. */
+static int started(struct shunt_exchange *s, struct routing *r, double began,
+                   enum shunt_status status, enum exchange_call call,
                    enum shunt_moe_buffer arrives, float *to)
 {
     r->call = call;
     r->arrives = arrives;
     r->to = to;
-    if (team_check(s->team, status, call))
-        return -1;
-    return s->overlap ? 0 : team_check(s->team, shunt_wait(&r->request), call);
+    if (!status && !s->overlap)
+        status = shunt_wait(&r->request);
+    s->traffic.seconds[call] += clock_now() - began;
+    return team_check(s->team, status, names[call]);
 }
 
 static int dispatch_start(struct exchange *x, size_t routing, const float *from)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    const void *tokens = tokens_out(s, r, from);
+    const double began = clock_now();
 
-    return started(s, r,
-                   shunt_moe_dispatch_start(r->plan, tokens_out(s, r, from),
+    return started(s, r, began,
+                   shunt_moe_dispatch_start(r->plan, tokens,
                                             buffer(r, SHUNT_MOE_ROWS),
                                             r->rows.total, &r->request),
-                   "dispatch", SHUNT_MOE_ROWS, NULL);
+                   EXCHANGE_DISPATCH, SHUNT_MOE_ROWS, NULL);
 }
 
 static int combine_start(struct exchange *x, size_t routing, float *y)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    double began;
 
     rows_out(s, r, SHUNT_MOE_OUT);
+    began = clock_now();
     return started(
-        s, r,
+        s, r, began,
         shunt_moe_combine_start(r->plan, buffer(r, SHUNT_MOE_OUT), NULL,
                                 s->bf16 ? (void *)r->tokens : y, &r->request),
-        "combine", SHUNT_MOE_OUT, y);
+        EXCHANGE_COMBINE, SHUNT_MOE_OUT, y);
 }
 
 static int combine_backward_start(struct exchange *x, size_t routing,
@@ -191,13 +210,15 @@ static int combine_backward_start(struct exchange *x, size_t routing,
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    const void *tokens = tokens_out(s, r, dy);
+    const double began = clock_now();
 
-    return started(s, r,
+    return started(s, r, began,
                    shunt_moe_combine_backward_start(
-                       r->plan, tokens_out(s, r, dy), buffer(r, SHUNT_MOE_OUT),
+                       r->plan, tokens, buffer(r, SHUNT_MOE_OUT),
                        buffer(r, SHUNT_MOE_DOUT), r->rows.total, dweight,
                        &r->request),
-                   "combine backward", SHUNT_MOE_DOUT, NULL);
+                   EXCHANGE_COMBINE_BACKWARD, SHUNT_MOE_DOUT, NULL);
 }
 
 static int dispatch_backward_start(struct exchange *x, size_t routing,
@@ -205,22 +226,27 @@ static int dispatch_backward_start(struct exchange *x, size_t routing,
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    double began;
 
     rows_out(s, r, SHUNT_MOE_DROWS);
-    return started(s, r,
+    began = clock_now();
+    return started(s, r, began,
                    shunt_moe_dispatch_backward_start(
                        r->plan, buffer(r, SHUNT_MOE_DROWS),
                        s->bf16 ? (void *)r->tokens : dx, &r->request),
-                   "dispatch backward", SHUNT_MOE_DROWS, dx);
+                   EXCHANGE_DISPATCH_BACKWARD, SHUNT_MOE_DROWS, dx);
 }
 
 static int wait_for(struct exchange *x, size_t routing)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    const double began = clock_now();
 
-    if (r->request && team_check(s->team, shunt_wait(&r->request), r->call))
+    if (r->request &&
+        team_check(s->team, shunt_wait(&r->request), names[r->call]))
         return -1;
+    s->traffic.seconds[r->call] += clock_now() - began;
     if (!r->to)
         rows_in(s, r, (int)r->arrives);
     else if (s->bf16)

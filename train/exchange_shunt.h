@@ -27,14 +27,29 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
 /* NULL is allowed. Before the communicator's end. */
 void exchange_shunt_destroy(struct exchange *exchange);
 
+/* The exchanges of rows. */
+enum exchange_call {
+    EXCHANGE_DISPATCH,
+    EXCHANGE_COMBINE,
+    EXCHANGE_COMBINE_BACKWARD,
+    EXCHANGE_DISPATCH_BACKWARD,
+    EXCHANGES,
+};
+
 /* What plans sent from this rank to other nodes, and dropped, since the caller
  * cleared it. */
 struct exchange_traffic {
     size_t rows;    /* in a dispatch; as many come back in a combine */
     size_t plain;   /* what they would be at one row for each assignment */
     size_t dropped; /* assignments beyond the capacity */
+    /* this rank spent in the calls of each exchange: to start it, and to wait */
+    double seconds[EXCHANGES];
 };
 struct exchange_traffic *exchange_shunt_traffic(struct exchange *exchange);
+
+/* From now on exchanges are waited for at once, or not: exchange_config.overlap.
+ * None is under way. */
+void exchange_shunt_set_overlap(struct exchange *exchange, bool overlap);
 
 /* The experts of a rank: [*first, *first + *count). */
 void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,

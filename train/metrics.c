@@ -34,11 +34,34 @@ static const struct field {
     {"imbalance", offsetof(struct step_metrics, imbalance)},
     {"dropped", offsetof(struct step_metrics, dropped)},
     {"dropped_part", offsetof(struct step_metrics, dropped_part)},
+    {"dispatch_s", offsetof(struct step_metrics, exposed_s[0])},
+    {"combine_s", offsetof(struct step_metrics, exposed_s[1])},
+    {"combine_backward_s", offsetof(struct step_metrics, exposed_s[2])},
+    {"dispatch_backward_s", offsetof(struct step_metrics, exposed_s[3])},
+    {"gradients_s", offsetof(struct step_metrics, exposed_s[4])},
+    {"dispatch_hidden", offsetof(struct step_metrics, hidden[0])},
+    {"combine_hidden", offsetof(struct step_metrics, hidden[1])},
+    {"combine_backward_hidden", offsetof(struct step_metrics, hidden[2])},
+    {"dispatch_backward_hidden", offsetof(struct step_metrics, hidden[3])},
+    {"gradients_hidden", offsetof(struct step_metrics, hidden[4])},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
     {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},
 };
+_Static_assert(EXCHANGE_DISPATCH == 0 && EXCHANGE_COMBINE == 1 &&
+                   EXCHANGE_COMBINE_BACKWARD == 2 &&
+                   EXCHANGE_DISPATCH_BACKWARD == 3 && TRAVELS_GRADIENTS == 4,
+               "the order of the names above and below");
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+const char *travels_name(int what)
+{
+    static const char *const names[TRAVELS] = {
+        "dispatch", "combine", "combine's gradient", "dispatch's gradient",
+        "sums of gradients"};
+
+    return names[what];
+}
 
 static double *at(struct step_metrics *s, size_t field)
 {
@@ -152,6 +175,19 @@ static void add(double *sum, double value, size_t n)
         *sum += value / (double)n;
 }
 
+/* Of the steps that know it. */
+static double mean_hidden(const struct metrics *m, size_t first, int what)
+{
+    double sum = 0, n = 0;
+
+    for (size_t i = first; i < m->count; i++)
+        if (isfinite(m->steps[i].hidden[what])) {
+            sum += m->steps[i].hidden[what];
+            n++;
+        }
+    return n > 0 ? sum / n : (double)NAN;
+}
+
 struct metrics_means metrics_means(const struct metrics *m)
 {
     struct metrics_means mean = {0};
@@ -172,6 +208,8 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&tokens, s->tokens_per_s * s->step_s, n);
         add(&gflop, s->gflops * s->step_s, n);
     }
+    for (int what = 0; what < TRAVELS; what++)
+        mean.hidden[what] = mean_hidden(m, first, what);
     mean.gflops = mean.step_s > 0 ? gflop / mean.step_s : 0;
     mean.tokens_per_s = mean.step_s > 0 ? tokens / mean.step_s : 0;
     return mean;

@@ -7,8 +7,12 @@
  *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
  *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
  *      "compute_bits": 32, "dropped": 0, "dropped_part": 0,
+ *      "dispatch_s": ..., "combine_s": ..., "combine_backward_s": ...,
+ *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
+ *      ... (of each of these),
  *      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
- * val_... where a validation followed the step. Losses are in nats a byte;
+ * ..._hidden where steps before have waited for everything at once
+ * (trainer_step()), val_... where a validation followed the step. Losses are in nats a byte;
  * numbers are written so that reading gives back the same bits.
  */
 #ifndef TRAIN_METRICS_H
@@ -19,6 +23,14 @@
 #include <stdio.h>
 
 #include "train/data.h"
+#include "train/exchange_shunt.h"
+
+/* What travels while ranks compute: the exchanges of rows, in the order of enum
+ * exchange_call, and the sums of gradients. */
+enum { TRAVELS_GRADIENTS = EXCHANGES, TRAVELS };
+
+/* "dispatch's gradient" */
+const char *travels_name(int what);
 
 struct step_metrics {
     size_t step;
@@ -41,8 +53,13 @@ struct step_metrics {
                             layers */
     double dropped;      /* assignments of all layers beyond the capacity, */
     double dropped_part; /* and what part of all assignments they are */
-    double time_s;       /* since the run (or its resumption) began */
-    double val[HELD];    /* of each kind of held-out text; NaN: no validation */
+    /* Of what travels: seconds that it took from the step, in calls that start
+     * it or wait for it, mean of the ranks; and which part of what it takes from
+     * a step that waits at once was hidden. NaN: not known. Below 0: it took
+     * more. */
+    double exposed_s[TRAVELS], hidden[TRAVELS];
+    double time_s;    /* since the run (or its resumption) began */
+    double val[HELD]; /* of each kind of held-out text; NaN: no validation */
 };
 
 struct metrics {
@@ -58,6 +75,7 @@ struct metrics_means {
     double wire_bytes, wire_rows, plain_rows;    /* 0: there is one node */
     double tokens_per_s, gflops;
     double dropped, dropped_part;
+    double hidden[TRAVELS]; /* NaN: not known */
 };
 struct metrics_means metrics_means(const struct metrics *m);
 

@@ -78,7 +78,7 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
     size_t *counts = r->counts, *from = counts + ranks;
     size_t *own = from + ranks, *to = own + ranks;
     enum shunt_status st = SHUNT_OK;
-    double t = clock_now();
+    double t = clock_now(), called;
     size_t at;
 
     if (first == last)
@@ -90,10 +90,11 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
         counts[d] = within(r->begin[d + 1], first, last) - from[d];
     }
     at = from[me] - within(r->begin[me], 0, from[me]);
+    for (size_t i = 1; !r->work && i < r->shares; i++)
+        shunti_elementwise()->add(last - first, r->grad + i * r->length + first,
+                                  r->grad + first);
+    called = clock_now();
     if (!r->work) {
-        for (size_t i = 1; i < r->shares; i++)
-            shunti_elementwise()->add(
-                last - first, r->grad + i * r->length + first, r->grad + first);
         st = shunt_reduce_scatterv_start(r->team->comm, r->grad + first,
                                          r->slice + at, counts, SHUNT_F32,
                                          SHUNT_SUM, &r->request[r->requests]);
@@ -110,7 +111,8 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
         r->requests += !st;
     }
     r->parts += last - first;
-    clock_add(&r->team->seconds, &t);
+    r->seconds += clock_now() - called;
+    clock_add_as("gradients", &r->team->seconds, &t);
     return team_check(r->team, st, "adding gradients");
 }
 
@@ -141,10 +143,11 @@ int reduction_wait(struct reduction *r)
         return -1;
     t = clock_now();
     st = shunt_wait_all(r->request, r->requests);
+    r->seconds += clock_now() - t;
     if (!st && r->work)
         add_by_nodes(r->work, (size_t)r->team->size * r->shares,
                      r->nodes ? r->nodes : 1, own_length(r), r->slice);
     r->requests = r->parts = 0;
-    clock_add(&r->team->seconds, &t);
+    clock_add_as("gradients", &r->team->seconds, &t);
     return team_check(r->team, st, "adding gradients");
 }

@@ -34,6 +34,8 @@ struct reduction {
     struct shunt_request **request;
     size_t requests, room;
     size_t parts; /* elements of the parts that were started */
+
+    double seconds; /* in the library's calls, since the caller cleared it */
 };
 
 /* What comes before `work` is set by the caller, whose memory it is, and stays

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The report: figures, three plots (inline SVG), the settings, and the sample.
+ * The report: figures, four plots (inline SVG), the settings, and the sample.
  *
  * It is written here and not by report/pages.py, so that --report needs no
  * Python where shunt-train runs, and a run that took hours cannot fail at its
@@ -11,6 +11,7 @@
 #include "train/error.h"
 #include "train/files.h"
 #include "train/report_style.h"
+#include "train/trainer.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -47,7 +48,7 @@ static void escape_text(FILE *f, const char *s)
 }
 
 static const char *const colours[] = {"var(--a)", "var(--b)", "var(--c)",
-                                      "var(--d)"};
+                                      "var(--d)", "var(--e)"};
 
 static void key(FILE *f, int colour, const char *text)
 {
@@ -219,6 +220,60 @@ static void plot_times(FILE *f, const struct report *r)
     fputs("dotted: waiting for other ranks, in either of the latter</p>", f);
 }
 
+static bool knows_hidden(const struct metrics *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (isfinite(m->steps[i].hidden[0]))
+            return true;
+    return false;
+}
+
+/* The mean of the steps of a bucket that know it. */
+static double hidden_of(const struct metrics *m, size_t from, int what)
+{
+    double sum = 0, n = 0;
+
+    for (size_t i = from; i < from + bucket(m) && i < m->count; i++)
+        if (isfinite(m->steps[i].hidden[what])) {
+            sum += m->steps[i].hidden[what];
+            n++;
+        }
+    return n > 0 ? sum / n : (double)NAN;
+}
+
+static void plot_hidden(FILE *f, const struct report *r)
+{
+    const struct metrics *m = r->metrics;
+    struct plot p = {f, (double)m->steps[0].step,
+                     (double)m->steps[m->count - 1].step, 0, 100};
+
+    for (size_t i = 0; i < m->count; i += bucket(m))
+        for (int what = 0; what < TRAVELS; what++)
+            p.y0 = fmin(p.y0, 100 * hidden_of(m, i, what));
+    p.y0 = fmax(-100, floor(p.y0 / 20) * 20);
+    axes(&p, true);
+    for (int what = 0; what < TRAVELS; what++) {
+        fprintf(f,
+                "<polyline fill=\"none\" stroke=\"%s\" "
+                "stroke-width=\"1.6\" points=\"",
+                colours[what]);
+        for (size_t i = 0; i < m->count; i += bucket(m)) {
+            double hidden = hidden_of(m, i, what);
+            if (isfinite(hidden))
+                fprintf(f, "%.1f,%.1f ", px(&p, (double)m->steps[i].step),
+                        py(&p, 100 * hidden));
+        }
+        fputs("\"/>", f);
+    }
+    fputs("</svg><p>", f);
+    for (int what = 0; what < TRAVELS; what++)
+        key(f, what, travels_name(what));
+    fprintf(f,
+            "100: its calls took no time; 0: as much as in steps %d and %d, "
+            "which waited for each at once. Mean of the ranks</p>",
+            AT_ONCE_FIRST, AT_ONCE_LAST);
+}
+
 static void plot_experts(FILE *f, const struct report *r)
 {
     size_t L = r->options->model.layers, E = r->options->model.experts;
@@ -280,6 +335,17 @@ static void losses(FILE *f, const struct report *r)
     fputs("</table>", f);
 }
 
+static void figures_hidden(FILE *f, const struct metrics_means *mean)
+{
+    if (!isfinite(mean->hidden[0]))
+        return;
+    fputs("<tr><td>hidden<td>", f);
+    for (int what = 0; what < TRAVELS; what++)
+        fprintf(f, "%s%s %.0f%%", what ? ", " : "", travels_name(what),
+                100 * mean->hidden[what]);
+    fputs(" (second half)", f);
+}
+
 static void figures(FILE *f, const struct report *r)
 {
     const struct metrics *m = r->metrics;
@@ -304,6 +370,7 @@ static void figures(FILE *f, const struct report *r)
             100 * (mean.exchange_s + mean.reduce_s) / mean.step_s,
             100 * mean.exchange_s / mean.step_s,
             100 * mean.reduce_s / mean.step_s);
+    figures_hidden(f, &mean);
     if (mean.wire_bytes > 0)
         fprintf(f,
                 "<tr><td>between nodes<td>%.2f MB a step; %.0f rows, and not "
@@ -389,6 +456,10 @@ int report_write(const struct report *r, const char *path)
     plot_loss(f, r);
     fputs("<h2>Time of a step on rank 0, ms</h2>", f);
     plot_times(f, r);
+    if (knows_hidden(r->metrics)) {
+        fputs("<h2>Hidden of each exchange, %</h2>", f);
+        plot_hidden(f, r);
+    }
     fputs("<h2>Tokens of each expert, in even shares</h2>", f);
     plot_experts(f, r);
     if (r->sample->bytes) {

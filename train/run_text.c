@@ -122,6 +122,23 @@ void run_introduce(struct run *run)
                                                   : "");
 }
 
+static void conclude_hidden(struct run *run, const struct metrics_means *m)
+{
+    char text[240] = "";
+    size_t at = 0;
+
+    for (int what = 0; what < TRAVELS; what++)
+        if (isfinite(m->hidden[what]))
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %.0f%%",
+                                   at ? ", " : "", travels_name(what),
+                                   100 * m->hidden[what]);
+    if (at)
+        progress_say(&run->progress,
+                     "hidden: %s; of what steps %d and %d took, which waited "
+                     "at once",
+                     text, AT_ONCE_FIRST, AT_ONCE_LAST);
+}
+
 /* What was sent, and what of it the steps had to wait for: means of a step. */
 static void conclude_traffic(struct run *run)
 {
@@ -135,6 +152,7 @@ static void conclude_traffic(struct run *run)
                  100 * (m.exchange_s + m.reduce_s) / m.step_s,
                  100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
                  100 * m.wait_s / m.step_s);
+    conclude_hidden(run, &m);
     if (m.wire_bytes > 0)
         progress_say(
             &run->progress,

@@ -30,7 +30,7 @@ int team_broadcast(struct team *team, void *data, size_t bytes, int root)
     enum shunt_status st =
         shunt_broadcast(team->comm, data, bytes, SHUNT_U8, root);
 
-    clock_add(&team->seconds, &t);
+    clock_add_as("broadcast", &team->seconds, &t);
     return team_check(team, st, "broadcast");
 }
 
@@ -40,7 +40,7 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes)
     enum shunt_status st =
         shunt_allgather(team->comm, own, all, bytes, SHUNT_U8);
 
-    clock_add(&team->seconds, &t);
+    clock_add_as("statistics", &team->seconds, &t);
     return team_check(team, st, "gathering");
 }
 
@@ -51,7 +51,7 @@ int team_gather_doubles(struct team *team, const double *own, size_t count,
     enum shunt_status st =
         shunt_allgatherv(team->comm, own, count, all, counts, NULL, SHUNT_F64);
 
-    clock_add(&team->seconds, &t);
+    clock_add_as("norms", &team->seconds, &t);
     return team_check(team, st, "gathering norms");
 }
 
@@ -76,7 +76,7 @@ int team_gather_slices(struct team *team, float *vector, const size_t *begin)
         shunt_allgatherv(team->comm, SHUNT_IN_PLACE, counts[team->rank], vector,
                          counts, NULL, SHUNT_F32);
     free(counts);
-    clock_add(&team->seconds, &t);
+    clock_add_as("parameters", &team->seconds, &t);
     return team_check(team, st, "gathering parameters");
 }
 

@@ -17,7 +17,15 @@
 enum { CHUNK = 1024 };
 
 /* Counters of a step, summed over ranks. */
-enum { WIRE_BYTES, WIRE_ROWS, PLAIN_ROWS, FLOPS, DROPPED, COUNTS };
+enum {
+    WIRE_BYTES,
+    WIRE_ROWS,
+    PLAIN_ROWS,
+    FLOPS,
+    DROPPED,
+    EXPOSED,
+    COUNTS = EXPOSED + TRAVELS
+};
 
 /* --- set-up --------------------------------------------------------------- */
 
@@ -417,6 +425,8 @@ static int add_counts(struct trainer *t, const struct before *before,
                [DROPPED] = (double)x->dropped,
            };
 
+    memcpy(own + EXPOSED, x->seconds, sizeof(x->seconds));
+    own[EXPOSED + TRAVELS_GRADIENTS] = t->reduction.seconds;
     if (team_gather(t->team, own, t->counts, sizeof(own)))
         return -1;
     for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
@@ -424,11 +434,44 @@ static int add_counts(struct trainer *t, const struct before *before,
     m->wire_bytes = sum[WIRE_BYTES];
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
+    for (int i = 0; i < TRAVELS; i++)
+        m->exposed_s[i] = sum[EXPOSED + i] / t->team->size;
     m->dropped = sum[DROPPED];
     m->dropped_part = m->dropped / assignments(t, t->o->batch);
     m->gflops = sum[FLOPS] / 1e9; /* of the step; trainer_step() has the
                                      seconds */
     return 0;
+}
+
+/* Is this one of the steps that wait for everything at once? With --overlap no
+ * all do, and a lone rank has nothing to wait for: nothing is to be hidden. */
+static bool waits_at_once(const struct trainer *t)
+{
+    return t->o->overlap && t->team->size > 1 && t->steps >= AT_ONCE_FIRST &&
+           t->steps <= AT_ONCE_LAST;
+}
+
+static void set_overlap(struct trainer *t, bool overlap)
+{
+    exchange_shunt_set_overlap(t->exchange, overlap);
+    t->model.complete = overlap ? add_part : NULL;
+}
+
+/* What the step took against what it would have taken at once. */
+static void judge_hidden(struct trainer *t, bool at_once,
+                         struct step_metrics *m)
+{
+    for (int i = 0; i < TRAVELS; i++) {
+        const double before = t->at_once_s[i] * (double)t->at_once;
+
+        m->hidden[i] = !at_once && t->at_once_s[i] > 0
+                           ? 1 - m->exposed_s[i] / t->at_once_s[i]
+                           : (double)NAN;
+        if (at_once)
+            t->at_once_s[i] =
+                (before + m->exposed_s[i]) / (double)(t->at_once + 1);
+    }
+    t->at_once += at_once;
 }
 
 int trainer_step(struct trainer *t, size_t step, size_t steps,
@@ -444,6 +487,10 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 
     memset(m, 0, sizeof(*m));
     m->step = step;
+    t->steps++;
+    const bool at_once = waits_at_once(t);
+    set_overlap(t, t->o->overlap && !at_once);
+    t->reduction.seconds = 0;
     for (int kind = 0; kind < HELD; kind++)
         m->val[kind] = (double)NAN;
     t->team->seconds = 0;
@@ -471,6 +518,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
 
     if (reduction_wait(&t->reduction) || gradient_norm(t, &m->grad_norm))
         return -1;
+    const uint64_t began = shunt_trace_begin();
     struct shunti_adamw a =
         optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
     m->lr = (double)a.lr;
@@ -478,9 +526,12 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                     t->slice_m, t->slice_v);
     shunti_elementwise()->adamw(experts, &a, t->expert_grad, t->expert,
                                 t->expert_m, t->expert_v);
+    shunt_trace_end("optimizer", began);
     if (team_gather_slices(t->team, t->dense, t->begin) ||
         add_counts(t, &before, m))
         return -1;
+    judge_hidden(t, at_once, m);
+    set_overlap(t, t->o->overlap);
 
     m->step_s = clock_now() - start;
     m->exchange_s = t->model.times.exchange;

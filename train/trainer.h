@@ -64,7 +64,12 @@ struct trainer {
 
     double *expert_rows; /* (L, E) assignments since the caller cleared it */
     double *counts;      /* (ranks, COUNTS): what each counted in a step */
-    bool stop;           /* a rank was asked to stop */
+    size_t steps;        /* made since the trainer was */
+    /* What travels takes from a step that waits at once: the mean of so many
+     * steps. */
+    double at_once_s[TRAVELS];
+    size_t at_once;
+    bool stop; /* a rank was asked to stop */
 };
 
 /* Collective. 0, or -1 with train_error_text(). `o`, `team` and `data` are
@@ -72,6 +77,11 @@ struct trainer {
 int trainer_create(struct trainer *t, const struct options *o,
                    struct team *team, const struct data *data);
 void trainer_destroy(struct trainer *t);
+
+/* The steps that wait for everything at once, so that others can be held against
+ * them: those before a run of --minutes looks at the clock (length.h), but the
+ * first, which also makes kernels. Numbers are those since trainer_create(). */
+enum { AT_ONCE_FIRST = 2, AT_ONCE_LAST = 3 };
 
 /* One step, the first being 1, of `steps`. asked_to_stop: by this rank's
  * user; t->stop says afterwards whether any rank was. Fills all of `m` but

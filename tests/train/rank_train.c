@@ -164,6 +164,17 @@ static int steps_as_one(const struct rank *self, const struct options *o)
                   m.zloss == a.zloss && m.imbalance == a.imbalance,
               "%s: gradient's norm %.17g, alone %.17g", when, m.grad_norm,
               a.grad_norm);
+        /* Steps that wait at once have the same bits, and later ones are held
+         * against them. */
+        for (int what = 0; what < TRAVELS; what++) {
+            CHECK(m.exposed_s[what] > 0 && !isfinite(a.hidden[what]) &&
+                      isfinite(m.hidden[what]) ==
+                          (o->overlap && self->size > 1 && step > AT_ONCE_LAST),
+                  "%s: %s: %g s, %g hidden", when, travels_name(what),
+                  m.exposed_s[what], m.hidden[what]);
+            CHECK(!(m.hidden[what] >= 1), "%s: %g of %s is hidden", when,
+                  m.hidden[what], travels_name(what));
+        }
         double norm = norm_of(&p);
         CHECK(norm > 0 && fabs(m.grad_norm - norm) < 1e-9 * norm,
               "%s: gradient's norm %.17g, not %.17g", when, m.grad_norm, norm);

@@ -206,6 +206,7 @@ static char *lines_of(struct harness_job j)
         if (times)
             times[strlen("  imbalance 1.00")] = '\0';
         if (strncmp(line, "communication", 13) != 0 &&
+            strncmp(line, "hidden:", 7) != 0 &&
             strncmp(line, "peak  ", 6) != 0 && strncmp(line, "speed:", 6) != 0)
             strcat(strcat(kept, line), "\n");
     }
@@ -418,6 +419,8 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "  dropped "), "%s", out);
     cr_assert(contains(out, "dropped: "), "%s", out);
     cr_assert(contains(out, "GF/s: f32 multiply-adds"), "%s", out);
+    cr_assert(contains(out, "hidden: dispatch "), "%s", out);
+    cr_assert(contains(out, ", dispatch's gradient "), "%s", out);
     /* Products that are no faster than f32 say so in a second line. */
     cr_assert(contains(out, ", of inputs rounded to bf16, kernels for"), "%s",
               out);
@@ -435,6 +438,8 @@ Test(train_run, report_and_sample)
     /* The style sheet of all our pages, for light and for dark. */
     cr_assert(contains(html, "prefers-color-scheme:dark"));
     cr_assert(contains(html, "<td>dropped<td>"));
+    cr_assert(contains(html, "<td>hidden<td>dispatch "));
+    cr_assert(contains(html, "Hidden of each exchange"));
     cr_assert(contains(html, "GF/s in matrix products"));
     cr_assert(contains(html, ", of inputs rounded to bf16, kernels "));
     cr_assert(contains(html, "<td>products<td>of bf16, summed in f32"));
@@ -447,7 +452,7 @@ Test(train_run, report_and_sample)
     size_t plots = 0;
     for (char *at = html; (at = strstr(at, "<svg")); at++)
         plots++;
-    cr_assert_eq(plots, 3);
+    cr_assert_eq(plots, 4);
     free(html);
 }
 

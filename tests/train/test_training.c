@@ -452,6 +452,31 @@ Test(files, metrics_survive_bit_for_bit_and_forget_what_is_repeated)
     metrics_close(&m);
 }
 
+Test(files, what_is_hidden_is_the_mean_of_the_steps_that_know_it)
+{
+    struct metrics m;
+    struct step_metrics s = {.step_s = 1};
+
+    cr_assert_eq(metrics_open(&m, in_folder("log"), 0), 0);
+    for (s.step = 1; s.step <= 4; s.step++) {
+        for (int what = 0; what < TRAVELS; what++)
+            s.hidden[what] =
+                what && s.step == 3 ? (double)NAN : (double)s.step / 8;
+        s.hidden[TRAVELS_GRADIENTS] = (double)NAN;
+        s.exposed_s[EXCHANGE_COMBINE] = (double)s.step;
+        cr_assert_eq(metrics_add(&m, &s), 0);
+    }
+    metrics_close(&m);
+    cr_assert_eq(metrics_open(&m, in_folder("log"), 4), 0);
+    cr_assert_eq(m.count, 4);
+    cr_assert_eq(m.steps[3].exposed_s[EXCHANGE_COMBINE], 4);
+    struct metrics_means mean = metrics_means(&m); /* of steps 3 and 4 */
+    cr_assert_eq(mean.hidden[EXCHANGE_DISPATCH], 3.5 / 8);
+    cr_assert_eq(mean.hidden[EXCHANGE_COMBINE], 4.0 / 8);
+    cr_assert(isnan(mean.hidden[TRAVELS_GRADIENTS]));
+    metrics_close(&m);
+}
+
 Test(files, metrics_into_a_folder_that_is_not_there)
 {
     struct metrics m;
