@@ -270,6 +270,18 @@ void shunti_aside_release(struct shunt_comm *held)
     }
 }
 
+void shunti_aside_each(void (*f)(struct shunt_comm *comm))
+{
+    const void *self = shunti_this_thread();
+    struct shelf *shelf = shelf_of(self);
+
+    pthread_mutex_lock(&shelf->lock);
+    for (struct shunt_comm *c = shelf->first; c; c = c->aside.next)
+        if (c->aside.owner == self && is_put(c))
+            f(c);
+    pthread_mutex_unlock(&shelf->lock);
+}
+
 /* Keep the progress thread, or the helper, out. If it is at work on the
  * communicator, or sleeps on it, this returns false: then that thread answers
  * probes itself. */

@@ -107,6 +107,10 @@ void shunti_aside_let_go(struct shunt_comm *comm);
 struct shunt_comm *shunti_aside_hold(void);
 void shunti_aside_release(struct shunt_comm *held);
 
+/* Call f() for each of those that are aside, which it does not hold: a communicator
+ * without a progress thread. */
+void shunti_aside_each(void (*f)(struct shunt_comm *comm));
+
 /* If a visit is due, visit all communicators that this thread owns, except
  * those that have failed, and `but`: the one whose call the thread is in, or
  * NULL. visit() returns after how many ns it is to be called again. Returns

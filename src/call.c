@@ -13,6 +13,7 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
+#include "src/notice.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/request.h"
@@ -106,6 +107,8 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
     request->detached = request->trailing = true;
+    if (request->notice)
+        shunti_notice_give(request);
     if (!request->listed)
         shunti_request_list(request);
     return SHUNT_OK;

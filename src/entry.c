@@ -28,6 +28,7 @@
 #include "src/contexts.h"
 #include "src/helper.h"
 #include "src/inline.h"
+#include "src/notice.h"
 #include "src/track.h"
 
 /* From now on the caller is the only one that touches it. */
@@ -84,8 +85,10 @@ void shunti_comm_enter(struct shunt_comm *comm)
 /* From the moment that it is put aside, the helper may be using it. */
 SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
 {
-    const bool ask = (comm->help.started || comm->requests.notices) &&
-                     shunti_help_wanted(comm);
+    const bool ask =
+        (comm->help.started ||
+         atomic_load_explicit(&shunti_notices, memory_order_relaxed)) &&
+        shunti_help_wanted(comm);
 
     shunti_aside_put(comm);
     if (ask)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/aside.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
@@ -18,6 +19,8 @@
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/track.h"
+
+atomic_uint shunti_notices;
 
 static void signal_fd(int fd)
 {
@@ -48,6 +51,7 @@ SHUNTI_NOINLINE void shunti_notice_give(struct shunt_request *request)
 
     request->notice = NULL;
     request->comm->requests.notices--;
+    atomic_fetch_sub(&shunti_notices, 1);
     tell(notice);
     free(notice);
 }
@@ -76,6 +80,8 @@ static enum shunt_status notice_of(struct shunt_request *request,
                                call);
         *request->notice = (struct shunti_notice){.fd = -1};
         comm->requests.notices++;
+        atomic_fetch_add(&shunti_notices, 1);
+        shunti_aside_each(shunti_help_ask);
     }
     if (!request->begun_ns)
         request->begun_ns = shunti_now_ns();

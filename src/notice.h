@@ -2,10 +2,14 @@
 /*
  * Notices: who is told of the end of a request, and how. A request that has one
  * advances also while its caller is outside of the library: on the progress
- * thread, or on the helper, whatever SHUNT_PROGRESS says.
+ * thread, or on the helper, whatever SHUNT_PROGRESS says. And so does all else that
+ * the caller has left under way, as in a wait: a rank that awaits a notice may be
+ * what another one waits for in another communicator.
  */
 #ifndef SHUNTI_NOTICE_H
 #define SHUNTI_NOTICE_H
+
+#include <stdatomic.h>
 
 #include <shunt/request.h>
 
@@ -14,6 +18,9 @@ struct shunti_notice {
     void *arg;
     int fd; /* an eventfd; < 0: none */
 };
+
+/* How many notices are awaited in this process. */
+extern atomic_uint shunti_notices;
 
 /* The request is done, which is the last that is done with it, by whoever holds
  * its communicator: tell, and free the notice. */

@@ -189,7 +189,8 @@ static int told_among_calls(const struct rank *self)
 
         CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)64 << 10, ROOM));
         for (int i = k % 2; i < ROOM; i += 2)
-            CHECK_OK(self->comm, shunt_notify(s.request[i], count_call, &calls));
+            CHECK_OK(self->comm,
+                     shunt_notify(s.request[i], count_call, &calls));
         if (k % 3 == 0)
             CHECK_OK(self->comm, shunt_wait(&s.request[k % ROOM]));
         if (k % 3 == 1) {
@@ -200,6 +201,35 @@ static int told_among_calls(const struct rank *self)
         CHECK_RUN(await_calls(&calls, k % 2 ? 2 : 3));
         CHECK_RUN(swaps_end(&s, self, self->comm));
     }
+    return 0;
+}
+
+/* Each rank awaits what is on another communicator than what the others await: it
+ * has to step both meanwhile. Told before both have started, and after. */
+static int told_across(const struct rank *self)
+{
+    struct shunt_comm *comm[2] = {self->comm};
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm[1]));
+    for (int k = 0; k < 4; k++) {
+        const int own = (self->rank + k) % 2, order = k / 2;
+        atomic_int calls = 0;
+        struct swaps s[2];
+
+        for (int i = 0; i < 2; i++) {
+            const int which = order ? own ^ i : own ^ !i;
+
+            CHECK_RUN(
+                swaps_start(&s[which], self, comm[which], (size_t)3 << 20, 1));
+            if (which == own)
+                CHECK_OK(comm[own],
+                         shunt_notify(s[own].request[0], count_call, &calls));
+        }
+        CHECK_RUN(await_calls(&calls, 1));
+        for (int i = 0; i < 2; i++)
+            CHECK_RUN(swaps_end(&s[i], self, comm[i]));
+    }
+    shunt_comm_destroy(comm[1]);
     return 0;
 }
 
@@ -241,8 +271,7 @@ static int bad_arguments(const struct rank *self)
           "no function");
     CHECK_OK(self->comm, shunt_notify(s.request[0], count_call, &calls));
     if (!atomic_load(&calls)) {
-        enum shunt_status st =
-            shunt_notify(s.request[0], count_call, &calls);
+        enum shunt_status st = shunt_notify(s.request[0], count_call, &calls);
 
         /* unless it has ended meanwhile, which is told at once */
         CHECK(st == SHUNT_ERR_BUSY || (!st && atomic_load(&calls) == 2),
@@ -374,6 +403,7 @@ static const struct rank_case cases[] = {
     {.name = "told_of_small", .run = told_of_small},
     {.name = "told_of_large", .run = told_of_large},
     {.name = "told_among_calls", .run = told_among_calls},
+    {.name = "told_across", .run = told_across, .min_ranks = 2},
     {.name = "told_late", .run = told_late},
     {.name = "bad_arguments", .run = bad_arguments},
     {"destroyed_first", destroyed_first, .min_ranks = 2},

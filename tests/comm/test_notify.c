@@ -65,6 +65,11 @@ Test(notify, told_among_calls)
     everywhere("told_among_calls");
 }
 
+Test(notify, told_across)
+{
+    everywhere("told_across");
+}
+
 Test(notify, told_late)
 {
     everywhere("told_late");
