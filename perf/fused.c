@@ -3,10 +3,14 @@
  * Fused products beside the same product and collective one after the other, in
  * alternation, and each of the two alone:
  *
- *     T  fused                      C  the product alone, as one call
+ *     T  fused                      C  the product as one call
  *     U  product, then collective   R  the collective alone
+ *     M  the same as U, by MPI
  *
  *     hidden = (C + R - T) / min(C, R)
+ *
+ * Between hosts C is measured beside plain streams of the bytes that have to
+ * travel: the kernel's work for them slows the product down, whoever sends them.
  *
  * The layer is one of tensor parallelism, each rank with `inner` of its width:
  * ag-gemm gathers (tokens, hidden) and multiplies it with (hidden, inner);
@@ -24,11 +28,13 @@
 #include <shunt/memory.h>
 
 #include "kernels/gemm/gemm.h"
+#include "perf/beside.h"
 #include "perf/check.h"
 #include "perf/pair.h"
 #include "perf/random.h"
 #include "perf/sample.h"
 #include "perf/table.h"
+#include "perf/traffic.h"
 
 enum { STREAM_A = 31, STREAM_B, STREAM_PLACES };
 enum { CHECKED = 400 }; /* elements */
@@ -38,18 +44,24 @@ struct bench {
     const struct perf_group *g;
     const struct perf_engine *engine;
     struct shunti_gemm *gemm;
-    bool scatters;   /* gemm-rs */
-    size_t tokens;   /* of a rank */
-    size_t m, k, n;  /* of this rank's product */
-    size_t out_rows; /* of the result */
-    float *a, *b;    /* (m, k), which ag-gemm gathers; (k, n) */
-    float *shard;    /* ag-gemm: our rows of a */
-    float *product;  /* gemm-rs, unfused: (m, n) */
-    float *out;      /* (out_rows, n) */
-    uint64_t a_key;  /* of ag-gemm: the same of all ranks */
-    size_t parts;    /* that a fused call sends */
-    double wrong[2]; /* fused, unfused */
+    bool scatters;                 /* gemm-rs */
+    size_t tokens;                 /* of a rank */
+    size_t m, k, n;                /* of this rank's product */
+    size_t out_rows;               /* of the result */
+    float *a, *b;                  /* (m, k), which ag-gemm gathers; (k, n) */
+    float *shard;                  /* ag-gemm: our rows of a */
+    float *product;                /* gemm-rs, unfused: (m, n) */
+    float *out;                    /* (out_rows, n) */
+    uint64_t a_key;                /* of ag-gemm: the same of all ranks */
+    size_t parts;                  /* that a fused call sends */
+    const struct perf_engine *mpi; /* NULL: not measured */
+    void *by_mpi;                  /* its collective */
+    struct perf_beside *beside;    /* the streams; NULL: nothing travels */
+    double wrong[2];               /* of T and U, of M */
 };
+
+/* What takes turns. */
+enum { FUSED, UNFUSED, ALONE, BESIDE, MPI, SIDES };
 
 static void must(const struct bench *b, enum shunt_status st, const char *what)
 {
@@ -209,6 +221,30 @@ static void unfused(void *state)
         compute(b);
 }
 
+static void unfused_by_mpi(void *state)
+{
+    struct bench *b = state;
+
+    if (b->scatters)
+        compute(b);
+    b->mpi->call_run(b->by_mpi);
+    if (!b->scatters)
+        compute(b);
+}
+
+static void compute_beside(void *state)
+{
+    struct bench *b = state;
+
+    perf_beside_begin(b->beside);
+    compute(b);
+}
+
+static void end_streams(void *state)
+{
+    perf_beside_end(((struct bench *)state)->beside);
+}
+
 /* --- one row ---------------------------------------------------------------- */
 
 /* docs/fused.md: the least that any schedule of p ranks and q parts takes whose
@@ -237,16 +273,45 @@ static size_t count_parts(struct bench *b)
     return (size_t)(after.operations - before.operations) - 1;
 }
 
+/* The sides that there are, and where each of them is; the number of them. */
+static int list_sides(struct bench *b, struct perf_side *sides, int *place)
+{
+    static const struct {
+        int phases;
+        void (*phase[2])(void *);
+    } all[SIDES] = {
+        [FUSED] = {1, {fused}},
+        [UNFUSED] = {1, {unfused}},
+        [ALONE] = {2, {compute, communicate}},
+        [BESIDE] = {2, {compute_beside, end_streams}},
+        [MPI] = {1, {unfused_by_mpi}},
+    };
+    int n = 0;
+
+    for (int s = 0; s < SIDES; s++) {
+        place[s] = -1;
+        if ((s == BESIDE && !b->beside) || (s == MPI && !b->mpi))
+            continue;
+        place[s] = n;
+        sides[n++] = (struct perf_side){
+            .state = b,
+            .phases = all[s].phases,
+            .phase = {all[s].phase[0], all[s].phase[1]},
+            .apart = true,
+            .settle = s == MPI ? b->mpi->settle : b->engine->settle,
+        };
+    }
+    return n;
+}
+
 static void measure(struct bench *b)
 {
     const struct perf_options *o = b->o;
     const struct perf_plan plan = {o->warmup, o->samples, o->batch, o->seconds};
-    struct perf_series series[PERF_MAX_SIDES];
-    struct perf_side sides[PERF_MAX_SIDES] = {
-        {.state = b, .phases = 1, .phase = {fused}},
-        {.state = b, .phases = 1, .phase = {unfused}},
-        {.state = b, .phases = 2, .phase = {compute, communicate}},
-    };
+    struct perf_series series[SIDES];
+    struct perf_side sides[SIDES];
+    int at[SIDES];
+    const int nsides = list_sides(b, sides, at);
     const size_t moved = b->scatters ? b->n : b->k;
     struct perf_row row = {
         .op = perf_op_name(o->op),
@@ -255,37 +320,82 @@ static void measure(struct bench *b)
         .bus = (double)(b->g->ranks - 1) / b->g->ranks,
         .pair = perf_pair_latency(b->g),
         .checked = true,
-        .has = {[PERF_OURS] = true, [PERF_PEER] = true},
+        .has = {[PERF_OURS] = true, [PERF_PEER] = b->mpi != NULL},
         .sent_rows = -1,
         .fused = true,
     };
     double t, c, r;
 
-    for (int s = 0; s < PERF_MAX_SIDES; s++) {
-        sides[s].apart = true;
-        sides[s].settle = b->engine->settle;
-    }
     b->parts = count_parts(b);
-    b->wrong[0] = try_once(b, fused, 0);
-    b->wrong[1] = try_once(b, unfused, 1);
-    perf_measure(b->g, &plan, sides, PERF_MAX_SIDES, series);
-    b->wrong[0] += try_once(b, fused, 2);
-    b->wrong[1] += try_once(b, unfused, 3);
+    b->wrong[0] = try_once(b, fused, 0) + try_once(b, unfused, 1);
+    b->wrong[1] = b->mpi ? try_once(b, unfused_by_mpi, 2) : 0;
+    perf_measure(b->g, &plan, sides, nsides, series);
+    b->wrong[0] += try_once(b, fused, 3) + try_once(b, unfused, 4);
+    b->wrong[1] += b->mpi ? try_once(b, unfused_by_mpi, 5) : 0;
     row.samples = series[0].samples;
     row.batch = series[0].batch;
-    for (int s = PERF_OURS; s <= PERF_PEER; s++) {
-        row.times[s] = perf_series_times(&series[s], 0, 0);
+    row.times[PERF_OURS] = perf_series_times(&series[at[FUSED]], 0, 0);
+    if (b->mpi)
+        row.times[PERF_PEER] = perf_series_times(&series[at[MPI]], 0, 0);
+    for (int s = 0; s < 2; s++)
         row.wrong[s] = perf_sum(b->g, b->wrong[s]);
-    }
     t = row.times[PERF_OURS].median;
-    row.alone.compute = c = perf_series_times(&series[2], 0, 0).median;
-    row.alone.communicate = r = perf_series_times(&series[2], 1, 1).median;
+    row.alone.unfused = perf_series_times(&series[at[UNFUSED]], 0, 0).median;
+    row.alone.compute = c = perf_series_times(&series[at[ALONE]], 0, 0).median;
+    row.alone.communicate = r =
+        perf_series_times(&series[at[ALONE]], 1, 1).median;
+    if (b->beside)
+        row.alone.beside = c =
+            perf_series_times(&series[at[BESIDE]], 0, 0).median;
     row.alone.hidden = (c + r - t) / (c < r ? c : r);
     row.alone.bound = bound(c, r, b->g->ranks, (double)b->parts);
     row.alone.parts = b->parts;
-    for (int s = 0; s < PERF_MAX_SIDES; s++)
+    for (int s = 0; s < nsides; s++)
         perf_series_finish(&series[s]);
     perf_table_row(&row);
+}
+
+/* --- what travels beside, and what travels by MPI --------------------------- */
+
+/* The collective of the layer. */
+static struct perf_call collective(const struct bench *b)
+{
+    return (struct perf_call){
+        .op = b->scatters ? PERF_REDUCE_SCATTER : PERF_ALLGATHER,
+        .dtype = SHUNT_F32,
+        .reduce = SHUNT_SUM,
+        .rank = b->g->rank,
+        .ranks = b->g->ranks,
+        .send = b->scatters ? b->product : b->shard,
+        .recv = b->scatters ? b->out : b->a,
+        .count = b->tokens * (b->scatters ? b->n : b->k),
+    };
+}
+
+static void open_mpi(struct bench *b)
+{
+    const struct perf_call call = collective(b);
+    const char *why;
+
+    if (!b->mpi)
+        return;
+    why = b->mpi->call_open(&call, &b->by_mpi);
+    if (why)
+        perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", why);
+}
+
+/* The streams beside the product; *bytes is theirs. */
+static void open_streams(struct bench *b, uint64_t **bytes)
+{
+    const struct perf_places hosts = {b->g->hosts.n, b->g->hosts.of};
+    const struct perf_call call = collective(b);
+
+    *bytes = NULL;
+    if (!b->g->net)
+        return;
+    *bytes = perf_alloc((size_t)hosts.n * (size_t)hosts.n * sizeof(**bytes));
+    perf_traffic_call(&call, NULL, &hosts, *bytes);
+    b->beside = perf_beside_open(b->g->net, *bytes);
 }
 
 /* --- memory ----------------------------------------------------------------- */
@@ -317,6 +427,7 @@ static void no_memory(void)
 static void run(struct bench *b)
 {
     const int rank = b->g->rank;
+    uint64_t *streams;
 
     b->m = b->tokens * (size_t)b->g->ranks;
     b->k = b->scatters ? b->o->inner : b->o->hidden;
@@ -334,7 +445,15 @@ static void run(struct bench *b)
         fill(b->shard, a_key(b, rank), (size_t)rank * b->tokens * b->k,
              b->tokens * b->k);
     }
+    open_mpi(b);
+    open_streams(b, &streams);
     measure(b);
+    if (b->beside)
+        perf_beside_close(b->beside);
+    b->beside = NULL;
+    free(streams);
+    if (b->mpi)
+        b->mpi->call_close(b->by_mpi);
     drop(b, b->a, !b->scatters);
     drop(b, b->b, false);
     drop(b, b->out, false);
@@ -349,6 +468,7 @@ void perf_fused(const struct perf_contest *contest)
         .g = contest->group,
         .engine = contest->engine[PERF_OURS],
         .scatters = o->op == PERF_GEMM_RS,
+        .mpi = contest->engine[PERF_PEER],
     };
 
     if (shunti_gemm_create(NULL, SHUNTI_GEMM_F32, no_memory, &b.gemm))

@@ -41,6 +41,7 @@ struct perf_net {
     int *stream; /* (hosts) sockets to other hosts; -1: another rank's */
     char interface[IF_NAMESIZE];
     char *piece; /* (PIECE) send and receive buffer */
+    bool rests;
 };
 
 /* --- addresses ------------------------------------------------------------ */
@@ -516,6 +517,21 @@ static uint64_t step(int fd, bool out, char *piece, uint64_t left)
     return 0;
 }
 
+void perf_net_rest(struct perf_net *net, bool rests)
+{
+    net->rests = rests;
+}
+
+/* Wake up for a whole piece, or for the rest of all. */
+static void wait_for_piece(const struct perf_net *net, int fd, uint64_t left)
+{
+    const int bytes = net->rests && left < PIECE ? (int)left
+                      : net->rests               ? PIECE
+                                                 : 1;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
+}
+
 void perf_net_exchange(struct perf_net *net, const uint64_t *bytes)
 {
     const struct perf_hosts *h = &net->g->hosts;
@@ -530,6 +546,7 @@ void perf_net_exchange(struct perf_net *net, const uint64_t *bytes)
         p[count].fd = net->stream[o];
         out[count] = bytes[me * n + o];
         in[count++] = bytes[o * n + me];
+        wait_for_piece(net, net->stream[o], bytes[o * n + me]);
     }
     for (;;) {
         bool busy = false;
@@ -548,8 +565,11 @@ void perf_net_exchange(struct perf_net *net, const uint64_t *bytes)
             perf_die(PERF_EXIT_FAILED, "stream: nothing moved for %d s",
                      TIMEOUT_S);
         for (size_t i = 0; i < count; i++) {
-            if (p[i].revents & (POLLIN | POLLERR | POLLHUP) && in[i])
+            if (p[i].revents & (POLLIN | POLLERR | POLLHUP) && in[i]) {
                 in[i] -= step(p[i].fd, false, net->piece, in[i]);
+                if (net->rests && in[i] < PIECE)
+                    wait_for_piece(net, p[i].fd, in[i]);
+            }
             if (p[i].revents & (POLLOUT | POLLERR) && out[i])
                 out[i] -= step(p[i].fd, true, net->piece, out[i]);
         }

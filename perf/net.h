@@ -9,6 +9,7 @@
 #ifndef SHUNT_PERF_NET_H
 #define SHUNT_PERF_NET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,11 @@ void perf_net_gate(const struct perf_net *net);
  * once, and receive them. Returns when this rank's part is done.
  */
 void perf_net_exchange(struct perf_net *net, const uint64_t *bytes);
+
+/* From now on an exchange wakes up for every piece of what arrives, not for every
+ * packet: as little work for the processor as streams can be, for those beside a
+ * computation. */
+void perf_net_rest(struct perf_net *net, bool rests);
 
 /* The measured figures of a link. */
 struct perf_link {

@@ -174,7 +174,9 @@ static void add_alone(struct perf_record *r, const struct perf_row *row)
 {
     const struct number all[] = {
         {"inner", true, (double)settings.options->inner},
+        {"unfused_us", true, row->alone.unfused},
         {"product_us", true, row->alone.compute},
+        {"product_beside_us", row->alone.beside > 0, row->alone.beside},
         {"collective_us", true, row->alone.communicate},
         {"hidden_share", true, row->alone.hidden},
         {"fused_bound_us", true, row->alone.bound},
@@ -231,7 +233,7 @@ static void add_times(struct perf_record *r, const struct perf_row *row,
     perf_record_text(r, "peer",
                      row->copy ? "memcpy" : peers[settings.options->peer]);
     add_side(r, row, PERF_PEER, "peer_");
-    perf_record_number(r, "ratio", ours && peer, ratio);
+    perf_record_number(r, "ratio", ours && (peer || row->fused), ratio);
     perf_record_number(r, "peer_wrong", row->checked && peer,
                        row->wrong[PERF_PEER]);
     add_overlap(r, row, PERF_OURS, "");

@@ -436,11 +436,15 @@ static const struct cli_program program = {
         "\n"
         "gemm-rs and ag-gemm are compared with the same product and collective "
         "one\n"
-        "after the other (U), and with the product (C) and the collective (R) "
-        "alone:\n"
+        "after the other (U), also by MPI if that is the peer, and with the "
+        "product (C)\n"
+        "and the collective (R) alone:\n"
         "  ratio = U / time, and hidden = (C + R - time) / min(C, R), of which "
         "100 %\n"
-        "is all that can be hidden. bound: see docs/fused.md.\n"
+        "is all that can be hidden. Between hosts C is the product while plain "
+        "streams\n"
+        "carry the same bytes; it is printed without them, too. bound: see\n"
+        "docs/fused.md.\n"
         "\n"
         "copy needs no launcher; of several ranks, rank 0 copies and the "
         "others sleep.\n"
@@ -540,10 +544,10 @@ static void check_op(const struct perf_options *o)
     if (perf_op_is_fused(o->op) && o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes f32", perf_op_name(o->op));
     if (perf_op_is_fused(o->op) &&
-        (o->peer != PERF_PEER_NONE || o->link || o->overlap))
+        (o->peer == PERF_PEER_MEMCPY || o->only_peer || o->link || o->overlap))
         perf_die(PERF_EXIT_USAGE,
-                 "%s is compared with itself, unfused: it takes neither --peer "
-                 "nor --overlap",
+                 "%s is compared with itself, unfused, and with --peer mpi: it "
+                 "takes neither another peer, --only-peer nor --overlap",
                  perf_op_name(o->op));
     if (o->op == PERF_COPY && (o->peer != PERF_PEER_NONE || o->link ||
                                o->overlap || o->mem == PERF_MEM_WINDOW))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How times are taken: alternating samples of one to three sides, and their
+ * How times are taken: alternating samples of some sides, and their
  * statistics.
  */
 #ifndef SHUNT_PERF_SAMPLE_H

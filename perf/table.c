@@ -327,13 +327,18 @@ static void print_alone(const struct perf_row *row)
 {
     const double us = row->times[PERF_OURS].median;
 
-    perf_table_note("  unfused %.4g us, ratio %.3f; product alone %.4g us, "
+    char beside[64] = "";
+
+    if (row->alone.beside > 0)
+        snprintf(beside, sizeof(beside), ", beside streams %.4g us",
+                 row->alone.beside);
+    perf_table_note("  unfused %.4g us, ratio %.3f; product alone %.4g us%s; "
                     "collective alone %.4g us: %.0f %% hidden; %zu parts, "
-                    "%.2f x bound (%.4g us)",
-                    row->times[PERF_PEER].median,
-                    row->times[PERF_PEER].median / us, row->alone.compute,
-                    row->alone.communicate, 100 * row->alone.hidden,
-                    row->alone.parts, us / row->alone.bound, row->alone.bound);
+                    "%.3f x bound (%.4g us)",
+                    row->alone.unfused, row->alone.unfused / us,
+                    row->alone.compute, beside, row->alone.communicate,
+                    100 * row->alone.hidden, row->alone.parts,
+                    us / row->alone.bound, row->alone.bound);
 }
 
 /* --- copies --------------------------------------------------------------- */
@@ -499,9 +504,12 @@ void perf_table_row(const struct perf_row *row)
         right = right && !(row->wrong[r] > 0);
     if (!words)
         return;
-    if (row->has[PERF_OURS] && row->has[PERF_PEER] &&
+    /* A fused call without a peer is compared with itself, unfused. */
+    if (row->has[PERF_OURS] && (row->has[PERF_PEER] || row->fused) &&
         row->times[PERF_OURS].median > 0) {
-        ratio = row->times[PERF_PEER].median / row->times[PERF_OURS].median;
+        ratio = (row->has[PERF_PEER] ? row->times[PERF_PEER].median
+                                     : row->alone.unfused) /
+                row->times[PERF_OURS].median;
         keep_ratio(row, ratio);
     }
     keep_pair(row);

@@ -67,12 +67,13 @@ struct perf_row {
     bool between; /* several hosts or nodes: the following is filled in */
     struct perf_need need[PERF_ROLES]; /* by each side's algorithm */
     struct perf_wire wire[PERF_ROLES];
-    /* A fused call; the peer is the same unfused. Microseconds of the product
-     * and of the collective alone, the hidden share of the shorter one, the
-     * bound (docs/fused.md), and in how many parts it sends. */
+    /* A fused call. Microseconds of the same unfused, of the product alone and
+     * beside plain streams (0: not measured), and of the collective alone; the
+     * hidden share of the shorter one, the bound (docs/fused.md), and in how
+     * many parts it sends. */
     bool fused;
     struct {
-        double compute, communicate, hidden, bound;
+        double unfused, compute, beside, communicate, hidden, bound;
         size_t parts;
     } alone;
     const struct perf_row_copy *copy; /* NULL: another operation */

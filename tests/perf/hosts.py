@@ -45,11 +45,12 @@ def launch(ranks):
     return [HOSTS, "run", "-n", str(ranks), "--raw", "--timeout", "120", "--"]
 
 
-def measure(path, ranks, *args):
+def measure(path, ranks, *args, link=True):
     """The objects that a run appends to the file."""
-    peers = "mpi,link" if PEER == "mpi" else "link"
-    command = launch(ranks) + [PERF, *args, "--peer", peers,
-                               f"--json={path}", *BRIEF]
+    peers = ["mpi"] * (PEER == "mpi") + ["link"] * link
+    command = launch(ranks) + [PERF, *args, "--peer",
+                               ",".join(peers) or "none", f"--json={path}",
+                               *BRIEF]
     before = os.path.getsize(path) if os.path.exists(path) else 0
     result = run(command)
     if result.returncode:
@@ -143,6 +144,22 @@ def tokens(path):
                 fail(command, f"nothing saved: {row}")
 
 
+def fused(path):
+    """The product is measured beside streams, which are over before the next
+    sample."""
+    command, rows = measure(path, 2, "gemm-rs,ag-gemm", "--tokens", "64",
+                            "--hidden", "192", "--inner", "128", link=False)
+    for row in rows:
+        share = min(row["product_beside_us"], row["collective_us"])
+        hidden = (row["product_beside_us"] + row["collective_us"] -
+                  row["time_us"]) / share
+        if row["wrong"] != 0 or abs(hidden - row["hidden_share"]) > 1e-6:
+            fail(command, f"fused: {row}")
+        if PEER == "mpi" and (row["peer_wrong"] != 0 or
+                              not row["peer_time_us"] > 0):
+            fail(command, f"fused, MPI: {row}")
+
+
 def refusals():
     command = [HOSTS, "run", "-n", "1", "--timeout", "60", "--", "sh", "-c",
                f'exec "{PERF}" alltoall -e 1k --seed "$RANK"']
@@ -205,6 +222,7 @@ def main():
         path = os.path.join(folder, "perf.json")
         collectives(path)
         tokens(path)
+        fused(path)
         report(path)
     refusals()
     sys.exit(1 if failures else 0)
