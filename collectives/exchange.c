@@ -101,7 +101,8 @@ static void drop(struct shunti_exchange *x, int peer)
 static bool zcopy(const struct shunt_request *request,
                   const struct shunti_exchange *x, int peer, size_t bytes)
 {
-    return x->zcopies && shunti_zcopy_suits(request->comm, peer, bytes);
+    return x->zcopies && !request->streams &&
+           shunti_zcopy_suits(request->comm, peer, bytes);
 }
 
 /* Send our control message if one of the blocks goes by zero copy. False: the

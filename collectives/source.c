@@ -42,7 +42,7 @@ bool shunti_source_open(struct shunt_request *request, int peer,
             return true;
         break;
     case SHUNTI_WAY_ZCOPY:
-        if (shunti_zcopy_suits(request->comm, peer, bytes))
+        if (!request->streams && shunti_zcopy_suits(request->comm, peer, bytes))
             return true;
         break;
     default:

@@ -37,7 +37,8 @@ bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);
 
-    return shunti_zcopy_suits(request->comm, peer, bytes) &&
+    return !request->streams &&
+           shunti_zcopy_suits(request->comm, peer, bytes) &&
            (k == SHUNTI_BLOCK
                 ? !shunti_leg_is_late(request, peer, k)
                 : !x->varies && x->legs[peer].phase != SHUNTI_PHASE_DIRECT);

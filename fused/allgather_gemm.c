@@ -5,8 +5,9 @@
  * that have arrived: first of our own, then of the first chunk of rank - 1,
  * rank - 2, ..., then of the second.
  *
- * With SHUNT_FUSED=off one all-gather has everything, and the product waits for
- * it. It is computed in the same tiles.
+ * Where chunks are too short for their link, one all-gather has several of them.
+ * Where nothing can be hidden (pays.h) one has everything, and the product waits
+ * for it. It is computed in the same tiles.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "fused/composed.h"
 #include "fused/epilogue.h"
 #include "fused/grid.h"
+#include "fused/pays.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/scratch.h"
@@ -31,7 +33,9 @@ struct state {
     struct shunti_fused_out out;
     size_t *counts, *begins; /* (nranks) rows of each rank, and the first */
     size_t *bytes, *displs;  /* (nranks) of the all-gather at hand */
-    size_t chunks, gathers;
+    size_t chunks, gathers;  /* all-gathers of `together` chunks */
+    size_t together;
+    bool waits; /* our own rows, too, wait for the all-gather */
     struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: over */
     float *scratch; /* of a tile; NULL: it is written to out */
     /* The next tile: number `tile` of part number `part`. */
@@ -127,7 +131,11 @@ static bool prepare(struct shunt_request *request, const void *args,
     if (!shunti_terms_out(terms, &s->out, a->epilogue))
         return false;
     s->chunks = shunti_chunks(most, a->row_bytes);
-    s->gathers = comm->tune.fused ? s->chunks : 1;
+    s->together =
+        shunti_parts_together(request->comm, SHUNTI_PURPOSE_ALLGATHER_GEMM,
+                              s->chunks, a->rows * a->row_bytes);
+    s->gathers = (s->chunks - 1) / s->together + 1;
+    s->waits = shunti_fused_waits(comm);
     return get_memory(s, terms);
 }
 
@@ -138,13 +146,16 @@ static void start_gather(struct shunt_request *request, size_t i)
     struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
     const size_t row_bytes = s->args.row_bytes;
+    const size_t first = i * s->together;
+    const size_t rest = s->chunks - first;
+    const size_t behind = first + (rest < s->together ? rest : s->together);
 
     for (int r = 0; r < comm->nranks; r++) {
         const size_t n = s->counts[r];
-        const size_t at = shunti_chunk_begin(n, i, s->gathers);
+        const size_t at = shunti_chunk_begin(n, first, s->chunks);
 
         s->bytes[r] =
-            (shunti_chunk_begin(n, i + 1, s->gathers) - at) * row_bytes;
+            (shunti_chunk_begin(n, behind, s->chunks) - at) * row_bytes;
         s->displs[r] = (s->begins[r] + at) * row_bytes;
     }
     shunti_composed_note(
@@ -164,8 +175,10 @@ static void begin(struct shunt_request *request)
     if (s->counts[rank] && a->row_bytes && a->shard != SHUNT_IN_PLACE &&
         a->shard != own)
         shunti_copy_payload(own, a->shard, s->counts[rank] * a->row_bytes);
+    request->comm->above.streams = shunti_fused_streams(request->comm);
     for (size_t i = 0; i < s->gathers && !shunti_composed_lost(request); i++)
         start_gather(request, i);
+    request->comm->above.streams = false;
 }
 
 /* --- tiles ----------------------------------------------------------------- */
@@ -191,7 +204,7 @@ static struct part part_of(const struct shunt_request *request,
     return (struct part){
         s->begins[from] + at,
         shunti_chunk_begin(s->counts[from], chunk + 1, s->chunks) - at,
-        s->gathers == s->chunks ? chunk : 0,
+        chunk / s->together,
     };
 }
 
@@ -249,7 +262,7 @@ static enum step step(struct shunt_request *request, bool wait)
     for (; s->part < parts(request, s); s->part++, s->tile = 0) {
         const struct part part = part_of(request, s, s->part);
         /* Fused, our own rows need no all-gather. */
-        const bool needs = s->part || !request->comm->tune.fused;
+        const bool needs = s->part || s->waits;
 
         if (s->tile == shunti_cut_tile_rows(part.rows).parts * across)
             continue;

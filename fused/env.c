@@ -6,12 +6,13 @@
 static const struct shunti_env_row rows[] = {
     {
         .name = "SHUNT_FUSED",
-        .type = SHUNTI_ENV_BOOL,
-        .fallback = "yes",
+        .type = SHUNTI_ENV_CHOICE,
+        .fallback = "auto",
+        .choices = "auto|always|off|no|0",
         .help = "Overlap the product and the collective of "
-                "shunt_gemm_reduce_scatter() and shunt_allgather_gemm(); no: "
-                "one after the other, with the same tiles and the same bits, "
-                "to compare.",
+                "shunt_gemm_reduce_scatter() and shunt_allgather_gemm(): auto, "
+                "where links are slow enough; always; or off, one after the "
+                "other, to compare. The tiles and the bits are the same.",
     },
 };
 

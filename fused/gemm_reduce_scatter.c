@@ -10,8 +10,8 @@
  * reduce-scatter begins behind the last. There are PANELS panels of scratch: the
  * product waits when all others are under way.
  *
- * With SHUNT_FUSED=off one panel that has all columns is sent. It is computed in
- * the same tiles.
+ * Where panels are too short for their link, several are sent as one, and where
+ * nothing can be hidden all of them (pays.h). They are computed in the same tiles.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@
 #include "fused/composed.h"
 #include "fused/epilogue.h"
 #include "fused/grid.h"
+#include "fused/pays.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/scratch.h"
@@ -140,9 +141,11 @@ static bool prepare(struct shunt_request *request, const void *args,
     if (!shunti_terms_out(terms, &s->out, a->epilogue))
         return false;
     s->computed = shunti_cut_panels(a->rows ? a->cols : 0, most);
-    s->sent = s->computed;
-    if (!comm->tune.fused && s->sent.parts)
-        s->sent = (struct shunti_cut){a->cols, a->cols, 1};
+    s->sent = shunti_cut_together(
+        &s->computed,
+        shunti_parts_together(request->comm, SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER,
+                              s->computed.parts,
+                              a->rows * a->cols * sizeof(float)));
     return get_memory(s, terms);
 }
 
@@ -210,10 +213,12 @@ static void start_sum(struct shunt_request *request, struct panel *panel)
 
     for (int r = 0; r < comm->nranks; r++)
         s->elements[r] = s->counts[r] * panel->cols;
+    comm->above.streams = shunti_fused_streams(comm);
     shunti_composed_note(
         request, shunt_reduce_scatterv_start(comm, panel->product, panel->sum,
                                              s->elements, SHUNT_F32, SHUNT_SUM,
                                              &panel->request));
+    comm->above.streams = false;
 }
 
 static void begin(struct shunt_request *request)

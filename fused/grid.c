@@ -45,6 +45,19 @@ struct shunti_cut shunti_cut_panels(size_t cols, size_t most_rows)
                COL_UNIT);
 }
 
+struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
+                                      size_t together)
+{
+    struct shunti_cut c = *cut;
+
+    if (!c.parts)
+        return c;
+    /* step * together may overflow */
+    c.step = together < c.parts ? c.step * together : c.length;
+    c.parts = c.length / c.step + (c.length % c.step != 0);
+    return c;
+}
+
 size_t shunti_chunks(size_t most_rows, size_t row_bytes)
 {
     return parts(most_rows / CHUNK_ROWS, most_rows * row_bytes);

@@ -50,6 +50,10 @@ static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
     return rows / chunks * i + rows % chunks * i / chunks;
 }
 
+/* The same, of which `together` parts are one. */
+struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
+                                      size_t together);
+
 /* Rows and columns of tiles. */
 struct shunti_cut shunti_cut_tile_rows(size_t rows);
 struct shunti_cut shunti_cut_tile_cols(size_t cols);

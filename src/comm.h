@@ -47,6 +47,8 @@ struct shunti_above {
     uint64_t tickets; /* collectives created: collectives/exchange.h */
     uint32_t purpose; /* of operations that are created now, as registered by
                          shunti_purpose_register(); 0: none */
+    bool streams;     /* they send nothing by zero copy: request.h */
+    uint8_t told_unfused; /* what fused/pays.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
      * and must make next (moe/moe_call.c). Called when this rank makes another
      * call: it sets this to NULL, and ends the owed call for the others. */

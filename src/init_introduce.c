@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/env.h"
 #include "src/error.h"
@@ -35,6 +36,15 @@ static size_t eager_far(const struct shunti_tunables *tune, size_t nranks)
     if (shunti_env_size("SHUNT_EAGER") != SHUNTI_ENV_AUTO)
         return tune->eager;
     return clamp((8 << 20) / (SHUNTI_DEPTH * nranks), tune->eager, 60 << 10);
+}
+
+static enum shunti_fused fused_wanted(void)
+{
+    const char *word = shunti_env_choice("SHUNT_FUSED");
+
+    return !strcasecmp(word, "auto")     ? SHUNTI_FUSED_AUTO
+           : !strcasecmp(word, "always") ? SHUNTI_FUSED_ALWAYS
+                                         : SHUNTI_FUSED_OFF;
 }
 
 /*
@@ -68,7 +78,7 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->carry = size_or("SHUNT_CARRY", SHUNTI_ENV_AUTO);
     tune->in_place = shunti_env_size("SHUNT_RELAY_IN_PLACE");
     tune->part = clamp(shunti_env_size("SHUNT_RELAY_PART"), 64, 1 << 30);
-    tune->fused = shunti_env_bool("SHUNT_FUSED");
+    tune->fused = fused_wanted();
     snprintf(tune->algorithm, sizeof(tune->algorithm), "%.127s",
              algorithm ? algorithm : "");
     tune->eager = (tune->eager + 63) & ~(size_t)63;

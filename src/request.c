@@ -93,6 +93,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->trailing = false;
     request->promised = false;
     request->stepping = false;
+    request->streams = comm->above.streams;
     request->in_turn = false;
     request->listed = false;
     request->traced = NULL;

@@ -106,6 +106,10 @@ struct shunt_request {
     bool promised;            /* detached, and peers rely on it: destroying the
                                  communicator waits for its end */
     bool stepping;            /* guards against steps within steps */
+    bool streams;             /* it sends nothing by zero copy, whose transfer
+                                 begins when this rank has looked for the
+                                 peer's note, and which no receiver holds up;
+                                 the same on all ranks */
     bool in_turn;             /* its notes go out after those of the calls
                                  before it: collectives/exchange.h */
     bool listed;              /* in requests.newest: it may outlive its call */

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum shunti_fused { SHUNTI_FUSED_OFF, SHUNTI_FUSED_AUTO, SHUNTI_FUSED_ALWAYS };
+
 struct shunti_tunables {
     size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
     size_t chunk, chunks;    /* of a stream's ring: stream.h */
@@ -21,7 +23,7 @@ struct shunti_tunables {
     size_t in_place;         /* allgather: blocks from here on are taken from
                               * where they arrive, */
     size_t part;             /* so many bytes at a time */
-    bool fused;              /* SHUNT_FUSED */
+    enum shunti_fused fused; /* SHUNT_FUSED */
     char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
 };
 

@@ -122,14 +122,15 @@ struct shunt_allgather_gemm_args {
  *
  * The sum is that of shunt_reduce_scatterv(): in rank order within each node,
  * then over the nodes in node order, in f32. So the same tiles give the same
- * bits, fused or not (SHUNT_FUSED=off), by every transport and algorithm.
+ * bits, fused or not (SHUNT_FUSED), by every transport and algorithm.
  *
  * Algorithm: the product is computed in panels of columns. While one panel is
  * computed the reduce-scatters of those before are under way; after each tile
  * they advance. docs/fused.md says what a panel is, and what can be gained.
  *
  * Memory: four panels, of rows * width floats each, and this rank's rows of four
- * panels; a panel has 1/32 of the columns, or more.
+ * panels; a panel has 1/32 of the columns, or more. Where nothing can be hidden,
+ * as on one node, there is one panel, of all columns.
  *
  * Errors: as above. SHUNT_ERR_MEMORY: there is not as much; on the other ranks
  * SHUNT_ERR_REMOTE.

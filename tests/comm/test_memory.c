@@ -15,7 +15,8 @@ static void run_victim(const char *call, const char *victim, const char *step,
         .program = "rank_memory",
         .args = {call, victim, step},
         .ranks = ranks,
-        .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", env1, env2, env3},
+        .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off", "SHUNT_FUSED=always", env1,
+                env2, env3},
     });
 }
 

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/harness/harness.h"
 
@@ -77,6 +78,38 @@ Test(fused, random_delays)
         .ranks = 4});
 }
 
+/* On two nodes of one rank, of two, and of two and one; messages, too, take any
+ * time, and overtake each other. */
+Test(fused, random_delays_between_nodes)
+{
+    static const struct {
+        const char *nodes, *seed;
+        int ranks;
+    } table[] = {
+        {"SHUNT_TEST_NODES=0,1", "5", 2},
+        {"SHUNT_TEST_NODES=0,0,1,1", "6", 4},
+        {"SHUNT_TEST_NODES=0,0,1", "7", 3},
+    };
+
+    for (int i = 0; i < 3; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_fused",
+            .args = {"delays", table[i].seed,
+                     harness_sanitized() ? "20" : "100"},
+            .env = {table[i].nodes, "SHUNT_TRANSPORTS=shm,fault+tcp",
+                    "SHUNT_FAULT=delay=20,reorder"},
+            .ranks = table[i].ranks});
+}
+
+/* Where links are measured, and on one node, parts are sent together. */
+Test(fused, as_it_pays)
+{
+    run("12", 3, ENV("SHUNT_FUSED=auto"));
+    run("13", 4,
+        ENV("SHUNT_FUSED=auto", "SHUNT_TEST_NODES=0,0,1,1",
+            "SHUNT_TRANSPORTS=shm,tcp"));
+}
+
 Test(fused, progress_thread)
 {
     run("2", 3, ENV("SHUNT_PROGRESS=thread"));
@@ -139,9 +172,30 @@ Test(fused, parts)
 {
     harness_case("rank_fused", "parts", 2);
     harness_check(&(struct harness_job){.program = "rank_fused",
-                                        .args = {"parts", "off"},
+                                        .args = {"parts"},
                                         .ranks = 2,
                                         .env = {"SHUNT_FUSED=off"}});
+}
+
+/* On one node all is sent together, and the log says why. */
+Test(fused, one_node_is_unfused)
+{
+    static const char *const said[] = {"gemm_reduce_scatter: product and",
+                                       "allgather_gemm: product and"};
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_fused",
+        .args = {"parts"},
+        .ranks = 2,
+        .env = {"SHUNT_FUSED=auto", "SHUNT_LOG=info", "SHUNT_LOG_FILE"}});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(harness_rank(h, 0)->err, said[i]);
+
+        cr_assert(at && strstr(at, "one node"), "%s", harness_story(h));
+        cr_assert(!strstr(at + 1, said[i]), "twice: %s", harness_story(h));
+    }
+    harness_finish(h);
 }
 
 /* -- a rank is lost ---------------------------------------------------------- */

@@ -6,7 +6,9 @@
 
 #include "fused/epilogue.h"
 #include "fused/grid.h"
+#include "fused/pays.h"
 #include "kernels/dtype.h"
+#include "src/comm.h"
 
 TestSuite(fused_parts, .timeout = 60);
 
@@ -150,4 +152,61 @@ Test(fused_parts, epilogue)
                                   .epilogue = {2, 0, NULL}};
     shunti_epilogue(&o, 0, 0, 1, 1, sum, 1);
     cr_assert_eq(shunti_f32_bits(out[0]), 0x80000000u);
+}
+
+/* Parts that are sent together end where parts end. */
+Test(fused_parts, together)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        for (size_t together = 1; together < 40; together += 3) {
+            const struct shunti_cut cut = shunti_cut_panels(lengths[i], 1000);
+            const struct shunti_cut more = shunti_cut_together(&cut, together);
+
+            is_whole(&more, lengths[i]);
+            cr_assert(more.parts <= 1 || more.step == cut.step * together);
+            cr_assert_eq(more.parts, (cut.parts + together - 1) / together);
+        }
+}
+
+/* --- what is sent together -------------------------------------------------- */
+
+static size_t together(struct shunt_comm *comm, size_t parts, size_t bytes)
+{
+    return shunti_parts_together(comm, SHUNTI_PURPOSE_ALLGATHER_GEMM, parts,
+                                 bytes);
+}
+
+/* A part takes four latencies at least, or all are one. */
+Test(fused_parts, pays)
+{
+    static struct shunt_comm comm = {
+        .nranks = 2,
+        .nodes = 2,
+        .links = {.across = {.latency = 50e-6, .byte = 8e-9}, .crowd = 1},
+        .tune = {.fused = SHUNTI_FUSED_AUTO},
+    };
+    const size_t mib = 1 << 20;
+
+    cr_assert(shunti_fused_streams(&comm) && !shunti_fused_waits(&comm));
+    /* 16 parts of 4.2 ms; 0.26 ms each */
+    cr_assert_eq(together(&comm, 16, mib), 1);
+    /* of 0.52 ms: 0.033 ms each, and 0.2 are 6.1 of them */
+    cr_assert_eq(together(&comm, 16, mib / 8), 7);
+    /* of 0.26 ms, less than two parts */
+    cr_assert_eq(together(&comm, 16, mib / 16), 16);
+    cr_assert_eq(together(&comm, 0, 0), 1);
+    cr_assert_eq(together(&comm, 1, mib), 1);
+    comm.links.crowd = 2;
+    cr_assert_eq(together(&comm, 16, mib), 2);
+    comm.links.across.byte = 0.8e-9; /* 10 Gbit/s */
+    cr_assert(!shunti_fused_streams(&comm));
+    comm.tune.fused = SHUNTI_FUSED_ALWAYS;
+    cr_assert_eq(together(&comm, 16, 16), 1);
+    comm.tune.fused = SHUNTI_FUSED_OFF;
+    cr_assert_eq(together(&comm, 16, mib), 16);
+    cr_assert(shunti_fused_waits(&comm));
+    comm.tune.fused = SHUNTI_FUSED_AUTO;
+    comm.nodes = 1;
+    cr_assert_eq(together(&comm, 16, 16 * mib), 16);
+    cr_assert(shunti_fused_waits(&comm) && !shunti_fused_streams(&comm));
 }
