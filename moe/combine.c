@@ -26,11 +26,12 @@ static enum shunt_status check_bias(struct shunti_plan *plan, const void *bias,
     return shunti_moe_call_check_apart(&combine_call, plan, &b, &sum, true);
 }
 
-static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
-                                 const void *bias, void *y,
+static enum shunt_status combine(struct shunt_moe_plan *handle, int part,
+                                 const void *out, const void *bias, void *y,
                                  struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &combine_call;
+    struct shunti_cut cut;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -40,10 +41,13 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
     st = shunti_moe_call_check_tokens(call, plan, "out", out, "y", y);
     if (!st)
         st = check_bias(plan, bias, y);
+    if (!st)
+        st = shunti_moe_call_cut(call, plan, part, &cut);
     if (st)
         return st;
     return shunti_route_combine(call, plan,
                                 &(struct shunti_pull){
+                                    .cut = cut,
                                     .src = out,
                                     .staging = SHUNT_MOE_OUT,
                                     .bias = bias,
@@ -56,7 +60,7 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const void *out,
 enum shunt_status shunt_moe_combine(struct shunt_moe_plan *plan,
                                     const void *out, const void *bias, void *y)
 {
-    return combine(plan, out, bias, y, NULL);
+    return combine(plan, SHUNTI_ALL_PARTS, out, bias, y, NULL);
 }
 
 enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
@@ -67,7 +71,25 @@ enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&combine_call, plan);
     *request = NULL;
-    return combine(plan, out, bias, y, request);
+    return combine(plan, SHUNTI_ALL_PARTS, out, bias, y, request);
+}
+
+enum shunt_status shunt_moe_combine_part(struct shunt_moe_plan *plan, int part,
+                                         const void *out, const void *bias,
+                                         void *y)
+{
+    return combine(plan, part, out, bias, y, NULL);
+}
+
+enum shunt_status shunt_moe_combine_part_start(struct shunt_moe_plan *plan,
+                                               int part, const void *out,
+                                               const void *bias, void *y,
+                                               struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&combine_call, plan);
+    *request = NULL;
+    return combine(plan, part, out, bias, y, request);
 }
 
 /* The gradient may take the place of the results: each row is read before it
@@ -103,12 +125,13 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
 }
 
 static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
-                                          const void *dy, const void *out,
-                                          void *dout, size_t max_rows,
-                                          float *dweight,
+                                          int part, const void *dy,
+                                          const void *out, void *dout,
+                                          size_t max_rows, float *dweight,
                                           struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &combine_backward_call;
+    struct shunti_cut cut;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -119,10 +142,13 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
                                     dy);
     if (!st)
         st = check_gradient(plan, dy, out, dout, dweight);
+    if (!st)
+        st = shunti_moe_call_cut(call, plan, part, &cut);
     if (st)
         return st;
     return shunti_route_dispatch(call, plan,
                                  &(struct shunti_push){
+                                     .cut = cut,
                                      .src = dy,
                                      .dst = dout,
                                      .landing = SHUNT_MOE_DOUT,
@@ -138,7 +164,8 @@ enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,
                                              void *dout, size_t max_rows,
                                              float *dweight)
 {
-    return combine_backward(plan, dy, out, dout, max_rows, dweight, NULL);
+    return combine_backward(plan, SHUNTI_ALL_PARTS, dy, out, dout, max_rows,
+                            dweight, NULL);
 }
 
 enum shunt_status
@@ -149,5 +176,26 @@ shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
     if (!request)
         return shunti_moe_call_no_request(&combine_backward_call, plan);
     *request = NULL;
-    return combine_backward(plan, dy, out, dout, max_rows, dweight, request);
+    return combine_backward(plan, SHUNTI_ALL_PARTS, dy, out, dout, max_rows,
+                            dweight, request);
+}
+
+enum shunt_status shunt_moe_combine_backward_part(struct shunt_moe_plan *plan,
+                                                  int part, const void *dy,
+                                                  const void *out, void *dout,
+                                                  size_t max_rows,
+                                                  float *dweight)
+{
+    return combine_backward(plan, part, dy, out, dout, max_rows, dweight, NULL);
+}
+
+enum shunt_status shunt_moe_combine_backward_part_start(
+    struct shunt_moe_plan *plan, int part, const void *dy, const void *out,
+    void *dout, size_t max_rows, float *dweight, struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&combine_backward_call, plan);
+    *request = NULL;
+    return combine_backward(plan, part, dy, out, dout, max_rows, dweight,
+                            request);
 }

@@ -294,7 +294,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
  * field which the next version puts there would have any value. */
 _Static_assert(offsetof(struct shunt_moe_config, unused) + sizeof(int) ==
                        sizeof(struct shunt_moe_config) &&
-                   offsetof(struct shunt_moe_rows, unused) + sizeof(int) ==
+                   offsetof(struct shunt_moe_rows, parts) + sizeof(int) ==
                        sizeof(struct shunt_moe_rows),
                "padding at the end of a public struct");
 

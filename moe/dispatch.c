@@ -12,11 +12,12 @@ static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
 static const struct shunti_moe_call dispatch_backward_call = {
     "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD};
 
-static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
-                                  void *rows, size_t max_rows,
+static enum shunt_status dispatch(struct shunt_moe_plan *handle, int part,
+                                  const void *x, void *rows, size_t max_rows,
                                   struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &dispatch_call;
+    struct shunti_cut cut;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -24,11 +25,14 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
     if (!plan)
         return st;
     st = shunti_moe_call_check_rows(call, plan, "rows", rows, max_rows, "x", x);
+    if (!st)
+        st = shunti_moe_call_cut(call, plan, part, &cut);
     if (st)
         return st;
     return shunti_route_dispatch(
         call, plan,
         &(struct shunti_push){
+            .cut = cut,
             .src = x,
             .dst = rows,
             .landing = SHUNT_MOE_ROWS,
@@ -40,7 +44,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, const void *x,
 enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x,
                                      void *rows, size_t max_rows)
 {
-    return dispatch(plan, x, rows, max_rows, NULL);
+    return dispatch(plan, SHUNTI_ALL_PARTS, x, rows, max_rows, NULL);
 }
 
 enum shunt_status shunt_moe_dispatch_start(struct shunt_moe_plan *plan,
@@ -51,14 +55,34 @@ enum shunt_status shunt_moe_dispatch_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_call, plan);
     *request = NULL;
-    return dispatch(plan, x, rows, max_rows, request);
+    return dispatch(plan, SHUNTI_ALL_PARTS, x, rows, max_rows, request);
+}
+
+enum shunt_status shunt_moe_dispatch_part(struct shunt_moe_plan *plan, int part,
+                                          const void *x, void *rows,
+                                          size_t max_rows)
+{
+    return dispatch(plan, part, x, rows, max_rows, NULL);
+}
+
+enum shunt_status shunt_moe_dispatch_part_start(struct shunt_moe_plan *plan,
+                                                int part, const void *x,
+                                                void *rows, size_t max_rows,
+                                                struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&dispatch_call, plan);
+    *request = NULL;
+    return dispatch(plan, part, x, rows, max_rows, request);
 }
 
 static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
-                                           const void *drows, void *dx,
+                                           int part, const void *drows,
+                                           void *dx,
                                            struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &dispatch_backward_call;
+    struct shunti_cut cut;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -66,10 +90,13 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     if (!plan)
         return st;
     st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
+    if (!st)
+        st = shunti_moe_call_cut(call, plan, part, &cut);
     if (st)
         return st;
     return shunti_route_combine(call, plan,
                                 &(struct shunti_pull){
+                                    .cut = cut,
                                     .src = drows,
                                     .staging = SHUNT_MOE_DROWS,
                                     .dst = dx,
@@ -80,7 +107,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
 enum shunt_status shunt_moe_dispatch_backward(struct shunt_moe_plan *plan,
                                               const void *drows, void *dx)
 {
-    return dispatch_backward(plan, drows, dx, NULL);
+    return dispatch_backward(plan, SHUNTI_ALL_PARTS, drows, dx, NULL);
 }
 
 enum shunt_status
@@ -91,5 +118,23 @@ shunt_moe_dispatch_backward_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_backward_call, plan);
     *request = NULL;
-    return dispatch_backward(plan, drows, dx, request);
+    return dispatch_backward(plan, SHUNTI_ALL_PARTS, drows, dx, request);
+}
+
+enum shunt_status shunt_moe_dispatch_backward_part(struct shunt_moe_plan *plan,
+                                                   int part, const void *drows,
+                                                   void *dx)
+{
+    return dispatch_backward(plan, part, drows, dx, NULL);
+}
+
+enum shunt_status
+shunt_moe_dispatch_backward_part_start(struct shunt_moe_plan *plan, int part,
+                                       const void *drows, void *dx,
+                                       struct shunt_request **request)
+{
+    if (!request)
+        return shunti_moe_call_no_request(&dispatch_backward_call, plan);
+    *request = NULL;
+    return dispatch_backward(plan, part, drows, dx, request);
 }

@@ -3,18 +3,39 @@
 #include "moe/kinds.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "src/blame.h"
 #include "src/request.h"
 
+/* "part 2", from 0; "all parts". */
+static const char *name_part(uint64_t name, char *text, size_t len)
+{
+    const unsigned part = name & 0xff;
+
+    if (!part)
+        return "all parts";
+    snprintf(text, len, "part %u", part - 1);
+    return text;
+}
+
 static void mismatch(struct shunt_request *request,
                      const struct shunti_blame *blame)
 {
-    const unsigned theirs = (unsigned)(blame->argument >> 32);
-    const unsigned plan = (unsigned)(blame->argument & UINT32_MAX);
-    const unsigned expected = (unsigned)(blame->expected & UINT32_MAX);
+    const unsigned theirs = (unsigned)(blame->argument >> 36);
+    const unsigned plan = (unsigned)(blame->argument >> 8 & 0xfffffff);
+    const unsigned expected = (unsigned)(blame->expected >> 8 & 0xfffffff);
+    char part[20], ours[20];
 
-    if (theirs == blame->expected >> 32)
+    if (blame->argument >> 8 == blame->expected >> 8)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d called with %s of plan number %u, "
+                             "rank %d with %s",
+                             shunti_request_name(request), blame->rank,
+                             name_part(blame->argument, part, sizeof(part)),
+                             plan, blame->reporter,
+                             name_part(blame->expected, ours, sizeof(ours)));
+    else if (theirs == blame->expected >> 36)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d called with plan number %u of this "
                              "exchange, rank %d with number %u (as they were "
@@ -28,7 +49,7 @@ static void mismatch(struct shunt_request *request,
             "operation %u) than rank %d (by operation %u): do all ranks make "
             "the calls of their layers in the same order?",
             shunti_request_name(request), blame->rank, theirs, blame->reporter,
-            (unsigned)(blame->expected >> 32));
+            (unsigned)(blame->expected >> 36));
 }
 
 #define KIND(symbol, text)                                            \

@@ -17,28 +17,37 @@ struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle)
     return shunti_handle_object(SHUNTI_HANDLE_PLAN, handle);
 }
 
-bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which)
+bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
+                          struct shunti_cut cut)
 {
-    bool borrowed;
+    bool borrowed = false;
 
     /* A progress thread gives it back. */
     shunti_comm_enter(plan->moe->comm);
-    borrowed = plan->at.borrowed & which;
+    for (int i = 0; i < SHUNTI_BUFFERS; i++)
+        if (which >> i & 1)
+            borrowed = borrowed || plan->at.borrowed[i] & shunti_cut_bits(cut);
     shunti_comm_leave(plan->moe->comm);
     return borrowed;
 }
 
-void shunti_plan_use(struct shunti_plan *plan, unsigned borrow)
+void shunti_plan_use(struct shunti_plan *plan, unsigned borrow,
+                     struct shunti_cut cut)
 {
     plan->at.users++;
     plan->moe->users++;
-    plan->at.borrowed |= borrow;
+    for (int i = 0; i < SHUNTI_BUFFERS; i++)
+        if (borrow >> i & 1)
+            plan->at.borrowed[i] |= shunti_cut_bits(cut);
 }
 
-void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed)
+void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed,
+                       struct shunti_cut cut)
 {
     plan->at.users--;
-    plan->at.borrowed &= ~borrowed;
+    for (int i = 0; i < SHUNTI_BUFFERS; i++)
+        if (borrowed >> i & 1)
+            plan->at.borrowed[i] &= ~shunti_cut_bits(cut);
     shunti_moe_unuse(plan->moe);
 }
 
@@ -68,6 +77,7 @@ static void finish_plan(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     free(plan->rank_total);
+    shunti_parts_finish(&plan->parts);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
         shunti_direction_drop(&plan->direction[d]);
 }

@@ -15,12 +15,15 @@
 /* The plan of a valid handle, or NULL. */
 struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle);
 
-/* Does a request under way use one of this scratch (1 << which)? The
- * communicator need not be ours. */
-bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which);
+/* Does a request under way use these parts of one of this scratch (1 << which)?
+ * The communicator need not be ours. */
+bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
+                          struct shunti_cut cut);
 /* For a request on `plan`: it stays until shunti_plan_unuse(). */
-void shunti_plan_use(struct shunti_plan *plan, unsigned borrow);
-void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed);
+void shunti_plan_use(struct shunti_plan *plan, unsigned borrow,
+                     struct shunti_cut cut);
+void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed,
+                       struct shunti_cut cut);
 /* A request of the exchange is over; the last one frees it if it has been
  * destroyed. */
 void shunti_moe_unuse(struct shunt_moe *moe);

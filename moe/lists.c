@@ -59,7 +59,7 @@ static void end(struct shunti_lists *lists, enum shunt_status status)
     lists->here = !status;
     free(lists->out);
     lists->out = NULL;
-    shunti_plan_unuse(lists->direction->plan, 0);
+    shunti_plan_unuse(lists->direction->plan, 0, (struct shunti_cut){0, 0});
 }
 
 static void cleanup(struct shunt_request *request)
@@ -80,7 +80,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
     enum shunt_status st;
     char text[300];
 
-    shunti_plan_use(lists->direction->plan, 0);
+    shunti_plan_use(lists->direction->plan, 0, (struct shunti_cut){0, 0});
     if (request->status == SHUNT_IN_PROGRESS) {
         lists->request = request;
         lists->inner = request->class;

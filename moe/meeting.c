@@ -38,7 +38,7 @@ void shunti_meeting_tell(struct shunt_request *request,
         shunti_note_alarm(request, rank, &meeting->blame);
         return;
     }
-    note = shunti_moe_call_note(request, rank, meeting->plan);
+    note = shunti_moe_call_note(request, rank, meeting->plan, meeting->cut);
     note->word[0] = meeting->rows.window;
     note->word[1] = meeting->rows.offset;
     note->word[2] = meeting->out.window;
@@ -82,7 +82,8 @@ enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
     if (!*note)
         return SHUNTI_HEARD_NOTHING;
     met->heard = true;
-    if (shunti_moe_call_agrees(request, rank, meeting->plan, *note, &blame))
+    if (shunti_moe_call_agrees(request, rank, meeting->plan, meeting->cut,
+                               *note, &blame))
         return SHUNTI_HEARD_CALL;
     met->answered = true;
     tell_strangers(meeting);

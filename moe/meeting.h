@@ -29,6 +29,7 @@ struct shunti_met {
 struct shunti_meeting {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
+    struct shunti_cut cut;
     struct shunti_spot rows, out; /* our memory, as peers are told */
     bool local_heard;             /* all local peers have been heard */
     bool alarmed;                 /* one of them made another or a bad call */

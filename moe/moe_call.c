@@ -22,26 +22,30 @@ uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
     return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0, 0);
 }
 
-/* The same on all ranks, and another one for every plan of a communicator. */
-static uint64_t plan_name(const struct shunti_plan *plan)
+/* The same on all ranks, and another one for every plan of a communicator, and
+ * for each of its parts. */
+static uint64_t plan_name(const struct shunti_plan *plan, struct shunti_cut cut)
 {
-    return SHUNTI_PLAN_NAME(plan->moe->serial, plan->serial);
+    return SHUNTI_PLAN_NAME(plan->moe->serial, plan->serial,
+                            shunti_cut_is_whole(plan, cut) ? 0 : cut.from + 1);
 }
 
 struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
                                          int peer,
-                                         const struct shunti_plan *plan)
+                                         const struct shunti_plan *plan,
+                                         struct shunti_cut cut)
 {
     struct shunti_note *note = shunti_note_compose(request, peer);
 
     note->way = SHUNTI_WAY_NONE;
     note->bytes = 0;
-    note->expects = plan_name(plan);
+    note->expects = plan_name(plan, cut);
     return note;
 }
 
 bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_plan *plan,
+                            struct shunti_cut cut,
                             const struct shunti_note *note,
                             struct shunti_blame *blame)
 {
@@ -49,7 +53,7 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
         *blame = shunti_note_blame(request, peer);
         return false;
     }
-    if (note->expects == plan_name(plan))
+    if (note->expects == plan_name(plan, cut))
         return true;
     *blame = (struct shunti_blame){
         .rank = peer,
@@ -57,7 +61,7 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
         .status = SHUNT_ERR_MISMATCH,
         .signature = request->signature,
         .argument = note->expects,
-        .expected = plan_name(plan),
+        .expected = plan_name(plan, cut),
     };
     shunti_blame_argument(request, blame);
     return false;
@@ -67,6 +71,56 @@ enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call)
 {
     return SHUNTI_PURPOSE_MOE_DISPATCH +
            (call->kind - SHUNTI_KIND_MOE_DISPATCH);
+}
+
+/* --- parts ----------------------------------------------------------------------- */
+
+static int number_of(const struct shunti_moe_call *call)
+{
+    return (int)(call->kind - SHUNTI_KIND_MOE_DISPATCH);
+}
+
+enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
+                                      struct shunti_plan *plan, int part,
+                                      struct shunti_cut *cut)
+{
+    const int parts = plan->parts.count;
+    bool may;
+
+    *cut = (struct shunti_cut){0, parts};
+    if (part == SHUNTI_ALL_PARTS)
+        return SHUNT_OK;
+    if (part < 0 || part >= parts)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
+                                      "there is no part %d: the plan has %d, "
+                                      "from 0",
+                                      part, parts);
+    *cut = (struct shunti_cut){part, part + 1};
+    shunti_comm_enter(plan->moe->comm); /* a progress thread ends calls */
+    may = shunti_parts_may(plan, number_of(call), part);
+    shunti_comm_leave(plan->moe->comm);
+    return may ? SHUNT_OK
+               : shunti_moe_call_refuse(
+                     call, plan, SHUNT_ERR_INVALID,
+                     "part %d was called already: first call the other parts "
+                     "of %d",
+                     part, parts);
+}
+
+void shunti_moe_call_begin(const struct shunti_moe_call *call,
+                           struct shunti_plan *plan, struct shunti_cut cut,
+                           unsigned borrow)
+{
+    shunti_parts_begin(plan, number_of(call), cut);
+    shunti_plan_use(plan, borrow, cut);
+}
+
+void shunti_moe_call_end(const struct shunti_moe_call *call,
+                         struct shunti_plan *plan, struct shunti_cut cut,
+                         unsigned borrowed, enum shunt_status status)
+{
+    shunti_parts_end(plan, number_of(call), cut, status);
+    shunti_plan_unuse(plan, borrowed, cut);
 }
 
 /* --- operations of a call ----------------------------------------------------------- */

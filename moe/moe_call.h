@@ -101,6 +101,21 @@ enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
                                              enum shunt_status status,
                                              const char *text);
 
+/* What it moves of the plan: a part, or SHUNTI_ALL_PARTS. Refused if there is no
+ * such part, or if other parts have to come before it is called again. */
+enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
+                                      struct shunti_plan *plan, int part,
+                                      struct shunti_cut *cut);
+
+/* The request of a call is made; it is over, and `plan` may go. The communicator
+ * is ours. */
+void shunti_moe_call_begin(const struct shunti_moe_call *call,
+                           struct shunti_plan *plan, struct shunti_cut cut,
+                           unsigned borrow);
+void shunti_moe_call_end(const struct shunti_moe_call *call,
+                         struct shunti_plan *plan, struct shunti_cut cut,
+                         unsigned borrowed, enum shunt_status status);
+
 /* What its inner exchanges are for. */
 enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 
@@ -112,14 +127,16 @@ uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
 /* A note of a call: composed, with its plan's name. */
 struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
                                          int peer,
-                                         const struct shunti_plan *plan);
+                                         const struct shunti_plan *plan,
+                                         struct shunti_cut cut);
 /*
- * Is the note of `peer`, which is here, of the same call on the same plan of
- * the same exchange? If not, an error is recorded, nothing can be expected of
+ * Is the note of `peer`, which is here, of the same call on the same part of the
+ * same plan of the same exchange? If not, an error is recorded, nothing can be expected of
  * that peer, not even an answer, and *blame says whose fault it is.
  */
 bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_plan *plan,
+                            struct shunti_cut cut,
                             const struct shunti_note *note,
                             struct shunti_blame *blame);
 

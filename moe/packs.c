@@ -3,86 +3,114 @@
 #include "moe/packs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "moe/grow.h"
-#include "moe/records.h"
 
 void shunti_packs_finish(void *state)
 {
     struct shunti_packs *packs = state;
 
-    free(packs->send_rows);
-    free(packs->send_tokens);
-    free(packs->recv_rows);
+    free(packs->bound);
     free(packs->home);
     free(packs->place);
     free(packs);
 }
 
-static struct shunti_packs *packs_new(size_t nranks)
-{
-    struct shunti_packs *packs = calloc(1, sizeof(*packs));
-
-    if (!packs)
-        return NULL;
-    packs->send_rows = calloc(nranks, sizeof(size_t));
-    packs->send_tokens = calloc(nranks, sizeof(size_t));
-    packs->recv_rows = calloc(nranks, sizeof(size_t));
-    if (packs->send_rows && packs->send_tokens && packs->recv_rows)
-        return packs;
-    shunti_packs_finish(packs);
-    return NULL;
-}
-
-/* Count rows and tokens by rank. */
+/* Count rows and tokens by rank, up to each bound. */
 static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
 {
     const struct shunt_moe *moe = plan->moe;
-    const uint32_t *tokens_sent = shunti_record(moe, moe->rank).rank;
-    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    const size_t n = (size_t)moe->nranks;
+    const size_t local =
+        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+
+    memset(packs->bound, 0, n * sizeof(*packs->bound));
+    for (int b = 1; b <= plan->parts.count; b++) {
+        struct shunti_pack_bound *bound = packs->bound + (size_t)b * n;
+        const size_t end = shunti_parts_token(plan, b);
+
+        memcpy(bound, bound - n, n * sizeof(*bound));
+        for (size_t t = shunti_parts_token(plan, b - 1); t < end; t++)
+            for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
+                struct shunti_pack_bound *to = &bound[plan->terms[i].rank];
+
+                to->send_rows++;
+                to->send_tokens += shunti_packs_first(plan, t, i);
+            }
+        for (int r = 0; r < moe->nranks; r++) {
+            bound[r].recv_tokens = shunti_parts_tokens(plan, b, r);
+            bound[r].recv_rows = 0;
+            for (size_t i = 0; i < local; i++)
+                bound[r].recv_rows += shunti_parts_rows(plan, b, r, i);
+        }
+    }
+}
+
+/* The first row of ours that comes home of each expert, in what its rank returns
+ * of a part, less the first one in its buffer. All arrays are by position. */
+static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
+                       const uint32_t *before, size_t *shift)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = &moe->placement;
+    const uint32_t *ours =
+        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
 
     for (int r = 0; r < moe->nranks; r++) {
-        packs->send_rows[r] = 0;
-        packs->send_tokens[r] = tokens_sent[r];
-        packs->recv_rows[r] = 0;
-        for (size_t i = 0; i < local; i++)
-            packs->recv_rows[r] += plan->source_count[(size_t)r * local + i];
+        size_t at = 0;
+
+        for (size_t c = p->first[r]; c < p->first[r + 1]; c++) {
+            const int e = p->local[c];
+            const size_t position =
+                moe->order.expert[e].position >> SHUNTI_SLOT_BITS;
+
+            if (ours[e] != c)
+                continue;
+            shift[position] = at - moe->base[e] - before[position];
+            at += rows[position];
+        }
     }
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++)
-        packs->send_rows[plan->terms[i].rank]++;
 }
 
 /*
- * What a rank returns to us is ordered as it lies there: its experts
- * ascending, of each our rows. `home` says where in all that is returned the
- * row of a term is. shift: (experts) scratch, by position.
+ * What a rank returns to us of a part is ordered as it lies there: its experts
+ * ascending, of each our rows. `home` says where in that the row of a term is.
+ *
+ * shift   (experts) scratch.
+ * counts  (2 * experts) scratch.
  */
 static void find_home(const struct shunti_plan *plan,
-                      struct shunti_packs *packs, size_t *shift)
+                      struct shunti_packs *packs, size_t *shift,
+                      uint32_t *counts)
 {
     const struct shunt_moe *moe = plan->moe;
-    const uint32_t *mine = shunti_record(moe, moe->rank).expert;
-    const struct shunti_placement *p = &moe->placement;
+    const size_t experts = (size_t)moe->config.experts;
     const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
-    const uint32_t *ours =
-        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
-    size_t at = 0;
+    uint32_t *rows = counts, *before = counts + experts;
 
-    for (size_t c = 0; c < p->first[moe->nranks]; c++) {
-        const int e = p->local[c];
+    memset(before, 0, experts * sizeof(*before));
+    for (int b = 0; b < plan->parts.count; b++) {
+        const size_t begin = shunti_parts_token(plan, b);
+        const size_t end = shunti_parts_token(plan, b + 1);
 
-        if (ours[e] != c)
-            continue;
-        shift[moe->order.expert[e].position >> SHUNTI_SLOT_BITS] =
-            at - moe->base[e];
-        at += mine[e];
-    }
-    for (size_t t = 0; t < plan->tokens; t++) {
-        const uint32_t *key = moe->key + t * stride; /* sorted, as the terms */
+        memset(rows, 0, experts * sizeof(*rows));
+        for (size_t t = begin; t < end; t++) {
+            const uint32_t *key = moe->key + t * stride; /* as the terms */
 
-        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
-            packs->home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
-                                        plan->terms[i].row);
+            for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+                rows[*key++ >> SHUNTI_SLOT_BITS]++;
+        }
+        find_shift(plan, rows, before, shift);
+        for (size_t t = begin; t < end; t++) {
+            const uint32_t *key = moe->key + t * stride;
+
+            for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+                packs->home[i] = (uint32_t)(shift[*key++ >> SHUNTI_SLOT_BITS] +
+                                            plan->terms[i].row);
+        }
+        for (size_t e = 0; e < experts; e++)
+            before[e] += rows[e];
     }
 }
 
@@ -92,11 +120,13 @@ static void list(const struct shunti_plan *plan,
                  struct shunti_pack_entry *entries, size_t *next)
 {
     const int nranks = plan->moe->nranks;
+    const struct shunti_pack_bound *all =
+        shunti_packs_at(plan, packs, plan->parts.count);
     size_t at = 0;
 
     for (int r = 0; r < nranks; r++) {
         next[r] = at;
-        at += packs->send_rows[r];
+        at += all[r].send_rows;
     }
     for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
@@ -108,8 +138,8 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
-/* Are the lists of others possible? Each token that comes has a first row, and
- * all rows are in our buffer. */
+/* Are the lists of others possible? Each token that comes has a first row, in the
+ * same part, and all rows are in our buffer. */
 static bool lists_are_good(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;
@@ -117,15 +147,22 @@ static bool lists_are_good(const struct shunti_direction *direction)
     const struct shunti_pack_entry *entry = packs->place;
 
     for (int r = 0; r < plan->moe->nranks; r++) {
-        size_t tokens = 0;
+        size_t tokens = 0, i = 0;
 
-        for (size_t i = 0; i < packs->recv_rows[r]; i++, entry++) {
-            tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
-            if (!tokens || (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
+        for (int b = 0; b < plan->parts.count; b++) {
+            const struct shunti_pack_bound *end =
+                &shunti_packs_at(plan, packs, b + 1)[r];
+            const size_t before = tokens;
+
+            for (; i < end->recv_rows; i++, entry++) {
+                tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
+                if (tokens == before ||
+                    (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
+                    return false;
+            }
+            if (tokens != end->recv_tokens)
                 return false;
         }
-        if (tokens != plan->source_tokens[r])
-            return false;
     }
     return true;
 }
@@ -139,11 +176,15 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction,
     const struct shunt_moe *moe = plan->moe;
     struct shunti_packs *packs = direction->state;
     const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
-    const size_t places = shunti_packs_sum(packs->recv_rows, moe->nranks);
+    const struct shunti_pack_bound *all =
+        shunti_packs_at(plan, packs, plan->parts.count);
     size_t *send = malloc(2 * n * sizeof(*send) +
                           (terms + 1) * sizeof(struct shunti_pack_entry));
     struct shunti_pack_entry *entries;
+    size_t places = 0;
 
+    for (size_t r = 0; r < n; r++)
+        places += all[r].recv_rows;
     if (!send || !shunti_grow(&packs->place, &packs->place_max, places,
                               sizeof(*packs->place))) {
         free(send);
@@ -154,8 +195,8 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction,
     list(plan, packs, entries, next);
     free(next);
     for (size_t r = 0; r < n; r++) {
-        send[r] = packs->send_rows[r] * sizeof(*entries);
-        send[n + r] = packs->recv_rows[r] * sizeof(*entries);
+        send[r] = all[r].send_rows * sizeof(*entries);
+        send[n + r] = all[r].recv_rows * sizeof(*entries);
     }
     return shunti_lists_start(direction, send, entries, send, NULL,
                               packs->place, send + n, lists_are_good);
@@ -166,21 +207,25 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     const struct shunti_plan *plan = direction->plan;
     const struct shunt_moe *moe = plan->moe;
     const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
-    size_t *scratch =
-        malloc((n + (size_t)moe->config.experts) * sizeof(*scratch));
+    const size_t experts = (size_t)moe->config.experts;
+    size_t *scratch = malloc((n + 2 * experts) *
+                             sizeof(*scratch)); /* and 2 * experts words */
     struct shunti_packs *packs;
 
     if (!direction->state)
-        direction->state = packs_new(n);
+        direction->state = calloc(1, sizeof(*packs));
     packs = direction->state;
     if (!scratch || !packs ||
+        !shunti_grow(&packs->bound, &packs->bound_max,
+                     (size_t)(plan->parts.count + 1) * n,
+                     sizeof(*packs->bound)) ||
         !shunti_grow(&packs->home, &packs->home_max, terms,
                      sizeof(*packs->home))) {
         free(scratch);
         return shunti_lists_no_memory(moe);
     }
     count(plan, packs);
-    find_home(plan, packs, scratch);
+    find_home(plan, packs, scratch, (uint32_t *)(scratch + experts));
     if (direction->serves[SHUNTI_TO_EXPERTS])
         return exchange_lists(direction, scratch);
     free(scratch);

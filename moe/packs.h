@@ -21,16 +21,31 @@ struct shunti_pack_entry {
 
 #define SHUNTI_PACK_NEW ((uint32_t)1 << 31)
 
+/* With one rank, before a bound of parts (parts.h). */
+struct shunti_pack_bound {
+    size_t send_rows;   /* rows of ours there: what combine returns */
+    size_t send_tokens; /* distinct tokens of ours there */
+    size_t recv_rows;   /* rows of theirs here */
+    size_t recv_tokens; /* distinct tokens of theirs here */
+};
+
 /* What a direction of the route FLAT keeps: its `state`. */
 struct shunti_packs {
-    size_t *send_rows;   /* (nranks) rows of ours there: what combine returns */
-    size_t *send_tokens; /* (nranks) distinct tokens of ours there */
-    size_t *recv_rows;   /* (nranks) rows of theirs here */
-    uint32_t *home;      /* (terms) place of a term's row in what is returned */
-    struct shunti_pack_entry *place; /* (sum of recv_rows) by source; only to
-                                        the experts */
-    size_t home_max, place_max;
+    struct shunti_pack_bound *bound; /* (parts + 1, nranks) */
+    uint32_t *home; /* (terms) place of a term's row in what its rank returns of
+                       its part */
+    struct shunti_pack_entry *place; /* (rows that are received) by source; only
+                                        to the experts */
+    size_t bound_max, home_max, place_max;
 };
+
+/* Of all ranks at a bound. */
+static inline const struct shunti_pack_bound *
+shunti_packs_at(const struct shunti_plan *plan,
+                const struct shunti_packs *packs, int bound)
+{
+    return packs->bound + (size_t)bound * (size_t)plan->moe->nranks;
+}
 
 static inline size_t shunti_packs_sum(const size_t *counts, int n)
 {

@@ -26,7 +26,7 @@
 
 /* Everything that a plan of `tokens` tokens will need on this rank, before
  * any peer hears of it. */
-static bool prepare(struct shunti_plan *plan, size_t tokens)
+static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 {
     struct shunt_moe *moe = plan->moe;
     size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
@@ -34,7 +34,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens)
     size_t terms = tokens * (size_t)moe->config.topk;
 
     if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
-        !shunti_starts_prepare(moe) ||
+        !shunti_starts_prepare(moe) || !shunti_parts_prepare(plan, parts) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -190,7 +190,9 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
                         moe->config.topk, moe->base,
                         moe->scratch + 2 * (size_t)moe->nranks, plan->terms,
                         plan->first);
-    st = fit_buffers(plan, plan->rank_total);
+    st = shunti_parts_cut(plan);
+    if (!st)
+        st = fit_buffers(plan, plan->rank_total);
     for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
         st = prepare_direction(&plan->direction[d]);
     return st;
@@ -218,9 +220,14 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
 /* Our part: check the call, get memory, read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const int32_t *expert, const float *weight,
-                                    size_t tokens, bool have_out, char *why,
-                                    size_t len)
+                                    size_t tokens, int parts, bool have_out,
+                                    char *why, size_t len)
 {
+    if (parts < 1 || parts > SHUNT_MOE_PARTS_MAX) {
+        snprintf(why, len, "parts is %d, and must be 1 to %d", parts,
+                 SHUNT_MOE_PARTS_MAX);
+        return SHUNT_ERR_INVALID;
+    }
     if (tokens > moe->config.max_tokens) {
         snprintf(why, len, "%zu tokens, and max_tokens is %zu", tokens,
                  moe->config.max_tokens);
@@ -240,7 +247,8 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         snprintf(why, len, "plan is NULL");
         return SHUNT_ERR_INVALID;
     }
-    if (!prepare(moe->spare, tokens)) {
+    moe->spare->parts.count = parts;
+    if (!prepare(moe->spare, tokens, parts)) {
         snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
         return SHUNT_ERR_MEMORY;
     }
@@ -250,14 +258,14 @@ static enum shunt_status contribute(struct shunt_moe *moe,
 static enum shunt_status make_plan(struct shunt_moe *moe,
                                    const int32_t *topk_idx,
                                    const float *topk_weight, size_t tokens,
-                                   struct shunt_moe_plan **out)
+                                   int parts, struct shunt_moe_plan **out)
 {
     struct shunti_plan *plan;
     enum shunt_status st;
     uint64_t number;
     char why[128] = "";
 
-    st = contribute(moe, topk_idx, topk_weight, tokens, out != NULL, why,
+    st = contribute(moe, topk_idx, topk_weight, tokens, parts, out != NULL, why,
                     sizeof(why));
     st = shunti_records_gather(moe, st, why);
     if (!st)
@@ -280,10 +288,11 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
-                                        const int32_t *topk_idx,
-                                        const float *topk_weight, size_t tokens,
-                                        struct shunt_moe_plan **out)
+enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *handle,
+                                              const int32_t *topk_idx,
+                                              const float *topk_weight,
+                                              size_t tokens, int parts,
+                                              struct shunt_moe_plan **out)
 {
     struct shunt_moe *moe;
     enum shunt_status st;
@@ -295,9 +304,18 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *handle,
     if (!moe)
         return st;
     moe->comm->above.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
-    st = make_plan(moe, topk_idx, topk_weight, tokens, out);
+    st = make_plan(moe, topk_idx, topk_weight, tokens, parts, out);
     moe->comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
+}
+
+enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
+                                        const int32_t *topk_idx,
+                                        const float *topk_weight, size_t tokens,
+                                        struct shunt_moe_plan **plan)
+{
+    return shunt_moe_plan_create_parts(moe, topk_idx, topk_weight, tokens, 1,
+                                       plan);
 }
 
 void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)

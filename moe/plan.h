@@ -14,6 +14,7 @@
 #include "moe/direction.h"
 #include "moe/kinds.h"
 #include "moe/layout.h"
+#include "moe/parts.h"
 #include "moe/placement.h"
 #include "src/request.h"
 #include "src/window.h"
@@ -25,6 +26,8 @@ struct shunti_slot;
 
 /* Rows of a rank's buffer. */
 #define SHUNTI_ROWS_MAX (UINT32_MAX / 2)
+
+#define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
 
 /* Places in an exchange, a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
@@ -80,10 +83,11 @@ struct shunt_moe {
 struct shunti_place {
     uint32_t entry;               /* of handles */
     size_t users;                 /* unfinished requests */
-    unsigned borrowed;            /* scratch (1 << which) in use by a request */
     struct shunti_window *window; /* the four buffers, and scratch for each */
     size_t buffer_rows;           /* that each can hold; alike on all ranks */
     size_t buffer_stride;         /* bytes */
+    uint64_t borrowed[SHUNTI_BUFFERS]; /* parts of each scratch that requests
+                                          use (shunti_cut_bits()) */
     struct shunti_rail_window {
         struct shunti_window *window;
         size_t bytes;       /* of it, on all ranks */
@@ -110,6 +114,7 @@ struct shunti_plan {
     size_t total, kept, dropped;
     size_t network_rows_plain; /* struct shunt_moe_rows */
     size_t rows_lent;          /* of total, how many are others' */
+    struct shunti_parts parts;
     struct shunti_direction direction[SHUNTI_TOWARDS];
 };
 
@@ -135,8 +140,6 @@ struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunt_status *status);
 
 /* --- buffers ----------------------------------------------------------------- */
-
-#define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
 
 static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
                                                 enum shunt_moe_buffer which)

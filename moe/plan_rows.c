@@ -71,6 +71,7 @@ static void fill_rows(const struct shunti_plan *plan,
         .network_dispatch_bytes = there->network.dispatch_bytes,
         .network_combine_bytes = home->network.combine_bytes,
         .combine_mode = home->mode,
+        .parts = plan->parts.count,
     };
 }
 

@@ -36,7 +36,7 @@ struct pull {
     unsigned borrowed;
     bool broken;                     /* rows of a peer are missing */
     bool acked;                      /* all peers, by us */
-    size_t cursor;                   /* the next token to add */
+    size_t cursor, end;              /* the next token to add; the last + 1 */
     struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
     struct shunti_rail_sums *across; /* results between nodes, or NULL */
     struct peer peers[];
@@ -141,15 +141,15 @@ static bool add(struct pull *pull)
 
     SHUNTI_TRACK(COPIES);
 
-    if (t == plan->tokens)
+    if (t == pull->end)
         return false;
     nnext = collect(pull, t, next);
-    for (; t < plan->tokens && nnext != NOT_HERE && work < most; t++) {
+    for (; t < pull->end && nnext != NOT_HERE && work < most; t++) {
         swap = now;
         now = next;
         next = swap;
         n = nnext;
-        nnext = t + 1 < plan->tokens ? collect(pull, t + 1, next) : 0;
+        nnext = t + 1 < pull->end ? collect(pull, t + 1, next) : 0;
         moe->rows->sum(
             now, n, next, nnext == NOT_HERE ? 0 : nnext,
             pull->what.bias ? (const unsigned char *)pull->what.bias + t * bytes
@@ -158,7 +158,7 @@ static bool add(struct pull *pull)
         work += (n + 1) * bytes;
     }
     pull->cursor = t;
-    return t < plan->tokens && nnext != NOT_HERE;
+    return t < pull->end && nnext != NOT_HERE;
 }
 
 /* --- the operation --------------------------------------------------------------- */
@@ -252,7 +252,7 @@ static enum shunt_status step(struct shunt_request *request)
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
-    if (!all_heard || (!pull->broken && pull->cursor < plan->tokens) ||
+    if (!all_heard || (!pull->broken && pull->cursor < pull->end) ||
         (pull->across && (!shunti_rail_sums_sent(pull->across) ||
                           !pull->direction->lists.here)))
         return SHUNT_IN_PROGRESS;
@@ -302,7 +302,8 @@ static void cleanup(struct shunt_request *request)
         shunti_rail_sums_finish(pull->across);
         free(pull->across);
     }
-    shunti_plan_unuse(pull->plan, pull->borrowed);
+    shunti_moe_call_end(pull->meeting.call, pull->plan, pull->what.cut,
+                        pull->borrowed, request->status);
 }
 
 /* What others read of our rows. */
@@ -336,10 +337,12 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     struct shunt_comm *comm = moe->comm;
     size_t bytes = plan->total * moe->row_bytes;
     struct pull begin = {
-        .meeting = {.call = call, .plan = plan},
+        .meeting = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,
         .direction = direction,
         .what = *what,
+        .cursor = shunti_parts_token(plan, what->cut.from),
+        .end = shunti_parts_token(plan, what->cut.to),
     };
     struct shunt_request *request;
     struct pull *pull;
@@ -349,19 +352,20 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         unsigned char *staging = shunti_plan_scratch(plan, what->staging);
 
         begin.borrowed = 1u << what->staging;
-        if (shunti_plan_borrowed(plan, begin.borrowed))
+        if (shunti_plan_borrowed(plan, begin.borrowed, what->cut))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose rows are no "
                 "window either: wait for it, or use shunt_moe_buffer()");
-        shunti_copy_payload(staging, what->src, bytes);
+        shunti_parts_copy(plan, what->cut, staging, what->src);
         (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
     if (begin.terms && two_level) {
         begin.across = calloc(1, sizeof(*begin.across));
         if (begin.across)
-            begin.across->weighted = what->weighted;
+            *begin.across = (struct shunti_rail_sums){
+                .cut = what->cut, .weighted = what->weighted};
         if (!begin.across || !shunti_rail_sums_init(begin.across, direction)) {
             free(begin.across);
             free(begin.terms);
@@ -389,7 +393,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     } else {
         pull = state_of(request);
         memcpy(pull, &begin, sizeof(begin));
-        pull->bytes = plan->rows_lent * moe->row_bytes;
+        pull->bytes = shunti_parts_lent(plan, what->cut) * moe->row_bytes;
         shunti_meeting_init(&pull->meeting,
                             (struct shunti_met *)(pull->peers + moe->nranks),
                             two_level);
@@ -405,10 +409,10 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         pull->peers[moe->rank].rows = what->src;
         if (pull->across)
             shunti_rail_line_up(&pull->across->rails->sums_line,
-                                &pull->across->turn);
-        shunti_plan_use(plan, begin.borrowed);
+                                &pull->across->turn, what->cut);
+        shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
         /* What others read of ours. */
-        comm->stats.bytes_mapped += plan->rows_lent * moe->row_bytes;
+        comm->stats.bytes_mapped += pull->bytes;
         st = shunti_request_launch(request, out);
     }
     shunti_comm_leave(comm);

@@ -17,6 +17,7 @@
 #define SHUNTI_PULL_STEP ((size_t)1 << 20)
 
 struct shunti_pull {
+    struct shunti_cut cut;
     const void *src;               /* (total, hidden) */
     enum shunt_moe_buffer staging; /* whose scratch holds src if that is no
                                       window */

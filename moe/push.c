@@ -44,6 +44,7 @@ struct push {
     struct shunti_direction *direction;
     size_t bytes; /* to others, for traces */
     struct shunti_push what;
+    size_t end;          /* of the tokens to write */
     unsigned char *land; /* where peers write */
     unsigned borrowed;
     bool stream;
@@ -120,7 +121,7 @@ static void hear(struct shunt_request *request, int r)
                                  "or too little of one",
                                  name, r);
         push->broken = true;
-        peer->cursor = push->plan->tokens;
+        peer->cursor = push->end;
     }
 }
 
@@ -191,15 +192,15 @@ static size_t put_chunk(struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
     const int nranks = plan->moe->nranks;
-    size_t from = plan->tokens, to, t;
+    size_t from = push->end, to, t;
     SHUNTI_TRACK(COPIES);
 
     for (int r = 0; r < nranks; r++)
         if (push->meeting.met[r].heard && push->peers[r].cursor < from)
             from = push->peers[r].cursor;
-    if (from == plan->tokens)
+    if (from == push->end)
         return 0;
-    to = plan->tokens - from < push->chunk ? plan->tokens : from + push->chunk;
+    to = push->end - from < push->chunk ? push->end : from + push->chunk;
     for (int r = 0; r < nranks; r++)
         if (push->meeting.met[r].heard && push->peers[r].cursor > from &&
             push->peers[r].cursor < to)
@@ -214,32 +215,6 @@ static size_t put_chunk(struct push *push)
 
 /* --- the operation ------------------------------------------------------------ */
 
-/* Copy the rows of others out of the scratch memory that they landed in. */
-static void take_landed(const struct push *push)
-{
-    const struct shunti_plan *plan = push->plan;
-    const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
-    const int32_t *expert = shunti_placement_local(p, moe->rank);
-    size_t local = (size_t)shunti_placement_count(p, moe->rank);
-
-    for (size_t i = 0; i < local; i++) {
-        size_t at = plan->offset[i];
-
-        for (int s = 0; s < moe->nranks; s++) {
-            size_t n = plan->source_count[(size_t)s * local + i];
-
-            if (shunti_placement_target(p, s, expert[i]) != moe->rank)
-                continue;
-            if (s != moe->rank)
-                shunti_copy_payload(
-                    (unsigned char *)push->what.dst + at * moe->row_bytes,
-                    push->land + at * moe->row_bytes, n * moe->row_bytes);
-            at += moe->config.pad_to_capacity ? plan->padded[s] : n;
-        }
-    }
-}
-
 /* Has everything for this rank been written there? For a rank of another node:
  * has everything that it sent been passed on? */
 static bool is_served(const struct push *push, int r)
@@ -248,7 +223,7 @@ static bool is_served(const struct push *push, int r)
         return false;
     if (!push->meeting.met[r].direct)
         return shunti_rail_rows_passed(push->across, r);
-    return push->peers[r].cursor == push->plan->tokens &&
+    return push->peers[r].cursor == push->end &&
            (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
@@ -371,7 +346,7 @@ static enum shunt_status step(struct shunt_request *request)
         (!shunti_rail_rows_done(push->across) || !push->direction->lists.here))
         return SHUNT_IN_PROGRESS;
     if (push->land != push->what.dst && !request->error)
-        take_landed(push);
+        shunti_parts_copy(plan, push->what.cut, push->what.dst, push->land);
     return SHUNT_OK;
 }
 
@@ -405,7 +380,8 @@ static void cleanup(struct shunt_request *request)
         shunti_rail_rows_finish(push->across);
         free(push->across);
     }
-    shunti_plan_unuse(push->plan, push->borrowed);
+    shunti_moe_call_end(push->meeting.call, push->plan, push->what.cut,
+                        push->borrowed, request->status);
 }
 
 static size_t sent_in_all(const struct shunt_request *request)
@@ -428,19 +404,24 @@ static const struct shunti_class classes[2][2] = {
 
 /* --- starting ------------------------------------------------------------------- */
 
-static void count_bytes(struct shunt_comm *comm, const struct push *push)
+static void count_bytes(struct shunt_comm *comm, struct push *push)
 {
     const struct shunti_plan *plan = push->plan;
+    const size_t bytes = plan->moe->row_bytes;
+    size_t i = plan->first[shunti_parts_token(plan, push->what.cut.from)];
 
-    for (size_t i = 0; i < plan->first[plan->tokens]; i++) {
+    for (; i < plan->first[push->end]; i++) {
         int r = plan->terms[i].rank;
 
         if (r == comm->rank || !push->meeting.met[r].direct)
             continue;
-        comm->stats.bytes_mapped += plan->moe->row_bytes;
+        push->bytes += bytes;
+        comm->stats.bytes_mapped += bytes;
         if (plan->moe->node[r] != plan->moe->node[comm->rank])
-            comm->stats.bytes_remote += plan->moe->row_bytes;
+            comm->stats.bytes_remote += bytes;
     }
+    if (push->across)
+        push->bytes += shunti_rail_rows_bytes(push->across);
 }
 
 /* Choose memory that peers can reach: the caller's, or scratch memory. */
@@ -455,7 +436,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     push->land = push->what.dst;
     if (!shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
         which = 1u << push->what.landing;
-        if (shunti_plan_borrowed(plan, which))
+        if (shunti_plan_borrowed(plan, which, push->what.cut))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way that also has no "
@@ -470,13 +451,13 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
         which = 1u << SHUNT_MOE_OUT;
-        if (shunti_plan_borrowed(plan, which))
+        if (shunti_plan_borrowed(plan, which, push->what.cut))
             return shunti_moe_call_refuse(
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose `out` is no "
                 "window either: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
-        shunti_copy_payload(staging, push->what.out, bytes);
+        shunti_parts_copy(plan, push->what.cut, staging, push->what.out);
         (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
     }
     return SHUNT_OK;
@@ -491,11 +472,13 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
     struct push begin = {
-        .meeting = {.call = call, .plan = plan},
+        .meeting = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,
         .direction = direction,
         .what = *what,
+        .end = shunti_parts_token(plan, what->cut.to),
     };
+    const size_t from = shunti_parts_token(plan, what->cut.from);
     struct shunt_request *request;
     struct push *push;
     enum shunt_status st;
@@ -511,6 +494,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     if (two_level) {
         begin.across = calloc(1, sizeof(*begin.across));
         if (begin.across) {
+            begin.across->cut = what->cut;
             begin.across->src = what->src;
             begin.across->fp8 = what->fp8;
             begin.across->weighted = what->weighted;
@@ -523,12 +507,15 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                           "no memory");
         }
     }
-    begin.stream = plan->first[plan->tokens] * moe->row_bytes >= STREAM_MIN;
+    begin.stream =
+        (plan->first[begin.end] - plan->first[from]) * moe->row_bytes >=
+        STREAM_MIN;
     begin.chunk = SHUNTI_PUSH_CHUNK / moe->row_bytes + 1;
-    shunti_plan_zero_gaps(plan, what->dst);
+    if (!what->cut.from)
+        shunti_plan_zero_gaps(plan, what->dst);
     if (what->dweight)
-        memset(what->dweight, 0,
-               plan->tokens * (size_t)moe->config.topk * sizeof(float));
+        memset(what->dweight + from * (size_t)moe->config.topk, 0,
+               (begin.end - from) * (size_t)moe->config.topk * sizeof(float));
 
     shunti_comm_enter(comm);
     st = shunti_moe_call_align(call, comm, &moe->routes);
@@ -547,16 +534,15 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     } else {
         push = state_of(request);
         memcpy(push, &begin, sizeof(begin));
-        push->bytes = direction->bytes_sent;
         shunti_meeting_init(&push->meeting,
                             (struct shunti_met *)(push->peers + moe->nranks),
                             two_level);
         for (int r = 0; r < moe->nranks; r++) {
             struct shunti_met *met = &push->meeting.met[r];
 
+            push->peers[r].cursor = met->direct ? from : begin.end;
             if (met->direct)
                 continue;
-            push->peers[r].cursor = plan->tokens;
             if (!shunti_rail_partner(push->across->rails, r)) {
                 shunti_meeting_skip(&push->meeting, r);
                 push->peers[r].served = true;
@@ -566,14 +552,15 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         if (push->across) {
             push->across->stream = push->stream;
             shunti_rail_line_up(&push->across->rails->rows_line,
-                                &push->across->turn);
+                                &push->across->turn, what->cut);
         }
         push->peers[moe->rank] = (struct peer){
             .served = true,
+            .cursor = from,
             .rows = what->dst,
             .out = what->out,
         };
-        shunti_plan_use(plan, begin.borrowed);
+        shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
         count_bytes(comm, push);
         st = shunti_request_launch(request, out);
     }

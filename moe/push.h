@@ -23,6 +23,7 @@
 #define SHUNTI_PUSH_CHUNK ((size_t)256 << 10)
 
 struct shunti_push {
+    struct shunti_cut cut;
     const void *src;               /* (tokens, hidden) */
     void *dst;                     /* (total, hidden) */
     enum shunt_moe_buffer landing; /* whose scratch peers' rows go to if dst is

@@ -78,6 +78,7 @@ bool shunti_rail_next(struct shunti_rail_sources *sources, int *source);
 struct shunti_rail_traffic {
     const struct shunti_rail_map *map;
     int rank;
+    int parts;                /* that calls may move by themselves */
     const uint32_t *rows;     /* (nodes) rows from the rank to each node */
     const uint32_t *terms;    /* (nodes) experts' rows they make there */
     const uint32_t *rows_in;  /* (ranks) rows from each source that the rank
@@ -142,8 +143,8 @@ bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
                       const struct shunti_rail_told *told,
                       struct shunti_rail_out *out, struct shunti_rail_in *in);
 
-/* Where the signal number `index` is: the signals of rows by source, then two
- * for each node. */
+/* Where the signal number `index` is: for each part the signals of rows by
+ * source, then two for each node. */
 size_t shunti_rail_signal_place(size_t index);
 
 /* A row's place on a rank of the relay's node, as its source lists it. */
@@ -155,11 +156,14 @@ struct shunti_rail_entry {
     uint8_t unused;
 };
 
-/* Bytes of a list: 16 bits for each row (how many entries it has), padded to
- * 32, then the entries of all rows. */
-static inline size_t shunti_rail_list_bytes(size_t rows, size_t terms)
+/* Bytes of a list: how many rows come before each inner bound of parts; 16 bits
+ * for each row (how many entries it has), padded to 32; then the entries of all
+ * rows. */
+static inline size_t shunti_rail_list_bytes(int parts, size_t rows,
+                                            size_t terms)
 {
-    return (rows * sizeof(uint16_t) + 3) / 4 * 4 +
+    return (size_t)(parts - 1) * sizeof(uint32_t) +
+           (rows * sizeof(uint16_t) + 3) / 4 * 4 +
            terms * sizeof(struct shunti_rail_entry);
 }
 

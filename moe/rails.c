@@ -6,9 +6,10 @@
 #include "src/wire.h"
 
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
-                             enum shunti_rail_signal which, int index)
+                             enum shunti_rail_signal which, int part, int index)
 {
-    size_t number = (size_t)index;
+    const size_t each = (size_t)moe->nranks + 2 * (size_t)moe->nodes;
+    size_t number = (size_t)part * each + (size_t)index;
 
     if (which != SHUNTI_RAIL_ROWS)
         number += (size_t)moe->nranks;
@@ -42,12 +43,21 @@ bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms)
 /* --- the queue for a landing -------------------------------------------------------- */
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
-                         struct shunti_rail_turn *turn)
+                         struct shunti_rail_turn *turn, struct shunti_cut cut)
 {
     while (*line)
         line = &(*line)->next;
-    turn->next = NULL;
+    *turn = (struct shunti_rail_turn){.cut = cut};
     *line = turn;
+}
+
+bool shunti_rail_has_turn(const struct shunti_rail_turn *line,
+                          const struct shunti_rail_turn *turn)
+{
+    for (; line != turn; line = line->next)
+        if (!line->sent || shunti_cuts_overlap(line->cut, turn->cut))
+            return false;
+    return true;
 }
 
 void shunti_rail_leave_line(struct shunti_rail_turn **line,
@@ -76,11 +86,11 @@ static uint64_t signal_of(uint64_t call, uint32_t rows)
 }
 
 uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
-                             enum shunti_rail_signal which, int index,
+                             enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most)
 {
     const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
-        rails, shunti_rail_signal_at(rails->moe, which, index));
+        rails, shunti_rail_signal_at(rails->moe, which, part, index));
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     uint32_t rows = (uint32_t)value;
 
@@ -93,8 +103,8 @@ uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
 
 bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      size_t landing, size_t bytes,
-                     enum shunti_rail_signal which, int index, uint64_t call,
-                     uint32_t rows)
+                     enum shunti_rail_signal which, int part, int index,
+                     uint64_t call, uint32_t rows)
 {
     const struct shunti_window *window = rails->window;
     struct shunt_comm *comm = rails->moe->comm;
@@ -106,7 +116,7 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
         .offset = landing,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
-        .signal_offset = shunti_rail_signal_at(rails->moe, which, index),
+        .signal_offset = shunti_rail_signal_at(rails->moe, which, part, index),
         .signal_value = signal_of(call, rows),
         .channel = 1,
     };

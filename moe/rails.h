@@ -31,15 +31,22 @@
 #include "moe/plan.h"
 #include "moe/rail_layout.h"
 
+/* At a bound of parts (parts.h), of a list: what comes before it. */
+struct shunti_rail_bound {
+    size_t row, term; /* rows, and experts' rows that they make */
+    size_t sums;      /* bytes of what comes home of them */
+};
+
 /* What we send to another node. */
 struct shunti_rail_to {
-    int relay;         /* -1: it is our own node */
-    size_t rows;       /* that travel, in the order of tokens */
-    uint32_t *token;   /* (rows) which */
-    size_t terms;      /* experts' rows that they make there */
-    size_t staging;    /* of rows, in our rail window */
-    size_t landing;    /* of rows, in the relay's */
-    size_t sums, dots; /* what comes back, in ours */
+    int relay;                       /* -1: it is our own node */
+    size_t rows;                     /* that travel, in the order of tokens */
+    uint32_t *token;                 /* (rows) which */
+    size_t terms;                    /* experts' rows that they make there */
+    size_t staging;                  /* of rows, in our rail window */
+    size_t landing;                  /* of rows, in the relay's */
+    size_t sums, dots;               /* what comes back, in ours */
+    struct shunti_rail_bound *bound; /* (parts + 1) */
 };
 
 /* What we pass on as the relay of a rank of another node. */
@@ -51,6 +58,7 @@ struct shunti_rail_from {
     size_t landing;                        /* in our rail window */
     size_t sums_staging, dots_staging;     /* what goes back, in ours */
     size_t sums, dots;                     /* the same, in the source's */
+    struct shunti_rail_bound *bound;       /* (parts + 1) as the lists say */
 };
 
 /*
@@ -59,9 +67,15 @@ struct shunti_rail_from {
  * so in the same order on all ranks, and not when they have something to send.
  * Else two ranks could each give their landings to the request that the other
  * serves last, and would deadlock.
+ *
+ * A request of other parts uses other places of the landings, and other signals.
+ * So it need not wait until the ones before it are over, but only until they
+ * have sent all: a part is to arrive before the next one.
  */
 struct shunti_rail_turn {
     struct shunti_rail_turn *next;
+    struct shunti_cut cut;
+    bool sent;
 };
 
 /* What a direction of the route TWO_LEVEL keeps: its `state`. */
@@ -83,12 +97,16 @@ struct shunti_rails {
     uint32_t *memory;   /* of the lists in `to` and `from` */
     unsigned char *received; /* of the entries */
     size_t memory_max, received_max;
-    struct shunti_rail_turn *rows_line, *sums_line; /* the first of a line has
-                                                       the landings */
+    struct shunti_rail_bound *bounds; /* of all lists */
+    size_t bounds_max;
+    struct shunti_rail_turn *rows_line, *sums_line;
 };
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
-                         struct shunti_rail_turn *turn);
+                         struct shunti_rail_turn *turn, struct shunti_cut cut);
+/* May it send? */
+bool shunti_rail_has_turn(const struct shunti_rail_turn *line,
+                          const struct shunti_rail_turn *turn);
 /* It need not be at the front. */
 void shunti_rail_leave_line(struct shunti_rail_turn **line,
                             const struct shunti_rail_turn *turn);
@@ -107,7 +125,8 @@ size_t shunti_home_bytes(const struct shunt_moe *moe, size_t terms);
 bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 
 /* The signals of a rail window: of which operation rows are there, and how
- * many. Rows have one for each source, sums and dots one for each node. */
+ * many. Rows have one for each source, sums and dots one for each node; there are
+ * as many for each part, and a call uses those of its first one. */
 enum shunti_rail_signal {
     SHUNTI_RAIL_ROWS,
     SHUNTI_RAIL_SUMS,
@@ -118,17 +137,18 @@ enum shunti_rail_signal {
 #define SHUNTI_RAIL_BROKEN UINT32_MAX
 
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
-                             enum shunti_rail_signal which, int index);
+                             enum shunti_rail_signal which, int part,
+                             int index);
 
 /* What identifies an operation in signals: its number, and which of the two
  * calls that use the same landing it is. A rank in the other call ignores the
  * signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
-/* How many rows of `call` have arrived, of `most`; for sums and dots also
- * BROKEN. 0, too, if the peer has begun a later call. */
+/* How many rows of `call` have arrived, of `most`, counted from the first of the
+ * plan; for sums and dots also BROKEN. 0, too, if the peer has begun a later call. */
 uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
-                             enum shunti_rail_signal which, int index,
+                             enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most);
 
 /*
@@ -137,8 +157,8 @@ uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
  */
 bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      size_t landing, size_t bytes,
-                     enum shunti_rail_signal which, int index, uint64_t call,
-                     uint32_t rows);
+                     enum shunti_rail_signal which, int part, int index,
+                     uint64_t call, uint32_t rows);
 
 /* Our rail window at an offset. */
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at);

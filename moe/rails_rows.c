@@ -32,8 +32,15 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
     rows->outs = calloc(local, sizeof(*rows->outs));
     rows->scratch = malloc(2 * moe->row_bytes);
     if (rows->to && rows->from && rows->places && rows->outs && rows->scratch) {
-        for (int n = 0; n < moe->nodes; n++)
-            rows->to[n].dots = !rows->dweight || !rows->rails->to[n].terms;
+        for (int n = 0; n < moe->nodes; n++) {
+            const struct shunti_rail_bound *bound = rows->rails->to[n].bound;
+            const struct shunti_rail_bound from = bound[rows->cut.from];
+            const struct shunti_rail_bound to = bound[rows->cut.to];
+
+            rows->to[n] = (struct shunti_rail_sent){from.row, from.row, to.row,
+                                                    !rows->dweight ||
+                                                        from.term == to.term};
+        }
         for (int i = 0; i < rows->rails->nfrom; i++)
             rows->from[i].done = !rows->rails->from[i].rows;
         return true;
@@ -51,6 +58,15 @@ void shunti_rail_rows_finish(struct shunti_rail_rows *rows)
     free(rows->scratch);
 }
 
+size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows)
+{
+    size_t all = 0;
+
+    for (int n = 0; n < rows->plan->moe->nodes; n++)
+        all += rows->to[n].end - rows->to[n].rows;
+    return all * rows->wire;
+}
+
 /* --- out ---------------------------------------------------------------------- */
 
 static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
@@ -63,10 +79,10 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
     unsigned char *at;
     SHUNTI_TRACK(COPIES);
 
-    if (to->relay < 0 || begin == to->rows)
+    if (begin == sent->end)
         return false;
-    if (end > to->rows)
-        end = to->rows;
+    if (end > sent->end)
+        end = sent->end;
     for (; sent->packed < end; sent->packed++) {
         const unsigned char *src =
             rows->src + to->token[sent->packed] * moe->row_bytes;
@@ -82,7 +98,7 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
     if (!shunti_rail_put(
             rows->rails, to->relay, to->staging + begin * rows->wire,
             to->landing + begin * rows->wire, (end - begin) * rows->wire,
-            SHUNTI_RAIL_ROWS, moe->rank, call, (uint32_t)end))
+            SHUNTI_RAIL_ROWS, rows->cut.from, moe->rank, call, (uint32_t)end))
         return false;
     sent->rows = end;
     return true;
@@ -94,11 +110,15 @@ bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call)
     const int nodes = plan->moe->nodes, node = plan->moe->node[plan->moe->rank];
     bool any = false;
 
-    /* The landings are free when the calls before this one are over. */
-    if (rows->rails->rows_line != &rows->turn)
+    if (!shunti_rail_has_turn(rows->rails->rows_line, &rows->turn))
         return false;
-    for (int i = 1; i < nodes; i++)
+    rows->turn.sent = true;
+    for (int i = 1; i < nodes; i++) {
+        const struct shunti_rail_sent *sent = &rows->to[(node + i) % nodes];
+
         any = send_chunk(rows, (node + i) % nodes, call) || any;
+        rows->turn.sent = rows->turn.sent && sent->rows == sent->end;
+    }
     return any;
 }
 
@@ -145,11 +165,25 @@ static void pass_row(const struct shunti_rail_rows *rows,
     }
 }
 
+/* The products of a source's rows. False: no room now. */
+static bool send_dots(const struct shunti_rail_rows *rows,
+                      const struct shunti_rail_from *from, uint64_t call)
+{
+    const struct shunt_moe *moe = rows->plan->moe;
+    const size_t first = from->bound[rows->cut.from].term;
+    const size_t n = from->bound[rows->cut.to].term - first;
+    const size_t at = first * sizeof(float);
+
+    return !n ||
+           shunti_rail_put(rows->rails, from->source, from->dots_staging + at,
+                           from->dots + at, n * sizeof(float), SHUNTI_RAIL_DOTS,
+                           rows->cut.from, moe->node[moe->rank], call,
+                           rows->broken ? SHUNTI_RAIL_BROKEN : 1);
+}
+
 /* Pass on at most a chunk of what has come from a source. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
-    const struct shunti_plan *plan = rows->plan;
-    const struct shunt_moe *moe = plan->moe;
     const struct shunti_rail_from *from = &rows->rails->from[index];
     struct shunti_rail_passed *passed = &rows->from[index];
     uint32_t here, begin = passed->rows, end;
@@ -158,11 +192,11 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 
     if (passed->done)
         return false;
-    here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, from->source,
-                               call, from->rows);
+    here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, rows->cut.from,
+                               from->source, call, passed->end);
     /* None, or fewer than before: the source has given up this call, which a
      * control message tells us, and the rows are those of its next one. */
-    if (here <= passed->rows && passed->rows < from->rows)
+    if (here <= passed->rows && passed->rows < passed->end)
         return false;
     if (here < passed->rows)
         here = passed->rows;
@@ -177,13 +211,8 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
                  shunti_rail_memory(rows->rails,
                                     from->landing + passed->rows * rows->wire),
                  dots);
-    if (passed->rows == from->rows)
-        passed->done =
-            !dots || !from->terms ||
-            shunti_rail_put(rows->rails, from->source, from->dots_staging,
-                            from->dots, from->terms * sizeof(float),
-                            SHUNTI_RAIL_DOTS, moe->node[moe->rank], call,
-                            rows->broken ? SHUNTI_RAIL_BROKEN : 1);
+    if (passed->rows == passed->end)
+        passed->done = !dots || send_dots(rows, from, call);
     return passed->rows != begin || passed->done;
 }
 
@@ -193,6 +222,13 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
 
     if (!rows->lists->here)
         return false;
+    for (int i = 0; i < rows->rails->nfrom && !rows->began; i++) {
+        const struct shunti_rail_bound *bound = rows->rails->from[i].bound;
+
+        rows->from[i].rows = (uint32_t)bound[rows->cut.from].row;
+        rows->from[i].end = (uint32_t)bound[rows->cut.to].row;
+    }
+    rows->began = true;
     for (int i = 0; i < rows->rails->nfrom; i++)
         any = pass_chunk(rows, i, call) || any;
     return any;
@@ -205,9 +241,11 @@ static void scatter_dots(const struct shunti_rail_rows *rows, int node)
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_rail_to *to = &rows->rails->to[node];
     const float *dots =
-        (const float *)(const void *)shunti_rail_memory(rows->rails, to->dots);
+        (const float *)(const void *)shunti_rail_memory(rows->rails, to->dots) +
+        to->bound[rows->cut.from].term;
 
-    for (size_t k = 0; k < to->rows; k++) {
+    for (size_t k = to->bound[rows->cut.from].row; k < rows->to[node].end;
+         k++) {
         size_t t = to->token[k];
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
@@ -225,7 +263,8 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
 
         if (sent->dots)
             continue;
-        word = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_DOTS, n, call, 1);
+        word = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_DOTS,
+                                   rows->cut.from, n, call, 1);
         if (!word)
             continue;
         sent->dots = true;
@@ -259,7 +298,9 @@ bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank)
     const struct shunti_plan *plan = rows->plan;
     int node = plan->moe->node[rank];
 
-    return rows->rails->to[node].relay == rank && rows->to[node].rows;
+    return rows->rails->to[node].relay == rank &&
+           rows->to[node].rows >
+               rows->rails->to[node].bound[rows->cut.from].row;
 }
 
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
@@ -272,7 +313,7 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
         if (rows->rails->from[i].source == rank)
             rows->from[i].done = true;
     if (rows->rails->to[node].relay == rank) {
-        rows->to[node].rows = rows->rails->to[node].rows;
+        rows->to[node].rows = rows->to[node].end;
         rows->to[node].dots = true;
     }
 }
@@ -291,8 +332,7 @@ bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank)
     const int node = plan->moe->node[rank];
 
     return rows->rails->to[node].relay == rank &&
-           (rows->to[node].rows != rows->rails->to[node].rows ||
-            !rows->to[node].dots);
+           (rows->to[node].rows != rows->to[node].end || !rows->to[node].dots);
 }
 
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
@@ -301,7 +341,7 @@ bool shunti_rail_rows_done(const struct shunti_rail_rows *rows)
 
     for (int n = 0; n < plan->moe->nodes; n++)
         if (rows->rails->to[n].relay >= 0 &&
-            (rows->to[n].rows != rows->rails->to[n].rows || !rows->to[n].dots))
+            (rows->to[n].rows != rows->to[n].end || !rows->to[n].dots))
             return false;
     return shunti_rail_rows_all_passed(rows);
 }

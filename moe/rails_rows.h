@@ -18,6 +18,7 @@ struct shunti_rail_rows {
     const struct shunti_plan *plan;
     const struct shunti_lists *lists;
     struct shunti_rails *rails;
+    struct shunti_cut cut;
     const unsigned char *src; /* (tokens, hidden) */
     bool fp8;                 /* they travel as fp8 */
     bool weighted;            /* they are multiplied where they are placed */
@@ -30,11 +31,12 @@ struct shunti_rail_rows {
     bool broken;            /* a rank of this node is missing, or a relay */
     unsigned char *scratch; /* two rows */
     struct shunti_rail_sent {
-        size_t packed, rows;
-        bool dots; /* have come, or are not wanted */
-    } * to;        /* (nodes) */
+        size_t packed, rows, end; /* the cut ends with */
+        bool dots;                /* have come, or are not wanted */
+    } * to;                       /* (nodes) */
+    bool began; /* `from` has its bounds: the lists are here */
     struct shunti_rail_passed {
-        uint32_t rows;
+        uint32_t rows, end;
         bool done; /* with products sent */
     } * from;      /* (nfrom) */
     /* By local index, once known: where rows go, and results lie. */
@@ -42,11 +44,14 @@ struct shunti_rail_rows {
     const unsigned char **outs; /* (ranks of the node) */
 };
 
-/* In place; src, fp8, weighted and dweight are set already. False: no
+/* In place; cut, src, fp8, weighted and dweight are set already. False: no
  * memory. */
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_direction *direction);
 void shunti_rail_rows_finish(struct shunti_rail_rows *rows);
+
+/* Bytes that go to other nodes. */
+size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows);
 
 /* A chunk to each node that has room. True if anything was sent. */
 bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call);

@@ -21,8 +21,22 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
     sums->from = calloc((size_t)sums->rails->nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));
     sums->outs = calloc((size_t)moe->comm->local_size, sizeof(*sums->outs));
-    if (sums->terms && sums->from && sums->to && sums->outs)
+    if (sums->terms && sums->from && sums->to && sums->outs) {
+        for (int n = 0; n < moe->nodes; n++) {
+            const struct shunti_rail_bound *bound = sums->rails->to[n].bound;
+            const struct shunti_rail_bound first = bound[sums->cut.from];
+
+            sums->to[n] = (struct shunti_rail_taken){
+                .here = (uint32_t)first.row,
+                .end = (uint32_t)bound[sums->cut.to].row,
+                .next = (uint32_t)first.row,
+                .at = first.sums,
+            };
+        }
+        for (int i = 0; i < sums->rails->nfrom; i++)
+            sums->from[i].done = !sums->rails->from[i].rows;
         return true;
+    }
     shunti_rail_sums_finish(sums);
     return false;
 }
@@ -97,7 +111,7 @@ static void add_up(struct shunti_rail_sums *sums,
  * and at least one. */
 static size_t chunk_end(const struct shunti_rail_sums *sums,
                         const struct shunti_rail_from *from, size_t begin,
-                        size_t *bytes)
+                        size_t last, size_t *bytes)
 {
     const struct shunt_moe *moe = sums->plan->moe;
     size_t end = begin, more = shunti_home_bytes(moe, terms_of(from, begin));
@@ -105,7 +119,7 @@ static size_t chunk_end(const struct shunti_rail_sums *sums,
     *bytes = 0;
     do {
         *bytes += more;
-        if (++end == from->rows)
+        if (++end == last)
             break;
         more = shunti_home_bytes(moe, terms_of(from, end));
     } while (*bytes + more <= sums->chunk);
@@ -119,24 +133,44 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
     const struct shunti_rail_from *from = &sums->rails->from[index];
     struct shunti_rail_summed *done = &sums->from[index];
     const int node = plan->moe->node[plan->moe->rank];
-    size_t end = from->rows, bytes = 0;
+    size_t end = done->end, bytes = 0;
 
-    if (done->sent == from->rows)
+    if (done->done)
         return false;
     if (!broken)
-        end = chunk_end(sums, from, done->sent, &bytes);
+        end = chunk_end(sums, from, done->sent, done->end, &bytes);
     if (!broken && done->made < end) {
         add_up(sums, from, done->made, end, done->at);
         done->made = end;
     }
     if (!shunti_rail_put(sums->rails, from->source,
                          from->sums_staging + done->at, from->sums + done->at,
-                         bytes, SHUNTI_RAIL_SUMS, node, call,
+                         bytes, SHUNTI_RAIL_SUMS, sums->cut.from, node, call,
                          broken ? SHUNTI_RAIL_BROKEN : (uint32_t)end))
         return false;
     done->sent = end;
+    done->done = end == done->end;
     done->at += bytes;
     return true;
+}
+
+/* The lists are here: where the cut is in them. */
+static void begin(struct shunti_rail_sums *sums)
+{
+    for (int i = 0; i < sums->rails->nfrom; i++) {
+        const struct shunti_rail_bound *bound = sums->rails->from[i].bound;
+        const struct shunti_rail_bound first = bound[sums->cut.from];
+        const size_t end = bound[sums->cut.to].row;
+
+        sums->from[i] = (struct shunti_rail_summed){
+            .made = first.row,
+            .sent = first.row,
+            .end = end,
+            .at = first.sums,
+            .done = sums->from[i].done || first.row == end,
+        };
+    }
+    sums->began = true;
 }
 
 bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
@@ -144,16 +178,21 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
 {
     const struct shunti_plan *plan = sums->plan;
     const int nfrom = sums->rails->nfrom;
-    int begin = 0;
+    int first = 0;
     bool any = false;
 
-    if (sums->rails->sums_line != &sums->turn || !sums->lists->here)
+    if (!sums->lists->here)
+        return false;
+    if (!sums->began)
+        begin(sums);
+    if (!shunti_rail_has_turn(sums->rails->sums_line, &sums->turn))
         return false;
     /* Each rank begins after its own, so that not all send to one source. */
-    while (begin < nfrom && sums->rails->from[begin].source < plan->moe->rank)
-        begin++;
+    while (first < nfrom && sums->rails->from[first].source < plan->moe->rank)
+        first++;
     for (int i = 0; i < nfrom; i++)
-        any = send_chunk(sums, (begin + i) % nfrom, call, broken) || any;
+        any = send_chunk(sums, (first + i) % nfrom, call, broken) || any;
+    sums->turn.sent = shunti_rail_sums_sent(sums);
     return any;
 }
 
@@ -167,14 +206,13 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
         struct shunti_rail_taken *taken = &sums->to[n];
         uint32_t here;
 
-        if (sums->rails->to[n].relay < 0 ||
-            taken->here == sums->rails->to[n].rows)
+        if (taken->here == taken->end)
             continue;
-        here = shunti_rail_arrived(sums->rails, SHUNTI_RAIL_SUMS, n, call,
-                                   sums->rails->to[n].rows);
+        here = shunti_rail_arrived(sums->rails, SHUNTI_RAIL_SUMS,
+                                   sums->cut.from, n, call, taken->end);
         if (here == SHUNTI_RAIL_BROKEN) {
             sums->broken = true;
-            here = (uint32_t)sums->rails->to[n].rows;
+            here = taken->end;
         }
         /* Fewer than before are those of a later call: as in rails_rows.c. */
         if (here > taken->here)
@@ -208,13 +246,13 @@ bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank)
     const int node = plan->moe->node[rank];
 
     return sums->rails->to[node].relay == rank &&
-           sums->to[node].here != sums->rails->to[node].rows;
+           sums->to[node].here != sums->to[node].end;
 }
 
 bool shunti_rail_sums_sent(const struct shunti_rail_sums *sums)
 {
     for (int i = 0; i < sums->rails->nfrom; i++)
-        if (sums->from[i].sent != sums->rails->from[i].rows)
+        if (!sums->from[i].done)
             return false;
     return true;
 }
@@ -226,9 +264,9 @@ void shunti_rail_sums_give_up(struct shunti_rail_sums *sums, int rank)
 
     for (int i = 0; i < sums->rails->nfrom; i++)
         if (sums->rails->from[i].source == rank)
-            sums->from[i].sent = sums->rails->from[i].rows;
+            sums->from[i].done = true;
     if (sums->rails->to[node].relay != rank)
         return;
     sums->broken = true;
-    sums->to[node].here = (uint32_t)sums->rails->to[node].rows;
+    sums->to[node].here = sums->to[node].end;
 }

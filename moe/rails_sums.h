@@ -20,25 +20,28 @@ struct shunti_rail_sums {
     const struct shunti_plan *plan;
     const struct shunti_lists *lists;
     struct shunti_rails *rails;
+    struct shunti_cut cut;
     bool weighted;
 
     struct shunti_rail_turn turn;
     size_t chunk;                   /* bytes */
     bool broken;                    /* some sums will not come */
     struct shunti_rows_term *terms; /* (2, the most entries of a row) */
+    bool began;                     /* `from` has its bounds */
     struct shunti_rail_summed {
-        size_t made, sent; /* sums */
-        size_t at;         /* bytes of those sent */
-    } * from;              /* (nfrom) */
+        size_t made, sent, end; /* sums */
+        size_t at;              /* bytes of those sent */
+        bool done;              /* all are on their way, or not wanted */
+    } * from;                   /* (nfrom) */
     struct shunti_rail_taken {
-        uint32_t here;          /* sums that have come */
+        uint32_t here, end;     /* sums that have come; the last one + 1 */
         uint32_t next;          /* the one that was asked for last */
         size_t at, bytes;       /* where it lies, and its size */
     } * to;                     /* (nodes) */
     const unsigned char **outs; /* (ranks of our node), once known */
 };
 
-/* In place; `weighted` is set already. False: no memory. */
+/* In place; `cut` and `weighted` are set already. False: no memory. */
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_direction *direction);
 void shunti_rail_sums_finish(struct shunti_rail_sums *sums);

@@ -22,6 +22,7 @@ struct record {
     uint64_t placed;
     uint64_t plans; /* before this one, as far as this rank knows */
     int64_t status;
+    uint64_t parts; /* that the rank plans in */
     uint64_t tokens;
     uint64_t padded;     /* rows that each expert takes of ours, if padded */
     uint64_t everywhere; /* each token has an expert on every other node */
@@ -248,6 +249,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
         return st;
     plan->tokens = tokens;
     plan->dropped = assigned - plan->kept;
+    mine->parts = (uint64_t)plan->parts.count;
     mine->tokens = tokens;
     mine->padded = c->pad_to_capacity ? capacity : 0;
     mine->everywhere = all_go_everywhere(moe, tokens);
@@ -318,6 +320,12 @@ static enum shunt_status compare(struct shunt_moe *moe,
                                "moe_plan_create: rank %d has another "
                                "placement than this rank",
                                r);
+        if (theirs->parts != mine->parts)
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d plans in %llu parts, "
+                               "this rank in %llu",
+                               r, (unsigned long long)theirs->parts,
+                               (unsigned long long)mine->parts);
         if (!is_possible(moe, theirs))
             return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: the counts of rank %d "

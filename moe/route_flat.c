@@ -36,6 +36,7 @@
 
 /* What a request does; a NULL half is left out. */
 struct work {
+    struct shunti_cut cut;
     const void *out;  /* tokens' rows to send, (tokens, hidden) */
     void *placed;     /* where they go, (total, hidden) */
     bool fp8;         /* they travel as fp8 */
@@ -94,8 +95,8 @@ struct packed {
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
     size_t *bytes;       /* (2 * nranks) to each rank, and from each */
-    size_t *home;        /* (nranks) in recv: where the rows are from which
-                            packs_of(packed)->home counts */
+    size_t *home;        /* (parts, nranks) in recv: where the rows are from
+                            which packs_of(packed)->home counts */
     size_t *next;        /* (nranks) scratch */
     size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
@@ -117,6 +118,23 @@ static const struct shunti_packs *packs_of(const struct packed *packed)
     return packed->direction->state;
 }
 
+/* With a rank, before the cut and at its end. */
+static const struct shunti_pack_bound *begin_of(const struct packed *packed,
+                                                int rank)
+{
+    return shunti_packs_at(packed->plan, packs_of(packed),
+                           packed->what.cut.from) +
+           rank;
+}
+
+static const struct shunti_pack_bound *end_of(const struct packed *packed,
+                                              int rank)
+{
+    return shunti_packs_at(packed->plan, packs_of(packed),
+                           packed->what.cut.to) +
+           rank;
+}
+
 static size_t wire_bytes(const struct packed *packed)
 {
     const struct shunt_moe *moe = packed->plan->moe;
@@ -131,13 +149,15 @@ static void pack_tokens(const struct packed *packed)
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     size_t bytes = wire_bytes(packed), *next = packed->next, at = 0;
+    size_t t = shunti_parts_token(plan, packed->what.cut.from);
+    const size_t end = shunti_parts_token(plan, packed->what.cut.to);
     SHUNTI_TRACK(COPIES);
 
     for (int r = 0; r < moe->nranks; r++) {
         next[r] = at;
         at += packed->bytes[r];
     }
-    for (size_t t = 0; t < plan->tokens; t++) {
+    for (; t < end; t++) {
         const unsigned char *src =
             (const unsigned char *)packed->what.out + t * moe->row_bytes;
 
@@ -168,13 +188,19 @@ static void place_tokens(const struct packed *packed)
 
     for (int r = 0; r < moe->nranks; r++) {
         const unsigned char *from = pack, *row = NULL;
+        const struct shunti_pack_entry *list = entry;
 
-        for (size_t i = 0; i < packs_of(packed)->recv_rows[r]; i++, entry++) {
+        entry += shunti_packs_at(plan, packs_of(packed), plan->parts.count)[r]
+                     .recv_rows;
+        list += begin_of(packed, r)->recv_rows;
+        for (size_t n =
+                 end_of(packed, r)->recv_rows - begin_of(packed, r)->recv_rows;
+             n; n--, list++) {
             unsigned char *dst =
                 (unsigned char *)packed->what.placed +
-                (size_t)(entry->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
+                (size_t)(list->row & ~SHUNTI_PACK_NEW) * moe->row_bytes;
 
-            if (entry->row & SHUNTI_PACK_NEW) {
+            if (list->row & SHUNTI_PACK_NEW) {
                 row = from;
                 from += wire_bytes(packed);
                 if (packed->what.fp8) {
@@ -183,7 +209,7 @@ static void place_tokens(const struct packed *packed)
                 }
             }
             if (packed->what.weighted)
-                moe->rows->scale(dst, row, entry->weight, moe->config.hidden);
+                moe->rows->scale(dst, row, list->weight, moe->config.hidden);
             else
                 memcpy(dst, row, moe->row_bytes);
         }
@@ -191,7 +217,32 @@ static void place_tokens(const struct packed *packed)
     }
 }
 
-/* Each source's rows at the end of its pack, in the order of the buffer. */
+/* Rows of one source and part, in the order of the buffer. at: (local experts)
+ * first row of the source. Returns where they end. */
+static unsigned char *pack_part(const struct packed *packed, int source,
+                                int part, const size_t *at, unsigned char *to)
+{
+    const struct shunti_plan *plan = packed->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const size_t local =
+        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+
+    for (size_t i = 0; i < local; i++) {
+        const size_t first = shunti_parts_rows(plan, part, source, i);
+        const size_t bytes =
+            (shunti_parts_rows(plan, part + 1, source, i) - first) *
+            moe->row_bytes;
+
+        memcpy(to,
+               (const unsigned char *)packed->what.back +
+                   (at[i] + first) * moe->row_bytes,
+               bytes);
+        to += bytes;
+    }
+    return to;
+}
+
+/* Each source's rows at the end of its pack, part by part. */
 static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -209,45 +260,47 @@ static void pack_rows(const struct packed *packed)
         unsigned char *to;
 
         end += packed->bytes[s];
-        to = end - packs_of(packed)->recv_rows[s] * moe->row_bytes;
-        for (size_t i = 0; i < local; i++) {
-            size_t n = plan->source_count[(size_t)s * local + i];
-
-            memcpy(to,
-                   (const unsigned char *)packed->what.back +
-                       at[i] * moe->row_bytes,
-                   n * moe->row_bytes);
-            to += n * moe->row_bytes;
+        to = end -
+             (end_of(packed, s)->recv_rows - begin_of(packed, s)->recv_rows) *
+                 moe->row_bytes;
+        for (int b = packed->what.cut.from; b < packed->what.cut.to; b++)
+            to = pack_part(packed, s, b, at, to);
+        for (size_t i = 0; i < local; i++)
             if (shunti_placement_target(p, s, expert[i]) == moe->rank)
-                at[i] += moe->config.pad_to_capacity ? plan->padded[s] : n;
-        }
+                at[i] += moe->config.pad_to_capacity
+                             ? plan->padded[s]
+                             : plan->source_count[(size_t)s * local + i];
     }
 }
 
-/* The row of one of our terms, as it came home. */
-static const unsigned char *returned(const struct packed *packed, size_t term)
+/* The row of one of our terms of a part, as it came home. */
+static const unsigned char *returned(const struct packed *packed, int part,
+                                     size_t term)
 {
     const struct shunti_plan *plan = packed->plan;
+    const size_t *home = packed->home + (size_t)(part - packed->what.cut.from) *
+                                            (size_t)plan->moe->nranks;
 
-    return packed->recv + packed->home[plan->terms[term].rank] +
+    return packed->recv + home[plan->terms[term].rank] +
            packs_of(packed)->home[term] * plan->moe->row_bytes;
 }
 
-static void add_rows(const struct packed *packed)
+static void add_rows(const struct packed *packed, int part)
 {
     struct shunti_rows_term *terms =
         (struct shunti_rows_term *)(void *)packed->some;
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
+    const size_t end = shunti_parts_token(plan, part + 1);
     SHUNTI_TRACK(COPIES);
 
-    for (size_t t = 0; t < plan->tokens; t++) {
+    for (size_t t = shunti_parts_token(plan, part); t < end; t++) {
         const void *bias = packed->what.bias;
         size_t n = 0;
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             terms[n++] = (struct shunti_rows_term){
-                returned(packed, i),
+                returned(packed, part, i),
                 packed->what.sum_weighted ? plan->terms[i].weight : 1,
                 plan->terms[i].op,
                 0,
@@ -260,20 +313,23 @@ static void add_rows(const struct packed *packed)
     }
 }
 
-static void multiply_rows(const struct packed *packed)
+static void multiply_rows(const struct packed *packed, int part)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
-    size_t topk = (size_t)moe->config.topk;
+    const size_t topk = (size_t)moe->config.topk;
+    const size_t begin = shunti_parts_token(plan, part);
+    const size_t end = shunti_parts_token(plan, part + 1);
     SHUNTI_TRACK(COPIES);
 
-    memset(packed->what.dweight, 0, plan->tokens * topk * sizeof(float));
-    for (size_t t = 0; t < plan->tokens; t++)
+    memset(packed->what.dweight + begin * topk, 0,
+           (end - begin) * topk * sizeof(float));
+    for (size_t t = begin; t < end; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             packed->what.dweight[t * topk + plan->terms[i].slot] =
-                moe->rows->dot((const unsigned char *)packed->what.dy +
-                                   t * moe->row_bytes,
-                               returned(packed, i), NULL, moe->config.hidden);
+                moe->rows->dot(
+                    (const unsigned char *)packed->what.dy + t * moe->row_bytes,
+                    returned(packed, part, i), NULL, moe->config.hidden);
 }
 
 /* Is the inner operation over? If it failed, so does this one. */
@@ -317,13 +373,16 @@ static bool tell_and_hear(struct shunt_request *request)
             continue;
         if (!peer->told && shunti_note_room(request, r)) {
             shunti_note_send(request, r,
-                             shunti_moe_call_note(request, r, packed->plan), 0);
+                             shunti_moe_call_note(request, r, packed->plan,
+                                                  packed->what.cut),
+                             0);
             peer->told = true;
         }
         note = peer->heard ? NULL : shunti_note_arrived(request, r);
         if (note) {
             peer->heard = true;
-            if (!shunti_moe_call_agrees(request, r, packed->plan, note, &blame))
+            if (!shunti_moe_call_agrees(request, r, packed->plan,
+                                        packed->what.cut, note, &blame))
                 hear_bad(packed);
         }
         all = all && peer->told && peer->heard;
@@ -348,12 +407,15 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_OK;
     if (packed->out) {
         place_tokens(packed);
-        shunti_plan_zero_gaps(packed->plan, packed->what.placed);
+        if (!packed->what.cut.from)
+            shunti_plan_zero_gaps(packed->plan, packed->what.placed);
     }
-    if (packed->what.sum)
-        add_rows(packed);
-    if (packed->what.dweight)
-        multiply_rows(packed);
+    for (int p = packed->what.cut.from; p < packed->what.cut.to; p++) {
+        if (packed->what.sum)
+            add_rows(packed, p);
+        if (packed->what.dweight)
+            multiply_rows(packed, p);
+    }
     return SHUNT_OK;
 }
 
@@ -383,7 +445,8 @@ static void cleanup(struct shunt_request *request)
     struct packed *packed = state_of(request);
 
     drop(packed);
-    shunti_plan_unuse(packed->direction->plan, 0);
+    shunti_moe_call_end(packed->call, packed->direction->plan, packed->what.cut,
+                        0, request->status);
 }
 
 static const struct shunti_class classes[] = {
@@ -415,17 +478,27 @@ static const struct shunti_class classes[] = {
 static void measure(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
-    const struct shunti_packs *packs = packs_of(packed);
+    const struct shunti_cut cut = packed->what.cut;
     const int n = plan->moe->nranks;
     const size_t wire = packed->out ? wire_bytes(packed) : 0;
     const size_t row = packed->back ? plan->moe->row_bytes : 0;
-    size_t *to = packed->bytes, *from = packed->bytes + n, tokens = 0;
+    size_t *to = packed->bytes, *from = packed->bytes + n, at = 0;
 
     for (int r = 0; r < n; r++) {
-        to[r] = packs->send_tokens[r] * wire + packs->recv_rows[r] * row;
-        from[r] = plan->source_tokens[r] * wire + packs->send_rows[r] * row;
-        tokens += plan->source_tokens[r] * wire;
-        packed->home[r] = tokens;
+        const struct shunti_pack_bound *a = begin_of(packed, r);
+        const struct shunti_pack_bound *z = end_of(packed, r);
+        const size_t tokens = (z->recv_tokens - a->recv_tokens) * wire;
+
+        to[r] = (z->send_tokens - a->send_tokens) * wire +
+                (z->recv_rows - a->recv_rows) * row;
+        from[r] = tokens + (z->send_rows - a->send_rows) * row;
+        for (int p = cut.from; p < cut.to; p++)
+            packed->home[(p - cut.from) * n + r] =
+                at + tokens +
+                (shunti_packs_at(plan, packs_of(packed), p)[r].send_rows -
+                 a->send_rows) *
+                    row;
+        at += from[r];
     }
 }
 
@@ -436,15 +509,16 @@ static bool allocate(struct packed *packed)
     const size_t local =
         (size_t)shunti_placement_count(&moe->placement, moe->rank);
     const size_t n = (size_t)moe->nranks;
+    const size_t parts = (size_t)(packed->what.cut.to - packed->what.cut.from);
 
-    packed->bytes = malloc((4 * n + local) * sizeof(*packed->bytes));
+    packed->bytes = malloc(((3 + parts) * n + local) * sizeof(*packed->bytes));
     packed->some = malloc(moe->row_bytes + (size_t)moe->config.topk *
                                                sizeof(struct shunti_rows_term));
     if (!packed->bytes || !packed->some)
         return false;
-    packed->home = packed->bytes + 2 * n;
-    packed->next = packed->bytes + 3 * n;
-    packed->row = packed->bytes + 4 * n;
+    packed->next = packed->bytes + 2 * n;
+    packed->home = packed->bytes + 3 * n;
+    packed->row = packed->home + parts * n;
     measure(packed);
     packed->send = malloc(shunti_packs_sum(packed->bytes, moe->nranks) + 1);
     packed->recv = malloc(shunti_packs_sum(packed->bytes + n, moe->nranks) + 1);
@@ -485,7 +559,7 @@ static enum shunt_status start_itself(struct packed *begin,
     }
     memcpy(request->state, begin, sizeof(*begin));
     request->in_turn = true; /* as what it is made of */
-    shunti_plan_use(plan, 0);
+    shunti_moe_call_begin(call, plan, begin->what.cut, 0);
     return shunti_request_launch(request, out);
 }
 
@@ -537,6 +611,7 @@ static enum shunt_status dispatch(const struct shunti_moe_call *call,
 {
     return start(call, direction,
                  &(struct work){
+                     .cut = what->cut,
                      .out = what->src,
                      .placed = what->dst,
                      .fp8 = what->fp8,
@@ -555,6 +630,7 @@ static enum shunt_status combine(const struct shunti_moe_call *call,
 {
     return start(call, direction,
                  &(struct work){
+                     .cut = what->cut,
                      .back = what->src,
                      .bias = what->bias,
                      .sum = what->dst,

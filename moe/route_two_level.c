@@ -108,6 +108,7 @@ static void finish(void *state)
     own_finish(&rails->other);
     free(rails->memory);
     free(rails->received);
+    free(rails->bounds);
     free(rails);
 }
 
@@ -195,6 +196,7 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     own->traffic = (struct shunti_rail_traffic){
         .map = map,
         .rank = rank,
+        .parts = direction->plan->parts.count,
         .rows = rows,
         .terms = terms,
         .rows_in = rows_in,
@@ -263,8 +265,9 @@ static bool place(struct shunti_rails *rails)
 {
     const struct shunt_moe *moe = rails->moe;
     const struct shunti_rail_traffic *traffic = &rails->own.traffic;
-    const int node = moe->node[moe->rank];
+    const int node = moe->node[moe->rank], parts = traffic->parts;
     size_t words = 0, bytes = 0;
+    struct shunti_rail_bound *bounds;
     uint32_t *memory;
 
     for (int n = 0; n < moe->nodes; n++) {
@@ -303,20 +306,28 @@ static bool place(struct shunti_rails *rails)
             .dots = in->dots,
         };
         words += (size_t)rows + 1;
-        bytes += shunti_rail_list_bytes(rows, terms);
+        bytes += shunti_rail_list_bytes(parts, rows, terms);
     }
     if (!shunti_grow(&rails->memory, &rails->memory_max, words,
                      sizeof(*rails->memory)) ||
-        !shunti_grow(&rails->received, &rails->received_max, bytes, 1))
+        !shunti_grow(&rails->received, &rails->received_max, bytes, 1) ||
+        !shunti_grow(&rails->bounds, &rails->bounds_max,
+                     (size_t)(moe->nodes + rails->nfrom) * (size_t)(parts + 1),
+                     sizeof(*rails->bounds)))
         return false;
     memory = rails->memory;
+    bounds = rails->bounds;
     for (int n = 0; n < moe->nodes; n++) {
         rails->to[n].token = memory;
         memory += rails->to[n].rows;
+        rails->to[n].bound = bounds;
+        bounds += parts + 1;
     }
     for (int i = 0; i < rails->nfrom; i++) {
         rails->from[i].first = memory;
         memory += rails->from[i].rows + 1;
+        rails->from[i].bound = bounds;
+        bounds += parts + 1;
     }
     return true;
 }
@@ -325,6 +336,7 @@ static bool place(struct shunti_rails *rails)
 
 /* A node's list that is being written. */
 struct writer {
+    uint32_t *before; /* (parts - 1) rows, at the inner bounds */
     uint16_t *count;
     struct shunti_rail_entry *entry;
     size_t rows; /* so far */
@@ -334,12 +346,13 @@ static void begin_list(const struct shunti_direction *direction,
                        struct writer *w, const struct shunti_rail_to *to,
                        unsigned char *out)
 {
-    *w = (struct writer){
-        .count = (uint16_t *)(void *)out,
-        .entry =
-            (struct shunti_rail_entry *)(void *)(out + shunti_rail_list_bytes(
-                                                           to->rows, 0)),
-    };
+    const int parts = direction->plan->parts.count;
+    const size_t entries = shunti_rail_list_bytes(parts, to->rows, 0);
+
+    w->before = (uint32_t *)(void *)out;
+    w->count = (uint16_t *)(void *)(w->before + parts - 1);
+    w->entry = (struct shunti_rail_entry *)(void *)(out + entries);
+    w->rows = 0;
     /* In ALLGATHER tokens without an expert there are on the list, too. */
     for (size_t t = 0; t < to->rows && direction->mode == SHUNT_MOE_ALLGATHER;
          t++) {
@@ -389,15 +402,57 @@ static void write_lists(const struct shunti_direction *direction,
     }
 }
 
-/* What comes home of the rows of a list. */
-static size_t bytes_home(const struct shunt_moe *moe, const struct writer *w,
-                         size_t rows)
+/* Go through the rows of a list, with so many entries each: what comes before
+ * each bound, whose `row` is known. */
+static void find_bounds(const struct shunti_plan *plan, const uint16_t *count,
+                        struct shunti_rail_bound *bound)
 {
-    size_t bytes = 0;
+    size_t row = 0, term = 0, sums = 0;
 
-    for (size_t k = 0; k < rows; k++)
-        bytes += shunti_home_bytes(moe, w->count[k]);
-    return bytes;
+    for (int b = 0; b <= plan->parts.count; b++) {
+        for (; row < bound[b].row; row++) {
+            term += count[row];
+            sums += shunti_home_bytes(plan->moe, count[row]);
+        }
+        bound[b].term = term;
+        bound[b].sums = sums;
+    }
+}
+
+/* Where the parts are in a list that has been written. */
+static void end_list(const struct shunti_direction *direction,
+                     const struct writer *w, struct shunti_rail_to *to)
+{
+    const struct shunti_plan *plan = direction->plan;
+    const int parts = plan->parts.count;
+    size_t row = 0;
+
+    for (int b = 0; b <= parts; b++) {
+        const size_t token = shunti_parts_token(plan, b);
+
+        while (row < to->rows && to->token[row] < token)
+            row++;
+        to->bound[b].row = row;
+        if (b > 0 && b < parts)
+            w->before[b - 1] = (uint32_t)row;
+    }
+    find_bounds(plan, w->count, to->bound);
+}
+
+/* Do the bounds of a list rise? */
+static bool read_bounds(const struct shunti_plan *plan,
+                        struct shunti_rail_from *from, const uint32_t *before)
+{
+    const int parts = plan->parts.count;
+
+    from->bound[0].row = 0;
+    from->bound[parts].row = from->rows;
+    for (int b = 1; b < parts; b++)
+        from->bound[b].row = before[b - 1];
+    for (int b = 0; b < parts; b++)
+        if (from->bound[b].row > from->bound[b + 1].row)
+            return false;
+    return true;
 }
 
 /* Read the lists of others. False: one contradicts the counts. */
@@ -408,15 +463,18 @@ static bool read_lists(const struct shunti_direction *direction)
     const int *local = shunti_node_ranks(comm, comm->node);
     const struct shunti_rails *rails = direction->state;
     const unsigned char *at = rails->received;
+    const int parts = plan->parts.count;
     bool good = true;
 
     for (int i = 0; i < rails->nfrom; i++) {
         struct shunti_rail_from *from = &rails->from[i];
-        const uint16_t *count = (const uint16_t *)(const void *)at;
+        const uint32_t *before = (const uint32_t *)(const void *)at;
+        const uint16_t *count =
+            (const uint16_t *)(const void *)(before + parts - 1);
 
-        from->entry =
-            (const struct shunti_rail_entry
-                 *)(const void *)(at + shunti_rail_list_bytes(from->rows, 0));
+        from->entry = (const struct shunti_rail_entry
+                           *)(const void *)(at + shunti_rail_list_bytes(
+                                                     parts, from->rows, 0));
         from->first[0] = 0;
         for (size_t k = 0; k < from->rows; k++) {
             from->first[k + 1] = from->first[k] + count[k];
@@ -428,7 +486,10 @@ static bool read_lists(const struct shunti_direction *direction)
                    from->entry[k].row <
                        plan->rank_total[local[from->entry[k].local]] &&
                    from->entry[k].op <= SHUNTI_ROWS_NODE;
-        at += shunti_rail_list_bytes(from->rows, from->terms);
+        good = good && read_bounds(plan, from, before);
+        if (good)
+            find_bounds(plan, count, from->bound);
+        at += shunti_rail_list_bytes(parts, from->rows, from->terms);
     }
     return good;
 }
@@ -438,12 +499,14 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
     const struct shunt_moe *moe = direction->plan->moe;
     const struct shunti_rails *rails = direction->state;
     const size_t n = (size_t)moe->nranks, nodes = (size_t)moe->nodes;
+    const int parts = direction->plan->parts.count;
     size_t bytes = 0, *counts, *displs;
     struct writer *writers;
     unsigned char *out;
 
     for (size_t i = 0; i < nodes; i++)
-        bytes += shunti_rail_list_bytes(rails->to[i].rows, rails->to[i].terms);
+        bytes += shunti_rail_list_bytes(parts, rails->to[i].rows,
+                                        rails->to[i].terms);
     counts = malloc(3 * n * sizeof(*counts) + nodes * sizeof(*writers) + bytes);
     if (!counts)
         return shunti_lists_no_memory(moe);
@@ -459,17 +522,22 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
             continue;
         begin_list(direction, &writers[i], to, out + bytes);
         displs[to->relay] = bytes;
-        counts[to->relay] = shunti_rail_list_bytes(to->rows, to->terms);
+        counts[to->relay] = shunti_rail_list_bytes(parts, to->rows, to->terms);
         bytes += counts[to->relay];
     }
     write_lists(direction, writers);
-    for (size_t i = 0; i < nodes; i++)
-        if (rails->to[i].relay >= 0)
-            direction->network.combine_bytes +=
-                bytes_home(moe, &writers[i], rails->to[i].rows);
+    for (size_t i = 0; i < nodes; i++) {
+        struct shunti_rail_to *to = &rails->to[i];
+
+        if (to->relay < 0)
+            memset(to->bound, 0, (size_t)(parts + 1) * sizeof(*to->bound));
+        else
+            end_list(direction, &writers[i], to);
+        direction->network.combine_bytes += to->bound[parts].sums;
+    }
     for (int i = 0; i < rails->nfrom; i++)
-        counts[n + (size_t)rails->from[i].source] =
-            shunti_rail_list_bytes(rails->from[i].rows, rails->from[i].terms);
+        counts[n + (size_t)rails->from[i].source] = shunti_rail_list_bytes(
+            parts, rails->from[i].rows, rails->from[i].terms);
     /* `from` is in the order of sources, as is what alltoallv receives. */
     return shunti_lists_start(direction, counts, out, counts, displs,
                               rails->received, counts + n, read_lists);

@@ -645,7 +645,7 @@ uint32_t *scaling_plan_lists(const struct scaling_topology *t,
             if (moe->mode == SCALING_ALLGATHER)
                 rows[n] = (uint32_t)tokens;
             of[scaling_rail(t, s, n)] =
-                (uint32_t)shunti_rail_list_bytes(rows[n], terms[n]);
+                (uint32_t)shunti_rail_list_bytes(1, rows[n], terms[n]);
         }
     }
     reader_finish(&x);

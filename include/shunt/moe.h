@@ -319,7 +319,7 @@ struct shunt_moe_rows {
     size_t network_combine_bytes;     /* payload that other nodes send to this
                                       rank per combine */
     enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
-    int unused;                       /* 0 */
+    int parts; /* that the plan is cut into (moe_parts.h); else 1 */
 };
 
 /**

@@ -12,6 +12,7 @@
 #include <shunt/fused.h>
 #include <shunt/memory.h>
 #include <shunt/moe.h>
+#include <shunt/moe_parts.h>
 #include <shunt/request.h>
 #include <shunt/status.h>
 #include <shunt/trace.h>

@@ -151,8 +151,9 @@ static int settle_lists(struct run *run)
     return 0;
 }
 
-int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
-              const struct world *w, enum memory memory)
+int run_begin_parts(struct run *run, const struct rank *self,
+                    struct shunt_moe *moe, const struct world *w,
+                    enum memory memory, int parts)
 {
     size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
     int32_t *expert = filled(tokens * 4);
@@ -166,9 +167,9 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
     run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
     memcpy(expert, w->expert[self->rank], tokens * 4);
     memcpy(weight, w->weight[self->rank], tokens * 4);
-    CHECK_OK(self->comm,
-             shunt_moe_plan_create(moe, expert, weight, w->tokens[self->rank],
-                                   &run->plan));
+    CHECK_OK(self->comm, shunt_moe_plan_create_parts(moe, expert, weight,
+                                                     w->tokens[self->rank],
+                                                     parts, &run->plan));
     /* The routing lives in the plan (s06): */
     memset(expert, POISON, tokens * 4);
     memset(weight, POISON, tokens * 4);
@@ -176,6 +177,7 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
     free(weight);
     shunt_moe_plan_rows(run->plan, &run->rows, sizeof(run->rows));
     CHECK_RUN(check_sizes(run));
+    CHECK(run->rows.parts == parts, "%d parts, not %d", run->rows.parts, parts);
     for (int b = 0; b < 4; b++) {
         run->buffer[b] =
             memory == HEAP
@@ -191,6 +193,12 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
     run->bias = filled(run->rows.tokens * run->bytes);
     run->dweight = filled(tokens * sizeof(float));
     return settle_lists(run);
+}
+
+int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
+              const struct world *w, enum memory memory)
+{
+    return run_begin_parts(run, self, moe, w, memory, test_parts());
 }
 
 int run_end(struct run *run)
@@ -216,28 +224,31 @@ static bool same(float a, float b)
     return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
 }
 
-int run_check_rows(const struct run *run)
+int run_check_row(const struct run *run, size_t r)
 {
     const struct world *w = run->world;
-    const struct rows *want = &w->rows[run->self->rank];
+    const struct origin *o = &w->rows[run->self->rank].origin[r];
     float expected[ROW_MOST];
 
-    for (size_t r = 0; r < want->total; r++) {
-        const struct origin *o = &want->origin[r];
+    memset(expected, 0, w->config.hidden * sizeof(*expected));
+    if (o->source >= 0)
+        world_dispatched(w, o->source, o->token, expected);
+    for (size_t i = 0; i < w->config.hidden; i++) {
+        float got =
+            element_get(w->config.dtype, run->buffer[0] + r * run->bytes, i);
 
-        memset(expected, 0, w->config.hidden * sizeof(*expected));
-        if (o->source >= 0)
-            world_dispatched(w, o->source, o->token, expected);
-        for (size_t i = 0; i < w->config.hidden; i++) {
-            float got = element_get(w->config.dtype,
-                                    run->buffer[0] + r * run->bytes, i);
-
-            CHECK(same(got, expected[i]),
-                  "row %zu (token %zu of rank %d), element %zu: %.9g, "
-                  "expected %.9g",
-                  r, o->token, o->source, i, (double)got, (double)expected[i]);
-        }
+        CHECK(same(got, expected[i]),
+              "row %zu (token %zu of rank %d), element %zu: %.9g, "
+              "expected %.9g",
+              r, o->token, o->source, i, (double)got, (double)expected[i]);
     }
+    return 0;
+}
+
+int run_check_rows(const struct run *run)
+{
+    for (size_t r = 0; r < run->rows.total; r++)
+        CHECK_RUN(run_check_row(run, r));
     return 0;
 }
 
@@ -413,9 +424,7 @@ int run_dispatch(struct run *run)
     run_fill_tokens(run, run->x, KIND_X);
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &stats, sizeof(stats)));
-    CHECK_OK(
-        run->self->comm,
-        shunt_moe_dispatch(run->plan, run->x, run->buffer[0], run->rows.total));
+    CHECK_RUN(run_parts(run, 0, false, false));
     CHECK_RUN(check_counters(run, &stats));
     return run_check_rows(run);
 }
@@ -513,14 +522,11 @@ int run_combine(struct run *run, bool bias)
     const struct world *w = run->world;
     struct shunt_comm_stats before;
 
-    run_fill_rows(run, run->buffer[1], KIND_OUT);
     run_fill_tokens(run, run->bias, KIND_BIAS);
     memset(run->y, POISON, run->rows.tokens * run->bytes);
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
-    CHECK_OK(run->self->comm,
-             shunt_moe_combine(run->plan, run->buffer[1],
-                               bias ? run->bias : NULL, run->y));
+    CHECK_RUN(run_parts(run, 1, bias, false));
     CHECK_RUN(check_sent_home(run, &before));
     return run_check_tokens(run, KIND_OUT,
                             w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
@@ -530,20 +536,13 @@ int run_backward(struct run *run, bool dweight)
 {
     struct shunt_comm_stats before;
 
-    run_fill_rows(run, run->buffer[1], KIND_OUT);
     run_fill_tokens(run, run->x, KIND_DY);
-    CHECK_OK(run->self->comm,
-             shunt_moe_combine_backward(run->plan, run->x,
-                                        dweight ? run->buffer[1] : NULL,
-                                        run->buffer[2], run->rows.total,
-                                        dweight ? run->dweight : NULL));
+    CHECK_RUN(run_parts(run, 2, false, dweight));
     CHECK_RUN(check_gradients(run, dweight));
-    run_fill_rows(run, run->buffer[3], KIND_DROWS);
     memset(run->y, POISON, run->rows.tokens * run->bytes);
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
-    CHECK_OK(run->self->comm,
-             shunt_moe_dispatch_backward(run->plan, run->buffer[3], run->y));
+    CHECK_RUN(run_parts(run, 3, false, false));
     CHECK_RUN(check_sent_home(run, &before));
     return run_check_tokens(run, KIND_DROWS, false, false);
 }
@@ -569,12 +568,12 @@ enum shunt_status run_call(struct run *run, int which)
     }
 }
 
-int run_everything(const struct rank *self, struct shunt_moe *moe,
-                   const struct world *w, enum memory memory)
+int run_everything_parts(const struct rank *self, struct shunt_moe *moe,
+                         const struct world *w, enum memory memory, int parts)
 {
     struct run run;
 
-    CHECK_RUN(run_begin(&run, self, moe, w, memory));
+    CHECK_RUN(run_begin_parts(&run, self, moe, w, memory, parts));
     CHECK_RUN(run_dispatch(&run));
     CHECK_RUN(run_combine(&run, false));
     CHECK_RUN(run_backward(&run, true));
@@ -582,6 +581,12 @@ int run_everything(const struct rank *self, struct shunt_moe *moe,
     CHECK_RUN(run_backward(&run, false));
     CHECK_RUN(run_dispatch(&run));
     return run_end(&run);
+}
+
+int run_everything(const struct rank *self, struct shunt_moe *moe,
+                   const struct world *w, enum memory memory)
+{
+    return run_everything_parts(self, moe, w, memory, test_parts());
 }
 
 /* Rank 0's: SHUNT_TEST_SEED, or another one each time. */

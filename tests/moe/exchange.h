@@ -22,6 +22,7 @@ struct run {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
+    uint64_t order; /* of the parts in the next call */
     enum memory memory;
     size_t bytes; /* of a row */
     /* HEAP: ours, with a guard row behind each; else the plan's. */
@@ -45,9 +46,16 @@ const int *world_nodes(const struct rank *self);
 struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
                                   int experts, int topk);
 
-/* Plan this rank's part of `world`, and check the sizes. */
+/* In how many parts run_begin() plans: SHUNT_TEST_PARTS, 1 without it. */
+int test_parts(void);
+
+/* Plan this rank's part of `world`, and check the sizes. With several parts, the
+ * calls below are made part by part. */
 int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
               const struct world *world, enum memory memory);
+int run_begin_parts(struct run *run, const struct rank *self,
+                    struct shunt_moe *moe, const struct world *world,
+                    enum memory memory, int parts);
 int run_end(struct run *run);
 
 /* The tokens' rows of `kind`; the experts' rows, whose padding stays poisoned:
@@ -57,6 +65,7 @@ void run_fill_rows(const struct run *run, void *to, int kind);
 
 /* Is that what dispatch should have written, and what a sum should be? */
 int run_check_rows(const struct run *run);
+int run_check_row(const struct run *run, size_t row);
 int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias);
 
 /* The calls, with new input each, and checks of results and counters. */
@@ -72,11 +81,23 @@ enum shunt_status run_call(struct run *run, int which);
 /* All of them, some of them twice. */
 int run_everything(const struct rank *self, struct shunt_moe *moe,
                    const struct world *world, enum memory memory);
+int run_everything_parts(const struct rank *self, struct shunt_moe *moe,
+                         const struct world *world, enum memory memory,
+                         int parts);
 
 /* Everything, from several seeds, in both kinds of memory. */
 int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
               enum values values, size_t min_tokens, size_t max_tokens,
               int none);
+
+/* Start one of the four by number on a part; rows.parts: on all at once. */
+enum shunt_status run_start_part(struct run *run, int which, int part,
+                                 bool bias, bool dweight,
+                                 struct shunt_request **request);
+/* One of the four in all parts: started and waited for in any order, and now and
+ * then at once. What the experts would put in place is put there part by part;
+ * what comes to them is looked at when it is there. */
+int run_parts(struct run *run, int which, bool bias, bool dweight);
 
 /* Do rows travel from rail to rail? */
 bool by_rails(enum shunt_moe_mode mode);

@@ -28,6 +28,7 @@ struct relay {
     struct shunti_window window;
     struct shunti_rail_to to[2];
     struct shunti_rail_from from;
+    struct shunti_rail_bound bound[3][2]; /* to each node; from */
     struct shunti_rail_entry entry[ROWS];
     uint32_t first[ROWS + 1], token[ROWS];
     int node[2];
@@ -54,6 +55,7 @@ static struct relay *relay_create(void)
     p->comm.tune.moe_chunk = 2 * p->moe.row_bytes;
     p->window.addr = p->memory;
     p->plan.moe = &p->moe;
+    p->plan.parts.count = 1;
     p->direction = &p->plan.direction[SHUNTI_TO_EXPERTS];
     p->direction->plan = &p->plan;
     p->direction->lists.here = true;
@@ -66,11 +68,16 @@ static struct relay *relay_create(void)
     p->to[0] = (struct shunti_rail_to){
         .relay = 0, .rows = ROWS, .token = p->token, .sums = 1024};
     p->to[1].relay = -1;
+    for (int i = 0; i < 2; i++)
+        p->to[i].bound = p->bound[i];
+    p->bound[0][1].row = p->bound[2][1].row = ROWS;
+    p->bound[0][1].term = p->bound[2][1].term = ROWS;
     p->from = (struct shunti_rail_from){.source = 0,
                                         .rows = ROWS,
                                         .terms = ROWS,
                                         .first = p->first,
                                         .entry = p->entry,
+                                        .bound = p->bound[2],
                                         .landing = 2048};
     for (uint32_t i = 0; i < ROWS; i++) {
         p->entry[i].row = i;
@@ -87,7 +94,7 @@ static void signal(struct relay *p, enum shunti_rail_signal which, uint64_t seq,
                    uint32_t rows)
 {
     *(uint64_t *)(void *)(p->memory +
-                          shunti_rail_signal_at(&p->moe, which, 0)) =
+                          shunti_rail_signal_at(&p->moe, which, 0, 0)) =
         seq << 32 | rows;
 }
 
@@ -109,7 +116,7 @@ static void check_placed(const struct relay *p, int rows)
 Test(moe_peers, source_is_ahead)
 {
     struct relay *p = relay_create();
-    struct shunti_rail_rows rows = {0};
+    struct shunti_rail_rows rows = {.cut = {0, 1}};
 
     cr_assert(shunti_rail_rows_init(&rows, p->direction));
     rows.places[0] = (unsigned char *)p->placed;
@@ -133,7 +140,7 @@ Test(moe_peers, source_is_ahead)
 Test(moe_peers, more_rows_than_listed)
 {
     struct relay *p = relay_create();
-    struct shunti_rail_rows rows = {0};
+    struct shunti_rail_rows rows = {.cut = {0, 1}};
 
     cr_assert(shunti_rail_rows_init(&rows, p->direction));
     rows.places[0] = (unsigned char *)p->placed;
@@ -150,7 +157,7 @@ Test(moe_peers, more_rows_than_listed)
 Test(moe_peers, relay_is_ahead)
 {
     struct relay *p = relay_create();
-    struct shunti_rail_sums sums = {0};
+    struct shunti_rail_sums sums = {.cut = {0, 1}};
 
     cr_assert(shunti_rail_sums_init(&sums, p->direction));
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 3);
@@ -176,7 +183,7 @@ Test(moe_peers, sums_differ_in_size)
 {
     static const size_t terms[] = {1, 3, 0, 1, 2}, at[] = {0, 8, 0, 24, 32};
     struct relay *p = relay_create();
-    struct shunti_rail_sums sums = {0};
+    struct shunti_rail_sums sums = {.cut = {0, 1}};
     const unsigned char *base = p->memory + p->to[0].sums;
 
     p->moe.row_bytes = HIDDEN * 2;

@@ -26,6 +26,7 @@ enum { SHAPES = sizeof(shapes) / sizeof(*shapes) };
 
 struct job {
     struct shunti_rail_map map;
+    int parts;
     int local[RANKS_MOST], first[RANKS_MOST + 1], list[RANKS_MOST];
     uint32_t rows[RANKS_MOST * RANKS_MOST], terms[RANKS_MOST * RANKS_MOST];
     /* By rank: what it has to know, and its places. */
@@ -54,6 +55,7 @@ static void know(struct job *job, int rank, size_t result)
     k->traffic = (struct shunti_rail_traffic){
         .map = map,
         .rank = rank,
+        .parts = job->parts,
         .rows = job->rows + rank * map->nodes,
         .terms = job->terms + rank * map->nodes,
         .rows_in = k->rows_in,
@@ -79,6 +81,7 @@ static void job_init(struct job *job, const struct shape *s, size_t result,
     int at = 0;
 
     memset(job, 0, sizeof(*job));
+    job->parts = 1 + (int)(seed % 3);
     for (int n = 0; n < s->nodes; n++) {
         job->first[n] = at;
         for (int r = 0; r < s->ranks; r++)
@@ -202,12 +205,13 @@ Test(moe_rails, places_agree_and_do_not_overlap)
             take_all(&job, windows);
             for (int r = 0; r < s->ranks; r++) {
                 struct window *w = &windows[r];
-                /* A line for each rank's and for each node's two signals. */
-                size_t end = shunti_rail_signal_place((size_t)s->ranks +
-                                                      2 * (size_t)s->nodes);
+                /* A line for each rank's and for each node's two signals, of
+                 * each part. */
+                const size_t signals = (size_t)job.parts * (size_t)s->ranks +
+                                       2 * (size_t)job.parts * (size_t)s->nodes;
+                size_t end = shunti_rail_signal_place(signals);
 
-                cr_assert_eq(end,
-                             64 * ((size_t)s->ranks + 2 * (size_t)s->nodes));
+                cr_assert_eq(end, 64 * signals);
                 qsort(w->place, (size_t)w->places, sizeof(w->place[0]),
                       by_begin);
                 for (int k = 0; k < w->places; k++) {
@@ -273,9 +277,10 @@ Test(moe_rails, places_outside_of_a_window_are_found)
         shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in));
 }
 
-Test(moe_rails, a_list_has_a_count_for_each_row)
+Test(moe_rails, a_list_has_a_count_for_each_row_and_its_bounds)
 {
-    cr_assert_eq(shunti_rail_list_bytes(0, 0), 0);
-    cr_assert_eq(shunti_rail_list_bytes(1, 2), 4 + 2 * 12);
-    cr_assert_eq(shunti_rail_list_bytes(4, 0), 8);
+    cr_assert_eq(shunti_rail_list_bytes(1, 0, 0), 0);
+    cr_assert_eq(shunti_rail_list_bytes(1, 1, 2), 4 + 2 * 12);
+    cr_assert_eq(shunti_rail_list_bytes(1, 4, 0), 8);
+    cr_assert_eq(shunti_rail_list_bytes(4, 1, 2), 3 * 4 + 4 + 2 * 12);
 }
