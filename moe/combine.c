@@ -26,7 +26,7 @@ static enum shunt_status check_bias(struct shunti_plan *plan, const void *bias,
     return shunti_moe_call_check_apart(&combine_call, plan, &b, &sum, true);
 }
 
-static enum shunt_status combine(struct shunt_moe_plan *handle, int part,
+static enum shunt_status combine(struct shunt_moe_plan *handle, const int *part,
                                  const void *out, const void *bias, void *y,
                                  struct shunt_request **request)
 {
@@ -60,7 +60,7 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, int part,
 enum shunt_status shunt_moe_combine(struct shunt_moe_plan *plan,
                                     const void *out, const void *bias, void *y)
 {
-    return combine(plan, SHUNTI_ALL_PARTS, out, bias, y, NULL);
+    return combine(plan, NULL, out, bias, y, NULL);
 }
 
 enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
@@ -71,14 +71,14 @@ enum shunt_status shunt_moe_combine_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&combine_call, plan);
     *request = NULL;
-    return combine(plan, SHUNTI_ALL_PARTS, out, bias, y, request);
+    return combine(plan, NULL, out, bias, y, request);
 }
 
 enum shunt_status shunt_moe_combine_part(struct shunt_moe_plan *plan, int part,
                                          const void *out, const void *bias,
                                          void *y)
 {
-    return combine(plan, part, out, bias, y, NULL);
+    return combine(plan, &part, out, bias, y, NULL);
 }
 
 enum shunt_status shunt_moe_combine_part_start(struct shunt_moe_plan *plan,
@@ -89,7 +89,7 @@ enum shunt_status shunt_moe_combine_part_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&combine_call, plan);
     *request = NULL;
-    return combine(plan, part, out, bias, y, request);
+    return combine(plan, &part, out, bias, y, request);
 }
 
 /* The gradient may take the place of the results: each row is read before it
@@ -125,7 +125,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
 }
 
 static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
-                                          int part, const void *dy,
+                                          const int *part, const void *dy,
                                           const void *out, void *dout,
                                           size_t max_rows, float *dweight,
                                           struct shunt_request **request)
@@ -164,8 +164,7 @@ enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,
                                              void *dout, size_t max_rows,
                                              float *dweight)
 {
-    return combine_backward(plan, SHUNTI_ALL_PARTS, dy, out, dout, max_rows,
-                            dweight, NULL);
+    return combine_backward(plan, NULL, dy, out, dout, max_rows, dweight, NULL);
 }
 
 enum shunt_status
@@ -176,8 +175,8 @@ shunt_moe_combine_backward_start(struct shunt_moe_plan *plan, const void *dy,
     if (!request)
         return shunti_moe_call_no_request(&combine_backward_call, plan);
     *request = NULL;
-    return combine_backward(plan, SHUNTI_ALL_PARTS, dy, out, dout, max_rows,
-                            dweight, request);
+    return combine_backward(plan, NULL, dy, out, dout, max_rows, dweight,
+                            request);
 }
 
 enum shunt_status shunt_moe_combine_backward_part(struct shunt_moe_plan *plan,
@@ -186,7 +185,8 @@ enum shunt_status shunt_moe_combine_backward_part(struct shunt_moe_plan *plan,
                                                   size_t max_rows,
                                                   float *dweight)
 {
-    return combine_backward(plan, part, dy, out, dout, max_rows, dweight, NULL);
+    return combine_backward(plan, &part, dy, out, dout, max_rows, dweight,
+                            NULL);
 }
 
 enum shunt_status shunt_moe_combine_backward_part_start(
@@ -196,6 +196,6 @@ enum shunt_status shunt_moe_combine_backward_part_start(
     if (!request)
         return shunti_moe_call_no_request(&combine_backward_call, plan);
     *request = NULL;
-    return combine_backward(plan, part, dy, out, dout, max_rows, dweight,
+    return combine_backward(plan, &part, dy, out, dout, max_rows, dweight,
                             request);
 }

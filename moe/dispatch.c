@@ -12,8 +12,9 @@ static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
 static const struct shunti_moe_call dispatch_backward_call = {
     "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD};
 
-static enum shunt_status dispatch(struct shunt_moe_plan *handle, int part,
-                                  const void *x, void *rows, size_t max_rows,
+static enum shunt_status dispatch(struct shunt_moe_plan *handle,
+                                  const int *part, const void *x, void *rows,
+                                  size_t max_rows,
                                   struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &dispatch_call;
@@ -44,7 +45,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle, int part,
 enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x,
                                      void *rows, size_t max_rows)
 {
-    return dispatch(plan, SHUNTI_ALL_PARTS, x, rows, max_rows, NULL);
+    return dispatch(plan, NULL, x, rows, max_rows, NULL);
 }
 
 enum shunt_status shunt_moe_dispatch_start(struct shunt_moe_plan *plan,
@@ -55,14 +56,14 @@ enum shunt_status shunt_moe_dispatch_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_call, plan);
     *request = NULL;
-    return dispatch(plan, SHUNTI_ALL_PARTS, x, rows, max_rows, request);
+    return dispatch(plan, NULL, x, rows, max_rows, request);
 }
 
 enum shunt_status shunt_moe_dispatch_part(struct shunt_moe_plan *plan, int part,
                                           const void *x, void *rows,
                                           size_t max_rows)
 {
-    return dispatch(plan, part, x, rows, max_rows, NULL);
+    return dispatch(plan, &part, x, rows, max_rows, NULL);
 }
 
 enum shunt_status shunt_moe_dispatch_part_start(struct shunt_moe_plan *plan,
@@ -73,11 +74,11 @@ enum shunt_status shunt_moe_dispatch_part_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_call, plan);
     *request = NULL;
-    return dispatch(plan, part, x, rows, max_rows, request);
+    return dispatch(plan, &part, x, rows, max_rows, request);
 }
 
 static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
-                                           int part, const void *drows,
+                                           const int *part, const void *drows,
                                            void *dx,
                                            struct shunt_request **request)
 {
@@ -107,7 +108,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
 enum shunt_status shunt_moe_dispatch_backward(struct shunt_moe_plan *plan,
                                               const void *drows, void *dx)
 {
-    return dispatch_backward(plan, SHUNTI_ALL_PARTS, drows, dx, NULL);
+    return dispatch_backward(plan, NULL, drows, dx, NULL);
 }
 
 enum shunt_status
@@ -118,14 +119,14 @@ shunt_moe_dispatch_backward_start(struct shunt_moe_plan *plan,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_backward_call, plan);
     *request = NULL;
-    return dispatch_backward(plan, SHUNTI_ALL_PARTS, drows, dx, request);
+    return dispatch_backward(plan, NULL, drows, dx, request);
 }
 
 enum shunt_status shunt_moe_dispatch_backward_part(struct shunt_moe_plan *plan,
                                                    int part, const void *drows,
                                                    void *dx)
 {
-    return dispatch_backward(plan, part, drows, dx, NULL);
+    return dispatch_backward(plan, &part, drows, dx, NULL);
 }
 
 enum shunt_status
@@ -136,5 +137,5 @@ shunt_moe_dispatch_backward_part_start(struct shunt_moe_plan *plan, int part,
     if (!request)
         return shunti_moe_call_no_request(&dispatch_backward_call, plan);
     *request = NULL;
-    return dispatch_backward(plan, part, drows, dx, request);
+    return dispatch_backward(plan, &part, drows, dx, request);
 }

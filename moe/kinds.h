@@ -15,8 +15,8 @@ enum shunti_kind_moe {
     SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
 };
 
-/* The argument (src/note.h) of these kinds: the number of an exchange, of a plan
- * of it, and 1 + the part that is called; 0: all of them. */
+/* The argument (src/note.h) of these kinds: the number of an exchange, of a
+ * plan of it, and 1 + the part that is called; 0: all of them. */
 #define SHUNTI_PLAN_NAME(exchange, plan, part)                        \
     ((uint64_t)(exchange) << 36 | ((uint64_t)(plan)&0xfffffff) << 8 | \
      (uint64_t)(part))

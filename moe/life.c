@@ -77,7 +77,8 @@ static void finish_plan(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     free(plan->rank_total);
-    shunti_parts_finish(&plan->parts);
+    free(plan->parts.mark);
+    free(plan->parts.told);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
         shunti_direction_drop(&plan->direction[d]);
 }

@@ -12,6 +12,7 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
+#include "src/log.h"
 #include "src/offer.h"
 #include "src/operations.h"
 #include "src/refusal.h"
@@ -81,30 +82,30 @@ static int number_of(const struct shunti_moe_call *call)
 }
 
 enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
-                                      struct shunti_plan *plan, int part,
+                                      struct shunti_plan *plan, const int *part,
                                       struct shunti_cut *cut)
 {
     const int parts = plan->parts.count;
     bool may;
 
     *cut = (struct shunti_cut){0, parts};
-    if (part == SHUNTI_ALL_PARTS)
+    if (!part)
         return SHUNT_OK;
-    if (part < 0 || part >= parts)
+    if (*part < 0 || *part >= parts)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "there is no part %d: the plan has %d, "
                                       "from 0",
-                                      part, parts);
-    *cut = (struct shunti_cut){part, part + 1};
+                                      *part, parts);
+    *cut = (struct shunti_cut){*part, *part + 1};
     shunti_comm_enter(plan->moe->comm); /* a progress thread ends calls */
-    may = shunti_parts_may(plan, number_of(call), part);
+    may = shunti_parts_may(plan, number_of(call), *part);
     shunti_comm_leave(plan->moe->comm);
     return may ? SHUNT_OK
                : shunti_moe_call_refuse(
                      call, plan, SHUNT_ERR_INVALID,
                      "part %d was called already: first call the other parts "
                      "of %d",
-                     part, parts);
+                     *part, parts);
 }
 
 void shunti_moe_call_begin(const struct shunti_moe_call *call,
@@ -283,6 +284,15 @@ static void made(const struct shunti_moe_call *call,
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
 {
     struct shunt_comm *comm = plan->moe->comm;
+    const int call = plan->handle ? shunti_parts_unfinished(plan) : -1;
+
+    if (call >= 0 && !shunti_comm_check(comm))
+        shunti_warn(
+            "moe",
+            "a plan in %d parts is destroyed before all of them were "
+            "called in %s: what they have is missing",
+            plan->parts.count,
+            shunti_kind_name(SHUNTI_KIND_MOE_DISPATCH + (unsigned)call));
 
     if (comm->above.owed && plan->handle &&
         shunti_owed_of(comm)->plan == plan->handle)

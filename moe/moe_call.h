@@ -101,14 +101,14 @@ enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
                                              enum shunt_status status,
                                              const char *text);
 
-/* What it moves of the plan: a part, or SHUNTI_ALL_PARTS. Refused if there is no
- * such part, or if other parts have to come before it is called again. */
+/* What it moves of the plan: a part, or all of them (NULL). Refused if there is
+ * no such part, or if other parts have to come before it is called again. */
 enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
-                                      struct shunti_plan *plan, int part,
+                                      struct shunti_plan *plan, const int *part,
                                       struct shunti_cut *cut);
 
-/* The request of a call is made; it is over, and `plan` may go. The communicator
- * is ours. */
+/* The request of a call is made; it is over, and `plan` may go. The
+ * communicator is ours. */
 void shunti_moe_call_begin(const struct shunti_moe_call *call,
                            struct shunti_plan *plan, struct shunti_cut cut,
                            unsigned borrow);
@@ -130,9 +130,10 @@ struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
                                          const struct shunti_plan *plan,
                                          struct shunti_cut cut);
 /*
- * Is the note of `peer`, which is here, of the same call on the same part of the
- * same plan of the same exchange? If not, an error is recorded, nothing can be expected of
- * that peer, not even an answer, and *blame says whose fault it is.
+ * Is the note of `peer`, which is here, of the same call on the same part of
+ * the same plan of the same exchange? If not, an error is recorded, nothing can
+ * be expected of that peer, not even an answer, and *blame says whose fault it
+ * is.
  */
 bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_plan *plan,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "moe/grow.h"
+#include "moe/records.h"
 
 void shunti_packs_finish(void *state)
 {
@@ -17,10 +18,12 @@ void shunti_packs_finish(void *state)
     free(packs);
 }
 
-/* Count rows and tokens by rank, up to each bound. */
+/* Count rows and tokens by rank, up to each bound. How many distinct tokens go
+ * to each rank in all is known. */
 static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
 {
     const struct shunt_moe *moe = plan->moe;
+    const uint32_t *tokens_sent = shunti_record(moe, moe->rank).rank;
     const size_t n = (size_t)moe->nranks;
     const size_t local =
         (size_t)shunti_placement_count(&moe->placement, moe->rank);
@@ -29,6 +32,7 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
     for (int b = 1; b <= plan->parts.count; b++) {
         struct shunti_pack_bound *bound = packs->bound + (size_t)b * n;
         const size_t end = shunti_parts_token(plan, b);
+        const bool last = b == plan->parts.count;
 
         memcpy(bound, bound - n, n * sizeof(*bound));
         for (size_t t = shunti_parts_token(plan, b - 1); t < end; t++)
@@ -36,9 +40,11 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
                 struct shunti_pack_bound *to = &bound[plan->terms[i].rank];
 
                 to->send_rows++;
-                to->send_tokens += shunti_packs_first(plan, t, i);
+                to->send_tokens += !last && shunti_packs_first(plan, t, i);
             }
         for (int r = 0; r < moe->nranks; r++) {
+            if (last)
+                bound[r].send_tokens = tokens_sent[r];
             bound[r].recv_tokens = shunti_parts_tokens(plan, b, r);
             bound[r].recv_rows = 0;
             for (size_t i = 0; i < local; i++)
@@ -47,8 +53,9 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
     }
 }
 
-/* The first row of ours that comes home of each expert, in what its rank returns
- * of a part, less the first one in its buffer. All arrays are by position. */
+/* The first row of ours that comes home of each expert, in what its rank
+ * returns of a part, less the first one in its buffer. All arrays are by
+ * position. */
 static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
                        const uint32_t *before, size_t *shift)
 {
@@ -73,6 +80,22 @@ static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
     }
 }
 
+/* Rows of some tokens, by position. */
+static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
+                       uint32_t *rows)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
+
+    memset(rows, 0, (size_t)moe->config.experts * sizeof(*rows));
+    for (size_t t = begin; t < end; t++) {
+        const uint32_t *key = moe->key + t * stride; /* as the terms */
+
+        for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
+            rows[*key++ >> SHUNTI_SLOT_BITS]++;
+    }
+}
+
 /*
  * What a rank returns to us of a part is ordered as it lies there: its experts
  * ascending, of each our rows. `home` says where in that the row of a term is.
@@ -87,6 +110,7 @@ static void find_home(const struct shunti_plan *plan,
     const struct shunt_moe *moe = plan->moe;
     const size_t experts = (size_t)moe->config.experts;
     const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
+    const uint32_t *mine = shunti_record(moe, moe->rank).expert;
     uint32_t *rows = counts, *before = counts + experts;
 
     memset(before, 0, experts * sizeof(*before));
@@ -94,13 +118,15 @@ static void find_home(const struct shunti_plan *plan,
         const size_t begin = shunti_parts_token(plan, b);
         const size_t end = shunti_parts_token(plan, b + 1);
 
-        memset(rows, 0, experts * sizeof(*rows));
-        for (size_t t = begin; t < end; t++) {
-            const uint32_t *key = moe->key + t * stride; /* as the terms */
+        /* All that there are, and have not been in earlier parts. */
+        for (size_t e = 0; e < experts; e++) {
+            const size_t position =
+                moe->order.expert[e].position >> SHUNTI_SLOT_BITS;
 
-            for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
-                rows[*key++ >> SHUNTI_SLOT_BITS]++;
+            rows[position] = mine[e] - before[position];
         }
+        if (b < plan->parts.count - 1)
+            count_rows(plan, begin, end, rows);
         find_shift(plan, rows, before, shift);
         for (size_t t = begin; t < end; t++) {
             const uint32_t *key = moe->key + t * stride;
@@ -138,8 +164,8 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
-/* Are the lists of others possible? Each token that comes has a first row, in the
- * same part, and all rows are in our buffer. */
+/* Are the lists of others possible? Each token that comes has a first row, in
+ * the same part, and all rows are in our buffer. */
 static bool lists_are_good(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;

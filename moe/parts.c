@@ -2,7 +2,6 @@
 /* Plans in parts; see parts.h. */
 #include "moe/parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "moe/columns.h"
@@ -130,13 +129,6 @@ void shunti_parts_copy(const struct shunti_plan *plan, struct shunti_cut cut,
 }
 
 /* --- calls --------------------------------------------------------------------- */
-
-uint64_t shunti_cut_bits(struct shunti_cut cut)
-{
-    const int n = cut.to - cut.from;
-
-    return n ? UINT64_MAX >> (64 - n) << cut.from : 0;
-}
 
 bool shunti_cut_is_whole(const struct shunti_plan *plan, struct shunti_cut cut)
 {
@@ -304,10 +296,4 @@ enum shunt_status shunti_parts_cut(struct shunti_plan *plan)
         if (!are_possible(plan, s))
             st = fail(moe->comm, s);
     return st;
-}
-
-void shunti_parts_finish(struct shunti_parts *parts)
-{
-    free(parts->mark);
-    free(parts->told);
 }

@@ -24,14 +24,11 @@ struct shunti_plan;
 /* Calls of which each part is made once a round: dispatch and so on. */
 #define SHUNTI_PART_CALLS 4
 
-/* What a call moves: these parts, from <= part < to. A part begins at a bound: the
- * number of a part, or that of all parts, where the last one ends. */
+/* What a call moves: these parts, from <= part < to. A part begins at a bound:
+ * the number of a part, or that of all parts, where the last one ends. */
 struct shunti_cut {
     int from, to;
 };
-
-/* In the place of a part: all of them. */
-#define SHUNTI_ALL_PARTS (-1)
 
 struct shunti_parts {
     int count;
@@ -95,7 +92,13 @@ static inline bool shunti_cuts_overlap(struct shunti_cut a, struct shunti_cut b)
 }
 
 /* A bit for each part. */
-uint64_t shunti_cut_bits(struct shunti_cut cut);
+static inline uint64_t shunti_cut_bits(struct shunti_cut cut)
+{
+    const int n = cut.to - cut.from;
+
+    return n ? UINT64_MAX >> (64 - n) << cut.from : 0;
+}
+
 bool shunti_cut_is_whole(const struct shunti_plan *plan, struct shunti_cut cut);
 
 /* Is it the turn of this part, or has it been made more often than another? */
@@ -115,6 +118,5 @@ bool shunti_parts_prepare(struct shunti_plan *plan, int count);
 /* The plan is cut into so many, after its terms are known: exchange the marks.
  * Collective; all ranks get the same errors. */
 enum shunt_status shunti_parts_cut(struct shunti_plan *plan);
-void shunti_parts_finish(struct shunti_parts *parts);
 
 #endif

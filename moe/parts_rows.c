@@ -9,8 +9,8 @@
 #include "src/comm.h"
 #include "src/error.h"
 
-/* Of each part: the first range of each expert, then the first rows of its ranges,
- * then their counts. */
+/* Of each part: the first range of each expert, then the first rows of its
+ * ranges, then their counts. */
 struct told {
     size_t *first_range, *offset, *count;
 };
@@ -98,8 +98,7 @@ enum shunt_status shunt_moe_part_rows(struct shunt_moe_plan *handle, int part,
         return shunti_fail(plan ? &plan->moe->comm->error : NULL,
                            SHUNT_ERR_INVALID, "moe_part_rows: rows is NULL");
     if (!plan) {
-        st = shunti_fail(NULL, SHUNT_ERR_INVALID,
-                         "moe_part_rows: plan is %s",
+        st = shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_part_rows: plan is %s",
                          handle ? "no plan, or has been destroyed" : "NULL");
     } else if (part < 0 || part >= plan->parts.count) {
         st = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,

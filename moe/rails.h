@@ -68,9 +68,9 @@ struct shunti_rail_from {
  * Else two ranks could each give their landings to the request that the other
  * serves last, and would deadlock.
  *
- * A request of other parts uses other places of the landings, and other signals.
- * So it need not wait until the ones before it are over, but only until they
- * have sent all: a part is to arrive before the next one.
+ * A request of other parts uses other places of the landings, and other
+ * signals. So it need not wait until the ones before it are over, but only
+ * until they have sent all: a part is to arrive before the next one.
  */
 struct shunti_rail_turn {
     struct shunti_rail_turn *next;
@@ -125,8 +125,8 @@ size_t shunti_home_bytes(const struct shunt_moe *moe, size_t terms);
 bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 
 /* The signals of a rail window: of which operation rows are there, and how
- * many. Rows have one for each source, sums and dots one for each node; there are
- * as many for each part, and a call uses those of its first one. */
+ * many. Rows have one for each source, sums and dots one for each node; there
+ * are as many for each part, and a call uses those of its first one. */
 enum shunti_rail_signal {
     SHUNTI_RAIL_ROWS,
     SHUNTI_RAIL_SUMS,
@@ -145,8 +145,9 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
  * signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
-/* How many rows of `call` have arrived, of `most`, counted from the first of the
- * plan; for sums and dots also BROKEN. 0, too, if the peer has begun a later call. */
+/* How many rows of `call` have arrived, of `most`, counted from the first of
+ * the plan; for sums and dots also BROKEN. 0, too, if the peer has begun a
+ * later call. */
 uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most);

@@ -19,9 +19,11 @@
  * by source rank, then by source token, then by top-k slot.
  *
  * dispatch, combine and their gradients come blocking and as `_start`, which
- * returns a request (request.h). shunt_moe_create(), shunt_moe_set_placement()
- * and shunt_moe_plan_create() block and have no `_start`. The first and the
- * last of them may be called while requests are under way.
+ * returns a request (request.h); moe_parts.h has them in parts, so that experts
+ * compute on one while others travel. shunt_moe_create(),
+ * shunt_moe_set_placement() and shunt_moe_plan_create() block and have no
+ * `_start`. The first and the last of them may be called while requests are
+ * under way.
  *
  * The arguments of one call may share memory as follows. Any other overlap is
  * SHUNT_ERR_INVALID here and SHUNT_ERR_REMOTE on the other ranks, and nothing

@@ -28,8 +28,8 @@
  * Any number of requests may be pending; memory is the limit. Of the calls on a
  * communicator, the 16 that start with the oldest unfinished one advance; later
  * ones wait until that one is done. (Dispatch, combine and their gradients
- * count twice in mode SHUNT_MOE_FLAT.) For several requests of one plan see
- * shunt_moe_buffer().
+ * count twice in mode SHUNT_MOE_FLAT, and each part of them counts.) For
+ * several requests of one plan see shunt_moe_buffer().
  */
 #ifndef SHUNT_REQUEST_H
 #define SHUNT_REQUEST_H

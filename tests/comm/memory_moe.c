@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HIDDEN = 200, TOKENS = 40, TOPK = 2, PER_RANK = 2 };
+enum { HIDDEN = 200, TOKENS = 40, TOPK = 2, PER_RANK = 2, PARTS = 3 };
 
 /* --- what there is ------------------------------------------------------------ */
 
@@ -135,6 +135,48 @@ enum shunt_status memory_moe_plan(struct memory_moe *m)
         return st;
     shunt_moe_plan_rows(plan, &rows, sizeof(rows));
     m->right = plan_is_right(m, &rows);
+    shunt_moe_plan_destroy(plan);
+    return st;
+}
+
+/* A plan in parts, and each call with each of them. */
+static enum shunt_status call_parts(struct memory_moe *m,
+                                    struct shunt_moe_plan *plan)
+{
+    const size_t total = m->rows.total;
+    enum shunt_status st = SHUNT_OK;
+
+    for (int p = 0; p < PARTS && !st; p++)
+        st = shunt_moe_dispatch_part(plan, p, m->x, m->in, total);
+    m->right = m->right && (st || rows_are_right(m, false));
+    for (int p = 0; p < PARTS && !st; p++)
+        st = shunt_moe_combine_part(plan, p, m->out, NULL, m->y);
+    m->right = m->right && (st || sums_are_right(m, true));
+    for (int p = 0; p < PARTS && !st; p++)
+        st = shunt_moe_combine_backward_part(plan, p, m->x, m->out, m->in,
+                                             total, m->dweight);
+    m->right =
+        m->right && (st || (rows_are_right(m, true) && products_are_right(m)));
+    for (int p = 0; p < PARTS && !st; p++)
+        st = shunt_moe_dispatch_backward_part(plan, p, m->out, m->y);
+    m->right = m->right && (st || sums_are_right(m, false));
+    return st;
+}
+
+enum shunt_status memory_moe_parts(struct memory_moe *m)
+{
+    struct shunt_moe_part_rows rows;
+    struct shunt_moe_plan *plan;
+    enum shunt_status st = shunt_moe_plan_create_parts(
+        m->moe, m->expert, m->weight, TOKENS, PARTS, &plan);
+
+    if (st)
+        return st;
+    m->right = true;
+    st = call_parts(m, plan);
+    /* Local: the other ranks know nothing of it. */
+    if (!st && !shunt_moe_part_rows(plan, 0, &rows, sizeof(rows)))
+        m->right = m->right && rows.tokens == TOKENS / PARTS;
     shunt_moe_plan_destroy(plan);
     return st;
 }

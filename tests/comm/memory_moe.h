@@ -31,6 +31,7 @@ void memory_moe_end(struct memory_moe *m);
 
 enum shunt_status memory_moe_create(struct memory_moe *m);
 enum shunt_status memory_moe_plan(struct memory_moe *m);
+enum shunt_status memory_moe_parts(struct memory_moe *m);
 enum shunt_status memory_moe_dispatch(struct memory_moe *m);
 enum shunt_status memory_moe_combine(struct memory_moe *m);
 enum shunt_status memory_moe_combine_backward(struct memory_moe *m);

@@ -41,6 +41,11 @@ int buffers_after_a_failure(const struct rank *self);
 int destroyed_on_one_rank(const struct rank *self);
 int wrong_exchange_on_one_rank(const struct rank *self);
 
+/* cases_parts.c */
+int parts_have_the_same_bits(const struct rank *self);
+int parts_overlap(const struct rank *self);
+int parts_called_badly(const struct rank *self);
+
 /* cases_texts.c */
 int texts_name_calls(const struct rank *self);
 int texts_name_plans(const struct rank *self);

@@ -49,8 +49,8 @@ struct shunt_moe_config config_of(size_t hidden, enum shunt_dtype dtype,
 /* In how many parts run_begin() plans: SHUNT_TEST_PARTS, 1 without it. */
 int test_parts(void);
 
-/* Plan this rank's part of `world`, and check the sizes. With several parts, the
- * calls below are made part by part. */
+/* Plan this rank's part of `world`, and check the sizes. With several parts,
+ * the calls below are made part by part. */
 int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
               const struct world *world, enum memory memory);
 int run_begin_parts(struct run *run, const struct rank *self,
@@ -94,9 +94,9 @@ int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
 enum shunt_status run_start_part(struct run *run, int which, int part,
                                  bool bias, bool dweight,
                                  struct shunt_request **request);
-/* One of the four in all parts: started and waited for in any order, and now and
- * then at once. What the experts would put in place is put there part by part;
- * what comes to them is looked at when it is there. */
+/* One of the four in all parts: started and waited for in any order, and now
+ * and then at once. What the experts would put in place is put there part by
+ * part; what comes to them is looked at when it is there. */
 int run_parts(struct run *run, int which, bool bias, bool dweight);
 
 /* Do rows travel from rail to rail? */

@@ -68,8 +68,8 @@ static bool row_is_of(const struct run *run, size_t row, int part)
     const struct world *w = run->world;
     const struct origin *o = &w->rows[run->self->rank].origin[row];
 
-    return o->source >= 0 && part_of(o->token, w->tokens[o->source],
-                                     run->rows.parts) == part;
+    return o->source >= 0 &&
+           part_of(o->token, w->tokens[o->source], run->rows.parts) == part;
 }
 
 /* Are the ranges of a part what its tokens say, and as few as can be? */
@@ -81,8 +81,8 @@ static int check_part_rows(const struct run *run, int part)
 
     CHECK_OK(run->self->comm,
              shunt_moe_part_rows(run->plan, part, &in, sizeof(in)));
-    CHECK(in.first_token == run->rows.tokens * (size_t)part /
-                                (size_t)run->rows.parts,
+    CHECK(in.first_token ==
+              run->rows.tokens * (size_t)part / (size_t)run->rows.parts,
           "part %d begins with token %zu of %zu", part, in.first_token,
           run->rows.tokens);
     CHECK(in.first_token + in.tokens ==
@@ -139,8 +139,8 @@ static void shuffle(uint64_t seed, int n, int *order)
     }
 }
 
-/* The rows that a call reads are put in place part by part, before it starts, and
- * those of a dispatch are looked at when its request is done. */
+/* The rows that a call reads are put in place part by part, before it starts,
+ * and those of a dispatch are looked at when its request is done. */
 static int start(struct run *run, int which, int part, bool bias, bool dweight,
                  struct shunt_request **request)
 {
@@ -157,8 +157,10 @@ static int start(struct run *run, int which, int part, bool bias, bool dweight,
 int run_parts(struct run *run, int which, bool bias, bool dweight)
 {
     struct shunt_request *request[SHUNT_MOE_PARTS_MAX] = {NULL};
-    const int parts = run->rows.parts, kind = which == 3 ? KIND_DROWS : KIND_OUT;
+    const int parts = run->rows.parts,
+              kind = which == 3 ? KIND_DROWS : KIND_OUT;
     unsigned char *rows = run->buffer[which == 3 ? 3 : 1];
+    struct shunt_comm_stats before, after;
     int order[SHUNT_MOE_PARTS_MAX];
 
     run->order++;
@@ -170,6 +172,8 @@ int run_parts(struct run *run, int which, bool bias, bool dweight)
         CHECK_OK(run->self->comm, shunt_wait(&request[0]));
         return 0;
     }
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
     if (which && run->rows.total)
         memset(rows, POISON, run->rows.total * run->bytes);
     shuffle(run->order, parts, order);
@@ -186,5 +190,11 @@ int run_parts(struct run *run, int which, bool bias, bool dweight)
             if (row_is_of(run, r, part))
                 CHECK_RUN(run_check_row(run, r));
     }
+    CHECK_OK(run->self->comm,
+             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
+    /* Each by itself; what calls before these left behind may end here, too. */
+    CHECK(after.operations - before.operations >= (uint64_t)parts,
+          "%d operations for %d parts",
+          (int)(after.operations - before.operations), parts);
     return 0;
 }

@@ -2,7 +2,8 @@
 /*
  * Every case of rank_moe.c on processes: several numbers of ranks, virtual
  * nodes, memory that cannot be mapped, a progress thread. All are compared with
- * the same reference, so all give the same bits (s19 of the list).
+ * the same reference, so all give the same bits (s19 of the list). In some
+ * settings plans are made in parts (SHUNT_TEST_PARTS).
  */
 #include "tests/harness/together.h"
 #include "tests/moe/setting.h"
@@ -69,6 +70,9 @@ static const char *const cases[] = {
     "exchanges_swapped",
     "mode_pairs",
     "interleavings",
+    "parts_have_the_same_bits",
+    "parts_overlap",
+    "parts_called_badly",
     "exchanges_come_and_go",
     "exchanges_overlap",
     "handles_in_any_order",
@@ -100,8 +104,8 @@ static const struct setting settings[] = {
      3,
      NULL,
      NULL,
-     {"SHUNT_TRANSPORTS=fault+shm",
-      "SHUNT_FAULT=nomap,delay=20,reorder,seed=5"}},
+     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=20,reorder,seed=5",
+      "SHUNT_TEST_PARTS=3"}},
     {"1, 2 and 3 ranks on 3 nodes, TCP between them",
      6,
      "0,1,1,2,2,2",
@@ -130,9 +134,13 @@ static const struct setting settings[] = {
      4,
      "0,0,1,1",
      "tcp (put)",
-     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=auto"}},
-    {"3 ranks, records without counts", 3, NULL, NULL, {"SHUNT_MOE_RECORDS=0"}},
-    {"4 ranks", 4, NULL, NULL, {NULL}},
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=auto", "SHUNT_TEST_PARTS=4"}},
+    {"3 ranks, records without counts",
+     3,
+     NULL,
+     NULL,
+     {"SHUNT_MOE_RECORDS=0", "SHUNT_TEST_PARTS=2"}},
+    {"4 ranks", 4, NULL, NULL, {"SHUNT_TEST_PARTS=7"}},
     {"8 ranks", 8, NULL, NULL, {NULL}},
     {"4 ranks on 2 nodes", 4, "0,0,1,1", "shm (put)", {"SHUNT_TRANSPORTS=shm"}},
     {"4 ranks on 2 nodes, nothing mapped",

@@ -8,10 +8,14 @@
 
 TestSuite(moe, .timeout = 120);
 
-Test(moe, a_rank_is_killed)
+static void kill_a_rank(const char *parts)
 {
-    struct harness *h = harness_start(&(struct harness_job){
-        .program = "rank_moe", .args = {"loss"}, .ranks = 3, .timeout_s = 60});
+    struct harness *h =
+        harness_start(&(struct harness_job){.program = "rank_moe",
+                                            .args = {"loss"},
+                                            .env = {parts},
+                                            .ranks = 3,
+                                            .timeout_s = 60});
     double killed;
 
     for (int r = 0; r < 3; r++)
@@ -25,6 +29,12 @@ Test(moe, a_rank_is_killed)
         cr_assert_lt(harness_rank(h, r)->ended_s - killed, 5);
     }
     harness_finish(h);
+}
+
+Test(moe, a_rank_is_killed)
+{
+    kill_a_rank("SHUNT_TEST_PARTS=1");
+    kill_a_rank("SHUNT_TEST_PARTS=4");
 }
 
 /* Rank 0's bytes take long, so that waiting for them would sleep. */

@@ -204,6 +204,27 @@ Test(moe_peers, sums_differ_in_size)
     free(p);
 }
 
+/* A call may send when those before it have sent all, and those that use the
+ * same places are over. */
+Test(moe_peers, parts_take_turns)
+{
+    struct shunti_rail_turn first, second, all, *line = NULL;
+
+    shunti_rail_line_up(&line, &first, (struct shunti_cut){0, 1});
+    shunti_rail_line_up(&line, &second, (struct shunti_cut){1, 2});
+    shunti_rail_line_up(&line, &all, (struct shunti_cut){0, 3});
+    cr_assert(shunti_rail_has_turn(line, &first));
+    cr_assert_not(shunti_rail_has_turn(line, &second));
+    first.sent = true;
+    cr_assert(shunti_rail_has_turn(line, &second));
+    second.sent = true;
+    cr_assert_not(shunti_rail_has_turn(line, &all));
+    shunti_rail_leave_line(&line, &first);
+    cr_assert_not(shunti_rail_has_turn(line, &all));
+    shunti_rail_leave_line(&line, &second);
+    cr_assert(shunti_rail_has_turn(line, &all));
+}
+
 /* A peer names a place in a window of its own; all of it has to be there. */
 Test(moe_peers, region_ends_in_its_window)
 {

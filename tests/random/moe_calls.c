@@ -229,13 +229,16 @@ int make_plan(struct world *w, struct exchange *x, struct plan *p,
     const int32_t *idx;
     const float *weight;
 
-    *p = (struct plan){.exchange = x, .seed = seed};
+    *p = (struct plan){.exchange = x, .seed = seed, .parts = 1};
+    if (hash(seed, 9, 0) % 2)
+        p->parts = 2 + (int)(hash(seed, 9, 1) % (MAX_PARTS - 1));
     draw_routing(p, &c);
     idx = p->idx[g->rank];
     weight = p->weight[g->rank];
     snprintf(w->doing, sizeof(w->doing), "plan_create");
-    CHECK_OK(g->comm, shunt_moe_plan_create(x->moe, idx, weight,
-                                            p->tokens[g->rank], &p->plan));
+    CHECK_OK(g->comm, shunt_moe_plan_create_parts(x->moe, idx, weight,
+                                                  p->tokens[g->rank], p->parts,
+                                                  &p->plan));
     model_init(&p->model, &x->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
     CHECK_RUN(rows_right(p));
@@ -321,6 +324,62 @@ static void fill_rows(struct plan *p, struct buffer *b, uint64_t seed)
                       : value_of(p->exchange, seed, me, r * hidden + h));
 }
 
+/* --- calls in parts --- */
+
+/* Arguments of one of the calls. */
+struct arguments {
+    void *tokens, *rows, *out, *bias;
+    float *dweight;
+    size_t room;
+};
+
+static enum shunt_status start_part(struct plan *p, int kind, int part,
+                                    const struct arguments *a,
+                                    struct shunt_request **request)
+{
+    switch (kind) {
+    case DISPATCH:
+        return shunt_moe_dispatch_part_start(p->plan, part, a->tokens, a->rows,
+                                             a->room, request);
+    case COMBINE:
+        return shunt_moe_combine_part_start(p->plan, part, a->rows, a->bias,
+                                            a->tokens, request);
+    case COMBINE_BACKWARD:
+        return shunt_moe_combine_backward_part_start(p->plan, part, a->tokens,
+                                                     a->out, a->rows, a->room,
+                                                     a->dweight, request);
+    default:
+        return shunt_moe_dispatch_backward_part_start(p->plan, part, a->rows,
+                                                      a->tokens, request);
+    }
+}
+
+/* Part by part, in an order of the event's; all are under way at once unless
+ * the event blocks. */
+static enum shunt_status call_parts(struct plan *p, struct op *op,
+                                    const struct event *e,
+                                    const struct arguments *a)
+{
+    const int first = (int)(hash(e->seed, 8, 0) % (uint64_t)p->parts);
+    const int step = hash(e->seed, 8, 1) % 2 ? 1 : p->parts - 1;
+    enum shunt_status st = SHUNT_OK;
+
+    for (int i = 0; i < p->parts && !st; i++) {
+        struct shunt_request **request =
+            i < p->parts - 1 ? &op->more[op->nmore++] : &op->request;
+
+        st = start_part(p, e->kind, (first + i * step) % p->parts, a, request);
+        if (!st && !e->start)
+            st = shunt_wait(request);
+    }
+    return st;
+}
+
+static bool in_parts(const struct plan *p, const struct event *e)
+{
+    return p->parts > 1 && hash(e->seed, 8, 2) % 4;
+}
+
 static int do_dispatch(struct world *w, struct plan *p, const struct event *e)
 {
     struct group *g = p->exchange->group;
@@ -349,6 +408,12 @@ static int do_dispatch(struct world *w, struct plan *p, const struct event *e)
         for (size_t h = 0; h < hidden; h++)
             store(p, want, r * hidden + h, row[h]);
     }
+    if (in_parts(p, e))
+        return begun(w, op,
+                     call_parts(p, op, e,
+                                &(struct arguments){.tokens = x->at,
+                                                    .rows = rows->at,
+                                                    .room = room}));
     return begun(w, op,
                  e->start ? shunt_moe_dispatch_start(p->plan, x->at, rows->at,
                                                      room, &op->request)
@@ -419,6 +484,13 @@ static int do_combine(struct world *w, struct plan *p, const struct event *e)
     if (residual == 2)
         keeps(bias);
     expect_sums(p, y, e->seed, bias, bias_seed, weighted);
+    if (in_parts(p, e))
+        return begun(
+            w, op,
+            call_parts(p, op, e,
+                       &(struct arguments){.tokens = y->at,
+                                           .rows = out->at,
+                                           .bias = bias ? bias->at : NULL}));
     return begun(w, op,
                  e->start ? shunt_moe_combine_start(p->plan, out->at,
                                                     bias ? bias->at : NULL,
@@ -514,6 +586,17 @@ static int do_combine_backward(struct world *w, struct plan *p,
             store(p, want, r * hidden + h, v);
         }
     }
+    if (in_parts(p, e))
+        return begun(
+            w, op,
+            call_parts(
+                p, op, e,
+                &(struct arguments){
+                    .tokens = dy->at,
+                    .rows = dout->at,
+                    .out = out ? out->at : NULL,
+                    .room = room,
+                    .dweight = dweight ? (float *)(void *)dweight->at : NULL}));
     return begun(
         w, op,
         e->start
@@ -538,6 +621,11 @@ static int do_dispatch_backward(struct world *w, struct plan *p,
     fill_rows(p, drows, e->seed);
     keeps(drows);
     expect_sums(p, dx, e->seed, NULL, 0, false);
+    if (in_parts(p, e))
+        return begun(w, op,
+                     call_parts(p, op, e,
+                                &(struct arguments){.tokens = dx->at,
+                                                    .rows = drows->at}));
     return begun(w, op,
                  e->start
                      ? shunt_moe_dispatch_backward_start(p->plan, drows->at,

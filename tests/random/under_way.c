@@ -253,6 +253,11 @@ static int forget(struct world *w, int i, enum shunt_status st)
     struct op *op = w->pending[i];
 
     w->pending[i] = w->pending[--w->npending];
+    for (int k = 0; k < op->nmore; k++) {
+        const enum shunt_status of = shunt_wait(&op->more[k]);
+
+        st = st ? st : of;
+    }
     return ended(w, op, st);
 }
 

@@ -26,6 +26,7 @@ enum {
     MAX_EXCHANGES = 2,
     MAX_PLANS = 3,
     MAX_PENDING = 12, /* started and not yet waited for, on all communicators */
+    MAX_PARTS = 5,    /* of a plan */
     GUARD = 64,
     ARENA = 8 << 20, /* bytes of each communicator's window */
 };
@@ -63,6 +64,9 @@ struct buffer {
 struct op {
     char label[160];
     struct shunt_request *request;
+    /* Started before it, and to be waited for as well: the other parts. */
+    struct shunt_request *more[MAX_PARTS];
+    int nmore;
     uint64_t stretch; /* in which it was started */
     bool notified;    /* the rank is told of its end, */
     atomic_int told;  /* so many times so far */
@@ -81,6 +85,7 @@ struct plan {
     struct shunt_moe_plan *plan;
     struct exchange *exchange;
     uint64_t seed;
+    int parts;
     /* Since the last drain, by name: the plan's own buffer, and malloc memory
      * in the argument. */
     bool used[4], staged[4];

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Plans in parts: the same bits in any number, all that can be under way at
+ * once, and bad calls.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/moe/cases.h"
+#include "tests/moe/exchange.h"
+
+/* --- bits -------------------------------------------------------------------
+ * */
+
+/* More parts than tokens are among them, also than those of every rank. */
+static int any_number(const struct rank *self,
+                      const struct shunt_moe_config *config)
+{
+    static const int numbers[] = {1, 2, 3, 7, SHUNT_MOE_PARTS_MAX};
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, config, &moe));
+    for (uint64_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        struct world w;
+
+        world_init(&w, config, self->size, world_nodes(self), REALS, 70 + i, 0,
+                   20, 10);
+        CHECK_RUN(run_everything_parts(self, moe, &w, i % 2 ? HEAP : WINDOW,
+                                       numbers[i]));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Do all ranks map those of their nodes? */
+static int find_mapped(const struct rank *self, int32_t *mapped)
+{
+    *mapped = 1;
+    for (int r = 0; r < self->size; r++)
+        if (r != self->rank &&
+            shunt_comm_node(self->comm, r) ==
+                shunt_comm_node(self->comm, self->rank) &&
+            !strstr(shunt_comm_transport(self->comm, r), "(map"))
+            *mapped = 0;
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, mapped, mapped, 1,
+                                         SHUNT_I32, SHUNT_MIN));
+    return 0;
+}
+
+/* Each way, that these ranks have, in which rows can travel. */
+int parts_have_the_same_bits(const struct rank *self)
+{
+    static const enum shunt_moe_mode modes[] = {
+        SHUNT_MOE_AUTO, SHUNT_MOE_FLAT, SHUNT_MOE_TWO_LEVEL,
+        SHUNT_MOE_ALLGATHER};
+    int32_t mapped;
+    int n;
+
+    CHECK_RUN(find_mapped(self, &mapped));
+    n = mapped && shunt_comm_nodes(self->comm) > 1 ? 4 : 2;
+    for (int i = 0; i < n; i++) {
+        struct shunt_moe_config c = config_of(10, SHUNT_BF16, 7, 3);
+
+        c.mode = modes[i];
+        c.combine_mode = modes[(i + 1) % n];
+        c.row_align = 4;
+        if (i % 2) {
+            c.capacity_factor = 1.1;
+            c.pad_to_capacity = 1;
+        }
+        CHECK_RUN(any_number(self, &c));
+    }
+    return 0;
+}
+
+/* --- under way at once -------------------------------------------------------- */
+
+enum { PARTS = 4, LAYERS = 2 };
+
+/*
+ * Two layers of two exchanges: while parts of the one are at their experts,
+ * others come to them, the first ones go home, and those of the other layer are
+ * on their way. Every rank waits in an order of its own.
+ */
+int parts_overlap(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(300, SHUNT_F32, 8, 3);
+    struct shunt_request *there[LAYERS][PARTS], *home[LAYERS][PARTS];
+    struct shunt_moe *moe[LAYERS];
+    struct world w[LAYERS];
+    struct run run[LAYERS];
+
+    for (int i = 0; i < LAYERS; i++) {
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
+        world_init(&w[i], &c, self->size, world_nodes(self), REALS,
+                   80 + (uint64_t)i, 5, 40, 5);
+        CHECK_RUN(run_begin_parts(&run[i], self, moe[i], &w[i],
+                                  i ? HEAP : WINDOW, PARTS));
+        run_fill_tokens(&run[i], run[i].x, KIND_X);
+        run_fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
+    }
+    for (int p = 0; p < PARTS; p++)
+        for (int i = 0; i < LAYERS; i++)
+            CHECK_OK(self->comm, run_start_part(&run[i], 0, p, false, false,
+                                                &there[i][p]));
+    for (int p = 0; p < PARTS; p++)
+        for (int i = 0; i < LAYERS; i++) {
+            CHECK_OK(self->comm, shunt_wait(&there[i][p]));
+            CHECK_OK(self->comm, run_start_part(&run[i], 1, p, false, false,
+                                                &home[i][p]));
+        }
+    for (int k = 0; k < LAYERS * PARTS; k++) {
+        const int at = (k * 3 + self->rank) % (LAYERS * PARTS);
+
+        CHECK_OK(self->comm, shunt_wait(&home[at % LAYERS][at / LAYERS]));
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        CHECK_RUN(run_check_rows(&run[i]));
+        CHECK_RUN(run_check_tokens(&run[i], KIND_OUT, true, false));
+        CHECK_RUN(run_end(&run[i]));
+        world_finish(&w[i]);
+        shunt_moe_destroy(moe[i]);
+    }
+    return 0;
+}
+
+/* --- bad calls ---------------------------------------------------------------- */
+
+static int check_text(const struct rank *self, const char *want)
+{
+    const char *text = shunt_last_error(self->comm);
+
+    CHECK(strstr(text, want), "\"%s\" does not say \"%s\"", text, want);
+    return 0;
+}
+
+/* A number of parts that is wrong on one rank, or another one there. */
+static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
+{
+    static const int bad[] = {-1, SHUNT_MOE_PARTS_MAX + 1};
+    const bool odd = self->rank == self->size - 1;
+    struct shunt_moe_plan *plan;
+    int32_t none[3] = {-1, -1, -1};
+    char want[80];
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(self->comm,
+                     shunt_moe_plan_create_parts(moe, none, NULL, 1,
+                                                 odd ? bad[i] : 2, &plan),
+                     odd ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        CHECK_RUN(check_text(self, "parts is"));
+    }
+    if (self->size == 1)
+        return 0;
+    CHECK_STATUS(self->comm,
+                 shunt_moe_plan_create_parts(moe, none, NULL, 1, odd ? 3 : 2,
+                                             &plan),
+                 SHUNT_ERR_MISMATCH);
+    snprintf(want, sizeof(want), "rank %d plans in %d parts, this rank in %d",
+             odd ? 0 : self->size - 1, odd ? 2 : 3, odd ? 3 : 2);
+    CHECK_RUN(check_text(self, want));
+    return 0;
+}
+
+/* Parts that do not exist, or that have been called: the rank that is wrong is
+ * told what, the others that it is. No such call counts. */
+static int bad_parts(const struct rank *self, struct run *run, int which)
+{
+    const bool odd = self->rank == self->size - 1;
+    struct shunt_request *q;
+    enum shunt_status st;
+
+    for (int i = 0; i < 2; i++) {
+        st = run_start_part(run, which, odd ? (i ? -1 : PARTS + 1) : 0, false,
+                            true, &q);
+        if (st == SHUNT_OK)
+            st = shunt_wait(&q);
+        CHECK_STATUS(self->comm, st,
+                     odd ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        if (odd)
+            CHECK_RUN(check_text(self, "the plan has 4"));
+    }
+    for (int part = 0; part < PARTS; part++) {
+        CHECK_OK(self->comm,
+                 run_start_part(run, which, part, false, true, &q));
+        CHECK_OK(self->comm, shunt_wait(&q));
+        if (part == PARTS - 1)
+            break;
+        st = run_start_part(run, which, odd ? part : part + 1, false, true, &q);
+        if (st == SHUNT_OK)
+            st = shunt_wait(&q);
+        CHECK_STATUS(self->comm, st,
+                     odd ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+        if (odd)
+            CHECK_RUN(check_text(self, "was called already"));
+    }
+    return 0;
+}
+
+/* One rank calls another part, or all of them: every rank hears of both. */
+static int other_parts(const struct rank *self, struct run *run, int which)
+{
+    const bool odd = self->rank == self->size - 1;
+    struct shunt_request *q;
+
+    for (int other = 2; other <= PARTS; other += 2) {
+        CHECK_OK(self->comm, run_start_part(run, which, odd ? other : 1, false,
+                                            true, &q));
+        CHECK_STATUS(self->comm, shunt_wait(&q), SHUNT_ERR_MISMATCH);
+        /* Both, whichever rank says it of which. */
+        CHECK_RUN(check_text(self, "with part 1"));
+        CHECK_RUN(check_text(self, other == 2 ? "with part 2" : "all parts"));
+    }
+    return 0;
+}
+
+int parts_called_badly(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, 6, 3);
+    struct shunt_moe_part_rows in;
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_RUN(bad_numbers(self, moe));
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 90, 5, 20, 5);
+    CHECK_RUN(run_begin_parts(&run, self, moe, &w, WINDOW, PARTS));
+    run_fill_tokens(&run, run.x, KIND_X);
+    for (int which = 0; which < RUN_CALLS; which++) {
+        CHECK_RUN(bad_parts(self, &run, which));
+        if (self->size > 1)
+            CHECK_RUN(other_parts(self, &run, which));
+    }
+    CHECK_STATUS(self->comm,
+                 shunt_moe_dispatch_part_start(run.plan, 0, run.x,
+                                               run.buffer[0], run.rows.total,
+                                               NULL),
+                 SHUNT_ERR_INVALID);
+    for (int part = -1; part <= PARTS; part += PARTS + 1) {
+        CHECK_STATUS(self->comm,
+                     shunt_moe_part_rows(run.plan, part, &in, sizeof(in)),
+                     SHUNT_ERR_INVALID);
+        CHECK(in.rows == 0 && !in.offset, "it says something");
+    }
+    CHECK_STATUS(self->comm,
+                 shunt_moe_part_rows(run.plan, 0, NULL, sizeof(in)),
+                 SHUNT_ERR_INVALID);
+    CHECK_STATUS(NULL, shunt_moe_part_rows(NULL, 0, &in, sizeof(in)),
+                 SHUNT_ERR_INVALID);
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_combine(&run, true));
+    CHECK_RUN(run_backward(&run, true));
+    CHECK_RUN(run_end(&run));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
