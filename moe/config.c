@@ -552,6 +552,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe->order = order;
     moe->copy_rows = copy_rows;
     moe->placed = terms.number;
+    memset(&moe->degrees, 0, sizeof(moe->degrees));
     moe->routes = moe->slot->routes = routes;
     return SHUNT_OK;
 }

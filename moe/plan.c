@@ -223,9 +223,9 @@ static enum shunt_status contribute(struct shunt_moe *moe,
                                     size_t tokens, int parts, bool have_out,
                                     char *why, size_t len)
 {
-    if (parts < 1 || parts > SHUNT_MOE_PARTS_MAX) {
-        snprintf(why, len, "parts is %d, and must be 1 to %d", parts,
-                 SHUNT_MOE_PARTS_MAX);
+    if (parts < 0 || parts > SHUNT_MOE_PARTS_MAX) {
+        snprintf(why, len, "parts is %d, and must be 1 to %d, or AUTO (0)",
+                 parts, SHUNT_MOE_PARTS_MAX);
         return SHUNT_ERR_INVALID;
     }
     if (tokens > moe->config.max_tokens) {
@@ -248,11 +248,22 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         return SHUNT_ERR_INVALID;
     }
     moe->spare->parts.count = parts;
-    if (!prepare(moe->spare, tokens, parts)) {
+    if (!prepare(moe->spare, tokens,
+                 parts ? parts : shunti_degree_parts(SHUNTI_DEGREES - 1))) {
         snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
         return SHUNT_ERR_MEMORY;
     }
     return shunti_records_read(moe, expert, weight, tokens, why, len);
+}
+
+/* All ranks' records are here. */
+static void choose_parts(struct shunti_plan *plan)
+{
+    plan->degree = (struct shunti_degree_of){0};
+    if (plan->parts.count == SHUNT_MOE_PARTS_AUTO)
+        plan->parts.count = shunti_degree_choose(
+            &plan->moe->degrees, shunti_records_most_tokens(plan->moe),
+            &plan->degree);
 }
 
 static enum shunt_status make_plan(struct shunt_moe *moe,
@@ -272,6 +283,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
         st = shunti_columns_gather(moe);
     if (st)
         return st;
+    choose_parts(moe->spare);
     number = shunti_records_number(moe);
     plan = take_place(moe);
     if (!plan)

@@ -11,6 +11,7 @@
 
 #include <shunt/moe.h>
 
+#include "moe/degree.h"
 #include "moe/direction.h"
 #include "moe/kinds.h"
 #include "moe/layout.h"
@@ -72,8 +73,9 @@ struct shunt_moe {
     uint32_t *scratch; /* (2 * nranks, and the stride of `key`) */
     size_t *base;      /* (experts) first row of ours for each expert */
     size_t *copy_rows; /* (copies of experts) scratch */
-    size_t users;      /* unfinished requests */
-    bool destroyed;    /* freed when the last of them is over */
+    struct shunti_degrees degrees;
+    size_t users;   /* unfinished requests */
+    bool destroyed; /* freed when the last of them is over */
 };
 
 /*
@@ -115,6 +117,7 @@ struct shunti_plan {
     size_t network_rows_plain; /* struct shunt_moe_rows */
     size_t rows_lent;          /* of total, how many are others' */
     struct shunti_parts parts;
+    struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];
 };
 

@@ -22,12 +22,15 @@ struct record {
     uint64_t placed;
     uint64_t plans; /* before this one, as far as this rank knows */
     int64_t status;
-    uint64_t parts; /* that the rank plans in */
     uint64_t tokens;
     uint64_t padded;     /* rows that each expert takes of ours, if padded */
-    uint64_t everywhere; /* each token has an expert on every other node */
+    uint32_t everywhere; /* each token has an expert on every other node */
+    uint32_t parts;      /* that the rank plans in; 0: the best */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
-    char why[136];
+    union {
+        char why[136];                             /* with a status */
+        struct shunti_time told[SHUNTI_TIMES_MAX]; /* without */
+    };
     uint32_t count[];
 };
 
@@ -249,7 +252,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
         return st;
     plan->tokens = tokens;
     plan->dropped = assigned - plan->kept;
-    mine->parts = (uint64_t)plan->parts.count;
+    mine->parts = (uint32_t)plan->parts.count;
     mine->tokens = tokens;
     mine->padded = c->pad_to_capacity ? capacity : 0;
     mine->everywhere = all_go_everywhere(moe, tokens);
@@ -294,9 +297,20 @@ static bool is_possible(const struct shunt_moe *moe, const struct record *r)
            (!shunti_records_have_counts(moe) || are_counts_possible(moe, r));
 }
 
+/* As many as there are, or AUTO. */
+static const char *name_parts(uint32_t parts, char text[12])
+{
+    if (!parts)
+        return "AUTO";
+    snprintf(text, 12, "%u", parts);
+    return text;
+}
+
 static enum shunt_status compare(struct shunt_moe *moe,
                                  const struct record *mine)
 {
+    char theirs_are[12], ours_are[12];
+
     for (int r = 0; r < moe->nranks; r++) {
         const struct record *theirs = record_of(moe, r);
 
@@ -322,10 +336,10 @@ static enum shunt_status compare(struct shunt_moe *moe,
                                r);
         if (theirs->parts != mine->parts)
             return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
-                               "moe_plan_create: rank %d plans in %llu parts, "
-                               "this rank in %llu",
-                               r, (unsigned long long)theirs->parts,
-                               (unsigned long long)mine->parts);
+                               "moe_plan_create: rank %d plans in %s parts, "
+                               "this rank in %s",
+                               r, name_parts(theirs->parts, theirs_are),
+                               name_parts(mine->parts, ours_are));
         if (!is_possible(moe, theirs))
             return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: the counts of rank %d "
@@ -358,12 +372,29 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     memset(mine->why, 0, sizeof(mine->why));
     if (status)
         snprintf(mine->why, sizeof(mine->why), "%s", why);
+    else
+        memcpy(mine->told, moe->degrees.told, sizeof(mine->told));
     st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
                          moe->record_bytes, SHUNT_U8);
     if (status)
         return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s",
                            why);
-    return st ? st : compare(moe, mine);
+    if (!st)
+        st = compare(moe, mine);
+    if (!st)
+        shunti_degrees_hear(&moe->degrees, record_of(moe, 0)->told,
+                            moe->record_bytes, moe->nranks);
+    return st;
+}
+
+size_t shunti_records_most_tokens(const struct shunt_moe *moe)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < moe->nranks; r++)
+        if (shunti_records_tokens(moe, r) > most)
+            most = shunti_records_tokens(moe, r);
+    return most;
 }
 
 /* What each rank counted itself would differ for ever after a call that only

@@ -53,6 +53,8 @@ uint64_t shunti_records_number(struct shunt_moe *moe);
 /* Is place i for a plan free on every rank? */
 bool shunti_records_free(const struct shunt_moe *moe, int i);
 
+/* Tokens of the rank that has most. */
+size_t shunti_records_most_tokens(const struct shunt_moe *moe);
 /* A rank's tokens, and the rows that each expert takes of them, if padded. */
 size_t shunti_records_tokens(const struct shunt_moe *moe, int rank);
 size_t shunti_records_padded(const struct shunt_moe *moe, int rank);

@@ -45,6 +45,7 @@ int wrong_exchange_on_one_rank(const struct rank *self);
 int parts_have_the_same_bits(const struct rank *self);
 int parts_overlap(const struct rank *self);
 int parts_called_badly(const struct rank *self);
+int parts_find_their_number(const struct rank *self);
 
 /* cases_texts.c */
 int texts_name_calls(const struct rank *self);

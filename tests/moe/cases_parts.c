@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Plans in parts: the same bits in any number, all that can be under way at
- * once, and bad calls.
+ * once, bad calls, and the number that the exchange finds by itself.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,9 +52,9 @@ static int find_mapped(const struct rank *self, int32_t *mapped)
 /* Each way, that these ranks have, in which rows can travel. */
 int parts_have_the_same_bits(const struct rank *self)
 {
-    static const enum shunt_moe_mode modes[] = {
-        SHUNT_MOE_AUTO, SHUNT_MOE_FLAT, SHUNT_MOE_TWO_LEVEL,
-        SHUNT_MOE_ALLGATHER};
+    static const enum shunt_moe_mode modes[] = {SHUNT_MOE_AUTO, SHUNT_MOE_FLAT,
+                                                SHUNT_MOE_TWO_LEVEL,
+                                                SHUNT_MOE_ALLGATHER};
     int32_t mapped;
     int n;
 
@@ -103,13 +103,13 @@ int parts_overlap(const struct rank *self)
     }
     for (int p = 0; p < PARTS; p++)
         for (int i = 0; i < LAYERS; i++)
-            CHECK_OK(self->comm, run_start_part(&run[i], 0, p, false, false,
-                                                &there[i][p]));
+            CHECK_OK(self->comm,
+                     run_start_part(&run[i], 0, p, false, false, &there[i][p]));
     for (int p = 0; p < PARTS; p++)
         for (int i = 0; i < LAYERS; i++) {
             CHECK_OK(self->comm, shunt_wait(&there[i][p]));
-            CHECK_OK(self->comm, run_start_part(&run[i], 1, p, false, false,
-                                                &home[i][p]));
+            CHECK_OK(self->comm,
+                     run_start_part(&run[i], 1, p, false, false, &home[i][p]));
         }
     for (int k = 0; k < LAYERS * PARTS; k++) {
         const int at = (k * 3 + self->rank) % (LAYERS * PARTS);
@@ -143,7 +143,6 @@ static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
     const bool odd = self->rank == self->size - 1;
     struct shunt_moe_plan *plan;
     int32_t none[3] = {-1, -1, -1};
-    char want[80];
 
     for (int i = 0; i < 2; i++) {
         CHECK_STATUS(self->comm,
@@ -154,13 +153,18 @@ static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
     }
     if (self->size == 1)
         return 0;
-    CHECK_STATUS(self->comm,
-                 shunt_moe_plan_create_parts(moe, none, NULL, 1, odd ? 3 : 2,
-                                             &plan),
-                 SHUNT_ERR_MISMATCH);
-    snprintf(want, sizeof(want), "rank %d plans in %d parts, this rank in %d",
-             odd ? 0 : self->size - 1, odd ? 2 : 3, odd ? 3 : 2);
-    CHECK_RUN(check_text(self, want));
+    for (int other = 0; other <= 1; other++) {
+        char want[80];
+        enum shunt_status st = shunt_moe_plan_create_parts(
+            moe, none, NULL, 1, odd ? 3 : other, &plan);
+
+        CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+        snprintf(want, sizeof(want),
+                 "rank %d plans in %s parts, this rank in %s",
+                 odd ? 0 : self->size - 1, odd ? (other ? "1" : "AUTO") : "3",
+                 odd ? "3" : (other ? "1" : "AUTO"));
+        CHECK_RUN(check_text(self, want));
+    }
     return 0;
 }
 
@@ -183,8 +187,7 @@ static int bad_parts(const struct rank *self, struct run *run, int which)
             CHECK_RUN(check_text(self, "the plan has 4"));
     }
     for (int part = 0; part < PARTS; part++) {
-        CHECK_OK(self->comm,
-                 run_start_part(run, which, part, false, true, &q));
+        CHECK_OK(self->comm, run_start_part(run, which, part, false, true, &q));
         CHECK_OK(self->comm, shunt_wait(&q));
         if (part == PARTS - 1)
             break;
@@ -206,8 +209,8 @@ static int other_parts(const struct rank *self, struct run *run, int which)
     struct shunt_request *q;
 
     for (int other = 2; other <= PARTS; other += 2) {
-        CHECK_OK(self->comm, run_start_part(run, which, odd ? other : 1, false,
-                                            true, &q));
+        CHECK_OK(self->comm,
+                 run_start_part(run, which, odd ? other : 1, false, true, &q));
         CHECK_STATUS(self->comm, shunt_wait(&q), SHUNT_ERR_MISMATCH);
         /* Both, whichever rank says it of which. */
         CHECK_RUN(check_text(self, "with part 1"));
@@ -235,9 +238,8 @@ int parts_called_badly(const struct rank *self)
             CHECK_RUN(other_parts(self, &run, which));
     }
     CHECK_STATUS(self->comm,
-                 shunt_moe_dispatch_part_start(run.plan, 0, run.x,
-                                               run.buffer[0], run.rows.total,
-                                               NULL),
+                 shunt_moe_dispatch_part_start(
+                     run.plan, 0, run.x, run.buffer[0], run.rows.total, NULL),
                  SHUNT_ERR_INVALID);
     for (int part = -1; part <= PARTS; part += PARTS + 1) {
         CHECK_STATUS(self->comm,
@@ -245,8 +247,7 @@ int parts_called_badly(const struct rank *self)
                      SHUNT_ERR_INVALID);
         CHECK(in.rows == 0 && !in.offset, "it says something");
     }
-    CHECK_STATUS(self->comm,
-                 shunt_moe_part_rows(run.plan, 0, NULL, sizeof(in)),
+    CHECK_STATUS(self->comm, shunt_moe_part_rows(run.plan, 0, NULL, sizeof(in)),
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(NULL, shunt_moe_part_rows(NULL, 0, &in, sizeof(in)),
                  SHUNT_ERR_INVALID);
@@ -256,5 +257,89 @@ int parts_called_badly(const struct rank *self)
     CHECK_RUN(run_end(&run));
     world_finish(&w);
     shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* --- the best number ------------------------------------------------------------ */
+
+/* A plan of which the ranks tell these times; on rank 0 they are all the same.
+ * */
+static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
+                const double *seconds, int *parts)
+{
+    int32_t none[3 * 64];
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    int degree = 0;
+
+    memset(none, 0xff, sizeof(none));
+    /* The class is that of the rank with most tokens. */
+    CHECK_OK(self->comm, shunt_moe_plan_create_parts(
+                             moe, none, NULL, self->rank ? 1 : tokens,
+                             SHUNT_MOE_PARTS_AUTO, &plan));
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    *parts = rows.parts;
+    while (1 << degree < *parts)
+        degree++;
+    CHECK(1 << degree == *parts, "%d parts", *parts);
+    CHECK_STATUS(self->comm, shunt_moe_plan_took(plan, -1), SHUNT_ERR_INVALID);
+    CHECK_OK(self->comm, shunt_moe_plan_took(plan, self->rank == self->size - 1
+                                                       ? seconds[degree]
+                                                       : 1e-3));
+    CHECK_STATUS(self->comm, shunt_moe_plan_took(plan, 1), SHUNT_ERR_INVALID);
+    shunt_moe_plan_destroy(plan);
+    CHECK_STATUS(NULL, shunt_moe_plan_took(plan, 1), SHUNT_ERR_INVALID);
+    return 0;
+}
+
+/* The ranks find the same number, which is the best for the slowest; each size
+ * class its own; what the ranks do not all tell does not count. */
+int parts_find_their_number(const struct rank *self)
+{
+    static const double seconds[2][4] = {{4, 3, 1, 2}, {1, 1.5, 2, 3}};
+    static const int best[2] = {4, 1};
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, 4, 3);
+    struct shunt_moe_degree known;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    int32_t none[3] = {-1, -1, -1};
+    int parts = 0;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int class = 0; class < 2; class ++) {
+        const size_t tokens = class ? 9 : 40;
+
+        for (int i = 0; i < 20; i++) {
+            CHECK_RUN(tell(self, moe, tokens + (size_t)i % 3, seconds[class],
+                           &parts));
+            CHECK(parts == (i < 16 ? 1 << i % 4 : best[class]),
+                  "plan %d of class %d has %d parts", i, class, parts);
+        }
+        shunt_moe_degree(moe, tokens, &known, sizeof(known));
+        CHECK(known.settled && known.parts == best[class], "%d parts",
+              known.parts);
+        for (int d = 0; d < 4; d++)
+            CHECK(known.seconds[d] * 44 >= seconds[class][d] &&
+                      known.seconds[d] * 9 <= seconds[class][d],
+                  "%g s a token with %d parts", known.seconds[d], 1 << d);
+    }
+    /* None of the next class is told by rank 0. */
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(self->comm,
+                 shunt_moe_plan_create_parts(moe, none, NULL, 1,
+                                             SHUNT_MOE_PARTS_AUTO, &plan));
+        if (self->rank || self->size == 1)
+            CHECK_OK(self->comm, shunt_moe_plan_took(plan, 1));
+        shunt_moe_plan_destroy(plan);
+    }
+    shunt_moe_degree(moe, 1, &known, sizeof(known));
+    CHECK(known.parts == (self->size == 1 ? 2 : 1) && !known.settled,
+          "%d parts", known.parts);
+    CHECK_OK(self->comm, shunt_moe_set_placement(moe, NULL, NULL, 0));
+    shunt_moe_degree(moe, 40, &known, sizeof(known));
+    CHECK(known.parts == 1 && !known.settled, "%d parts", known.parts);
+    shunt_moe_destroy(moe);
+    shunt_moe_degree(moe, 40, &known, sizeof(known));
+    CHECK(known.parts == 0, "%d parts of nothing", known.parts);
     return 0;
 }

@@ -73,6 +73,7 @@ static const char *const cases[] = {
     "parts_have_the_same_bits",
     "parts_overlap",
     "parts_called_badly",
+    "parts_find_their_number",
     "exchanges_come_and_go",
     "exchanges_overlap",
     "handles_in_any_order",

@@ -1389,6 +1389,7 @@ static const struct rank_case cases[] = {
     {"parts_have_the_same_bits", parts_have_the_same_bits, .max_ranks = 0},
     {"parts_overlap", parts_overlap, .max_ranks = 0},
     {"parts_called_badly", parts_called_badly, .max_ranks = 0},
+    {"parts_find_their_number", parts_find_their_number, .max_ranks = 0},
     {"texts_name_calls", texts_name_calls, .min_ranks = 2},
     {"texts_name_plans", texts_name_plans, .min_ranks = 2},
     {"texts_of_configurations", texts_of_configurations, .max_ranks = 0},
