@@ -17,7 +17,7 @@
 
 #include <shunt/coll.h>
 #include <shunt/comm.h>
-#include <shunt/moe.h>
+#include <shunt/moe_parts.h>
 
 #include "perf/modes.h"
 #include "perf/perf.h"
@@ -60,6 +60,7 @@ struct perf_exchange {
     enum shunt_moe_wire wire;
     struct perf_modes modes;
     enum shunt_moe_partials partials;
+    int parts;            /* of Shunt's plan */
     const int32_t *index; /* (tokens, topk) */
     const float *weight;  /* (tokens, topk) */
     const void *x;        /* (tokens, hidden); backward: dy */

@@ -172,7 +172,7 @@ struct exchange {
     struct shunt_moe_plan *plan;
     void *buffer[4]; /* by enum shunt_moe_buffer, under the plan */
     size_t max_rows;
-    struct shunt_request *request; /* of moe_start() */
+    struct shunt_request *request[SHUNT_MOE_PARTS_MAX]; /* of moe_start() */
 };
 
 static const char *moe_open(const struct perf_exchange *exchange, void **state)
@@ -209,8 +209,8 @@ static void moe_plan(void *state)
     struct exchange *e = state;
     struct shunt_moe_rows rows;
 
-    must(shunt_moe_plan_create(e->moe, e->x.index, e->x.weight, e->x.tokens,
-                               &e->plan),
+    must(shunt_moe_plan_create_parts(e->moe, e->x.index, e->x.weight,
+                                     e->x.tokens, e->x.parts, &e->plan),
          "moe_plan_create");
     /* A part of what is needed before a dispatch can be called. */
     shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
@@ -238,10 +238,57 @@ static const char *go_name(enum perf_go what)
     return "?";
 }
 
+static void start_part(struct exchange *e, enum perf_go what, int part)
+{
+    struct shunt_request **request = &e->request[part];
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    switch (what) {
+    case PERF_GO_DISPATCH:
+        st = shunt_moe_dispatch_part_start(e->plan, part, e->x.x,
+                                           e->buffer[SHUNT_MOE_ROWS],
+                                           e->max_rows, request);
+        break;
+    case PERF_GO_COMBINE:
+        st = shunt_moe_combine_part_start(
+            e->plan, part, e->buffer[SHUNT_MOE_OUT], NULL, e->x.y, request);
+        break;
+    case PERF_GO_COMBINE_BACKWARD:
+        st = shunt_moe_combine_backward_part_start(
+            e->plan, part, e->x.x, e->buffer[SHUNT_MOE_OUT],
+            e->buffer[SHUNT_MOE_DOUT], e->max_rows, e->x.dweight, request);
+        break;
+    case PERF_GO_DISPATCH_BACKWARD:
+        st = shunt_moe_dispatch_backward_part_start(
+            e->plan, part, e->buffer[SHUNT_MOE_DROWS], e->x.y, request);
+        break;
+    }
+    must(st, go_name(what));
+}
+
+static void start_parts(struct exchange *e, enum perf_go what)
+{
+    for (int p = 0; p < e->x.parts; p++)
+        start_part(e, what, p);
+}
+
+static void moe_wait(void *state)
+{
+    struct exchange *e = state;
+
+    must(shunt_wait_all(e->request, (size_t)e->x.parts), "wait");
+}
+
 static void moe_go(void *state, enum perf_go what)
 {
     struct exchange *e = state;
     enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
+
+    if (e->x.parts > 1) {
+        start_parts(e, what);
+        moe_wait(e);
+        return;
+    }
 
     switch (what) {
     case PERF_GO_DISPATCH:
@@ -269,24 +316,30 @@ static void moe_start(void *state, enum perf_go what)
     struct exchange *e = state;
     enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
 
+    if (e->x.parts > 1) {
+        start_parts(e, what);
+        return;
+    }
+
     switch (what) {
     case PERF_GO_DISPATCH:
         st =
             shunt_moe_dispatch_start(e->plan, e->x.x, e->buffer[SHUNT_MOE_ROWS],
-                                     e->max_rows, &e->request);
+                                     e->max_rows, &e->request[0]);
         break;
     case PERF_GO_COMBINE:
         st = shunt_moe_combine_start(e->plan, e->buffer[SHUNT_MOE_OUT], NULL,
-                                     e->x.y, &e->request);
+                                     e->x.y, &e->request[0]);
         break;
     case PERF_GO_COMBINE_BACKWARD:
         st = shunt_moe_combine_backward_start(
             e->plan, e->x.x, e->buffer[SHUNT_MOE_OUT],
-            e->buffer[SHUNT_MOE_DOUT], e->max_rows, e->x.dweight, &e->request);
+            e->buffer[SHUNT_MOE_DOUT], e->max_rows, e->x.dweight,
+            &e->request[0]);
         break;
     case PERF_GO_DISPATCH_BACKWARD:
         st = shunt_moe_dispatch_backward_start(
-            e->plan, e->buffer[SHUNT_MOE_DROWS], e->x.y, &e->request);
+            e->plan, e->buffer[SHUNT_MOE_DROWS], e->x.y, &e->request[0]);
         break;
     }
     must(st, go_name(what));
@@ -294,12 +347,10 @@ static void moe_start(void *state, enum perf_go what)
 
 static void moe_test(void *state)
 {
-    test_request(&((struct exchange *)state)->request);
-}
+    struct exchange *e = state;
 
-static void moe_wait(void *state)
-{
-    must(shunt_wait(&((struct exchange *)state)->request), "wait");
+    for (int p = 0; p < e->x.parts; p++)
+        test_request(&e->request[p]);
 }
 
 static void moe_release(void *state)

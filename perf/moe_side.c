@@ -23,6 +23,7 @@ void perf_moe_side_open(struct perf_moe_side *side)
         .wire = b->o->wire,
         .modes = b->o->modes,
         .partials = b->o->partials,
+        .parts = b->o->parts,
         .index = perf_token_experts(&b->routing, b->g->rank, 0),
         .weight = perf_token_weights(&b->routing, b->g->rank, 0),
         .x = b->x,

@@ -163,6 +163,7 @@ static void add_tokens(struct perf_record *r, const struct perf_row *row)
     perf_record_text(r, "wire",
                      o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : "payload");
     perf_record_text(r, "partials", perf_partials(o));
+    perf_record_number(r, "parts", true, o->parts);
     perf_record_text(r, "mode_asked", perf_modes_name(o->modes));
     perf_record_text(r, "mode", row->mode);
     perf_record_text(r, "skew", perf_skew_name(o->skew));

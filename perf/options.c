@@ -300,6 +300,10 @@ static const struct cli_row rows[] = {
     {"partials", 0, "TYPE", CLI_CHOICE,
      "what combine sends between nodes: f32 or dtype (f32)", AT(partials),
      .names = partials, .quiet = true},
+    {"parts", 0, "N", CLI_WHOLE,
+     "cut plans into N parts: every exchange starts all its parts and then "
+     "waits for them. The peer has one",
+     AT(parts), .least = 1, .most = SHUNT_MOE_PARTS_MAX},
     {"routing", 0, "ROUTING", CLI_CALL,
      "uniform; zipf[:S], popularity falls as 1/i^S (1); zipf-by-id[:S], the "
      "same with expert 0 the most popular, so that popular ones share a node; "
@@ -375,6 +379,7 @@ static const struct perf_options defaults = {
     .hidden = 2048,
     .inner = 1024,
     .topk = 8,
+    .parts = 1,
     .experts = 64,
     .row_bytes = {2048, 14336},
     .nrow_bytes = 2,

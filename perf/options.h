@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include <shunt/coll.h>
-#include <shunt/moe.h>
+#include <shunt/moe_parts.h>
 
 #include "perf/modes.h"
 #include "perf/perf.h"
@@ -64,6 +64,7 @@ struct perf_options {
     enum shunt_moe_wire wire;
     struct perf_modes modes;
     enum shunt_moe_partials partials;
+    int parts; /* of a plan */
     enum perf_skew skew;
     double skew_arg;
 

@@ -105,18 +105,20 @@ static void print_sampling(void)
 static void print_tokens(void)
 {
     const struct perf_options *o = settings.options;
-    char arg[32] = "";
+    char arg[32] = "", parts[32] = "";
 
+    if (o->parts > 1)
+        snprintf(parts, sizeof(parts), ", in %d parts", o->parts);
     if (o->skew != PERF_SKEW_UNIFORM)
         snprintf(arg, sizeof(arg), ":%g", o->skew_arg);
     perf_table_note(
         "tokens: hidden %zu %s, top-%d of %d experts, routing %s%s, %s on the "
-        "wire, mode %s, partial sums %s",
+        "wire, mode %s, partial sums %s%s",
         o->hidden, perf_dtype_name(o->dtype), o->topk, o->experts,
         perf_skew_name(o->skew),
         o->skew == PERF_SKEW_NODE_LIMITED && !o->skew_arg ? "" : arg,
         o->wire == SHUNT_MOE_WIRE_FP8 ? "fp8" : perf_dtype_name(o->dtype),
-        perf_modes_name(o->modes), perf_partials(o));
+        perf_modes_name(o->modes), perf_partials(o), parts);
 }
 
 static void print_hosts(void)
