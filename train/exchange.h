@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The interface by which the model sends rows to experts and gets results back:
- * the part of libshunt's MoE calls that it needs, in f32. A routing, of which
- * there is one for each layer of each micro-batch, has a number.
- * exchange_shunt.c is the implementation for training; the unit tests have one
+ * The interface by which the model sends rows to experts and gets results back,
+ * in f32. A routing, of which there is one for each layer of each micro-batch,
+ * has a number. exchange_shunt.c is the implementation for training,
+ * exchange_mpi.c the one that it is compared with; the unit tests have one
  * without ranks, to check layers and model separately.
  */
 #ifndef TRAIN_EXCHANGE_H
 #define TRAIN_EXCHANGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* What the implementations need to know, beside the model's shape. */
+struct exchange_config {
+    int bf16;               /* rows travel as bf16, else as f32 */
+    int fp8;                /* dispatched rows travel as fp8 with scales */
+    double capacity_factor; /* 0: dropless */
+    int drop_by_weight;
+    int tree_ranks;    /* experts are summed as if on this many ranks, */
+    int tree_nodes;    /* and these on this many nodes; 0: the real ones */
+    size_t max_tokens; /* of one rank */
+    /* 1 or more; each has at most its part of max_tokens, unless it is alone */
+    size_t micro_batches;
+    bool overlap; /* no: a started call is waited for at once */
+};
 
 /* The rows that this rank's experts get in one routing, expert-major: row i of
  * expert j is offset[j] + i. */
@@ -56,11 +71,54 @@ struct exchange_ops {
     int (*wait)(struct exchange *x, size_t routing);
     /* The routing is no longer needed. Not a collective, cannot fail. */
     void (*release)(struct exchange *x, size_t routing);
+    /* From now on calls are waited for at once, or not: exchange_config.overlap.
+     * None is under way. */
+    void (*set_overlap)(struct exchange *x, bool overlap);
+    /* The end of the exchange. Before the communicator's; cannot fail. */
+    void (*destroy)(struct exchange *x);
+};
+
+/* The exchanges of rows. */
+enum exchange_call {
+    EXCHANGE_DISPATCH,
+    EXCHANGE_COMBINE,
+    EXCHANGE_COMBINE_BACKWARD,
+    EXCHANGE_DISPATCH_BACKWARD,
+    EXCHANGES,
+};
+
+/* What was sent from this rank, and dropped, since the caller cleared it. */
+struct exchange_traffic {
+    size_t rows;    /* to other nodes in dispatches; as many come back */
+    size_t plain;   /* what they would be at one row for each assignment */
+    size_t dropped; /* assignments beyond the capacity */
+    size_t by_mpi;  /* rows that MPI carried to any rank, in all four calls */
+    /* this rank spent in the calls of each exchange: to start it, and to wait */
+    double seconds[EXCHANGES];
 };
 
 /* The first member of every implementation. */
 struct exchange {
     const struct exchange_ops *ops;
+    struct exchange_traffic traffic;
 };
+
+/* NULL is allowed. */
+static inline void exchange_destroy(struct exchange *x)
+{
+    if (x)
+        x->ops->destroy(x);
+}
+
+/* The experts of a rank, [*first, *first + *count): expert e is on rank
+ * e * ranks / experts, which is the library's own placement. */
+static inline void exchange_experts(size_t experts, int rank, int ranks,
+                                    size_t *first, size_t *count)
+{
+    size_t n = (size_t)ranks, r = (size_t)rank;
+
+    *first = (r * experts + n - 1) / n;
+    *count = ((r + 1) * experts + n - 1) / n - *first;
+}
 
 #endif

@@ -37,7 +37,6 @@ struct shunt_exchange {
     int bf16;
     bool overlap;
     struct routing *routing;
-    struct exchange_traffic traffic;
 };
 
 /* For errors. */
@@ -53,23 +52,7 @@ static struct shunt_exchange *self(struct exchange *x)
     return (struct shunt_exchange *)x;
 }
 
-void exchange_shunt_experts(size_t experts, int rank, int ranks, size_t *first,
-                            size_t *count)
-{
-    /* Expert e is on rank e * ranks / experts: the library's own placement. */
-    size_t n = (size_t)ranks, r = (size_t)rank;
-    size_t end = ((r + 1) * experts + n - 1) / n;
-
-    *first = (r * experts + n - 1) / n;
-    *count = end - *first;
-}
-
-struct exchange_traffic *exchange_shunt_traffic(struct exchange *x)
-{
-    return &self(x)->traffic;
-}
-
-void exchange_shunt_set_overlap(struct exchange *x, bool overlap)
+static void set_overlap(struct exchange *x, bool overlap)
 {
     self(x)->overlap = overlap;
 }
@@ -115,9 +98,9 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
             "planning the exchange"))
         return -1;
     shunt_moe_plan_rows(r->plan, &r->rows, sizeof(r->rows));
-    s->traffic.rows += r->rows.network_rows;
-    s->traffic.plain += r->rows.network_rows_plain;
-    s->traffic.dropped += r->rows.dropped;
+    s->base.traffic.rows += r->rows.network_rows;
+    s->base.traffic.plain += r->rows.network_rows_plain;
+    s->base.traffic.dropped += r->rows.dropped;
     if (s->bf16 && reserve(s, r))
         return -1;
     float *at[BUFFERS];
@@ -172,7 +155,7 @@ static int started(struct shunt_exchange *s, struct routing *r, double began,
     r->to = to;
     if (!status && !s->overlap)
         status = shunt_wait(&r->request);
-    s->traffic.seconds[call] += clock_now() - began;
+    s->base.traffic.seconds[call] += clock_now() - began;
     return team_check(s->team, status, names[call]);
 }
 
@@ -246,7 +229,7 @@ static int wait_for(struct exchange *x, size_t routing)
     if (r->request &&
         team_check(s->team, shunt_wait(&r->request), names[r->call]))
         return -1;
-    s->traffic.seconds[r->call] += clock_now() - began;
+    s->base.traffic.seconds[r->call] += clock_now() - began;
     if (!r->to)
         rows_in(s, r, (int)r->arrives);
     else if (s->bf16)
@@ -263,6 +246,20 @@ static void release(struct exchange *x, size_t routing)
     r->plan = NULL;
 }
 
+static void destroy(struct exchange *x)
+{
+    struct shunt_exchange *s = self(x);
+
+    for (size_t i = 0; s->routing && i < s->routings; i++) {
+        shunt_moe_plan_destroy(s->routing[i].plan);
+        for (int which = 0; which < BUFFERS; which++)
+            free(s->routing[i].f32[which]);
+    }
+    free(s->routing);
+    shunt_moe_destroy(s->moe);
+    free(s);
+}
+
 static const struct exchange_ops ops = {
     .memory = memory,
     .plan = plan,
@@ -272,6 +269,8 @@ static const struct exchange_ops ops = {
     .dispatch_backward_start = dispatch_backward_start,
     .wait = wait_for,
     .release = release,
+    .set_overlap = set_overlap,
+    .destroy = destroy,
 };
 
 /* A call of each micro-batch may be under way, and a lone one has all tokens. */
@@ -302,7 +301,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->overlap = config->overlap;
     s->routing = calloc(s->routings, sizeof(*s->routing));
     if (!s->routing) {
-        exchange_shunt_destroy(&s->base);
+        destroy(&s->base);
         return train_error("out of memory");
     }
 
@@ -324,25 +323,10 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
                    "setting up the exchange") ||
         (s->bf16 &&
          team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
-        exchange_shunt_destroy(&s->base);
+        destroy(&s->base);
         return -1;
     }
     share_tokens(s, config, model->layers, tokens);
     *exchange = &s->base;
     return 0;
-}
-
-void exchange_shunt_destroy(struct exchange *x)
-{
-    if (!x)
-        return;
-    struct shunt_exchange *s = self(x);
-    for (size_t i = 0; s->routing && i < s->routings; i++) {
-        shunt_moe_plan_destroy(s->routing[i].plan);
-        for (int which = 0; which < BUFFERS; which++)
-            free(s->routing[i].f32[which]);
-    }
-    free(s->routing);
-    shunt_moe_destroy(s->moe);
-    free(s);
 }

@@ -29,6 +29,7 @@ static const struct field {
     {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
+    {"mpi_rows", offsetof(struct step_metrics, mpi_rows)},
     {"gflops", offsetof(struct step_metrics, gflops)},
     {"compute_bits", offsetof(struct step_metrics, compute_bits)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
@@ -203,6 +204,7 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.wire_bytes, s->wire_bytes, n);
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);
+        add(&mean.mpi_rows, s->mpi_rows, n);
         add(&mean.dropped, s->dropped, n);
         add(&mean.dropped_part, s->dropped_part, n);
         add(&tokens, s->tokens_per_s * s->step_s, n);

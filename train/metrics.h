@@ -5,15 +5,15 @@
  *     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
  *      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
  *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
- *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "gflops": 31,
- *      "compute_bits": 32, "dropped": 0, "dropped_part": 0,
+ *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "mpi_rows": 0,
+ *      "gflops": 31, "compute_bits": 32, "dropped": 0, "dropped_part": 0,
  *      "dispatch_s": ..., "combine_s": ..., "combine_backward_s": ...,
  *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
  *      ... (of each of these),
  *      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
  * ..._hidden where steps before have waited for everything at once
- * (trainer_step()), val_... where a validation followed the step. Losses are in nats a byte;
- * numbers are written so that reading gives back the same bits.
+ * (trainer_step()), val_... where a validation followed the step. Losses are in
+ * nats a byte; numbers are written so that reading gives back the same bits.
  */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
@@ -23,7 +23,7 @@
 #include <stdio.h>
 
 #include "train/data.h"
-#include "train/exchange_shunt.h"
+#include "train/exchange.h"
 
 /* What travels while ranks compute: the exchanges of rows, in the order of enum
  * exchange_call, and the sums of gradients. */
@@ -46,6 +46,7 @@ struct step_metrics {
     double wire_bytes;   /* that all ranks sent to other nodes; so, too: */
     double wire_rows;    /* rows of tokens, in the forward pass */
     double plain_rows;   /* what these would be at one for each assignment */
+    double mpi_rows;     /* rows that MPI carried to any rank, both ways */
     double gflops;       /* 10^9 operations a second in matrix products */
     double compute_bits; /* of their inputs: 32, or 16 with --compute bf16 */
     double tokens_per_s;
@@ -73,6 +74,7 @@ struct metrics {
 struct metrics_means {
     double step_s, exchange_s, reduce_s, wait_s; /* seconds */
     double wire_bytes, wire_rows, plain_rows;    /* 0: there is one node */
+    double mpi_rows;                             /* 0: libshunt did */
     double tokens_per_s, gflops;
     double dropped, dropped_part;
     double hidden[TRAVELS]; /* NaN: not known */

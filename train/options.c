@@ -138,6 +138,11 @@ static const struct cli_row rows[] = {
     {"overlap", 0, "WHETHER", CLI_CHOICE,
      "compute while rows travel; no changes times alone", AT(overlap),
      CLI_NAMES({"no", false}, {"yes", true})},
+    {"comm", 0, "NAME", CLI_CHOICE,
+     "what carries rows, gradients and parameters: libshunt, or, to compare "
+     "with, MPI_Alltoallv and the like, under mpirun; the losses have the same "
+     "bits",
+     AT(mpi), CLI_NAMES({"shunt", false}, {"mpi", true})},
     {"capacity-factor", 0, "X", CLI_REAL,
      "drop what exceeds X times an expert's even share, for each rank; 0, the "
      "default: drop nothing",
@@ -273,7 +278,9 @@ static const struct cli_program program = {
         "    shunt-train --checkpoint ckpt --generate --prompt 'It was'\n"
         "  The same bits on one rank as on four:\n"
         "    shunt-train --steps 50 --log one.jsonl\n"
-        "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n",
+        "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n"
+        "  The same run with MPI in the place of libshunt:\n"
+        "    mpirun -n 4 shunt-train --steps 50 --comm mpi\n",
 };
 
 /* --- parsing -------------------------------------------------------------- */
@@ -425,6 +432,12 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--layers %zu times --micro-batches %zu must be at "
                            "most %d",
                            o->model.layers, o->micro_batches, MOST_ROUTINGS);
+    if (o->mpi && (o->capacity_factor > 0 || o->fp8))
+        return train_error("--comm mpi sends all rows as they are: leave out "
+                           "--capacity-factor and --wire fp8");
+    if (o->mpi && !o->nodes)
+        return train_error("--comm mpi adds as on nodes of equally many ranks "
+                           "each, which these are not: give --nodes");
     if (o->optimizer.beta1 >= 1 || o->optimizer.beta2 >= 1)
         return train_error("--beta1 and --beta2 must be below 1");
     if (o->optimizer.lr_end > 1)

@@ -30,6 +30,7 @@ struct options {
 
     bool bf16, fp8;    /* rows travel as */
     bool overlap;      /* compute while they do */
+    bool mpi;          /* MPI carries them, and gradients, not libshunt */
     bool compute_bf16; /* matrix products */
     double capacity_factor;
     bool drop_by_weight;

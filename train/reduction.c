@@ -14,9 +14,7 @@ static size_t own_length(const struct reduction *r)
     return r->begin[r->team->rank + 1] - r->begin[r->team->rank];
 }
 
-/* Is a reduce-scatter's order the one asked for, if each rank first adds up its
- * own shares? It adds the ranks of each node, and then the nodes. */
-static bool by_reduce_scatter(const struct reduction *r)
+bool reduction_is_of_ranks(const struct reduction *r)
 {
     const size_t ranks = (size_t)r->team->size, nodes = team_nodes(r->team);
 
@@ -27,8 +25,10 @@ static bool by_reduce_scatter(const struct reduction *r)
 int reduction_create(struct reduction *r)
 {
     const size_t ranks = (size_t)r->team->size;
-    const size_t work =
-        by_reduce_scatter(r) ? 0 : ranks * r->shares * own_length(r);
+    const size_t work = r->team->mpi ? reduction_mpi_work(r)
+                        : reduction_is_of_ranks(r)
+                            ? 0
+                            : ranks * r->shares * own_length(r);
 
     r->work = NULL;
     r->request = NULL;
@@ -116,10 +116,8 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
     return team_check(r->team, st, "adding gradients");
 }
 
-/* Adds `count` vectors in their order, those of each node first: into `sum`.
- * The first one of each node is used up. */
-static void add_by_nodes(float *vectors, size_t count, size_t nodes,
-                         size_t length, float *sum)
+void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
+                   float *sum)
 {
     size_t each = count / nodes * length;
 
@@ -139,14 +137,16 @@ int reduction_wait(struct reduction *r)
     enum shunt_status st;
     double t;
 
+    if (r->team->mpi)
+        return reduction_mpi(r);
     if (!r->parts && reduction_start(r, 0, r->length))
         return -1;
     t = clock_now();
     st = shunt_wait_all(r->request, r->requests);
     r->seconds += clock_now() - t;
     if (!st && r->work)
-        add_by_nodes(r->work, (size_t)r->team->size * r->shares,
-                     r->nodes ? r->nodes : 1, own_length(r), r->slice);
+        reduction_add(r->work, (size_t)r->team->size * r->shares,
+                      r->nodes ? r->nodes : 1, own_length(r), r->slice);
     r->requests = r->parts = 0;
     clock_add_as("gradients", &r->team->seconds, &t);
     return team_check(r->team, st, "adding gradients");

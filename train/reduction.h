@@ -8,8 +8,9 @@
  * on each rank, or each rank a node of its own: a reduce-scatter of the sums of
  * the ranks' shares, which adds the ranks of each node in their order, and then
  * the nodes. Otherwise the slices of the i-th share of every rank are exchanged,
- * for all i, and added here in the order asked for. So the sum has the same bits however shares are spread over ranks,
- * ranks over hosts, and the vectors over parts.
+ * for all i, and added here in the order asked for. So the sum has the same bits
+ * however shares are spread over ranks, ranks over hosts, and the vectors over
+ * parts; by MPI, too (reduction_mpi.c).
  */
 #ifndef TRAIN_REDUCTION_H
 #define TRAIN_REDUCTION_H
@@ -44,11 +45,25 @@ int reduction_create(struct reduction *r);
 void reduction_destroy(struct reduction *r);
 
 /* Elements [first, last) of all vectors are computed: begin to add them. The
- * caller leaves them alone until reduction_wait(). Collective: the same parts in the same order. */
+ * caller leaves them alone until reduction_wait(). Not by MPI. Collective: the
+ * same parts in the same order. */
 int reduction_start(struct reduction *r, size_t first, size_t last);
 
 /* Wait until the slice is complete. All elements were started once, or none,
  * which starts them all. Collective. */
 int reduction_wait(struct reduction *r);
+
+/* Is the order asked for that of a reduce-scatter, if each rank first adds up its
+ * own shares? That adds the ranks of each node, and then the nodes. */
+bool reduction_is_of_ranks(const struct reduction *r);
+/* Adds `count` vectors in their order, those of each node first: into `sum`.
+ * The first one of each node is used up. */
+void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
+                   float *sum);
+
+/* reduction_mpi.c: reduction_wait() where there is team->mpi, and the length of
+ * `work` then. */
+int reduction_mpi(struct reduction *r);
+size_t reduction_mpi_work(const struct reduction *r);
 
 #endif

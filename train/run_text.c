@@ -114,7 +114,11 @@ void run_introduce(struct run *run)
     progress_say(&run->progress,
                  "peak        %.0f GF/s: %s, measured on all ranks at once",
                  run->peak / 1e9, run_peak_name(run));
-    introduce_ranks(run);
+    if (o->mpi)
+        progress_say(&run->progress, "ranks       exchange by %s",
+                     run->team.mpi->version);
+    else
+        introduce_ranks(run);
     for (int bar = 0; bar < BARS; bar++)
         progress_say(&run->progress, "%-11s %s%s", bar_name(bar),
                      run_each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
@@ -153,6 +157,10 @@ static void conclude_traffic(struct run *run)
                  100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
                  100 * m.wait_s / m.step_s);
     conclude_hidden(run, &m);
+    if (m.mpi_rows > 0)
+        progress_say(&run->progress,
+                     "by MPI: %.0f rows a step, forward and backward",
+                     m.mpi_rows);
     if (m.wire_bytes > 0)
         progress_say(
             &run->progress,

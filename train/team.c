@@ -6,6 +6,7 @@
 #include "train/clock.h"
 #include "train/error.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,12 +35,85 @@ int team_broadcast(struct team *team, void *data, size_t bytes, int root)
     return team_check(team, st, "broadcast");
 }
 
+bool team_is_far(const struct team *team, int rank)
+{
+    return shunt_comm_node(team->comm, rank) !=
+           shunt_comm_node(team->comm, team->rank);
+}
+
+/* Everybody's elements of `bytes` each, by rank. own NULL: in their places. */
+static int gather_by_mpi(struct team *team, size_t bytes, const void *own,
+                         void *all, const size_t *counts)
+{
+    const size_t ranks = (size_t)team->size;
+    int *count = calloc(2 * ranks, sizeof(*count)), *at = count + ranks;
+    size_t sum = 0;
+
+    if (!count)
+        return train_error("out of memory");
+    for (size_t r = 0; r < ranks; sum += counts[r++]) {
+        count[r] = (int)counts[r];
+        at[r] = (int)sum;
+        if (team_is_far(team, (int)r))
+            team->mpi_bytes += (double)(counts[team->rank] * bytes);
+    }
+    if (sum > INT_MAX) {
+        free(count);
+        return train_error("%zu are more elements than MPI's int counts", sum);
+    }
+    team->mpi->allgatherv(bytes, own, all, count, at);
+    free(count);
+    return 0;
+}
+
+/* The same by what the team has. */
+static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
+                  void *all, const size_t *counts, const char *what,
+                  const char *span)
+{
+    const size_t bytes = shunt_dtype_size(dtype);
+    double t = clock_now();
+    int st;
+
+    if (team->mpi)
+        st = gather_by_mpi(team, bytes, own, all, counts);
+    else
+        st = team_check(team,
+                        shunt_allgatherv(team->comm, own ? own : SHUNT_IN_PLACE,
+                                         counts[team->rank], all, counts, NULL,
+                                         dtype),
+                        what);
+    clock_add_as(span, &team->seconds, &t);
+    return st;
+}
+
+/* Counts for all ranks. Freed by the caller. */
+static size_t *counts_of(const struct team *team, const size_t *begin,
+                         size_t alike)
+{
+    size_t *n = malloc((size_t)team->size * sizeof(*n));
+
+    for (int r = 0; n && r < team->size; r++)
+        n[r] = begin ? begin[r + 1] - begin[r] : alike;
+    if (!n)
+        train_error("out of memory");
+    return n;
+}
+
 int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 {
     double t = clock_now();
+
+    if (team->mpi) {
+        size_t *counts = counts_of(team, NULL, bytes);
+        int st = counts ? gather(team, SHUNT_U8, own, all, counts, "gathering",
+                                 "statistics")
+                        : -1;
+        free(counts);
+        return st;
+    }
     enum shunt_status st =
         shunt_allgather(team->comm, own, all, bytes, SHUNT_U8);
-
     clock_add_as("statistics", &team->seconds, &t);
     return team_check(team, st, "gathering");
 }
@@ -47,37 +121,20 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts)
 {
-    double t = clock_now();
-    enum shunt_status st =
-        shunt_allgatherv(team->comm, own, count, all, counts, NULL, SHUNT_F64);
-
-    clock_add_as("norms", &team->seconds, &t);
-    return team_check(team, st, "gathering norms");
-}
-
-/* Lengths of slices. Freed by the caller. */
-static size_t *lengths(const struct team *team, const size_t *begin)
-{
-    size_t *n = malloc((size_t)team->size * sizeof(*n));
-
-    for (int r = 0; n && r < team->size; r++)
-        n[r] = begin[r + 1] - begin[r];
-    return n;
+    (void)count; /* counts has it, too */
+    return gather(team, SHUNT_F64, own, all, counts, "gathering norms",
+                  "norms");
 }
 
 int team_gather_slices(struct team *team, float *vector, const size_t *begin)
 {
-    size_t *counts = lengths(team, begin);
-    double t = clock_now();
+    size_t *counts = counts_of(team, begin, 0);
+    int st = counts ? gather(team, SHUNT_F32, NULL, vector, counts,
+                             "gathering parameters", "parameters")
+                    : -1;
 
-    if (!counts)
-        return train_error("out of memory");
-    enum shunt_status st =
-        shunt_allgatherv(team->comm, SHUNT_IN_PLACE, counts[team->rank], vector,
-                         counts, NULL, SHUNT_F32);
     free(counts);
-    clock_add_as("parameters", &team->seconds, &t);
-    return team_check(team, st, "gathering parameters");
+    return st;
 }
 
 size_t team_nodes(const struct team *team)

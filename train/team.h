@@ -14,11 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/mpi_calls.h"
+
 struct team {
     struct shunt_comm *comm;
     int rank;
     int size;
     double seconds; /* in collectives, since the caller last cleared it */
+    /* Not NULL: MPI carries what team_gather...() gather, gradients, and rows */
+    const struct mpi_calls *mpi;
+    double mpi_bytes; /* that it sent from this rank to other nodes, likewise */
 };
 
 /* Turns a status into 0 or -1; `what` was being done. */
@@ -38,6 +43,8 @@ int team_gather_doubles(struct team *team, const double *own, size_t count,
  * others' are filled in. */
 int team_gather_slices(struct team *team, float *vector, const size_t *begin);
 
+/* Is it on another node than this rank? */
+bool team_is_far(const struct team *team, int rank);
 /* How many nodes the ranks are on, if in order and as many on each; else 0. */
 size_t team_nodes(const struct team *team);
 

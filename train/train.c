@@ -547,6 +547,42 @@ static int run_all(struct run *run)
     return st == 0 ? run->sample.stopped : st;
 }
 
+static int join_by_mpi(struct run *run)
+{
+    const struct mpi_calls *mpi = mpi_load();
+    const char *wrong = mpi ? mpi->begin(&run->team.comm) : NULL;
+
+    if (!mpi)
+        return -1;
+    if (wrong)
+        return train_error("%s", wrong);
+    run->team.mpi = mpi;
+    return 0;
+}
+
+static int join(struct run *run)
+{
+    struct team *team = &run->team;
+
+    if (run->o.mpi) {
+        if (join_by_mpi(run))
+            return -1;
+    } else {
+        enum shunt_status st = shunt_comm_create_env(NULL, &team->comm);
+        if (st)
+            return train_error("%s: %s", shunt_strerror(st),
+                               shunt_last_error(NULL));
+    }
+    team->rank = shunt_comm_rank(team->comm);
+    team->size = shunt_comm_size(team->comm);
+    size_t nodes = team_nodes(team);
+    if (team->mpi && nodes) {
+        int each = team->size / (int)nodes;
+        team->mpi->split(team->rank / each, team->rank % each);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct run run = {.start = clock_now()};
@@ -563,17 +599,14 @@ int main(int argc, char **argv)
     }
     /* Between its start and its wait, an exchange has as much computing as there
      * is. What the user says goes first. */
-    if (run.o.overlap)
+    if (run.o.overlap && !run.o.mpi)
         setenv("SHUNT_PROGRESS", "auto", 0);
-    enum shunt_status st = shunt_comm_create_env(NULL, &run.team.comm);
-    if (st != SHUNT_OK) {
-        fprintf(stderr, "shunt-train: cannot join the other ranks: %s: %s\n",
-                shunt_strerror(st), shunt_last_error(NULL));
+    if (join(&run)) {
+        fprintf(stderr, "shunt-train: cannot join the other ranks: %s\n",
+                train_error_text());
         options_free(&run.o);
         return EXIT_FAILURE;
     }
-    run.team.rank = shunt_comm_rank(run.team.comm);
-    run.team.size = shunt_comm_size(run.team.comm);
     catch_signals(&run.o);
     progress_start(&run.progress, run.o.print_every);
 
@@ -600,5 +633,9 @@ int main(int argc, char **argv)
     text_free(&run.text);
     free(run.sample.bytes);
     options_free(&run.o);
+    if (run.team.mpi && done < 0)
+        run.team.mpi->abort(status); /* others may wait in one of its calls */
+    else if (run.team.mpi)
+        run.team.mpi->end();
     return status;
 }

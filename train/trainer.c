@@ -5,6 +5,7 @@
 #include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
+#include "train/exchange_mpi.h"
 #include "train/exchange_shunt.h"
 #include "train/products.h"
 
@@ -21,6 +22,7 @@ enum {
     WIRE_BYTES,
     WIRE_ROWS,
     PLAIN_ROWS,
+    MPI_ROWS,
     FLOPS,
     DROPPED,
     EXPOSED,
@@ -50,8 +52,8 @@ static size_t norms_of(const struct trainer *t, int rank)
 {
     size_t first, experts;
 
-    exchange_shunt_experts(t->o->model.experts, rank, t->team->size, &first,
-                           &experts);
+    exchange_experts(t->o->model.experts, rank, t->team->size, &first,
+                     &experts);
     return chunks_of(t->begin[rank + 1] - t->begin[rank]) +
            experts * t->o->model.layers;
 }
@@ -177,12 +179,13 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->sequences = o->batch / ranks;
     t->shares = o->shares / ranks;
     size_t first;
-    exchange_shunt_experts(o->model.experts, team->rank, team->size, &first,
-                           &t->local_experts);
+    exchange_experts(o->model.experts, team->rank, team->size, &first,
+                     &t->local_experts);
     if (products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
-        exchange_shunt_create(team, &o->model, &x, &t->exchange) ||
+        (team->mpi ? exchange_mpi_create : exchange_shunt_create)(
+            team, &o->model, &x, &t->exchange) ||
         model_create(&o->model, t->sequences, o->micro_batches, t->gemm,
                      t->exchange, &t->model) ||
         allocate(t)) {
@@ -190,7 +193,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         return -1;
     }
     t->model.dense = t->dense;
-    if (o->overlap)
+    if (o->overlap && !team->mpi)
         t->model.complete = add_part;
     t->model.complete_arg = &t->reduction;
     t->model.dense_grad =
@@ -207,7 +210,7 @@ int trainer_create(struct trainer *t, const struct options *o,
 void trainer_destroy(struct trainer *t)
 {
     model_destroy(&t->model);
-    exchange_shunt_destroy(t->exchange);
+    exchange_destroy(t->exchange);
     shunti_gemm_destroy(t->gemm);
     /* The windows are the communicator's. */
     free(t->begin);
@@ -414,13 +417,15 @@ struct before {
 static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {
-    const struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    const struct exchange_traffic *x = &t->exchange->traffic;
     double sum[COUNTS] = {0},
            own[COUNTS] = {
                [WIRE_BYTES] = (double)(counters(t).bytes_remote -
-                                       before->comm.bytes_remote),
+                                       before->comm.bytes_remote) +
+                              t->team->mpi_bytes,
                [WIRE_ROWS] = (double)x->rows,
                [PLAIN_ROWS] = (double)x->plain,
+               [MPI_ROWS] = (double)x->by_mpi,
                [FLOPS] = shunti_gemm_flops(t->gemm) - before->flops,
                [DROPPED] = (double)x->dropped,
            };
@@ -434,6 +439,7 @@ static int add_counts(struct trainer *t, const struct before *before,
     m->wire_bytes = sum[WIRE_BYTES];
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
+    m->mpi_rows = sum[MPI_ROWS];
     for (int i = 0; i < TRAVELS; i++)
         m->exposed_s[i] = sum[EXPOSED + i] / t->team->size;
     m->dropped = sum[DROPPED];
@@ -444,17 +450,17 @@ static int add_counts(struct trainer *t, const struct before *before,
 }
 
 /* Is this one of the steps that wait for everything at once? With --overlap no
- * all do, and a lone rank has nothing to wait for: nothing is to be hidden. */
+ * all do, by MPI, too, and a lone rank has nothing to wait for: nothing is to be hidden. */
 static bool waits_at_once(const struct trainer *t)
 {
-    return t->o->overlap && t->team->size > 1 && t->steps >= AT_ONCE_FIRST &&
-           t->steps <= AT_ONCE_LAST;
+    return t->o->overlap && !t->team->mpi && t->team->size > 1 &&
+           t->steps >= AT_ONCE_FIRST && t->steps <= AT_ONCE_LAST;
 }
 
 static void set_overlap(struct trainer *t, bool overlap)
 {
-    exchange_shunt_set_overlap(t->exchange, overlap);
-    t->model.complete = overlap ? add_part : NULL;
+    t->exchange->ops->set_overlap(t->exchange, overlap);
+    t->model.complete = overlap && !t->team->mpi ? add_part : NULL;
 }
 
 /* What the step took against what it would have taken at once. */
@@ -493,10 +499,9 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     t->reduction.seconds = 0;
     for (int kind = 0; kind < HELD; kind++)
         m->val[kind] = (double)NAN;
-    t->team->seconds = 0;
+    t->team->seconds = t->team->mpi_bytes = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
-    memset(exchange_shunt_traffic(t->exchange), 0,
-           sizeof(struct exchange_traffic));
+    memset(&t->exchange->traffic, 0, sizeof(t->exchange->traffic));
 
     load_batch(t, step);
     memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
@@ -589,7 +594,7 @@ static int validate(struct trainer *t, int kind, double *loss)
 
 int trainer_validate(struct trainer *t, double *loss, double *dropped)
 {
-    struct exchange_traffic *x = exchange_shunt_traffic(t->exchange);
+    struct exchange_traffic *x = &t->exchange->traffic;
     size_t windows = 0;
     double own;
 

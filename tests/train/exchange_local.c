@@ -221,6 +221,12 @@ static void release(struct exchange *x, size_t layer)
     forget(&s->plans[layer]);
 }
 
+static void set_overlap(struct exchange *x, bool overlap)
+{
+    (void)x;
+    (void)overlap;
+}
+
 static const struct exchange_ops ops = {
     memory,
     plan,
@@ -230,6 +236,8 @@ static const struct exchange_ops ops = {
     dispatch_backward_start,
     wait_for,
     release,
+    set_overlap,
+    exchange_local_destroy,
 };
 
 struct exchange *exchange_local_create(size_t layers, size_t experts,

@@ -291,7 +291,8 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
 static int damages(const struct rank *self)
 {
     static struct folder whole, older, f; /* rank 0 */
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     int count = self->argc > 0 ? atoi(self->argv[0]) : 1000;
     char path[64];
 
@@ -354,7 +355,8 @@ static int damages(const struct rank *self)
  * checkpoint left under temporary names is not. */
 static int no_manifest(const struct rank *self)
 {
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     char path[64], name[400];
 
     CHECK_RUN(shared_folder(&team, path, sizeof(path)));
@@ -400,7 +402,8 @@ static int no_manifest(const struct rank *self)
 static int old_one_stays(const struct rank *self)
 {
     static struct folder before, after; /* rank 0 */
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     char path[64], name[400];
 
     CHECK_RUN(shared_folder(&team, path, sizeof(path)));
@@ -450,7 +453,8 @@ static int old_one_stays(const struct rank *self)
  * truncated before the new one is complete. */
 static int link_is_refused(const struct rank *self)
 {
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     char path[64], name[400], moved[400];
 
     CHECK_RUN(shared_folder(&team, path, sizeof(path)));

@@ -77,7 +77,8 @@ static int begin_pair(const struct rank *self, struct pair *p,
     memset(p, 0, sizeof(*p));
     p->o = *o;
     p->o.shares = self->size == 3 ? 12 : 8; /* divides the batch of 24 */
-    p->all = (struct team){self->comm, self->rank, self->size, 0};
+    p->all = (struct team){
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     p->o.nodes = team_nodes(&p->all);
     p->one.size = 1;
     CHECK_OK(self->comm,
@@ -291,7 +292,8 @@ static double beyond_capacity(const struct trainer *t)
 static int lossy_exchange(const struct rank *self)
 {
     struct options o = small_options();
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     struct trainer t;
     struct data data;
     double first = 0, all[64], sum = 0;
@@ -326,7 +328,8 @@ static int lossy_exchange(const struct rank *self)
 static int stop_reaches_all(const struct rank *self)
 {
     struct options o = small_options();
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     struct step_metrics m;
     struct trainer t;
     struct data data;
@@ -347,7 +350,8 @@ static int stop_reaches_all(const struct rank *self)
 static int loss_while_setting_up(const struct rank *self)
 {
     struct options o = small_options();
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     struct exchange_config x = {.tree_ranks = self->size,
                                 .max_tokens = o.batch * o.model.seq,
                                 .micro_batches = 1};
@@ -369,7 +373,7 @@ static int loss_while_setting_up(const struct rank *self)
           train_error_text());
     CHECK(!strstr(train_error_text(), "out of memory"), "%s",
           train_error_text());
-    exchange_shunt_destroy(exchange);
+    exchange_destroy(exchange);
     shunti_gemm_destroy(gemm);
     return 0;
 }
@@ -397,7 +401,8 @@ static float sum_by_nodes(const float *all, size_t count, size_t nodes,
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     size_t ranks = (size_t)self->size, me = (size_t)self->rank;
     size_t *begin = malloc((ranks + 1) * sizeof(*begin));
 
@@ -451,7 +456,8 @@ static int shares_in_order(const struct rank *self)
 
 static int disagreement_is_told(const struct rank *self)
 {
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     int ok = self->rank != 1;
 
     if (!ok)
@@ -538,7 +544,10 @@ static int checkpoint_goes_on(const struct rank *self)
     end_pair(&p);
     end_pair(&q);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
-    remove_folder(&(struct team){self->comm, self->rank, self->size, 0}, path);
+    remove_folder(&(struct team){.comm = self->comm,
+                                 .rank = self->rank,
+                                 .size = self->size},
+                  path);
     return 0;
 }
 
@@ -548,7 +557,8 @@ static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = small_options();
     struct checkpoint_info info = {1, 4, 77, 0}, found;
-    struct team team = {self->comm, self->rank, self->size, 0};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
     struct checkpoint *c;
     struct trainer t;
     struct data data;
