@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, TENSORS_OF_LAYER = 7 }; /* floats: a cache line */
+enum { ALIGN = 16 }; /* floats: a cache line */
+enum { TENSORS_OF_LAYER = 7, SPLIT_OF_LAYER = 4 };
 
 int model_config_check(const struct model_config *c)
 {
@@ -60,9 +61,31 @@ static size_t place_gain(struct layout *l, int layer, const char *name,
     return place(l, layer, name, n, 0, 1.0f, false);
 }
 
-int layout_create(const struct model_config *c, struct layout *layout)
+/* A matrix (n, m) that is cut into shards, if there are several. */
+static size_t place_split(struct layout *l, int layer, const char *name,
+                          size_t n, size_t m, size_t blocks, float std)
 {
-    struct layout l = {0};
+    struct tensor *t;
+
+    if (l->shards == 1)
+        return place_matrix(l, layer, name, n, m, std);
+    t = &l->split[l->nsplit++];
+    snprintf(t->name, sizeof(t->name), "layer.%d.%s", layer, name);
+    t->rows = blocks ? n : n / l->shards;
+    t->columns = blocks ? m / l->shards : m;
+    t->blocks = blocks;
+    t->offset = l->shard_size;
+    t->count = t->rows * t->columns;
+    t->std = std;
+    t->decay = true;
+    l->shard_size += (t->count + ALIGN - 1) / ALIGN * ALIGN;
+    return t->offset;
+}
+
+int layout_create(const struct model_config *c, size_t shards,
+                  struct layout *layout)
+{
+    struct layout l = {.shards = shards};
     size_t D = c->dim, F = c->expert_hidden, S = c->shared_hidden;
     /* A product keeps the size of what goes through it. What is added to the
      * residual stream starts small, so that its sum over layers stays 1. */
@@ -71,7 +94,8 @@ int layout_create(const struct model_config *c, struct layout *layout)
 
     l.tensors = calloc(3 + c->layers * TENSORS_OF_LAYER, sizeof(*l.tensors));
     l.layer = calloc(c->layers, sizeof(*l.layer));
-    if (!l.tensors || !l.layer) {
+    l.split = calloc(c->layers * SPLIT_OF_LAYER, sizeof(*l.split));
+    if (!l.tensors || !l.layer || !l.split) {
         layout_destroy(&l);
         return train_error("out of memory");
     }
@@ -81,16 +105,20 @@ int layout_create(const struct model_config *c, struct layout *layout)
         struct layer_layout *at = &l.layer[i];
         int n = (int)i;
         at->norm1 = place_gain(&l, n, "norm1", D);
-        at->qkv = place_matrix(&l, n, "qkv", D, 3 * D, std);
-        at->proj = place_matrix(&l, n, "proj", D, D, std * residual);
+        at->qkv = place_split(&l, n, "qkv", D, 3 * D, 3, std);
+        at->proj = place_split(&l, n, "proj", D, D, 0, std * residual);
         at->norm2 = place_gain(&l, n, "norm2", D);
         at->router = place_matrix(&l, n, "router", D, c->experts, std);
-        if (!S)
-            continue;
-        at->shared_gate_up =
-            place_matrix(&l, n, "shared.gate_up", D, 2 * S, std);
-        at->shared_down = place_matrix(&l, n, "shared.down", S, D,
-                                       residual / sqrtf((float)S));
+        if (S) {
+            at->shared_gate_up =
+                place_split(&l, n, "shared.gate_up", D, 2 * S, 2, std);
+            at->shared_down = place_split(&l, n, "shared.down", S, D, 0,
+                                          residual / sqrtf((float)S));
+        }
+        if (i + 1 == c->layers)
+            l.shard_size =
+                (l.shard_size + LAYOUT_CHUNK - 1) / LAYOUT_CHUNK * LAYOUT_CHUNK;
+        at->shard_end = l.shard_size;
     }
     l.norm = place_gain(&l, -1, "norm", D);
     l.head = place_matrix(&l, -1, "head", D, VOCABULARY, 0.5f * std);
@@ -107,6 +135,7 @@ int layout_create(const struct model_config *c, struct layout *layout)
 void layout_destroy(struct layout *layout)
 {
     free(layout->tensors);
+    free(layout->split);
     free(layout->layer);
     memset(layout, 0, sizeof(*layout));
 }
@@ -130,6 +159,30 @@ void layout_init_dense(const struct layout *layout, uint64_t seed, float *dense)
             fill_normal(seed, t->name, t->std, t->count, w);
         for (size_t j = 0; t->std == 0 && j < t->count; j++)
             w[j] = t->fill;
+    }
+}
+
+void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
+                       float *weights)
+{
+    memset(weights, 0, layout->shard_size * sizeof(float));
+    for (size_t i = 0; i < layout->nsplit; i++) {
+        const struct tensor *t = &layout->split[i];
+        const uint64_t key = random_key(seed, t->name);
+        const size_t width = t->blocks ? t->columns / t->blocks : t->columns;
+        float *w = weights + t->offset;
+
+        for (size_t j = 0; j < t->count; j++) {
+            size_t row = j / t->columns, block = j % t->columns / width;
+            size_t column = j % width, whole = t->columns;
+            if (t->blocks) {
+                column += (block * layout->shards + shard) * width;
+                whole *= layout->shards;
+            } else {
+                row += shard * t->rows;
+            }
+            w[j] = t->std * (float)random_normal(key, row * whole + column);
+        }
     }
 }
 

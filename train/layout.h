@@ -4,7 +4,9 @@
  *
  * Parameters that every rank holds (the dense ones) are one vector of f32; its
  * gradient, its moments and a slice of it have the same offsets. Those of the
- * experts are another: (layers, experts of this rank, expert_size).
+ * experts are another: (layers, experts of this rank, expert_size). With tensor
+ * parallelism the matrices of attention and of the shared expert are cut into
+ * shards, each a vector of its own; else they are dense.
  */
 #ifndef TRAIN_LAYOUT_H
 #define TRAIN_LAYOUT_H
@@ -28,6 +30,9 @@ struct model_config {
     float bias_rate;      /* step of the aux-loss-free bias; 0: none */
 };
 
+/* Vectors are cut into slices, and their norms summed, in pieces of so many. */
+enum { LAYOUT_CHUNK = 1024 };
+
 /* Says what is wrong with a config: 0, or -1 with train_error_text(). */
 int model_config_check(const struct model_config *c);
 
@@ -37,16 +42,22 @@ struct tensor {
     float std;            /* initial values: normal with this deviation, or */
     float fill;           /* all of this value where std is 0 */
     bool decay;           /* weight decay applies */
+    /* Of a shard's matrix: (rows, columns); it has columns of each of so many
+     * blocks of the whole one's, or 0: rows of it. */
+    size_t rows, columns, blocks;
 };
 
 struct layer_layout {
-    size_t norm1;          /* (D) */
-    size_t qkv;            /* (D, 3 D) */
-    size_t proj;           /* (D, D) */
-    size_t norm2;          /* (D) */
-    size_t router;         /* (D, E) */
-    size_t shared_gate_up; /* (D, 2 S) */
-    size_t shared_down;    /* (S, D) */
+    size_t norm1;  /* (D) */
+    size_t norm2;  /* (D) */
+    size_t router; /* (D, E) */
+    /* in a shard, if there are several, else in the dense vector; D' and S' are
+     * a shard's part of D and S */
+    size_t qkv;            /* (D, 3 D') */
+    size_t proj;           /* (D', D) */
+    size_t shared_gate_up; /* (D, 2 S') */
+    size_t shared_down;    /* (S', D) */
+    size_t shard_end;      /* of these, in a shard */
 };
 
 struct layout {
@@ -58,6 +69,11 @@ struct layout {
     size_t head;                /* (D, V) */
     struct layer_layout *layer; /* (L) */
 
+    size_t shards;
+    struct tensor *split; /* of a shard */
+    size_t nsplit;
+    size_t shard_size; /* length of a shard, whole chunks; 0: there is one */
+
     /* inside an expert */
     size_t gate_up; /* (D, 2 F) */
     size_t down;    /* (F, D) */
@@ -65,13 +81,17 @@ struct layout {
     float gate_up_std, down_std;
 };
 
-int layout_create(const struct model_config *c, struct layout *layout);
+/* shards  of heads and of the shared expert's hidden width; 1: none */
+int layout_create(const struct model_config *c, size_t shards,
+                  struct layout *layout);
 void layout_destroy(struct layout *layout);
 
 /* Initial values. They depend on the seed, the tensor's name and the index of
  * the element, on nothing else. */
 void layout_init_dense(const struct layout *layout, uint64_t seed,
                        float *dense);
+void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
+                       float *weights);
 void layout_init_expert(const struct layout *layout, uint64_t seed,
                         size_t layer, size_t expert, float *weights);
 

@@ -25,11 +25,13 @@ static const struct field {
     {"compute_s", offsetof(struct step_metrics, compute_s)},
     {"exchange_s", offsetof(struct step_metrics, exchange_s)},
     {"reduce_s", offsetof(struct step_metrics, reduce_s)},
+    {"tensor_s", offsetof(struct step_metrics, tensor_s)},
     {"wait_s", offsetof(struct step_metrics, wait_s)},
     {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
     {"mpi_rows", offsetof(struct step_metrics, mpi_rows)},
+    {"fused_calls", offsetof(struct step_metrics, fused_calls)},
     {"gflops", offsetof(struct step_metrics, gflops)},
     {"compute_bits", offsetof(struct step_metrics, compute_bits)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
@@ -200,6 +202,8 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.step_s, s->step_s, n);
         add(&mean.exchange_s, s->exchange_s, n);
         add(&mean.reduce_s, s->reduce_s, n);
+        add(&mean.tensor_s, s->tensor_s, n);
+        add(&mean.fused_calls, s->fused_calls, n);
         add(&mean.wait_s, s->wait_s, n);
         add(&mean.wire_bytes, s->wire_bytes, n);
         add(&mean.wire_rows, s->wire_rows, n);

@@ -4,9 +4,10 @@
  * JSON, one a step:
  *     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
  *      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
- *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "imbalance": 1.2,
+ *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "tensor_s": 0,
  *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "mpi_rows": 0,
- *      "gflops": 31, "compute_bits": 32, "dropped": 0, "dropped_part": 0,
+ *      "fused_calls": 0, "imbalance": 1.2, "gflops": 31, "compute_bits": 32,
+ *      "dropped": 0, "dropped_part": 0,
  *      "dispatch_s": ..., "combine_s": ..., "combine_backward_s": ...,
  *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
  *      ... (of each of these),
@@ -42,11 +43,13 @@ struct step_metrics {
     double compute_s;    /* of rank 0, and so below: */
     double exchange_s;   /* in plan, dispatch, combine and their backwards */
     double reduce_s;     /* in other collectives */
-    double wait_s;       /* of these two, waiting for other ranks */
+    double tensor_s;     /* in fused calls, but for their products */
+    double wait_s;       /* of these three, waiting for other ranks */
     double wire_bytes;   /* that all ranks sent to other nodes; so, too: */
     double wire_rows;    /* rows of tokens, in the forward pass */
     double plain_rows;   /* what these would be at one for each assignment */
     double mpi_rows;     /* rows that MPI carried to any rank, both ways */
+    double fused_calls;  /* of all ranks */
     double gflops;       /* 10^9 operations a second in matrix products */
     double compute_bits; /* of their inputs: 32, or 16 with --compute bf16 */
     double tokens_per_s;
@@ -72,9 +75,10 @@ struct metrics {
 /* Means of a step, over the second half of what was measured: the first steps
  * also make kernels, and grow buffers. */
 struct metrics_means {
-    double step_s, exchange_s, reduce_s, wait_s; /* seconds */
-    double wire_bytes, wire_rows, plain_rows;    /* 0: there is one node */
-    double mpi_rows;                             /* 0: libshunt did */
+    double step_s, exchange_s, reduce_s, tensor_s, wait_s; /* seconds */
+    double wire_bytes, wire_rows, plain_rows; /* 0: there is one node */
+    double mpi_rows;                          /* 0: libshunt did */
+    double fused_calls;                       /* 0: --tp 1 */
     double tokens_per_s, gflops;
     double dropped, dropped_part;
     double hidden[TRAVELS]; /* NaN: not known */

@@ -20,16 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t stats_size(const struct model_config *c)
-{
-    return 1 + c->layers * (1 + 2 * c->experts);
-}
-
-double *stats_layer(const struct model_config *c, double *stats, size_t layer)
-{
-    return stats + 1 + layer * (1 + 2 * c->experts);
-}
-
 /* --- memory --------------------------------------------------------------- */
 
 static void *zeroed(size_t count, size_t size)
@@ -45,30 +35,39 @@ static int allocate(struct model *m)
     m->experts = zeroed(c->experts, sizeof(*m->experts));
     m->items = zeroed(c->experts, sizeof(*m->items));
     m->work = zeroed(attention_work(c->seq, c->dim / c->heads), sizeof(float));
-    if (!m->micro || !m->experts || !m->items || !m->work)
+    m->group_B = zeroed(tensor_ranks(&m->tensor), sizeof(*m->group_B));
+    if (!m->micro || !m->experts || !m->items || !m->work || !m->group_B)
         return train_error("out of memory");
     for (size_t i = 0; i < m->max_micro; i++) {
         struct micro_batch *b = &m->micro[i];
 
         b->rows.act = zeroed(c->layers, sizeof(*b->rows.act));
         b->experts = zeroed(c->layers, sizeof(*b->experts));
-        if (!b->rows.act || !b->experts)
+        b->counts = zeroed(tensor_ranks(&m->tensor), sizeof(*b->counts));
+        if (!b->rows.act || !b->experts || !b->counts)
             return train_error("out of memory");
     }
-    return rows_create(c, m->max_rows, m->exchange, &m->rows);
+    return tensor_create(&m->tensor, m->max_rows * c->dim)
+               ? -1
+               : rows_create(c, m->max_rows, tensor_ranks(&m->tensor),
+                             m->exchange, &m->rows);
 }
 
 int model_create(const struct model_config *c, size_t sequences,
-                 size_t micro_batches, struct shunti_gemm *gemm,
-                 struct exchange *exchange, struct model *model)
+                 size_t micro_batches, const struct tensor_group *tensor,
+                 struct shunti_gemm *gemm, struct exchange *exchange,
+                 struct model *model)
 {
     struct model m = {.c = *c,
                       .gemm = gemm,
                       .exchange = exchange,
+                      .tensor = {.shards = 1, .own = 1},
                       .max_rows = sequences * c->seq,
                       .max_micro = micro_batches};
 
-    if (model_config_check(c) || layout_create(c, &m.layout))
+    if (tensor)
+        m.tensor = *tensor;
+    if (model_config_check(c) || layout_create(c, m.tensor.shards, &m.layout))
         return -1;
     if (rope_create(&m.rope, c->seq, c->dim / c->heads, 10000.0)) {
         layout_destroy(&m.layout);
@@ -90,6 +89,7 @@ static void destroy_micro(const struct model *m, struct micro_batch *b)
     }
     free(b->experts);
     free(b->rows.act);
+    free(b->counts);
 }
 
 void model_destroy(struct model *m)
@@ -102,6 +102,8 @@ void model_destroy(struct model *m)
     free(m->work);
     free(m->dhidden);
     free(m->dact);
+    free(m->group_B);
+    tensor_destroy(&m->tensor);
     rows_destroy(&m->c, &m->rows);
     rope_destroy(&m->rope);
     layout_destroy(&m->layout);
@@ -133,6 +135,23 @@ static struct grad share_of(const struct model *m, size_t offset)
     struct grad g = m->dense_grad;
 
     g.data += offset;
+    return g;
+}
+
+/* A matrix that may be cut into shards: this rank's first one, */
+static const float *split(const struct model *m, size_t offset)
+{
+    return (m->layout.shard_size ? m->shard : m->dense) + offset;
+}
+
+/* and the gradient of its s-th. */
+static struct grad split_share(const struct model *m, size_t s, size_t offset)
+{
+    struct grad g = m->shard_grad;
+
+    if (!m->layout.shard_size)
+        return share_of(m, offset);
+    g.data += s * m->layout.shard_size + offset;
     return g;
 }
 
@@ -177,18 +196,25 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     const struct layer_layout *at = &m->layout.layer[l];
     struct activations *a = &b->rows.act[l];
     size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
+    size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
+    size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
     struct router_config rc = {m->c.experts, m->c.topk, m->c.renormalise,
                                m->c.balance, m->c.zloss};
     double t = clock_now();
 
     rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
-    linear(m->gemm, R, D, 3 * D, a->h1, m->dense + at->qkv, SHUNTI_GEMM_SET,
-           a->qkv);
-    attention(m->gemm, &m->rope, b->B, T, D, m->c.heads, a->qkv, a->p, a->att,
-              m->work);
+    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 3 * DS, a->h1,
+                      a->h1_all, split(m, at->qkv), stride, false, a->qkv))
+        return -1;
+    for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
+        attention(m->gemm, &m->rope, b->all_B, T, DS, heads,
+                  a->qkv + s * rows * 3 * DS, a->p + s * rows * heads * T,
+                  a->att + s * rows * DS, m->work);
     memcpy(a->x2, a->x1, R * D * sizeof(float));
-    linear(m->gemm, R, D, D, a->att, m->dense + at->proj, SHUNTI_GEMM_ADD,
-           a->x2);
+    if (tensor_scatter(&m->tensor, m->gemm, &b->group, DS, D, a->att,
+                       split(m, at->proj), stride, false, SHUNTI_GEMM_ADD,
+                       a->x2))
+        return -1;
     clock_add(&m->times.attention, &t);
 
     rmsnorm(R, D, a->x2, m->dense + at->norm2, a->h2, a->inv2);
@@ -207,10 +233,14 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
 
     /* While rows are being sent: the shared expert, which needs no others. Its
      * last product is left for the way home. */
-    if (S)
-        feed_forward_hidden(m->gemm, R, D, S, a->h2,
-                            m->dense + at->shared_gate_up, a->shared_hid,
-                            a->shared_act);
+    if (S) {
+        if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
+                          a->h2_all, split(m, at->shared_gate_up), stride,
+                          false, a->shared_hid))
+            return -1;
+        shunti_elementwise()->swiglu(m->tensor.own * b->group.all, SS,
+                                     a->shared_hid, a->shared_act);
+    }
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -258,9 +288,11 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
         return -1;
     clock_add(&m->times.exchange, &t);
     memcpy(y, a->x2, b->R * D * sizeof(float));
-    if (S)
-        linear(m->gemm, b->R, S, D, a->shared_act,
-               m->dense + m->layout.layer[l].shared_down, SHUNTI_GEMM_ADD, y);
+    if (S &&
+        tensor_scatter(&m->tensor, m->gemm, &b->group, S / m->tensor.shards, D,
+                       a->shared_act, split(m, m->layout.layer[l].shared_down),
+                       m->layout.shard_size, false, SHUNTI_GEMM_ADD, y))
+        return -1;
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -307,6 +339,19 @@ static int complete(const struct model *m, size_t first, size_t last)
     return m->complete ? m->complete(m->complete_arg, first, last) : 0;
 }
 
+/* The gradients of layer l. */
+static int complete_layer(const struct model *m, size_t l)
+{
+    const struct layer_layout *at = m->layout.layer;
+    const size_t size = m->layout.shard_size;
+
+    for (size_t s = 0; size && m->complete && s < m->tensor.own; s++)
+        if (m->complete(m->complete_shard_arg, s * size + at[l].qkv,
+                        s * size + at[l].shard_end))
+            return -1;
+    return complete(m, parameters(m, l), parameters(m, l + 1));
+}
+
 /* What nobody waits for of layer l, or of what follows the last one, so that it
  * can be made while rows of the layer before travel: gradients of matrices. With
  * those of the last micro-batch its gradients are complete. */
@@ -315,18 +360,22 @@ static int left_weights(struct model *m, struct micro_batch *b, size_t l)
     const struct layout *at = &m->layout;
     const bool last = b + 1 == m->micro + m->nmicro;
     const struct rows *r = &b->rows;
-    size_t R = b->R, D = m->c.dim;
+    size_t rows = b->group.all, D = m->c.dim, DS = D / m->tensor.shards;
 
     if (l == m->c.layers) {
-        linear_backward_weight(m->gemm, R, D, VOCABULARY, r->probs, r->h_out,
+        linear_backward_weight(m->gemm, b->R, D, VOCABULARY, r->probs, r->h_out,
                                share_of(m, at->head));
         return last ? complete(m, at->norm, at->dense) : 0;
     }
-    linear_backward_weight(m->gemm, R, D, D, r->dproj, r->act[l].att,
-                           share_of(m, at->layer[l].proj));
-    linear_backward_weight(m->gemm, R, D, 3 * D, r->dqkv, r->act[l].h1,
-                           share_of(m, at->layer[l].qkv));
-    return last ? complete(m, parameters(m, l), parameters(m, l + 1)) : 0;
+    for (size_t s = 0; s < m->tensor.own; s++) {
+        linear_backward_weight(m->gemm, rows, DS, D, r->dproj,
+                               r->act[l].att + s * rows * DS,
+                               split_share(m, s, at->layer[l].proj));
+        linear_backward_weight(m->gemm, rows, D, 3 * DS,
+                               r->dqkv + s * rows * 3 * DS, r->act[l].h1_all,
+                               split_share(m, s, at->layer[l].qkv));
+    }
+    return last ? complete_layer(m, l) : 0;
 }
 
 /* dx = gradient of what the last layer wrote */
@@ -347,14 +396,38 @@ static void begin_backward(struct model *m, struct micro_batch *b,
     clock_add(&m->times.head, &t);
 }
 
-/* dx on its way to the experts */
-static int begin_layer_backward(struct model *m, struct micro_batch *b,
-                                size_t l)
+/* All of the shared expert but what is added to dh. */
+static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
-    size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
+    size_t D = m->c.dim, SS = m->c.shared_hidden / m->tensor.shards;
+    size_t rows = b->group.all;
+
+    if (!SS)
+        return 0;
+    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, SS, r->dx, r->dx_all,
+                      split(m, at->shared_down), m->layout.shard_size, true,
+                      r->dshared_act))
+        return -1;
+    shunti_elementwise()->swiglu_backward(m->tensor.own * rows, SS,
+                                          a->shared_hid, r->dshared_act,
+                                          r->dshared_hid);
+    for (size_t s = 0; s < m->tensor.own; s++)
+        feed_forward_backward_weights(m->gemm, rows, D, SS, r->dx_all,
+                                      a->h2_all, a->shared_act + s * rows * SS,
+                                      r->dshared_hid + s * rows * 2 * SS,
+                                      split_share(m, s, at->shared_gate_up),
+                                      split_share(m, s, at->shared_down));
+    return 0;
+}
+
+/* dx on its way to the experts */
+static int begin_layer_backward(struct model *m, struct micro_batch *b,
+                                size_t l)
+{
+    const struct rows *r = &b->rows;
     double t = clock_now();
 
     if (m->exchange->ops->combine_backward_start(m->exchange, routing(m, b, l),
@@ -365,15 +438,8 @@ static int begin_layer_backward(struct model *m, struct micro_batch *b,
     if (left_weights(m, b, l + 1))
         return -1;
     clock_add(&m->times.attention, &t);
-    /* All of the shared expert but what is added to dh. */
-    if (S) {
-        feed_forward_backward_hidden(m->gemm, R, D, S, r->dx,
-                                     m->dense + at->shared_down, a->shared_hid,
-                                     r->dshared_act, r->dshared_hid);
-        feed_forward_backward_weights(
-            m->gemm, R, D, S, r->dx, a->h2, a->shared_act, r->dshared_hid,
-            share_of(m, at->shared_gate_up), share_of(m, at->shared_down));
-    }
+    if (shared_backward(m, b, l))
+        return -1;
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -424,8 +490,8 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
 }
 
 /* dh += what stayed here; load: of this micro-batch's shares */
-static void router_and_shared_backward(struct model *m, struct micro_batch *b,
-                                       size_t l, const float *load, float scale)
+static int router_and_shared_backward(struct model *m, struct micro_batch *b,
+                                      size_t l, const float *load, float scale)
 {
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
@@ -436,10 +502,11 @@ static void router_and_shared_backward(struct model *m, struct micro_batch *b,
                                m->c.zloss};
     double t = clock_now();
 
-    if (S)
-        linear_backward_input(m->gemm, R, D, 2 * S, r->dshared_hid,
-                              m->dense + at->shared_gate_up, SHUNTI_GEMM_ADD,
-                              r->dh);
+    if (S &&
+        tensor_scatter(&m->tensor, m->gemm, &b->group, 2 * S / m->tensor.shards,
+                       D, r->dshared_hid, split(m, at->shared_gate_up),
+                       m->layout.shard_size, true, SHUNTI_GEMM_ADD, r->dh))
+        return -1;
     clock_add(&m->times.experts, &t);
 
     for (size_t g = 0; g < G; g++) {
@@ -452,6 +519,7 @@ static void router_and_shared_backward(struct model *m, struct micro_batch *b,
     linear_backward(m->gemm, R, D, E, r->dlogits, a->h2, m->dense + at->router,
                     SHUNTI_GEMM_ADD, r->dh, share_of(m, at->router));
     clock_add(&m->times.router, &t);
+    return 0;
 }
 
 /* dx = gradient of x1 */
@@ -461,29 +529,35 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
-    size_t R = b->R, D = m->c.dim;
+    size_t R = b->R, D = m->c.dim, DS = D / m->tensor.shards;
+    size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     double t = clock_now();
 
     if (m->exchange->ops->wait(m->exchange, routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
-    router_and_shared_backward(m, b, l,
-                               load + (size_t)(b - m->micro) *
-                                          m->dense_grad.shares * m->c.layers *
-                                          m->c.experts,
-                               scale);
+    if (router_and_shared_backward(m, b, l,
+                                   load + (size_t)(b - m->micro) *
+                                              m->dense_grad.shares *
+                                              m->c.layers * m->c.experts,
+                                   scale))
+        return -1;
 
     t = clock_now();
     /* dx is the gradient of what follows, and of the residual beside it */
     rmsnorm_backward(R, D, r->dh, a->x2, m->dense + at->norm2, a->inv2, r->dx,
                      share_of(m, at->norm2));
-    memcpy(r->dproj, r->dx, R * D * sizeof(float));
-    linear_backward_input(m->gemm, R, D, D, r->dx, m->dense + at->proj,
-                          SHUNTI_GEMM_SET, r->dtmp);
-    attention_backward(m->gemm, &m->rope, b->B, T, D, m->c.heads, r->dtmp,
-                       a->qkv, a->p, r->dqkv, m->work);
-    linear_backward_input(m->gemm, R, D, 3 * D, r->dqkv, m->dense + at->qkv,
-                          SHUNTI_GEMM_SET, r->dh);
+    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, DS, r->dx, r->dproj,
+                      split(m, at->proj), stride, true, r->dtmp))
+        return -1;
+    for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
+        attention_backward(m->gemm, &m->rope, b->all_B, T, DS, heads,
+                           r->dtmp + s * rows * DS, a->qkv + s * rows * 3 * DS,
+                           a->p + s * rows * heads * T,
+                           r->dqkv + s * rows * 3 * DS, m->work);
+    if (tensor_scatter(&m->tensor, m->gemm, &b->group, 3 * DS, D, r->dqkv,
+                       split(m, at->qkv), stride, true, SHUNTI_GEMM_SET, r->dh))
+        return -1;
     rmsnorm_backward(R, D, r->dh, a->x1, m->dense + at->norm1, a->inv1, r->dx,
                      share_of(m, at->norm1));
     clock_add(&m->times.attention, &t);
@@ -505,29 +579,15 @@ static int end_backward(struct model *m, struct micro_batch *b,
 
 /* --- the whole ------------------------------------------------------------ */
 
-static void collect_stats(const struct model *m, size_t B, size_t T,
-                          double *stats)
+/* Ranks of a group may have different B, too. */
+static int cut(struct model *m, size_t B, size_t T, size_t micro_batches)
 {
-    size_t E = m->c.experts, K = m->c.topk, size = stats_size(&m->c);
+    const size_t ranks = tensor_ranks(&m->tensor);
 
-    memset(stats, 0, B * size * sizeof(*stats));
-    for (size_t r = 0; r < B * T; r++)
-        stats[r / T * size] += m->rows.loss[r];
-    for (size_t l = 0; l < m->c.layers; l++) {
-        const struct activations *a = &m->rows.act[l];
-        for (size_t r = 0; r < B * T; r++) {
-            double *s = stats_layer(&m->c, stats + r / T * size, l);
-            s[0] += (double)a->lse[r] * a->lse[r];
-            for (size_t e = 0; e < E; e++)
-                s[1 + e] += a->probs[r * E + e];
-            for (size_t j = 0; j < K; j++)
-                s[1 + E + (size_t)a->choice[r * K + j]] += 1;
-        }
-    }
-}
-
-static void cut(struct model *m, size_t B, size_t T, size_t micro_batches)
-{
+    m->group_B[0] = B;
+    if (m->tensor.team &&
+        team_gather(m->tensor.team, &B, m->group_B, sizeof(B)))
+        return -1;
     m->nmicro = micro_batches;
     for (size_t i = 0; i < micro_batches; i++) {
         struct micro_batch *b = &m->micro[i];
@@ -535,8 +595,15 @@ static void cut(struct model *m, size_t B, size_t T, size_t micro_batches)
         b->B = B / micro_batches;
         b->R = b->B * T;
         b->first = i * b->R;
-        rows_from(&m->c, &m->rows, b->first, &b->rows);
+        b->all_B = 0;
+        for (size_t r = 0; r < ranks; r++) {
+            b->all_B += m->group_B[r] / micro_batches;
+            b->counts[r] = m->group_B[r] / micro_batches * T;
+        }
+        b->group = (struct tensor_rows){b->R, b->all_B * T, b->counts};
+        rows_from(&m->c, ranks, &m->rows, b->first, &b->rows);
     }
+    return 0;
 }
 
 /*
@@ -559,7 +626,8 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
     if (!micro_batches || micro_batches > m->max_micro || B % micro_batches)
         return train_error("%zu sequences cannot be cut into %zu micro-batches",
                            B, micro_batches);
-    cut(m, B, T, micro_batches);
+    if (cut(m, B, T, micro_batches))
+        return -1;
     for (b = first; b < last; b++)
         embedding(b->R, m->c.dim, of(bytes, b), m->dense + m->layout.embed,
                   b->rows.act[0].x1);
@@ -577,7 +645,7 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
         end_forward(m, b, targets);
     }
     if (targets)
-        collect_stats(m, B, T, stats);
+        stats_collect(m, B, T, stats);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "train/layers.h"
 #include "train/layout.h"
 #include "train/rows.h"
+#include "train/tensor.h"
 
 /*
  * What one sequence contributes to losses and statistics, all in f64, so that
@@ -36,7 +37,10 @@ struct expert_rows {
 /* A micro-batch: consecutive sequences of this rank's. */
 struct micro_batch {
     size_t first, R;             /* its rows, of the batch's */
-    size_t B;                    /* its sequences */
+    size_t B;                    /* its sequences, */
+    size_t all_B;                /* and those of the tensor-parallel group */
+    struct tensor_rows group;    /* R, and the group's rows */
+    size_t *counts;              /* of that: (ranks of the group) */
     struct rows rows;            /* those from `first` on */
     struct expert_rows *experts; /* (L) */
 };
@@ -52,18 +56,23 @@ struct model {
     struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct rope rope;
+    struct tensor_group tensor;
+    size_t *group_B; /* (ranks of the group) sequences that each has */
 
     /* Not owned: set by the caller after model_create(). */
     const float *dense;       /* (layout.dense) */
     struct grad dense_grad;   /* G times that, added to by backward */
+    const float *shard;       /* (own shards, layout.shard_size), if any */
+    struct grad shard_grad;   /* that of all the group's G, likewise */
     const float *expert;      /* (L, experts of this rank, expert_size) */
     float *expert_grad;       /* the same, added to by backward */
     const float *router_bias; /* (L, E), or NULL */
     /* Called when elements [first, last) of dense_grad are complete, from the
-     * end of the vector to its beginning. 0, or -1 with train_error_text().
-     * NULL: nobody wants to know. */
+     * end of the vector to its beginning, or of shard_grad, from the end of each
+     * shard. 0, or -1 with train_error_text(). NULL: nobody wants to know. */
     int (*complete)(void *arg, size_t first, size_t last);
     void *complete_arg;
+    void *complete_shard_arg;
     size_t first_expert; /* id of this rank's first expert */
     size_t local_experts;
 
@@ -86,11 +95,13 @@ struct model {
 /* sequences  B at most, of c->seq positions each.
  * micro_batches  at most so many of a call; the exchange has a routing for each
  *            layer of each: that of layer l of the i-th is number i L + l.
- * gemm, exchange  borrowed.
+ * tensor     how attention and the shared expert are cut; NULL: they are not.
+ * gemm, exchange, tensor->team  borrowed.
  * Returns 0, or -1 with train_error_text(). */
 int model_create(const struct model_config *c, size_t sequences,
-                 size_t micro_batches, struct shunti_gemm *gemm,
-                 struct exchange *exchange, struct model *model);
+                 size_t micro_batches, const struct tensor_group *tensor,
+                 struct shunti_gemm *gemm, struct exchange *exchange,
+                 struct model *model);
 void model_destroy(struct model *model);
 
 /* bytes (B, T) -> model->rows.probs (R, V): logits. With targets (B, T) not NULL
@@ -111,6 +122,10 @@ int model_forward(struct model *model, size_t B, size_t T, size_t micro_batches,
  * Collective. */
 int model_backward(struct model *model, size_t T, const uint8_t *bytes,
                    const uint8_t *targets, const float *load, float scale);
+
+/* Writes stats (B, stats_size), after a forward of B sequences of T positions. */
+void stats_collect(const struct model *model, size_t B, size_t T,
+                   double *stats);
 
 /* Forget the routings of a forward that is not followed by a backward. */
 void model_release(struct model *model);

@@ -128,6 +128,19 @@ static const struct cli_row rows[] = {
      "add the shares up as if on so many nodes: so a run on one host has the "
      "bits of one on N (default: as many as there are)",
      AT(nodes), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"tp", 0, "N", CLI_WHOLE,
+     "cut attention and the shared expert over N ranks in a row, which divide "
+     "the ranks and the heads: each has a part of their weights, and computes "
+     "it for the rows of all N",
+     AT(tp), .least = 1, .most = LARGEST},
+    {"tp-sums", 0, "N", CLI_WHOLE,
+     "with --tp 1: add what --tp N would cut as N ranks would, for the same "
+     "bits (default: as --tp)",
+     AT(tp_sums), .least = 1, .most = LARGEST, .mark = SHAPE},
+    {"expert-copies", 0, "N", CLI_WHOLE,
+     "have N copies of each expert, on N equal parts of the ranks, which N "
+     "divides; their gradients are added, so this changes bits",
+     AT(expert_copies), .least = 1, .most = LARGEST, .mark = SETTING},
     {"dtype", 0, "TYPE", CLI_CHOICE,
      "what rows travel as between tokens and experts", AT(bf16),
      CLI_NAMES({"f32", false}, {"bf16", true}), .mark = SETTING},
@@ -231,6 +244,8 @@ static const struct options defaults = {
             .clip = 1.0f,
         },
     .seed = 1,
+    .tp = 1,
+    .expert_copies = 1,
     .checkpoint_every = 100,
     .overlap = true,
     .eval_bytes = 32768,
@@ -279,6 +294,8 @@ static const struct cli_program program = {
         "  The same bits on one rank as on four:\n"
         "    shunt-train --steps 50 --log one.jsonl\n"
         "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n"
+        "  Attention cut over each two ranks, and two copies of each expert:\n"
+        "    shunt-run -n 8 shunt-train --tp 2 --expert-copies 2\n"
         "  The same run with MPI in the place of libshunt:\n"
         "    mpirun -n 4 shunt-train --steps 50 --comm mpi\n",
 };
@@ -396,6 +413,32 @@ void options_free(struct options *o)
     o->ndata = 0;
 }
 
+static int check_groups(struct options *o, size_t ranks)
+{
+    const struct model_config *c = &o->model;
+
+    if (!o->tp_sums)
+        o->tp_sums = o->tp;
+    if (ranks % o->tp)
+        return train_error("--tp %zu must divide the ranks (%zu)", o->tp,
+                           ranks);
+    if (o->tp > 1 && o->tp_sums != o->tp)
+        return train_error("the shards are those of --tp-sums %zu, which does "
+                           "not go with --tp %zu: give --tp %zu, or --tp 1",
+                           o->tp_sums, o->tp, o->tp_sums);
+    if (c->heads % o->tp_sums || c->shared_hidden % o->tp_sums)
+        return train_error("--tp %zu must divide --heads %zu and "
+                           "--shared-expert %zu",
+                           o->tp_sums, c->heads, c->shared_hidden);
+    if (ranks % o->expert_copies)
+        return train_error("--expert-copies %zu must divide the ranks (%zu)",
+                           o->expert_copies, ranks);
+    if (o->mpi && (o->tp > 1 || o->expert_copies > 1))
+        return train_error("--comm mpi has no groups of ranks: leave out --tp "
+                           "and --expert-copies");
+    return 0;
+}
+
 int options_check(struct options *o, size_t ranks, size_t nodes)
 {
     if (model_config_check(&o->model))
@@ -432,6 +475,8 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--layers %zu times --micro-batches %zu must be at "
                            "most %d",
                            o->model.layers, o->micro_batches, MOST_ROUTINGS);
+    if (check_groups(o, ranks))
+        return -1;
     if (o->mpi && (o->capacity_factor > 0 || o->fp8))
         return train_error("--comm mpi sends all rows as they are: leave out "
                            "--capacity-factor and --wire fp8");

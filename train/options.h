@@ -23,8 +23,11 @@ struct options {
     size_t steps;     /* 0: see length.h */
     double minutes;   /* what a run without --steps may take; 0: no limit */
     uint64_t seed;
-    size_t shares; /* the batch is summed in so many parts; 0: 4 or ranks */
-    size_t nodes;  /* these in so many; 0: as the ranks are */
+    size_t shares;  /* the batch is summed in so many parts; 0: 4 or ranks */
+    size_t nodes;   /* these in so many; 0: as the ranks are */
+    size_t tp;      /* ranks of a tensor-parallel group */
+    size_t tp_sums; /* shards whose products are added; 0: tp */
+    size_t expert_copies; /* ranks that have the same experts */
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
     bool balance_share;   /* the balancing loss counts within a share */
 
@@ -67,8 +70,8 @@ enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
 
 /* Checks that need the number of ranks: do they divide the batch? Sets batch,
- * shares, nodes and micro_batches if they are 0. `nodes`: team_nodes(). 0, or -1 with
- * train_error_text(). */
+ * shares, nodes, micro_batches and tp_sums if they are 0. `nodes`: team_nodes().
+ * 0, or -1 with train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
 
 /* All settings, in one order; `to` may be NULL. How many there are. */

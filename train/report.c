@@ -364,12 +364,17 @@ static void figures(FILE *f, const struct report *r)
             "the %.0f GF/s that the cores could do (measured: %s)",
             mean.gflops, 100e9 * mean.gflops / r->peak, r->peak / 1e9,
             r->peak_name);
-    fprintf(f,
-            "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
-            "computing: rows %.0f%%, gradients and parameters %.0f%%",
-            100 * (mean.exchange_s + mean.reduce_s) / mean.step_s,
-            100 * mean.exchange_s / mean.step_s,
-            100 * mean.reduce_s / mean.step_s);
+    fprintf(
+        f,
+        "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
+        "computing: rows %.0f%%, gradients and parameters %.0f%%",
+        100 * (mean.exchange_s + mean.reduce_s + mean.tensor_s) / mean.step_s,
+        100 * mean.exchange_s / mean.step_s, 100 * mean.reduce_s / mean.step_s);
+    if (mean.fused_calls > 0)
+        fprintf(f,
+                ", tensor-parallel groups %.0f%%<tr><td>fused products<td>%.0f "
+                "a step",
+                100 * mean.tensor_s / mean.step_s, mean.fused_calls);
     figures_hidden(f, &mean);
     if (mean.wire_bytes > 0)
         fprintf(f,
@@ -390,6 +395,7 @@ static void figures(FILE *f, const struct report *r)
     fprintf(f, ", %zu bytes", r->text_bytes);
     fprintf(f, "<tr><td>ranks<td>%d, reached by ", r->ranks);
     escape_text(f, r->transport);
+    fprintf(f, "<tr><td>groups<td>%s", r->groups);
     fprintf(f, "<tr><td>matrix products<td>%s, kernels %s", r->gemm,
             r->kernels);
     fputs("</table>", f);

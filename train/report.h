@@ -13,7 +13,7 @@ struct report {
     const struct metrics *metrics;
     int ranks;
     size_t parameters, active; /* of the model; of those, used by one token */
-    const char *gemm, *kernels, *transport;
+    const char *gemm, *kernels, *transport, *groups;
     const char *text; /* where the text came from */
     size_t text_bytes;
     const double *val;     /* (HELD); NaN: no validation was done */

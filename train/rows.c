@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS = 16, ELEMENT = 4 };
+enum { FIELDS = 18, ELEMENT = 4 };
 
 struct field {
     size_t at;    /* of the pointer in its struct */
@@ -18,14 +18,16 @@ struct field {
     bool sent;    /* rows are dispatched from it: the exchange's memory */
 };
 
-static size_t fields_of_layer(const struct model_config *c,
+static size_t fields_of_layer(const struct model_config *c, size_t P,
                               struct field f[FIELDS])
 {
     const size_t D = c->dim, E = c->experts, K = c->topk, S = c->shared_hidden;
+    const size_t all = P > 1 ? P * D : 0; /* else another field's */
     const struct field fields[] = {
         {offsetof(struct activations, x1), D, false},
         {offsetof(struct activations, inv1), 1, false},
         {offsetof(struct activations, h1), D, false},
+        {offsetof(struct activations, h1_all), all, false},
         {offsetof(struct activations, qkv), 3 * D, false},
         {offsetof(struct activations, p), c->heads * c->seq, false},
         {offsetof(struct activations, att), D, false},
@@ -36,6 +38,7 @@ static size_t fields_of_layer(const struct model_config *c,
         {offsetof(struct activations, lse), 1, false},
         {offsetof(struct activations, choice), K, false},
         {offsetof(struct activations, weight), K, false},
+        {offsetof(struct activations, h2_all), all, false},
         {offsetof(struct activations, shared_hid), 2 * S, false},
         {offsetof(struct activations, shared_act), S, false},
     };
@@ -45,9 +48,11 @@ static size_t fields_of_layer(const struct model_config *c,
     return sizeof(fields) / sizeof(*fields);
 }
 
-static size_t other_fields(const struct model_config *c, struct field f[FIELDS])
+static size_t other_fields(const struct model_config *c, size_t P,
+                           struct field f[FIELDS])
 {
     const size_t D = c->dim, S = c->shared_hidden;
+    const size_t all = P > 1 ? P * D : 0;
     const struct field fields[] = {
         {offsetof(struct rows, x_out), D, false},
         {offsetof(struct rows, inv_out), 1, false},
@@ -57,7 +62,8 @@ static size_t other_fields(const struct model_config *c, struct field f[FIELDS])
         {offsetof(struct rows, dx), D, true},
         {offsetof(struct rows, dh), D, false},
         {offsetof(struct rows, dtmp), D, false},
-        {offsetof(struct rows, dproj), D, false},
+        {offsetof(struct rows, dx_all), all, false},
+        {offsetof(struct rows, dproj), P * D, false},
         {offsetof(struct rows, dqkv), 3 * D, false},
         {offsetof(struct rows, dlogits), c->experts, false},
         {offsetof(struct rows, dweight), c->topk, false},
@@ -114,11 +120,11 @@ static int allocate_fields(const struct field *f, size_t n, size_t R,
     return 0;
 }
 
-int rows_create(const struct model_config *c, size_t R,
+int rows_create(const struct model_config *c, size_t R, size_t P,
                 struct exchange *exchange, struct rows *rows)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, f);
+    size_t n = fields_of_layer(c, P, f);
 
     memset(rows, 0, sizeof(*rows));
     rows->act = calloc(c->layers, sizeof(*rows->act));
@@ -127,7 +133,7 @@ int rows_create(const struct model_config *c, size_t R,
     for (size_t l = 0; l < c->layers; l++)
         if (allocate_fields(f, n, R, exchange, &rows->act[l]))
             return -1;
-    n = other_fields(c, f);
+    n = other_fields(c, P, f);
     return allocate_fields(f, n, R, exchange, rows);
 }
 
@@ -141,11 +147,11 @@ static void free_fields(const struct field *f, size_t n, const void *of)
 void rows_destroy(const struct model_config *c, struct rows *rows)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, f);
+    size_t n = fields_of_layer(c, 1, f);
 
     for (size_t l = 0; rows->act && l < c->layers; l++)
         free_fields(f, n, &rows->act[l]);
-    n = other_fields(c, f);
+    n = other_fields(c, 1, f);
     free_fields(f, n, rows);
     free(rows->act);
     memset(rows, 0, sizeof(*rows));
@@ -158,14 +164,20 @@ static void fields_from(const struct field *f, size_t n, size_t first,
         put(view, f[i].at, get(all, f[i].at) + first * f[i].width * ELEMENT);
 }
 
-void rows_from(const struct model_config *c, const struct rows *all,
+void rows_from(const struct model_config *c, size_t P, const struct rows *all,
                size_t first, struct rows *view)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, f);
+    size_t n = fields_of_layer(c, P, f);
 
     for (size_t l = 0; l < c->layers; l++)
         fields_from(f, n, first, &all->act[l], &view->act[l]);
-    n = other_fields(c, f);
+    n = other_fields(c, P, f);
     fields_from(f, n, first, all, view);
+    for (size_t l = 0; P == 1 && l < c->layers; l++) {
+        view->act[l].h1_all = view->act[l].h1;
+        view->act[l].h2_all = view->act[l].h2;
+    }
+    if (P == 1)
+        view->dx_all = view->dx;
 }

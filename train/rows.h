@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the model keeps for each row of a batch, and the views that micro-batches
- * have of it. Letters and shapes as in layers.h.
+ * have of it. Letters and shapes as in layers.h. With tensor parallelism P ranks
+ * share out attention and the shared expert: of what is inside, each has the P R
+ * rows of all, and of their elements the part of its shard: as many floats.
  */
 #ifndef TRAIN_ROWS_H
 #define TRAIN_ROWS_H
@@ -17,9 +19,10 @@ struct activations {
     float *x1;         /* (R, D) input */
     float *inv1;       /* (R) */
     float *h1;         /* (R, D) normalised */
-    float *qkv;        /* (R, 3 D) rotated */
-    float *p;          /* (B, H, T, T) */
-    float *att;        /* (R, D) */
+    float *h1_all;     /* (P R, D) of all ranks; P 1: h1 */
+    float *qkv;        /* (P R, 3 D / P) rotated */
+    float *p;          /* (P B, H / P, T, T) */
+    float *att;        /* (P R, D / P) */
     float *x2;         /* (R, D) after attention */
     float *inv2;       /* (R) */
     float *h2;         /* (R, D) normalised; the exchange's memory */
@@ -27,8 +30,9 @@ struct activations {
     float *lse;        /* (R) */
     int32_t *choice;   /* (R, K) */
     float *weight;     /* (R, K) */
-    float *shared_hid; /* (R, 2 S) */
-    float *shared_act; /* (R, S) */
+    float *h2_all;     /* (P R, D) of all ranks; P 1: h2 */
+    float *shared_hid; /* (P R, 2 S / P) */
+    float *shared_act; /* (P R, S / P) */
 };
 
 struct rows {
@@ -42,21 +46,23 @@ struct rows {
 
     float *dx;        /* (R, D) the exchange's memory */
     float *dh, *dtmp; /* (R, D) */
-    float *dproj;     /* (R, D) gradient of what attention added */
-    float *dqkv;      /* (R, 3 D) */
+    float *dx_all;    /* (P R, D) of all ranks; P 1: dx */
+    float *dproj;     /* (P R, D) gradient of what attention added */
+    float *dqkv;      /* (P R, 3 D / P) */
     float *dlogits;   /* (R, E) */
     float *dweight;   /* (R, K) */
-    float *dshared_hid, *dshared_act; /* (R, 2 S), (R, S) */
+    float *dshared_hid, *dshared_act; /* (P R, 2 S / P), (P R, S / P) */
 };
 
-/* Memory for R rows. 0, or -1 with train_error_text(). */
-int rows_create(const struct model_config *c, size_t R,
+/* Memory for R rows, and P R where shards have them. 0, or -1 with
+ * train_error_text(). */
+int rows_create(const struct model_config *c, size_t R, size_t P,
                 struct exchange *exchange, struct rows *rows);
 void rows_destroy(const struct model_config *c, struct rows *rows);
 
 /* The rows from `first` on: pointers into those of `all`. view->act (L) is the
  * caller's. */
-void rows_from(const struct model_config *c, const struct rows *all,
+void rows_from(const struct model_config *c, size_t P, const struct rows *all,
                size_t first, struct rows *view);
 
 #endif

@@ -55,6 +55,9 @@ size_t run_parameters(const struct run *run, size_t experts);
 /* "unseen files 2.5012, unseen blocks 2.4876 nats a byte"; returns `to`. */
 const char *run_each_kind(const double *nats, char *to, size_t room);
 
+/* How the ranks share out the model, in words; returns `to`. */
+const char *run_groups(const struct run *run, char *to, size_t room);
+
 /* What the peak is one of. */
 const char *run_peak_name(const struct run *run);
 

@@ -14,7 +14,8 @@ size_t run_parameters(const struct run *run, size_t experts)
 {
     const struct layout *l = &run->trainer.model.layout;
 
-    return l->dense + run->o.model.layers * experts * l->expert_size;
+    return l->dense + (l->shard_size ? l->shards * l->shard_size : 0) +
+           run->o.model.layers * experts * l->expert_size;
 }
 
 /* How rank 0 reaches the others: of its own node, and of others. */
@@ -77,11 +78,23 @@ const char *run_peak_name(const struct run *run)
                                                : "f32 multiply-adds";
 }
 
+const char *run_groups(const struct run *run, char *to, size_t room)
+{
+    const size_t tp = run->o.tp, ranks = (size_t)run->team.size;
+    const size_t copies = run->o.expert_copies;
+
+    snprintf(
+        to, room,
+        "attention: tensor %zu x data %zu; experts: %zu ranks x copies %zu", tp,
+        ranks / tp, ranks / copies, copies);
+    return to;
+}
+
 void run_introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
-    char kinds[128], products[64], micro[48] = "";
+    char kinds[128], products[64], groups[160], micro[48] = "";
 
     introduce_text(run);
     progress_say(&run->progress,
@@ -114,6 +127,12 @@ void run_introduce(struct run *run)
     progress_say(&run->progress,
                  "peak        %.0f GF/s: %s, measured on all ranks at once",
                  run->peak / 1e9, run_peak_name(run));
+    if (o->tp > 1 || o->expert_copies > 1)
+        progress_say(&run->progress, "groups      %s",
+                     run_groups(run, groups, sizeof(groups)));
+    if (o->tp == 1 && o->tp_sums > 1)
+        progress_say(&run->progress, "sums        as of groups of %zu ranks",
+                     o->tp_sums);
     if (o->mpi)
         progress_say(&run->progress, "ranks       exchange by %s",
                      run->team.mpi->version);
@@ -147,16 +166,24 @@ static void conclude_hidden(struct run *run, const struct metrics_means *m)
 static void conclude_traffic(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
+    char groups[64] = "";
 
     if (run->team.size == 1 || m.step_s <= 0)
         return;
+    if (m.fused_calls > 0)
+        snprintf(groups, sizeof(groups), ", tensor-parallel groups %.0f%%",
+                 100 * m.tensor_s / m.step_s);
     progress_say(&run->progress,
                  "communication not hidden: %.0f%% of a step (rows %.0f%%, "
-                 "gradients and parameters %.0f%%), of it waiting %.0f%%",
-                 100 * (m.exchange_s + m.reduce_s) / m.step_s,
+                 "gradients and parameters %.0f%%%s), of it waiting %.0f%%",
+                 100 * (m.exchange_s + m.reduce_s + m.tensor_s) / m.step_s,
                  100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
-                 100 * m.wait_s / m.step_s);
+                 groups, 100 * m.wait_s / m.step_s);
     conclude_hidden(run, &m);
+    if (m.fused_calls > 0)
+        progress_say(&run->progress,
+                     "tensor-parallel groups: %.0f fused products a step",
+                     m.fused_calls);
     if (m.mpi_rows > 0)
         progress_say(&run->progress,
                      "by MPI: %.0f rows a step, forward and backward",

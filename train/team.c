@@ -15,8 +15,8 @@ int team_check(const struct team *team, enum shunt_status status,
 {
     if (status == SHUNT_OK)
         return 0;
-    return train_error("%s: %s: %s", what, shunt_strerror(status),
-                       shunt_last_error(team->comm));
+    return train_error("%s%s: %s: %s", what, team->where,
+                       shunt_strerror(status), shunt_last_error(team->comm));
 }
 
 int team_memory(struct team *team, size_t bytes, void **memory)

@@ -20,6 +20,7 @@ struct team {
     struct shunt_comm *comm;
     int rank;
     int size;
+    char where[96]; /* for errors of a part of the ranks: which these are */
     double seconds; /* in collectives, since the caller last cleared it */
     /* Not NULL: MPI carries what team_gather...() gather, gradients, and rows */
     const struct mpi_calls *mpi;

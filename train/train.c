@@ -393,7 +393,7 @@ static int train(struct run *run)
 static int report(struct run *run)
 {
     const struct options *o = &run->o;
-    char products[64];
+    char products[64], groups[160];
     struct report r = {
         .options = o,
         .metrics = &run->metrics,
@@ -405,6 +405,7 @@ static int report(struct run *run)
         .transport = run->team.size > 1
                          ? shunt_comm_transport(run->team.comm, 1)
                          : "nothing: there is one rank",
+        .groups = run_groups(run, groups, sizeof(groups)),
         .text = run->source,
         .text_bytes = run->text.length,
         .val = run->val,
@@ -464,7 +465,7 @@ static int settle_options(struct run *run)
     if (o->generate) { /* on any number of ranks, with no more memory than
                           needed */
         o->batch = o->shares = ranks;
-        o->micro_batches = 1;
+        o->micro_batches = o->expert_copies = 1;
         o->nodes = 0;
     }
     /* Agreed on, not just returned: no rank leaves while others are joining. */

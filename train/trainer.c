@@ -7,15 +7,12 @@
 #include "train/error.h"
 #include "train/exchange_mpi.h"
 #include "train/exchange_shunt.h"
+#include "train/norm.h"
 #include "train/products.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Slices of the dense vector begin at multiples of this, and its norm is summed
- * in pieces of it: fixed, so that the sum does not depend on the ranks. */
-enum { CHUNK = 1024 };
 
 /* Counters of a step, summed over ranks. */
 enum {
@@ -23,6 +20,7 @@ enum {
     WIRE_ROWS,
     PLAIN_ROWS,
     MPI_ROWS,
+    FUSED,
     FLOPS,
     DROPPED,
     EXPOSED,
@@ -30,33 +28,6 @@ enum {
 };
 
 /* --- set-up --------------------------------------------------------------- */
-
-static size_t chunks_of(size_t n)
-{
-    return (n + CHUNK - 1) / CHUNK;
-}
-
-static void cut_slices(struct trainer *t)
-{
-    size_t n = t->model.layout.dense, ranks = (size_t)t->team->size;
-
-    for (size_t r = 0; r <= ranks; r++) {
-        size_t at = chunks_of(n) * r / ranks * CHUNK;
-        t->begin[r] = at < n ? at : n;
-    }
-}
-
-/* Norm parts of a rank: one for each chunk of its slice, and for each of its
- * experts in each layer. */
-static size_t norms_of(const struct trainer *t, int rank)
-{
-    size_t first, experts;
-
-    exchange_experts(t->o->model.experts, rank, t->team->size, &first,
-                     &experts);
-    return chunks_of(t->begin[rank + 1] - t->begin[rank]) +
-           experts * t->o->model.layers;
-}
 
 static void *zeroed(size_t count, size_t size, bool *bad)
 {
@@ -77,29 +48,27 @@ static int allocate(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
     size_t ranks = (size_t)t->team->size, LE = c->layers * c->experts;
-    size_t dense = t->model.layout.dense;
+    size_t group = t->groups.tp * t->shares; /* a group's shares */
     bool bad = false;
-    void *window = NULL;
 
-    t->begin = zeroed(ranks + 1, sizeof(*t->begin), &bad);
+    if (params_create(&t->dense, t->team, t->model.layout.dense, t->shares,
+                      t->o->nodes, LAYOUT_CHUNK) ||
+        params_create(&t->shard, t->groups.data,
+                      t->model.tensor.own * t->model.layout.shard_size, group,
+                      t->o->nodes, LAYOUT_CHUNK) ||
+        params_create(&t->expert, &t->groups.copies,
+                      c->layers * t->local_experts *
+                          t->model.layout.expert_size,
+                      1, 1, t->model.layout.expert_size))
+        return -1;
     t->norm_counts = zeroed(ranks, sizeof(*t->norm_counts), &bad);
     if (bad)
         return train_error("out of memory");
-    cut_slices(t);
 
-    size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
-    size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     size_t norms = 0, rows = t->sequences * c->seq;
     for (int r = 0; r < t->team->size; r++)
-        norms += t->norm_counts[r] = norms_of(t, r);
+        norms += t->norm_counts[r] = norm_parts(t, r);
 
-    t->slice_grad = zeroed(slice, sizeof(float), &bad);
-    t->slice_m = zeroed(slice, sizeof(float), &bad);
-    t->slice_v = zeroed(slice, sizeof(float), &bad);
-    t->expert = zeroed(experts, sizeof(float), &bad);
-    t->expert_grad = zeroed(experts, sizeof(float), &bad);
-    t->expert_m = zeroed(experts, sizeof(float), &bad);
-    t->expert_v = zeroed(experts, sizeof(float), &bad);
     t->router_bias = zeroed(LE, sizeof(float), &bad);
     t->bytes = zeroed(rows, 1, &bad);
     t->targets = zeroed(rows, 1, &bad);
@@ -111,37 +80,18 @@ static int allocate(struct trainer *t)
     t->norms = zeroed(norms, sizeof(double), &bad);
     t->expert_rows = zeroed(LE, sizeof(double), &bad);
     t->counts = zeroed(COUNTS * ranks, sizeof(double), &bad);
-    if (bad)
-        return train_error("out of memory");
-
-    if (team_memory(t->team, dense * sizeof(float), &window))
-        return -1;
-    t->dense = window;
-    if (team_memory(t->team, t->shares * dense * sizeof(float), &window))
-        return -1;
-    t->dense_grad = window;
-    t->reduction = (struct reduction){
-        .team = t->team,
-        .grad = t->dense_grad,
-        .shares = t->shares,
-        .length = dense,
-        .nodes = t->o->nodes,
-        .begin = t->begin,
-        .slice = t->slice_grad,
-    };
-    return reduction_create(&t->reduction);
+    return bad ? train_error("out of memory") : 0;
 }
 
-/* The model's: a part of dense_grad is complete. */
+/* The model's: a part of a gradient is complete. */
 static int add_part(void *arg, size_t first, size_t last)
 {
-    return reduction_start(arg, first, last);
+    return params_complete(arg, first, last);
 }
 
-static float *expert_at(const struct trainer *t, float *vector, size_t layer,
-                        size_t local)
+static float *expert_at(const struct trainer *t, size_t layer, size_t local)
 {
-    return vector +
+    return t->expert.w +
            (layer * t->local_experts + local) * t->model.layout.expert_size;
 }
 
@@ -149,11 +99,28 @@ static void init_weights(struct trainer *t)
 {
     const struct layout *layout = &t->model.layout;
 
-    layout_init_dense(layout, t->o->seed, t->dense);
+    layout_init_dense(layout, t->o->seed, t->dense.w);
+    for (size_t s = 0; layout->shard_size && s < t->model.tensor.own; s++)
+        layout_init_shard(layout, t->o->seed, t->model.tensor.first + s,
+                          t->shard.w + s * layout->shard_size);
     for (size_t l = 0; l < t->o->model.layers; l++)
         for (size_t e = 0; e < t->local_experts; e++)
             layout_init_expert(layout, t->o->seed, l, t->model.first_expert + e,
-                               expert_at(t, t->expert, l, e));
+                               expert_at(t, l, e));
+}
+
+/* The model's part in tensor parallelism. */
+static struct tensor_group tensor_group(struct trainer *t)
+{
+    const size_t tp = t->groups.tp;
+    const size_t shards = tp > 1 ? tp : t->o->tp_sums ? t->o->tp_sums : 1;
+
+    return (struct tensor_group){
+        .team = tp > 1 ? &t->groups.tensor : NULL,
+        .shards = shards,
+        .own = tp > 1 ? 1 : shards,
+        .first = tp > 1 ? (size_t)t->groups.tensor.rank : 0,
+    };
 }
 
 int trainer_create(struct trainer *t, const struct options *o,
@@ -179,27 +146,37 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->sequences = o->batch / ranks;
     t->shares = o->shares / ranks;
     size_t first;
-    exchange_experts(o->model.experts, team->rank, team->size, &first,
-                     &t->local_experts);
+    if (groups_create(team, o->tp ? o->tp : 1,
+                      o->expert_copies ? o->expert_copies : 1, &t->groups)) {
+        trainer_destroy(t);
+        return -1;
+    }
+    exchange_experts(o->model.experts, t->groups.experts->rank,
+                     t->groups.experts->size, &first, &t->local_experts);
+    const struct tensor_group tensor = tensor_group(t);
     if (products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
         (team->mpi ? exchange_mpi_create : exchange_shunt_create)(
-            team, &o->model, &x, &t->exchange) ||
-        model_create(&o->model, t->sequences, o->micro_batches, t->gemm,
-                     t->exchange, &t->model) ||
+            t->groups.experts, &o->model, &x, &t->exchange) ||
+        model_create(&o->model, t->sequences, o->micro_batches, &tensor,
+                     t->gemm, t->exchange, &t->model) ||
         allocate(t)) {
         trainer_destroy(t);
         return -1;
     }
-    t->model.dense = t->dense;
+    t->model.dense = t->dense.w;
+    t->model.dense_grad =
+        (struct grad){t->dense.grad, t->dense.length, t->dense.shares};
+    t->model.shard = t->shard.w;
+    t->model.shard_grad =
+        (struct grad){t->shard.grad, t->shard.length, t->shard.shares};
     if (o->overlap && !team->mpi)
         t->model.complete = add_part;
-    t->model.complete_arg = &t->reduction;
-    t->model.dense_grad =
-        (struct grad){t->dense_grad, t->model.layout.dense, t->shares};
-    t->model.expert = t->expert;
-    t->model.expert_grad = t->expert_grad;
+    t->model.complete_arg = &t->dense;
+    t->model.complete_shard_arg = &t->shard;
+    t->model.expert = t->expert.w;
+    t->model.expert_grad = t->expert.grad;
     t->model.first_expert = first;
     t->model.local_experts = t->local_experts;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
@@ -209,20 +186,15 @@ int trainer_create(struct trainer *t, const struct options *o,
 
 void trainer_destroy(struct trainer *t)
 {
+    /* First what may still be under way, after an error. */
+    groups_destroy(&t->groups);
     model_destroy(&t->model);
     exchange_destroy(t->exchange);
     shunti_gemm_destroy(t->gemm);
-    /* The windows are the communicator's. */
-    free(t->begin);
+    params_destroy(&t->dense);
+    params_destroy(&t->shard);
+    params_destroy(&t->expert);
     free(t->norm_counts);
-    free(t->slice_grad);
-    free(t->slice_m);
-    free(t->slice_v);
-    reduction_destroy(&t->reduction);
-    free(t->expert);
-    free(t->expert_grad);
-    free(t->expert_m);
-    free(t->expert_v);
     free(t->router_bias);
     free(t->bytes);
     free(t->targets);
@@ -334,47 +306,6 @@ static void judge_batch(struct trainer *t, struct step_metrics *m)
     }
 }
 
-/* --- the gradient's norm -------------------------------------------------- */
-
-static int gradient_norm(struct trainer *t, double *norm)
-{
-    const struct shunti_elementwise *kern = shunti_elementwise();
-    size_t slice = t->begin[t->team->rank + 1] - t->begin[t->team->rank];
-    size_t L = t->o->model.layers, n = 0, size = t->model.layout.expert_size;
-
-    for (size_t at = 0; at < slice; at += CHUNK)
-        t->own_norms[n++] = kern->sum_squares(
-            slice - at < CHUNK ? slice - at : CHUNK, t->slice_grad + at);
-    for (size_t l = 0; l < L; l++)
-        for (size_t e = 0; e < t->local_experts; e++)
-            t->own_norms[n++] =
-                kern->sum_squares(size, expert_at(t, t->expert_grad, l, e));
-    if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
-        return -1;
-
-    /* All chunks, then layer by layer all experts, whatever rank has them. */
-    double sum = 0;
-    size_t at = 0;
-    for (int r = 0; r < t->team->size; r++) {
-        size_t chunks = chunks_of(t->begin[r + 1] - t->begin[r]);
-        for (size_t i = 0; i < chunks; i++)
-            sum += t->norms[at + i];
-        at += t->norm_counts[r];
-    }
-    for (size_t l = 0; l < L; l++) {
-        at = 0;
-        for (int r = 0; r < t->team->size; r++) {
-            size_t chunks = chunks_of(t->begin[r + 1] - t->begin[r]);
-            size_t experts = (t->norm_counts[r] - chunks) / L;
-            for (size_t e = 0; e < experts; e++)
-                sum += t->norms[at + chunks + l * experts + e];
-            at += t->norm_counts[r];
-        }
-    }
-    *norm = sqrt(sum);
-    return 0;
-}
-
 /* --- the step ------------------------------------------------------------- */
 
 static void load_batch(struct trainer *t, size_t step)
@@ -389,14 +320,35 @@ static void load_batch(struct trainer *t, size_t step)
     }
 }
 
-static struct shunt_comm_stats counters(const struct trainer *t)
+static struct shunt_comm_stats counters(const struct shunt_comm *comm)
 {
     struct shunt_comm_stats stats = {0};
 
     /* It cannot fail: the arguments are valid. */
-    return shunt_comm_get_stats(t->team->comm, &stats, sizeof(stats))
+    return !comm || shunt_comm_get_stats(comm, &stats, sizeof(stats))
                ? (struct shunt_comm_stats){0}
                : stats;
+}
+
+/* Counters at the beginning of a step, of all communicators. */
+struct before {
+    double bytes_remote, waited, flops;
+};
+
+static struct before count_all(const struct trainer *t)
+{
+    const struct groups *g = &t->groups;
+    const struct shunt_comm *comms[] = {t->team->comm, g->tensor.comm,
+                                        g->of_data.comm, g->of_experts.comm,
+                                        g->copies.comm};
+    struct before now = {.flops = shunti_gemm_flops(t->gemm)};
+
+    for (size_t i = 0; i < sizeof(comms) / sizeof(comms[0]); i++) {
+        const struct shunt_comm_stats s = counters(comms[i]);
+        now.bytes_remote += (double)s.bytes_remote;
+        now.waited += s.seconds_waiting;
+    }
+    return now;
 }
 
 /* Assignments of `sequences` sequences, in all layers. */
@@ -407,31 +359,29 @@ static double assignments(const struct trainer *t, size_t sequences)
     return (double)sequences * (double)(c->seq * c->topk * c->layers);
 }
 
-/* Counters at the beginning of a step. */
-struct before {
-    struct shunt_comm_stats comm;
-    double flops;
-};
-
 /* What all ranks did since `before`. */
 static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {
     const struct exchange_traffic *x = &t->exchange->traffic;
+    const struct before now = count_all(t);
     double sum[COUNTS] = {0},
            own[COUNTS] = {
-               [WIRE_BYTES] = (double)(counters(t).bytes_remote -
-                                       before->comm.bytes_remote) +
-                              t->team->mpi_bytes,
+               [WIRE_BYTES] =
+                   now.bytes_remote - before->bytes_remote + t->team->mpi_bytes,
                [WIRE_ROWS] = (double)x->rows,
                [PLAIN_ROWS] = (double)x->plain,
                [MPI_ROWS] = (double)x->by_mpi,
-               [FLOPS] = shunti_gemm_flops(t->gemm) - before->flops,
+               [FUSED] =
+                   (double)(t->model.tensor.gathers + t->model.tensor.scatters),
+               [FLOPS] = now.flops - before->flops,
                [DROPPED] = (double)x->dropped,
            };
 
     memcpy(own + EXPOSED, x->seconds, sizeof(x->seconds));
-    own[EXPOSED + TRAVELS_GRADIENTS] = t->reduction.seconds;
+    own[EXPOSED + TRAVELS_GRADIENTS] = t->dense.reduction.seconds +
+                                       t->shard.reduction.seconds +
+                                       t->expert.reduction.seconds;
     if (team_gather(t->team, own, t->counts, sizeof(own)))
         return -1;
     for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
@@ -440,6 +390,7 @@ static int add_counts(struct trainer *t, const struct before *before,
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
     m->mpi_rows = sum[MPI_ROWS];
+    m->fused_calls = sum[FUSED];
     for (int i = 0; i < TRAVELS; i++)
         m->exposed_s[i] = sum[EXPOSED + i] / t->team->size;
     m->dropped = sum[DROPPED];
@@ -450,7 +401,8 @@ static int add_counts(struct trainer *t, const struct before *before,
 }
 
 /* Is this one of the steps that wait for everything at once? With --overlap no
- * all do, by MPI, too, and a lone rank has nothing to wait for: nothing is to be hidden. */
+ * all do, by MPI, too, and a lone rank has nothing to wait for: nothing is to
+ * be hidden. */
 static bool waits_at_once(const struct trainer *t)
 {
     return t->o->overlap && !t->team->mpi && t->team->size > 1 &&
@@ -480,32 +432,69 @@ static void judge_hidden(struct trainer *t, bool at_once,
     t->at_once += at_once;
 }
 
+/* A slice whose tensors are matrices, all of which decay. */
+static void update_matrices(struct params *p, const struct shunti_adamw *a)
+{
+    if (p->length)
+        shunti_elementwise()->adamw(params_slice(p, p->team->rank), a,
+                                    p->slice_grad,
+                                    p->w + p->begin[p->team->rank], p->m, p->v);
+}
+
+/* Sums of gradients, the weights' update, and all of them on every rank. */
+static int update(struct trainer *t, size_t step, size_t steps,
+                  struct step_metrics *m)
+{
+    struct params *d = &t->dense;
+    const int rank = t->team->rank;
+
+    if (params_sum(d) || params_sum(&t->shard) || params_sum(&t->expert) ||
+        gradient_norm(t, &m->grad_norm))
+        return -1;
+    const uint64_t began = shunt_trace_begin();
+    struct shunti_adamw a =
+        optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
+    m->lr = (double)a.lr;
+    optimizer_dense(&t->model.layout, &a, d->begin[rank], d->begin[rank + 1],
+                    d->slice_grad, d->w, d->m, d->v);
+    update_matrices(&t->shard, &a);
+    update_matrices(&t->expert, &a);
+    shunt_trace_end("optimizer", began);
+    return params_gather(d) || params_gather(&t->shard) ||
+                   params_gather(&t->expert)
+               ? -1
+               : 0;
+}
+
 int trainer_step(struct trainer *t, size_t step, size_t steps,
                  bool asked_to_stop, struct step_metrics *m)
 {
     const struct model_config *c = &t->o->model;
     size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
     size_t micro = t->o->micro_batches;
-    size_t begin = t->begin[t->team->rank], end = t->begin[t->team->rank + 1];
-    size_t experts = c->layers * t->local_experts * t->model.layout.expert_size;
     double start = clock_now();
-    struct before before = {counters(t), shunti_gemm_flops(t->gemm)};
+    struct before before = count_all(t);
 
     memset(m, 0, sizeof(*m));
     m->step = step;
     t->steps++;
     const bool at_once = waits_at_once(t);
     set_overlap(t, t->o->overlap && !at_once);
-    t->reduction.seconds = 0;
+    t->dense.reduction.seconds = t->shard.reduction.seconds = 0;
+    t->expert.reduction.seconds = 0;
     for (int kind = 0; kind < HELD; kind++)
         m->val[kind] = (double)NAN;
     t->team->seconds = t->team->mpi_bytes = 0;
+    t->groups.of_data.seconds = t->groups.copies.seconds = 0;
+    t->model.tensor.seconds = 0;
+    t->model.tensor.gathers = t->model.tensor.scatters = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
     memset(&t->exchange->traffic, 0, sizeof(t->exchange->traffic));
 
     load_batch(t, step);
-    memset(t->dense_grad, 0, t->shares * t->model.layout.dense * sizeof(float));
-    memset(t->expert_grad, 0, experts * sizeof(float));
+    params_clear(&t->dense);
+    params_clear(&t->shard);
+    params_clear(&t->expert);
 
     if (model_forward(&t->model, B, T, micro, t->bytes, t->targets,
                       t->own_record) ||
@@ -521,28 +510,18 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
                        1.0f / (float)rows))
         return -1;
 
-    if (reduction_wait(&t->reduction) || gradient_norm(t, &m->grad_norm))
-        return -1;
-    const uint64_t began = shunt_trace_begin();
-    struct shunti_adamw a =
-        optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
-    m->lr = (double)a.lr;
-    optimizer_dense(&t->model.layout, &a, begin, end, t->slice_grad, t->dense,
-                    t->slice_m, t->slice_v);
-    shunti_elementwise()->adamw(experts, &a, t->expert_grad, t->expert,
-                                t->expert_m, t->expert_v);
-    shunt_trace_end("optimizer", began);
-    if (team_gather_slices(t->team, t->dense, t->begin) ||
-        add_counts(t, &before, m))
+    if (update(t, step, steps, m) || add_counts(t, &before, m))
         return -1;
     judge_hidden(t, at_once, m);
     set_overlap(t, t->o->overlap);
 
     m->step_s = clock_now() - start;
     m->exchange_s = t->model.times.exchange;
-    m->reduce_s = t->team->seconds;
-    m->wait_s = counters(t).seconds_waiting - before.comm.seconds_waiting;
-    m->compute_s = m->step_s - m->exchange_s - m->reduce_s;
+    m->reduce_s =
+        t->team->seconds + t->groups.of_data.seconds + t->groups.copies.seconds;
+    m->tensor_s = t->model.tensor.seconds;
+    m->wait_s = count_all(t).waited - before.waited;
+    m->compute_s = m->step_s - m->exchange_s - m->reduce_s - m->tensor_s;
     m->tokens_per_s = (double)rows / m->step_s;
     m->gflops /= m->step_s;
     m->compute_bits = t->o->compute_bf16 ? 16 : 32;
@@ -611,68 +590,4 @@ int trainer_validate(struct trainer *t, double *loss, double *dropped)
     for (int r = 0; r < t->team->size; r++)
         *dropped += t->counts[r] / assignments(t, windows);
     return 0;
-}
-
-/* --- checkpoints ---------------------------------------------------------- */
-
-/* The state as pieces: the same number on every rank. whole: all of the dense
- * weights (to read), or this rank's slice of them (to write). */
-static size_t list_pieces(const struct trainer *t, bool whole,
-                          struct piece *pieces)
-{
-    const struct model_config *c = &t->o->model;
-    size_t begin = t->begin[t->team->rank], n = 0;
-    size_t slice = t->begin[t->team->rank + 1] - begin;
-    size_t size = t->model.layout.expert_size, LE = c->layers * c->experts;
-
-    pieces[n++] =
-        whole ? (struct piece){"dense.w", 0, t->model.layout.dense, t->dense}
-              : (struct piece){"dense.w", begin, slice, t->dense + begin};
-    pieces[n++] = (struct piece){"dense.m", begin, slice, t->slice_m};
-    pieces[n++] = (struct piece){"dense.v", begin, slice, t->slice_v};
-    pieces[n++] = (struct piece){
-        "router.bias", 0, whole || t->team->rank == 0 ? LE : 0, t->router_bias};
-    for (size_t l = 0; l < c->layers; l++) {
-        size_t at = (l * c->experts + t->model.first_expert) * size;
-        size_t count = t->local_experts * size;
-        pieces[n++] = (struct piece){"expert.w", at, count,
-                                     expert_at(t, t->expert, l, 0)};
-        pieces[n++] = (struct piece){"expert.m", at, count,
-                                     expert_at(t, t->expert_m, l, 0)};
-        pieces[n++] = (struct piece){"expert.v", at, count,
-                                     expert_at(t, t->expert_v, l, 0)};
-    }
-    return n;
-}
-
-static struct piece *make_pieces(const struct trainer *t, bool whole,
-                                 size_t *count)
-{
-    struct piece *p = calloc(4 + 3 * t->o->model.layers, sizeof(*p));
-
-    if (!p)
-        train_error("out of memory");
-    else
-        *count = list_pieces(t, whole, p);
-    return p;
-}
-
-int trainer_save(struct trainer *t, const struct checkpoint_info *info)
-{
-    size_t n;
-    struct piece *pieces = make_pieces(t, false, &n);
-    int st = pieces ? checkpoint_write(t->team, t->o, info, pieces, n) : -1;
-
-    free(pieces);
-    return st;
-}
-
-int trainer_load(struct trainer *t, struct checkpoint *checkpoint)
-{
-    size_t n;
-    struct piece *pieces = make_pieces(t, true, &n);
-    int st = pieces ? checkpoint_read(t->team, checkpoint, pieces, n) : -1;
-
-    free(pieces);
-    return st;
 }

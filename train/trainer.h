@@ -3,12 +3,11 @@
  * One rank's part of a training run: the model and its state, and what a step
  * does with them.
  *
- * Parameters are of two kinds. The dense ones are on every rank. Each rank adds
- * up the gradient of its shares of the batch, gets its slice of the sum over
- * all of them (reduction.h), updates that slice, and the slices are
- * gathered again: so moments are kept once, not once a rank (Rajbhandari et
- * al.: "ZeRO", 2020, stage 1). The experts' are on the rank that has the
- * expert, whose gradient is complete there, since its rows came from all ranks.
+ * Parameters are of two kinds. The dense ones are on every rank, and slices of
+ * them are updated (params.h). With tensor parallelism some of these are cut into
+ * shards, each of which is on one rank of a group (groups.h). The experts' are on
+ * the rank that has the expert, whose gradient is complete there, since its rows
+ * came from all ranks; but for copies of it, over which it is summed.
  *
  * Everything that is summed over the batch is summed in the order of the batch,
  * in parts that do not depend on the ranks. So weights and losses are the same
@@ -24,10 +23,11 @@
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/exchange.h"
+#include "train/groups.h"
 #include "train/metrics.h"
 #include "train/model.h"
 #include "train/options.h"
-#include "train/reduction.h"
+#include "train/params.h"
 #include "train/team.h"
 
 struct trainer {
@@ -42,16 +42,12 @@ struct trainer {
     size_t shares;    /* on this rank: G */
     size_t local_experts;
 
-    /* dense: windows of the communicator */
-    float *dense;      /* (dense) */
-    float *dense_grad; /* (G, dense) */
-    size_t *begin;     /* (ranks + 1) slices */
-    float *slice_grad; /* this rank's slice: (slice) */
-    float *slice_m, *slice_v;
-    struct reduction reduction; /* of dense_grad into slice_grad */
+    struct groups groups;
+    struct params dense; /* of all ranks */
+    struct params shard; /* (own shards, shard_size), of groups.data */
 
-    /* (L, local experts, expert_size) */
-    float *expert, *expert_grad, *expert_m, *expert_v;
+    struct params
+        expert;         /* (L, local experts, expert_size), of groups.copies */
     float *router_bias; /* (L, E) */
 
     uint8_t *bytes, *targets; /* (B, T) */

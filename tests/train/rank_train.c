@@ -101,27 +101,27 @@ static void end_pair(struct pair *p)
 static int compare_states(struct pair *p, const char *when)
 {
     struct trainer *m = &p->many, *a = &p->alone;
-    size_t begin = m->begin[m->team->rank];
-    size_t slice = m->begin[m->team->rank + 1] - begin;
+    size_t begin = m->dense.begin[m->team->rank];
+    size_t slice = m->dense.begin[m->team->rank + 1] - begin;
     size_t size = m->model.layout.expert_size, E = p->o.model.experts;
 
-    CHECK(memcmp(m->slice_grad, a->slice_grad + begin, slice * sizeof(float)) ==
-              0,
+    CHECK(memcmp(m->dense.slice_grad, a->dense.slice_grad + begin,
+                 slice * sizeof(float)) == 0,
           "%s: dense gradients", when);
-    CHECK(memcmp(m->slice_v, a->slice_v + begin, slice * sizeof(float)) == 0,
+    CHECK(memcmp(m->dense.v, a->dense.v + begin, slice * sizeof(float)) == 0,
           "%s: moments", when);
-    CHECK(memcmp(m->dense, a->dense, m->model.layout.dense * sizeof(float)) ==
-              0,
+    CHECK(memcmp(m->dense.w, a->dense.w,
+                 m->model.layout.dense * sizeof(float)) == 0,
           "%s: dense weights", when);
     for (size_t l = 0; l < p->o.model.layers; l++)
         for (size_t e = 0; e < m->local_experts; e++) {
             size_t mine = (l * m->local_experts + e) * size;
             size_t its = (l * E + m->model.first_expert + e) * size;
-            CHECK(memcmp(m->expert_grad + mine, a->expert_grad + its,
+            CHECK(memcmp(m->expert.grad + mine, a->expert.grad + its,
                          size * sizeof(float)) == 0,
                   "%s: gradient of expert %zu in layer %zu", when,
                   m->model.first_expert + e, l);
-            CHECK(memcmp(m->expert + mine, a->expert + its,
+            CHECK(memcmp(m->expert.w + mine, a->expert.w + its,
                          size * sizeof(float)) == 0,
                   "%s: weights of expert %zu in layer %zu", when,
                   m->model.first_expert + e, l);
@@ -141,9 +141,9 @@ static double norm_of(const struct pair *p)
     double sum = 0;
 
     for (size_t i = 0; i < t->model.layout.dense; i++)
-        sum += (double)t->slice_grad[i] * t->slice_grad[i];
+        sum += (double)t->dense.slice_grad[i] * t->dense.slice_grad[i];
     for (size_t i = 0; i < experts; i++)
-        sum += (double)t->expert_grad[i] * t->expert_grad[i];
+        sum += (double)t->expert.grad[i] * t->expert.grad[i];
     return sqrt(sum);
 }
 
@@ -367,7 +367,8 @@ static int loss_while_setting_up(const struct rank *self)
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
-    CHECK(model_create(&o.model, o.batch, 1, gemm, exchange, &model) == -1,
+    CHECK(model_create(&o.model, o.batch, 1, NULL, gemm, exchange, &model) ==
+              -1,
           "made without rank 1");
     CHECK(strstr(train_error_text(), "rank 1 is lost"), "%s",
           train_error_text());

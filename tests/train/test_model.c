@@ -62,8 +62,9 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
                  0);
     f->exchange =
         exchange_local_create(M * c->layers, c->experts, c->topk, c->dim);
-    cr_assert_eq(model_create(c, s->B, M, f->gemm, f->exchange, &f->model), 0,
-                 "%s", train_error_text());
+    cr_assert_eq(
+        model_create(c, s->B, M, NULL, f->gemm, f->exchange, &f->model), 0,
+        "%s", train_error_text());
     f->dense = f->model.layout.dense;
     f->experts = LE * f->model.layout.expert_size;
     f->w = calloc(f->dense, sizeof(float));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c and rank_checkpoint.c as processes. */
+/* Runs the cases of rank_train.c, rank_tensor.c and rank_checkpoint.c as
+ * processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -26,6 +27,21 @@ CASE(shares_in_order, 1, 2, 3, 4)
 CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
+
+#define TENSOR_CASE(name, ...)                                        \
+    Test(tensor, name, .timeout = 240)                                \
+    {                                                                 \
+        static const int ranks[] = {__VA_ARGS__};                     \
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
+            harness_case("rank_tensor", #name, ranks[i]);             \
+    }
+
+TENSOR_CASE(groups_as_one, 2, 4, 6, 8)
+TENSOR_CASE(copies_as_few, 2, 4, 6, 8)
+TENSOR_CASE(groups_with_micro_batches, 4)
+TENSOR_CASE(groups_of_bf16_products, 4)
+TENSOR_CASE(shards_as_whole, 1)
+TENSOR_CASE(checkpoint_goes_on, 2, 4)
 
 Test(train_ranks, loss_while_setting_up, .timeout = 60)
 {
@@ -69,6 +85,15 @@ Test(train_ranks, two_nodes, .timeout = 240)
                                             .args = {names[i]},
                                             .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                             .ranks = 4});
+}
+
+/* Groups on a node each. */
+Test(tensor, two_nodes, .timeout = 240)
+{
+    harness_check(&(struct harness_job){.program = "rank_tensor",
+                                        .args = {"groups_with_micro_batches"},
+                                        .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                        .ranks = 4});
 }
 
 /* Each rank a node of its own: shares are added before they travel. */

@@ -633,6 +633,50 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
     free(out);
 }
 
+/* Attention cut over two ranks: the bits of one rank that adds as they do, on two
+ * ranks and on four, and what the checkpoint's model writes. */
+Test(train_run, tensor_parallel_groups)
+{
+    char *one = in_folder("1"), *two = in_folder("2"), *four = in_folder("4");
+    char option[160], *page = in_folder("page"), *html, *out, *alone;
+
+    snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
+    run(JOB(1, "--steps=20", "--tp-sums=2", "--log", one));
+    run(JOB(2, "--steps=20", "--tp=2", "--log", two));
+    out = said(JOB(4, "--steps=20", "--tp=2", "--log", four, "--report", page,
+                   option));
+    same_losses(one, two, 20);
+    same_losses(one, four, 20);
+    cr_assert(contains(out,
+                       "groups      attention: tensor 2 x data 2; experts: "
+                       "4 ranks x copies 1\n"),
+              "%s", out);
+    cr_assert(contains(out, "groups: 64 fused products a step"), "%s", out);
+    cr_assert(contains(out, ", tensor-parallel groups "), "%s", out);
+    free(out);
+    html = read_all(page);
+    cr_assert(contains(html, "tensor 2 x data 2; experts: 4 ranks x copies 1"));
+    cr_assert(contains(html, "<td>fused products<td>64 a step"));
+    free(html);
+
+    alone = said(BARE(1, "--generate", option, "--prompt=static ",
+                      "--sample=20", "--temperature=0"));
+    out = said(BARE(4, "--tp=2", "--generate", option, "--prompt=static ",
+                    "--sample=20", "--temperature=0"));
+    cr_assert(contains(out, "sample, 20 bytes after it"), "%s", out);
+    cr_assert_str_eq(strstr(out, "\nprompt, "), strstr(alone, "\nprompt, "));
+    free(out);
+    free(alone);
+    /* It goes on, in groups of two or none. */
+    run(BARE(4, "--tp=2", "--resume", option, "--sample=0", text1, text2));
+    run(BARE(2, "--resume", option, "--sample=0", text1, text2));
+    fails(BARE(2, "--resume", "--tp-sums=1", option, text1, text2), 1,
+          "a model cannot change its shape");
+    fails(JOB(2, "--steps=3", "--tp=4"), 1, "--tp 4 must divide the ranks (2)");
+    fails(JOB(4, "--steps=3", "--tp=4"), 1, "--tp 4 must divide --heads 2");
+    fails(JOB(2, "--steps=3", "--tp=2", "--tp-sums=1"), 1, "give --tp 1");
+}
+
 /* More bytes than the test would wait for: one signal ends it. */
 Test(train_run, generate_ends_at_the_first_signal)
 {

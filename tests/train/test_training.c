@@ -82,7 +82,7 @@ Test(optimizer, slices_and_decay)
     struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
     struct layout l;
 
-    cr_assert_eq(layout_create(&c, &l), 0);
+    cr_assert_eq(layout_create(&c, 1, &l), 0);
     size_t n = l.dense, begin = l.layer[0].norm1, end = l.layer[0].proj;
     float *w = calloc(n, sizeof(float)), *g = calloc(n, sizeof(float));
     float *m = calloc(n, sizeof(float)), *v = calloc(n, sizeof(float));
@@ -110,8 +110,8 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
     struct model_config large = {3, 8, 1, 4, 7, 1, 4, 6, true, 0, 0, 0};
     struct layout a, b;
 
-    cr_assert_eq(layout_create(&small, &a), 0);
-    cr_assert_eq(layout_create(&large, &b), 0);
+    cr_assert_eq(layout_create(&small, 1, &a), 0);
+    cr_assert_eq(layout_create(&large, 1, &b), 0);
     for (size_t i = 1; i < b.ntensors; i++)
         cr_assert_geq(b.tensors[i].offset,
                       b.tensors[i - 1].offset + b.tensors[i - 1].count);

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tensor parallelism in the trainer, in every way in which the ranks can be cut
+ * into groups: its losses, gradients and weights against one rank that makes the
+ * shards' products one by one, bit for bit, and these against whole matrices.
+ */
+#include "tests/harness/rank_main.h"
+#include "train/checkpoint.h"
+#include "train/error.h"
+#include "train/team.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK_TRAIN(call)                                     \
+    do {                                                      \
+        if ((call) != 0)                                      \
+            return rank_fail(__FILE__, __LINE__, #call, "%s", \
+                             train_error_text());             \
+    } while (0)
+
+enum { LAYERS = 2, HEADS = 8, DIM = 32, SEQ = 6, EXPERTS = 6 };
+
+static struct options small_options(const struct rank *self)
+{
+    struct options o = {
+        .model = {LAYERS, DIM, HEADS, SEQ, EXPERTS, 2, 12, 16, true, 0.02f,
+                  0.01f, 0},
+        .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
+        .batch = self->size == 6 ? 24 : 16,
+        .seed = 11,
+        .shares = self->size == 6 ? 12 : 8,
+        .micro_batches = 1,
+        .overlap = true,
+        .eval_bytes = 150,
+    };
+
+    return o;
+}
+
+static void small_text(struct data *d)
+{
+    struct text t = {malloc(30000), 30000, NULL, 0};
+    uint64_t ends[] = {30000};
+
+    for (size_t i = 0; i < t.length; i++)
+        t.bytes[i] = (uint8_t)("the quick brown fox; "[i % 21] + i / 7 % 3);
+    t.end = ends;
+    t.files = 1;
+    if (data_split(&t, SEQ, d))
+        abort();
+    free(t.bytes);
+}
+
+/* A run of all ranks in groups of `tp`, and one of this rank alone, or of as many
+ * ranks as there are copies of experts, that adds as they do. */
+struct pair {
+    struct data data;
+    struct options of_many, of_one;
+    struct team all, one;
+    struct trainer many, alone;
+};
+
+static int begin_pair(const struct rank *self, struct pair *p,
+                      const struct options *o, size_t tp)
+{
+    const int few = o->expert_copies ? (int)o->expert_copies : 1;
+
+    memset(p, 0, sizeof(*p));
+    p->all = (struct team){
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    p->of_many = p->of_one = *o;
+    p->of_many.tp = p->of_many.tp_sums = p->of_one.tp_sums = tp;
+    p->of_one.tp = 1;
+    p->of_many.nodes = p->of_one.nodes = team_nodes(&p->all);
+    CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank / few,
+                                          self->rank, &p->one.comm));
+    p->one.rank = self->rank % few;
+    p->one.size = few;
+    small_text(&p->data);
+    CHECK_TRAIN(trainer_create(&p->many, &p->of_many, &p->all, &p->data));
+    CHECK_TRAIN(trainer_create(&p->alone, &p->of_one, &p->one, &p->data));
+    return 0;
+}
+
+static void end_pair(struct pair *p)
+{
+    trainer_destroy(&p->many);
+    trainer_destroy(&p->alone);
+    shunt_comm_destroy(p->one.comm);
+    data_free(&p->data);
+}
+
+/* Are this rank's part of the vector, and of its gradient, those of the one that
+ * is alone, from `first` on? */
+static int compare_params(const struct params *m, const struct params *a,
+                          size_t first, const char *what)
+{
+    const size_t begin = m->begin[m->team->rank];
+    const size_t slice = params_slice(m, m->team->rank) * sizeof(float);
+
+    CHECK(a->team->size > 1 ||
+              memcmp(m->slice_grad, a->slice_grad + first + begin, slice) == 0,
+          "%s: gradients", what);
+    CHECK(a->team->size > 1 || memcmp(m->v, a->v + first + begin, slice) == 0,
+          "%s: moments", what);
+    CHECK(memcmp(m->w, a->w + first, m->length * sizeof(float)) == 0,
+          "%s: weights", what);
+    return 0;
+}
+
+static int compare_states(const struct pair *p)
+{
+    const struct trainer *m = &p->many, *a = &p->alone;
+    const size_t size = m->model.layout.shard_size;
+    const size_t expert = m->model.layout.expert_size;
+
+    CHECK_RUN(compare_params(&m->dense, &a->dense, 0, "dense"));
+    for (size_t l = 0; l < LAYERS; l++)
+        CHECK(!m->local_experts ||
+                  memcmp(m->expert.w + l * m->local_experts * expert,
+                         a->expert.w +
+                             (l * EXPERTS + m->model.first_expert) * expert,
+                         m->local_experts * expert * sizeof(float)) == 0,
+              "experts of layer %zu: weights", l);
+    if (p->of_many.tp == 1)
+        return 0;
+    CHECK(size > 0 && m->shard.length == size &&
+              a->shard.length == size * p->of_many.tp,
+          "shards of %zu, here %zu, alone %zu", size, m->shard.length,
+          a->shard.length);
+    return compare_params(&m->shard, &a->shard, m->model.tensor.first * size,
+                          "shard");
+}
+
+static int steps_as_one(const struct rank *self, const struct options *o,
+                        size_t tp)
+{
+    const int nodes = shunt_comm_nodes(self->comm);
+    /* Sums of a group on several nodes are made node by node. */
+    const bool exact = tp <= (size_t)(self->size / nodes);
+    struct pair p;
+    double many[HELD], alone[HELD], dropped;
+
+    CHECK_RUN(begin_pair(self, &p, o, tp));
+    for (size_t step = 1; step <= 3; step++) {
+        struct step_metrics m, a;
+        CHECK_TRAIN(trainer_step(&p.many, step, 5, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 5, false, &a));
+        if (!exact) {
+            CHECK(fabs(m.loss - a.loss) < 1e-6 * a.loss, "loss %g, alone %g",
+                  m.loss, a.loss);
+            break;
+        }
+        CHECK(m.loss == a.loss && m.grad_norm == a.grad_norm,
+              "%zu ranks a group, step %zu: loss %.17g and norm %.17g, alone "
+              "%.17g and %.17g",
+              tp, step, m.loss, m.grad_norm, a.loss, a.grad_norm);
+        /* In each layer a gather and a scatter in attention, and in the shared
+         * expert, forward and backward. */
+        CHECK(m.fused_calls == (tp == 1
+                                    ? 0
+                                    : (double)(8 * LAYERS * o->micro_batches *
+                                               (size_t)self->size)),
+              "%g fused calls", m.fused_calls);
+        CHECK(a.fused_calls == 0, "%g fused calls alone", a.fused_calls);
+        CHECK_RUN(compare_states(&p));
+    }
+    /* The last batch is not full: some ranks of a group have no sequences. */
+    CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
+    CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
+    CHECK(trainer_windows(&p.many, HELD_BLOCKS) % o->batch != 0, "%zu windows",
+          trainer_windows(&p.many, HELD_BLOCKS));
+    CHECK(!exact || many[HELD_BLOCKS] == alone[HELD_BLOCKS],
+          "%.17g, alone %.17g", many[HELD_BLOCKS], alone[HELD_BLOCKS]);
+    end_pair(&p);
+    return 0;
+}
+
+/* In groups of all sizes. */
+static int in_all_groups(const struct rank *self, const struct options *o)
+{
+    for (size_t tp = 2; tp <= (size_t)self->size; tp++)
+        if ((size_t)self->size % tp == 0 && HEADS % tp == 0)
+            CHECK_RUN(steps_as_one(self, o, tp));
+    return 0;
+}
+
+static int groups_as_one(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    return in_all_groups(self, &o);
+}
+
+static int groups_with_micro_batches(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    o.micro_batches = 2;
+    o.bf16 = true;
+    return in_all_groups(self, &o);
+}
+
+static int groups_of_bf16_products(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    o.compute_bf16 = true;
+    o.model.shared_hidden = 8;
+    return in_all_groups(self, &o);
+}
+
+/* Copies of experts, in all numbers, beside groups of all sizes: the bits of as
+ * many ranks as copies. To copy them changes no loss before the first update, and
+ * gradients by rounding. */
+static int copies_as_few(const struct rank *self)
+{
+    const size_t ranks = (size_t)self->size;
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    struct step_metrics m[2];
+
+    for (size_t copies = 2; copies <= ranks; copies++)
+        for (size_t tp = 1; tp <= ranks && ranks % copies == 0; tp++) {
+            struct options o = small_options(self);
+            o.expert_copies = copies;
+            o.micro_batches = o.batch % (2 * o.shares) == 0 ? 2 : 1;
+            if (ranks % tp == 0 && HEADS % tp == 0)
+                CHECK_RUN(steps_as_one(self, &o, tp));
+        }
+    for (size_t i = 0; i < 2; i++) {
+        struct options o = small_options(self);
+        struct trainer t;
+        struct data data;
+        o.expert_copies = i ? ranks : 1;
+        o.nodes = 1;
+        small_text(&data);
+        CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
+        CHECK_TRAIN(trainer_step(&t, 1, 5, false, &m[i]));
+        trainer_destroy(&t);
+        data_free(&data);
+    }
+    CHECK(m[0].loss == m[1].loss, "%.17g, with copies %.17g", m[0].loss,
+          m[1].loss);
+    CHECK(fabs(m[0].grad_norm - m[1].grad_norm) < 1e-5 * m[0].grad_norm,
+          "%g, with copies %g", m[0].grad_norm, m[1].grad_norm);
+    return 0;
+}
+
+/* --- whole matrices -------------------------------------------------------- */
+
+/* Where an element of a shard's matrix is in the whole dense vector. */
+static size_t place_in_whole(const struct layout *whole,
+                             const struct layout *cut, const struct tensor *t,
+                             size_t shard, size_t i)
+{
+    size_t row = i / t->columns, column = i % t->columns, width = t->columns;
+    size_t n = 0;
+
+    while (strcmp(whole->tensors[n].name, t->name) != 0)
+        n++;
+    if (!t->blocks)
+        return whole->tensors[n].offset + (shard * t->rows + row) * width +
+               column;
+    width /= t->blocks; /* of q, k or v; of gate or up */
+    column =
+        column / width * width * cut->shards + shard * width + column % width;
+    return whole->tensors[n].offset + row * t->columns * cut->shards + column;
+}
+
+/* |a - b| and |b| of the shards' elements. */
+static void distance(const struct layout *whole, const struct layout *cut,
+                     const float *a, const float *b, double *apart,
+                     double *length)
+{
+    for (size_t s = 0; s < cut->shards; s++)
+        for (size_t n = 0; n < cut->nsplit; n++) {
+            const struct tensor *t = &cut->split[n];
+            for (size_t i = 0; i < t->count; i++) {
+                double x = (double)a[s * cut->shard_size + t->offset + i];
+                double y = (double)b[place_in_whole(whole, cut, t, s, i)];
+                *apart += (x - y) * (x - y);
+                *length += y * y;
+            }
+        }
+}
+
+/* The same initial weights, and the same gradient but for rounding. */
+static int shards_as_whole(const struct rank *self)
+{
+    struct team team = {.size = 1}; /* each rank by itself has whole slices */
+
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank, 0, &team.comm));
+    for (size_t tp = 2; tp <= HEADS; tp *= 2) {
+        struct options o = small_options(self), whole = o;
+        struct trainer a, b;
+        struct step_metrics m, n;
+        struct data data;
+        double apart = 0, length = 0;
+
+        o.tp_sums = tp;
+        small_text(&data);
+        CHECK_TRAIN(trainer_create(&a, &o, &team, &data));
+        CHECK_TRAIN(trainer_create(&b, &whole, &team, &data));
+        distance(&b.model.layout, &a.model.layout, a.shard.w, b.dense.w, &apart,
+                 &length);
+        CHECK(apart == 0 && length > 0, "%zu shards: other initial weights",
+              tp);
+        CHECK_TRAIN(trainer_step(&a, 1, 5, false, &m));
+        CHECK_TRAIN(trainer_step(&b, 1, 5, false, &n));
+        CHECK(fabs(m.loss - n.loss) < 1e-6 * n.loss, "%zu shards: %g, not %g",
+              tp, m.loss, n.loss);
+        CHECK(fabs(m.grad_norm - n.grad_norm) < 1e-5 * n.grad_norm,
+              "%zu shards: %g, not %g", tp, m.grad_norm, n.grad_norm);
+        apart = length = 0;
+        distance(&b.model.layout, &a.model.layout, a.shard.slice_grad,
+                 b.dense.slice_grad, &apart, &length);
+        CHECK(sqrt(apart) < 1e-5 * sqrt(length), "%zu shards: %g of %g", tp,
+              sqrt(apart), sqrt(length));
+        trainer_destroy(&a);
+        trainer_destroy(&b);
+        data_free(&data);
+    }
+    shunt_comm_destroy(team.comm);
+    return 0;
+}
+
+/* --- checkpoints ----------------------------------------------------------- */
+
+/* Saved by groups, with copies of experts; loaded by the like, and by fewer
+ * ranks without groups. */
+static int checkpoint_goes_on(const struct rank *self)
+{
+    struct options o = small_options(self);
+    struct checkpoint_info info = {1, 4, 77, 0}, found;
+    struct checkpoint *c;
+    struct pair p, q;
+    struct step_metrics m, n;
+    char path[64] = "", command[96];
+
+    o.expert_copies = 2;
+    CHECK_RUN(begin_pair(self, &p, &o, 2));
+    if (self->rank == 0) {
+        strcpy(path, "/tmp/shunt-tensor-XXXXXX");
+        CHECK(mkdtemp(path), "no folder");
+    }
+    CHECK_TRAIN(team_broadcast(&p.all, path, sizeof(path), 0));
+    p.of_many.checkpoint = path;
+    CHECK_TRAIN(trainer_step(&p.many, 1, 4, false, &m));
+    CHECK_TRAIN(trainer_save(&p.many, &info));
+    CHECK_RUN(begin_pair(self, &q, &o, 2));
+    CHECK(checkpoint_open(&q.all, path, &c, &found) == 1, "%s",
+          train_error_text());
+    CHECK_TRAIN(trainer_load(&q.many, c));
+    CHECK_TRAIN(trainer_load(&q.alone, c));
+    checkpoint_close(c);
+    CHECK_TRAIN(trainer_step(&p.many, 2, 4, false, &m));
+    CHECK_TRAIN(trainer_step(&q.many, 2, 4, false, &n));
+    CHECK(m.loss == n.loss, "%.17g, resumed %.17g", m.loss, n.loss);
+    CHECK_TRAIN(trainer_step(&q.alone, 2, 4, false, &n));
+    CHECK(m.loss == n.loss, "%.17g, resumed alone %.17g", m.loss, n.loss);
+    CHECK_RUN(compare_states(&q));
+    end_pair(&p);
+    end_pair(&q);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    snprintf(command, sizeof(command), "rm -rf '%s'", path);
+    CHECK(self->rank != 0 || system(command) == 0, "cannot remove %s", path);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "groups_as_one", .run = groups_as_one},
+    {.name = "groups_with_micro_batches", .run = groups_with_micro_batches},
+    {.name = "groups_of_bf16_products", .run = groups_of_bf16_products},
+    {.name = "copies_as_few", .run = copies_as_few},
+    {.name = "shards_as_whole", .run = shards_as_whole},
+    {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

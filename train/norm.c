@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The norm of the gradient; see norm.h. A rank's parts are those of its slice of
+ * the dense vector, of shards, and of its experts, in this order. */
+#include "train/norm.h"
+
+#include <math.h>
+
+/* A rank's place among those that have its shard. */
+static int data_rank(const struct trainer *t, int rank)
+{
+    return rank / (int)t->groups.tp;
+}
+
+/* Of the ranks with the experts of rank e of their group, in all layers: the first
+ * unit that the c-th of them has. */
+static size_t first_unit(const struct trainer *t, int e, int c)
+{
+    size_t first, experts;
+
+    exchange_experts(t->o->model.experts, e, t->groups.experts->size, &first,
+                     &experts);
+    return t->o->model.layers * experts * (size_t)c /
+           (size_t)t->groups.copies.size;
+}
+
+static size_t parts_before_experts(const struct trainer *t, int rank)
+{
+    return params_units(&t->dense, rank) +
+           params_units(&t->shard, data_rank(t, rank));
+}
+
+size_t norm_parts(const struct trainer *t, int rank)
+{
+    const int each = t->groups.experts->size, c = rank / each, e = rank % each;
+
+    return parts_before_experts(t, rank) + first_unit(t, e, c + 1) -
+           first_unit(t, e, c);
+}
+
+/* Adds `count` parts of a rank's, behind its first `skip`. */
+static void add_parts(const struct trainer *t, int rank, size_t skip,
+                      size_t count, double *sum)
+{
+    const double *part = t->norms + skip;
+
+    for (int r = 0; r < rank; r++)
+        part += t->norm_counts[r];
+    for (size_t i = 0; i < count; i++)
+        *sum += part[i];
+}
+
+/* Those of the experts of layer l that rank e of its group has. */
+static void add_experts(const struct trainer *t, int e, size_t l, double *sum)
+{
+    const int each = t->groups.experts->size, copies = t->groups.copies.size;
+    const size_t experts = first_unit(t, e, copies) / t->o->model.layers;
+    int c = 0;
+
+    for (size_t u = l * experts; u < (l + 1) * experts; u++) {
+        while (first_unit(t, e, c + 1) <= u)
+            c++;
+        add_parts(t, c * each + e,
+                  parts_before_experts(t, c * each + e) + u -
+                      first_unit(t, e, c),
+                  1, sum);
+    }
+}
+
+int gradient_norm(struct trainer *t, double *norm)
+{
+    const int ranks = t->team->size, tp = (int)t->groups.tp;
+    size_t n = params_norms(&t->dense, t->own_norms);
+    double sum = 0;
+
+    n += params_norms(&t->shard, t->own_norms + n);
+    n += params_norms(&t->expert, t->own_norms + n);
+    if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
+        return -1;
+
+    /* Dense ones, shard by shard those of shards, then layer by layer all
+     * experts. */
+    for (int r = 0; r < ranks; r++)
+        add_parts(t, r, 0, params_units(&t->dense, r), &sum);
+    for (int s = 0; s < tp; s++)
+        for (int r = s; r < ranks; r += tp)
+            add_parts(t, r, params_units(&t->dense, r),
+                      params_units(&t->shard, data_rank(t, r)), &sum);
+    for (size_t l = 0; l < t->o->model.layers; l++)
+        for (int e = 0; e < t->groups.experts->size; e++)
+            add_experts(t, e, l, &sum);
+    *norm = sqrt(sum);
+    return 0;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A trainer's state as the pieces of a checkpoint. */
+#include "train/error.h"
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Appends what [from, from + count) of a vector of parameters, which is
+ * [begin, begin + count) of the run's, has in this rank's slice; `whole`: all of
+ * the weights. */
+static struct piece *add_pieces(const struct params *p, const char *const *name,
+                                size_t from, size_t count, size_t begin,
+                                bool whole, struct piece *to)
+{
+    const size_t first = p->begin[p->team->rank];
+    const size_t last = p->begin[p->team->rank + 1];
+    size_t a = from > first ? from : first;
+    size_t b = from + count < last ? from + count : last;
+
+    a = a > last ? last : a;
+    b = b < a ? a : b;
+    to[0] = whole ? (struct piece){name[0], begin, count, p->w + from}
+                  : (struct piece){name[0], begin + a - from, b - a, p->w + a};
+    to[1] =
+        (struct piece){name[1], begin + a - from, b - a, p->m + (a - first)};
+    to[2] =
+        (struct piece){name[2], begin + a - from, b - a, p->v + (a - first)};
+    for (int i = 0; i < 3; i++) /* a piece of nothing begins anywhere */
+        to[i].begin = to[i].count ? to[i].begin : begin;
+    return to + 3;
+}
+
+/* The state as pieces: the same number on every rank. whole: all of the weights
+ * (to read), or this rank's slice of them (to write). */
+static size_t list_pieces(const struct trainer *t, bool whole,
+                          struct piece *pieces)
+{
+    static const char *const dense[] = {"dense.w", "dense.m", "dense.v"};
+    static const char *const shard[] = {"shard.w", "shard.m", "shard.v"};
+    static const char *const expert[] = {"expert.w", "expert.m", "expert.v"};
+    const struct model_config *c = &t->o->model;
+    const size_t size = t->model.layout.expert_size;
+    const size_t own = t->local_experts * size, LE = c->layers * c->experts;
+    struct piece *to = pieces;
+
+    to = add_pieces(&t->dense, dense, 0, t->dense.length, 0, whole, to);
+    if (t->shard.length)
+        to = add_pieces(&t->shard, shard, 0, t->shard.length,
+                        t->model.tensor.first * t->model.layout.shard_size,
+                        whole, to);
+    *to++ = (struct piece){
+        "router.bias", 0, whole || t->team->rank == 0 ? LE : 0, t->router_bias};
+    for (size_t l = 0; l < c->layers; l++) {
+        const size_t at = (l * c->experts + t->model.first_expert) * size;
+
+        if (t->expert.length)
+            to = add_pieces(&t->expert, expert, l * own, own, at, whole, to);
+        else
+            for (int i = 0; i < 3; i++)
+                *to++ = (struct piece){expert[i], at, 0, t->router_bias};
+    }
+    return (size_t)(to - pieces);
+}
+
+static struct piece *make_pieces(const struct trainer *t, bool whole,
+                                 size_t *count)
+{
+    struct piece *p = calloc(7 + 3 * t->o->model.layers, sizeof(*p));
+
+    if (!p)
+        train_error("out of memory");
+    else
+        *count = list_pieces(t, whole, p);
+    return p;
+}
+
+int trainer_save(struct trainer *t, const struct checkpoint_info *info)
+{
+    size_t n;
+    struct piece *pieces = make_pieces(t, false, &n);
+    int st = pieces ? checkpoint_write(t->team, t->o, info, pieces, n) : -1;
+
+    free(pieces);
+    return st;
+}
+
+int trainer_load(struct trainer *t, struct checkpoint *checkpoint)
+{
+    size_t n;
+    struct piece *pieces = make_pieces(t, true, &n);
+    int st = pieces ? checkpoint_read(t->team, checkpoint, pieces, n) : -1;
+
+    free(pieces);
+    return st;
+}
