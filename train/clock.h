@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A monotonic clock, and adding up what is measured with it. In a timeline of
- * the library (SHUNT_TRACE) what is added is a span on the track `program`. */
+/* A monotonic clock, others, and adding up what is measured with them. In a
+ * timeline of the library (SHUNT_TRACE) what is added is a span on the track
+ * `program`. */
 #ifndef TRAIN_CLOCK_H
 #define TRAIN_CLOCK_H
 
@@ -10,12 +11,17 @@
 #include <string.h>
 #include <time.h>
 
-static inline double clock_now(void)
+static inline double clock_of(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline double clock_now(void)
+{
+    return clock_of(CLOCK_MONOTONIC);
 }
 
 /* Add the time since `*since` to `*sum`, and start anew. `name` of what was done

@@ -27,6 +27,9 @@ static const struct field {
     {"reduce_s", offsetof(struct step_metrics, reduce_s)},
     {"tensor_s", offsetof(struct step_metrics, tensor_s)},
     {"wait_s", offsetof(struct step_metrics, wait_s)},
+    {"compute_most_s", offsetof(struct step_metrics, compute_most_s)},
+    {"compute_mean_s", offsetof(struct step_metrics, compute_mean_s)},
+    {"cpu_s", offsetof(struct step_metrics, cpu_s)},
     {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
@@ -205,6 +208,9 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.tensor_s, s->tensor_s, n);
         add(&mean.fused_calls, s->fused_calls, n);
         add(&mean.wait_s, s->wait_s, n);
+        add(&mean.compute_most_s, s->compute_most_s, n);
+        add(&mean.compute_mean_s, s->compute_mean_s, n);
+        add(&mean.cpu_s, s->cpu_s, n);
         add(&mean.wire_bytes, s->wire_bytes, n);
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);

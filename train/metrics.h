@@ -5,6 +5,7 @@
  *     {"step": 1, "loss": 5.54, "balance": 1.01, "zloss": 4.3, "lr": 1e-4,
  *      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
  *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "tensor_s": 0,
+ *      "compute_most_s": ..., "compute_mean_s": ..., "cpu_s": ...,
  *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "mpi_rows": 0,
  *      "fused_calls": 0, "imbalance": 1.2, "gflops": 31, "compute_bits": 32,
  *      "dropped": 0, "dropped_part": 0,
@@ -39,12 +40,15 @@ struct step_metrics {
     double balance; /* mean over layers of E sum f P; 1: even */
     double zloss;   /* mean over layers and rows of lse^2 */
     double lr, grad_norm;
-    double step_s;       /* of the whole step */
-    double compute_s;    /* of rank 0, and so below: */
-    double exchange_s;   /* in plan, dispatch, combine and their backwards */
-    double reduce_s;     /* in other collectives */
-    double tensor_s;     /* in fused calls, but for their products */
-    double wait_s;       /* of these three, waiting for other ranks */
+    double step_s;     /* of the whole step */
+    double compute_s;  /* of rank 0, and so below: */
+    double exchange_s; /* in plan, dispatch, combine and their backwards */
+    double reduce_s;   /* in other collectives */
+    double tensor_s;   /* in fused calls, but for their products */
+    double wait_s;     /* of these three, waiting for other ranks */
+    /* Of all ranks: the same of the one that computed longest, and the mean; and
+     * the CPU time of all threads. */
+    double compute_most_s, compute_mean_s, cpu_s;
     double wire_bytes;   /* that all ranks sent to other nodes; so, too: */
     double wire_rows;    /* rows of tokens, in the forward pass */
     double plain_rows;   /* what these would be at one for each assignment */
@@ -76,6 +80,7 @@ struct metrics {
  * also make kernels, and grow buffers. */
 struct metrics_means {
     double step_s, exchange_s, reduce_s, tensor_s, wait_s; /* seconds */
+    double compute_most_s, compute_mean_s, cpu_s;
     double wire_bytes, wire_rows, plain_rows; /* 0: there is one node */
     double mpi_rows;                          /* 0: libshunt did */
     double fused_calls;                       /* 0: --tp 1 */

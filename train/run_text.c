@@ -180,6 +180,11 @@ static void conclude_traffic(struct run *run)
                  100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
                  groups, 100 * m.wait_s / m.step_s);
     conclude_hidden(run, &m);
+    progress_say(&run->progress,
+                 "the rank that computed longest did so %.0f%% of a step, all "
+                 "in the mean %.0f%%; %.2f cores were busy",
+                 100 * m.compute_most_s / m.step_s,
+                 100 * m.compute_mean_s / m.step_s, m.cpu_s / m.step_s);
     if (m.fused_calls > 0)
         progress_say(&run->progress,
                      "tensor-parallel groups: %.0f fused products a step",

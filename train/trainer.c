@@ -23,6 +23,8 @@ enum {
     FUSED,
     FLOPS,
     DROPPED,
+    CPU,
+    COMPUTE,
     EXPOSED,
     COUNTS = EXPOSED + TRAVELS
 };
@@ -333,6 +335,7 @@ static struct shunt_comm_stats counters(const struct shunt_comm *comm)
 /* Counters at the beginning of a step, of all communicators. */
 struct before {
     double bytes_remote, waited, flops;
+    double time, cpu; /* on the clock, and of all threads of this process */
 };
 
 static struct before count_all(const struct trainer *t)
@@ -341,7 +344,9 @@ static struct before count_all(const struct trainer *t)
     const struct shunt_comm *comms[] = {t->team->comm, g->tensor.comm,
                                         g->of_data.comm, g->of_experts.comm,
                                         g->copies.comm};
-    struct before now = {.flops = shunti_gemm_flops(t->gemm)};
+    struct before now = {.flops = shunti_gemm_flops(t->gemm),
+                         .time = clock_now(),
+                         .cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID)};
 
     for (size_t i = 0; i < sizeof(comms) / sizeof(comms[0]); i++) {
         const struct shunt_comm_stats s = counters(comms[i]);
@@ -357,6 +362,15 @@ static double assignments(const struct trainer *t, size_t sequences)
     const struct model_config *c = &t->o->model;
 
     return (double)sequences * (double)(c->seq * c->topk * c->layers);
+}
+
+/* Seconds of this step in calls that send and receive, but for what fused ones
+ * compute. */
+static double communicating(const struct trainer *t)
+{
+    return t->model.times.exchange + t->team->seconds +
+           t->groups.of_data.seconds + t->groups.copies.seconds +
+           t->model.tensor.seconds;
 }
 
 /* What all ranks did since `before`. */
@@ -376,6 +390,8 @@ static int add_counts(struct trainer *t, const struct before *before,
                    (double)(t->model.tensor.gathers + t->model.tensor.scatters),
                [FLOPS] = now.flops - before->flops,
                [DROPPED] = (double)x->dropped,
+               [CPU] = now.cpu - before->cpu,
+               [COMPUTE] = now.time - before->time - communicating(t),
            };
 
     memcpy(own + EXPOSED, x->seconds, sizeof(x->seconds));
@@ -386,6 +402,11 @@ static int add_counts(struct trainer *t, const struct before *before,
         return -1;
     for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
         sum[i % COUNTS] += t->counts[i];
+    for (int r = 0; r < t->team->size; r++)
+        m->compute_most_s =
+            fmax(m->compute_most_s, t->counts[(size_t)r * COUNTS + COMPUTE]);
+    m->compute_mean_s = sum[COMPUTE] / t->team->size;
+    m->cpu_s = sum[CPU];
     m->wire_bytes = sum[WIRE_BYTES];
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
@@ -472,8 +493,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     const struct model_config *c = &t->o->model;
     size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
     size_t micro = t->o->micro_batches;
-    double start = clock_now();
-    struct before before = count_all(t);
+    const struct before before = count_all(t);
 
     memset(m, 0, sizeof(*m));
     m->step = step;
@@ -515,13 +535,13 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     judge_hidden(t, at_once, m);
     set_overlap(t, t->o->overlap);
 
-    m->step_s = clock_now() - start;
+    m->step_s = clock_now() - before.time;
     m->exchange_s = t->model.times.exchange;
     m->reduce_s =
         t->team->seconds + t->groups.of_data.seconds + t->groups.copies.seconds;
     m->tensor_s = t->model.tensor.seconds;
     m->wait_s = count_all(t).waited - before.waited;
-    m->compute_s = m->step_s - m->exchange_s - m->reduce_s - m->tensor_s;
+    m->compute_s = m->step_s - communicating(t);
     m->tokens_per_s = (double)rows / m->step_s;
     m->gflops /= m->step_s;
     m->compute_bits = t->o->compute_bf16 ? 16 : 32;

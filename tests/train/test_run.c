@@ -207,6 +207,7 @@ static char *lines_of(struct harness_job j)
             times[strlen("  imbalance 1.00")] = '\0';
         if (strncmp(line, "communication", 13) != 0 &&
             strncmp(line, "hidden:", 7) != 0 &&
+            strncmp(line, "the rank that ", 14) != 0 &&
             strncmp(line, "peak  ", 6) != 0 && strncmp(line, "speed:", 6) != 0)
             strcat(strcat(kept, line), "\n");
     }
