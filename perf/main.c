@@ -18,6 +18,7 @@
 #include "perf/group.h"
 #include "perf/launch.h"
 #include "perf/moe.h"
+#include "perf/moe_layer.h"
 #include "perf/net.h"
 #include "perf/options.h"
 #include "perf/pair.h"
@@ -177,7 +178,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < options.nops; i++) {
         one = perf_options_of(&options, i);
         perf_table_operation(&one);
-        if (perf_op_is_moe(one.op))
+        if (one.op == PERF_MOE_LAYER)
+            perf_moe_layer(&contest);
+        else if (perf_op_is_moe(one.op))
             perf_moe(&contest);
         else if (perf_op_is_fused(one.op))
             perf_fused(&contest);

@@ -189,6 +189,40 @@ static void add_alone(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_layer(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_layer none;
+    const struct perf_row_layer *l = row->layer ? row->layer : &none;
+    const double us = row->times[PERF_OURS].median;
+    const struct number all[] = {
+        {"micro_batches", true, l->micro_batches},
+        {"layer_parts", true, l->parts},
+        {"layers", true, l->layers},
+        {"layer_inner", true, (double)l->inner},
+        {"layer_attention", true, (double)l->attention},
+        {"layer_attention_share", true, l->attention_share},
+        {"layer_compute_us", true, l->compute},
+        {"layer_exchange_us", true, l->communicate},
+        {"layer_exposed", true, (us - l->compute) / us},
+        {"layer_hidden", true, perf_row_layer_hidden(l, us)},
+        {"layer_beside_compute_us", true, l->beside.compute},
+        {"layer_beside_start_us", true, l->beside.start},
+        {"layer_beside_wait_us", true,
+         l->beside.wait[0] + l->beside.wait[1] + l->beside.wait[2] +
+             l->beside.wait[3]},
+        {"layer_predicted_us", true, l->predicted},
+        {"layer_plan_us", true, l->plan},
+        {"layer_streams", true, l->streams},
+    };
+
+    r->skip = !row->layer;
+    perf_record_text(r, "order_asked",
+                     perf_order_name(settings.options->order));
+    perf_record_text(r, "order", l->order);
+    add_numbers(r, "", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_copy(struct perf_record *r, const struct perf_row *row)
 {
     static const struct perf_row_copy none;
@@ -325,6 +359,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_call(&r, row);
     add_tokens(&r, row);
     add_alone(&r, row);
+    add_layer(&r, row);
     add_copy(&r, row);
     add_settings(&r);
     if (json) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "perf/options_check.h"
 
 static const struct cli_name ops[] = {
     {"barrier", PERF_BARRIER},
@@ -23,6 +24,7 @@ static const struct cli_name ops[] = {
     {"combine", PERF_COMBINE},
     {"moe", PERF_MOE},
     {"backward", PERF_BACKWARD},
+    {"moe-layer", PERF_MOE_LAYER},
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
     {"copy", PERF_COPY},
@@ -84,6 +86,13 @@ static const struct cli_name caches[] = {
     {NULL, 0},
 };
 
+static const struct cli_name orders[] = {
+    {"search", PERF_ORDER_SEARCH},
+    {"paper", PERF_ORDER_PAPER},
+    {"serial", PERF_ORDER_SERIAL},
+    {NULL, 0},
+};
+
 const char *perf_op_name(enum perf_op op)
 {
     return cli_name_of(ops, (int)op);
@@ -107,6 +116,11 @@ const char *perf_skew_name(enum perf_skew skew)
 const char *perf_cache_name(enum perf_cache cache)
 {
     return cli_name_of(caches, (int)cache);
+}
+
+const char *perf_order_name(enum perf_order order)
+{
+    return cli_name_of(orders, (int)order);
 }
 
 /* -- values that are more than one ----------------------------------------- */
@@ -285,7 +299,7 @@ static const struct cli_row rows[] = {
     {"inner", 0, "N", CLI_WHOLE,
      "a rank's share of the width between the two products: gemm-rs is "
      "(tokens, inner) by (inner, hidden), ag-gemm (tokens, hidden) by (hidden, "
-     "inner)",
+     "inner); of moe-layer that of an expert",
      AT(inner), .least = 1, .most = 1 << 24},
     {"experts", 0, "N", CLI_WHOLE, "of all ranks", AT(experts), .least = 1,
      .most = 1 << 20},
@@ -302,7 +316,10 @@ static const struct cli_row rows[] = {
      .names = partials, .quiet = true},
     {"parts", 0, "N", CLI_WHOLE,
      "cut plans into N parts: every exchange starts all its parts and then "
-     "waits for them. The peer has one",
+     "waits for them. The peer has one. moe-layer, which needs "
+     "--micro-batches 1 for it, computes one part while others travel (the "
+     "best "
+     "of 1, 2, 4 and 8, by trial)",
      AT(parts), .least = 1, .most = SHUNT_MOE_PARTS_MAX},
     {"routing", 0, "ROUTING", CLI_CALL,
      "uniform; zipf[:S], popularity falls as 1/i^S (1); zipf-by-id[:S], the "
@@ -312,6 +329,27 @@ static const struct cli_row rows[] = {
      "on M nodes (half; on one node each rank counts as one) (uniform)",
      .take = take_routing},
     {"skew", 0, "ROUTING", CLI_CALL, "the same", .take = take_routing},
+
+    {HEADING("Layers (moe-layer):")},
+    {"micro-batches", 0, "N", CLI_WHOLE,
+     "2: one goes forward while the other goes backward; 1: forward, then "
+     "backward",
+     AT(micro_batches), .least = 1, .most = 2},
+    {"order", 0, "ORDER", CLI_CHOICE,
+     "in which order a layer computes. search: the best by a simulation with "
+     "the measured times; paper: attn_f, mlp_b, mlp_dw, mlp_f, attn_b; serial: "
+     "forward, then backward",
+     AT(order), .names = orders, .quiet = true},
+    {"layers", 0, "N", CLI_WHOLE,
+     "run in a row; times are for one, with a share of the chain's beginning "
+     "and end",
+     AT(layers), .least = 1, .most = 1000},
+    {"attention", 0, "SHARE", CLI_REAL, "of the products, in attention",
+     AT(attention), .most = 0.9},
+    {"ratio", 0, "R/C", CLI_REAL,
+     "choose --inner so that the exchanges take so many times as long as the "
+     "computation (0: as given)",
+     AT(ratio), .most = 100},
 
     {HEADING(
         "Copies (copy; sizes from 4 KiB by a factor of 4, unless given):")},
@@ -381,6 +419,9 @@ static const struct perf_options defaults = {
     .topk = 8,
     .parts = 1,
     .experts = 64,
+    .micro_batches = 2,
+    .layers = 32,
+    .attention = 0.3,
     .row_bytes = {2048, 14336},
     .nrow_bytes = 2,
     .warmup = 5,
@@ -403,6 +444,9 @@ static const struct cli_program program = {
         "  combine     bring the experts' rows home and add them\n"
         "  moe         plan, dispatch and combine, one after the other\n"
         "  backward    the gradients of combine and of dispatch\n"
+        "  moe-layer   forward and backward of a layer whose exchanges are "
+        "under way\n"
+        "              while it computes\n"
         "  gemm-rs     a matrix product fused with a reduce-scatter\n"
         "  ag-gemm     an all-gather fused with a matrix product\n"
         "  copy        copies by a copy engine, in one process, beside "
@@ -451,6 +495,24 @@ static const struct cli_program program = {
         "carry the same bytes; it is printed without them, too. bound: see\n"
         "docs/fused.md.\n"
         "\n"
+        "moe-layer runs chains of layers of attention (a stand-in: products), "
+        "a "
+        "shared\n"
+        "expert and experts, forward of one micro-batch and backward of "
+        "another. Beside\n"
+        "its time (T) are measured the same with each exchange waited for at "
+        "once (U),\n"
+        "the computation alone, between hosts while plain streams carry the "
+        "same bytes\n"
+        "(C), and the exchanges alone (R); all for one layer:\n"
+        "  exposed = (T - C) / T, hidden = (C + R - T) / min(C, R), ratio = U "
+        "/ "
+        "T\n"
+        "predicted: by a simulator of the same operations with these times. "
+        "Results are\n"
+        "compared bit by bit with those of U. Without --warmup and --samples: "
+        "1, 5.\n"
+        "\n"
         "copy needs no launcher; of several ranks, rank 0 copies and the "
         "others sleep.\n"
         "The engine's time is from submit to the signal that a polling caller "
@@ -497,6 +559,10 @@ static const struct cli_program program = {
         "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew "
         "zipf\n"
         "  shunt-perf gemm-rs,ag-gemm --ranks 2 --tokens 512,2048\n"
+        "  shunt-perf moe-layer --ranks 2 --tokens 512 --hidden 512 --inner "
+        "128\n"
+        "  shunt-run --hosts a,b -n 1 shunt-perf moe-layer --ratio 0.8 "
+        "--tokens 1024\n"
         "  shunt-perf copy\n"
         "  shunt-perf copy -b 256k -e 16m --cache warm --engine dma --json\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
@@ -510,59 +576,6 @@ static const struct cli_program program = {
 
 /* -- the whole line -------------------------------------------------------- */
 
-/* What does not depend on the operations. */
-static void check_run(const struct perf_options *o)
-{
-    if (o->json && o->csv && !o->json_file && !o->csv_file)
-        perf_die(PERF_EXIT_USAGE, "--json and --csv cannot both go to stdout; "
-                                  "name a file for one, as in --csv=FILE");
-    if (o->births && !o->ranks)
-        perf_die(PERF_EXIT_USAGE,
-                 "--repeat-births: only what --ranks starts can be started "
-                 "again");
-    if (o->begin > o->end)
-        perf_die(PERF_EXIT_USAGE, "-b is above -e");
-    if (o->only_peer && o->peer == PERF_PEER_NONE && !o->link)
-        perf_die(PERF_EXIT_USAGE, "--only-peer: no --peer is given");
-}
-
-static void check_op(const struct perf_options *o)
-{
-    if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)
-        perf_die(PERF_EXIT_USAGE, "--dtype: fp8 is only moved, not reduced");
-    if (perf_op_is_moe(o->op) && o->dtype != SHUNT_BF16 &&
-        o->dtype != SHUNT_F32)
-        perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
-                 perf_op_name(o->op));
-    if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
-                        perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
-                        o->op == PERF_COPY))
-        perf_die(PERF_EXIT_USAGE,
-                 "--in-place: %s has no input apart from its output",
-                 perf_op_name(o->op));
-    if ((o->op == PERF_DISPATCH || o->op == PERF_MOE) && !o->overlap &&
-        o->batch > 1)
-        perf_die(PERF_EXIT_USAGE,
-                 "--batch: a sample of %s is one step, from its plan to its "
-                 "release",
-                 perf_op_name(o->op));
-    if (perf_op_is_fused(o->op) && o->dtype != SHUNT_F32)
-        perf_die(PERF_EXIT_USAGE, "--dtype: %s takes f32", perf_op_name(o->op));
-    if (perf_op_is_fused(o->op) &&
-        (o->peer == PERF_PEER_MEMCPY || o->only_peer || o->link || o->overlap))
-        perf_die(PERF_EXIT_USAGE,
-                 "%s is compared with itself, unfused, and with --peer mpi: it "
-                 "takes neither another peer, --only-peer nor --overlap",
-                 perf_op_name(o->op));
-    if (o->op == PERF_COPY && (o->peer != PERF_PEER_NONE || o->link ||
-                               o->overlap || o->mem == PERF_MEM_WINDOW))
-        perf_die(PERF_EXIT_USAGE,
-                 "copy is compared with memcpy() in malloc memory: it takes "
-                 "neither --peer, --overlap nor --mem window");
-    if (perf_op_is_moe(o->op) && o->topk > o->experts)
-        perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
-}
-
 struct perf_options perf_options_of(const struct perf_options *all, int i)
 {
     struct perf_options o = *all;
@@ -571,10 +584,20 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
     o.op = o.ops[i];
     if (o.op == PERF_COPY) {
         o.dtype = SHUNT_U8;
-        if (!o.sizes_given.begin)
+        if (!o.given.begin)
             o.begin = o.end < 4096 ? o.end : 4096;
-        if (!o.sizes_given.factor)
+        if (!o.given.factor)
             o.factor = 4;
+    }
+    if (o.op == PERF_MOE_LAYER) {
+        if (!o.dtype)
+            o.dtype = SHUNT_F32;
+        if (!o.given.warmup)
+            o.warmup = 1;
+        if (!o.given.parts)
+            o.parts = 0;
+        if (!o.samples)
+            o.samples = 5;
     }
     if (!o.dtype)
         o.dtype = tokens ? SHUNT_BF16 : SHUNT_F32;
@@ -597,12 +620,14 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
                  argv[line.operands + 1]);
     if (!take_ops(o, argv[line.operands], &line))
         cli_usage_error(&program, line.why);
-    o->sizes_given.begin = line.given & cli_bit(&program, "begin");
-    o->sizes_given.factor = line.given & cli_bit(&program, "factor");
-    check_run(o);
+    o->given.begin = line.given & cli_bit(&program, "begin");
+    o->given.factor = line.given & cli_bit(&program, "factor");
+    o->given.warmup = line.given & cli_bit(&program, "warmup");
+    o->given.parts = line.given & cli_bit(&program, "parts");
+    perf_options_check_run(o);
     for (int i = 0; i < o->nops; i++) {
         const struct perf_options one = perf_options_of(o, i);
-        check_op(&one);
+        perf_options_check_op(&one);
     }
 }
 

@@ -32,8 +32,12 @@ enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
 /* What a copy finds in the cache. */
 enum perf_cache { PERF_CACHE_COLD, PERF_CACHE_WARM };
 
+/* In which order a layer computes. */
+enum perf_order { PERF_ORDER_SEARCH, PERF_ORDER_PAPER, PERF_ORDER_SERIAL };
+
 #define PERF_MAX_TOKENS_LIST 16
 #define PERF_MAX_ROW_BYTES 8
+#define PERF_MAX_LAYER_PARTS 8
 
 struct perf_options {
     enum perf_op ops[PERF_OPS]; /* in the order in which they are measured */
@@ -44,8 +48,8 @@ struct perf_options {
     size_t begin, end; /* bytes */
     double factor;     /* > 1 */
     struct {
-        bool begin, factor;
-    } sizes_given;
+        bool begin, factor, warmup, parts;
+    } given;
     enum shunt_dtype dtype;
     enum shunt_op reduce;
     int root;
@@ -58,15 +62,22 @@ struct perf_options {
     size_t tokens[PERF_MAX_TOKENS_LIST]; /* of a rank; one row each */
     int ntokens;
     size_t hidden;
-    size_t inner; /* of fused products */
+    size_t inner; /* of fused products and of layers */
     int topk;
     int experts;
     enum shunt_moe_wire wire;
     struct perf_modes modes;
     enum shunt_moe_partials partials;
-    int parts; /* of a plan */
+    int parts; /* of a plan; 0, of a layer: as many as is best */
     enum perf_skew skew;
     double skew_arg;
+
+    /* Layers. */
+    int micro_batches; /* 1 or 2 */
+    enum perf_order order;
+    int layers;       /* of a chain */
+    double attention; /* share of the products */
+    double ratio;     /* R / C, by which `inner` is chosen; 0: as given */
 
     /* Copies. */
     const char *engine; /* NULL: by SHUNT_ENGINE, or the default */
@@ -108,6 +119,7 @@ const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
 const char *perf_skew_name(enum perf_skew skew);
 const char *perf_cache_name(enum perf_cache cache);
+const char *perf_order_name(enum perf_order order);
 
 /* A number that is equal on two ranks only if their options are. */
 uint64_t perf_options_digest(const struct perf_options *options);

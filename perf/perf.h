@@ -36,6 +36,7 @@ enum perf_op {
     PERF_COMBINE,
     PERF_MOE,
     PERF_BACKWARD,
+    PERF_MOE_LAYER,
 
     PERF_GEMM_RS,
     PERF_AG_GEMM,
@@ -63,7 +64,7 @@ static inline int perf_op_has_counts(enum perf_op op)
 
 static inline int perf_op_is_moe(enum perf_op op)
 {
-    return op >= PERF_DISPATCH && op <= PERF_BACKWARD;
+    return op >= PERF_DISPATCH && op <= PERF_MOE_LAYER;
 }
 
 static inline int perf_op_is_fused(enum perf_op op)

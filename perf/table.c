@@ -65,7 +65,8 @@ static void keep_pair(const struct perf_row *row)
 static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
-    const char *tokens = perf_op_is_moe(o->op)     ? "; x and y malloc"
+    const char *tokens = o->op == PERF_MOE_LAYER   ? "; x and y windows"
+                         : perf_op_is_moe(o->op)   ? "; x and y malloc"
                          : perf_op_is_fused(o->op) ? ", of what is sent"
                                                    : "";
     const char *in_place = o->in_place ? ", in place" : "";
@@ -343,6 +344,35 @@ static void print_alone(const struct perf_row *row)
                     us / row->alone.bound, row->alone.bound);
 }
 
+static void print_layer(const struct perf_row *row)
+{
+    const struct perf_row_layer *l = row->layer;
+    const double us = row->times[PERF_OURS].median;
+
+    perf_table_note("  exposed %.4g us, %.1f %%; %.0f %% hidden; %.3f x the "
+                    "simulator's %.4g us; waiting at once %.4g us, ratio %.3f",
+                    us - l->compute, 100 * (us - l->compute) / us,
+                    100 * perf_row_layer_hidden(l, us), us / l->predicted,
+                    l->predicted, row->times[PERF_PEER].median,
+                    row->times[PERF_PEER].median / us);
+    perf_table_note("  computation alone %.4g us%s, of it attention %.0f %%; "
+                    "exchanges alone %.4g us, R/C %.3f; a plan, not included, "
+                    "%.4g us",
+                    l->compute, l->streams ? " beside plain streams" : "",
+                    100 * l->attention_share, l->communicate,
+                    l->communicate / l->compute, l->plan);
+    perf_table_note(
+        "  beside exchanges the computation takes %.4g us, starting "
+        "them %.4g us, waiting for dispatch %.4g us, combine %.4g "
+        "us, combine_backward %.4g us, dispatch_backward %.4g us",
+        l->beside.compute, l->beside.start, l->beside.wait[0],
+        l->beside.wait[1], l->beside.wait[2], l->beside.wait[3]);
+    perf_table_note("  %d micro-batches, %d parts, %d layers, inner %zu, "
+                    "attention's %zu",
+                    l->micro_batches, l->parts, l->layers, l->inner,
+                    l->attention);
+}
+
 /* --- copies --------------------------------------------------------------- */
 
 static void print_copy_head(void)
@@ -525,6 +555,8 @@ void perf_table_row(const struct perf_row *row)
     print_line(row, ratio);
     if (row->fused)
         print_alone(row);
+    if (row->layer)
+        print_layer(row);
     if (row->between)
         print_between(row);
 }

@@ -38,6 +38,32 @@ struct perf_row_copy {
     double idle, idle_cpu, idle_others;
 };
 
+/* Of a row of `shunt-perf moe-layer`, whose peer is the same with each exchange
+ * waited for at once. Microseconds of a layer. */
+struct perf_row_layer {
+    double compute, communicate; /* each alone */
+    bool streams; /* plain streams carried the bytes beside `compute` */
+    struct {
+        double compute, start;
+        double wait[4]; /* for dispatch, combine and both backward */
+    } beside;         /* what the time is made of, means over ranks and calls */
+    double predicted; /* by the simulator */
+    double attention_share; /* of `compute` */
+    double plan;            /* of a routing; not in the other times */
+    int micro_batches, parts, layers;
+    size_t inner, attention; /* widths */
+    const char *order;       /* of the operations */
+};
+
+static inline double perf_row_layer_hidden(const struct perf_row_layer *l,
+                                           double t)
+{
+    const double least =
+        l->compute < l->communicate ? l->compute : l->communicate;
+
+    return (l->compute + l->communicate - t) / least;
+}
+
 /* The share of the shorter one of computation and copy that is hidden. */
 static inline double perf_row_copy_hidden(const struct perf_row_copy *c,
                                           double both)
@@ -76,9 +102,10 @@ struct perf_row {
         double unfused, compute, beside, communicate, hidden, bound;
         size_t parts;
     } alone;
-    const struct perf_row_copy *copy; /* NULL: another operation */
-    const char *mode;                 /* Shunt's mode for tokens, or NULL */
-    double sent_rows, sent_bytes;     /* figures of its plan; < 0: none */
+    const struct perf_row_copy *copy;   /* NULL: another operation */
+    const struct perf_row_layer *layer; /* likewise */
+    const char *mode;                   /* Shunt's mode for tokens, or NULL */
+    double sent_rows, sent_bytes;       /* figures of its plan; < 0: none */
 };
 
 /* GB/s from bytes and microseconds. */

@@ -31,6 +31,9 @@ PARTS = {
             "plan+dispatch+combine"],
     "backward": ["combine_backward", "dispatch_backward", "backward"],
 }
+# In the order of the paper.
+LAYER = ["attn_f", "shared_f", "shared_b", "shared_dw", "mlp_b", "mlp_dw",
+         "mlp_f", "attn_b", "attn_dw"]
 # mpirun takes its time to start.
 RANKS = (1, 2, 3, 4) if PEER == "none" else (2, 4)
 SOME = (MOVES[1:] + REDUCTIONS if PEER == "none" else
@@ -209,6 +212,65 @@ def fused():
     refused(2, "compared with itself", "gemm-rs", "--peer", "memcpy")
     refused(2, "compared with itself", "ag-gemm", "--overlap")
     refused(2, "takes f32", "ag-gemm", "--dtype", "bf16")
+
+
+def layers():
+    """A layer whose exchanges are under way while it computes: its results are
+    those of the serial order, and of the definition."""
+    small = ["--hidden", "64", "--inner", "32", "--experts", "10", "--topk",
+             "3", "--layers", "3"]
+    for ranks, more in ((1, ["--micro-batches", "1"]),
+                        (3, ["--micro-batches", "1", "--parts", "3"]),
+                        (2, ["--order", "paper"]),
+                        (2, ["--micro-batches", "1"]),
+                        (2, ["--order", "serial", "--mode", "flat"]),
+                        (3, ["--routing", "one-hot-expert"]),
+                        (3, ["--ratio", "0.5", "--attention", "0.5"])):
+        rows = measure(["moe-layer"], ranks, *small, "--tokens", "1,40", *more,
+                       peer="none")
+        if [row["count"] for row in rows] != [1, 40]:
+            fail(["moe-layer"], f"tokens: {rows}")
+        for row in rows:
+            check_layer(row, more)
+    command, result = run(["moe-layer", "--ranks", "2", *small, "--tokens", "9",
+                           "-w", "0"])
+    if result and ("# order: attn_f " not in result.stdout or
+                   "x the simulator's" not in result.stdout):
+        fail(command, result.stdout + result.stderr)
+    refused(2, "compared with itself", "moe-layer", "--peer", "memcpy")
+    refused(2, "compared with itself", "moe-layer", "--overlap")
+    refused(2, "takes f32", "moe-layer", "--dtype", "bf16")
+    refused(2, "plan's own buffers", "moe-layer", "--mem", "malloc")
+    refused(2, "is none of search|paper", "moe-layer", "--order", "best")
+    refused(2, "--micro-batches", "moe-layer", "--micro-batches", "3")
+    refused(2, "only with --micro-batches 1", "moe-layer", "--parts", "2")
+
+
+def check_layer(row, more):
+    compute, exchange = row["layer_compute_us"], row["layer_exchange_us"]
+    time = row["time_us"]
+    for key, value in (
+            ("layer_exposed", (time - compute) / time),
+            ("layer_hidden",
+             (compute + exchange - time) / min(compute, exchange))):
+        if not math.isclose(row[key], value, rel_tol=1e-6, abs_tol=1e-6):
+            fail(["moe-layer"], f"{key}: {row}")
+    # All is done once in each order, one thing at a time at the most.
+    if row["layer_parts"] == 1 and not compute * 0.999 < row[
+            "layer_predicted_us"] <= (compute + exchange) * 1.001:
+        fail(["moe-layer"], f"predicted: {row}")
+    order = row["order"].replace("| ", "").split()
+    if (set(order) != set(LAYER) or
+            {order.count("mlp_f"), order.count("mlp_b")} !=
+            {row["layer_parts"]} or len(order) !=
+            len(LAYER) - 2 + 2 * row["layer_parts"]):
+        fail(["moe-layer"], f"order: {row}")
+    if "--parts" in more and row["layer_parts"] != 3:
+        fail(["moe-layer"], f"parts: {row}")
+    if ("|" in row["order"]) != (row["micro_batches"] == 1):
+        fail(["moe-layer"], f"passes: {row}")
+    if "paper" in more and row["order"].split() != LAYER:
+        fail(["moe-layer"], f"not the paper's order: {row}")
 
 
 def copy_rows(*options, status=0, ranks=1, **env):
@@ -481,6 +543,7 @@ def without_mpi():
     """What needs no MPI in the build."""
     virtual_nodes()
     fused()
+    layers()
     copies()
     json_file()
     csv_file()
