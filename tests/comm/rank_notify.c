@@ -233,6 +233,37 @@ static int told_across(const struct rank *self)
     return 0;
 }
 
+/* A root's wait returns before the other ranks have come, and it has been told
+ * by then. */
+static int told_by_root(const struct rank *self)
+{
+    struct shunt_request *request;
+    struct shunt_comm *other;
+    atomic_int calls = 0;
+
+    if (shunt_comm_nodes(self->comm) > 1)
+        return 0; /* there it waits for all */
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    for (int k = 0; k < 10; k++) {
+        int32_t numbers[2000] = {self->rank ? 0 : 7 + k};
+
+        if (self->rank)
+            CHECK_OK(other, shunt_barrier(other));
+        CHECK_OK(self->comm,
+                 shunt_broadcast_start(self->comm, numbers, k % 2 ? 2000 : 20,
+                                       SHUNT_I32, 0, &request));
+        CHECK_OK(self->comm, shunt_notify(request, count_call, &calls));
+        CHECK_OK(self->comm, shunt_wait(&request));
+        CHECK(atomic_load(&calls) == k + 1, "told %d times of %d",
+              atomic_load(&calls), k + 1);
+        CHECK(numbers[0] == 7 + k, "got %d", (int)numbers[0]);
+        if (!self->rank)
+            CHECK_OK(other, shunt_barrier(other));
+    }
+    shunt_comm_destroy(other);
+    return 0;
+}
+
 /* Of what is done already, at once. */
 static int told_late(const struct rank *self)
 {
@@ -404,6 +435,7 @@ static const struct rank_case cases[] = {
     {.name = "told_of_large", .run = told_of_large},
     {.name = "told_among_calls", .run = told_among_calls},
     {.name = "told_across", .run = told_across, .min_ranks = 2},
+    {.name = "told_by_root", .run = told_by_root},
     {.name = "told_late", .run = told_late},
     {.name = "bad_arguments", .run = bad_arguments},
     {"destroyed_first", destroyed_first, .min_ranks = 2},

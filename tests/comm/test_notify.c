@@ -70,6 +70,11 @@ Test(notify, told_across)
     everywhere("told_across");
 }
 
+Test(notify, told_by_root)
+{
+    everywhere("told_by_root");
+}
+
 Test(notify, told_late)
 {
     everywhere("told_late");
