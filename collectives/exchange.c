@@ -263,6 +263,31 @@ static void in_done(struct shunti_exchange *x, int peer)
     x->in_open--;
 }
 
+bool shunti_agree_received(struct shunt_request *request, int peer,
+                           const struct shunti_note *note, size_t bytes)
+{
+    if (note->bytes == bytes)
+        return true;
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "%s: rank %d sent %llu B, this rank expected %zu B",
+                         shunti_request_name(request), peer,
+                         (unsigned long long)note->bytes, bytes);
+    return false;
+}
+
+bool shunti_agree_sent(struct shunt_request *request, int peer,
+                       const struct shunti_note *note, size_t bytes)
+{
+    if (note->expects == bytes)
+        return true;
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "%s: this rank sent %zu B to rank %d, which expected "
+                         "%llu B",
+                         shunti_request_name(request), bytes, peer,
+                         (unsigned long long)note->expects);
+    return false;
+}
+
 /* Do both ranks agree? A direction that disagrees is dropped. True: the peer's
  * block for us can be taken. */
 static bool agree(struct shunt_request *request, struct shunti_exchange *x,
@@ -275,21 +300,10 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
         drop(x, peer);
         return false;
     }
-    if (note->bytes != p->recv_bytes) {
+    if (!shunti_agree_received(request, peer, note, p->recv_bytes))
         p->bad = true;
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d sent %llu B, this rank expected "
-                             "%zu B",
-                             shunti_request_name(request), peer,
-                             (unsigned long long)note->bytes, p->recv_bytes);
-    }
-    if (note->expects != p->send_bytes) {
+    if (!shunti_agree_sent(request, peer, note, p->send_bytes)) {
         p->bad = true;
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: this rank sent %zu B to rank %d, which "
-                             "expected %llu B",
-                             shunti_request_name(request), p->send_bytes, peer,
-                             (unsigned long long)note->expects);
         drop(x, peer);
     }
     return note->bytes == p->recv_bytes;

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "collectives/source.h"
+#include "src/note.h"
 #include "src/request.h"
 #include "src/stream.h"
 #include "src/zcopy.h"
@@ -114,6 +115,12 @@ bool shunti_exchange_post(struct shunt_request *request,
  * READY, or DONE if it disagrees. */
 bool shunti_exchange_meet(struct shunt_request *request,
                           struct shunti_exchange *x, int peer);
+/* Do this rank and `peer`, whose note this is, agree about the bytes that the
+ * peer sends, and about those that it gets? If not, the error is recorded. */
+bool shunti_agree_received(struct shunt_request *request, int peer,
+                           const struct shunti_note *note, size_t bytes);
+bool shunti_agree_sent(struct shunt_request *request, int peer,
+                       const struct shunti_note *note, size_t bytes);
 /* All of this peer's block has been taken. */
 void shunti_exchange_taken(struct shunt_request *request,
                            struct shunti_exchange *x, int peer);

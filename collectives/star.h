@@ -6,9 +6,12 @@
  *
  * Broadcast: the root's message says where the block is, or contains it, and
  * the leaves copy it from there concurrently. A leaf's call returns when it has
- * the block, the root's when no rank needs the root's memory any more. The
- * root's operation continues until all leaves' messages have arrived, and the
- * root may be as many calls ahead as there are slots for control messages.
+ * the block, the root's when no rank needs the root's memory any more: at once,
+ * if its messages contain the block. The root's operation continues until all
+ * leaves' messages have arrived, and the root may be as many calls ahead as
+ * there are slots for control messages.
+ * A leaf that has found a small block in the root's message acks it (src/note.h:
+ * shunti_ack()), instead of sending a message of its own.
  *
  * Barrier: the root sends its messages when all leaves' messages have arrived.
  * (So a barrier that was started completes only after rank 0 has returned to

@@ -15,10 +15,11 @@
  * waits in. A call that ends with operations under way puts its communicator
  * aside. From then on a thread must *hold* the communicator to touch it: either
  * the owner, while it waits elsewhere, or the next call, which takes it back.
- * If a holder sleeps, that call wakes it. Communicators without operations are
- * never aside. Those with a progress thread are not put aside either, since
- * that thread steps them. If the caller stays away, the helper thread
- * (helper.h) may hold what is aside; an owner that waits elsewhere recalls it.
+ * If a holder sleeps, that call wakes it. Communicators without operations, or
+ * with none but trailing ones, are never aside. Those with a progress thread are
+ * not put aside either, since that thread steps them. If the caller stays away,
+ * the helper thread (helper.h) may hold what is aside; an owner that waits
+ * elsewhere recalls it.
  *
  * Visits: a waiting thread also looks now and then at everything that it owns,
  * for liveness probes (probe.h), which need an answer even where no operation

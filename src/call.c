@@ -13,8 +13,8 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
-#include "src/notice.h"
 #include "src/note.h"
+#include "src/notice.h"
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/trace.h"
@@ -22,6 +22,9 @@
 #include "src/track.h"
 #include "src/wait.h"
 
+/* This many operations may trail without a look at them: half of those that can
+ * be under way. */
+#define TRAIL (SHUNTI_DEPTH / 2)
 /* shunt_test() looks at the transports in one of so many calls. */
 #define TESTS_PER_LOOK 32
 
@@ -60,8 +63,10 @@ static bool holds_up(const struct shunt_comm *comm,
                      const struct shunt_request *request)
 {
     const struct shunt_request *older = comm->operations.active;
+    const unsigned others =
+        comm->operations.untrailed - (request->status == SHUNT_IN_PROGRESS);
 
-    if (!request->in_turn || comm->operations.progressing)
+    if (!others || !request->in_turn || comm->operations.progressing)
         return false;
     for (; older && older->seq < request->seq; older = older->next)
         if (older->class->owes && older->class->owes(older))
@@ -103,14 +108,18 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
     return !status && comm->calls.late.status ? tell_late(comm) : status;
 }
 
-/* Return to the caller, with the operation still under way. */
+/*
+ * Return to the caller, with the operation still under way. Its peers' notes are
+ * looked at by the next call that waits, and by one of some that return like
+ * this: to fetch several of their lines from the peers' caches at once takes as
+ * long as one.
+ */
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
     request->detached = request->trailing = true;
-    if (request->notice)
+    request->comm->operations.untrailed--;
+    if (request->notice) /* for its caller this is the end */
         shunti_notice_give(request);
-    if (!request->listed)
-        shunti_request_list(request);
     return SHUNT_OK;
 }
 
@@ -162,7 +171,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     }
     shunti_waiter_end(comm, &waiter);
     if (comm->operations.active) {
-        if (comm->operations.active->trailing)
+        if (comm->operations.active->trailing &&
+            (!leaves || request->seq - comm->operations.active->seq >= TRAIL))
             hear_trailing(comm);
         /* The operation may have ended in hear_trailing(). */
         if (leaves && request->status == SHUNT_IN_PROGRESS)

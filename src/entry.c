@@ -86,13 +86,19 @@ void shunti_comm_enter(struct shunt_comm *comm)
 SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
 {
     const bool ask =
-        (comm->help.started ||
-         atomic_load_explicit(&shunti_notices, memory_order_relaxed)) &&
-        shunti_help_wanted(comm);
+        comm->help.started ||
+        atomic_load_explicit(&shunti_notices, memory_order_relaxed);
 
     shunti_aside_put(comm);
     if (ask)
         shunti_help_ask(comm);
+}
+
+/* Must it be stepped while its caller is elsewhere? No peer needs what trails:
+ * request.h, settled(). */
+static bool has_work(const struct shunt_comm *comm)
+{
+    return comm->operations.untrailed || comm->aside.unsent;
 }
 
 /* Not from home. */
@@ -102,7 +108,7 @@ SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
 
     comm->aside.track = SHUNTI_TRACK_NONE;
     if (!comm->thread.exists) {
-        if (comm->operations.active || comm->aside.unsent)
+        if (has_work(comm))
             put_aside(comm);
         shunti_track_switch(before);
         return;
@@ -119,7 +125,7 @@ void shunti_comm_leave(struct shunt_comm *comm)
 {
     if (!comm->aside.home)
         leave(comm);
-    else if (comm->operations.active || comm->aside.unsent)
+    else if (has_work(comm))
         put_aside(comm);
 }
 

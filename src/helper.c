@@ -71,21 +71,6 @@ static atomic_int next_look; /* one of these */
 
 /* --- the callers' side ----------------------------------------------------- */
 
-/* What trails was settled before its call returned: nobody waits for it. */
-static bool has_work(const struct shunt_comm *comm)
-{
-    const struct shunt_request *request = comm->operations.active;
-
-    while (request && request->trailing)
-        request = request->next;
-    return request != NULL;
-}
-
-bool shunti_help_wanted(const struct shunt_comm *comm)
-{
-    return has_work(comm) || comm->aside.unsent;
-}
-
 static void ring(void)
 {
     static const uint64_t one = 1;
@@ -110,7 +95,7 @@ static bool is_of_use(const struct shunt_comm *comm)
 {
     return comm->deferred.first || comm->aside.unsent ||
            ((!comm->failure.status || comm->requests.notices) &&
-            has_work(comm));
+            comm->operations.untrailed != 0);
 }
 
 /*

@@ -57,10 +57,6 @@ struct shunti_help {
     struct shunt_comm *next; /* in the helper's list */
 };
 
-/* Would it be of use for what this call leaves under way? Before the
- * communicator is put aside, and only if help.started. */
-bool shunti_help_wanted(const struct shunt_comm *comm);
-
 /* After it was put aside: the helper steps it if its caller stays away. If
  * there is no thread and none can be made, its callers do without. */
 void shunti_help_ask(struct shunt_comm *comm);

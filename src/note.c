@@ -207,12 +207,20 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 static void claim_next(const struct shunt_request *request,
                        const struct shunti_peer *p)
 {
-    const struct shunti_layout *l = &request->comm->control.layout;
-    size_t slot = (slot_of(request) + 1) % SHUNTI_DEPTH;
+    prefetch_for_write(p->control + inbox_offset(request->comm,
+                                                 request->comm->rank,
+                                                 request->seq + 1));
+}
 
-    prefetch_for_write(p->control + l->inbox +
-                       (size_t)request->comm->rank * l->inbox_stride +
-                       slot * l->slot_bytes);
+void shunti_note_claim_behind(const struct shunt_request *request, int peer,
+                              size_t behind)
+{
+    const unsigned char *next =
+        request->comm->peers[peer].control +
+        inbox_offset(request->comm, request->comm->rank, request->seq + 1);
+
+    for (size_t at = 0; at < behind; at += 64)
+        prefetch_for_write(next + sizeof(struct shunti_note) + at);
 }
 
 static uint8_t lag_of(const struct shunt_request *request, uint64_t completed)
@@ -532,4 +540,9 @@ bool shunti_acked(struct shunt_request *request, int peer)
         return true;
     }
     return false;
+}
+
+bool shunti_answer_is_there(const struct shunt_request *request, int peer)
+{
+    return get_ack(request, peer, 0) >= 0 || find_note(request, peer);
 }

@@ -109,6 +109,12 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request,
 /* Send a composed note to `peer`. behind: bytes used behind the header. */
 void shunti_note_send(struct shunt_request *request, int peer,
                       struct shunti_note *note, size_t behind);
+/* The next note to `peer`, whose memory is mapped, will have as many bytes behind
+ * the header: get their cache lines now. For ranks that send without waiting for
+ * answers; where they wait, these lines come too early and cost more than they
+ * save. */
+void shunti_note_claim_behind(const struct shunt_request *request, int peer,
+                              size_t behind);
 /* Send it to a peer that does not map our memory, with the payload behind the
  * header, in up to SHUNT_TRANSPORT_PIECES pieces. Large ones are not copied
  * there if the transport can do without. */
@@ -157,6 +163,8 @@ void shunti_ack(struct shunt_request *request, int peer,
 /* Has `peer` acked our note? A refusal counts as an ack, and so does a bad note
  * of the peer's; both are recorded as errors. */
 bool shunti_acked(struct shunt_request *request, int peer);
+/* Is the peer's note there, or its ack of ours, whatever they say? */
+bool shunti_answer_is_there(const struct shunt_request *request, int peer);
 
 /*
  * Acks of an operation that has several stages: 16 bits. Of the lower eight

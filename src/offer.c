@@ -83,6 +83,12 @@ size_t shunti_eager(const struct shunt_comm *comm, int peer)
                                      : comm->control.layout.eager;
 }
 
+bool shunti_always_inline(const struct shunt_comm *comm, size_t bytes)
+{
+    return bytes < SHUNTI_WINDOW_MIN && bytes <= comm->tune.eager &&
+           comm->all_mapped;
+}
+
 static bool can_point(const struct shunt_comm *comm, int peer, const void *data,
                       size_t bytes)
 {

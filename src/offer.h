@@ -42,6 +42,11 @@ enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,
  * allreduce.c relies on it. */
 size_t shunti_eager(const struct shunt_comm *comm, int peer);
 
+/* Does a block of so many bytes travel in the note, wherever in memory it is?
+ * Only where all memory is mapped: so its sender has nothing more to do for the
+ * peer once the note is sent. */
+bool shunti_always_inline(const struct shunt_comm *comm, size_t bytes);
+
 /*
  * Write a note to `peer` that offers `bytes` at `data` by the best protocol:
  * inline, window, read, or stream (then *stream_start is set, and the caller

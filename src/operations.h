@@ -10,13 +10,14 @@ struct shunt_comm;
 struct shunt_request;
 
 /* Part of a communicator: its operations. operations.c writes it; request.c
- * numbers a new operation and appends it. */
+ * numbers a new operation and appends it, and call.c lets one trail. */
 struct shunti_operations {
     struct shunt_request *active, **tail; /* under way, by seq */
     /* of the next operation; the first has 1 */
     uint64_t next_seq;
     uint64_t completed; /* all up to this seq have finished; as peers read it */
     uint64_t finished;  /* how many have finished, in any order */
+    unsigned untrailed; /* active ones that do not trail (request.h) */
     bool progressing;   /* inside shunti_progress() */
 };
 

@@ -103,9 +103,11 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->reads = NULL;
     request->notice = NULL;
     request->next = NULL;
-    /* Hides the size from the compiler: for a known size it emits "rep stos",
-     * whose start-up takes longer than all of libc's memset(). */
-    __asm__("" : "+r"(state_bytes));
+    /* Hides a size of more than a few stores from the compiler: for a known one
+     * it emits "rep stos", whose start-up takes longer than all of libc's
+     * memset(). */
+    if (!__builtin_constant_p(state_bytes) || state_bytes > 64)
+        __asm__("" : "+r"(state_bytes));
     memset(request->state, 0, state_bytes);
 }
 
@@ -137,6 +139,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     request->signature = signature;
     *comm->operations.tail = request;
     comm->operations.tail = &request->next;
+    comm->operations.untrailed++;
     *out = request;
     return SHUNT_OK;
 }

@@ -1339,6 +1339,39 @@ static int late_errors_wait(const struct rank *self)
     return still_usable(self);
 }
 
+/* A root that makes nothing but broadcasts hears of a refused one, once, before
+ * it is further ahead than a rank may be; the others take place. */
+static int told_among_broadcasts(const struct rank *self)
+{
+    enum { CALLS = 60, BAD = 3, AHEAD = 16 };
+    struct shunt_comm *c = self->comm;
+    int told = 0;
+
+    if (shunt_comm_nodes(c) > 1)
+        return 0; /* there it waits for all */
+    for (int i = 0; i < CALLS; i++) {
+        const bool bad = self->rank == 1 && i == BAD;
+        int64_t number[20] = {self->rank ? -1 : i}; /* in the header, and not */
+        enum shunt_status st = shunt_broadcast(c, bad ? NULL : number,
+                                               i % 2 ? 1 : 20, SHUNT_I64, 0);
+
+        if (bad) {
+            CHECK_STATUS(c, st, SHUNT_ERR_INVALID);
+            continue;
+        }
+        CHECK(number[0] == i || (st && self->rank), "call %d: %lld", i,
+              (long long)number[0]);
+        if (!st)
+            continue;
+        CHECK_STATUS(c, st, SHUNT_ERR_REMOTE);
+        CHECK(strstr(shunt_last_error(c), "rank 1"), "%s", shunt_last_error(c));
+        CHECK(i >= BAD && i <= BAD + AHEAD, "in call %d", i);
+        CHECK(++told == 1, "told again in call %d", i);
+    }
+    CHECK(told || self->rank, "the root was not told");
+    return still_usable(self);
+}
+
 /* The root goes when it has sent what it has; the last rank comes later. */
 static int root_goes(const struct rank *self)
 {
@@ -1616,6 +1649,9 @@ static const struct rank_case cases[] = {
     {.name = "both_ways", .run = both_ways, .min_ranks = 2},
     {.name = "any_roots", .run = any_roots, .min_ranks = 2},
     {.name = "late_errors_wait", .run = late_errors_wait, .min_ranks = 2},
+    {.name = "told_among_broadcasts",
+     .run = told_among_broadcasts,
+     .min_ranks = 2},
     {.name = "root_goes", .run = root_goes, .min_ranks = 2},
     {.name = "runs_ahead", .run = runs_ahead, .min_ranks = 2},
     {.name = "refused_by_all", .run = refused_by_all, .min_ranks = 2},

@@ -226,6 +226,12 @@ Test(collectives, late_errors_wait)
     run(NULL, 5, "late_errors_wait", NULL, NULL, NULL);
 }
 
+Test(collectives, told_among_broadcasts)
+{
+    run(NULL, 2, "told_among_broadcasts", NULL, NULL, NULL);
+    run(NULL, 5, "told_among_broadcasts", NULL, NULL, NULL);
+}
+
 Test(collectives, root_goes)
 {
     run(NULL, 2, "root_goes", NULL, NULL, NULL);
