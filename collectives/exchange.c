@@ -382,13 +382,14 @@ static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 
 /* Called after the control messages have been sent, since the peers wait for
  * those. */
-static void copy_own(struct shunt_request *request, struct shunti_exchange *x)
+static bool copy_own(struct shunt_request *request, struct shunti_exchange *x)
 {
-    const struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
+    struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
 
-    if (own->recv_bytes && own->recv != own->send)
-        shunti_copy_payload(own->recv, own->send, own->recv_bytes);
-    x->own_done = true;
+    x->own_done = !own->recv_bytes || own->recv == own->send ||
+                  shunti_source_copy(request, &own->source.copy, own->recv,
+                                     own->send, own->recv_bytes);
+    return x->own_done;
 }
 
 SHUNTI_FLATTEN enum shunt_status
@@ -405,10 +406,10 @@ shunti_exchange_step(struct shunt_request *request)
         if (x->out_open)
             moved |= shunti_exchange_send(request, x);
         if (!x->own_done)
-            copy_own(request, x);
+            moved |= copy_own(request, x);
         if (x->in_open)
             moved |= receive(request, x);
-        if (!x->in_open && !x->out_open)
+        if (!x->in_open && !x->out_open && x->own_done)
             return SHUNT_OK;
     } while (moved);
     return SHUNT_IN_PROGRESS;

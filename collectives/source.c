@@ -120,15 +120,15 @@ static void came(struct shunt_request *request, int peer,
                          source->way == SHUNTI_WAY_READ);
 }
 
-/* Does the copy engine move this? The first call starts it. */
-static bool by_engine(struct shunt_request *request,
-                      struct shunti_source *source, void *dst, size_t bytes)
+bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,
+                        void *dst, const void *src, size_t bytes)
 {
-    if (source->copy.started)
-        return true;
-    return shunti_copy_suits(request, bytes) &&
-           shunti_copy_start(request, &source->copy, dst,
-                             source->at + source->done, bytes);
+    if (copy->started || (shunti_copy_suits(request, bytes) &&
+                          shunti_copy_start(request, copy, dst, src, bytes)))
+        return shunti_copy_test(request, copy) ||
+               shunti_copy_take_back(request, copy);
+    shunti_copy_payload(dst, src, bytes);
+    return true;
 }
 
 /* Copy the next `bytes` of a source that is no stream. True: they are there. */
@@ -137,15 +137,14 @@ static bool move(struct shunt_request *request, int peer,
 {
     if (source->way == SHUNTI_WAY_READ)
         return read_raw(request, peer, source, dst, bytes);
-    if (source->way == SHUNTI_WAY_WINDOW &&
-        by_engine(request, source, dst, bytes)) {
-        if (!shunti_copy_test(request, &source->copy))
-            return false;
-    } else {
+    if (source->way != SHUNTI_WAY_WINDOW) {
         shunti_copy_payload(dst, source->at + source->done, bytes);
+        return true;
     }
-    if (source->way == SHUNTI_WAY_WINDOW)
-        request->comm->stats.bytes_mapped += bytes;
+    if (!shunti_source_copy(request, &source->copy, dst,
+                            source->at + source->done, bytes))
+        return false;
+    request->comm->stats.bytes_mapped += bytes;
     return true;
 }
 

@@ -50,6 +50,11 @@ bool shunti_source_open(struct shunt_request *request, int peer,
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst);
 
+/* Copy memory that is mapped here, by the copy engine if it suits. `copy` is
+ * zeroed before the first call. True when the bytes are there. */
+bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,
+                        void *dst, const void *src, size_t bytes);
+
 /* Copy `bytes` at `offset` of a WINDOW or READ source to dst, one part after the
  * other. True when they are there. A raw read that fails has the effect that it
  * has in shunti_source_pull(). */

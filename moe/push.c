@@ -11,6 +11,7 @@
 #include "moe/meeting.h"
 #include "moe/plan_rows.h"
 #include "moe/rails_rows.h"
+#include "moe/row_copies.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/contexts.h"
@@ -51,7 +52,9 @@ struct push {
     bool broken;            /* a peer is missing: weights are not known */
     unsigned char *scratch; /* a row */
     size_t chunk;           /* tokens */
-    struct shunti_rail_rows *across; /* rows between nodes, or NULL */
+    struct shunti_rail_rows *across;  /* rows between nodes, or NULL */
+    bool begun;                       /* `copies` has been decided */
+    struct shunti_row_copies *copies; /* NULL: this thread writes the rows */
     struct peer peers[];
 };
 
@@ -70,12 +73,26 @@ static void hear_bad(struct shunt_request *request, int r,
 
     push->broken = true;
     push->peers[r].served = true;
+    if (push->copies)
+        shunti_row_copies_drop(push->copies, r);
     /* It may have put rows before it knew. Ack that we do not read them any
      * more, for which it waits. */
     if (note->way == SHUNTI_WAY_ALARM)
         shunti_ack(request, r, SHUNT_OK);
     if (push->across && !push->meeting.met[r].direct)
         shunti_rail_rows_give_up(push->across, r);
+}
+
+/* `r` has said where its rows go: they are the engine's from here on. */
+static void hand_over(struct push *push, int r)
+{
+    struct peer *peer = &push->peers[r];
+
+    peer->cursor = push->end;
+    if (peer->rows)
+        shunti_row_copies_ready(push->copies, r, peer->rows);
+    else
+        shunti_row_copies_drop(push->copies, r);
 }
 
 static void hear(struct shunt_request *request, int r)
@@ -123,6 +140,8 @@ static void hear(struct shunt_request *request, int r)
         push->broken = true;
         peer->cursor = push->end;
     }
+    if (push->copies)
+        hand_over(push, r);
 }
 
 /* --- writing ------------------------------------------------------------------ */
@@ -224,6 +243,7 @@ static bool is_served(const struct push *push, int r)
     if (!push->meeting.met[r].direct)
         return shunti_rail_rows_passed(push->across, r);
     return push->peers[r].cursor == push->end &&
+           (!push->copies || shunti_row_copies_done(push->copies, r)) &&
            (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
@@ -316,18 +336,38 @@ static bool move_across(struct shunt_request *request)
     return shunti_rail_rows_pass_on(across, call) || sent;
 }
 
+/* Rows that are scaled or rounded on their way, or that are multiplied with
+ * what lies at their destination, are no copies. */
+static void begin(struct shunt_request *request)
+{
+    struct push *push = state_of(request);
+    const struct shunti_push *what = &push->what;
+
+    push->begun = true;
+    if (what->fp8 || what->weighted || what->dweight)
+        return;
+    push->copies = shunti_row_copies_create(
+        request, push->plan, shunti_parts_token(push->plan, what->cut.from),
+        push->end, push->meeting.met, what->src);
+    if (push->copies)
+        hand_over(push, request->comm->rank);
+}
+
 static enum shunt_status step(struct shunt_request *request)
 {
     struct push *push = state_of(request);
     const struct shunti_plan *plan = push->plan;
-    const int nranks = plan->moe->nranks;
+    const int nranks = plan->moe->nranks, rank = plan->moe->rank;
     size_t done, all = 0;
     bool moved;
 
+    if (!push->begun)
+        begin(request);
     do {
         look_at_peers(request);
         moved = push->across && move_across(request);
-        done = put_chunk(push);
+        done = push->copies ? shunti_row_copies_step(request, push->copies)
+                            : put_chunk(push);
         if (moved) {
             done += SHUNTI_PUSH_CHUNK;
             shunti_transports_progress(request->comm);
@@ -342,6 +382,8 @@ static enum shunt_status step(struct shunt_request *request)
         if (!push->meeting.met[r].told || !push->peers[r].served ||
             !push->meeting.met[r].answered)
             return SHUNT_IN_PROGRESS;
+    if (push->copies && !shunti_row_copies_done(push->copies, rank))
+        return SHUNT_IN_PROGRESS;
     if (push->across &&
         (!shunti_rail_rows_done(push->across) || !push->direction->lists.here))
         return SHUNT_IN_PROGRESS;
@@ -374,6 +416,7 @@ static void cleanup(struct shunt_request *request)
     struct push *push = state_of(request);
 
     free(push->scratch);
+    shunti_row_copies_destroy(push->copies);
     if (push->across) {
         shunti_rail_leave_line(&push->across->rails->rows_line,
                                &push->across->turn);

@@ -9,6 +9,7 @@
 
 #include "src/comm.h"
 #include "src/contexts.h"
+#include "src/engine_pays.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
@@ -96,6 +97,8 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
 {
     enum shunt_status st = request->status;
 
+    if (request->on_trial)
+        shunti_pays_end(request);
     if (st)
         tell_error(request);
     shunti_request_free(request);
@@ -149,8 +152,11 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     struct shunt_comm *comm = request->comm;
     struct shunti_waiter waiter = {.idle = true};
     const bool may_leave = request->class->settled != NULL;
+    const bool lends = request->listed && comm->engine.learns;
     bool leaves = false;
 
+    if (lends)
+        comm->engine.lends = true;
     while (request->status == SHUNT_IN_PROGRESS) {
         if (may_leave && (leaves = settled(request)))
             break;
@@ -169,6 +175,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
             shunti_progress(comm);
         }
     }
+    if (lends)
+        comm->engine.lends = false;
     shunti_waiter_end(comm, &waiter);
     if (comm->operations.active) {
         if (comm->operations.active->trailing &&
@@ -189,6 +197,8 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
         return shunti_request_wait(request);
     }
     shunti_request_begin(request);
+    if (request->on_trial)
+        shunti_pays_leave(request);
     *out = request;
     request->comm->help.started = request->comm->help.may;
     if (request->traced)
@@ -239,6 +249,8 @@ enum shunt_status shunt_test(struct shunt_request **request)
     shunti_comm_enter(comm);
     if (r->traced)
         shunti_trace_request_in(r);
+    if (r->on_trial)
+        shunti_pays_return(r);
     if (r->status == SHUNT_IN_PROGRESS) {
         if (!r->begun_ns)
             r->begun_ns = shunti_now_ns();
@@ -265,8 +277,11 @@ enum shunt_status shunt_test(struct shunt_request **request)
     if (st != SHUNT_IN_PROGRESS) {
         st = shunti_request_late(comm, shunti_request_collect(r));
         *request = NULL;
-    } else if (r->traced) {
-        shunti_trace_request_out(r);
+    } else {
+        if (r->traced)
+            shunti_trace_request_out(r);
+        if (r->on_trial)
+            shunti_pays_leave(r);
     }
     shunti_comm_leave(comm);
     return st;
@@ -290,6 +305,8 @@ enum shunt_status shunt_wait(struct shunt_request **request)
     shunti_comm_enter(comm);
     if (r->traced)
         shunti_trace_request_in(r);
+    if (r->on_trial)
+        shunti_pays_return(r);
     st = shunti_request_late(comm, shunti_request_wait(r));
     *request = NULL;
     shunti_comm_leave(comm);

@@ -21,6 +21,7 @@
 #include "src/contexts.h"
 #include "src/control.h"
 #include "src/engine.h"
+#include "src/engine_pays.h"
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/helper.h"
@@ -96,6 +97,7 @@ struct shunt_comm {
     struct shunti_node_map node_map;
     struct shunti_links links; /* of several nodes: rank 0's on every rank */
     struct shunti_engine_use engine;
+    struct shunti_engine_pays pays;
 
     /* What is read when it is made or ends, or a user asks. */
     struct shunti_loss_own loss;

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -26,6 +27,7 @@
 
 #include "kernels/copy.h"
 #include "src/comm.h"
+#include "src/engine_pays.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/inline.h"
@@ -33,12 +35,16 @@
 #include "src/log.h"
 #include "src/plugin.h"
 #include "src/request.h"
+#include "src/topology.h"
 #include "src/trace.h"
 #include "src/track.h"
 
 /* Where all CPUs are busy a copy of the engine begins after its thread was
  * woken, which took twice as long as copying 512 KiB, and an eighth of 4 MiB. */
 #define DEFAULT_MIN ((size_t)4 << 20)
+
+/* From here on rows bypass the caches, as in moe/push.c. */
+#define STREAM_MIN ((size_t)16 << 20)
 
 /* A descriptor that the engine may still write to. */
 struct stale {
@@ -52,6 +58,8 @@ static const struct shunt_engine *engine;
 static struct shunt_engine_ctx *ctx;
 static size_t users;
 static struct stale *stale;
+/* It has been told of the node; which has no use for it. */
+static bool settled, declined;
 /* number of forks from the first process to this one */
 static unsigned generation;
 
@@ -64,6 +72,7 @@ static void forked(void)
     ctx = NULL;
     users = 0;
     stale = NULL;
+    settled = declined = false;
     generation++;
 }
 
@@ -87,34 +96,46 @@ static void close_stale(void)
 static void go_without(const struct shunt_comm *comm, const char *name,
                        const char *why)
 {
-    static bool said;
+    static char said[256];
 
-    if (!said && shunti_launch_speaks(comm->rank))
+    if (strcmp(said, name) != 0 && shunti_launch_speaks(comm->rank))
         shunti_warn("comm", "SHUNT_ENGINE=%s is not used: %s", name, why);
-    said = true;
-    engine = NULL;
+    snprintf(said, sizeof(said), "%s", name);
 }
 
-/* OK and no context: the engine is of no use here. */
-static enum shunt_status open_engine(const struct shunt_comm *comm,
-                                     const char *name)
+static enum shunt_status open_one(const char *name, char *why, size_t len)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
     enum shunt_status st = SHUNT_ERR_INVALID;
-    char why[512] = "";
+
+    engine = shunti_engine_find(name, why, len);
+    if (engine)
+        st = engine->probe(params.host, why, len);
+    if (!st)
+        st = engine->open(&params, &ctx, why, len);
+    if (st)
+        engine = NULL;
+    return st;
+}
+
+/* The first that is of use here. OK and no context: none is. */
+static enum shunt_status open_engine(const struct shunt_comm *comm,
+                                     const char *names)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char list[256], why[512] = "", *rest = list, *name;
+    enum shunt_status st = SHUNT_ERR_UNSUPPORTED;
 
     pthread_once(&once, watch_forks);
-    engine = shunti_engine_find(name, why, sizeof(why));
-    if (engine)
-        st = engine->probe(params.host, why, sizeof(why));
-    if (!st)
-        st = engine->open(&params, &ctx, why, sizeof(why));
-    if (st == SHUNT_ERR_UNSUPPORTED) {
-        go_without(comm, name, why);
-        return SHUNT_OK;
+    snprintf(list, sizeof(list), "%s", names);
+    while (st == SHUNT_ERR_UNSUPPORTED && (name = strsep(&rest, ","))) {
+        st = open_one(name, why, sizeof(why));
+        if (st == SHUNT_ERR_UNSUPPORTED)
+            go_without(comm, name, why);
     }
-    return st ? shunti_fail(NULL, st, "SHUNT_ENGINE=%s: %s", name, why)
+    if (st == SHUNT_ERR_UNSUPPORTED)
+        return SHUNT_OK;
+    return st ? shunti_fail(NULL, st, "SHUNT_ENGINE=%s: %s", names, why)
               : SHUNT_OK;
 }
 
@@ -132,6 +153,7 @@ static enum shunt_status join(struct shunt_comm *comm)
     comm->engine.engine = engine;
     comm->engine.ctx = ctx;
     comm->engine.min = min == SHUNTI_ENV_AUTO ? DEFAULT_MIN : min;
+    comm->engine.learns = min == SHUNTI_ENV_AUTO;
     comm->engine.wake_fd = fd;
     comm->engine.generation = generation;
     return SHUNT_OK;
@@ -155,6 +177,7 @@ static void close_unused(void)
     log_counters();
     engine->close(ctx);
     ctx = NULL;
+    settled = false; /* the next one is not */
     close_stale();
 }
 
@@ -166,9 +189,9 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     if (!name || !strcasecmp(name, "off") || comm->nranks == 1)
         return SHUNT_OK;
     pthread_mutex_lock(&lock);
-    if (!users)
+    if (!users && !declined)
         st = open_engine(comm, name);
-    if (!st && ctx)
+    if (!st && ctx && !declined)
         st = join(comm);
     close_unused();
     pthread_mutex_unlock(&lock);
@@ -205,13 +228,48 @@ void shunti_engine_close(struct shunt_comm *comm)
     pthread_mutex_unlock(&lock);
 }
 
-bool shunti_copy_suits(const struct shunt_request *request, size_t bytes)
+void shunti_engine_settle(struct shunt_comm *comm,
+                          const struct shunti_place *places, size_t count,
+                          size_t own)
+{
+    uint64_t where[SHUNTI_CPUS_MAX / 64];
+    const int spare = shunti_places_spare(places, count, own, where);
+    const struct shunt_engine_node node = {
+        .ranks = (int)count,
+        .cpus = spare + (int)count,
+        .spare_cpus = spare,
+        .where = where,
+        .words = SHUNTI_CPUS_MAX / 64,
+    };
+    char why[512] = "";
+    bool close;
+
+    pthread_mutex_lock(&lock);
+    if (!settled && engine->settle &&
+        engine->settle(ctx, &node, why, sizeof(why))) {
+        declined = true;
+        go_without(comm, engine->name, why);
+    }
+    settled = true;
+    close = declined;
+    pthread_mutex_unlock(&lock);
+    if (close)
+        shunti_engine_close(comm);
+}
+
+bool shunti_copy_suits(struct shunt_request *request, size_t bytes)
 {
     const struct shunt_comm *comm = request->comm;
 
-    return comm->engine.engine && request->listed &&
-           bytes >= comm->engine.min && !comm->engine.failed &&
-           comm->engine.generation == generation;
+    if (!comm->engine.engine || !request->listed || bytes < comm->engine.min ||
+        comm->engine.failed || comm->engine.generation != generation)
+        return false;
+    if (request->engine == SHUNTI_USE_OPEN)
+        request->engine =
+            !comm->engine.learns || shunti_pays_choose(request, bytes)
+                ? SHUNTI_USE_ENGINE
+                : SHUNTI_USE_CALLER;
+    return request->engine == SHUNTI_USE_ENGINE;
 }
 
 /* Why the engine has failed; NULL: it works. */
@@ -229,43 +287,101 @@ static const char *failure_of(struct shunt_comm *comm)
     return why;
 }
 
+static size_t bytes_of(const struct shunti_copy *copy)
+{
+    return copy->rows ? copy->rows->rows * copy->bytes : copy->bytes;
+}
+
+static enum shunt_status start(struct shunt_request *request,
+                               struct shunti_copy *copy)
+{
+    struct shunt_comm *comm = request->comm;
+    const struct shunti_copy_rows *rows = copy->rows;
+    const uint64_t now = shunti_tracked() ? shunti_now_ns() : 0;
+    const struct shunt_engine_copy descriptor = {
+        .to = copy->to,
+        .from = copy->from,
+        .bytes = copy->bytes,
+        .rows = rows ? rows->rows : 1,
+        .to_stride = rows ? rows->stride : copy->bytes,
+        .from_stride = rows ? rows->stride : copy->bytes,
+        .index = rows ? rows->from : NULL,
+        .signal = &copy->done,
+        .value = 1,
+        .wake_fd = comm->engine.wake_fd,
+        .whole = rows ? rows->whole : 0,
+        .to_index = rows ? rows->to : NULL,
+    };
+    const enum shunt_status st =
+        comm->engine.engine->submit(comm->engine.ctx, &descriptor);
+
+    if (st) {
+        (void)failure_of(comm);
+        return st;
+    }
+    copy->started = true;
+    copy->begun_ns = now;
+    copy->next = request->copies;
+    request->copies = copy;
+    comm->stats.bytes_engine += bytes_of(copy);
+    return SHUNT_OK;
+}
+
 SHUNTI_NOINLINE bool shunti_copy_start(struct shunt_request *request,
                                        struct shunti_copy *copy, void *to,
                                        const void *from, size_t bytes)
 {
-    struct shunt_comm *comm = request->comm;
-    const uint64_t now = shunti_tracked() ? shunti_now_ns() : 0;
-    const struct shunt_engine_copy descriptor = {
-        .to = to,
-        .from = from,
-        .bytes = bytes,
-        .rows = 1,
-        .signal = &copy->done,
-        .value = 1,
-        .wake_fd = comm->engine.wake_fd,
-    };
-
-    if (comm->engine.engine->submit(comm->engine.ctx, &descriptor)) {
-        (void)failure_of(comm);
-        return false;
-    }
-    copy->started = true;
     copy->to = to;
     copy->from = from;
     copy->bytes = bytes;
-    copy->begun_ns = now;
-    copy->next = request->copies;
-    request->copies = copy;
-    comm->stats.bytes_engine += bytes;
-    return true;
+    copy->rows = NULL;
+    return !start(request, copy);
 }
 
-/* The engine has failed, and does not touch the memory any more: the copy is
+enum shunt_status shunti_copy_rows_start(struct shunt_request *request,
+                                         struct shunti_copy *copy, void *to,
+                                         const void *from, size_t bytes,
+                                         const struct shunti_copy_rows *rows)
+{
+    enum shunt_status st;
+
+    copy->to = to;
+    copy->from = from;
+    copy->bytes = bytes;
+    copy->rows = rows;
+    st = start(request, copy);
+    /* Nothing would tell when there is room. */
+    return st == SHUNT_IN_PROGRESS && !request->copies ? SHUNT_ERR_BUSY : st;
+}
+
+void shunti_copy_rows_here(void *to, const void *from, size_t bytes,
+                           const struct shunti_copy_rows *rows)
+{
+    const bool stream = rows->whole >= STREAM_MIN;
+
+    for (size_t i = 0; i < rows->rows; i++) {
+        unsigned char *row = (unsigned char *)to + rows->to[i] * rows->stride;
+        const unsigned char *source =
+            (const unsigned char *)from + rows->from[i] * rows->stride;
+
+        if (stream)
+            shunti_copy_stream(row, source, bytes);
+        else
+            memcpy(row, source, bytes);
+    }
+    if (stream)
+        shunti_copy_fence();
+}
+
+/* The engine does not make the copy, or has failed in the midst of it: it is
  * made here, from its beginning. */
 static void copy_instead(struct shunt_comm *comm, struct shunti_copy *copy)
 {
-    comm->stats.bytes_engine -= copy->bytes;
-    shunti_copy_payload(copy->to, copy->from, copy->bytes);
+    comm->stats.bytes_engine -= bytes_of(copy);
+    if (copy->rows)
+        shunti_copy_rows_here(copy->to, copy->from, copy->bytes, copy->rows);
+    else
+        shunti_copy_payload(copy->to, copy->from, copy->bytes);
     copy->done = 1;
 }
 
@@ -284,21 +400,47 @@ static bool is_done(struct shunt_comm *comm, struct shunti_copy *copy)
     return failed;
 }
 
-SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
-                                      struct shunti_copy *copy)
+static void unlist(struct shunt_request *request, struct shunti_copy *copy)
 {
     struct shunti_copy **at = &request->copies;
 
-    if (!is_done(request->comm, copy))
-        return false;
-    if (copy->begun_ns)
-        shunti_track_engine(copy->begun_ns, copy->bytes);
     while (*at != copy)
         at = &(*at)->next;
     *at = copy->next;
     copy->started = false;
     copy->done = 0;
+}
+
+SHUNTI_NOINLINE bool shunti_copy_test(struct shunt_request *request,
+                                      struct shunti_copy *copy)
+{
+    if (!is_done(request->comm, copy))
+        return false;
+    if (copy->begun_ns)
+        shunti_track_engine(copy->begun_ns, bytes_of(copy));
+    unlist(request, copy);
     return true;
+}
+
+SHUNTI_NOINLINE bool shunti_copy_take_back(struct shunt_request *request,
+                                           struct shunti_copy *copy)
+{
+    struct shunt_comm *comm = request->comm;
+    const struct shunti_engine_use *use = &comm->engine;
+
+    if (!use->lends || !use->engine->take_back ||
+        !use->engine->take_back(use->ctx, &copy->done))
+        return false;
+    copy_instead(comm, copy);
+    unlist(request, copy);
+    return true;
+}
+
+bool shunti_copy_scatters(const struct shunt_request *request)
+{
+    const struct shunt_engine *e = request->comm->engine.engine;
+
+    return e && request->listed && e->caps & SHUNT_ENGINE_SCATTERS;
 }
 
 /* The copies end without any peer's help, so this wait is bounded. In a child

@@ -80,11 +80,14 @@ static const struct shunti_env_row rows[] = {
     /* How calls wait and move data. */
     {"SHUNT_ENGINE", SHUNTI_ENV_STRING, NULL, NULL,
      "Copy engine for large payload inside a node of calls that were started "
-     "and are waited for later: dma, or another plugin. Unset or off: the "
-     "caller's thread copies.",
+     "and are waited for later: dma, or another plugin; of several (a,b) the "
+     "first that is of use. Unset or off: the caller's thread copies.",
      false},
-    {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "4m", NULL,
-     "Bytes from which such payload is the copy engine's.", false},
+    {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
+     "Bytes from which such payload is the copy engine's; auto: from 4m on, "
+     "and "
+     "only for calls for which it turns out to pay.",
+     false},
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread|auto",
      "What advances operations: the caller, in test and wait; a thread of "
      "each communicator as well; or, with auto, between nodes a thread of the "

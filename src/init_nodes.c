@@ -95,11 +95,35 @@ static enum shunt_status find_oversubscription(struct shunti_init *init)
     return SHUNT_OK;
 }
 
+/* Where may a copy engine run? */
+static enum shunt_status settle_engine(const struct shunti_init *init)
+{
+    struct shunt_comm *comm = init->comm;
+    struct shunti_place *here;
+    size_t count = 0, own = 0;
+
+    if (!comm->engine.engine)
+        return SHUNT_OK;
+    here = calloc((size_t)comm->nranks, sizeof(*here));
+    if (!here)
+        return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    for (int r = 0; r < comm->nranks; r++) {
+        if (r == comm->rank)
+            own = count;
+        if (shunti_place_same_host(&init->places[r], &init->places[comm->rank]))
+            here[count++] = init->places[r];
+    }
+    shunti_engine_settle(comm, here, count, own);
+    free(here);
+    return SHUNT_OK;
+}
+
 enum shunt_status shunti_init_nodes(struct shunti_init *init,
                                     const struct shunti_blobs *reach)
 {
     struct shunt_comm *comm = init->comm;
     int *parent = calloc((size_t)comm->nranks, sizeof(*parent));
+    enum shunt_status st;
     int i, j;
 
     if (!parent)
@@ -131,5 +155,6 @@ enum shunt_status shunti_init_nodes(struct shunti_init *init,
                 comm->node_map.mapped = false;
     if (!shunti_nodes_init(comm))
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    return find_oversubscription(init);
+    st = find_oversubscription(init);
+    return st ? st : settle_engine(init);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/engine_pays.h"
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
@@ -71,6 +72,8 @@ void shunti_request_free(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
+    if (request->on_trial)
+        shunti_pays_cancel(request);
     if (request->listed)
         delist(request);
     if (request->capacity != comm->requests.spare_state) {
@@ -97,6 +100,8 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->in_turn = false;
     request->listed = false;
     request->traced = NULL;
+    request->on_trial = false;
+    request->engine = 0;
     request->error_text = NULL;
     request->begun_ns = 0;
     request->copies = NULL;

@@ -243,3 +243,102 @@ int shunti_places_cpus(const struct shunti_place *places, size_t count)
         cpus = (int)(quota / 1000);
     return cpus > 0 ? cpus : 1;
 }
+
+/* --- what is left ----------------------------------------------------------------- */
+
+#define WORDS (SHUNTI_CPUS_MAX / 64)
+
+static hwloc_bitmap_t bitmap_of(const uint64_t *words)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+
+    for (unsigned cpu = 0; set && cpu < SHUNTI_CPUS_MAX; cpu++)
+        if (words[cpu / 64] >> (cpu % 64) & 1)
+            hwloc_bitmap_set(set, cpu);
+    return set;
+}
+
+static void words_of(hwloc_const_bitmap_t set, uint64_t *words)
+{
+    for (unsigned cpu = 0; cpu < SHUNTI_CPUS_MAX; cpu++)
+        if (hwloc_bitmap_isset(set, cpu))
+            words[cpu / 64] |= (uint64_t)1 << (cpu % 64);
+}
+
+static bool is_empty(const uint64_t *words)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i])
+            return false;
+    return true;
+}
+
+static void without(uint64_t *words, const uint64_t *others)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        words[i] &= ~others[i];
+}
+
+/* If the place is within one core, all CPUs of that, else none. */
+static void core_of(const struct shunti_place *place, uint64_t *words)
+{
+    const int depth =
+        topology ? hwloc_get_type_depth(topology, HWLOC_OBJ_CORE) : -1;
+    int cpus = 0;
+    hwloc_bitmap_t set;
+    int32_t core;
+
+    for (size_t i = 0; i < WORDS; i++)
+        cpus += __builtin_popcountll(place->cpus[i]);
+    if (cpus == 1)
+        for (size_t i = 0; i < WORDS; i++)
+            words[i] |= place->cpus[i];
+    set = depth >= 0 && cpus ? bitmap_of(place->cpus) : NULL;
+    core = set ? only_one(depth, set) : -1;
+    if (core >= 0)
+        words_of(
+            hwloc_get_obj_by_depth(topology, depth, (unsigned)core)->cpuset,
+            words);
+    hwloc_bitmap_free(set);
+}
+
+/* Leave those of the last-level cache with this index, if there are any. */
+static void keep_near(uint64_t *words, int32_t cache)
+{
+    const int depth = topology ? last_level_depth() : HWLOC_TYPE_DEPTH_UNKNOWN;
+    hwloc_obj_t obj =
+        depth != HWLOC_TYPE_DEPTH_UNKNOWN && cache >= 0
+            ? hwloc_get_obj_by_depth(topology, depth, (unsigned)cache)
+            : NULL;
+    uint64_t near[WORDS] = {0};
+
+    if (!obj)
+        return;
+    words_of(obj->cpuset, near);
+    for (size_t i = 0; i < WORDS; i++)
+        near[i] &= words[i];
+    if (!is_empty(near))
+        memcpy(words, near, sizeof(near));
+}
+
+int shunti_places_spare(const struct shunti_place *places, size_t count,
+                        size_t own, uint64_t where[WORDS])
+{
+    uint64_t bound[WORDS] = {0};
+
+    memset(where, 0, WORDS * sizeof(*where));
+    for (size_t p = 0; p < count; p++) {
+        core_of(&places[p], bound);
+        for (size_t i = 0; i < WORDS; i++)
+            where[i] |= places[p].cpus[i];
+    }
+    without(where, bound);
+    if (is_empty(where) && topology) {
+        words_of(hwloc_topology_get_allowed_cpuset(topology), where);
+        without(where, bound);
+    }
+    if (is_empty(where))
+        memcpy(where, places[own].cpus, WORDS * sizeof(*where));
+    keep_near(where, places[own].cache);
+    return shunti_places_cpus(places, count) - (int)count;
+}

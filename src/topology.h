@@ -56,4 +56,17 @@ int shunti_place_compare(const struct shunti_place *a,
  * oversubscribed. */
 int shunti_places_cpus(const struct shunti_place *places, size_t count);
 
+/*
+ * Where a thread that helps the rank at places[own] may run without being in the
+ * way of the `count` ranks of its host: the CPUs that they may use, but for cores
+ * to which one of them is bound; of these, those of its own last-level cache, if
+ * it is within one. If none is left, the other CPUs of the machine, and if there
+ * are none either, its own.
+ *
+ * Returns how many CPUs the ranks may use beyond one for each; it may be
+ * negative.
+ */
+int shunti_places_spare(const struct shunti_place *places, size_t count,
+                        size_t own, uint64_t where[SHUNTI_CPUS_MAX / 64]);
+
 #endif

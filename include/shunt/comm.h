@@ -243,7 +243,8 @@ struct shunt_comm_stats {
     /** Payload sent straight from this rank's memory into that of a rank whose
      * memory is not mapped. */
     uint64_t bytes_zcopy;
-    /** The part of bytes_mapped that the copy engine copied (SHUNT_ENGINE). */
+    /** Payload that the copy engine copied (SHUNT_ENGINE): a part of
+     * bytes_mapped, and what a rank sent to itself. */
     uint64_t bytes_engine;
     /** The part of bytes_zcopy that was sent from windows, and from memory of
      * shunt_mem_register(). */

@@ -21,6 +21,7 @@
 #ifndef SHUNT_ENGINE_H
 #define SHUNT_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,13 +55,33 @@ struct shunt_engine_copy {
     /* an eventfd to write 1 to after the signal; -1: none. It stays open until
      * nothing is under way: poll() */
     int wake_fd;
+    /* Bytes of all copies that belong together, of which this is one; 0: of this
+     * one. What is large together should bypass the caches. */
+    size_t whole;
+    /* NULL: rows in order; else row i goes to `to` + to_index[i] * to_stride.
+     * Given only to engines that have SHUNT_ENGINE_SCATTERS. */
+    const uint32_t *to_index;
 };
+
+#define SHUNT_ENGINE_SCATTERS 1u /* takes descriptors with a to_index */
 
 struct shunt_engine_params {
     const struct shunt_transport_host *host;
 };
 
 struct shunt_engine_ctx;
+
+/* The node of this process, and those of its CPUs that are left. */
+struct shunt_engine_node {
+    int ranks;      /* of the job here */
+    int cpus;       /* that these may use together */
+    int spare_cpus; /* beyond one for each rank; may be negative */
+    /* A thread should run on these, which are near its caller and not those that
+     * a rank is bound to, where there are others: bit i % 64 of word i / 64 for
+     * CPU i. */
+    const uint64_t *where;
+    size_t words;
+};
 
 struct shunt_engine {
     uint32_t abi; /* SHUNT_ENGINE_ABI */
@@ -99,6 +120,20 @@ struct shunt_engine {
     size_t (*counters)(const struct shunt_engine_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
     const struct shunt_transport_knob *knobs;
+
+    /* What follows may be 0 or NULL. */
+
+    unsigned caps; /* SHUNT_ENGINE_SCATTERS */
+    /* Take a copy back that has this signal and that has not been begun: true,
+     * it never will be, and the signal stays. For a caller that waits and can
+     * as well copy itself. */
+    bool (*take_back)(struct shunt_engine_ctx *ctx, const uint64_t *signal);
+    /* The node is known; once, before the first submit(). For engines that need
+     * a CPU. SHUNT_ERR_UNSUPPORTED: it has none for this one, `why` says so, and
+     * the engine is not used. */
+    enum shunt_status (*settle)(struct shunt_engine_ctx *ctx,
+                                const struct shunt_engine_node *node, char *why,
+                                size_t why_len);
 };
 
 #endif

@@ -129,10 +129,22 @@ static void memory_free(struct memory m)
     free(m.at - GUARD);
 }
 
+static void shuffle(uint32_t *order, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t other = random_below(i + 1);
+
+        order[i] = order[other];
+        order[other] = (uint32_t)i;
+    }
+}
+
 /* One descriptor against the definition in engine.h, and nothing beside it. */
 static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
                      bool indexed)
 {
+    const bool scattered =
+        indexed && engine->caps & SHUNT_ENGINE_SCATTERS && random_below(2);
     const size_t to_stride = bytes + to_gap, from_stride = bytes + from_gap;
     const size_t sources = indexed ? rows + 5 : rows;
     struct memory from = memory_new(sources * from_stride + 1);
@@ -140,6 +152,7 @@ static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
     const size_t whole = to.bytes + 2 * GUARD;
     unsigned char *expected = malloc(whole);
     uint32_t *index = malloc((rows + 1) * sizeof(*index));
+    uint32_t *place = malloc((rows + 1) * sizeof(*place));
     uint64_t signal = 0;
     struct shunt_engine_copy copy = {
         .to = to.at + 1,
@@ -152,24 +165,31 @@ static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
         .signal = &signal,
         .value = 1 + random_below(1000),
         .wake_fd = -1,
+        .whole = random_below(2) * (64 << 20),
+        .to_index = scattered ? place : NULL,
     };
     bool well;
 
+    shuffle(place, rows);
     memcpy(expected, to.at - GUARD, whole);
     for (size_t i = 0; i < rows; i++) {
         index[i] = (uint32_t)random_below(sources);
-        memcpy(expected + GUARD + 1 + i * to_stride,
+        memcpy(expected + GUARD + 1 + (scattered ? place[i] : i) * to_stride,
                from.at + 1 + (indexed ? index[i] : i) * from_stride, bytes);
     }
     well = submit(&copy) && raised(&signal, copy.value) &&
            !memcmp(expected, to.at - GUARD, whole);
     if (!well)
         printf("# %zu rows of %zu B, gaps %zu and %zu%s\n", rows, bytes, to_gap,
-               from_gap, indexed ? ", by an index" : "");
+               from_gap,
+               scattered ? ", by two indices"
+               : indexed ? ", by an index"
+                         : "");
     memory_free(from);
     memory_free(to);
     free(expected);
     free(index);
+    free(place);
     return well;
 }
 
@@ -319,6 +339,52 @@ static bool closing(void)
     return open_engine() && well;
 }
 
+/* What is taken back is never made, and all the rest is. */
+static bool takes_back(void)
+{
+    enum { PIECES = 24 };
+    struct memory from = memory_new(PIECES << 18);
+    struct memory to = memory_new(from.bytes);
+    unsigned char *before = malloc(from.bytes);
+    uint64_t signals[PIECES] = {0};
+    bool back[PIECES] = {false}, well = true;
+
+    if (!engine->take_back)
+        return true;
+    memcpy(before, to.at, to.bytes);
+    for (size_t i = 0; i < PIECES; i++) {
+        struct shunt_engine_copy copy = {
+            .to = to.at + (i << 18),
+            .from = from.at + (i << 18),
+            .bytes = 1 << 18,
+            .rows = 1,
+            .signal = &signals[i],
+            .value = 1,
+            .wake_fd = -1,
+        };
+
+        well &= submit(&copy);
+    }
+    for (size_t i = PIECES; i-- > PIECES / 2;)
+        back[i] = engine->take_back(ctx, &signals[i]);
+    for (size_t i = 0; i < PIECES; i++)
+        well &= back[i] || raised(&signals[i], 1);
+    while (engine->poll(ctx))
+        sched_yield();
+    for (size_t i = 0; i < PIECES; i++) {
+        const unsigned char *expected = back[i] ? before : from.at;
+
+        well &= signals[i] == !back[i] &&
+                !memcmp(to.at + (i << 18), expected + (i << 18), 1 << 18);
+        /* What has ended is not taken back. */
+        well &= !engine->take_back(ctx, &signals[i]);
+    }
+    memory_free(from);
+    memory_free(to);
+    free(before);
+    return well;
+}
+
 static uint64_t counter(const char *name)
 {
     struct shunt_transport_counter all[16];
@@ -350,7 +416,7 @@ static const struct {
     {"contiguous", contiguous},   {"strides", strides},
     {"index lists", index_lists}, {"many, by several threads", many},
     {"wakes a sleeper", wakes},   {"close waits", closing},
-    {"counters", counters},
+    {"takes back", takes_back},   {"counters", counters},
 };
 
 static bool load(const char *name)

@@ -2,21 +2,35 @@
 /*
  * A copy engine that fails: it makes SHUNT_FRAIL_COPIES copies, takes as many
  * again of which it makes a half and raises no signal, and then says so.
+ *
+ * With SHUNT_FRAIL_LATE it makes a copy in every poll(), slowly, and the rest in
+ * its close().
  */
+#include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <shunt/engine.h>
 
+enum { LATE = 64 };
+
 struct shunt_engine_ctx {
     int good;
     atomic_int taken;
+    int late;             /* ms */
+    pthread_mutex_t lock; /* of what follows */
+    size_t made, submitted;
+    struct shunt_engine_copy waits[LATE];
 };
 
 static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_FRAIL_COPIES", "5", "Copies before the engine fails."},
+    {"SHUNT_FRAIL_LATE", "0",
+     "Copies are made by poll() and close(), so many ms each (0: at once)."},
     {NULL, NULL, NULL},
 };
 
@@ -34,6 +48,7 @@ static enum shunt_status frail_open(const struct shunt_engine_params *params,
                                     size_t why_len)
 {
     const char *copies = params->host->env(knobs[0].name);
+    const char *late = params->host->env(knobs[1].name);
 
     (void)why;
     (void)why_len;
@@ -41,37 +56,81 @@ static enum shunt_status frail_open(const struct shunt_engine_params *params,
     if (!*out)
         return SHUNT_ERR_MEMORY;
     (*out)->good = atoi(copies ? copies : knobs[0].fallback);
+    (*out)->late = late ? atoi(late) : 0;
+    pthread_mutex_init(&(*out)->lock, NULL);
     return SHUNT_OK;
+}
+
+/* The first `part` of the bytes of each row. */
+static void move(const struct shunt_engine_copy *copy, size_t part)
+{
+    for (size_t i = 0; i < copy->rows; i++)
+        memcpy((char *)copy->to +
+                   (copy->to_index ? copy->to_index[i] : i) * copy->to_stride,
+               (const char *)copy->from +
+                   (copy->index ? copy->index[i] : i) * copy->from_stride,
+               part);
+}
+
+static bool make(const struct shunt_engine_copy *copy)
+{
+    const uint64_t one = 1;
+
+    move(copy, copy->bytes);
+    __atomic_store_n(copy->signal, copy->value, __ATOMIC_RELEASE);
+    return copy->wake_fd < 0 ||
+           write(copy->wake_fd, &one, sizeof(one)) == sizeof(one);
+}
+
+static size_t frail_poll(struct shunt_engine_ctx *ctx)
+{
+    size_t left;
+
+    pthread_mutex_lock(&ctx->lock);
+    if (ctx->made < ctx->submitted) {
+        poll(NULL, 0, ctx->late);
+        make(&ctx->waits[ctx->made++ % LATE]);
+    }
+    left = ctx->submitted - ctx->made;
+    pthread_mutex_unlock(&ctx->lock);
+    return left;
 }
 
 static void frail_close(struct shunt_engine_ctx *ctx)
 {
+    while (frail_poll(ctx))
+        ;
+    pthread_mutex_destroy(&ctx->lock);
     free(ctx);
+}
+
+static enum shunt_status wait_for_poll(struct shunt_engine_ctx *ctx,
+                                       const struct shunt_engine_copy *copy)
+{
+    bool room;
+
+    pthread_mutex_lock(&ctx->lock);
+    room = ctx->submitted - ctx->made < LATE;
+    if (room)
+        ctx->waits[ctx->submitted++ % LATE] = *copy;
+    pthread_mutex_unlock(&ctx->lock);
+    return room ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 
 static enum shunt_status frail_submit(struct shunt_engine_ctx *ctx,
                                       const struct shunt_engine_copy *copy)
 {
-    const int taken = atomic_fetch_add(&ctx->taken, 1);
-    const uint64_t one = 1;
+    const int taken = ctx->late ? 0 : atomic_fetch_add(&ctx->taken, 1);
 
+    if (ctx->late)
+        return wait_for_poll(ctx, copy);
     if (taken >= 2 * ctx->good)
         return SHUNT_ERR_SYSTEM;
     if (taken >= ctx->good) {
-        memset(copy->to, 0xee, copy->bytes / 2);
+        move(copy, copy->bytes / 2);
         return SHUNT_OK;
     }
-    memcpy(copy->to, copy->from, copy->bytes);
-    __atomic_store_n(copy->signal, copy->value, __ATOMIC_RELEASE);
-    return copy->wake_fd >= 0 && write(copy->wake_fd, &one, sizeof(one)) < 0
-               ? SHUNT_ERR_SYSTEM
-               : SHUNT_OK;
-}
-
-static size_t frail_poll(struct shunt_engine_ctx *ctx)
-{
-    (void)ctx;
-    return 0;
+    return make(copy) ? SHUNT_OK : SHUNT_ERR_SYSTEM;
 }
 
 static const char *frail_failed(const struct shunt_engine_ctx *ctx)
@@ -93,4 +152,5 @@ const struct shunt_engine shunt_engine_v2 = {
     .poll = frail_poll,
     .failed = frail_failed,
     .knobs = knobs,
+    .caps = SHUNT_ENGINE_SCATTERS,
 };

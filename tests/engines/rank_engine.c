@@ -2,11 +2,12 @@
 /*
  * What ranks do in test_engine.c: large blocks in windows, of calls that were
  * started, are moved by the copy engine; smaller ones, and those of blocking
- * calls, are not. Nor is anything after the engine has failed, or where it is of
- * no use.
+ * calls, are not. Nor is anything after the engine has failed, where it is of no
+ * use, or where it does not pay.
  */
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +92,7 @@ static int started(const struct rank *self)
                 return 1;
         if (engine_bytes(self, &after))
             return 1;
-        CHECK(after - before ==
-                  (uint64_t)CALLS * (uint64_t)(self->size - 1) * LARGE,
+        CHECK(after - before == (uint64_t)CALLS * (uint64_t)self->size * LARGE,
               "the engine moved %llu B", (unsigned long long)(after - before));
     }
     for (int c = 0; c < CALLS; c++) {
@@ -122,7 +122,7 @@ static int made_just(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
     const uint64_t copies = self->argc ? strtoull(self->argv[0], NULL, 10)
-                                       : (uint64_t)(self->size - 1) * ROUNDS;
+                                       : (uint64_t)self->size * ROUNDS;
     unsigned char *send, *recv;
     uint64_t bytes;
 
@@ -308,12 +308,67 @@ static int forked(const struct rank *self)
     return started(self);
 }
 
+/* The engine is so slow that it does not pay: half of the first calls try it, and
+ * the others go without it. */
+static int learns(const struct rank *self)
+{
+    enum { BLOCK = 4 << 20, TRIALS = 16, MORE = 10 };
+    const size_t all = (size_t)self->size * BLOCK;
+    unsigned char *send, *recv;
+    uint64_t bytes;
+
+    if (window(self, all, &send) || window(self, all, &recv))
+        return 1;
+    for (int call = 0; call < TRIALS + MORE; call++) {
+        struct shunt_request *request;
+
+        CHECK_OK(self->comm, shunt_alltoall_start(self->comm, send, recv, BLOCK,
+                                                  SHUNT_U8, &request));
+        CHECK_OK(self->comm, shunt_wait(&request));
+    }
+    if (engine_bytes(self, &bytes))
+        return 1;
+    CHECK(bytes == TRIALS / 2 * all, "the engine moved %llu B",
+          (unsigned long long)bytes);
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, send));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, recv));
+    return 0;
+}
+
+/* More ranks than CPUs for them, on any machine. */
+static int crowded(const struct rank *self)
+{
+    cpu_set_t may, two;
+    struct shunt_comm *comm;
+    struct rank crowd = *self;
+    int n = 0, failed;
+
+    CPU_ZERO(&two);
+    CHECK(!sched_getaffinity(0, sizeof(may), &may), "no affinity");
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
+        if (CPU_ISSET(cpu, &may)) {
+            CPU_SET(cpu, &two);
+            n++;
+        }
+    CHECK(!sched_setaffinity(0, sizeof(two), &two), "affinity is not set");
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
+    crowd.comm = comm;
+    crowd.rank = shunt_comm_rank(comm);
+    crowd.size = shunt_comm_size(comm);
+    failed = made_just(&crowd);
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    return failed;
+}
+
 static const struct rank_case cases[] = {
     {.name = "started", .run = started},
     {.name = "not_for_these", .run = not_for_these},
     {.name = "come_and_go", .run = come_and_go},
     {.name = "forked", .run = forked, .no_threads = true},
     {.name = "made_just", .run = made_just},
+    {.name = "learns", .run = learns, .no_threads = true},
+    {.name = "crowded", .run = crowded, .no_comm = true, .no_threads = true},
     {.name = "killed", .run = killed, .breaks_comm = true, .no_threads = true},
     {.name = "aborted", .run = aborted, .breaks_comm = true},
     {.name = NULL},

@@ -61,20 +61,28 @@ static int said(struct harness *h, int ranks, const char *text)
     return n;
 }
 
+static const char *frail_path(void)
+{
+    static char path[8192];
+
+    snprintf(path, sizeof(path), "SHUNT_PLUGIN_PATH=%s/engines:%s",
+             getenv("SHUNT_TEST_BIN"), getenv("SHUNT_PLUGIN_PATH"));
+    return path;
+}
+
 /* The engine has made some copies, and then none: the others are made without
  * it, also those that it had taken. */
 static void fails_after(int ranks, const char *copies)
 {
-    static char path[8192], limit[64];
+    static char limit[64];
     struct harness *h;
 
-    snprintf(path, sizeof(path), "SHUNT_PLUGIN_PATH=%s/engines:%s",
-             getenv("SHUNT_TEST_BIN"), getenv("SHUNT_PLUGIN_PATH"));
     snprintf(limit, sizeof(limit), "SHUNT_FRAIL_COPIES=%s", copies);
     h = harness_start(&(struct harness_job){
         .program = "rank_engine",
         .args = {"made_just", copies},
-        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=frail", path, limit},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=frail", frail_path(),
+                limit},
         .ranks = ranks,
         .timeout_s = 60,
     });
@@ -106,6 +114,43 @@ Test(engine, that_is_off)
     harness_wait(h);
     cr_assert(harness_ok(h), "%s", harness_story(h));
     cr_assert_eq(said(h, 3, "SHUNT_ENGINE=dma is not used: SHUNT_DMA=off"), 1,
+                 "%s", harness_story(h));
+    harness_finish(h);
+}
+
+/* Three ranks, and two CPUs or one. */
+Test(engine, that_has_no_cpu)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"crowded", "0"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_DMA=auto"},
+        .ranks = 3,
+        .timeout_s = 60,
+    });
+
+    harness_wait(h);
+    cr_assert(harness_ok(h), "%s", harness_story(h));
+    cr_assert_eq(said(h, 3, "SHUNT_ENGINE=dma is not used: "), 1, "%s",
+                 harness_story(h));
+    harness_finish(h);
+}
+
+Test(engine, that_does_not_pay)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"learns"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=frail", frail_path(),
+                "SHUNT_ENGINE_MIN=auto", "SHUNT_FRAIL_LATE=5",
+                "SHUNT_LOG=info"},
+        .ranks = 2,
+        .timeout_s = 60,
+    });
+
+    harness_wait(h);
+    cr_assert(harness_ok(h), "%s", harness_story(h));
+    cr_assert_eq(said(h, 2, "alltoall of 4096 KiB and more: by the caller"), 2,
                  "%s", harness_story(h));
     harness_finish(h);
 }

@@ -264,3 +264,36 @@ Test(topology, order_and_numbers)
     p[0].quota_milli = 1500;
     cr_assert_eq(shunti_places_cpus(p, 2), 1);
 }
+
+/* Places on the last CPUs that there can be, of which hwloc knows nothing here. */
+Test(topology, what_ranks_leave)
+{
+    enum { WORD = SHUNTI_CPUS_MAX / 64 - 1 };
+    struct shunti_place p[3] = {0};
+    uint64_t where[SHUNTI_CPUS_MAX / 64];
+
+    shunti_place_here(&p[0]); /* reads the machine */
+    for (int i = 0; i < 3; i++) {
+        p[i] = (struct shunti_place){0};
+        p[i].numa = p[i].cache = -1;
+        p[i].cpus[WORD] = 0xff;
+    }
+    /* Any, and five to spare. */
+    cr_assert_eq(shunti_places_spare(p, 3, 0, where), 5);
+    cr_assert_eq(where[WORD], 0xff);
+    /* Not those that a rank is bound to. */
+    p[0].cpus[WORD] = 1;
+    p[1].cpus[WORD] = 2;
+    cr_assert_eq(shunti_places_spare(p, 3, 0, where), 5);
+    cr_assert_eq(where[WORD], 0xfc);
+    for (int i = 0; i < WORD; i++)
+        cr_assert_eq(where[i], 0);
+    /* All are bound: others of this machine, which are none of these. */
+    p[2].cpus[WORD] = 4;
+    cr_assert_eq(shunti_places_spare(p, 3, 2, where), 0);
+    cr_assert_eq(where[WORD], 0);
+    cr_assert_neq(where[0], 0);
+    /* More ranks than CPUs. */
+    p[1].cpus[WORD] = p[2].cpus[WORD] = 1;
+    cr_assert_eq(shunti_places_spare(p, 3, 0, where), -2);
+}

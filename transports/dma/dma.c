@@ -5,9 +5,10 @@
  *     queue.c   descriptors on their way to the thread, and its sleep
  *     rows.c    the copy itself
  *
- * The thread takes descriptors in order. It runs on the CPUs that the thread
- * which opened the engine may use; the kernel chooses among them. If that is one
- * CPU, copies would take their time from the caller: then the engine stays off.
+ * The thread takes descriptors in order. It runs where the core says that a CPU
+ * is free (settle()), and the kernel chooses among these. Where the ranks of the
+ * node need all CPUs, copies would take their time from one of them: then the
+ * engine stays off.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -28,6 +29,7 @@ struct shunt_engine_ctx {
     pthread_t thread;
     size_t stream_min;
     uint64_t poll_ns;
+    bool forced; /* on, whatever there is to spare */
     _Atomic uint64_t copies, bytes, full;
 };
 
@@ -87,9 +89,9 @@ static int start(struct shunt_engine_ctx *ctx)
 
 static const struct shunt_transport_knob knobs[] = {
     {SWITCH, "auto",
-     "The copying thread: on, off, or auto, which is off where this process "
-     "may "
-     "use one CPU only."},
+     "The copying thread: on, off, or auto, which is off where the ranks of "
+     "the "
+     "node leave no CPU to it."},
     /* As in kernels/copy.c: up to there a cache may hold it until it is read. */
     {STREAM_MIN, "16777216",
      "Bytes from which a copy of the copying thread bypasses the caches."},
@@ -163,8 +165,11 @@ static enum shunt_status dma_probe(const struct shunt_transport_host *host,
     enum shunt_status st = is_on(host, why, why_len);
 
     if (!st)
-        snprintf(why, why_len,
-                 "a copying thread, asleep when it has nothing to do");
+        snprintf(why, why_len, "%s",
+                 strcmp(setting(host, SWITCH), "on")
+                     ? "a copying thread, where the ranks of the node leave a "
+                       "CPU to it (" SWITCH "=auto)"
+                     : "a copying thread (" SWITCH "=on)");
     return st;
 }
 
@@ -190,6 +195,7 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
     dma_queue_init(&ctx->queue);
     ctx->stream_min = stream_min;
     ctx->poll_ns = poll_us * 1000;
+    ctx->forced = !strcmp(setting(host, SWITCH), "on");
     error = start(ctx);
     if (error) {
         snprintf(why, why_len, "no thread: %s%s", strerror(error),
@@ -216,6 +222,41 @@ static void dma_close(struct shunt_engine_ctx *ctx)
     free(ctx);
 }
 
+static void place(const struct shunt_engine_ctx *ctx,
+                  const struct shunt_engine_node *node)
+{
+    const size_t cpus = node->words * 64, bytes = CPU_ALLOC_SIZE(cpus);
+    cpu_set_t *set = CPU_ALLOC(cpus);
+
+    if (!set)
+        return;
+    CPU_ZERO_S(bytes, set);
+    for (size_t i = 0; i < cpus; i++)
+        if (node->where[i / 64] >> (i % 64) & 1)
+            CPU_SET_S(i, bytes, set);
+    /* Refused, or no CPU at all: it stays where it may run already. */
+    (void)pthread_setaffinity_np(ctx->thread, bytes, set);
+    CPU_FREE(set);
+}
+
+/* All threads of a node together have the spare CPUs: as many as there are ranks
+ * may share one. */
+static enum shunt_status dma_settle(struct shunt_engine_ctx *ctx,
+                                    const struct shunt_engine_node *node,
+                                    char *why, size_t why_len)
+{
+    if (!ctx->forced && node->spare_cpus <= 0) {
+        snprintf(why, why_len,
+                 "%d ranks of this node may use %d CPU%s, and a copying thread "
+                 "would take its time from one of them; start fewer ranks, or "
+                 "set " SWITCH "=on",
+                 node->ranks, node->cpus, node->cpus == 1 ? "" : "s");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    place(ctx, node);
+    return SHUNT_OK;
+}
+
 static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
                                     const struct shunt_engine_copy *copy)
 {
@@ -228,6 +269,11 @@ static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
 static size_t dma_poll(struct shunt_engine_ctx *ctx)
 {
     return dma_queue_count(&ctx->queue);
+}
+
+static bool dma_take_back(struct shunt_engine_ctx *ctx, const uint64_t *signal)
+{
+    return dma_queue_take_back(&ctx->queue, signal);
 }
 
 static size_t dma_counters(const struct shunt_engine_ctx *ctx,
@@ -260,4 +306,7 @@ const struct shunt_engine shunt_engine_v2 = {
     .poll = dma_poll,
     .counters = dma_counters,
     .knobs = knobs,
+    .caps = SHUNT_ENGINE_SCATTERS,
+    .take_back = dma_take_back,
+    .settle = dma_settle,
 };

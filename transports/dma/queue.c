@@ -25,6 +25,8 @@ void dma_queue_init(struct dma_queue *queue)
     atomic_init(&queue->added, 0);
     atomic_init(&queue->ended, 0);
     atomic_init(&queue->asleep, false);
+    for (size_t i = 0; i < DMA_DEPTH; i++)
+        atomic_init(&queue->taken[i], false);
     pthread_mutex_init(&queue->adding, NULL);
 }
 
@@ -55,6 +57,8 @@ bool dma_queue_add(struct dma_queue *queue,
            DMA_DEPTH;
     if (room) {
         queue->ring[added % DMA_DEPTH] = *copy;
+        atomic_store_explicit(&queue->taken[added % DMA_DEPTH], false,
+                              memory_order_relaxed);
         /* Ordered with the look at `asleep`, as the worker orders its two. */
         atomic_store_explicit(&queue->added, added + 1, memory_order_seq_cst);
     }
@@ -62,6 +66,31 @@ bool dma_queue_add(struct dma_queue *queue,
     if (room && atomic_load_explicit(&queue->asleep, memory_order_seq_cst))
         syscall(SYS_futex, &queue->added, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     return room;
+}
+
+static bool take(struct dma_queue *queue, uint32_t i)
+{
+    return !atomic_exchange_explicit(&queue->taken[i % DMA_DEPTH], true,
+                                     memory_order_relaxed);
+}
+
+/* Nothing is added meanwhile, so no place is used again. Those that are waited
+ * for last were added last. */
+bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
+{
+    uint32_t ended, i;
+    bool back = false;
+
+    pthread_mutex_lock(&queue->adding);
+    ended = atomic_load_explicit(&queue->ended, memory_order_acquire);
+    i = atomic_load_explicit(&queue->added, memory_order_relaxed);
+    while (i-- != ended)
+        if (queue->ring[i % DMA_DEPTH].signal == signal) {
+            back = take(queue, i);
+            break;
+        }
+    pthread_mutex_unlock(&queue->adding);
+    return back;
 }
 
 static uint64_t now_ns(void)
@@ -108,8 +137,7 @@ static void sleep_until_one(struct dma_queue *queue, uint32_t ended)
     atomic_store_explicit(&queue->asleep, false, memory_order_relaxed);
 }
 
-const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
-                                               uint64_t poll_ns)
+static uint32_t wait_for_one(struct dma_queue *queue, uint64_t poll_ns)
 {
     const uint32_t ended =
         atomic_load_explicit(&queue->ended, memory_order_relaxed);
@@ -117,7 +145,17 @@ const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
     if (atomic_load_explicit(&queue->added, memory_order_acquire) == ended &&
         !(poll_ns && poll_for_one(queue, ended, poll_ns)))
         sleep_until_one(queue, ended);
-    return &queue->ring[ended % DMA_DEPTH];
+    return ended;
+}
+
+const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
+                                               uint64_t poll_ns)
+{
+    uint32_t next;
+
+    while (!take(queue, next = wait_for_one(queue, poll_ns)))
+        dma_queue_end(queue);
+    return &queue->ring[next % DMA_DEPTH];
 }
 
 void dma_queue_end(struct dma_queue *queue)

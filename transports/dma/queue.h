@@ -15,7 +15,7 @@
 
 #include <shunt/engine.h>
 
-enum { DMA_DEPTH = 256 };
+enum { DMA_DEPTH = 1024 };
 
 struct dma_queue {
     /* Descriptors that were ever added, modulo 2^32: the worker sleeps on it. */
@@ -24,6 +24,7 @@ struct dma_queue {
     pthread_mutex_t adding;
     alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t ended;
     alignas(SHUNT_TRANSPORT_LINE) struct shunt_engine_copy ring[DMA_DEPTH];
+    _Atomic bool taken[DMA_DEPTH]; /* by the worker, or back */
 };
 
 void dma_queue_init(struct dma_queue *queue);
@@ -32,6 +33,9 @@ void dma_queue_destroy(struct dma_queue *queue);
 /* Add a descriptor. False: the ring is full. */
 bool dma_queue_add(struct dma_queue *queue,
                    const struct shunt_engine_copy *copy);
+
+/* Take back the descriptor with this signal. False: the worker has it. */
+bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal);
 
 /* For the worker: the next descriptor, which keeps its place in the ring until
  * dma_queue_end(). Polls for `poll_ns`, then sleeps until there is one. */

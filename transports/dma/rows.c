@@ -36,10 +36,14 @@ static void fetch(const unsigned char *row, size_t bytes)
 void dma_copy_rows(const struct shunt_engine_copy *copy, size_t stream_min)
 {
     const size_t bytes = copy->bytes, rows = bytes ? copy->rows : 0;
-    const bool stream = bytes >= STREAMED_ROW && bytes * rows >= stream_min;
-    unsigned char *to = copy->to;
+    const size_t whole = copy->whole ? copy->whole : bytes * rows;
+    const bool stream = bytes >= STREAMED_ROW && whole >= stream_min;
 
-    for (size_t i = 0; i < rows; i++, to += copy->to_stride) {
+    for (size_t i = 0; i < rows; i++) {
+        unsigned char *to =
+            (unsigned char *)copy->to +
+            (copy->to_index ? copy->to_index[i] : i) * copy->to_stride;
+
         if (i + 1 < rows)
             fetch(source(copy, i + 1), bytes);
         if (stream)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Does the copy engine pay? (engine.h)
+ *
+ * Where a CPU is free, a copy beside the caller's computation costs the caller
+ * nothing. Where none is, the engine's thread takes its time from a rank that
+ * computes, and what it takes to wake it comes on top. The number of CPUs does
+ * not tell which it is: the caller may compute in several threads, and its peers
+ * may wait. So it is measured in use, for each kind of call and size class. Some
+ * calls go by the engine and some without it, and what counts is what a call
+ * costs its caller: the time from its start to the end of its wait, without the
+ * CPU time that the caller's thread used for itself in between. If the engine's
+ * thread was run in its place, that is not its own CPU time, so it counts.
+ *
+ * Only calls are measured that were the only ones under way on their
+ * communicator. The order of the trials is the same on all ranks, so all of them
+ * try the engine together. It is tried again after some hundred calls.
+ *
+ * If SHUNT_ENGINE_MIN is set it is the limit, and nothing is learnt.
+ */
+#ifndef SHUNTI_ENGINE_PAYS_H
+#define SHUNTI_ENGINE_PAYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct shunt_comm;
+struct shunt_request;
+struct shunti_class;
+
+enum {
+    SHUNTI_PAYS_KINDS = 12,
+    /* of a kind: half of them by the engine */
+    SHUNTI_PAYS_TRIALS = 16,
+};
+
+/* What is known of a kind of call. */
+struct shunti_pays {
+    const struct shunti_class *class; /* NULL: unused */
+    uint8_t log2;                     /* of the least bytes of its size class */
+    bool use;                         /* the engine */
+    bool known;                       /* it was found out, not assumed */
+    uint8_t tried;                    /* trials, of which the first are over */
+    uint16_t since;                   /* calls since they were */
+    /* by whether the engine was used: ns for the least bytes */
+    float trial[2][SHUNTI_PAYS_TRIALS / 2];
+    float cost[2]; /* the medians */
+};
+
+/* Part of a communicator: engine_pays.c writes it. */
+struct shunti_engine_pays {
+    struct shunti_pays kind[SHUNTI_PAYS_KINDS];
+    /* the call that is measured now */
+    struct {
+        struct shunti_pays *pays; /* NULL: none */
+        bool engine, away;        /* used; the caller is outside */
+        uint64_t begun_ns, left_cpu_ns, away_cpu_ns;
+        uint64_t thread; /* of the caller */
+        uint64_t seq;
+        size_t bytes;
+    } trial;
+};
+
+/* Is the engine to be used for this request, which copies `bytes` at least? May
+ * begin a trial: request->on_trial. */
+bool shunti_pays_choose(struct shunt_request *request, size_t bytes);
+
+/* Of a request on trial: its caller leaves the library while it is under way, and
+ * comes back to it; it is collected; or it ends in another way. */
+void shunti_pays_leave(struct shunt_request *request);
+void shunti_pays_return(struct shunt_request *request);
+void shunti_pays_end(struct shunt_request *request);
+void shunti_pays_cancel(struct shunt_request *request);
+
+#endif
