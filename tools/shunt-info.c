@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <shunt/shunt.h>
 
@@ -218,26 +219,61 @@ static bool is_wrapper(const struct shunti_transport_entry *e)
     return e->transport && e->transport->score < 0;
 }
 
+/* The number of an engine in the list that SHUNT_ENGINE is, from 1; 0: it is not
+ * named. */
+static int engine_number(const char *name)
+{
+    const char *at = shunti_env_string("SHUNT_ENGINE");
+    const size_t len = strlen(name);
+
+    for (int n = 1; at && *at; n++) {
+        const size_t part = strcspn(at, ",");
+
+        if (part == len && !strncasecmp(at, name, len))
+            return n;
+        at += part + (at[part] == ',');
+    }
+    return 0;
+}
+
+static void print_engine(const struct shunti_transport_entry *e, int number,
+                         bool *used)
+{
+    const bool use = number && e->usable && !*used;
+
+    printf("  %-13s %s\n%16s", e->name,
+           use          ? "used, for what is started and waited for later"
+           : !e->usable ? "not used: it does not work here"
+           : !number    ? "not used: SHUNT_ENGINE does not name it"
+                        : "not used: the one before it is",
+           "");
+    cli_wrap(stdout, e->engine->summary, 16);
+    if (e->why[0]) {
+        printf("%16s", "");
+        cli_wrap(stdout, e->why, 16);
+    }
+    printf("%16s%s\n", "", e->path);
+    *used = *used || use;
+}
+
+/* In the order in which they are probed; those that are not come last. */
 static void print_engines(const struct facts *f)
 {
-    const char *chosen = shunti_env_string("SHUNT_ENGINE");
+    const char *names = shunti_env_string("SHUNT_ENGINE");
+    const int most = (int)f->ntransports;
+    bool used = false;
 
-    printf("\nCopy engines\n");
-    for (size_t i = 0; i < f->ntransports; i++) {
-        const struct shunti_transport_entry *e = &f->transports[i];
-
-        if (!e->engine)
-            continue;
-        printf("  %-13s %s\n%16s", e->name, e->usable ? "usable" : "not usable",
+    printf("\nCopy engines, in the order of SHUNT_ENGINE (%s)\n",
+           names ? names : "unset");
+    for (int n = 1; n <= most + 1; n++)
+        for (size_t i = 0; i < f->ntransports; i++)
+            if (f->transports[i].engine &&
+                engine_number(f->transports[i].name) == n % (most + 1))
+                print_engine(&f->transports[i], n % (most + 1), &used);
+    if (used && shunti_env_size("SHUNT_ENGINE_MIN") == SHUNTI_ENV_AUTO)
+        printf("%16sWhere it pays is learnt in use; SHUNT_LOG=info says what "
+               "came out.\n",
                "");
-        cli_wrap(stdout, e->engine->summary, 16);
-        if (e->why[0]) {
-            printf("%16s", "");
-            cli_wrap(stdout, e->why, 16);
-        }
-        printf("%16s%s\n", "", e->path);
-    }
-    printf("  chosen        %s (SHUNT_ENGINE)\n", chosen ? chosen : "none");
 }
 
 /* brief: print only a summary of each wrapper. */

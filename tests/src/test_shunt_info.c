@@ -63,6 +63,13 @@ Test(shunt_info, wrappers_are_last)
     expect(run("-t", NULL, 0), "nomap: peers'");
 }
 
+Test(shunt_info, copy_engines)
+{
+    expect(run("-t", NULL, 0), "dma           not used: SHUNT_ENGINE does not");
+    expect(run("-t", "SHUNT_ENGINE=dma", 0),
+           "\nCopy engines, in the order of SHUNT_ENGINE (dma)\n  dma ");
+}
+
 /* Those that the kernel has, without loopback; there may be none. */
 Test(shunt_info, network_devices)
 {
