@@ -67,6 +67,35 @@ const struct shunt_engine *perf_copier_find(const char *name,
     return engine;
 }
 
+/* Its threads run where the library puts them for one rank: not on the CPU that the
+ * caller is bound to, if there is another. */
+static enum shunt_status settle(struct perf_copier *c, const cpu_set_t *cpus,
+                                char *why, size_t why_len)
+{
+    uint64_t where[CPU_SETSIZE / 64] = {0};
+    const struct shunt_engine_node node = {
+        .ranks = 1,
+        .cpus = CPU_COUNT(cpus),
+        .spare_cpus = CPU_COUNT(cpus) - 1,
+        .where = where,
+        .words = CPU_SETSIZE / 64,
+    };
+    cpu_set_t mine, rest = *cpus;
+
+    if (!c->engine->settle)
+        return SHUNT_OK;
+    if (!sched_getaffinity(0, sizeof(mine), &mine) && CPU_COUNT(&mine) == 1) {
+        CPU_XOR(&rest, &rest, &mine);
+        CPU_AND(&rest, &rest, cpus);
+    }
+    if (!CPU_COUNT(&rest))
+        rest = *cpus;
+    for (size_t i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &rest))
+            where[i / 64] |= (uint64_t)1 << (i % 64);
+    return c->engine->settle(c->ctx, &node, why, why_len);
+}
+
 void perf_copier_open(struct perf_copier *c, const struct shunt_engine *engine,
                       const cpu_set_t *cpus)
 {
@@ -80,6 +109,8 @@ void perf_copier_open(struct perf_copier *c, const struct shunt_engine *engine,
     st = engine->open(&params, &c->ctx, why, sizeof(why));
     if (wide)
         sched_setaffinity(0, sizeof(mine), &mine);
+    if (!st)
+        st = settle(c, cpus, why, sizeof(why));
     if (st)
         perf_die(PERF_EXIT_FAILED, "--engine %s: it cannot be opened: %s",
                  engine->name, why);
