@@ -91,7 +91,8 @@ bool shunti_plugin_probe(const struct shunt_transport *t,
     return !st;
 }
 
-static void load_entry(struct shunti_transport_entry *e)
+/* engines: ask engines, too, which may start the driver of a device. */
+static void load_entry(struct shunti_transport_entry *e, bool engines)
 {
     char why[sizeof(e->why)];
 
@@ -102,8 +103,8 @@ static void load_entry(struct shunti_transport_entry *e)
         e->usable = shunti_plugin_probe(e->transport, &e->estimate, e->why,
                                         sizeof(e->why));
     else if ((e->engine = shunti_engine_find(e->name, why, sizeof(why))))
-        e->usable =
-            !e->engine->probe(shunti_transport_host(), e->why, sizeof(e->why));
+        e->usable = engines && !e->engine->probe(shunti_transport_host(),
+                                                 e->why, sizeof(e->why));
 }
 
 struct shunti_plugin_list shunti_plugin_list(bool far)
@@ -121,7 +122,7 @@ struct shunti_plugin_list shunti_plugin_list(bool far)
         e->score = INT_MIN;
         e->far = shunti_plugin_file_is_far(e->path, &e->score);
         if (far || !e->far)
-            load_entry(e);
+            load_entry(e, far);
     }
     if (list.count)
         qsort(list.item, list.count, sizeof(*list.item), by_score);

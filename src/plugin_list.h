@@ -22,8 +22,8 @@ bool shunti_plugin_probe(const struct shunt_transport *t,
                          size_t why_len);
 
 /* Every plugin file, by falling score; the caller frees the items by
- * shunti_transport_list_destroy(). Those that are far are loaded only if
- * `far`. */
+ * shunti_transport_list_destroy(). Only if `far`, those that are far are loaded,
+ * and copy engines are asked whether they work here. */
 struct shunti_plugin_list shunti_plugin_list(bool far);
 
 #endif
