@@ -4,7 +4,9 @@
  *
  *     engine_conformance [--seed N] NAME
  *
- * prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_NAME.so.
+ * prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_NAME.so. An engine that
+ * is not for the host's memory copies between the kinds of memory that it is for
+ * (places.h).
  */
 #include <dlfcn.h>
 #include <poll.h>
@@ -19,6 +21,8 @@
 #include <unistd.h>
 
 #include <shunt/engine.h>
+
+#include "tests/engines/places.h"
 
 #define GUARD 64
 #define DEADLINE_SECONDS 60
@@ -109,24 +113,45 @@ static bool raised(const uint64_t *signal, uint64_t value)
     return true;
 }
 
+/* The kinds of memory that a case copies between. */
+static const struct place *to_place = &place_host, *from_place = &place_host;
+
 struct memory {
     unsigned char *at; /* GUARD bytes on both sides */
     size_t bytes;
+    const struct place *place;
 };
 
-static struct memory memory_new(size_t bytes)
+/* *content: the same bytes, from the first guard on; the caller frees it. */
+static struct memory memory_new(const struct place *place, size_t bytes,
+                                unsigned char **content)
 {
-    struct memory m = {malloc(bytes + 2 * GUARD), bytes};
+    const size_t whole = bytes + 2 * GUARD;
+    struct memory m = {place->take(whole), bytes, place};
 
-    for (size_t i = 0; i < bytes + 2 * GUARD; i++)
-        m.at[i] = (unsigned char)random_below(256);
+    *content = malloc(whole);
+    for (size_t i = 0; i < whole; i++)
+        (*content)[i] = (unsigned char)random_below(256);
+    place->write(m.at, *content, whole);
     m.at += GUARD;
     return m;
 }
 
+static bool holds(const struct memory *m, const unsigned char *expected)
+{
+    const size_t whole = m->bytes + 2 * GUARD;
+    unsigned char *now = malloc(whole);
+    bool same;
+
+    m->place->read(now, m->at - GUARD, whole);
+    same = !memcmp(now, expected, whole);
+    free(now);
+    return same;
+}
+
 static void memory_free(struct memory m)
 {
-    free(m.at - GUARD);
+    m.place->give_back(m.at - GUARD);
 }
 
 static void shuffle(uint32_t *order, size_t n)
@@ -147,10 +172,10 @@ static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
         indexed && engine->caps & SHUNT_ENGINE_SCATTERS && random_below(2);
     const size_t to_stride = bytes + to_gap, from_stride = bytes + from_gap;
     const size_t sources = indexed ? rows + 5 : rows;
-    struct memory from = memory_new(sources * from_stride + 1);
-    struct memory to = memory_new(rows * to_stride + 1);
-    const size_t whole = to.bytes + 2 * GUARD;
-    unsigned char *expected = malloc(whole);
+    unsigned char *source, *expected;
+    struct memory from =
+        memory_new(from_place, sources * from_stride + 1, &source);
+    struct memory to = memory_new(to_place, rows * to_stride + 1, &expected);
     uint32_t *index = malloc((rows + 1) * sizeof(*index));
     uint32_t *place = malloc((rows + 1) * sizeof(*place));
     uint64_t signal = 0;
@@ -171,22 +196,26 @@ static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
     bool well;
 
     shuffle(place, rows);
-    memcpy(expected, to.at - GUARD, whole);
     for (size_t i = 0; i < rows; i++) {
-        index[i] = (uint32_t)random_below(sources);
+        /* Some of them follow each other. */
+        index[i] = i && index[i - 1] + 1 < sources && random_below(2)
+                       ? index[i - 1] + 1
+                       : (uint32_t)random_below(sources);
         memcpy(expected + GUARD + 1 + (scattered ? place[i] : i) * to_stride,
-               from.at + 1 + (indexed ? index[i] : i) * from_stride, bytes);
+               source + GUARD + 1 + (indexed ? index[i] : i) * from_stride,
+               bytes);
     }
-    well = submit(&copy) && raised(&signal, copy.value) &&
-           !memcmp(expected, to.at - GUARD, whole);
+    well = submit(&copy) && raised(&signal, copy.value) && holds(&to, expected);
     if (!well)
-        printf("# %zu rows of %zu B, gaps %zu and %zu%s\n", rows, bytes, to_gap,
-               from_gap,
+        printf("# %zu rows of %zu B, gaps %zu and %zu%s, from %s to %s\n", rows,
+               bytes, to_gap, from_gap,
                scattered ? ", by two indices"
                : indexed ? ", by an index"
-                         : "");
+                         : "",
+               from_place->name, to_place->name);
     memory_free(from);
     memory_free(to);
+    free(source);
     free(expected);
     free(index);
     free(place);
@@ -207,11 +236,13 @@ static bool contiguous(void)
 /* Small ones, and some that an engine may copy in other ways. */
 static bool rows(bool indexed)
 {
-    for (int i = 0; i < 200; i++)
+    const int pairs = places_of(engine->name)->pairs;
+
+    for (int i = 0; i < 200 / pairs; i++)
         if (!one_copy(random_below(40), random_below(300), random_below(50),
                       random_below(50), indexed))
             return false;
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20 / pairs; i++)
         if (!one_copy(random_below(200), random_below(20000), random_below(200),
                       random_below(200), indexed) ||
             !one_copy(random_below(8), random_below(1000000), random_below(99),
@@ -233,8 +264,9 @@ static bool index_lists(void)
 enum { THREADS = 3, COPIES = 2000, PIECE = 200 };
 
 struct submitter {
-    unsigned char from[PIECE];
-    unsigned char to[COPIES][PIECE];
+    unsigned char piece[PIECE];
+    unsigned char got[COPIES][PIECE];
+    unsigned char *from, *to; /* (PIECE), (COPIES, PIECE) */
     uint64_t signal[COPIES];
     bool well;
 };
@@ -246,7 +278,7 @@ static void *submit_many(void *arg)
     s->well = true;
     for (int i = 0; i < COPIES; i++) {
         struct shunt_engine_copy copy = {
-            .to = s->to[i],
+            .to = s->to + (size_t)i * PIECE,
             .from = s->from,
             .bytes = PIECE,
             .rows = 1,
@@ -259,7 +291,7 @@ static void *submit_many(void *arg)
         copy.to = NULL; /* the descriptor was copied */
     }
     for (int i = 0; i < COPIES && s->well; i++)
-        s->well = raised(&s->signal[i], 7) && !memcmp(s->to[i], s->from, PIECE);
+        s->well = raised(&s->signal[i], 7);
     return NULL;
 }
 
@@ -271,12 +303,20 @@ static bool many(void)
     bool well = true;
 
     for (int t = 0; t < THREADS; t++) {
-        memset(all[t].from, 'a' + t, PIECE);
+        memset(all[t].piece, 'a' + t, PIECE);
+        all[t].from = from_place->take(PIECE);
+        all[t].to = to_place->take((size_t)COPIES * PIECE);
+        from_place->write(all[t].from, all[t].piece, PIECE);
         pthread_create(&threads[t], NULL, submit_many, &all[t]);
     }
     for (int t = 0; t < THREADS; t++) {
         pthread_join(threads[t], NULL);
+        to_place->read(all[t].got, all[t].to, sizeof(all[t].got));
+        for (int i = 0; i < COPIES; i++)
+            well &= !memcmp(all[t].got[i], all[t].piece, PIECE);
         well &= all[t].well;
+        from_place->give_back(all[t].from);
+        to_place->give_back(all[t].to);
     }
     free(all);
     return well && engine->poll(ctx) == 0;
@@ -285,7 +325,9 @@ static bool many(void)
 /* A sleeper on the eventfd is woken, and the signal is there when it is. */
 static bool wakes(void)
 {
-    struct memory from = memory_new(1 << 20), to = memory_new(1 << 20);
+    unsigned char *expected, *before;
+    struct memory from = memory_new(from_place, 1 << 20, &expected);
+    struct memory to = memory_new(to_place, 1 << 20, &before);
     struct pollfd p = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
     uint64_t signal = 0;
     struct shunt_engine_copy copy = {
@@ -298,21 +340,26 @@ static bool wakes(void)
         .wake_fd = p.fd,
     };
     bool well = submit(&copy) && poll(&p, 1, DEADLINE_SECONDS * 1000) == 1 &&
-                __atomic_load_n(&signal, __ATOMIC_ACQUIRE) == 3 &&
-                !memcmp(from.at, to.at, from.bytes);
+                __atomic_load_n(&signal, __ATOMIC_ACQUIRE) == 3;
 
+    memcpy(before + GUARD, expected + GUARD, from.bytes);
+    well = well && holds(&to, before);
     while (engine->poll(ctx))
         sched_yield();
     close(p.fd);
     memory_free(from);
     memory_free(to);
+    free(expected);
+    free(before);
     return well;
 }
 
 /* close() waits for what is under way. */
 static bool closing(void)
 {
-    struct memory from = memory_new(4 << 20), to = memory_new(4 << 20);
+    unsigned char *expected, *before;
+    struct memory from = memory_new(from_place, 4 << 20, &expected);
+    struct memory to = memory_new(to_place, 4 << 20, &before);
     uint64_t signals[8] = {0};
     bool well = true;
 
@@ -333,25 +380,26 @@ static bool closing(void)
     ctx = NULL;
     for (int i = 0; i < 8; i++)
         well &= signals[i] == 1;
-    well &= !memcmp(from.at, to.at, from.bytes);
+    memcpy(before + GUARD, expected + GUARD, from.bytes);
+    well &= holds(&to, before);
     memory_free(from);
     memory_free(to);
+    free(expected);
+    free(before);
     return open_engine() && well;
 }
 
 /* What is taken back is never made, and all the rest is. */
-static bool takes_back(void)
+static bool takes_some_back(void)
 {
     enum { PIECES = 24 };
-    struct memory from = memory_new(PIECES << 18);
-    struct memory to = memory_new(from.bytes);
-    unsigned char *before = malloc(from.bytes);
+    const size_t bytes = PIECES << 18;
+    unsigned char *source, *before, *now = malloc(bytes);
+    struct memory from = memory_new(from_place, bytes, &source);
+    struct memory to = memory_new(to_place, bytes, &before);
     uint64_t signals[PIECES] = {0};
     bool back[PIECES] = {false}, well = true;
 
-    if (!engine->take_back)
-        return true;
-    memcpy(before, to.at, to.bytes);
     for (size_t i = 0; i < PIECES; i++) {
         struct shunt_engine_copy copy = {
             .to = to.at + (i << 18),
@@ -371,18 +419,26 @@ static bool takes_back(void)
         well &= back[i] || raised(&signals[i], 1);
     while (engine->poll(ctx))
         sched_yield();
+    to.place->read(now, to.at, bytes);
     for (size_t i = 0; i < PIECES; i++) {
-        const unsigned char *expected = back[i] ? before : from.at;
+        const unsigned char *expected = (back[i] ? before : source) + GUARD;
 
         well &= signals[i] == !back[i] &&
-                !memcmp(to.at + (i << 18), expected + (i << 18), 1 << 18);
+                !memcmp(now + (i << 18), expected + (i << 18), 1 << 18);
         /* What has ended is not taken back. */
         well &= !engine->take_back(ctx, &signals[i]);
     }
     memory_free(from);
     memory_free(to);
+    free(source);
     free(before);
+    free(now);
     return well;
+}
+
+static bool takes_back(void)
+{
+    return !engine->take_back || takes_some_back();
 }
 
 static uint64_t counter(const char *name)
@@ -409,6 +465,37 @@ static bool counters(void)
            counter("bytes") == bytes + 300;
 }
 
+/* What it is not for, it refuses, and does not touch. */
+static bool refuses(void)
+{
+    const struct place *refused = places_of(engine->name)->refused;
+    unsigned char *source, *expected;
+    struct memory from, to;
+    uint64_t signal = 0;
+    bool well;
+
+    if (!refused)
+        return true;
+    from = memory_new(refused, 1000, &source);
+    to = memory_new(to_place, 1000, &expected);
+    well = engine->submit(ctx,
+                          &(struct shunt_engine_copy){
+                              .to = to.at,
+                              .from = from.at,
+                              .bytes = 1000,
+                              .rows = 1,
+                              .signal = &signal,
+                              .value = 1,
+                              .wake_fd = -1,
+                          }) == SHUNT_ERR_UNSUPPORTED &&
+           !engine->poll(ctx) && !signal && holds(&to, expected);
+    memory_free(from);
+    memory_free(to);
+    free(source);
+    free(expected);
+    return well;
+}
+
 static const struct {
     const char *name;
     bool (*run)(void);
@@ -417,7 +504,22 @@ static const struct {
     {"index lists", index_lists}, {"many, by several threads", many},
     {"wakes a sleeper", wakes},   {"close waits", closing},
     {"takes back", takes_back},   {"counters", counters},
+    {"refuses", refuses},
 };
+
+/* Between all kinds of memory. */
+static bool run_case(bool (*run)(void))
+{
+    const struct places *places = places_of(engine->name);
+    bool well = true;
+
+    for (int i = 0; i < places->pairs && well; i++) {
+        from_place = places->pair[i][0];
+        to_place = places->pair[i][1];
+        well = run();
+    }
+    return well;
+}
 
 static bool load(const char *name)
 {
@@ -431,13 +533,16 @@ static bool load(const char *name)
     if (!engine || engine->abi != SHUNT_ENGINE_ABI ||
         strcmp(engine->name, name)) {
         printf("Bail out! %s is no copy engine %s\n", path, name);
-        return false;
+        exit(1);
     }
     if (engine->probe(&host, why, sizeof(why))) {
         printf("1..0 # SKIP %s\n", why);
         return false;
     }
-    return open_engine();
+    if (open_engine() && places_begin(name))
+        return true;
+    printf("Bail out! the engine, or its memory, cannot be had\n");
+    exit(1);
 }
 
 int main(int argc, char **argv)
@@ -451,16 +556,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [--seed N] NAME\n", argv[0]);
         return 2;
     }
-    printf("# seed %llu\n1..%zu\n", (unsigned long long)seed, count);
     if (!load(argv[argc - 1]))
-        return 1;
+        return 0;
+    printf("# seed %llu\n1..%zu\n", (unsigned long long)seed, count);
     for (size_t i = 0; i < count; i++) {
-        bool well = cases[i].run();
+        bool well = run_case(cases[i].run);
 
         printf("%sok %zu - %s\n", well ? "" : "not ", i + 1, cases[i].name);
         fflush(stdout);
         failed |= !well;
     }
+    places_end();
     engine->close(ctx);
     return failed;
 }

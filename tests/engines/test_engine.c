@@ -168,6 +168,48 @@ Test(engine, is_named_off)
     harness_check(&job);
 }
 
+/* A GPU that is there (tests/engines/cuda) copies nothing of the host's memory,
+ * and is left as it was found. */
+Test(engine, that_is_a_gpu)
+{
+    static char path[4096];
+    struct harness_job job = {
+        .program = "rank_engine",
+        .args = {"made_just", "0"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=cuda", path,
+                "FAKE_CUDA=strict"},
+        .ranks = 2,
+        .timeout_s = 60,
+    };
+
+    snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s/engines/cuda",
+             getenv("SHUNT_TEST_BIN"));
+    harness_check(&job);
+}
+
+/* All ranks go on without it. */
+Test(engine, that_is_a_gpu_which_is_lost)
+{
+    static char path[4096];
+    struct harness *h;
+
+    snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s/engines/cuda",
+             getenv("SHUNT_TEST_BIN"));
+    h = harness_start(&(struct harness_job){
+        .program = "rank_engine",
+        .args = {"made_just", "0"},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=cuda", path,
+                "FAKE_CUDA=strict,fail=cuDeviceGetCount/1/719"},
+        .ranks = 2,
+        .timeout_s = 60,
+    });
+    harness_wait(h);
+    cr_assert(harness_ok(h), "%s", harness_story(h));
+    cr_assert_eq(said(h, 2, "SHUNT_ENGINE=cuda is not used: cuDeviceGetCount"),
+                 1, "%s", harness_story(h));
+    harness_finish(h);
+}
+
 Test(engine, whose_rank_is_killed)
 {
     struct harness *h = harness_start(&(struct harness_job){

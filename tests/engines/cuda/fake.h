@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside of the fake driver: its memory, and its device. */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/engines/cuda/fake_cuda.h"
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    ALREADY_REGISTERED = 712,
+    NOT_REGISTERED = 713,
+    INVALID_HANDLE = 400,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    NOT_SUPPORTED = 801,
+};
+
+/* One lock for all of it. */
+extern pthread_mutex_t fake_lock;
+extern struct fake_cuda_live fake_live;
+/* The device is lost, and calls return this; 0: it is well. */
+extern int fake_lost;
+
+/* The number after `name` in FAKE_CUDA, or `otherwise`. */
+long fake_setting(const char *name, long otherwise);
+/* At random below n, under the lock. */
+unsigned fake_random(unsigned n);
+
+/* --- memory, under the lock ------------------------------------------------------- */
+
+enum fake_kind { FAKE_DEVICE, FAKE_MAPPED, FAKE_HOST, FAKE_REGISTERED };
+
+struct fake_memory {
+    enum fake_kind kind;
+    unsigned char *at;    /* the address that callers have */
+    unsigned char *there; /* by which the fake accesses it */
+    size_t bytes;
+    int fd; /* of device memory that is ours */
+};
+
+int fake_memory_new(enum fake_kind kind, void *at, int fd, size_t bytes,
+                    struct fake_memory **memory);
+int fake_memory_free(enum fake_kind kind, const void *at);
+/* What holds all of it, or NULL. */
+struct fake_memory *fake_memory_of(uint64_t at, size_t bytes);
+/* Where the fake accesses it, or NULL. */
+unsigned char *fake_access(uint64_t at, size_t bytes);
+
+/* --- the device, under the lock -------------------------------------------------- */
+
+enum fake_what { FAKE_COPY, FAKE_WRITE, FAKE_EVENT, FAKE_CALL };
+
+struct fake_event {
+    uint64_t recorded, done;
+};
+
+struct fake_operation {
+    enum fake_what what;
+    uint64_t to, from; /* of a write: `from` is the value */
+    size_t bytes, rows, to_pitch, from_pitch;
+    struct fake_event *event;
+    uint64_t number; /* of the event's record */
+    void (*function)(void *);
+    void *arg;
+    struct fake_operation *next;
+};
+
+struct fake_stream;
+
+struct fake_stream *fake_stream_new(void);
+void fake_stream_free(struct fake_stream *stream);
+bool fake_stream_is_one(const struct fake_stream *stream);
+int fake_stream_add(struct fake_stream *stream,
+                    const struct fake_operation *operation);
+bool fake_stream_is_idle(const struct fake_stream *stream);
+/* Wait for it (NULL: all). */
+void fake_stream_wait(const struct fake_stream *stream);
+void fake_device_hold(bool held);
+void fake_device_lose(int operations, int result);
+void fake_device_repair(void);
+/* At once. */
+int fake_copy(uint64_t to, uint64_t from, size_t bytes);
+
+#endif

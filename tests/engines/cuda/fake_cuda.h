@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A CUDA driver without a GPU, for tests: a libcuda.so.1 of its own, made by the
+ * public documentation of the driver API. It has the entry points that Shunt
+ * uses and those that its tests need.
+ *
+ * Device memory cannot be accessed at its address: whoever tries is killed. The
+ * fake's own copies go by another mapping of the same pages. Streams are queues
+ * that a thread, the device, empties one operation at a time, of a stream that
+ * it chooses at random. So copies are as late, and in as any an order, as the
+ * documentation permits. Calls need a current context, memory must be known, an
+ * IPC handle is opened by another process only, as there.
+ *
+ * FAKE_CUDA sets, separated by commas:
+ *
+ *     devices=N    GPUs (1)
+ *     version=N    what cuDriverGetVersion() says (12020)
+ *     memops=0     no cuStreamWriteValue64()
+ *     seed=N       of the order
+ *     pitch=N      the largest pitch, as an attribute of the device
+ *     refused_pitch=N  2D copies of a larger pitch are refused all the same
+ *     memory=N     bytes of device memory of a process (1 GiB)
+ *     fail=NAME/N/RESULT   the N-th call of NAME returns RESULT
+ *     break=N/RESULT       after N operations the device is lost: it drops what
+ *                          is queued, and calls return RESULT
+ *     strict       a process that exits and has not freed all ends with 97
+ *
+ * A test finds the functions below by dlsym().
+ */
+#ifndef FAKE_CUDA_H
+#define FAKE_CUDA_H
+
+/* What exists. */
+struct fake_cuda_live {
+    int contexts, streams, events, host, device, mapped, queued;
+};
+
+struct fake_cuda_control {
+    struct fake_cuda_live (*live)(void);
+    /* The n-th call of `name` from now on returns `result`; n 0: none does. */
+    void (*fail)(const char *name, int n, int result);
+    void (*lose)(int operations, int result);
+    /* The device is there again. */
+    void (*repair)(void);
+    unsigned long (*calls)(const char *name);
+    /* While it is held, the device does nothing. */
+    void (*hold)(int held);
+};
+
+#define FAKE_CUDA_CONTROL "fake_cuda_control"
+
+#endif

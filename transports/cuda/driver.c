@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Loads the CUDA driver; see driver.h. */
+#include "transports/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libcuda.so.1"
+
+/* As the library exports them: a function whose parameters once changed has the
+ * number of its version. */
+static const struct {
+    const char *name;
+    size_t offset;
+    bool optional;
+} entries[] = {
+#define ENTRY(name, member)                               \
+    {                                                     \
+        name, offsetof(struct cuda_driver, member), false \
+    }
+    ENTRY("cuInit", init),
+    ENTRY("cuDriverGetVersion", version),
+    ENTRY("cuGetErrorName", error_name),
+    ENTRY("cuGetErrorString", error_text),
+    ENTRY("cuDeviceGetCount", device_count),
+    ENTRY("cuDeviceGet", device_get),
+    ENTRY("cuDeviceGetName", device_name),
+    ENTRY("cuDeviceGetAttribute", device_attribute),
+    ENTRY("cuDevicePrimaryCtxRetain", context_retain),
+    ENTRY("cuDevicePrimaryCtxRelease_v2", context_release),
+    ENTRY("cuCtxGetCurrent", context_current),
+    ENTRY("cuCtxGetDevice", context_device),
+    ENTRY("cuCtxPushCurrent_v2", context_push),
+    ENTRY("cuCtxPopCurrent_v2", context_pop),
+    ENTRY("cuStreamCreate", stream_create),
+    ENTRY("cuStreamDestroy_v2", stream_destroy),
+    ENTRY("cuStreamQuery", stream_query),
+    ENTRY("cuEventCreate", event_create),
+    ENTRY("cuEventDestroy_v2", event_destroy),
+    ENTRY("cuEventRecord", event_record),
+    ENTRY("cuEventQuery", event_query),
+    ENTRY("cuMemHostAlloc", host_alloc),
+    ENTRY("cuMemFreeHost", host_free),
+    ENTRY("cuMemHostGetDevicePointer_v2", host_device_pointer),
+    ENTRY("cuPointerGetAttribute", pointer_attribute),
+    ENTRY("cuMemcpyAsync", copy),
+    ENTRY("cuMemcpy2DAsync_v2", copy_2d),
+    ENTRY("cuLaunchHostFunc", launch),
+#undef ENTRY
+    {"cuStreamWriteValue64_v2", offsetof(struct cuda_driver, write_value),
+     true},
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cuda_driver driver;
+static bool ready;
+
+void cuda_driver_say(const struct cuda_driver *d, const char *call, int result,
+                     char *text, size_t len)
+{
+    const char *name = NULL, *words = NULL;
+
+    if (d->error_name(result, &name) || !name)
+        name = "an unknown CUresult";
+    if (d->error_text(result, &words) || !words)
+        words = "no description";
+    snprintf(text, len, "%s: %s (%d: %s)", call, name, result, words);
+}
+
+static bool find_entries(void *library, char *why, size_t why_len)
+{
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        void *entry = dlsym(library, entries[i].name);
+
+        if (!entry && !entries[i].optional) {
+            snprintf(why, why_len,
+                     LIBRARY " has no %s: the driver is older than CUDA %d.%d; "
+                             "update it",
+                     entries[i].name, CUDA_DRIVER_MIN / 1000,
+                     CUDA_DRIVER_MIN % 1000 / 10);
+            return false;
+        }
+        memcpy((char *)&driver + entries[i].offset, &entry, sizeof(entry));
+    }
+    return true;
+}
+
+static bool start(char *why, size_t why_len)
+{
+    int version = 0, result = driver.version(&version);
+
+    if (!result && version < CUDA_DRIVER_MIN) {
+        snprintf(why, why_len,
+                 "the driver supports CUDA %d.%d, and %d.%d is needed: update "
+                 "it",
+                 version / 1000, version % 1000 / 10, CUDA_DRIVER_MIN / 1000,
+                 CUDA_DRIVER_MIN % 1000 / 10);
+        return false;
+    }
+    result = driver.init(0);
+    if (result == CUDA_NO_DEVICE)
+        snprintf(why, why_len, "no GPU that CUDA can use%s",
+                 "; if there should be one, look at CUDA_VISIBLE_DEVICES and "
+                 "at what nvidia-smi says");
+    else if (result)
+        cuda_driver_say(&driver, "cuInit", result, why, why_len);
+    return !result;
+}
+
+static bool load(char *why, size_t why_len)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    if (!library) {
+        const char *error = dlerror();
+
+        snprintf(why, why_len, "no NVIDIA driver here: %s",
+                 error ? error : LIBRARY " was not loaded");
+        return false;
+    }
+    /* Not unloaded, whatever it says: it may have threads by then. */
+    return find_entries(library, why, why_len) && start(why, why_len);
+}
+
+const struct cuda_driver *cuda_driver(char *why, size_t why_len)
+{
+    pthread_mutex_lock(&lock);
+    ready = ready || load(why, why_len);
+    pthread_mutex_unlock(&lock);
+    return ready ? &driver : NULL;
+}

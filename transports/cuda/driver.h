@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The part of the CUDA driver API that this engine uses, declared from its
+ * public documentation (docs.nvidia.com/cuda/cuda-driver-api), and loaded at run
+ * time: neither building nor installing Shunt needs CUDA.
+ *
+ * A context, stream or event is a pointer to something that we never look into;
+ * a device pointer is a number of 64 bits. Every function returns a CUresult.
+ */
+#ifndef CUDA_DRIVER_H
+#define CUDA_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { /* CUresult */
+       CUDA_OK = 0,
+       CUDA_INVALID_VALUE = 1,
+       CUDA_NO_DEVICE = 100,
+       CUDA_NOT_READY = 600,
+};
+
+enum { /* CUdevice_attribute */
+       CUDA_ATTRIBUTE_MAX_PITCH = 11,
+       CUDA_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
+       /* of cuStreamWriteValue64_v2(), which came with CUDA 11.7 */
+       CUDA_ATTRIBUTE_STREAM_MEM_OPS_64 = 122,
+};
+
+enum { /* CUpointer_attribute */
+       CUDA_POINTER_MEMORY_TYPE = 2,
+};
+
+enum { /* CUmemorytype */
+       CUDA_MEMORY_HOST = 1,
+       CUDA_MEMORY_DEVICE = 2,
+       CUDA_MEMORY_UNIFIED = 4, /* the address says where it is */
+};
+
+enum {
+    CUDA_STREAM_NON_BLOCKING = 1,
+    CUDA_EVENT_DISABLE_TIMING = 2,
+    CUDA_HOST_PORTABLE = 1,  /* for every context */
+    CUDA_HOST_DEVICEMAP = 2, /* has a device pointer */
+};
+
+/* CUDA_MEMCPY2D */
+struct cuda_memcpy_2d {
+    size_t from_x, from_y;
+    int from_type;
+    const void *from_host;
+    uint64_t from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    int to_type;
+    void *to_host;
+    uint64_t to;
+    void *to_array;
+    size_t to_pitch;
+    size_t width, height;
+};
+
+/* The first version that has all of them: CUDA 11.0. */
+#define CUDA_DRIVER_MIN 11000
+
+struct cuda_driver {
+    int (*init)(unsigned flags);
+    int (*version)(int *version);
+    int (*error_name)(int result, const char **text);
+    int (*error_text)(int result, const char **text);
+    int (*device_count)(int *count);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_name)(char *name, int len, int device);
+    int (*device_attribute)(int *value, int attribute, int device);
+    int (*context_retain)(void **context, int device);
+    int (*context_release)(int device);
+    int (*context_current)(void **context);
+    int (*context_device)(int *device);
+    int (*context_push)(void *context);
+    int (*context_pop)(void **context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_query)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*host_alloc)(void **memory, size_t bytes, unsigned flags);
+    int (*host_free)(void *memory);
+    int (*host_device_pointer)(uint64_t *device, void *memory, unsigned flags);
+    int (*pointer_attribute)(void *value, int attribute, uint64_t pointer);
+    int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
+    int (*copy_2d)(const struct cuda_memcpy_2d *copy, void *stream);
+    int (*launch)(void *stream, void (*function)(void *), void *arg);
+    /* NULL: this driver does not have it */
+    int (*write_value)(void *stream, uint64_t at, uint64_t value,
+                       unsigned flags);
+};
+
+/* The driver of this process, initialised; NULL: `why` says why not. It stays
+ * loaded. */
+const struct cuda_driver *cuda_driver(char *why, size_t why_len);
+
+/* "cuMemcpyAsync: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal ...)". */
+void cuda_driver_say(const struct cuda_driver *driver, const char *call,
+                     int result, char *text, size_t len);
+
+static inline uint64_t cuda_address(const void *pointer)
+{
+    return (uint64_t)(uintptr_t)pointer;
+}
+
+#endif

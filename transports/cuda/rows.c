@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One descriptor as copies of the driver; see rows.h.
+ *
+ * A call of the driver copies a block of memory, or rows at a distance from each
+ * other. An index list is cut into runs of rows that follow each other at the
+ * source, and each run is one call: in the worst case one for each row, which
+ * costs the submitting thread the time of as many calls. A kernel that gathers
+ * rows would cost one launch, but a program for the device is not plain C.
+ */
+#include "transports/cuda/rows.h"
+
+#include <stdbool.h>
+
+#include <shunt/engine.h>
+
+#include "transports/cuda/driver.h"
+
+/* Rows that follow each other at both ends. */
+struct run {
+    uint64_t to, from;
+    size_t rows;
+};
+
+static int block(struct cuda_issue *issue, uint64_t to, uint64_t from,
+                 size_t bytes)
+{
+    int result = issue->driver->copy(to, from, bytes, issue->stream);
+
+    issue->call = "cuMemcpyAsync";
+    issue->issued += !result;
+    return result;
+}
+
+static int one_by_one(struct cuda_issue *issue,
+                      const struct shunt_engine_copy *copy,
+                      const struct run *run)
+{
+    int result = 0;
+
+    for (size_t i = 0; i < run->rows && !result; i++)
+        result = block(issue, run->to + i * copy->to_stride,
+                       run->from + i * copy->from_stride, copy->bytes);
+    return result;
+}
+
+static int rectangle(struct cuda_issue *issue,
+                     const struct shunt_engine_copy *copy,
+                     const struct run *run)
+{
+    const struct cuda_memcpy_2d what = {
+        .from_type = CUDA_MEMORY_UNIFIED,
+        .from = run->from,
+        .from_pitch = copy->from_stride,
+        .to_type = CUDA_MEMORY_UNIFIED,
+        .to = run->to,
+        .to_pitch = copy->to_stride,
+        .width = copy->bytes,
+        .height = run->rows,
+    };
+    int result = issue->driver->copy_2d(&what, issue->stream);
+
+    issue->call = "cuMemcpy2DAsync";
+    issue->issued += !result;
+    /* Within a device it may refuse pitches other than cuMemAllocPitch()'s. */
+    return result == CUDA_INVALID_VALUE ? one_by_one(issue, copy, run) : result;
+}
+
+static int issue_run(struct cuda_issue *issue,
+                     const struct shunt_engine_copy *copy,
+                     const struct run *run)
+{
+    const size_t to = copy->to_stride, from = copy->from_stride;
+
+    if (run->rows == 1 || (to == copy->bytes && from == copy->bytes))
+        return block(issue, run->to, run->from, run->rows * copy->bytes);
+    if (to < copy->bytes || from < copy->bytes || to > issue->max_pitch ||
+        from > issue->max_pitch)
+        return one_by_one(issue, copy, run);
+    return rectangle(issue, copy, run);
+}
+
+/* The rows from `first` on that follow each other. */
+static size_t length(const struct shunt_engine_copy *copy, size_t first)
+{
+    size_t n = 1;
+
+    if (!copy->index)
+        return copy->rows;
+    while (first + n < copy->rows &&
+           copy->index[first + n] == (uint64_t)copy->index[first] + n)
+        n++;
+    return n;
+}
+
+int cuda_issue_rows(struct cuda_issue *issue,
+                    const struct shunt_engine_copy *copy)
+{
+    const size_t rows = copy->bytes ? copy->rows : 0;
+    int result = 0;
+
+    for (size_t i = 0, n; i < rows && !result; i += n) {
+        const uint64_t row = copy->index ? copy->index[i] : i;
+        const struct run run = {
+            cuda_address(copy->to) + i * copy->to_stride,
+            cuda_address(copy->from) + row * copy->from_stride,
+            n = length(copy, i),
+        };
+
+        result = issue_run(issue, copy, &run);
+    }
+    return result;
+}
