@@ -8,6 +8,7 @@
 #include "kernels/dtype.h"
 #include "src/call.h"
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/refusal.h"
@@ -98,6 +99,11 @@ enum shunt_status shunti_check_buffer(const struct shunti_coll *call,
     if (!buffer && bytes)
         return shunti_coll_refuse(call, "%s is NULL, but must hold %zu bytes",
                                   name, bytes);
+    if (bytes && shunti_is_device(buffer))
+        return shunti_coll_refuse(call,
+                                  "%s is memory of a device: copy it to the "
+                                  "host first (dispatch and combine take it)",
+                                  name);
     return SHUNT_OK;
 }
 

@@ -19,6 +19,7 @@
 #include "fused/pays.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/scratch.h"
 #include "src/track.h"
 
@@ -72,6 +73,10 @@ static bool check(struct state *s, int rank, struct shunti_terms *terms)
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                    "gathered is NULL, but must hold %zu bytes",
                                    bytes);
+    if (bytes && (shunti_is_device(a->gathered) || shunti_is_device(a->shard)))
+        return shunti_terms_refuse(terms, SHUNT_ERR_UNSUPPORTED,
+                                   "gathered or shard is memory of a device: "
+                                   "copy it to the host first");
     if (s->counts[rank] && a->row_bytes && !a->shard)
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                    "shard is NULL, but this rank has %zu rows",

@@ -10,6 +10,7 @@
 
 #include "kernels/dtype.h"
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
 
@@ -177,5 +178,10 @@ bool shunti_terms_out(struct shunti_terms *terms, struct shunti_fused_out *out,
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                    "out is NULL, but must hold %zu rows",
                                    out->rows);
+    if (out->rows && out->cols &&
+        (shunti_is_device(out->at) || shunti_is_device(out->epilogue.bias)))
+        return shunti_terms_refuse(terms, SHUNT_ERR_UNSUPPORTED,
+                                   "out or bias is memory of a device: copy it "
+                                   "to the host first");
     return true;
 }

@@ -5,6 +5,7 @@
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/route.h"
+#include "moe/staged.h"
 #include "src/track.h"
 
 static const struct shunti_moe_call combine_call = {"moe_combine",
@@ -26,12 +27,28 @@ static enum shunt_status check_bias(struct shunti_plan *plan, const void *bias,
     return shunti_moe_call_check_apart(&combine_call, plan, &b, &sum, true);
 }
 
+static enum shunt_status stage_sum(struct shunti_plan *plan,
+                                   struct shunti_cut cut, const void *out,
+                                   const void *bias, void *y,
+                                   struct shunti_staged *staged)
+{
+    shunti_staged_init(staged, cut);
+    shunti_staged_add(staged, shunti_rows_span(plan, "out", out),
+                      SHUNTI_STAGED_IN);
+    shunti_staged_add(staged, shunti_tokens_span(plan, "bias", bias),
+                      SHUNTI_STAGED_IN);
+    shunti_staged_add(staged, shunti_tokens_span(plan, "y", y),
+                      SHUNTI_STAGED_OUT);
+    return shunti_stage(&combine_call, plan, staged);
+}
+
 static enum shunt_status combine(struct shunt_moe_plan *handle, const int *part,
                                  const void *out, const void *bias, void *y,
                                  struct shunt_request **request)
 {
     const struct shunti_moe_call *call = &combine_call;
     struct shunti_cut cut;
+    struct shunti_staged staged;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -43,18 +60,21 @@ static enum shunt_status combine(struct shunt_moe_plan *handle, const int *part,
         st = check_bias(plan, bias, y);
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
+    if (!st)
+        st = stage_sum(plan, cut, out, bias, y, &staged);
     if (st)
         return st;
-    return shunti_route_combine(call, plan,
-                                &(struct shunti_pull){
-                                    .cut = cut,
-                                    .src = out,
-                                    .staging = SHUNT_MOE_OUT,
-                                    .bias = bias,
-                                    .dst = y,
-                                    .weighted = weighted(plan),
-                                },
-                                request);
+    st = shunti_route_combine(call, plan,
+                              &(struct shunti_pull){
+                                  .cut = cut,
+                                  .src = staged.arg[0].use,
+                                  .staging = SHUNT_MOE_OUT,
+                                  .bias = staged.arg[1].use,
+                                  .dst = staged.arg[2].use,
+                                  .weighted = weighted(plan),
+                              },
+                              shunti_staged_request(&staged, request));
+    return shunti_staged_begun(&staged, st, request);
 }
 
 enum shunt_status shunt_moe_combine(struct shunt_moe_plan *plan,
@@ -92,6 +112,14 @@ enum shunt_status shunt_moe_combine_part_start(struct shunt_moe_plan *plan,
     return combine(plan, &part, out, bias, y, request);
 }
 
+static struct shunti_span products_span(const struct shunti_plan *plan,
+                                        const float *dweight)
+{
+    return (struct shunti_span){"dweight", dweight,
+                                plan->tokens * (size_t)plan->moe->config.topk *
+                                    sizeof(*dweight)};
+}
+
 /* The gradient may take the place of the results: each row is read before it
  * is written. */
 static enum shunt_status check_gradient(struct shunti_plan *plan,
@@ -99,9 +127,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
                                         const void *dout, const float *dweight)
 {
     const struct shunti_moe_call *call = &combine_backward_call;
-    const struct shunti_span products = {
-        "dweight", dweight,
-        plan->tokens * (size_t)plan->moe->config.topk * sizeof(*dweight)};
+    const struct shunti_span products = products_span(plan, dweight);
     const struct shunti_span results = shunti_rows_span(plan, "out", out);
     const struct shunti_span gradient = shunti_rows_span(plan, "dout", dout);
     const struct shunti_span input = shunti_tokens_span(plan, "dy", dy);
@@ -124,6 +150,25 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     return st;
 }
 
+/* `out` is read only for the products. */
+static enum shunt_status stage_gradient(struct shunti_plan *plan,
+                                        struct shunti_cut cut, const void *dy,
+                                        const void *out, void *dout,
+                                        float *dweight,
+                                        struct shunti_staged *staged)
+{
+    shunti_staged_init(staged, cut);
+    shunti_staged_add(staged, shunti_tokens_span(plan, "dy", dy),
+                      SHUNTI_STAGED_IN);
+    shunti_staged_add(staged,
+                      shunti_rows_span(plan, "out", dweight ? out : NULL),
+                      SHUNTI_STAGED_IN);
+    shunti_staged_add(staged, shunti_rows_span(plan, "dout", dout),
+                      SHUNTI_STAGED_OUT);
+    shunti_staged_add(staged, products_span(plan, dweight), SHUNTI_STAGED_OUT);
+    return shunti_stage(&combine_backward_call, plan, staged);
+}
+
 static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
                                           const int *part, const void *dy,
                                           const void *out, void *dout,
@@ -132,6 +177,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
 {
     const struct shunti_moe_call *call = &combine_backward_call;
     struct shunti_cut cut;
+    struct shunti_staged staged;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -144,19 +190,22 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
         st = check_gradient(plan, dy, out, dout, dweight);
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
+    if (!st)
+        st = stage_gradient(plan, cut, dy, out, dout, dweight, &staged);
     if (st)
         return st;
-    return shunti_route_dispatch(call, plan,
-                                 &(struct shunti_push){
-                                     .cut = cut,
-                                     .src = dy,
-                                     .dst = dout,
-                                     .landing = SHUNT_MOE_DOUT,
-                                     .weighted = weighted(plan),
-                                     .out = dweight ? out : NULL,
-                                     .dweight = dweight,
-                                 },
-                                 request);
+    st = shunti_route_dispatch(call, plan,
+                               &(struct shunti_push){
+                                   .cut = cut,
+                                   .src = staged.arg[0].use,
+                                   .dst = staged.arg[2].use,
+                                   .landing = SHUNT_MOE_DOUT,
+                                   .weighted = weighted(plan),
+                                   .out = staged.arg[1].use,
+                                   .dweight = staged.arg[3].use,
+                               },
+                               shunti_staged_request(&staged, request));
+    return shunti_staged_begun(&staged, st, request);
 }
 
 enum shunt_status shunt_moe_combine_backward(struct shunt_moe_plan *plan,

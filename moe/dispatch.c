@@ -5,6 +5,7 @@
 #include "moe/pull.h"
 #include "moe/push.h"
 #include "moe/route.h"
+#include "moe/staged.h"
 #include "src/track.h"
 
 static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
@@ -19,6 +20,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle,
 {
     const struct shunti_moe_call *call = &dispatch_call;
     struct shunti_cut cut;
+    struct shunti_staged staged;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -28,18 +30,22 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle,
     st = shunti_moe_call_check_rows(call, plan, "rows", rows, max_rows, "x", x);
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
+    if (!st)
+        st = shunti_stage_two(call, plan, cut, shunti_tokens_span(plan, "x", x),
+                              shunti_rows_span(plan, "rows", rows), &staged);
     if (st)
         return st;
-    return shunti_route_dispatch(
+    st = shunti_route_dispatch(
         call, plan,
         &(struct shunti_push){
             .cut = cut,
-            .src = x,
-            .dst = rows,
+            .src = staged.arg[0].use,
+            .dst = staged.arg[1].use,
             .landing = SHUNT_MOE_ROWS,
             .fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8,
         },
-        request);
+        shunti_staged_request(&staged, request));
+    return shunti_staged_begun(&staged, st, request);
 }
 
 enum shunt_status shunt_moe_dispatch(struct shunt_moe_plan *plan, const void *x,
@@ -84,6 +90,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
 {
     const struct shunti_moe_call *call = &dispatch_backward_call;
     struct shunti_cut cut;
+    struct shunti_staged staged;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -93,16 +100,21 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     st = shunti_moe_call_check_tokens(call, plan, "drows", drows, "dx", dx);
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
+    if (!st)
+        st = shunti_stage_two(call, plan, cut,
+                              shunti_rows_span(plan, "drows", drows),
+                              shunti_tokens_span(plan, "dx", dx), &staged);
     if (st)
         return st;
-    return shunti_route_combine(call, plan,
-                                &(struct shunti_pull){
-                                    .cut = cut,
-                                    .src = drows,
-                                    .staging = SHUNT_MOE_DROWS,
-                                    .dst = dx,
-                                },
-                                request);
+    st = shunti_route_combine(call, plan,
+                              &(struct shunti_pull){
+                                  .cut = cut,
+                                  .src = staged.arg[0].use,
+                                  .staging = SHUNT_MOE_DROWS,
+                                  .dst = staged.arg[1].use,
+                              },
+                              shunti_staged_request(&staged, request));
+    return shunti_staged_begun(&staged, st, request);
 }
 
 enum shunt_status shunt_moe_dispatch_backward(struct shunt_moe_plan *plan,

@@ -17,6 +17,7 @@
 #include "moe/route.h"
 #include "moe/starts.h"
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
@@ -242,6 +243,13 @@ static enum shunt_status contribute(struct shunt_moe *moe,
     if (tokens && !expert) {
         snprintf(why, len, "topk_idx is NULL with %zu tokens", tokens);
         return SHUNT_ERR_INVALID;
+    }
+    shunti_device_look();
+    if (tokens && (shunti_is_device(expert) || shunti_is_device(weight))) {
+        snprintf(why, len,
+                 "topk_idx or topk_weight is memory of a device: "
+                 "copy it to the host first");
+        return SHUNT_ERR_UNSUPPORTED;
     }
     if (!have_out) {
         snprintf(why, len, "plan is NULL");

@@ -27,6 +27,7 @@
 
 #include "kernels/copy.h"
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/engine_pays.h"
 #include "src/env.h"
 #include "src/error.h"
@@ -186,6 +187,7 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     const char *name = shunti_env_string("SHUNT_ENGINE");
     enum shunt_status st = SHUNT_OK;
 
+    shunti_device_look();
     if (!name || !strcasecmp(name, "off") || comm->nranks == 1)
         return SHUNT_OK;
     pthread_mutex_lock(&lock);
@@ -255,6 +257,11 @@ void shunti_engine_settle(struct shunt_comm *comm,
     pthread_mutex_unlock(&lock);
     if (close)
         shunti_engine_close(comm);
+}
+
+bool shunti_engine_is_ours(const struct shunt_comm *comm)
+{
+    return comm->engine.engine && comm->engine.generation == generation;
 }
 
 bool shunti_copy_suits(struct shunt_request *request, size_t bytes)

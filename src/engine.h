@@ -79,6 +79,9 @@ void shunti_engine_settle(struct shunt_comm *comm,
 /* Close it for `comm`. No request of `comm` has copies under way. */
 void shunti_engine_close(struct shunt_comm *comm);
 
+/* Is there one, opened by this process and not by the parent of a fork()? */
+bool shunti_engine_is_ours(const struct shunt_comm *comm);
+
 /* Is a copy of `bytes` for this request to be done by the engine? Only if the
  * caller can do something else meanwhile, and where it pays (engine_pays.h). */
 bool shunti_copy_suits(struct shunt_request *request, size_t bytes);

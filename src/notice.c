@@ -67,7 +67,7 @@ static enum shunt_status notice_of(struct shunt_request *request,
 
     if (request->class->run)
         return shunti_fail(&comm->error, SHUNT_ERR_UNSUPPORTED,
-                           "%s: a %s is computed by the thread that waits for "
+                           "%s: a %s is finished by the thread that waits for "
                            "it, so nothing would end it; wait for it",
                            call, shunti_request_name(request));
     st = shunti_help_notices(comm);

@@ -8,6 +8,7 @@
 #include <shunt/memory.h>
 
 #include "src/comm.h"
+#include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/failure.h"
@@ -133,6 +134,11 @@ enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
     if (!st && !is_memory(ptr, bytes))
         st = shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                          "mem_register: %zu bytes at %p are no memory", bytes,
+                         ptr);
+    else if (!st && shunti_is_device(ptr))
+        st = shunti_fail(&comm->error, SHUNT_ERR_UNSUPPORTED,
+                         "mem_register: %p is memory of a device, and only the "
+                         "host's can be registered",
                          ptr);
     else if (!st)
         st = add(comm, ptr, bytes);

@@ -7,7 +7,7 @@
  * computes. Transports connect ranks; an engine does not know ranks.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_engine_v2`, a `const struct shunt_engine`. Of the library it includes
+ * `shunt_engine_v3`, a `const struct shunt_engine`. Of the library it includes
  * only the public headers, and it calls only what `struct shunt_transport_host`
  * (shunt/transport.h) offers. It is found as transports are.
  *
@@ -28,8 +28,8 @@
 #include <shunt/status.h>
 #include <shunt/transport.h>
 
-#define SHUNT_ENGINE_ABI 2u
-#define SHUNT_ENGINE_SYMBOL "shunt_engine_v2"
+#define SHUNT_ENGINE_ABI 3u
+#define SHUNT_ENGINE_SYMBOL "shunt_engine_v3"
 
 /*
  * A descriptor: `rows` rows of `bytes` bytes each. Row i is copied
@@ -83,6 +83,21 @@ struct shunt_engine_node {
     size_t words;
 };
 
+/*
+ * Memory that an engine of devices copies from and to: theirs, and the host's in
+ * the form in which a device reaches it (page-locked). Any thread may call this.
+ * The memory is freed before close(), and no copy that is under way uses it then.
+ * Errors: SHUNT_ERR_MEMORY, or SHUNT_ERR_SYSTEM; `why` says which call failed.
+ */
+struct shunt_engine_memory {
+    enum shunt_status (*alloc)(struct shunt_engine_ctx *ctx,
+                               enum shunt_transport_memory_kind kind,
+                               size_t bytes, void **memory, char *why,
+                               size_t why_len);
+    void (*free)(struct shunt_engine_ctx *ctx,
+                 enum shunt_transport_memory_kind kind, void *memory);
+};
+
 struct shunt_engine {
     uint32_t abi; /* SHUNT_ENGINE_ABI */
     const char *name;
@@ -120,6 +135,9 @@ struct shunt_engine {
     size_t (*counters)(const struct shunt_engine_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
     const struct shunt_transport_knob *knobs;
+
+    /* NULL: the engine is for the host's memory, of any kind. */
+    const struct shunt_engine_memory *memory;
 
     /* What follows may be 0 or NULL. */
 

@@ -63,8 +63,9 @@ shunt_mem_free(struct shunt_comm *comm, void *ptr);
  *
  * Local. Calls take memory that is not registered, too.
  *
- * Errors: SHUNT_ERR_INVALID, NULL or 0 bytes; SHUNT_ERR_MEMORY; or what the
- * transport says, as when `ulimit -l` is too low. Nothing is registered then.
+ * Errors: SHUNT_ERR_INVALID, NULL or 0 bytes; SHUNT_ERR_UNSUPPORTED, memory of a
+ * GPU; SHUNT_ERR_MEMORY; or what the transport says, as when `ulimit -l` is too
+ * low. Nothing is registered then.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_register(struct shunt_comm *comm, void *ptr, size_t bytes);

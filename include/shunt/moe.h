@@ -46,6 +46,18 @@
  * the end of its request, the caller must not change inputs, and must not pass
  * outputs to another call.
  *
+ * Any argument of dispatch, combine and their gradients may be memory of a GPU
+ * (a CUDA device pointer), on each rank as it likes, if SHUNT_ENGINE is "cuda".
+ * What the call reads is copied to the host in the _start call, which waits for
+ * that; what it writes is copied to the GPU when it has ended, in the request's
+ * own test or wait: shunt_notify() is SHUNT_ERR_UNSUPPORTED for it. What the
+ * caller's streams do with the memory must have ended. The results have the same
+ * bits. Errors: SHUNT_ERR_UNSUPPORTED here and SHUNT_ERR_REMOTE on the others
+ * without that engine; SHUNT_ERR_SYSTEM, the driver refuses a copy, or has lost
+ * the GPU. All other calls of the library refuse such memory as data. What memory
+ * is, the CUDA driver tells, if the program has loaded it before the communicator
+ * was made, or before a plan or one of these calls was.
+ *
  * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
  * type (topk_idx, topk_weight, dweight, placement, replicas) need that of the
  * type.

@@ -91,8 +91,8 @@ shunt_wait_all(struct shunt_request **requests, size_t count);
  *
  * Errors: SHUNT_ERR_INVALID, done is NULL; SHUNT_ERR_BUSY, there is one already;
  * SHUNT_ERR_SYSTEM, no thread can be made; SHUNT_ERR_UNSUPPORTED, a fused
- * product, which only a test or a wait of its own computes. The request goes on.
- * Local.
+ * product, or a call on memory of a GPU, which only a test or a wait of its own
+ * completes. The request goes on. Local.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_notify(struct shunt_request *request, void (*done)(void *arg), void *arg);

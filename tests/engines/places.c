@@ -34,6 +34,7 @@ const struct place place_host = {"the host", host_take, host_give_back,
 
 static struct {
     void *context;
+    int (*init)(unsigned flags);
     int (*device_get)(int *device, int ordinal);
     int (*retain)(void **context, int device);
     int (*release)(int device);
@@ -135,7 +136,8 @@ static bool begin_cuda(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int device = 0;
 
-    if (!library || !find(library, "cuDeviceGet", &cuda.device_get) ||
+    if (!library || !find(library, "cuInit", &cuda.init) ||
+        !find(library, "cuDeviceGet", &cuda.device_get) ||
         !find(library, "cuDevicePrimaryCtxRetain", &cuda.retain) ||
         !find(library, "cuDevicePrimaryCtxRelease_v2", &cuda.release) ||
         !find(library, "cuCtxPushCurrent_v2", &cuda.push) ||
@@ -147,6 +149,7 @@ static bool begin_cuda(void)
         !find(library, "cuMemcpyHtoD_v2", &cuda.to_device) ||
         !find(library, "cuMemcpyDtoH_v2", &cuda.to_host))
         return false;
+    check(cuda.init(0));
     check(cuda.device_get(&device, 0));
     check(cuda.retain(&cuda.context, device));
     return true;

@@ -17,6 +17,7 @@
 
 #include "transports/cuda/copies.h"
 #include "transports/cuda/driver.h"
+#include "transports/cuda/memory.h"
 
 /* --- settings ----------------------------------------------------------------- */
 
@@ -357,10 +358,10 @@ static size_t cuda_counters(const struct shunt_engine_ctx *ctx,
     return count;
 }
 
-extern const struct shunt_engine shunt_engine_v2;
+extern const struct shunt_engine shunt_engine_v3;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v2 = {
+const struct shunt_engine shunt_engine_v3 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "cuda",
     .summary = "copies from, to and between NVIDIA GPUs, by their copy engines",
@@ -372,4 +373,5 @@ const struct shunt_engine shunt_engine_v2 = {
     .failed = cuda_failed,
     .counters = cuda_counters,
     .knobs = knobs,
+    .memory = &cuda_memory,
 };

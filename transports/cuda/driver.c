@@ -43,6 +43,8 @@ static const struct {
     ENTRY("cuEventQuery", event_query),
     ENTRY("cuMemHostAlloc", host_alloc),
     ENTRY("cuMemFreeHost", host_free),
+    ENTRY("cuMemAlloc_v2", memory_alloc),
+    ENTRY("cuMemFree_v2", memory_free),
     ENTRY("cuMemHostGetDevicePointer_v2", host_device_pointer),
     ENTRY("cuPointerGetAttribute", pointer_attribute),
     ENTRY("cuMemcpyAsync", copy),

@@ -17,6 +17,7 @@
 enum { /* CUresult */
        CUDA_OK = 0,
        CUDA_INVALID_VALUE = 1,
+       CUDA_OUT_OF_MEMORY = 2,
        CUDA_NO_DEVICE = 100,
        CUDA_NOT_READY = 600,
 };
@@ -89,6 +90,8 @@ struct cuda_driver {
     int (*event_query)(void *event);
     int (*host_alloc)(void **memory, size_t bytes, unsigned flags);
     int (*host_free)(void *memory);
+    int (*memory_alloc)(uint64_t *memory, size_t bytes);
+    int (*memory_free)(uint64_t memory);
     int (*host_device_pointer)(uint64_t *device, void *memory, unsigned flags);
     int (*pointer_attribute)(void *value, int attribute, uint64_t pointer);
     int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);

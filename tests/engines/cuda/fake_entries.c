@@ -514,9 +514,11 @@ ENTRY int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer)
     int result = begin("cuPointerGetAttribute", false);
     const struct fake_memory *m = fake_memory_of(pointer, 1);
 
-    if (!result && (!m || attribute != 2))
+    if (!result && (!m || (attribute != 2 && attribute != 8)))
         result = INVALID_VALUE;
-    if (!result)
+    if (!result && attribute == 8) /* managed */
+        *(unsigned *)value = 0;
+    else if (!result)
         *(unsigned *)value =
             m->kind == FAKE_DEVICE || m->kind == FAKE_MAPPED ? 2 : 1;
     return end(result);

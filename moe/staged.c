@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Arguments that are memory of a device; see staged.h. */
+#include "moe/staged.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <shunt/request.h>
+
+#include "moe/plan.h"
+#include "src/comm.h"
+#include "src/device.h"
+#include "src/entry.h"
+#include "src/error.h"
+
+struct state {
+    struct shunti_staged staged;
+    struct shunti_device_copy copy[SHUNTI_STAGED_MAX]; /* to the device */
+};
+
+static struct state *state_of(const struct shunt_request *request)
+{
+    return (struct state *)(void *)(uintptr_t)request->state;
+}
+
+/* Begin it, if need be, and test it or wait for it. A device that is lost ends it:
+ * the engine fails. */
+static enum shunt_status copy_over(struct shunt_comm *comm,
+                                   struct shunti_device_copy *copy, bool wait,
+                                   char *why, size_t why_len)
+{
+    for (;;) {
+        enum shunt_status st = SHUNT_OK;
+
+        if (!copy->begun)
+            st = shunti_device_copy_begin(comm, copy, why, why_len);
+        if (!st)
+            st = shunti_device_copy_test(comm, copy, why, why_len);
+        if (st != SHUNT_IN_PROGRESS || !wait)
+            return st;
+        sched_yield();
+    }
+}
+
+/* --- the request -------------------------------------------------------------- */
+
+static void cleanup(struct shunt_request *request)
+{
+    struct state *s = state_of(request);
+    char why[512];
+
+    for (int i = 0; i < s->staged.count; i++)
+        if (s->copy[i].begun)
+            (void)copy_over(request->comm, &s->copy[i], true, why, sizeof(why));
+    for (int i = 0; i < s->staged.count; i++)
+        if (s->staged.arg[i].ours)
+            shunti_device_host_free(request->comm, s->staged.arg[i].use);
+}
+
+static bool is_result(const struct shunti_staged_argument *arg)
+{
+    return arg->way == SHUNTI_STAGED_OUT && arg->use != arg->span.at;
+}
+
+static enum shunt_status copy_results(struct shunt_request *request, bool wait)
+{
+    struct state *s = state_of(request);
+    char why[512] = "";
+
+    for (int i = 0; i < s->staged.count; i++) {
+        const struct shunti_staged_argument *arg = &s->staged.arg[i];
+        enum shunt_status st;
+
+        if (!is_result(arg))
+            continue;
+        s->copy[i].to = (void *)(uintptr_t)arg->span.at;
+        s->copy[i].from = arg->use;
+        s->copy[i].bytes = arg->span.bytes;
+        st = copy_over(request->comm, &s->copy[i], wait, why, sizeof(why));
+        if (st == SHUNT_IN_PROGRESS)
+            return st;
+        if (st) {
+            shunti_comm_enter(request->comm);
+            shunti_request_error(
+                request, st, "%s: copying %s to the device: %s",
+                shunti_request_name(request), arg->span.name, why);
+            shunti_comm_leave(request->comm);
+            return st;
+        }
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status run(struct shunt_request *request, bool wait)
+{
+    struct state *s = state_of(request);
+    enum shunt_status st =
+        wait ? shunt_wait(&s->staged.inner) : shunt_test(&s->staged.inner);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return st;
+    if (st) {
+        shunti_comm_enter(request->comm);
+        shunti_request_error(request, st, "%s", shunti_error_last());
+        shunti_comm_leave(request->comm);
+    }
+    /* What a call that failed has written is worth nothing. */
+    return request->error ? request->error : copy_results(request, wait);
+}
+
+static const struct shunti_class staged_class = {
+    .name = "moe call on memory of a device",
+    .run = run,
+    .cleanup = cleanup,
+};
+
+/* --- before the call ------------------------------------------------------------ */
+
+/* The earlier argument that is the same memory: both are then the same copy. */
+static const struct shunti_staged_argument *
+same(const struct shunti_staged *staged, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (staged->arg[j].span.at == staged->arg[i].span.at &&
+            staged->arg[j].use != staged->arg[j].span.at)
+            return &staged->arg[j];
+    return NULL;
+}
+
+static enum shunt_status stage_one(struct shunt_comm *comm,
+                                   struct shunti_staged *staged, int i,
+                                   char *why, size_t why_len)
+{
+    struct shunti_staged_argument *arg = &staged->arg[i];
+    const struct shunti_staged_argument *before = same(staged, i);
+    struct shunti_device_copy copy = {.from = arg->span.at,
+                                      .bytes = arg->span.bytes};
+    enum shunt_status st = SHUNT_OK;
+
+    if (before && before->span.bytes >= arg->span.bytes) {
+        arg->use = before->use;
+    } else {
+        st = shunti_device_host_alloc(comm, arg->span.bytes, &arg->use, why,
+                                      why_len);
+        arg->ours = !st;
+    }
+    copy.to = arg->use;
+    if (!st && arg->way == SHUNTI_STAGED_IN)
+        st = copy_over(comm, &copy, true, why, why_len);
+    return st;
+}
+
+static enum shunt_status stage_all(struct shunt_comm *comm,
+                                   struct shunti_staged *staged,
+                                   const bool *device, char *why,
+                                   size_t why_len)
+{
+    const char *unable = shunti_device_unable(comm);
+    enum shunt_status st = SHUNT_OK;
+
+    for (int i = 0; i < staged->count && !st; i++) {
+        if (!device[i])
+            continue;
+        if (unable) {
+            snprintf(why, why_len, "%s is memory of a device: %s",
+                     staged->arg[i].span.name, unable);
+            return SHUNT_ERR_UNSUPPORTED;
+        }
+        st = stage_one(comm, staged, i, why, why_len);
+    }
+    return st;
+}
+
+static void give_up(struct shunt_comm *comm, struct shunti_staged *staged)
+{
+    shunti_comm_enter(comm);
+    state_of(staged->request)->staged = *staged;
+    shunti_request_drop(staged->request);
+    shunti_comm_leave(comm);
+}
+
+void shunti_staged_init(struct shunti_staged *staged, struct shunti_cut cut)
+{
+    staged->cut = cut;
+    staged->count = 0;
+    staged->any = false;
+    staged->request = staged->inner = NULL;
+}
+
+void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
+                       unsigned way)
+{
+    staged->arg[staged->count++] = (struct shunti_staged_argument){
+        .span = span,
+        .way = way,
+        .use = (void *)(uintptr_t)span.at,
+    };
+}
+
+enum shunt_status shunti_stage(const struct shunti_moe_call *call,
+                               struct shunti_plan *plan,
+                               struct shunti_staged *staged)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+    bool device[SHUNTI_STAGED_MAX] = {false};
+    char why[640] = "";
+    enum shunt_status st;
+
+    shunti_device_look();
+    for (int i = 0; i < staged->count; i++) {
+        const struct shunti_staged_argument *arg = &staged->arg[i];
+
+        device[i] = arg->span.bytes && shunti_is_device(arg->span.at);
+        staged->any = staged->any || device[i];
+    }
+    if (!staged->any)
+        return SHUNT_OK;
+    if (!shunti_cut_is_whole(plan, staged->cut))
+        return shunti_moe_call_refuse(
+            call, plan, SHUNT_ERR_UNSUPPORTED,
+            "memory of a device cannot be moved in parts: use the call for all "
+            "of the plan, or memory of the host");
+    shunti_comm_enter(comm);
+    st = shunti_request_compose(comm, &staged_class, sizeof(struct state),
+                                &staged->request);
+    shunti_comm_leave(comm);
+    if (st)
+        return shunti_moe_call_refuse(call, plan, st, "no memory");
+    st = stage_all(comm, staged, device, why, sizeof(why));
+    if (!st)
+        return SHUNT_OK;
+    give_up(comm, staged);
+    return shunti_moe_call_refuse(call, plan, st, "%s", why);
+}
+
+enum shunt_status shunti_staged_begun(struct shunti_staged *staged,
+                                      enum shunt_status status,
+                                      struct shunt_request **request)
+{
+    struct shunt_request *ours = staged->request;
+
+    if (!staged->any)
+        return status;
+    if (status) {
+        give_up(ours->comm, staged);
+        return status;
+    }
+    state_of(ours)->staged = *staged;
+    if (!request)
+        return shunt_wait(&ours);
+    *request = ours;
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_stage_two(const struct shunti_moe_call *call,
+                                   struct shunti_plan *plan,
+                                   struct shunti_cut cut, struct shunti_span in,
+                                   struct shunti_span out,
+                                   struct shunti_staged *staged)
+{
+    shunti_staged_init(staged, cut);
+    shunti_staged_add(staged, in, SHUNTI_STAGED_IN);
+    shunti_staged_add(staged, out, SHUNTI_STAGED_OUT);
+    return shunti_stage(call, plan, staged);
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Arguments of a call that are memory of a device: the call is made on copies in
+ * the host's memory.
+ *
+ * What the call reads is copied before it starts, in the caller: the other ranks
+ * count this operation among the calls that start here. What it writes is copied
+ * to the device after it has ended, by a request that is made of it, in its own
+ * test or wait.
+ */
+#ifndef SHUNTI_MOE_STAGED_H
+#define SHUNTI_MOE_STAGED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "moe/moe_call.h"
+
+enum { SHUNTI_STAGED_IN = 1, SHUNTI_STAGED_OUT = 2, SHUNTI_STAGED_MAX = 4 };
+
+struct shunti_staged_argument {
+    struct shunti_span span; /* what the caller gave */
+    unsigned way;            /* SHUNTI_STAGED_IN, or SHUNTI_STAGED_OUT */
+    void *use; /* what the call is to use: that, or a copy of it */
+    bool ours; /* `use` is freed with the request */
+};
+
+struct shunti_staged {
+    struct shunti_cut cut; /* what the call moves */
+    struct shunti_staged_argument arg[SHUNTI_STAGED_MAX];
+    int count;
+    bool any;                      /* there are copies */
+    struct shunt_request *request; /* what the caller gets then */
+    struct shunt_request *inner;   /* the call's own */
+};
+
+void shunti_staged_init(struct shunti_staged *staged, struct shunti_cut cut);
+/* The next argument. Those that are read come before those that are written. */
+void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
+                       unsigned way);
+/* Fill in `use` of all arguments, and copy what the call reads. A part of a plan is
+ * refused: what is written back is whole arrays, in which others may write their
+ * parts. An error has been told to the others. */
+enum shunt_status shunti_stage(const struct shunti_moe_call *call,
+                               struct shunti_plan *plan,
+                               struct shunti_staged *staged);
+/* All of it, for a call that reads one and writes one. */
+enum shunt_status shunti_stage_two(const struct shunti_moe_call *call,
+                                   struct shunti_plan *plan,
+                                   struct shunti_cut cut, struct shunti_span in,
+                                   struct shunti_span out,
+                                   struct shunti_staged *staged);
+
+/* Where the call is to leave its request; NULL: a blocking call. */
+static inline struct shunt_request **
+shunti_staged_request(struct shunti_staged *staged,
+                      struct shunt_request **request)
+{
+    return staged->any ? &staged->inner : request;
+}
+
+/* The call returned `status`: what the caller's call returns. */
+enum shunt_status shunti_staged_begun(struct shunti_staged *staged,
+                                      enum shunt_status status,
+                                      struct shunt_request **request);
+
+#endif

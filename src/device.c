@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Arguments in the memory of a device; see device.h. */
+#include "src/device.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <shunt/engine.h>
+
+#include "src/comm.h"
+#include "src/engine.h"
+#include "src/entry.h"
+
+#define DRIVER "libcuda.so.1"
+
+/* Of the CUDA driver API, by its documentation. */
+enum { MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
+
+typedef int pointer_attribute(void *value, int attribute, uint64_t pointer);
+
+/* cuPointerGetAttribute(); NULL: no driver was found. */
+static _Atomic(pointer_attribute *) attribute_of;
+/* How many libraries had been loaded by the latest look. */
+static _Atomic unsigned long long loaded;
+
+static int count_loaded(struct dl_phdr_info *info, size_t size, void *count)
+{
+    (void)size;
+    *(unsigned long long *)count = info->dlpi_adds;
+    return 1; /* it is the same in all entries */
+}
+
+void shunti_device_look(void)
+{
+    unsigned long long now = 0;
+    void *driver, *entry;
+    pointer_attribute *function;
+
+    if (atomic_load_explicit(&attribute_of, memory_order_relaxed))
+        return;
+    dl_iterate_phdr(count_loaded, &now);
+    if (now == atomic_load_explicit(&loaded, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&loaded, now, memory_order_relaxed);
+    driver = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
+    entry = driver ? dlsym(driver, "cuPointerGetAttribute") : NULL;
+    memcpy(&function, &entry, sizeof(function));
+    /* The driver stays loaded from now on. Another thread may have found it that
+     * we came too early for. */
+    if (function)
+        atomic_store_explicit(&attribute_of, function, memory_order_release);
+}
+
+bool shunti_is_device(const void *memory)
+{
+    pointer_attribute *ask =
+        atomic_load_explicit(&attribute_of, memory_order_acquire);
+    const uint64_t at = (uint64_t)(uintptr_t)memory;
+    unsigned type = 0, managed = 0;
+
+    /* An error is what it says of memory that it does not know. */
+    if (!ask || !memory || ask(&type, MEMORY_TYPE, at) || type != TYPE_DEVICE)
+        return false;
+    return ask(&managed, IS_MANAGED, at) || !managed;
+}
+
+/* Why the engine has failed; NULL: it works. */
+static const char *failure_of(const struct shunt_comm *comm)
+{
+    const struct shunt_engine *engine = comm->engine.engine;
+
+    return engine->failed ? engine->failed(comm->engine.ctx) : NULL;
+}
+
+const char *shunti_device_unable(const struct shunt_comm *comm)
+{
+    if (comm->nranks == 1)
+        return "a communicator of one rank uses no copy engine: pass memory of "
+               "the host";
+    if (!comm->engine.engine)
+        return "set SHUNT_ENGINE=cuda before the communicator is made "
+               "(shunt-info says whether it works here), or pass memory of the "
+               "host";
+    if (!comm->engine.engine->memory)
+        return "SHUNT_ENGINE names a copy engine for the host's memory: set it "
+               "to cuda, or pass memory of the host";
+    if (!shunti_engine_is_ours(comm))
+        return "the copy engine stayed with the parent of this process: pass "
+               "memory of the host";
+    return failure_of(comm);
+}
+
+enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
+                                           size_t bytes, void **memory,
+                                           char *why, size_t why_len)
+{
+    return comm->engine.engine->memory->alloc(comm->engine.ctx,
+                                              SHUNT_TRANSPORT_HOST_MEMORY,
+                                              bytes, memory, why, why_len);
+}
+
+void shunti_device_host_free(struct shunt_comm *comm, void *memory)
+{
+    if (memory && shunti_engine_is_ours(comm))
+        comm->engine.engine->memory->free(comm->engine.ctx,
+                                          SHUNT_TRANSPORT_HOST_MEMORY, memory);
+}
+
+static enum shunt_status failed(const struct shunt_comm *comm, char *why,
+                                size_t why_len)
+{
+    const char *text = shunti_device_unable(comm);
+
+    snprintf(why, why_len, "copy engine %s: %s", comm->engine.engine->name,
+             text ? text : "it refuses a copy between device and host");
+    return SHUNT_ERR_SYSTEM;
+}
+
+enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
+                                           struct shunti_device_copy *copy,
+                                           char *why, size_t why_len)
+{
+    const struct shunt_engine_copy descriptor = {
+        .to = copy->to,
+        .from = copy->from,
+        .bytes = copy->bytes,
+        .rows = 1,
+        .signal = &copy->done,
+        .value = 1,
+        .wake_fd = -1,
+    };
+    enum shunt_status st;
+
+    if (!shunti_engine_is_ours(comm))
+        return failed(comm, why, why_len);
+    st = comm->engine.engine->submit(comm->engine.ctx, &descriptor);
+    copy->begun = !st;
+    if (!st) {
+        shunti_comm_enter(comm);
+        comm->stats.bytes_engine += copy->bytes;
+        shunti_comm_leave(comm);
+    } else if (st == SHUNT_IN_PROGRESS) {
+        comm->engine.engine->poll(comm->engine.ctx);
+    } else {
+        st = failed(comm, why, why_len);
+    }
+    return st;
+}
+
+enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
+                                          struct shunti_device_copy *copy,
+                                          char *why, size_t why_len)
+{
+    bool lost;
+
+    if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return SHUNT_OK;
+    if (!shunti_engine_is_ours(comm))
+        return failed(comm, why, why_len);
+    comm->engine.engine->poll(comm->engine.ctx);
+    /* In this order: what has no signal after a failure never gets one. */
+    lost = failure_of(comm) != NULL;
+    if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return SHUNT_OK;
+    return lost ? failed(comm, why, why_len) : SHUNT_IN_PROGRESS;
+}

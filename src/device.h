@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Arguments in the memory of a device, which the host cannot access.
+ *
+ * They are told by the CUDA driver, if the program has loaded it: nothing is
+ * loaded for this. Memory that the driver moves between device and host
+ * ("managed") counts as the host's.
+ *
+ * Calls that accept such memory have the copy engine of the process bring it to
+ * the host, and take results back. All others refuse it.
+ */
+#ifndef SHUNTI_DEVICE_H
+#define SHUNTI_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/status.h>
+
+struct shunt_comm;
+
+/* Look whether the program has loaded the driver: when a communicator is made,
+ * and in calls of exchanges (10 ns). */
+void shunti_device_look(void);
+
+/* Is it memory of a device? Costs nothing where the latest look found no driver.
+ */
+bool shunti_is_device(const void *memory);
+
+/* Why this process cannot copy from and to devices, as the end of a sentence;
+ * NULL: it can. */
+const char *shunti_device_unable(const struct shunt_comm *comm);
+
+/* Memory of the host that the engine copies from and to. Errors: the text is in
+ * `why`. */
+enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
+                                           size_t bytes, void **memory,
+                                           char *why, size_t why_len);
+void shunti_device_host_free(struct shunt_comm *comm, void *memory);
+
+/* A copy between a device and the host; zeroed before it begins, and it must
+ * live until it is over. */
+struct shunti_device_copy {
+    uint64_t done; /* atomic: 1, by the engine */
+    bool begun;
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+/* Begin it. SHUNT_IN_PROGRESS: the engine has no room; call again. */
+enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
+                                           struct shunti_device_copy *copy,
+                                           char *why, size_t why_len);
+/* SHUNT_IN_PROGRESS: it is under way. Any other status is its end. */
+enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
+                                          struct shunti_device_copy *copy,
+                                          char *why, size_t why_len);
+
+#endif

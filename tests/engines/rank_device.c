@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calls on memory of a device, with the fake driver (cuda/fake_cuda.h), where
+ * whoever accesses such memory by its address is killed: dispatch, combine and
+ * their gradients give the bits that they give on the host's memory, and all
+ * other calls refuse it.
+ *
+ * On a machine with a GPU, SHUNT_TEST_GPU=1 takes its driver.
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "tests/engines/cuda/fake_cuda.h"
+#include "tests/engines/places.h"
+#include "tests/harness/rank_main.h"
+
+enum { HIDDEN = 37, TOPK = 2, EXPERTS = 7, TOKENS = 11 };
+
+static const struct fake_cuda_control *fake;
+
+/* The arguments of all four calls: on the host, and where the calls get them. */
+enum argument {
+    X,
+    ROWS,
+    OUT,
+    BIAS,
+    Y,
+    DY,
+    DOUT,
+    DWEIGHT,
+    DROWS,
+    DX,
+    ARGUMENTS
+};
+
+struct work {
+    const struct rank *self;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    size_t total; /* rows here */
+    size_t bytes[ARGUMENTS];
+    unsigned char *host[ARGUMENTS];
+    unsigned char *expected[ARGUMENTS];
+    unsigned char *device[ARGUMENTS];
+};
+
+static bool is_result(int a)
+{
+    return a == ROWS || a == Y || a == DOUT || a == DWEIGHT || a == DX;
+}
+
+static void fill(float *to, size_t count, int salt)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = (float)((i * 2654435761u + (unsigned)salt * 40503u) % 2003) /
+                    64.0f -
+                15.0f;
+}
+
+static int plan(struct work *w)
+{
+    const size_t tokens = (size_t)(TOKENS + 3 * w->self->rank);
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    int32_t index[(TOKENS + 30) * TOPK];
+    float weight[(TOKENS + 30) * TOPK];
+    struct shunt_moe_rows rows;
+
+    config.hidden = HIDDEN;
+    config.dtype = SHUNT_F32;
+    config.experts = EXPERTS;
+    config.topk = TOPK;
+    config.max_tokens = TOKENS + 30;
+    config.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    CHECK_OK(w->self->comm, shunt_moe_create(w->self->comm, &config, &w->moe));
+    for (size_t i = 0; i < tokens * TOPK; i++)
+        index[i] = (int32_t)((i * 5 + (size_t)w->self->rank) % EXPERTS);
+    fill(weight, tokens * TOPK, 77);
+    CHECK_OK(w->self->comm,
+             shunt_moe_plan_create(w->moe, index, weight, tokens, &w->plan));
+    shunt_moe_plan_rows(w->plan, &rows, sizeof(rows));
+    w->total = rows.total;
+    for (int a = 0; a < ARGUMENTS; a++) {
+        const size_t n = a == DWEIGHT ? TOPK : HIDDEN;
+        const bool by_rows = a == ROWS || a == OUT || a == DOUT || a == DROWS;
+
+        w->bytes[a] = (by_rows ? w->total : tokens) * n * sizeof(float);
+    }
+    return 0;
+}
+
+static int begin(const struct rank *self, struct work *w)
+{
+    *w = (struct work){.self = self};
+    if (plan(w))
+        return 1;
+    for (int a = 0; a < ARGUMENTS; a++) {
+        w->host[a] = calloc(1, w->bytes[a] + 1);
+        w->expected[a] = malloc(w->bytes[a] + 1);
+        w->device[a] = place_device.take(w->bytes[a] + 1);
+        if (!is_result(a))
+            fill((float *)(void *)w->host[a], w->bytes[a] / sizeof(float),
+                 a * 10 + self->rank);
+    }
+    return 0;
+}
+
+static void end(struct work *w)
+{
+    shunt_moe_destroy(w->moe);
+    for (int a = 0; a < ARGUMENTS; a++) {
+        free(w->host[a]);
+        free(w->expected[a]);
+        place_device.give_back(w->device[a]);
+    }
+}
+
+/* Where an argument is: bit a of `where`: on the device. */
+static void *at(const struct work *w, unsigned where, int a)
+{
+    return where >> a & 1 ? w->device[a] : w->host[a];
+}
+
+static enum shunt_status start(struct work *w, int call, unsigned where,
+                               struct shunt_request **request)
+{
+    switch (call) {
+    case 0:
+        return shunt_moe_dispatch_start(w->plan, at(w, where, X),
+                                        at(w, where, ROWS), w->total, request);
+    case 1:
+        return shunt_moe_combine_start(w->plan, at(w, where, OUT),
+                                       at(w, where, BIAS), at(w, where, Y),
+                                       request);
+    case 2:
+        return shunt_moe_combine_backward_start(
+            w->plan, at(w, where, DY), at(w, where, OUT), at(w, where, DOUT),
+            w->total, at(w, where, DWEIGHT), request);
+    default:
+        return shunt_moe_dispatch_backward_start(w->plan, at(w, where, DROWS),
+                                                 at(w, where, DX), request);
+    }
+}
+
+static enum shunt_status call_now(struct work *w, int call, unsigned where)
+{
+    switch (call) {
+    case 0:
+        return shunt_moe_dispatch(w->plan, at(w, where, X), at(w, where, ROWS),
+                                  w->total);
+    case 1:
+        return shunt_moe_combine(w->plan, at(w, where, OUT), at(w, where, BIAS),
+                                 at(w, where, Y));
+    case 2:
+        return shunt_moe_combine_backward(w->plan, at(w, where, DY),
+                                          at(w, where, OUT), at(w, where, DOUT),
+                                          w->total, at(w, where, DWEIGHT));
+    default:
+        return shunt_moe_dispatch_backward(w->plan, at(w, where, DROWS),
+                                           at(w, where, DX));
+    }
+}
+
+/* To the device: inputs, and something else in the place of results. */
+static void prepare(struct work *w)
+{
+    for (int a = 0; a < ARGUMENTS; a++) {
+        if (is_result(a))
+            memset(w->host[a], 0xbb, w->bytes[a]);
+        place_device.write(w->device[a], w->host[a], w->bytes[a]);
+    }
+}
+
+static int check(struct work *w, unsigned where, const char *what)
+{
+    for (int a = 0; a < ARGUMENTS; a++) {
+        if (!is_result(a))
+            continue;
+        if (where >> a & 1)
+            place_device.read(w->host[a], w->device[a], w->bytes[a]);
+        CHECK(!memcmp(w->host[a], w->expected[a], w->bytes[a]),
+              "%s: argument %d, arguments %x on the device", what, a, where);
+    }
+    return 0;
+}
+
+/* All on the host. */
+static int expect(struct work *w)
+{
+    for (int call = 0; call < 4; call++)
+        CHECK_OK(w->self->comm, call_now(w, call, 0));
+    for (int a = 0; a < ARGUMENTS; a++)
+        memcpy(w->expected[a], w->host[a], w->bytes[a]);
+    return 0;
+}
+
+static uint64_t engine_bytes(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+
+    return shunt_comm_get_stats(self->comm, &stats, sizeof(stats))
+               ? 0
+               : stats.bytes_engine;
+}
+
+/* Which arguments are on the device differs between ranks and rounds. */
+static int same_bits(const struct rank *self)
+{
+    struct work w;
+
+    if (begin(self, &w) || expect(&w))
+        return 1;
+    for (unsigned round = 0; round < 8; round++) {
+        const unsigned where =
+            round ? (round * 0x9e37u + (unsigned)self->rank * 0x1b5u) & 0x3ff
+                  : 0x3ff;
+        const uint64_t before = engine_bytes(self);
+        uint64_t bytes = 0;
+
+        prepare(&w);
+        for (int call = 0; call < 4; call++)
+            CHECK_OK(self->comm, call_now(&w, call, where));
+        CHECK_RUN(check(&w, where, "blocking"));
+        for (int a = 0; a < ARGUMENTS; a++) /* `out` is read twice */
+            bytes += where >> a & 1 ? w.bytes[a] * (a == OUT ? 2 : 1) : 0;
+        CHECK(engine_bytes(self) - before == bytes,
+              "the engine moved %llu B of %llu",
+              (unsigned long long)(engine_bytes(self) - before),
+              (unsigned long long)bytes);
+    }
+    end(&w);
+    return 0;
+}
+
+/* Those of one plan that can be under way together: combine and its gradient both
+ * have `out`, which is no window. */
+static const int together[] = {0, 1, 3};
+
+/* All at once, with a collective between, in another order of waits and by tests. */
+static int started(const struct rank *self)
+{
+    const unsigned where = self->rank % 2 ? 0x3ff : 0x155;
+    struct shunt_request *request[4], *sum;
+    int64_t one = 1, all = 0;
+    struct work w;
+
+    if (begin(self, &w) || expect(&w))
+        return 1;
+    for (int round = 0; round < 5; round++) {
+        prepare(&w);
+        for (int i = 0; i < 3; i++)
+            CHECK_OK(self->comm,
+                     start(&w, together[i], where, &request[together[i]]));
+        CHECK_OK(self->comm, shunt_allreduce_start(self->comm, &one, &all, 1,
+                                                   SHUNT_I64, SHUNT_SUM, &sum));
+        CHECK_OK(self->comm, shunt_wait(&sum));
+        CHECK(all == self->size, "the sum is %lld", (long long)all);
+        for (int i = 2; i >= 0; i--) {
+            struct shunt_request **r = &request[together[i]];
+            enum shunt_status st = SHUNT_IN_PROGRESS;
+
+            while (round % 2 && st == SHUNT_IN_PROGRESS)
+                st = shunt_test(r);
+            CHECK_OK(self->comm, shunt_wait(r));
+        }
+        CHECK_OK(self->comm, start(&w, 2, where, &request[2]));
+        CHECK_OK(self->comm, shunt_wait(&request[2]));
+        CHECK_RUN(check(&w, where, "started"));
+    }
+    end(&w);
+    return 0;
+}
+
+/* dout takes the place of out, and y that of the bias. */
+static int in_place(const struct rank *self)
+{
+    struct work w;
+
+    if (begin(self, &w))
+        return 1;
+    CHECK_OK(self->comm, shunt_moe_combine(w.plan, w.host[OUT], w.host[BIAS],
+                                           w.expected[Y]));
+    CHECK_OK(self->comm, shunt_moe_combine_backward(
+                             w.plan, w.host[DY], w.host[OUT], w.expected[DOUT],
+                             w.total, (float *)(void *)w.expected[DWEIGHT]));
+    prepare(&w);
+    CHECK_OK(self->comm, shunt_moe_combine(w.plan, w.device[OUT],
+                                           w.device[BIAS], w.device[BIAS]));
+    CHECK_OK(self->comm, shunt_moe_combine_backward(
+                             w.plan, w.device[DY], w.device[OUT], w.device[OUT],
+                             w.total, (float *)(void *)w.device[DWEIGHT]));
+    place_device.read(w.host[Y], w.device[BIAS], w.bytes[Y]);
+    place_device.read(w.host[DOUT], w.device[OUT], w.bytes[DOUT]);
+    CHECK(!memcmp(w.host[Y], w.expected[Y], w.bytes[Y]), "y");
+    CHECK(!memcmp(w.host[DOUT], w.expected[DOUT], w.bytes[DOUT]), "dout");
+    end(&w);
+    return 0;
+}
+
+/* The rank whose argument it is says so; the others, that it does. */
+static int is_refused(const struct rank *self, enum shunt_status st,
+                      const char *call)
+{
+    const char *text = shunt_last_error(self->comm);
+
+    if (self->rank == 0)
+        CHECK(st && strstr(text, "memory of a device"), "%s: %s, %s", call,
+              shunt_strerror(st), text);
+    else
+        CHECK(st == SHUNT_ERR_REMOTE, "%s: %s, %s", call, shunt_strerror(st),
+              text);
+    return 0;
+}
+
+/* A part would write back what other parts of the array write. */
+static int refused_in_parts(struct work *w, void *device)
+{
+    enum { FEW = 4, PARTS = 2 };
+    int32_t index[FEW * TOPK] = {0};
+    float weight[FEW * TOPK] = {0}, x[FEW * HIDDEN] = {0};
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
+    void *rows;
+
+    CHECK_OK(w->self->comm, shunt_moe_plan_create_parts(w->moe, index, weight,
+                                                        FEW, PARTS, &plan));
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
+    rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
+    CHECK_RUN(is_refused(
+        w->self,
+        shunt_moe_dispatch_part(plan, 0, w->self->rank ? (void *)x : device,
+                                rows, in.total),
+        "dispatch_part"));
+    for (int p = 0; p < PARTS; p++)
+        CHECK_OK(w->self->comm,
+                 shunt_moe_dispatch_part(plan, p, x, rows, in.total));
+    shunt_moe_plan_destroy(plan);
+    return 0;
+}
+
+/* Calls that do not take it. */
+static int refused(const struct rank *self)
+{
+    int32_t sixteen[16] = {0}, more[16 * 8];
+    void *device = place_device.take(65536);
+    void *mine = self->rank ? (void *)sixteen : device;
+    struct shunt_moe_plan *none;
+    struct work w;
+
+    CHECK_RUN(is_refused(
+        self, shunt_allreduce(self->comm, mine, more, 16, SHUNT_I32, SHUNT_SUM),
+        "allreduce"));
+    CHECK_RUN(is_refused(self,
+                         shunt_allgather(self->comm, mine, more, 16, SHUNT_I32),
+                         "allgather"));
+    CHECK_RUN(is_refused(self,
+                         shunt_alltoall(self->comm, more,
+                                        self->rank ? (void *)more : device, 1,
+                                        SHUNT_I32),
+                         "alltoall"));
+    CHECK_RUN(is_refused(self,
+                         shunt_broadcast(self->comm, mine, 16, SHUNT_I32, 0),
+                         "broadcast"));
+    CHECK(shunt_mem_register(self->comm, device, 65536) ==
+              SHUNT_ERR_UNSUPPORTED,
+          "%s", shunt_last_error(self->comm));
+    if (begin(self, &w))
+        return 1;
+    CHECK_RUN(is_refused(
+        self, shunt_moe_plan_create(w.moe, mine, NULL, 16 / TOPK, &none),
+        "plan_create"));
+    CHECK_RUN(refused_in_parts(&w, device));
+    /* All is as before. */
+    if (expect(&w))
+        return 1;
+    end(&w);
+    place_device.give_back(device);
+    return 0;
+}
+
+/* Without the engine (SHUNT_ENGINE=off). */
+static int no_engine(const struct rank *self)
+{
+    struct work w;
+
+    if (begin(self, &w))
+        return 1;
+    for (int call = 0; call < 4; call++)
+        CHECK_RUN(is_refused(self, call_now(&w, call, self->rank ? 0 : 0x3ff),
+                             "without an engine"));
+    CHECK(self->rank ||
+              strstr(shunt_last_error(self->comm), "set SHUNT_ENGINE=cuda"),
+          "%s", shunt_last_error(self->comm));
+    if (expect(&w))
+        return 1;
+    end(&w);
+    return 0;
+}
+
+/* The device of rank 0 is lost after some operations: an error here and there, no
+ * rank waits, and what is on the host goes on. */
+static int lost(const struct rank *self)
+{
+    struct work w;
+    bool any = false;
+
+    if (begin(self, &w) || expect(&w))
+        return 1;
+    prepare(&w);
+    if (self->rank == 0)
+        fake->lose(atoi(self->argv[0]), 719);
+    for (int round = 0; round < 6; round++)
+        for (int call = 0; call < 4; call++) {
+            const enum shunt_status st =
+                call_now(&w, call, self->rank ? 0 : 0x3ff);
+
+            any |= st != SHUNT_OK;
+            CHECK(!st || self->rank ||
+                      strstr(shunt_last_error(self->comm),
+                             "CUDA_ERROR_LAUNCH_FAILED"),
+                  "%s: %s", shunt_strerror(st), shunt_last_error(self->comm));
+        }
+    CHECK(any, "no call failed");
+    if (self->rank == 0)
+        fake->repair(); /* so that its memory can be freed */
+    for (int call = 0; call < 4; call++)
+        CHECK_OK(self->comm, call_now(&w, call, 0));
+    CHECK_RUN(check(&w, 0, "after the loss"));
+    end(&w);
+    return 0;
+}
+
+/* The communicator goes while requests are under way. */
+static int abandoned(const struct rank *self)
+{
+    struct shunt_request *request[4];
+    struct work w;
+
+    if (begin(self, &w) || expect(&w))
+        return 1;
+    prepare(&w);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(self->comm,
+                 start(&w, together[i], 0x3ff, &request[together[i]]));
+    CHECK_OK(self->comm, shunt_wait(&request[0]));
+    (void)!shunt_barrier(self->comm); /* or another rank is quicker */
+    shunt_comm_abort(self->comm);
+    (void)!shunt_wait(&request[3]); /* the other one goes with it */
+    end(&w);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "same_bits", .run = same_bits},
+    {.name = "started", .run = started},
+    {.name = "in_place", .run = in_place},
+    {.name = "refused", .run = refused},
+    {.name = "abandoned", .run = abandoned, .breaks_comm = true},
+    {.name = "no_engine", .run = no_engine, .no_threads = true},
+    {.name = "lost", .run = lost, .no_threads = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    char path[4096];
+    void *driver;
+    int result;
+
+    setenv("SHUNT_ENGINE", "cuda", 0);
+    setenv("FAKE_CUDA", "strict", 0);
+    snprintf(path, sizeof(path), "%s/engines/cuda/libcuda.so.1",
+             getenv("SHUNT_TEST_BIN") ? getenv("SHUNT_TEST_BIN") : ".");
+    /* From then on it is found by its name. */
+    driver = dlopen(getenv("SHUNT_TEST_GPU") ? "libcuda.so.1" : path,
+                    RTLD_NOW | RTLD_LOCAL);
+    fake = driver ? dlsym(driver, FAKE_CUDA_CONTROL) : NULL;
+    if (!driver || !places_begin("cuda")) {
+        fprintf(stderr, "no CUDA driver: %s\n", dlerror());
+        return 1;
+    }
+    result = rank_main(argc, argv, cases);
+    places_end();
+    return result;
+}
