@@ -133,18 +133,23 @@ static void use_contiguous(struct perf_copy_bench *b, size_t size)
 static void print_notes(const struct perf_copy_bench *b, const char *gemm)
 {
     const double mib = 1.0 / (1 << 20);
+    const char *memory = b->ring.there != b->ring.to ? "page-locked" : "malloc";
 
     perf_table_note("engine: %s, %s", b->copier.engine->name,
                     b->copier.engine->summary);
     if (b->o->cache == PERF_CACHE_COLD)
-        perf_table_note("memory: malloc, cold: copies go round rings of at "
+        perf_table_note("memory: %s, cold: copies go round rings of at "
                         "least %.0f MiB, twice the last cache (%.0f MiB)",
-                        (double)b->ring.least * mib,
+                        memory, (double)b->ring.least * mib,
                         (double)b->ring.least * mib / 2);
     else
-        perf_table_note("memory: malloc, warm: each side copies between the "
+        perf_table_note("memory: %s, warm: each side copies between the "
                         "same two buffers again, which are warmed up before "
-                        "each sample");
+                        "each sample",
+                        memory);
+    if (b->ring.there != b->ring.to)
+        perf_table_note("the engine copies from there to its device, the "
+                        "other sides within the host");
     perf_table_note("the engine is awake: a copy%s ends before each sample; "
                     "the caller polls",
                     b->o->cache == PERF_CACHE_COLD ? " of one byte" : "");

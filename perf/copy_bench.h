@@ -37,9 +37,13 @@ enum perf_copy_way { PERF_BY_ENGINE, PERF_BY_MEMCPY, PERF_BY_STREAM };
  * destinations. A cold copy takes the next slots, whichever side copies: the
  * two rings together are larger than the cache. A warm copy takes the same two
  * slots again, those of its side.
+ *
+ * An engine of devices copies to a ring of the same size on its device, and the
+ * rings of the host are memory of the engine's (shunt/engine.h).
  */
 struct perf_copy_ring {
     unsigned char *from, *to;
+    unsigned char *there; /* where the engine copies to; `to`, or on a device */
     size_t from_room, to_room;
     size_t least; /* bytes of both rings that a round of cold copies uses */
     uint64_t key; /* of what the sources contain */

@@ -56,14 +56,38 @@ size_t perf_copy_cache(void)
     return most ? most : USUAL_CACHE;
 }
 
-static unsigned char *take(size_t bytes)
+static unsigned char *take_of_engine(const struct perf_copier *c,
+                                     enum shunt_transport_memory_kind kind,
+                                     size_t bytes)
+{
+    char why[512] = "";
+    void *p = NULL;
+
+    if (c->engine->memory->alloc(c->ctx, kind, round_up(bytes), &p, why,
+                                 sizeof(why)))
+        perf_die(PERF_EXIT_FAILED, "engine %s: %s; give a smaller -e",
+                 c->engine->name, why);
+    return p;
+}
+
+static unsigned char *take(const struct perf_copier *c, size_t bytes)
 {
     void *p = NULL;
 
+    if (c->engine->memory)
+        return take_of_engine(c, SHUNT_TRANSPORT_HOST_MEMORY, bytes);
     if (posix_memalign(&p, 4096, round_up(bytes)))
         perf_die(PERF_EXIT_FAILED, "no memory for %zu bytes; give a smaller -e",
                  bytes);
     return p;
+}
+
+static void give_back(const struct perf_copier *c, unsigned char *memory)
+{
+    if (c->engine->memory)
+        c->engine->memory->free(c->ctx, SHUNT_TRANSPORT_HOST_MEMORY, memory);
+    else
+        free(memory);
 }
 
 static size_t count_slots(const struct perf_copy_bench *b, size_t bytes)
@@ -87,8 +111,12 @@ void perf_copy_ring_open(struct perf_copy_bench *b, size_t from, size_t to)
     r->from_room = warm ? SIDES * round_up(from) : r->least + round_up(from);
     r->to_room =
         warm ? SIDES * (round_up(to) + GUARD) : r->least + round_up(to) + GUARD;
-    r->from = take(r->from_room);
-    r->to = take(r->to_room);
+    r->from = take(&b->copier, r->from_room);
+    r->to = take(&b->copier, r->to_room);
+    r->there = b->copier.engine->memory
+                   ? take_of_engine(&b->copier, SHUNT_TRANSPORT_DEVICE_MEMORY,
+                                    r->to_room)
+                   : r->to;
     r->key = perf_key(b->o->seed, STREAM_SOURCE, 0, 0);
     for (size_t i = 0; i < r->from_room / 8; i++) {
         const uint64_t word = perf_random(r->key, i);
@@ -100,8 +128,13 @@ void perf_copy_ring_open(struct perf_copy_bench *b, size_t from, size_t to)
 
 void perf_copy_ring_close(struct perf_copy_bench *b)
 {
-    free(b->ring.from);
-    free(b->ring.to);
+    const struct perf_copier *c = &b->copier;
+
+    give_back(c, b->ring.from);
+    give_back(c, b->ring.to);
+    if (b->ring.there != b->ring.to)
+        c->engine->memory->free(c->ctx, SHUNT_TRANSPORT_DEVICE_MEMORY,
+                                b->ring.there);
 }
 
 void perf_copy_shape_use(struct perf_copy_bench *b,
@@ -154,7 +187,7 @@ static bool start_at(struct perf_copy_bench *b, size_t slot)
 {
     const struct perf_copy_shape *s = &b->shape;
     const struct shunt_engine_copy copy = {
-        .to = destination(b, slot),
+        .to = b->ring.there + slot * b->ring.to_slot,
         .from = source(b, slot),
         .bytes = s->bytes,
         .rows = s->rows,
@@ -294,12 +327,38 @@ static double wrong_at(const struct perf_copy_bench *b, size_t slot)
     return wrong + count_wrong(to + perf_copy_bytes(s), right, GUARD);
 }
 
+/* Between a slot on the device and that of the host. */
+static void move_slot(struct perf_copy_bench *b, size_t slot, bool to_device)
+{
+    unsigned char *here = destination(b, slot);
+    unsigned char *there = b->ring.there + slot * b->ring.to_slot;
+
+    if (!perf_copier_start(&b->copier, &(struct shunt_engine_copy){
+                                           .to = to_device ? there : here,
+                                           .from = to_device ? here : there,
+                                           .bytes = b->ring.to_slot,
+                                           .rows = 1,
+                                       }))
+        perf_die(PERF_EXIT_FAILED,
+                 "engine %s: it refuses a copy between device and host",
+                 b->copier.engine->name);
+    perf_copier_wait(&b->copier);
+}
+
 double perf_copy_try(struct perf_copy_side *side)
 {
     struct perf_copy_bench *b = side->bench;
     const size_t slot = take_slot(b, side->way);
+    const bool device =
+        side->way == PERF_BY_ENGINE && b->ring.there != b->ring.to;
 
     memset(destination(b, slot), PERF_POISON, b->ring.to_slot);
+    if (device)
+        move_slot(b, slot, true);
     copy_at(b, side->way, slot);
+    if (device) {
+        memset(destination(b, slot), 0, b->ring.to_slot);
+        move_slot(b, slot, false);
+    }
     return wrong_at(b, slot);
 }

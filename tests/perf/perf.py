@@ -362,6 +362,18 @@ def copies():
         fail(command, f"refused: {rows}")
     if "does not take such copies" not in result.stderr:
         fail(command, result.stderr)
+    # A GPU, by a driver without one: that it runs, and what is there is right.
+    driver = os.path.join(os.environ["SHUNT_TEST_BIN"], "engines", "cuda")
+    command, result, rows = copy_rows(*small, "--engine", "cuda",
+                                      "--cache", "warm",
+                                      LD_LIBRARY_PATH=driver,
+                                      FAKE_CUDA="strict")
+    for op in ("copy", "copy-strided", "copy-index"):
+        for row in rows:
+            if row["op"] == op and (row["time_us"] is None or row["wrong"]):
+                fail(command, f"cuda: {row}")
+    if "to its device" not in result.stderr:
+        fail(command, result.stderr)
     refused(2, "no shunt_nothing.so in", "copy", "--engine", "nothing")
     refused(2, "shunt-info lists those", "copy", "--engine", "nothing")
     refused(2, "not a copy engine", "copy", "--engine", "shm")
