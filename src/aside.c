@@ -151,9 +151,12 @@ static bool is_put(const struct shunt_comm *comm)
 
 bool shunti_aside_try_hold(struct shunt_comm *comm)
 {
-    int none = 0;
+    return !(atomic_fetch_or(&comm->aside.hold, SHUNTI_HELD) & SHUNTI_HELD);
+}
 
-    return atomic_compare_exchange_strong(&comm->aside.held, &none, 1);
+bool shunti_aside_is_wanted(const struct shunt_comm *comm)
+{
+    return atomic_load(&comm->aside.hold) >= SHUNTI_WANTED;
 }
 
 SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
@@ -165,20 +168,21 @@ SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
     atomic_store_explicit(&comm->aside.put, true, memory_order_relaxed);
     comm->aside.home = NULL;
     /* Pairs with shunti_aside_try_hold(): the next holder sees what we wrote. */
-    atomic_store_explicit(&comm->aside.held, 0, memory_order_release);
+    atomic_fetch_and_explicit(&comm->aside.hold, ~(unsigned)SHUNTI_HELD,
+                              memory_order_release);
 }
 
-/* The holder releases it soon: it checks `wanted`, and the token of
+/* The holder releases it soon: it looks whether it is wanted, and the token of
  * shunti_wake_self() ends its sleep. */
 static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
-    atomic_fetch_add(&comm->aside.wanted, 1);
+    atomic_fetch_add(&comm->aside.hold, SHUNTI_WANTED);
     while (!shunti_aside_try_hold(comm)) {
         shunti_wake_self(comm);
         pthread_cond_wait(&released, &release_lock);
     }
-    atomic_fetch_sub(&comm->aside.wanted, 1);
+    atomic_fetch_sub(&comm->aside.hold, SHUNTI_WANTED);
     pthread_mutex_unlock(&release_lock);
 }
 
@@ -210,11 +214,9 @@ static bool needs_steps(const struct shunt_comm *comm)
 
 void shunti_aside_let_go(struct shunt_comm *comm)
 {
-    /* These two accesses, and those in await_release(), are sequentially
-     * consistent: either the other thread finds it free, or we see that it is
-     * wanted. */
-    atomic_store(&comm->aside.held, 0);
-    if (!atomic_load(&comm->aside.wanted))
+    /* From here on another thread may have it, and may destroy it. */
+    if (atomic_fetch_and(&comm->aside.hold, ~(unsigned)SHUNTI_HELD) <
+        SHUNTI_WANTED)
         return;
     pthread_mutex_lock(&release_lock);
     pthread_cond_broadcast(&released);
@@ -239,7 +241,7 @@ SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
     pthread_mutex_lock(&shelf->lock);
     for (comm = shelf->first; comm; comm = comm->aside.next) {
         if (comm->aside.owner != self || !is_put(comm) ||
-            atomic_load(&comm->aside.wanted))
+            shunti_aside_is_wanted(comm))
             continue;
         if (comm->help.attached)
             atomic_fetch_add(&comm->help.stamp, 1); /* not away */

@@ -41,6 +41,8 @@ struct shunt_comm;
 /* The longest time between two visits. */
 #define SHUNTI_VISIT_NS 250000000u
 
+enum { SHUNTI_HELD = 1, SHUNTI_WANTED = 2 };
+
 /*
  * Part of a communicator: its owner, and whether it is aside. aside.c writes
  * it, under the rules above. In addition, entry.c and progress.c write `home`,
@@ -55,12 +57,13 @@ struct shunti_aside {
     atomic_bool put;
     /* puts are under way that need our progress: shunti_note_unsent() */
     bool unsent;
-    /* 1: held, by its owner in a wait elsewhere, or by a call */
-    _Atomic int held;
-    _Atomic int wanted; /* how many calls wait for the holder to release it */
-    bool ever;          /* it has been aside at least once */
-    const void *owner;  /* the thread; NULL: being made, or destroyed */
-    uint64_t number;    /* of that thread; no number is used twice */
+    /* SHUNTI_HELD, by its owner in a wait elsewhere, or by a call; and SHUNTI_WANTED
+     * for each call that waits for the holder to release it. One word, since the
+     * communicator may be gone when it has been released. */
+    _Atomic unsigned hold;
+    bool ever;         /* it has been aside at least once */
+    const void *owner; /* the thread; NULL: being made, or destroyed */
+    uint64_t number;   /* of that thread; no number is used twice */
     /* of the caller before its call, in a timeline: entry.c */
     enum shunti_track track;
     struct shunt_comm *next;      /* in the owner's shelf (aside.c) */
@@ -98,9 +101,11 @@ void shunti_aside_take(struct shunt_comm *comm);
 void shunti_aside_forget(struct shunt_comm *comm);
 
 /* Hold one that is aside, or may be. False: it is not, or another holds it. A
- * holder lets go of it soon after aside.wanted is set. */
+ * holder lets go of it soon after it is wanted. */
 bool shunti_aside_try_hold(struct shunt_comm *comm);
 void shunti_aside_let_go(struct shunt_comm *comm);
+/* Does a call wait for its holder to release it? */
+bool shunti_aside_is_wanted(const struct shunt_comm *comm);
 
 /* Hold those communicators of this thread that are aside and have something to
  * do, and return them, linked by aside.next_held; NULL: there are none. No

@@ -192,8 +192,7 @@ static void hand_over(struct shunt_comm *comm, uint64_t now, bool done)
 
 static bool is_wanted(const struct shunt_comm *comm)
 {
-    return atomic_load(&comm->aside.wanted) ||
-           atomic_load(&comm->help.recalled);
+    return shunti_aside_is_wanted(comm) || atomic_load(&comm->help.recalled);
 }
 
 /* Let go of those that are wanted back or done; of all, if `all`. */

@@ -140,7 +140,7 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->operations.next_seq = 1;
     comm->operations.tail = &comm->operations.active;
     comm->deferred.tail = &comm->deferred.first;
-    comm->aside.held = 1;
+    comm->aside.hold = SHUNTI_HELD;
     comm->requests.spare_state = 1024 + 96 * (size_t)nranks;
     comm->waiting.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
