@@ -89,8 +89,6 @@ void shunti_conn_leave(struct shunti_conn *c)
     c->deadline = shunti_wire_now() + SHUNTI_ROOT_LINGER_SECONDS;
     free(c->body);
     c->body = NULL;
-    if (!shunti_conn_flush(c))
-        shunti_conn_close(c);
 }
 
 ssize_t shunti_conn_receive(struct shunti_conn *c, void *buffer, size_t len)

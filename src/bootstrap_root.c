@@ -179,6 +179,12 @@ static void root_destroy(struct shunti_root *root)
     free(root);
 }
 
+static void count_conns(struct shunti_root *root)
+{
+    shunti_root_count_conns(
+        root, open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
+}
+
 static void *root_main(void *arg)
 {
     struct shunti_root *root = arg;
@@ -200,11 +206,12 @@ static void *root_main(void *arg)
                 serve_conn(root, root->conns[i]);
         if (root->listen_fd >= 0 && root->polls[0].revents)
             shunti_root_accept(root);
+        /* Before anything is sent: who gets it may want to end this process,
+         * and must find counted those who are still to be told. */
+        count_conns(root);
         flush_all(root);
         remove_closed(root);
-        shunti_root_count_conns(
-            root,
-            open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
+        count_conns(root);
     }
     shunti_root_count_conns(root, 0);
     shunti_debug("bootstrap", "root %s: done", root->where);

@@ -258,6 +258,13 @@ Test(birth, limits_are_named)
                 "raise `ulimit -n` to");
 }
 
+/* The process that ranks meet at must not end before it has told all of them,
+ * however late its thread comes to that. */
+Test(birth, all_are_told_before_the_root_ends)
+{
+    MISTAKE(6, "export SLOW_ROOT=1 NO_SYSTEM_CALL=eventfd", "5", "seccomp");
+}
+
 Test(birth, few_things_are_enough)
 {
     cr_expect_eq(said("ulimit -n 24", "rank"), 0);
