@@ -7,6 +7,7 @@
 #ifndef SHUNT_SHUNT_H
 #define SHUNT_SHUNT_H
 
+#include <shunt/balance.h>
 #include <shunt/coll.h>
 #include <shunt/comm.h>
 #include <shunt/fused.h>

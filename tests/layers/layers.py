@@ -22,13 +22,14 @@ BELOW = {
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
+    "balance": ["src/error.h"],
     "bindings": ["src/env.h"],
     "cli": ["src/distance.h"],
     "schedule": [],
     "train": ["kernels", "cli"],
 }
 # Of bindings/ there are only variables in libshunt.
-CALLS = ["kernels", "src", "collectives", "moe", "fused", "bindings"]
+CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]
 # What is no layer, but is read as well.
 OTHERS = ["include", "perf", "sim", "tools", "examples"]
 # What a transport may include besides its folder and transports/common: an engine
