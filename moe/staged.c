@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <shunt/request.h>
 
@@ -24,13 +25,25 @@ static struct state *state_of(const struct shunt_request *request)
     return (struct state *)(void *)(uintptr_t)request->state;
 }
 
+/* A device tells nobody that it has ended a copy. Most take microseconds, and a
+ * device that takes longer may as well be looked at less often. */
+static void rest(unsigned looks)
+{
+    const struct timespec nap = {.tv_nsec = 50000};
+
+    if (looks < 1000)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
 /* Begin it, if need be, and test it or wait for it. A device that is lost ends it:
- * the engine fails. */
+ * the engine fails; so does one that takes too long. */
 static enum shunt_status copy_over(struct shunt_comm *comm,
                                    struct shunti_device_copy *copy, bool wait,
                                    char *why, size_t why_len)
 {
-    for (;;) {
+    for (unsigned looks = 0;; looks++) {
         enum shunt_status st = SHUNT_OK;
 
         if (!copy->begun)
@@ -39,7 +52,7 @@ static enum shunt_status copy_over(struct shunt_comm *comm,
             st = shunti_device_copy_test(comm, copy, why, why_len);
         if (st != SHUNT_IN_PROGRESS || !wait)
             return st;
-        sched_yield();
+        rest(looks);
     }
 }
 

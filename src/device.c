@@ -13,6 +13,7 @@
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/entry.h"
+#include "src/trace.h"
 
 #define DRIVER "libcuda.so.1"
 
@@ -119,6 +120,23 @@ static enum shunt_status failed(const struct shunt_comm *comm, char *why,
     return SHUNT_ERR_SYSTEM;
 }
 
+/* A copy is not over: has it had its time? */
+static enum shunt_status give_it_time(struct shunt_comm *comm,
+                                      const struct shunti_device_copy *copy,
+                                      char *why, size_t why_len)
+{
+    const double limit = comm->liveness.timeout * 3 / 4;
+    const double seconds = (double)(shunti_now_ns() - copy->since_ns) * 1e-9;
+
+    if (seconds < limit || !comm->engine.engine->give_up)
+        return SHUNT_IN_PROGRESS;
+    comm->engine.engine->give_up(comm->engine.ctx, seconds);
+    if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return SHUNT_OK; /* just now */
+    (void)failed(comm, why, why_len);
+    return SHUNT_ERR_TIMEOUT;
+}
+
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len)
@@ -136,6 +154,8 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
 
     if (!shunti_engine_is_ours(comm))
         return failed(comm, why, why_len);
+    if (!copy->since_ns)
+        copy->since_ns = shunti_now_ns();
     st = comm->engine.engine->submit(comm->engine.ctx, &descriptor);
     copy->begun = !st;
     if (!st) {
@@ -144,6 +164,7 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
         shunti_comm_leave(comm);
     } else if (st == SHUNT_IN_PROGRESS) {
         comm->engine.engine->poll(comm->engine.ctx);
+        st = give_it_time(comm, copy, why, why_len);
     } else {
         st = failed(comm, why, why_len);
     }
@@ -165,5 +186,6 @@ enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
     lost = failure_of(comm) != NULL;
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
         return SHUNT_OK;
-    return lost ? failed(comm, why, why_len) : SHUNT_IN_PROGRESS;
+    return lost ? failed(comm, why, why_len)
+                : give_it_time(comm, copy, why, why_len);
 }

@@ -44,12 +44,16 @@ void shunti_device_host_free(struct shunt_comm *comm, void *memory);
 struct shunti_device_copy {
     uint64_t done; /* atomic: 1, by the engine */
     bool begun;
+    uint64_t since_ns; /* when the engine was first asked for it */
     void *to;
     const void *from;
     size_t bytes;
 };
 
-/* Begin it. SHUNT_IN_PROGRESS: the engine has no room; call again. */
+/* Begin it. SHUNT_IN_PROGRESS: the engine has no room; call again. Both end in
+ * bounded time: if the engine takes three quarters of the time of a call
+ * (SHUNT_TIMEOUT), so that this rank speaks before others name it, it is given up
+ * for good, and the status is SHUNT_ERR_TIMEOUT. */
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len);

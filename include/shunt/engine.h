@@ -7,7 +7,7 @@
  * computes. Transports connect ranks; an engine does not know ranks.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_engine_v3`, a `const struct shunt_engine`. Of the library it includes
+ * `shunt_engine_v4`, a `const struct shunt_engine`. Of the library it includes
  * only the public headers, and it calls only what `struct shunt_transport_host`
  * (shunt/transport.h) offers. It is found as transports are.
  *
@@ -28,8 +28,8 @@
 #include <shunt/status.h>
 #include <shunt/transport.h>
 
-#define SHUNT_ENGINE_ABI 3u
-#define SHUNT_ENGINE_SYMBOL "shunt_engine_v3"
+#define SHUNT_ENGINE_ABI 4u
+#define SHUNT_ENGINE_SYMBOL "shunt_engine_v4"
 
 /*
  * A descriptor: `rows` rows of `bytes` bytes each. Row i is copied
@@ -152,6 +152,12 @@ struct shunt_engine {
     enum shunt_status (*settle)(struct shunt_engine_ctx *ctx,
                                 const struct shunt_engine_node *node, char *why,
                                 size_t why_len);
+    /* A caller has waited `seconds` for a copy and will wait no longer: from now
+     * on the engine has failed(), with a text that names the device. Returns
+     * without waiting for it. Memory of this engine that such a device may still
+     * access stays, also when it is freed and after close(). NULL: for engines
+     * whose copies end whatever happens. */
+    void (*give_up)(struct shunt_engine_ctx *ctx, double seconds);
 };
 
 #endif

@@ -8,6 +8,7 @@
  * On a machine with a GPU, SHUNT_TEST_GPU=1 takes its driver.
  */
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -434,6 +435,45 @@ static int lost(const struct rank *self)
     return 0;
 }
 
+/* Rank 0's device does nothing any more, and reports no error: the call ends in
+ * bounded time with an error that names it, and so do the calls after it; what is
+ * on the host goes on. argv[0]: the argument that is on the device, one that is
+ * read (x) or written (rows). */
+static int hangs(const struct rank *self)
+{
+    const bool written = !strcmp(self->argv[0], "rows");
+    const unsigned where = 1u << (written ? ROWS : X);
+    struct shunt_request *request = NULL;
+    enum shunt_status st;
+    struct work w;
+
+    if (begin(self, &w) || expect(&w))
+        return 1;
+    prepare(&w);
+    if (self->rank == 0)
+        fake->hold(1);
+    for (int round = 0; round < 2; round++) {
+        st = start(&w, 0, self->rank ? 0 : where, &request);
+        while (request && (st = shunt_test(&request)) == SHUNT_IN_PROGRESS)
+            sched_yield();
+        if (self->rank == 0)
+            CHECK(st == (round ? SHUNT_ERR_UNSUPPORTED : SHUNT_ERR_TIMEOUT) &&
+                      strstr(shunt_last_error(self->comm),
+                             "GPU 0 (fake 0) has neither ended a copy"),
+                  "%s: %s", shunt_strerror(st), shunt_last_error(self->comm));
+        else
+            CHECK(st == (written && !round ? SHUNT_OK : SHUNT_ERR_REMOTE),
+                  "%s: %s", shunt_strerror(st), shunt_last_error(self->comm));
+    }
+    for (int call = 0; call < 4; call++)
+        CHECK_OK(self->comm, call_now(&w, call, 0));
+    CHECK_RUN(check(&w, 0, "beside a device that hangs"));
+    if (self->rank == 0)
+        fake->hold(0); /* so that its memory can be freed */
+    end(&w);
+    return 0;
+}
+
 /* The communicator goes while requests are under way. */
 static int abandoned(const struct rank *self)
 {
@@ -462,6 +502,7 @@ static const struct rank_case cases[] = {
     {.name = "abandoned", .run = abandoned, .breaks_comm = true},
     {.name = "no_engine", .run = no_engine, .no_threads = true},
     {.name = "lost", .run = lost, .no_threads = true},
+    {.name = "hangs", .run = hangs, .no_threads = true},
     {.name = NULL},
 };
 

@@ -2,6 +2,8 @@
 /* Calls on memory of a device, between processes (rank_device.c). */
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/harness/harness.h"
 
@@ -52,6 +54,31 @@ Test(device, that_is_lost)
     run(2, "lost", "1", NULL);
     run(2, "lost", "9", NULL);
     run(2, "lost", "24", NULL);
+}
+
+/* Not strict: what such a device may still write to stays. */
+static void run_hanging(const char *argument)
+{
+    const char *asan = getenv("ASAN_OPTIONS");
+    char no_leaks[256];
+    const struct harness_job job = {
+        .program = "rank_device",
+        .args = {"hangs", argument},
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_TIMEOUT=4", "FAKE_CUDA=seed=1",
+                no_leaks},
+        .ranks = 2,
+        .timeout_s = 60,
+    };
+
+    snprintf(no_leaks, sizeof(no_leaks), "ASAN_OPTIONS=%s:detect_leaks=0",
+             asan ? asan : "");
+    harness_check(&job);
+}
+
+Test(device, that_hangs)
+{
+    run_hanging("x");
+    run_hanging("rows");
 }
 
 Test(device, given_up_under_way)

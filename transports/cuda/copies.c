@@ -136,12 +136,9 @@ static bool streams_end(struct shunt_engine_ctx *ctx)
     return true;
 }
 
-static void fail(struct shunt_engine_ctx *ctx, const char *call, int result)
+/* `error` is written. */
+static void end_all(struct shunt_engine_ctx *ctx)
 {
-    if (atomic_load_explicit(&ctx->failed, memory_order_relaxed))
-        return;
-    cuda_driver_say(ctx->driver, call, result, ctx->error, sizeof(ctx->error));
-    (void)streams_end(ctx);
     for (int i = 0; i < CUDA_SLOTS; i++) {
         struct cuda_slot *slot = &ctx->slot[i];
         int ignored = 0;
@@ -155,6 +152,32 @@ static void fail(struct shunt_engine_ctx *ctx, const char *call, int result)
             wake(slot); /* a sleeper looks, and finds the failure */
     }
     atomic_store_explicit(&ctx->failed, true, memory_order_release);
+}
+
+static void fail(struct shunt_engine_ctx *ctx, const char *call, int result)
+{
+    if (atomic_load_explicit(&ctx->failed, memory_order_relaxed))
+        return;
+    cuda_driver_say(ctx->driver, call, result, ctx->error, sizeof(ctx->error));
+    if (!streams_end(ctx))
+        atomic_store_explicit(&ctx->hangs, true, memory_order_release);
+    end_all(ctx);
+}
+
+/* No context is needed: what is marked already is no matter any more. */
+void cuda_give_up(struct shunt_engine_ctx *ctx, double seconds)
+{
+    pthread_mutex_lock(&ctx->lock);
+    if (!atomic_load_explicit(&ctx->failed, memory_order_relaxed)) {
+        snprintf(ctx->error, sizeof(ctx->error),
+                 "GPU %d (%s) has neither ended a copy in %.3g s nor reported "
+                 "an error: it hangs. dmesg and nvidia-smi may say why; start "
+                 "this process again",
+                 ctx->device, ctx->name, seconds);
+        atomic_store_explicit(&ctx->hangs, true, memory_order_release);
+        end_all(ctx);
+    }
+    pthread_mutex_unlock(&ctx->lock);
 }
 
 const char *cuda_failed(const struct shunt_engine_ctx *ctx)

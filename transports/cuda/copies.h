@@ -62,6 +62,10 @@ struct shunt_engine_ctx {
     struct cuda_slot slot[CUDA_SLOTS];
     _Atomic size_t under_way;
     _Atomic bool failed; /* `error` is complete */
+    /* the device did not end a copy in time: what it may still access stays, and
+     * no call that could wait for it is made */
+    _Atomic bool hangs;
+    char name[64]; /* of the device */
     char error[256];
     _Atomic uint64_t copies, bytes, full;
 };
@@ -71,6 +75,7 @@ enum shunt_status cuda_submit(struct shunt_engine_ctx *ctx,
                               const struct shunt_engine_copy *copy);
 size_t cuda_poll(struct shunt_engine_ctx *ctx);
 const char *cuda_failed(const struct shunt_engine_ctx *ctx);
+void cuda_give_up(struct shunt_engine_ctx *ctx, double seconds);
 
 /* Wait for what is under way. False: a device does not end it, and what the
  * driver may still write to must stay. */

@@ -314,6 +314,7 @@ static enum shunt_status cuda_open(const struct shunt_engine_params *params,
     }
     ctx->driver = driver;
     ctx->device = device;
+    (void)driver->device_name(ctx->name, sizeof(ctx->name) - 1, device);
     pthread_mutex_init(&ctx->lock, NULL);
     result = start(ctx, streams, words, &call);
     if (result) {
@@ -331,7 +332,8 @@ static void cuda_close(struct shunt_engine_ctx *ctx)
 {
     void *ours;
 
-    if (!ctx || !cuda_drain(ctx))
+    if (!ctx || atomic_load_explicit(&ctx->hangs, memory_order_acquire) ||
+        !cuda_drain(ctx))
         return;
     if (!ctx->driver->context_push(ctx->context)) {
         take_down(ctx);
@@ -358,10 +360,10 @@ static size_t cuda_counters(const struct shunt_engine_ctx *ctx,
     return count;
 }
 
-extern const struct shunt_engine shunt_engine_v3;
+extern const struct shunt_engine shunt_engine_v4;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v3 = {
+const struct shunt_engine shunt_engine_v4 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "cuda",
     .summary = "copies from, to and between NVIDIA GPUs, by their copy engines",
@@ -374,4 +376,5 @@ const struct shunt_engine shunt_engine_v3 = {
     .counters = cuda_counters,
     .knobs = knobs,
     .memory = &cuda_memory,
+    .give_up = cuda_give_up,
 };

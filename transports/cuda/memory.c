@@ -59,8 +59,12 @@ static void give_back(struct shunt_engine_ctx *ctx,
                       enum shunt_transport_memory_kind kind, void *memory)
 {
     void *ours;
-    int pushed = ctx->driver->context_push(ctx->context);
+    int pushed;
 
+    /* The device may still access it, and the driver would wait for it. */
+    if (atomic_load_explicit(&ctx->hangs, memory_order_acquire))
+        return;
+    pushed = ctx->driver->context_push(ctx->context);
     if (kind == SHUNT_TRANSPORT_HOST_MEMORY)
         (void)ctx->driver->host_free(memory);
     else
