@@ -138,5 +138,7 @@ double layer_weight(const struct layer *layer, enum layer_kind kind, int expert,
 /* Elements of some tokens' results that differ from the definition in f64, after
  * a chain of so many layers. */
 double layer_check(const struct layer *layer, int layers);
+/* Likewise of what the experts alone make of x2, in yr. */
+double layer_check_experts(const struct layer *layer);
 
 #endif

@@ -55,18 +55,25 @@ static void attention(const struct layer *m, bool transposed, double *x,
     two_products(m, LAYER_KIND_WA, 0, m->shape.A, transposed, scratch, 1, x);
 }
 
-static void experts(const struct layer *m, size_t t, bool transposed, double *x,
-                    double *scratch)
+/* y += what the experts of token t make of x. */
+static void routed(const struct layer *m, size_t t, bool transposed,
+                   const double *x, double *y)
 {
     const struct perf_bench *b = m->bench;
     const int32_t *e = perf_token_experts(&b->routing, b->g->rank, t);
     const float *w = perf_token_weights(&b->routing, b->g->rank, t);
 
+    for (int k = 0; k < b->o->topk; k++)
+        two_products(m, LAYER_KIND_W1, e[k], m->shape.F, transposed, x, w[k],
+                     y);
+}
+
+static void experts(const struct layer *m, size_t t, bool transposed, double *x,
+                    double *scratch)
+{
     memcpy(scratch, x, m->shape.D * sizeof(double));
     two_products(m, LAYER_KIND_S1, 0, m->shape.S, transposed, scratch, 1, x);
-    for (int k = 0; k < b->o->topk; k++)
-        two_products(m, LAYER_KIND_W1, e[k], m->shape.F, transposed, scratch,
-                     w[k], x);
+    routed(m, t, transposed, scratch, x);
 }
 
 /* Elements of a row that differ from `x`. */
@@ -110,5 +117,25 @@ double layer_check(const struct layer *m, int layers)
     free(in);
     free(x);
     free(scratch);
+    return wrong;
+}
+
+double layer_check_experts(const struct layer *m)
+{
+    const size_t T = m->shape.T, D = m->shape.D;
+    double *x = perf_alloc(D * sizeof(double));
+    double *y = perf_alloc(D * sizeof(double)), wrong = 0;
+
+    for (size_t i = 0; i < CHECKED && i < T; i++) {
+        const size_t t = i * (T - 1) / (CHECKED - 1);
+
+        for (size_t d = 0; d < D; d++)
+            x[d] = (double)m->f.x2[t * D + d];
+        memset(y, 0, D * sizeof(double));
+        routed(m, t, false, x, y);
+        wrong += differ(m, m->yr + t * D, y);
+    }
+    free(x);
+    free(y);
     return wrong;
 }

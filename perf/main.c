@@ -19,6 +19,7 @@
 #include "perf/launch.h"
 #include "perf/moe.h"
 #include "perf/moe_layer.h"
+#include "perf/moe_parts.h"
 #include "perf/net.h"
 #include "perf/options.h"
 #include "perf/pair.h"
@@ -180,6 +181,8 @@ int main(int argc, char **argv)
         perf_table_operation(&one);
         if (one.op == PERF_MOE_LAYER)
             perf_moe_layer(&contest);
+        else if (one.op == PERF_MOE_PARTS)
+            perf_moe_parts(&contest);
         else if (perf_op_is_moe(one.op))
             perf_moe(&contest);
         else if (perf_op_is_fused(one.op))

@@ -223,6 +223,26 @@ static void add_layer(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_parts(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_parts none;
+    const struct perf_row_parts *p = row->parts ? row->parts : &none;
+    const struct number all[] = {
+        {"parts_used", true, p->parts},
+        {"parts_learned", true, p->learned},
+        {"parts_given_us", true, p->given},
+        {"parts_inner", true, (double)p->inner},
+        {"parts_compute_us", true, p->compute},
+        {"parts_beside_us", true, p->beside},
+        {"parts_exchange_us", true, p->exchange},
+        {"parts_plan_us", true, p->plan},
+    };
+
+    r->skip = !row->parts;
+    add_numbers(r, "", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_copy(struct perf_record *r, const struct perf_row *row)
 {
     static const struct perf_row_copy none;
@@ -360,6 +380,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_tokens(&r, row);
     add_alone(&r, row);
     add_layer(&r, row);
+    add_parts(&r, row);
     add_copy(&r, row);
     add_settings(&r);
     if (json) {

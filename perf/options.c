@@ -25,6 +25,7 @@ static const struct cli_name ops[] = {
     {"moe", PERF_MOE},
     {"backward", PERF_BACKWARD},
     {"moe-layer", PERF_MOE_LAYER},
+    {"moe-parts", PERF_MOE_PARTS},
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
     {"copy", PERF_COPY},
@@ -299,7 +300,7 @@ static const struct cli_row rows[] = {
     {"inner", 0, "N", CLI_WHOLE,
      "a rank's share of the width between the two products: gemm-rs is "
      "(tokens, inner) by (inner, hidden), ag-gemm (tokens, hidden) by (hidden, "
-     "inner); of moe-layer that of an expert",
+     "inner); of moe-layer and moe-parts that of an expert",
      AT(inner), .least = 1, .most = 1 << 24},
     {"experts", 0, "N", CLI_WHOLE, "of all ranks", AT(experts), .least = 1,
      .most = 1 << 20},
@@ -347,8 +348,8 @@ static const struct cli_row rows[] = {
     {"attention", 0, "SHARE", CLI_REAL, "of the products, in attention",
      AT(attention), .most = 0.9},
     {"ratio", 0, "R/C", CLI_REAL,
-     "choose --inner so that the exchanges take so many times as long as the "
-     "computation (0: as given)",
+     "also of moe-parts: choose --inner so that the exchanges take so many "
+     "times as long as the computation (0: as given)",
      AT(ratio), .most = 100},
 
     {HEADING(
@@ -447,6 +448,10 @@ static const struct cli_program program = {
         "  moe-layer   forward and backward of a layer whose exchanges are "
         "under way\n"
         "              while it computes\n"
+        "  moe-parts   dispatch, experts and combine in 1, 2, 4, 8 parts, each "
+        "beside one\n"
+        "              part, and in as many as SHUNT_MOE_PARTS_AUTO learns, "
+        "beside the best\n"
         "  gemm-rs     a matrix product fused with a reduce-scatter\n"
         "  ag-gemm     an all-gather fused with a matrix product\n"
         "  copy        copies by a copy engine, in one process, beside "
@@ -589,7 +594,7 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
         if (!o.given.factor)
             o.factor = 4;
     }
-    if (o.op == PERF_MOE_LAYER) {
+    if (perf_op_has_experts(o.op)) {
         if (!o.dtype)
             o.dtype = SHUNT_F32;
         if (!o.given.warmup)
@@ -597,7 +602,7 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
         if (!o.given.parts)
             o.parts = 0;
         if (!o.samples)
-            o.samples = 5;
+            o.samples = o.op == PERF_MOE_LAYER ? 5 : 9;
     }
     if (!o.dtype)
         o.dtype = tokens ? SHUNT_BF16 : SHUNT_F32;

@@ -21,7 +21,7 @@ void perf_options_check_op(const struct perf_options *o)
 {
     if (perf_op_reduces(o->op) && o->dtype == SHUNT_FP8_E4M3)
         perf_die(PERF_EXIT_USAGE, "--dtype: fp8 is only moved, not reduced");
-    if (perf_op_is_moe(o->op) && o->op != PERF_MOE_LAYER &&
+    if (perf_op_is_moe(o->op) && !perf_op_has_experts(o->op) &&
         o->dtype != SHUNT_BF16 && o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
@@ -37,7 +37,7 @@ void perf_options_check_op(const struct perf_options *o)
                  "--batch: a sample of %s is one step, from its plan to its "
                  "release",
                  perf_op_name(o->op));
-    if ((perf_op_is_fused(o->op) || o->op == PERF_MOE_LAYER) &&
+    if ((perf_op_is_fused(o->op) || perf_op_has_experts(o->op)) &&
         o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes f32", perf_op_name(o->op));
     if (perf_op_is_fused(o->op) &&
@@ -51,11 +51,16 @@ void perf_options_check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "copy is compared with memcpy() in malloc memory: it takes "
                  "neither --peer, --overlap nor --mem window");
-    if (o->op == PERF_MOE_LAYER &&
+    if (perf_op_has_experts(o->op) &&
         (o->peer != PERF_PEER_NONE || o->link || o->overlap))
         perf_die(PERF_EXIT_USAGE,
-                 "moe-layer is compared with itself, waiting at once: it takes "
-                 "neither --peer nor --overlap");
+                 "%s is compared with itself, %s: it takes neither --peer nor "
+                 "--overlap",
+                 perf_op_name(o->op),
+                 o->op == PERF_MOE_LAYER ? "waiting at once" : "in one part");
+    if (o->op == PERF_MOE_PARTS && o->parts)
+        perf_die(PERF_EXIT_USAGE,
+                 "--parts: moe-parts measures 1, 2, 4, 8 and what is learned");
     if (o->op == PERF_MOE_LAYER && o->parts > 1 && o->micro_batches > 1)
         perf_die(PERF_EXIT_USAGE,
                  "--parts: only with --micro-batches 1; each of two computes "
@@ -63,9 +68,10 @@ void perf_options_check_op(const struct perf_options *o)
     if (o->op == PERF_MOE_LAYER && o->parts > PERF_MAX_LAYER_PARTS)
         perf_die(PERF_EXIT_USAGE, "--parts: moe-layer takes at most %d",
                  PERF_MAX_LAYER_PARTS);
-    if (o->op == PERF_MOE_LAYER && o->mem != PERF_MEM_WINDOW)
+    if (perf_op_has_experts(o->op) && o->mem != PERF_MEM_WINDOW)
         perf_die(PERF_EXIT_USAGE,
-                 "--mem: moe-layer computes in the plan's own buffers");
+                 "--mem: %s computes in the plan's own buffers",
+                 perf_op_name(o->op));
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
 }

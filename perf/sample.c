@@ -69,20 +69,30 @@ static void add_phases(const struct perf_series *s, const double *us, int first,
     }
 }
 
+struct perf_times perf_times_of(double *us, size_t n)
+{
+    const double median = perf_median(us, n); /* which sorts them */
+
+    return (struct perf_times){
+        .median = median,
+        .p99 = perf_quantile(us, n, 0.99),
+        .least = us[0],
+        .q1 = perf_quantile(us, n, 0.25),
+        .q3 = perf_quantile(us, n, 0.75),
+    };
+}
+
 struct perf_times perf_series_times(const struct perf_series *s, int first,
                                     int last)
 {
-    double *sum = perf_alloc(s->samples * sizeof(*sum));
+    double *sum = perf_alloc(s->samples * sizeof(*sum)), cpu;
     struct perf_times times;
 
     add_phases(s, s->cpu_us, first, last, sum);
-    times.cpu = perf_median(sum, s->samples);
+    cpu = perf_median(sum, s->samples);
     add_phases(s, s->us, first, last, sum);
-    times.median = perf_median(sum, s->samples);
-    times.p99 = perf_quantile(sum, s->samples, 0.99);
-    times.q1 = perf_quantile(sum, s->samples, 0.25);
-    times.q3 = perf_quantile(sum, s->samples, 0.75);
-    times.least = sum[0];
+    times = perf_times_of(sum, s->samples);
+    times.cpu = cpu;
     free(sum);
     return times;
 }

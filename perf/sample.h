@@ -70,6 +70,9 @@ struct perf_times {
 struct perf_times perf_series_times(const struct perf_series *series, int first,
                                     int last);
 
+/* Of n > 0 values, without CPU times. Sorts `us`. */
+struct perf_times perf_times_of(double *us, size_t n);
+
 /* The middle value, or the mean of the two in the middle. Sorts `values`. */
 double perf_median(double *values, size_t n);
 /* The smallest value that is not below `share` of all (nearest rank). `values`

@@ -65,10 +65,10 @@ static void keep_pair(const struct perf_row *row)
 static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
-    const char *tokens = o->op == PERF_MOE_LAYER   ? "; x and y windows"
-                         : perf_op_is_moe(o->op)   ? "; x and y malloc"
-                         : perf_op_is_fused(o->op) ? ", of what is sent"
-                                                   : "";
+    const char *tokens = perf_op_has_experts(o->op) ? "; x and y windows"
+                         : perf_op_is_moe(o->op)    ? "; x and y malloc"
+                         : perf_op_is_fused(o->op)  ? ", of what is sent"
+                                                    : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
     if (o->op == PERF_BARRIER || o->op == PERF_COPY)
@@ -373,6 +373,32 @@ static void print_layer(const struct perf_row *row)
                     l->attention);
 }
 
+static void print_parts(const struct perf_row *row)
+{
+    const struct perf_row_parts *p = row->parts;
+    const double us = row->times[PERF_OURS].median;
+
+    if (p->learned) {
+        perf_table_note("  %d parts, after %d plans: in the samples above %.3f "
+                        "x the best of these, in its own %.3f x",
+                        p->parts, p->learned,
+                        p->given / row->times[PERF_PEER].median,
+                        us / row->times[PERF_PEER].median);
+        return;
+    }
+    perf_table_note("  %.3f x one part; experts alone %.4g us, %.3f x one "
+                    "part's; exchanges alone %.4g us, %.3f x; a plan, not "
+                    "included, %.4g us, %.3f x",
+                    us / row->times[PERF_PEER].median, p->compute,
+                    p->compute / p->whole_compute, p->exchange,
+                    p->exchange / p->whole_exchange, p->plan,
+                    p->plan / p->whole_plan);
+    if (p->parts == 1)
+        perf_table_note("  inner %zu; the experts beside plain streams take "
+                        "%.4g us, R/C %.3f",
+                        p->inner, p->beside, p->exchange / p->beside);
+}
+
 /* --- copies --------------------------------------------------------------- */
 
 static void print_copy_head(void)
@@ -557,6 +583,8 @@ void perf_table_row(const struct perf_row *row)
         print_alone(row);
     if (row->layer)
         print_layer(row);
+    if (row->parts)
+        print_parts(row);
     if (row->between)
         print_between(row);
 }

@@ -55,6 +55,20 @@ struct perf_row_layer {
     const char *order;       /* of the operations */
 };
 
+/* Of a row of `shunt-perf moe-parts`, whose peer is the same in one part; of a
+ * number of parts that was learned, the best of the others. Microseconds; whole_:
+ * in one part. */
+struct perf_row_parts {
+    int parts;
+    int learned; /* SHUNT_MOE_PARTS_AUTO, after so many plans; 0: given */
+    /* the same number of parts, given: of it, a learned row is another sample */
+    double given;
+    double compute, exchange, plan; /* each alone */
+    double whole_compute, whole_exchange, whole_plan;
+    double beside; /* whole_compute beside plain streams of the same bytes */
+    size_t inner;
+};
+
 static inline double perf_row_layer_hidden(const struct perf_row_layer *l,
                                            double t)
 {
@@ -104,6 +118,7 @@ struct perf_row {
     } alone;
     const struct perf_row_copy *copy;   /* NULL: another operation */
     const struct perf_row_layer *layer; /* likewise */
+    const struct perf_row_parts *parts; /* likewise */
     const char *mode;                   /* Shunt's mode for tokens, or NULL */
     double sent_rows, sent_bytes;       /* figures of its plan; < 0: none */
 };

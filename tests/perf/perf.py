@@ -273,6 +273,29 @@ def check_layer(row, more):
         fail(["moe-layer"], f"not the paper's order: {row}")
 
 
+def cuts():
+    """An exchange beside its experts in 1, 2, 4 and 8 parts, and as is learned."""
+    for ranks, more in ((2, ["--ratio", "0.5"]), (3, ["--mode", "flat"])):
+        rows = measure(["moe-parts"], ranks, "--hidden", "64", "--inner", "32",
+                       "--experts", "10", "--topk", "3", "--tokens", "1,40",
+                       *more, peer="none")
+        if ([(row["op"], row["count"]) for row in rows] !=
+                [(f"parts-{n}", tokens) for tokens in (1, 40)
+                 for n in (1, 2, 4, 8, "auto")]):
+            fail(["moe-parts"], f"rows: {rows}")
+        for row in rows:
+            learned = row["op"] == "parts-auto"
+            if (row["parts_used"] not in (1, 2, 4, 8) or
+                    (row["parts_learned"] >= 16) != learned or
+                    not learned and row["op"] != f"parts-{row['parts_used']}"):
+                fail(["moe-parts"], f"parts: {row}")
+            if min(row["parts_compute_us"], row["parts_exchange_us"],
+                   row["parts_plan_us"], row["parts_beside_us"]) <= 0:
+                fail(["moe-parts"], f"times: {row}")
+    refused(2, "1, 2, 4, 8 and what is learned", "moe-parts", "--parts", "2")
+    refused(2, "in one part", "moe-parts", "--peer", "memcpy")
+
+
 def copy_rows(*options, status=0, ranks=1, **env):
     """The command and its rows: brief copies by an engine."""
     command = [PERF, "copy", "--json", "-n", "3", "-w", "1", "--batch", "2",
@@ -556,6 +579,7 @@ def without_mpi():
     virtual_nodes()
     fused()
     layers()
+    cuts()
     copies()
     json_file()
     csv_file()
