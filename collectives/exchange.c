@@ -2,6 +2,7 @@
 /* One round of blocks between all pairs; see exchange.h. */
 #include "collectives/exchange.h"
 
+#include "collectives/salt.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
@@ -118,7 +119,7 @@ SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
     p->zcopy = shunti_zcopy_create(request, peer, 0);
     if (!p->zcopy)
         return false;
-    note->expects = p->recv_bytes;
+    note->expects = p->recv_bytes ^ request->salt;
     if (zcopy(request, x, peer, p->send_bytes)) {
         note->bytes = p->send_bytes;
         *way = note->way = SHUNTI_WAY_ZCOPY;
@@ -173,8 +174,8 @@ static void offer(struct shunt_request *request, struct shunti_exchange *x,
 
     if (!zcopy(request, x, peer, p->send_bytes) &&
         !zcopy(request, x, peer, p->recv_bytes))
-        way = shunti_offer(request, peer, p->send, p->send_bytes, p->recv_bytes,
-                           &p->tx.start);
+        way = shunti_offer(request, peer, p->send, p->send_bytes,
+                           p->recv_bytes ^ request->salt, &p->tx.start);
     else if (!offer_zcopy(request, x, peer, &way))
         return;
     if (request->comm->peers[peer].node != request->comm->node)
@@ -278,13 +279,13 @@ bool shunti_agree_received(struct shunt_request *request, int peer,
 bool shunti_agree_sent(struct shunt_request *request, int peer,
                        const struct shunti_note *note, size_t bytes)
 {
-    if (note->expects == bytes)
+    if (note->expects == (bytes ^ request->salt))
         return true;
     shunti_request_error(request, SHUNT_ERR_MISMATCH,
                          "%s: this rank sent %zu B to rank %d, which expected "
                          "%llu B",
                          shunti_request_name(request), bytes, peer,
-                         (unsigned long long)note->expects);
+                         (unsigned long long)(note->expects ^ request->salt));
     return false;
 }
 
@@ -297,6 +298,7 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
 
     if (shunti_note_bad(request, peer)) {
         p->bad = true;
+        shunti_salt_disagrees(request, note->signature);
         drop(x, peer);
         return false;
     }
@@ -306,7 +308,10 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
         p->bad = true;
         drop(x, peer);
     }
-    return note->bytes == p->recv_bytes;
+    if (p->bad)
+        shunti_salt_disagrees(request, note->signature);
+    /* Of another salt both ranks find that both directions disagree. */
+    return note->bytes == p->recv_bytes && !(p->bad && request->salt);
 }
 
 bool shunti_exchange_meet(struct shunt_request *request,

@@ -2,6 +2,7 @@
 /* Alarms of operations in two levels; see two_level_alarm.h. */
 #include "collectives/two_level_alarm.h"
 
+#include "collectives/salt.h"
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
 
@@ -23,7 +24,14 @@ static void forget_late(const struct shunt_request *request,
     }
 }
 
-void shunti_two_level_alarm(const struct shunt_request *request,
+/* A read that fails is known to the reader alone, which then names itself as
+ * both the culprit and the reporter. */
+static bool is_read_failure(const struct shunti_blame *blame)
+{
+    return blame->rank == blame->reporter;
+}
+
+void shunti_two_level_alarm(struct shunt_request *request,
                             struct shunti_two_level *x,
                             const struct shunti_blame *blame)
 {
@@ -31,15 +39,10 @@ void shunti_two_level_alarm(const struct shunt_request *request,
         return;
     x->blame = *blame;
     x->alarmed = true;
+    if (!is_read_failure(blame))
+        shunti_salt_disagrees(request, blame->signature);
     if (x->late)
         forget_late(request, x);
-}
-
-/* A read that fails is known to the reader alone, which then names itself as
- * both the culprit and the reporter. */
-static bool is_read_failure(const struct shunti_blame *blame)
-{
-    return blame->rank == blame->reporter;
 }
 
 void shunti_two_level_own_alarm(struct shunt_request *request,

@@ -12,7 +12,7 @@
 #include "collectives/two_level.h"
 
 /* Record an alarm; the first one is kept. */
-void shunti_two_level_alarm(const struct shunt_request *request,
+void shunti_two_level_alarm(struct shunt_request *request,
                             struct shunti_two_level *x,
                             const struct shunti_blame *blame);
 

@@ -19,12 +19,12 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
         .status = SHUNT_ERR_MISMATCH,
         .signature = request->signature,
         .argument = note->expects,
-        .expected = x->argument,
+        .expected = x->argument ^ request->salt,
     };
 
     if (shunti_note_bad(request, peer)) {
         blame = shunti_note_blame(request, peer);
-    } else if (x->agreed && note->expects != x->argument) {
+    } else if (x->agreed && note->expects != blame.expected) {
         shunti_blame_argument(request, &blame);
     } else {
         return true;

@@ -44,6 +44,7 @@ enum shunt_status shunti_verdicts_gather(struct shunt_comm *comm,
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
             SHUNT_ERR_MEMORY, "%s: no memory", call);
+        comm->above.disagreed = !comm->failure.status; /* as they find */
         shunti_comm_leave(comm);
         return st;
     }

@@ -7,7 +7,8 @@
  *
  * Where chunks are too short for their link, one all-gather has several of them.
  * Where nothing can be hidden (pays.h) one has everything, and the product waits
- * for it. It is computed in the same tiles.
+ * for it. It is computed in the same tiles. On one node, and of few rows, tiles are
+ * not of one rank's rows but of all (shunti_tiles_together()).
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -37,6 +38,10 @@ struct state {
     size_t chunks, gathers;  /* all-gathers of `together` chunks */
     size_t together;
     bool waits; /* our own rows, too, wait for the all-gather */
+    bool whole; /* the tiles are of all rows (shunti_tiles_together()) */
+    /* Not asked: all rows come here, and are copied to `gathered` when they have
+     * come well. NULL: asked. */
+    unsigned char *arrivals;
     struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: over */
     float *scratch; /* of a tile; NULL: it is written to out */
     /* The next tile: number `tile` of part number `part`. */
@@ -56,6 +61,7 @@ static void cleanup(struct shunt_request *request)
 
     free(s->counts);
     shunti_scratch_put(request->comm, s->scratch);
+    shunti_scratch_put(request->comm, s->arrivals);
 }
 
 static bool check(struct state *s, int rank, struct shunti_terms *terms)
@@ -86,8 +92,16 @@ static bool check(struct state *s, int rank, struct shunti_terms *terms)
     return true;
 }
 
-static bool get_memory(struct state *s, struct shunti_terms *terms)
+static bool get_memory(struct state *s, bool trusts, struct shunti_terms *terms)
 {
+    const size_t bytes = s->args.rows * s->args.row_bytes;
+
+    if (trusts) {
+        s->arrivals = shunti_scratch_get(bytes ? bytes : 1);
+        if (!s->arrivals)
+            return shunti_terms_refuse(terms, SHUNT_ERR_MEMORY,
+                                       "no memory for %zu bytes", bytes);
+    }
     if (shunti_epilogue_is_none(&s->out))
         return true;
     s->scratch =
@@ -101,7 +115,7 @@ static bool get_memory(struct state *s, struct shunti_terms *terms)
 }
 
 static bool prepare(struct shunt_request *request, const void *args,
-                    struct shunti_terms *terms)
+                    struct shunti_terms *terms, bool *trusts)
 {
     const struct shunt_comm *comm = request->comm;
     const size_t nranks = (size_t)comm->nranks;
@@ -140,11 +154,31 @@ static bool prepare(struct shunt_request *request, const void *args,
         shunti_parts_together(request->comm, SHUNTI_PURPOSE_ALLGATHER_GEMM,
                               s->chunks, a->rows * a->row_bytes);
     s->gathers = (s->chunks - 1) / s->together + 1;
-    s->waits = shunti_fused_waits(comm);
-    return get_memory(s, terms);
+    s->whole = shunti_tiles_together(a->rows, comm->nodes);
+    s->waits = s->whole || shunti_fused_waits(comm);
+    *trusts = *trusts && s->gathers == 1 &&
+              shunti_fused_trusts(comm, a->rows * a->row_bytes, s->waits);
+    s->waits = s->waits || *trusts;
+    return get_memory(s, *trusts, terms);
 }
 
 /* --- rows that arrive ------------------------------------------------------ */
+
+/* In `gathered`. */
+static unsigned char *own_place(const struct shunt_request *request)
+{
+    const struct state *s = state_of((struct shunt_request *)request);
+
+    return (unsigned char *)s->args.gathered +
+           s->begins[request->comm->rank] * s->args.row_bytes;
+}
+
+static const void *own_rows(const struct shunt_request *request)
+{
+    const struct state *s = state_of((struct shunt_request *)request);
+
+    return s->args.shard == SHUNT_IN_PLACE ? own_place(request) : s->args.shard;
+}
 
 static void start_gather(struct shunt_request *request, size_t i)
 {
@@ -165,21 +199,23 @@ static void start_gather(struct shunt_request *request, size_t i)
     }
     shunti_composed_note(
         request,
-        shunt_allgatherv_start(comm, SHUNT_IN_PLACE, 0, s->args.gathered,
-                               s->bytes, s->displs, SHUNT_U8, &s->gather[i]));
+        s->arrivals
+            ? shunt_allgatherv_start(
+                  comm, own_rows(request), s->bytes[comm->rank], s->arrivals,
+                  s->bytes, s->displs, SHUNT_U8, &s->gather[i])
+            : shunt_allgatherv_start(comm, SHUNT_IN_PLACE, 0, s->args.gathered,
+                                     s->bytes, s->displs, SHUNT_U8,
+                                     &s->gather[i]));
 }
 
 static void begin(struct shunt_request *request)
 {
     struct state *s = state_of(request);
     const struct shunt_allgather_gemm_args *a = &s->args;
-    const int rank = request->comm->rank;
-    unsigned char *own = a->gathered;
+    const size_t bytes = s->counts[request->comm->rank] * a->row_bytes;
 
-    own += s->begins[rank] * a->row_bytes;
-    if (s->counts[rank] && a->row_bytes && a->shard != SHUNT_IN_PLACE &&
-        a->shard != own)
-        shunti_copy_payload(own, a->shard, s->counts[rank] * a->row_bytes);
+    if (bytes && !s->arrivals && own_rows(request) != own_place(request))
+        shunti_copy_payload(own_place(request), own_rows(request), bytes);
     request->comm->above.streams = shunti_fused_streams(request->comm);
     for (size_t i = 0; i < s->gathers && !shunti_composed_lost(request); i++)
         start_gather(request, i);
@@ -188,10 +224,11 @@ static void begin(struct shunt_request *request)
 
 /* --- tiles ----------------------------------------------------------------- */
 
-/* Our own rows are part 0; then come the other ranks' parts of each chunk. */
+/* Our own rows are part 0; then come the other ranks' parts of each chunk. Or all
+ * rows are. */
 static size_t parts(const struct shunt_request *request, const struct state *s)
 {
-    return 1 + s->chunks * (size_t)(request->comm->nranks - 1);
+    return s->whole ? 1 : 1 + s->chunks * (size_t)(request->comm->nranks - 1);
 }
 
 static struct part part_of(const struct shunt_request *request,
@@ -201,6 +238,8 @@ static struct part part_of(const struct shunt_request *request,
     const size_t rank = (size_t)request->comm->rank;
     size_t chunk, from, at;
 
+    if (s->whole)
+        return (struct part){0, s->args.rows, s->gathers - 1};
     if (!number)
         return (struct part){s->begins[rank], s->counts[rank], 0};
     chunk = (number - 1) / (nranks - 1);
@@ -213,6 +252,35 @@ static struct part part_of(const struct shunt_request *request,
     };
 }
 
+static bool gather_over(struct shunt_request *request, size_t i, bool wait)
+{
+    struct state *s = state_of(request);
+
+    if (!s->gather[i])
+        return true;
+    if (!shunti_composed_over(request, &s->gather[i], wait))
+        return false;
+    if (s->arrivals && !request->error)
+        shunti_copy_payload(s->args.gathered, s->arrivals,
+                            s->args.rows * s->args.row_bytes);
+    return true;
+}
+
+/* Have all of a part's rows arrived? */
+static bool is_there(struct shunt_request *request, const struct part *part,
+                     bool wait)
+{
+    const struct state *s = state_of(request);
+
+    /* Fused, our own rows need no all-gather. */
+    if (!s->part && !s->waits)
+        return true;
+    for (size_t i = s->whole ? 0 : part->gather; i <= part->gather; i++)
+        if (!gather_over(request, i, wait))
+            return false;
+    return true;
+}
+
 /* The oldest all-gather that is not over advances, and all others with it. */
 static void progress(struct shunt_request *request)
 {
@@ -222,7 +290,7 @@ static void progress(struct shunt_request *request)
     while (i < s->gathers && !s->gather[i])
         i++;
     if (i < s->gathers)
-        shunti_composed_over(request, &s->gather[i], false);
+        gather_over(request, i, false);
 }
 
 static void call_tile(const struct shunt_allgather_gemm_args *a, size_t row,
@@ -266,13 +334,10 @@ static enum step step(struct shunt_request *request, bool wait)
 
     for (; s->part < parts(request, s); s->part++, s->tile = 0) {
         const struct part part = part_of(request, s, s->part);
-        /* Fused, our own rows need no all-gather. */
-        const bool needs = s->part || s->waits;
 
         if (s->tile == shunti_cut_tile_rows(part.rows).parts * across)
             continue;
-        if (needs && s->gather[part.gather] &&
-            !shunti_composed_over(request, &s->gather[part.gather], wait))
+        if (!is_there(request, &part, wait))
             return STEP_WAITS;
         if (request->error)
             break;
@@ -281,7 +346,7 @@ static enum step step(struct shunt_request *request, bool wait)
         return STEP_TILE;
     }
     for (size_t i = 0; i < s->gathers; i++)
-        if (s->gather[i] && !shunti_composed_over(request, &s->gather[i], wait))
+        if (!gather_over(request, i, wait))
             return STEP_WAITS;
     return STEP_DONE;
 }

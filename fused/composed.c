@@ -2,9 +2,11 @@
 /* The frame around the fused calls; see composed.h. */
 #include "fused/composed.h"
 
+#include "collectives/kinds.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/refusal.h"
 #include "src/track.h"
 
 void shunti_composed_note(struct shunt_request *request,
@@ -52,40 +54,105 @@ static enum shunt_status begin(const struct shunti_fused_call *call,
     return request->error;
 }
 
-enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
+/* Of a call that has not asked: what its collective brings is not used unless all
+ * ranks have these terms. */
+static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
+                                        struct shunt_request **request,
+                                        const struct shunti_terms *terms)
+{
+    enum shunt_status st;
+
+    call->comm->above.salt = shunti_terms_digest(terms, call->purpose);
+    st = begin(call, *request);
+    call->comm->above.salt = 0;
+    return st ? st : shunt_wait(request);
+}
+
+/* A salt, too, so that all find it if others do not ask. */
+static enum shunt_status ask(const struct shunti_fused_call *call,
+                             const struct shunti_terms *terms)
+{
+    enum shunt_status st;
+
+    call->comm->above.salt = 1;
+    st = shunti_terms_agree(call->comm, call->purpose, terms);
+    call->comm->above.salt = 0;
+    return st;
+}
+
+/* The others may be in the call's collective, or ask: they hear of it in either. */
+static enum shunt_status refuse(const struct shunti_fused_call *call,
+                                const struct shunti_terms *terms)
+{
+    struct shunt_comm *comm = call->comm;
+    enum shunt_status st;
+
+    shunti_comm_enter(comm);
+    st = shunti_request_refuse(
+        comm,
+        SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, call->purpose),
+        (enum shunt_status)terms->verdict.status, "%s: %s",
+        shunti_purpose_name(call->purpose), terms->verdict.why);
+    comm->above.disagreed = !comm->failure.status;
+    shunti_comm_leave(comm);
+    return st;
+}
+
+/* again: the ranks have disagreed, so that all ask now. */
+static enum shunt_status attempt(const struct shunti_fused_call *call,
+                                 bool again)
 {
     struct shunt_comm *comm = call->comm;
     struct shunt_request *request = NULL;
     struct shunti_terms terms = {0};
+    bool trusts = !call->start && !again, well = false;
     enum shunt_status st;
-    SHUNTI_TRACK(LIBRARY);
 
-    if (call->start && call->request)
-        *call->request = NULL;
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
-                           shunti_purpose_name(call->purpose));
     if (call->start && !call->request)
         shunti_terms_refuse(&terms, SHUNT_ERR_INVALID, "request is NULL");
     shunti_comm_enter(comm);
+    comm->above.disagreed = comm->above.strayed = false;
     st = shunti_request_compose(comm, call->class, call->state_bytes, &request);
     shunti_comm_leave(comm);
     if (st)
         shunti_terms_refuse(&terms, st, "no memory for a request");
     else
-        call->prepare(request, call->args, &terms);
-    st = shunti_terms_agree(comm, call->purpose, &terms);
-    if (!st)
-        st = begin(call, request);
-    if (!st && call->start) {
-        *call->request = request;
-        return SHUNT_OK;
+        well = call->prepare(request, call->args, &terms, &trusts) &&
+               !terms.verdict.status;
+    if (well && trusts) {
+        st = begin_trusting(call, &request, &terms);
+        if (!st)
+            return SHUNT_OK;
+    } else {
+        st = well || again ? ask(call, &terms) : refuse(call, &terms);
+        if (!st)
+            st = begin(call, request);
+        if (!st && !call->start)
+            return shunt_wait(&request);
+        if (!st) {
+            *call->request = request;
+            return SHUNT_OK;
+        }
     }
-    if (!st)
-        return shunt_wait(&request);
     shunti_comm_enter(comm);
     if (request)
         shunti_request_drop(request);
     shunti_comm_leave(comm);
     return st;
+}
+
+enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
+{
+    enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
+
+    if (call->start && call->request)
+        *call->request = NULL;
+    if (!call->comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
+                           shunti_purpose_name(call->purpose));
+    st = attempt(call, false);
+    return st && call->comm->above.disagreed && !call->comm->above.strayed
+               ? attempt(call, true)
+               : st;
 }

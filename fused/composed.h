@@ -2,6 +2,13 @@
 /*
  * What both fused calls have in common: a request that is made of others
  * (shunti_request_compose()), and ends as a blocking call or as `_start`.
+ *
+ * The ranks must agree before anything is written (terms.h). A small blocking
+ * call of one collective need not ask first: it hands that collective a digest of
+ * the terms (`salt` of src/request.h), and keeps what it brings in scratch memory
+ * until it has ended well. If the ranks disagree, all of them find so in this
+ * operation; a rank whose arguments are wrong refuses in its place. Then all begin
+ * again, and ask, which tells each what is wrong.
  */
 #ifndef SHUNTI_FUSED_COMPOSED_H
 #define SHUNTI_FUSED_COMPOSED_H
@@ -20,9 +27,11 @@ struct shunti_fused_call {
     struct shunt_request **request;
     const struct shunti_class *class;
     size_t state_bytes;
-    /* Check the arguments, and get all memory: local. False: refused. */
+    /* Check the arguments, and get all memory: local. False: refused. *trusts:
+     * in, whether the call may be made without asking first; out, whether it is
+     * to be. */
     bool (*prepare)(struct shunt_request *request, const void *args,
-                    struct shunti_terms *terms);
+                    struct shunti_terms *terms, bool *trusts);
     /* The ranks have agreed: begin. Errors are recorded. */
     void (*begin)(struct shunt_request *request);
 };

@@ -42,6 +42,8 @@ struct state {
     size_t *counts;   /* (nranks) rows of each owner */
     size_t *elements; /* (nranks) of a segment of the panel at hand */
     struct shunti_cut computed, sent;
+    bool
+        trusts; /* not asked: out is not written before the sum has ended well */
     struct panel panel[PANELS]; /* number i is panel[i % PANELS] */
     size_t next;                /* panels of which the sum has been begun */
     void *scratch[2 * PANELS];
@@ -84,7 +86,7 @@ static bool check(struct state *s, struct shunti_terms *terms)
 static bool sums_in_place(const struct state *s)
 {
     return shunti_epilogue_is_none(&s->out) && s->sent.parts == 1 &&
-           s->out.ld == s->out.cols;
+           s->out.ld == s->out.cols && !s->trusts;
 }
 
 static bool get_memory(struct state *s, struct shunti_terms *terms)
@@ -113,7 +115,7 @@ static bool get_memory(struct state *s, struct shunti_terms *terms)
 }
 
 static bool prepare(struct shunt_request *request, const void *args,
-                    struct shunti_terms *terms)
+                    struct shunti_terms *terms, bool *trusts)
 {
     const struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
@@ -146,6 +148,10 @@ static bool prepare(struct shunt_request *request, const void *args,
         shunti_parts_together(request->comm, SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER,
                               s->computed.parts,
                               a->rows * a->cols * sizeof(float)));
+    *trusts =
+        *trusts && s->sent.parts == 1 &&
+        shunti_fused_trusts(comm, a->rows * a->cols * sizeof(float), true);
+    s->trusts = *trusts;
     return get_memory(s, terms);
 }
 

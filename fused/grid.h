@@ -3,12 +3,13 @@
  * How a product is cut: into tiles for the caller's function, and into the
  * panels or chunks that are sent.
  *
- * All of it is a function of shapes and counts that every rank knows, so it is
- * the same on all ranks, and in every run: never of measurements.
+ * All of it is a function of shapes, counts and nodes that every rank knows, so
+ * it is the same on all ranks, and in every run: never of measurements.
  */
 #ifndef SHUNTI_FUSED_GRID_H
 #define SHUNTI_FUSED_GRID_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -53,6 +54,12 @@ static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
 /* The same, of which `together` parts are one. */
 struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
                                       size_t together);
+
+/* Are the tiles of all-gather + GEMM those of all `rows` together, so that the
+ * product waits for all of them, and not of each rank's rows by themselves? Where
+ * few rows are multiplied, most of the time is that of reading the other matrix;
+ * and on one node there is nothing to wait for that could be hidden. */
+bool shunti_tiles_together(size_t rows, int nodes);
 
 /* Rows and columns of tiles. */
 struct shunti_cut shunti_cut_tile_rows(size_t rows);

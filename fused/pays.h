@@ -32,6 +32,13 @@ size_t shunti_parts_together(struct shunt_comm *comm,
                              enum shunti_purpose_fused purpose, size_t parts,
                              size_t bytes);
 
+/* May a call whose product waits for its one all-gather, or is to, be made without
+ * asking first (composed.h)? That needs scratch memory for all `bytes` of all
+ * ranks. waits: the product waits in any case; otherwise only where little could
+ * be hidden. */
+bool shunti_fused_trusts(const struct shunt_comm *comm, size_t bytes,
+                         bool waits);
+
 /* Is a link so slow that a copy more is hidden? Then payload is sent by a
  * stream, which begins at once and holds its sender back, rather than by zero
  * copy, which waits for the receiver to look. */

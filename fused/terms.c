@@ -90,6 +90,24 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
     return st;
 }
 
+/* FNV-1a of a word more. */
+static uint64_t mix(uint64_t digest, uint64_t word)
+{
+    for (size_t i = 0; i < sizeof(word); i++)
+        digest = (digest ^ (word >> 8 * i & 0xff)) * 0x100000001b3;
+    return digest;
+}
+
+uint64_t shunti_terms_digest(const struct shunti_terms *terms,
+                             enum shunti_purpose_fused purpose)
+{
+    uint64_t digest = mix(0xcbf29ce484222325, purpose);
+
+    for (int t = 0; t < SHUNTI_TERMS; t++)
+        digest = mix(digest, terms->term[t]);
+    return digest ? digest : 1;
+}
+
 /* --- checks ---------------------------------------------------------------- */
 
 bool shunti_terms_read(struct shunti_terms *terms, const void *from, void *to,

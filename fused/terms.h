@@ -2,7 +2,8 @@
 /*
  * What all ranks say before a fused call: one all-gather of what each was called
  * with, also if that is wrong. So each knows at once of all, before anything is
- * computed or written.
+ * computed or written. Small calls say it only once they have found that they
+ * disagree (composed.h).
  */
 #ifndef SHUNTI_FUSED_TERMS_H
 #define SHUNTI_FUSED_TERMS_H
@@ -48,6 +49,10 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
                                      enum shunti_purpose_fused purpose,
                                      const struct shunti_terms *mine);
+
+/* A digest of the terms, never 0. */
+uint64_t shunti_terms_digest(const struct shunti_terms *terms,
+                             enum shunti_purpose_fused purpose);
 
 /* --- checks that both calls make; false: refused --------------------------- */
 

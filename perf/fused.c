@@ -265,12 +265,14 @@ static double bound(double c, double r, double p, double q)
 static size_t count_parts(struct bench *b)
 {
     struct shunt_comm_stats before, after;
+    size_t operations;
 
     must(b, shunt_comm_get_stats(b->g->comm, &before, sizeof(before)), "stats");
     fused(b);
     must(b, shunt_comm_get_stats(b->g->comm, &after, sizeof(after)), "stats");
-    /* without the agreement */
-    return (size_t)(after.operations - before.operations) - 1;
+    operations = (size_t)(after.operations - before.operations);
+    /* without the agreement, which a small call does not need */
+    return operations > 1 ? operations - 1 : operations;
 }
 
 /* The sides that there are, and where each of them is; the number of them. */

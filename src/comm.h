@@ -49,6 +49,10 @@ struct shunti_above {
     uint32_t purpose; /* of operations that are created now, as registered by
                          shunti_purpose_register(); 0: none */
     bool streams;     /* they send nothing by zero copy: request.h */
+    uint64_t salt;    /* of those: request.h */
+    /* In an operation with a salt ranks disagree, which every rank has found:
+     * about a call of one purpose, or what they call. collectives/salt.h */
+    bool disagreed, strayed;
     uint8_t told_unfused; /* what fused/pays.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
      * and must make next (moe/moe_call.c). Called when this rank makes another

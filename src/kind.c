@@ -36,11 +36,16 @@ const char *shunti_kind_name(unsigned kind)
                       : shunti_kind_of(0)->name;
 }
 
+unsigned shunti_purpose_of(uint32_t signature)
+{
+    return shunti_kind_of(signature)->detail == SHUNTI_DETAIL_PURPOSE
+               ? signature & 0xffff & ~SHUNTI_TWO_LEVEL
+               : 0;
+}
+
 const char *shunti_purpose_name(uint32_t signature)
 {
-    const unsigned purpose = signature & 0xffff & ~SHUNTI_TWO_LEVEL;
+    const unsigned purpose = shunti_purpose_of(signature);
 
-    if (shunti_kind_of(signature)->detail != SHUNTI_DETAIL_PURPOSE)
-        return NULL;
     return purpose < PURPOSES ? purposes[purpose] : NULL;
 }

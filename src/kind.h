@@ -69,6 +69,9 @@ const struct shunti_kind *shunti_kind_of(uint32_t signature);
 /* "alltoallv" and so on; "something else" for an unknown kind. */
 const char *shunti_kind_name(unsigned kind);
 
+/* The purpose of a signature; 0: none. */
+unsigned shunti_purpose_of(uint32_t signature);
+
 /* "moe_plan_create" and so on, of a signature; NULL: the operation is not a
  * part of another call. */
 const char *shunti_purpose_name(uint32_t signature);

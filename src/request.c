@@ -97,6 +97,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->promised = false;
     request->stepping = false;
     request->streams = comm->above.streams;
+    request->salt = comm->above.salt;
     request->in_turn = false;
     request->listed = false;
     request->traced = NULL;

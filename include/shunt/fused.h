@@ -15,8 +15,9 @@
  * It overwrites out (rows, cols), with `ld` floats from one row to the next: the
  * rows row .. row + rows - 1 and the columns col .. col + cols - 1 of the
  * product. rows and cols are at least 1. The tiles cover the product once. What
- * they are follows from the shapes and the number of ranks alone: a function
- * that gives the same bits for the same tile gives the same result in every run.
+ * they are follows from the shapes, the counts, the ranks and their nodes alone: a
+ * function that gives the same bits for the same tile gives the same result in
+ * every run.
  * shunt/fused_cblas.h has such functions for cblas_sgemm().
  *
  * The function runs in the thread of the caller: in the call itself, or in
@@ -28,8 +29,9 @@
  * same calls in the same order, a bad argument is SHUNT_ERR_INVALID here and
  * SHUNT_ERR_REMOTE on the other ranks, and arguments that must be the same and
  * are not are SHUNT_ERR_MISMATCH, with a text that names the rank and the
- * argument. The tile function is not called then, nothing is written, and the
- * communicator stays usable. If a rank is lost, every survivor gets
+ * argument. Nothing is written then, the tile function is not called, but perhaps
+ * by a small blocking shunt_gemm_reduce_scatter(), and the communicator stays
+ * usable. If a rank is lost, every survivor gets
  * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT). A rank is not in the library while its
  * tile function computes: one tile must not take as long as SHUNT_TIMEOUT.
  *
@@ -156,7 +158,8 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_gemm_reduce_scatter_start(
  * Algorithm: each rank's rows are cut into chunks, and the all-gathers of all
  * chunks are started at once. Tiles of this rank's own rows are computed first,
  * then those of the first chunk of rank - 1, rank - 2, ..., then of the second
- * chunk, as they arrive.
+ * chunk, as they arrive. On one node, and of up to 32 rows, the tiles are of all
+ * rows together, when all have arrived.
  *
  * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for a tile (if there is
  * an epilogue or out is bf16); on the other ranks SHUNT_ERR_REMOTE.

@@ -79,6 +79,7 @@ Test(memory, fused)
 
     for (size_t i = 0; i < 2; i++) {
         run(calls[i], 3, NULL, NULL, NULL);
+        run(calls[i], 3, "SHUNT_FUSED=off", NULL, NULL); /* one operation */
         run_victim(calls[i], "1", "1", 4, "SHUNT_TEST_NODES=0,0,1,1",
                    "SHUNT_TRANSPORTS=shm", "SHUNT_ALGORITHM=two_level");
     }

@@ -55,6 +55,7 @@ struct model {
     } args;
     /* The tiles so far. */
     unsigned char *covered; /* (rows, cols) how often */
+    size_t outside;         /* elements that are not of this product */
     size_t tiles;
     uint64_t tile_digest; /* of their shapes, in order */
     struct random delay;
@@ -73,7 +74,8 @@ enum shunt_status model_call(struct model *m, struct shunt_request **request);
  * rows, right, and was each element computed once? */
 int model_check(const struct model *m);
 
-/* A call that was refused has computed and written nothing. */
+/* A call that was refused, without a shard in place, has written nothing, and
+ * computed nothing but GEMM + reduce-scatter, perhaps, its product. */
 int model_untouched(const struct model *m);
 
 #endif

@@ -162,7 +162,7 @@ Test(fused, wrong_calls)
         harness_check(&(struct harness_job){
             .program = "rank_fused",
             .args = {"--together", "refusals", "+", "null", "+", "mismatches",
-                     "+", "other_call"},
+                     "+", "other_call", "+", "mixed"},
             .ranks = 3,
             .env = {"SHUNT_TRANSPORTS=shm", nodes[i]},
         });

@@ -210,3 +210,35 @@ Test(fused_parts, pays)
     cr_assert_eq(together(&comm, 16, 16 * mib), 16);
     cr_assert(shunti_fused_waits(&comm) && !shunti_fused_streams(&comm));
 }
+
+/* At 10 Gbit/s a part takes 32 latencies: 16 parts of 1.68 ms, 0.1 ms each, and 0.32
+ * are 3.05 of them. */
+Test(fused_parts, pays_on_a_fast_link)
+{
+    static struct shunt_comm comm = {
+        .nranks = 2,
+        .nodes = 2,
+        .links = {.across = {.latency = 10e-6, .byte = 0.8e-9}, .crowd = 1},
+        .tune = {.fused = SHUNTI_FUSED_AUTO},
+    };
+    const size_t mib = 1 << 20;
+
+    cr_assert_eq(together(&comm, 16, 4 * mib), 4);
+    /* 0.42 ms are less than two parts */
+    cr_assert_eq(together(&comm, 16, mib), 16);
+    /* Who waits trusts up to 1 MiB, whatever the link, others for little. */
+    cr_assert(shunti_fused_trusts(&comm, mib, false));
+    cr_assert(!shunti_fused_trusts(&comm, mib + 1, true));
+    comm.links.across.byte = 8e-9;
+    cr_assert(!shunti_fused_trusts(&comm, mib, false));
+    cr_assert(shunti_fused_trusts(&comm, mib / 64, false));
+    cr_assert(shunti_fused_trusts(&comm, mib, true));
+    comm.tune.fused = SHUNTI_FUSED_ALWAYS;
+    cr_assert(!shunti_fused_trusts(&comm, 1, false));
+}
+
+Test(fused_parts, tiles_of_all_rows)
+{
+    cr_assert(shunti_tiles_together(1000000, 1));
+    cr_assert(shunti_tiles_together(32, 2) && !shunti_tiles_together(33, 2));
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls that trust all ranks' arguments; see salt.h. */
+#include "collectives/salt.h"
+
+#include "src/comm.h"
+#include "src/request.h"
+
+void shunti_salt_disagrees(struct shunt_request *request, uint32_t signature)
+{
+    struct shunti_above *above = &request->comm->above;
+
+    if (!request->salt)
+        return;
+    above->disagreed = true;
+    if (shunti_purpose_of(signature) != shunti_purpose_of(request->signature))
+        above->strayed = true;
+}

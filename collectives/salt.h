@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Small calls trust that all ranks' arguments agree, and give their operation a
+ * salt (src/request.h). Then every rank finds in it whether they do. If not, and
+ * all have made the same call (above.disagreed, not above.strayed), all may gather
+ * verdicts behind it, to learn what is wrong.
+ */
+#ifndef SHUNTI_SALT_H
+#define SHUNTI_SALT_H
+
+#include <stdint.h>
+
+struct shunt_request;
+
+/* Another rank, whose call has this signature, disagrees with a request, or has
+ * refused. */
+void shunti_salt_disagrees(struct shunt_request *request, uint32_t signature);
+
+#endif
