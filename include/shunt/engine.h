@@ -122,7 +122,8 @@ struct shunt_engine {
                                 const struct shunt_engine_copy *copy);
     /* The number of copies under way; a copy is under way until its wake_fd has
      * been written. An engine without a thread or hardware of its own advances
-     * them here. */
+     * them here, and one with a thread may make here what takes less time than to
+     * wake that. */
     size_t (*poll)(struct shunt_engine_ctx *ctx);
     /* NULL: it works. Otherwise it has failed for good, and the text, which
      * lasts as long as the context, says how: what is under way and has no

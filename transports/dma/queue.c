@@ -93,6 +93,27 @@ bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
     return back;
 }
 
+/* Nothing is added meanwhile, so no place is used again. */
+bool dma_queue_lend(struct dma_queue *queue, size_t most,
+                    struct shunt_engine_copy *copy)
+{
+    uint32_t added, i;
+    bool lent = false;
+
+    if (!atomic_load_explicit(&queue->asleep, memory_order_relaxed))
+        return false;
+    pthread_mutex_lock(&queue->adding);
+    added = atomic_load_explicit(&queue->added, memory_order_relaxed);
+    i = atomic_load_explicit(&queue->ended, memory_order_acquire);
+    for (; i != added && !lent; i++) {
+        *copy = queue->ring[i % DMA_DEPTH];
+        lent =
+            copy->signal && copy->rows * copy->bytes <= most && take(queue, i);
+    }
+    pthread_mutex_unlock(&queue->adding);
+    return lent;
+}
+
 static uint64_t now_ns(void)
 {
     struct timespec now;

@@ -37,6 +37,11 @@ bool dma_queue_add(struct dma_queue *queue,
 /* Take back the descriptor with this signal. False: the worker has it. */
 bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal);
 
+/* If the worker sleeps, take a descriptor of at most `most` bytes, which it passes
+ * over when it wakes: the caller makes this copy. False: there is none. */
+bool dma_queue_lend(struct dma_queue *queue, size_t most,
+                    struct shunt_engine_copy *copy);
+
 /* For the worker: the next descriptor, which keeps its place in the ring until
  * dma_queue_end(). Polls for `poll_ns`, then sleeps until there is one. */
 const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
