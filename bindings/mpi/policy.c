@@ -28,6 +28,7 @@
     {                     \
         (bytes), SIZE_MAX \
     }
+#define MORE_THAN(bytes) FROM((bytes) + 1)
 
 /*
  * Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
@@ -48,8 +49,8 @@ static const struct {
     [SHUNTI_MPI_ALLTOALLW] = {ALL, ALL, false},
     [SHUNTI_MPI_ALLGATHER] = {ALL, FROM(64 << 10), false},
     [SHUNTI_MPI_ALLGATHERV] = {ALL, FROM(8 << 10), false},
-    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, FROM(64 << 10), false},
-    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, FROM(64 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER] = {ALL, MORE_THAN(64 << 10), false},
+    [SHUNTI_MPI_REDUCE_SCATTER_BLOCK] = {ALL, MORE_THAN(64 << 10), false},
     [SHUNTI_MPI_ALLREDUCE] = {ALL, NONE, false},
     [SHUNTI_MPI_BCAST] = {ALL, FROM(64 << 10), false},
     [SHUNTI_MPI_BARRIER] = {ALL, NONE, true},

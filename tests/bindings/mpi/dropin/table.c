@@ -43,11 +43,47 @@ static void broadcasts(int variant)
     free(all);
 }
 
+/* Sums of vectors of 64 KiB, and of an element a rank more. */
+static void reduce_scatters(int variant)
+{
+    enum { ELEMENTS = 16384 };
+    const int most = ELEMENTS + world_size;
+    int *in = malloc((size_t)most * sizeof(*in));
+    int *out = malloc((size_t)most * sizeof(*out));
+    int *counts = calloc((size_t)world_size, sizeof(*counts));
+
+    CHECK(in && out && counts);
+    for (int i = 0; i < 5; i++) {
+        const int elements = i < 2 ? ELEMENTS : most;
+        const int odd = variant ? 0 : elements % world_size;
+        int begin = 0;
+
+        for (int r = 0; r < world_size; r++) {
+            counts[r] = elements / world_size + (r < odd);
+            begin += r < world_rank ? counts[r] : 0;
+        }
+        for (int e = 0; e < elements; e++)
+            in[e] = e * (world_rank + 1) + i;
+        MPI(variant ? MPI_Reduce_scatter_block(in, out, counts[0], MPI_INT,
+                                               MPI_SUM, MPI_COMM_WORLD)
+                    : MPI_Reduce_scatter(in, out, counts, MPI_INT, MPI_SUM,
+                                         MPI_COMM_WORLD));
+        for (int e = 0; e < counts[world_rank]; e++)
+            CHECK(out[e] == (begin + e) * world_size * (world_size + 1) / 2 +
+                                i * world_size);
+    }
+    free(in);
+    free(out);
+    free(counts);
+}
+
 int main(int argc, char **argv)
 {
     static const struct check_case cases[] = {
         {"barriers", barriers, 0, 2},
         {"broadcasts", broadcasts, 0, 2},
+        {"reduce_scatters", reduce_scatters, 0, 2},
+        {"reduce_scatter_blocks", reduce_scatters, 1, 2},
         {NULL, NULL, 0, 0},
     };
 
