@@ -31,6 +31,8 @@
 
 /* See shunti_select_carry(). */
 #define MESSAGES_A_BLOCK 5
+#define CARRY_MOST ((size_t)28 << 10)
+#define CARRY_LEAST_MOST ((size_t)16 << 10)
 
 /* The critical path of an algorithm: steps that wait for each other, messages
  * of one rank, bytes of one rank inside a node and of one node between
@@ -319,13 +321,27 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
     return choose(comm, &shape, kind, bytes)->algorithm;
 }
 
+/* The most that shunti_select_carry() lets a block have, where copies cost nothing. */
+static size_t most_carried(const struct shunt_comm *comm)
+{
+    const size_t entry = 16; /* of alltoall_two_level.c */
+    const size_t room =
+        comm->control.layout.eager / (size_t)shape_of(comm).most;
+
+    return room < CARRY_LEAST_MOST + entry ? CARRY_LEAST_MOST
+           : room > CARRY_MOST + entry     ? CARRY_MOST
+                                           : room - entry;
+}
+
 /*
  * A block that is sent directly costs one more message between nodes. A block
  * that goes through a relay is copied twice more inside the node, and meanwhile
  * the link is idle. So it goes through a relay if the copies take less time
  * than the message, and if the link is not the bottleneck. Measured on links of
  * 1 and 10 Gbit/s, the link is the bottleneck if it needs the time of some
- * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/performance.md).
+ * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/performance.md). A
+ * block of more than CARRY_LEAST_MOST bytes is carried only if a node's blocks
+ * for a rank fit into a control message, as more would have to be streamed.
  */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {
@@ -333,10 +349,11 @@ size_t shunti_select_carry(const struct shunt_comm *comm)
     const double by_copies = l->across.gap / (2 * l->inside.byte);
     const double by_link = MESSAGES_A_BLOCK * l->across.gap / l->across.byte;
     const double bytes = by_copies < by_link ? by_copies : by_link;
+    const size_t most = most_carried(comm);
 
     if (comm->tune.carry != SHUNTI_ENV_AUTO)
         return comm->tune.carry;
-    return bytes < 1024 ? 1024 : bytes > 16384 ? 16384 : (size_t)bytes;
+    return bytes < 1024 ? 1024 : bytes > (double)most ? most : (size_t)bytes;
 }
 
 /* --- telling -------------------------------------------------------------- */
