@@ -15,6 +15,23 @@
 
 enum { LANES = 16 };
 
+/* One number of each lane. In an array gcc would write them to memory and read
+ * them again for each of a loop's steps. */
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t choices __attribute__((vector_size(4 * LANES)));
+
+/* Inlined, so no vector is ever passed on. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+#define INLINE __attribute__((always_inline)) static inline
+
+INLINE lanes load(const float *x)
+{
+    lanes v;
+
+    memcpy(&v, x, sizeof(v));
+    return v;
+}
+
 static inline float exp_(float x)
 {
     /* Outside of this range the result is 0 (nearly) or infinite; NaN stays. */
@@ -124,12 +141,13 @@ static double sum_squares(size_t n, const float *x)
 
 static inline float dot(size_t n, const float *x, const float *y)
 {
-    float s[LANES] = {0};
+    lanes sum = {0};
+    float s[LANES];
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            s[j] += x[i + j] * y[i + j];
+        sum += load(x + i) * load(y + i);
+    memcpy(s, &sum, sizeof(s));
     for (int j = 0; i < n; i++, j++)
         s[j] += x[i] * y[i];
     return lanes_sum(s);
@@ -158,11 +176,12 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
     /* y = x g / rms:  dx = g dy / rms - x / rms^3 * mean(g dy x) */
     for (size_t r = 0; r < rows; r++, x += n, dy += n, dx += n) {
         float inv = inverse[r];
-        float s[LANES] = {0};
+        lanes sum = {0};
+        float s[LANES];
         size_t i = 0;
         for (; i + LANES <= n; i += LANES)
-            for (int j = 0; j < LANES; j++)
-                s[j] += dy[i + j] * gain[i + j] * x[i + j];
+            sum += load(dy + i) * load(gain + i) * load(x + i);
+        memcpy(s, &sum, sizeof(s));
         for (int j = 0; i < n; i++, j++)
             s[j] += dy[i] * gain[i] * x[i];
         float c = lanes_sum(s) / (float)n * (inv * inv * inv);
@@ -177,36 +196,34 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
 
 static float softmax(size_t n, float scale, float *p)
 {
-    float m[LANES];
-    float top = p[0] * scale;
+    float s[LANES], top = p[0] * scale;
+    lanes sum = {0}, most = sum + top;
     size_t i = 0;
 
-    for (int j = 0; j < LANES; j++)
-        m[j] = top;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            float v = p[i + j] * scale;
-            m[j] = v > m[j] ? v : m[j];
-        }
+    for (; i + LANES <= n; i += LANES) {
+        lanes v = load(p + i) * scale;
+        choices larger = v > most;
+        most = (lanes)((larger & (choices)v) | (~larger & (choices)most));
+    }
+    memcpy(s, &most, sizeof(s));
     for (; i < n; i++)
-        m[0] = p[i] * scale > m[0] ? p[i] * scale : m[0];
+        s[0] = p[i] * scale > s[0] ? p[i] * scale : s[0];
     for (int j = 0; j < LANES; j++)
-        top = m[j] > top ? m[j] : top;
+        top = s[j] > top ? s[j] : top;
 
     for (i = 0; i < n; i++)
         p[i] = exp_(p[i] * scale - top);
 
-    float s[LANES] = {0};
     for (i = 0; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            s[j] += p[i + j];
+        sum += load(p + i);
+    memcpy(s, &sum, sizeof(s));
     for (int j = 0; i < n; i++, j++)
         s[j] += p[i];
-    float sum = lanes_sum(s);
-    float inv = 1.0f / sum;
+    float total = lanes_sum(s);
+    float inv = 1.0f / total;
     for (i = 0; i < n; i++)
         p[i] *= inv;
-    return top + logf(sum);
+    return top + logf(total);
 }
 
 static void softmax_backward(size_t n, float scale, const float *restrict p,
