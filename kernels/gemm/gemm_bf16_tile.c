@@ -44,32 +44,47 @@ static inline __m512bh spread(const uint32_t *word)
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-/* Inlined once for each number of rows and vectors, so that all sums stay in
- * registers. */
+/* For loops over registers: they are unrolled early enough for the sums to be
+ * registers from the first to the last, and not an array on the stack. */
+#ifdef __clang__
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 24")
+#endif
+#define EACH(i, count) UNROLLED for (size_t i = 0; i < (count); i++)
+
+/* Inlined once for each number of rows and vectors. */
 __attribute__((always_inline)) static inline void
 tile(size_t rows, size_t vectors, size_t pairs, const uint32_t *a, size_t a_row,
      size_t a_pair, const uint32_t *b, bool add, float *c, size_t ldc)
 {
+    enum { LANES = SHUNTI_TILE_LANES };
     __m512 sum[SHUNTI_TILE_ROWS][SHUNTI_TILE_VECTORS];
 
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < vectors; j++)
-            sum[i][j] =
-                add ? _mm512_loadu_ps(c + i * ldc + j * SHUNTI_TILE_LANES)
-                    : _mm512_setzero_ps();
-    for (size_t p = 0; p < pairs; p++, a += a_pair) {
-        __m512bh w[SHUNTI_TILE_VECTORS];
-        for (size_t j = 0; j < vectors; j++, b += SHUNTI_TILE_LANES)
-            w[j] = load(b);
-        for (size_t i = 0; i < rows; i++) {
-            __m512bh x = spread(a + i * a_row);
-            for (size_t j = 0; j < vectors; j++)
-                sum[i][j] = _mm512_dpbf16_ps(sum[i][j], x, w[j]);
+    EACH(i, rows)
+    {
+        const float *from = c + i * ldc;
+        if (add) {
+            EACH(j, vectors) sum[i][j] = _mm512_loadu_ps(from + j * LANES);
+        } else {
+            EACH(j, vectors) sum[i][j] = _mm512_setzero_ps();
         }
     }
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < vectors; j++)
-            _mm512_storeu_ps(c + i * ldc + j * SHUNTI_TILE_LANES, sum[i][j]);
+    for (size_t p = 0; p < pairs; p++, a += a_pair) {
+        __m512bh w[SHUNTI_TILE_VECTORS];
+        EACH(j, vectors) w[j] = load(b + j * LANES);
+        b += vectors * LANES;
+        EACH(i, rows)
+        {
+            __m512bh x = spread(a + i * a_row);
+            EACH(j, vectors) sum[i][j] = _mm512_dpbf16_ps(sum[i][j], x, w[j]);
+        }
+    }
+    EACH(i, rows)
+    {
+        float *to = c + i * ldc;
+        EACH(j, vectors) _mm512_storeu_ps(to + j * LANES, sum[i][j]);
+    }
 }
 
 #define TILE_OF(rows, vectors)                                        \
@@ -165,13 +180,11 @@ static double peak(size_t rounds, float *sink)
     __m512 sum[SUMS];
     float all[SHUNTI_TILE_LANES];
 
-    for (size_t i = 0; i < SUMS; i++)
-        sum[i] = _mm512_set1_ps(*sink * (float)(i + 1));
-    for (size_t r = 0; r < rounds; r++)
-        for (size_t i = 0; i < SUMS; i++)
-            sum[i] = _mm512_dpbf16_ps(sum[i], factor, zero);
-    for (size_t i = 1; i < SUMS; i++)
-        sum[0] = _mm512_add_ps(sum[0], sum[i]);
+    EACH(i, SUMS) sum[i] = _mm512_set1_ps(*sink * (float)(i + 1));
+    for (size_t r = 0; r < rounds; r++) {
+        EACH(i, SUMS) sum[i] = _mm512_dpbf16_ps(sum[i], factor, zero);
+    }
+    EACH(i, SUMS - 1) sum[0] = _mm512_add_ps(sum[0], sum[i + 1]);
     _mm512_storeu_ps(all, sum[0]);
     *sink = all[0] / (SUMS * (SUMS + 1) / 2);
     return 4.0 * SHUNTI_TILE_LANES * SUMS * (double)rounds;
