@@ -335,7 +335,7 @@ static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
     count(g, m, n, k);
     if (g->tile) {
         shunti_bf16_by_rows(g->tile, &g->packed, turned, m, n, k, a, lda, b,
-                            ldb, beta, c, ldc);
+                            ldb, next, beta, c, ldc);
         return;
     }
     if (turned && g->compute == SHUNTI_GEMM_F32 && g->backend->nt && m <= FEW &&

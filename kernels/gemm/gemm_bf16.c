@@ -141,7 +141,8 @@ static uint32_t *pack_b(const struct shunti_bf16_tile *tile,
             uint32_t *to = words + j * pairs + p * width;
             pair_bf16(tile, columns, b + 2 * p * ldb + j,
                       second(b + j, ldb, p, k), to);
-            memset(to + columns, 0, (width - columns) * sizeof(*to));
+            if (width > columns)
+                memset(to + columns, 0, (width - columns) * sizeof(*to));
         }
     }
     return words;
@@ -223,78 +224,102 @@ static void multiply(const struct shunti_bf16_tile *tile, size_t rows,
         memcpy(c + i * ldc, full + i * width, columns * sizeof(*c));
 }
 
-/* C (m, n) [+]= rows a (m, k) times panels b */
+/* Rows that are packed next, of a (rows, m) and b (rows, n): a part of them is
+ * fetched with each tile, so that they come while tiles are multiplied. */
+struct ahead {
+    const float *a, *b;
+    size_t lda, ldb;
+    size_t of_a, of_b; /* lines of a row */
+    size_t rows, line; /* left to fetch, and where in the first of them */
+    size_t each;       /* lines with each tile */
+};
+
+static size_t lines_of(size_t n)
+{
+    return (n + SHUNTI_TILE_LANES - 1) / SHUNTI_TILE_LANES;
+}
+
+static struct ahead look_ahead(size_t tiles, size_t rows, size_t m,
+                               const float *a, size_t lda, size_t n,
+                               const float *b, size_t ldb)
+{
+    const size_t of_a = lines_of(m), of_b = lines_of(n);
+
+    return (struct ahead){.a = a,
+                          .b = b,
+                          .lda = lda,
+                          .ldb = ldb,
+                          .of_a = of_a,
+                          .of_b = of_b,
+                          .rows = of_a + of_b ? rows : 0,
+                          .each = rows * (of_a + of_b) / tiles + 1};
+}
+
+static void fetch_some(struct ahead *h)
+{
+    for (size_t i = 0; i < h->each && h->rows > 0; i++) {
+        __builtin_prefetch(h->line < h->of_a
+                               ? h->a + h->line * SHUNTI_TILE_LANES
+                               : h->b + (h->line - h->of_a) * SHUNTI_TILE_LANES,
+                           0, 2);
+        if (++h->line == h->of_a + h->of_b) {
+            h->line = 0;
+            h->rows--;
+            h->a += h->lda;
+            h->b += h->ldb;
+        }
+    }
+}
+
+static size_t tiles_of(size_t m, size_t n)
+{
+    return (m + SHUNTI_TILE_ROWS - 1) / SHUNTI_TILE_ROWS *
+           ((n + SHUNTI_TILE_COLUMNS - 1) / SHUNTI_TILE_COLUMNS);
+}
+
+/* C (m, n) [+]= rows a (m, k) times panels b; `later` is fetched meanwhile. */
 static void by_rows(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const uint32_t *b, bool add,
-                    float *c, size_t ldc)
+                    float *c, size_t ldc, struct ahead later)
 {
     size_t pairs = pairs_of(k);
     uint32_t *words = room(s, &s->a, CHUNK * pairs);
 
     for (size_t i = 0; i < m; i += CHUNK) {
         size_t some = m - i < CHUNK ? m - i : CHUNK;
+        size_t next = m - i - some < CHUNK ? m - i - some : CHUNK;
+        const float *then = next ? a + (i + CHUNK) * lda : a;
+        struct ahead ahead =
+            look_ahead(tiles_of(some, n), next, k, then, lda, 0, then, 0);
+
         pack_rows(tile, some, k, a + i * lda, lda, words);
         for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS)
-            for (size_t r = 0; r < some; r += SHUNTI_TILE_ROWS)
+            for (size_t r = 0; r < some; r += SHUNTI_TILE_ROWS) {
+                fetch_some(&ahead);
+                fetch_some(&later);
                 multiply(tile,
                          some - r < SHUNTI_TILE_ROWS ? some - r
                                                      : SHUNTI_TILE_ROWS,
                          columns_of(n, j), pairs, words + r * pairs, pairs, 1,
                          b + j * pairs, add, c + (i + r) * ldc + j, ldc);
+            }
     }
 }
 
 void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
                          struct shunti_bf16_scratch *s, bool turned, size_t m,
                          size_t n, size_t k, const float *a, size_t lda,
-                         const float *b, size_t ldb, enum shunti_gemm_beta beta,
-                         float *c, size_t ldc)
+                         const float *b, size_t ldb, const float *next,
+                         enum shunti_gemm_beta beta, float *c, size_t ldc)
 {
     const uint32_t *words = turned ? pack_b_turned(tile, s, n, k, b, ldb)
                                    : pack_b(tile, s, n, k, b, ldb);
+    const struct ahead later =
+        look_ahead(tiles_of(m, n), next ? k : 0, n, next, ldb, 0, next, 0);
 
-    by_rows(tile, s, m, n, k, a, lda, words, beta == SHUNTI_GEMM_ADD, c, ldc);
-}
-
-/* Rows that are packed after the next products, of A and B (k, n) alike: a part of
- * them is fetched with each tile, so that they come while tiles are multiplied. */
-struct ahead {
-    const float *a, *b;
-    size_t m, n, k, lda, ldb;
-    size_t done, each; /* lines fetched so far, and with each tile */
-};
-
-static struct ahead look_ahead(size_t m, size_t n, size_t k, const float *a,
-                               size_t lda, const float *b, size_t ldb)
-{
-    const size_t tiles = (m + SHUNTI_TILE_ROWS - 1) / SHUNTI_TILE_ROWS *
-                         ((n + SHUNTI_TILE_COLUMNS - 1) / SHUNTI_TILE_COLUMNS);
-    const size_t lines = k * ((m + n) / SHUNTI_TILE_LANES + 2);
-
-    return (struct ahead){a, b, m, n, k, lda, ldb, 0, lines / tiles + 1};
-}
-
-static void fetch_some(struct ahead *ahead)
-{
-    const size_t of_a = (ahead->m + SHUNTI_TILE_LANES - 1) / SHUNTI_TILE_LANES;
-    const size_t of_b = (ahead->n + SHUNTI_TILE_LANES - 1) / SHUNTI_TILE_LANES;
-    size_t row = ahead->done / (of_a + of_b),
-           line = ahead->done % (of_a + of_b);
-
-    for (size_t i = 0; i < ahead->each && row < ahead->k; i++, ahead->done++) {
-        if (line < of_a)
-            __builtin_prefetch(
-                ahead->a + row * ahead->lda + line * SHUNTI_TILE_LANES, 0, 2);
-        else
-            __builtin_prefetch(ahead->b + row * ahead->ldb +
-                                   (line - of_a) * SHUNTI_TILE_LANES,
-                               0, 2);
-        if (++line == of_a + of_b) {
-            line = 0;
-            row++;
-        }
-    }
+    by_rows(tile, s, m, n, k, a, lda, words, beta == SHUNTI_GEMM_ADD, c, ldc,
+            later);
 }
 
 void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
@@ -308,7 +333,8 @@ void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
         const uint32_t *wb = pack_b(tile, s, n, some, b, ldb);
         const size_t next = k - some < DEPTH ? k - some : DEPTH;
         struct ahead ahead =
-            look_ahead(m, n, next, a + some * lda, lda, b + some * ldb, ldb);
+            look_ahead(tiles_of(m, n), next, m, next ? a + some * lda : NULL,
+                       lda, n, next ? b + some * ldb : NULL, ldb);
 
         for (size_t j = 0; j < n; j += SHUNTI_TILE_COLUMNS)
             for (size_t i = 0; i < m; i += SHUNTI_TILE_ROWS) {
@@ -320,8 +346,10 @@ void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
                          SHUNTI_TILE_ROWS, wb + j * pairs, true,
                          c + i * ldc + j, ldc);
             }
-        a += some * lda;
-        b += some * ldb;
         k -= some;
+        if (k > 0) {
+            a += some * lda;
+            b += some * ldb;
+        }
     }
 }

@@ -78,12 +78,14 @@ struct shunti_bf16_scratch {
 
 void shunti_bf16_scratch_free(struct shunti_bf16_scratch *scratch);
 
-/* As shunti_gemm_nn(); turned: as shunti_gemm_nt(). */
+/* As shunti_gemm_nn(); turned: as shunti_gemm_nt(), and `next` is NULL. Else `next`
+ * is as that of a backend. */
 void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
                          struct shunti_bf16_scratch *scratch, bool turned,
                          size_t m, size_t n, size_t k, const float *a,
                          size_t lda, const float *b, size_t ldb,
-                         enum shunti_gemm_beta beta, float *c, size_t ldc);
+                         const float *next, enum shunti_gemm_beta beta,
+                         float *c, size_t ldc);
 /* As shunti_gemm_tn(), adding to C. */
 void shunti_bf16_tn(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *scratch, size_t m, size_t n,
