@@ -33,6 +33,9 @@ help:
 	@echo 'make moe-stress'
 	@echo '              10000 calls of dispatch, combine and their gradients in'
 	@echo '              random interleavings between hosts (ARGS=N: N calls)'
+	@echo 'make test-rdma'
+	@echo '              run transports on RDMA devices in software, in a virtual'
+	@echo '              machine (10 minutes; ARGS=--short: in two)'
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
@@ -98,6 +101,11 @@ moe-stress: build
 	    --worlds hosts
 	tests/moe/on_hosts stress $(ARGS)
 
+test-rdma: build
+	scripts/deps --rdma
+	tests/rdma-vm/selfcheck
+	tests/rdma-vm/check $(ARGS)
+
 cross-arm64:
 	scripts/deps
 	scripts/cross-arm64 $(ARGS)
@@ -161,5 +169,5 @@ clean:
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites moe-stress \
-        cross-arm64 stress perf docs \
+        test-rdma cross-arm64 stress perf docs \
         install uninstall format format-check clean

@@ -468,6 +468,29 @@ static void die_with(pid_t parent)
         _exit(1);
 }
 
+/* SHUNT_TEST_MOUNTS=PID,PID...: rank r sees the files, and so the devices, that
+ * process r of these does; more ranks than those begin again with the first. */
+static void enter_mounts(int rank)
+{
+    const char *list = getenv("SHUNT_TEST_MOUNTS");
+    int pids[MAX_RANKS], n = 0, used = 0, fd;
+    char path[64];
+
+    while (list && n < MAX_RANKS &&
+           sscanf(list, "%d%n", &pids[n], &used) == 1) {
+        n++;
+        list += used;
+        list += *list == ',';
+    }
+    if (n == 0)
+        return;
+    snprintf(path, sizeof(path), "/proc/%d/ns/mnt", pids[rank % n]);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNS))
+        FAIL(NULL, "%s: %s", path, strerror(errno));
+    close(fd);
+}
+
 struct job {
     const struct test_case *test;
     struct rank rank;
@@ -567,10 +590,12 @@ bool world_run(const struct test_case *c, const struct shunt_transport *t,
         pids[i] = fork();
         if (pids[i] == 0) {
             die_with(parent);
-            if (threads)
+            if (threads) {
                 run_threads(jobs, nranks);
-            else
+            } else {
+                enter_mounts(i);
                 run_rank(&jobs[i]);
+            }
             free(jobs);
             exit(0); /* not _exit: the sanitizers report at exit */
         }
