@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What arrives. Requests come with numbers and are taken in their order, as those
+ * of a reliable connection are; then their payload is placed and their completions
+ * are raised in whatever order SHUNT_TEST_VERBS allows. An RDMA write without an
+ * immediate has no completion here: nothing says when it is placed, whatever
+ * comes behind it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "tests/verbs/nic.h"
+
+#define NEAR 8   /* so many requests, the first, are placed in any order */
+#define STEPS 16 /* pieces placed in a round */
+/* One request in so many is overtaken by what comes in this time. */
+#define DELAYED 4
+#define DELAY_US 200
+
+static bool shuffles(void)
+{
+    return harm()->out_of_order || harm()->late;
+}
+
+/* --- the payload ------------------------------------------------------------- */
+
+/* Is the connection that sent this still what it was? */
+static bool is_current(const struct nic_packet *packet)
+{
+    uint64_t word = 0;
+    struct iovec from = {(void *)(uintptr_t)packet->current, sizeof(word)};
+    struct iovec to = {&word, sizeof(word)};
+
+    return process_vm_readv(packet->pid, &to, 1, &from, 1, 0) ==
+               (ssize_t)sizeof(word) &&
+           word == packet->base + NIC_CURRENT;
+}
+
+/* Read the payload from the sender's memory to `to`. False: the sender's connection
+ * has ended, and with it the packets. */
+static bool pull(const struct nic_packet *packet, unsigned char *to)
+{
+    struct iovec from[NIC_SGES], target = {to, packet->bytes};
+    size_t count = 0;
+    ssize_t n = 0;
+
+    if (packet->inlined) {
+        memcpy(to, packet->data, packet->bytes);
+        return true;
+    }
+    for (uint32_t i = 0; i < packet->sges; i++)
+        if (packet->sge[i].bytes)
+            from[count++] =
+                (struct iovec){(void *)(uintptr_t)packet->sge[i].address,
+                               packet->sge[i].bytes};
+    if (count)
+        n = process_vm_readv(packet->pid, &target, 1, from, count, 0);
+    if (!is_current(packet))
+        return false;
+    if ((size_t)n == packet->bytes)
+        return true;
+    harm_report("the memory of a request went away before it was sent: %s",
+                n < 0 ? strerror(errno) : "a part of it");
+    return false;
+}
+
+static size_t common_divisor(size_t a, size_t b)
+{
+    while (b) {
+        size_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* In which order its pieces are placed: from `first` on, by steps of `stride`. */
+static void shuffle(struct nic *nic, struct nic_arrival *a)
+{
+    a->first = nic_random(nic, a->pieces);
+    do
+        a->stride = 1 + nic_random(nic, a->pieces);
+    while (common_divisor(a->stride, a->pieces) != 1);
+    if (harm()->out_of_order && nic_random(nic, DELAYED) == 0)
+        a->not_before = nic_now() + (int64_t)nic_random(nic, DELAY_US);
+}
+
+/* Place one more piece. False: its memory is not registered any more. */
+static bool place_piece(struct nic *nic, struct nic_arrival *a)
+{
+    size_t at = (a->first + a->placed * a->stride) % a->pieces * NIC_PIECE;
+    size_t n = a->bytes - at < NIC_PIECE ? a->bytes - at : NIC_PIECE;
+
+    if (!nic_mr_find(nic, a->rkey, a->address, a->bytes,
+                     IBV_ACCESS_REMOTE_WRITE))
+        return false;
+    memcpy((void *)(uintptr_t)(a->address + at), a->data + at, n);
+    if (++a->placed == a->pieces) {
+        free(a->data);
+        a->data = NULL;
+    }
+    return true;
+}
+
+/* --- requests ---------------------------------------------------------------- */
+
+static void refuse(struct nic *nic, struct nic_qp *qp, uint64_t sequence,
+                   enum ibv_wc_status status)
+{
+    nic_answer(qp, sequence, status);
+    nic_send_some(nic, qp);
+    nic_event(nic, IBV_EVENT_QP_ACCESS_ERR, &qp->ibv, 0);
+    nic_qp_fail(nic, qp);
+}
+
+static void add(struct nic_qp *qp, struct nic_arrival *a)
+{
+    *qp->last_arrival = a;
+    qp->last_arrival = &a->next;
+}
+
+/* It has been taken already: its answer may have been lost with the rest. */
+static void answer_again(struct nic_qp *qp, uint64_t sequence)
+{
+    for (struct nic_arrival *a = qp->arrivals; a; a = a->next)
+        if (a->sequence == sequence && !a->answered)
+            return; /* it will be */
+    nic_answer(qp, sequence, IBV_WC_SUCCESS);
+}
+
+static void take(struct nic *nic, struct nic_qp *qp,
+                 const struct nic_packet *packet)
+{
+    struct nic_arrival *a;
+    unsigned char *to = (unsigned char *)(uintptr_t)packet->address;
+
+    if (packet->bytes && !nic_mr_find(nic, packet->rkey, packet->address,
+                                      packet->bytes, IBV_ACCESS_REMOTE_WRITE)) {
+        refuse(nic, qp, packet->sequence, IBV_WC_REM_ACCESS_ERR);
+        return;
+    }
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        abort();
+    a->sequence = packet->sequence;
+    a->address = packet->address;
+    a->bytes = packet->bytes;
+    a->rkey = packet->rkey;
+    a->imm = packet->imm;
+    a->with_imm = packet->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    a->rnr_retry = packet->rnr_retry;
+    if (packet->bytes && shuffles()) {
+        a->pieces = (packet->bytes + NIC_PIECE - 1) / NIC_PIECE;
+        to = a->data = malloc(packet->bytes);
+        if (!a->data)
+            abort();
+        shuffle(nic, a);
+    }
+    if (!pull(packet, to)) {
+        free(a->data);
+        free(a);
+        return;
+    }
+    qp->next_arrival++;
+    add(qp, a);
+    if (harm()->late) {
+        a->answered = true;
+        nic_answer(qp, a->sequence, IBV_WC_SUCCESS);
+    }
+}
+
+void nic_on_request(struct nic *nic, struct nic_qp *qp,
+                    const struct nic_packet *packet)
+{
+    if (packet->from != qp->peer || packet->base != qp->peer_base)
+        return; /* of another connection */
+    if (qp->ibv.state ==
+        IBV_QPS_ERR) /* a NIC is silent: its time-out ends it */
+        nic_answer(qp, packet->sequence, NIC_NOT_READY);
+    if (qp->ibv.state != IBV_QPS_RTR && qp->ibv.state != IBV_QPS_RTS)
+        return;
+    if (packet->sequence < qp->next_arrival) {
+        answer_again(qp, packet->sequence);
+        return;
+    }
+    if (packet->sequence > qp->next_arrival)
+        return;
+    if (harm()->not_ready && nic_random(nic, 200) == 0)
+        return; /* it will come again */
+    take(nic, qp, packet);
+}
+
+/* --- completions ------------------------------------------------------------- */
+
+/* False: there is no receive request for it. */
+static bool raise(struct nic *nic, struct nic_qp *qp, struct nic_arrival *a)
+{
+    struct ibv_wc wc = {
+        .status = IBV_WC_SUCCESS,
+        .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+        .byte_len = (uint32_t)a->bytes,
+        .imm_data = a->imm,
+        .qp_num = qp->ibv.qp_num,
+        .src_qp = qp->peer,
+        .wc_flags = IBV_WC_WITH_IMM,
+    };
+
+    if (!nic_srq_take(qp->ibv.srq, &wc.wr_id)) {
+        if (!a->told_rnr)
+            harm_report("receiver not ready: no receive request for an "
+                        "immediate");
+        a->told_rnr = true;
+        return false;
+    }
+    nic_complete(nic, qp->ibv.recv_cq, &wc, qp, false);
+    return true;
+}
+
+static void finish(struct nic_qp *qp, struct nic_arrival **at)
+{
+    struct nic_arrival *a = *at;
+
+    if (!a->answered)
+        nic_answer(qp, a->sequence, IBV_WC_SUCCESS);
+    *at = a->next;
+    if (!*at)
+        qp->last_arrival = at;
+    free(a->data);
+    free(a);
+}
+
+/* Raise the completions of what has been placed. */
+static void finish_some(struct nic *nic, struct nic_qp *qp)
+{
+    struct nic_arrival **p = &qp->arrivals;
+    bool hold = false;
+
+    while (*p) {
+        struct nic_arrival *a = *p;
+
+        if (a->data || (a->with_imm && hold) ||
+            (a->with_imm && !raise(nic, qp, a))) {
+            hold = hold || (a->with_imm && !harm()->unordered);
+            p = &a->next;
+            continue;
+        }
+        finish(qp, p);
+    }
+}
+
+/* One of the first requests of which something can be placed. NULL: there is none,
+ * until `*next` (-1: there is none at all). */
+static struct nic_arrival *choose(struct nic *nic, struct nic_qp *qp,
+                                  int64_t now, int64_t *next)
+{
+    struct nic_arrival *open[NEAR];
+    size_t count = 0;
+
+    *next = -1;
+    for (struct nic_arrival *a = qp->arrivals; a && count < NEAR; a = a->next) {
+        if (!a->data)
+            continue;
+        if (a->not_before <= now)
+            open[count++] = a;
+        else if (*next < 0 || a->not_before < *next)
+            *next = a->not_before;
+    }
+    if (!count)
+        return NULL;
+    return open[harm()->out_of_order ? nic_random(nic, count) : 0];
+}
+
+int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now)
+{
+    struct nic_arrival *a = NULL;
+    int64_t next = -1;
+
+    if (!qp->arrivals)
+        return -1;
+    for (int i = 0; i < STEPS && (a = choose(nic, qp, now, &next)); i++) {
+        if (!place_piece(nic, a)) {
+            refuse(nic, qp, a->sequence, IBV_WC_REM_ACCESS_ERR);
+            return -1;
+        }
+    }
+    finish_some(nic, qp);
+    if (choose(nic, qp, now, &next))
+        return 0;
+    return next < 0 ? -1 : next - now;
+}
+
+/* The queue pair goes to an error state. What was acknowledged is here, and its
+ * sender does not send it again: it is placed, and completes. */
+void nic_arrivals_end(struct nic *nic, struct nic_qp *qp)
+{
+    for (struct nic_arrival *a = qp->arrivals; a; a = a->next) {
+        while (a->answered && a->data)
+            if (!place_piece(nic, a))
+                break;
+        if (a->answered && !a->data && a->with_imm)
+            raise(nic, qp, a);
+    }
+    nic_arrivals_drop(qp);
+}
+
+void nic_arrivals_drop(struct nic_qp *qp)
+{
+    struct nic_arrival *a;
+
+    while ((a = qp->arrivals)) {
+        qp->arrivals = a->next;
+        free(a->data);
+        free(a);
+    }
+    qp->last_arrival = &qp->arrivals;
+}

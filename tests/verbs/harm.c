@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What SHUNT_TEST_VERBS asks for: words, with commas between them.
+ *
+ *     devices=N   so many devices (1)
+ *     ooo         payloads are placed in pieces, in any order within and between
+ *                 requests; completions come in order
+ *     srd         so are completions
+ *     late        a request is acknowledged before its payload is placed
+ *     rnr         receivers sometimes ask to be tried again
+ *     partial     a poll returns few of the completions that there are
+ *     full=N      one in N posts says ENOMEM
+ *     broken=N    post N of the process says EIO
+ *     error=N     request N of the process completes in error
+ *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
+ *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
+ *     seed=N
+ *     nasty       srd,late,rnr,partial,full=7
+ *
+ * Without SHUNT_TEST_VERBS there is no device.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/verbs/nic.h"
+
+static struct harm read_harm;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_uint requests;
+
+static const struct {
+    const char *name;
+    enum ibv_event_type type;
+} events[] = {
+    {"port", IBV_EVENT_PORT_ERR},
+    {"device", IBV_EVENT_DEVICE_FATAL},
+    {"qp", IBV_EVENT_QP_FATAL},
+    {"gid", IBV_EVENT_GID_CHANGE},
+};
+
+static bool read_event(struct harm *h, const char *word)
+{
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        size_t len = strlen(events[i].name);
+
+        if (!strncmp(word, events[i].name, len) && word[len] == '@') {
+            h->event = events[i].type;
+            h->event_at = (unsigned)strtoul(word + len + 1, NULL, 10);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_flag(struct harm *h, const char *word)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {
+        {"ooo", &h->out_of_order}, {"srd", &h->unordered},   {"late", &h->late},
+        {"rnr", &h->not_ready},    {"partial", &h->partial},
+    };
+
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (!strcmp(word, flags[i].name)) {
+            *flags[i].flag = true;
+            return true;
+        }
+    }
+    if (strcmp(word, "nasty"))
+        return false;
+    h->unordered = h->late = h->not_ready = h->partial = true;
+    h->full = 7;
+    return true;
+}
+
+static bool read_number(struct harm *h, const char *word)
+{
+    unsigned long devices = 0, seed = 0;
+    const char *value = strchr(word, '=');
+
+    if (!value)
+        return false;
+    value++;
+    if (!strncmp(word, "devices=", 8))
+        h->devices = (int)(devices = strtoul(value, NULL, 10));
+    else if (!strncmp(word, "seed=", 5))
+        h->seed = seed = strtoul(value, NULL, 10);
+    else if (!strncmp(word, "pinned=", 7))
+        h->pinned = (size_t)strtoul(value, NULL, 10) << 10;
+    else if (!strncmp(word, "full=", 5))
+        h->full = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "broken=", 7))
+        h->broken = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "error=", 6))
+        h->error = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "event=", 6))
+        return read_event(h, value);
+    else
+        return false;
+    return devices <= 8;
+}
+
+static void read_words(void)
+{
+    const char *env = getenv("SHUNT_TEST_VERBS");
+    char *words = env ? strdup(env) : NULL, *word, *rest = NULL;
+
+    if (!words)
+        return;
+    read_harm.devices = 1;
+    read_harm.seed = 1;
+    for (word = strtok_r(words, ",", &rest); word;
+         word = strtok_r(NULL, ",", &rest)) {
+        if (!strcmp(word, "rc") || read_flag(&read_harm, word) ||
+            read_number(&read_harm, word))
+            continue;
+        fprintf(stderr, "SHUNT_TEST_VERBS: no such word: %s\n", word);
+        abort();
+    }
+    if (read_harm.unordered)
+        read_harm.out_of_order = true;
+    free(words);
+}
+
+const struct harm *harm(void)
+{
+    pthread_once(&once, read_words);
+    return &read_harm;
+}
+
+unsigned harm_next_request(void)
+{
+    return atomic_fetch_add(&requests, 1) + 1;
+}
+
+void harm_report(const char *format, ...)
+{
+    const char *path = getenv("SHUNT_TEST_VERBS_REPORT");
+    char line[512];
+    va_list args;
+    int n, fd;
+
+    n = snprintf(line, sizeof(line), "process %d: ", (int)getpid());
+    va_start(args, format);
+    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    va_end(args);
+    if (n > (int)sizeof(line) - 2)
+        n = (int)sizeof(line) - 2;
+    line[n++] = '\n';
+    fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+              : dup(2);
+    if (fd < 0)
+        return;
+    if (write(fd, line, (size_t)n) < 0)
+        abort();
+    close(fd);
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Inside the stand-in for libibverbs: what its files share.
+ *
+ * It is a library with the name, the symbols and the laws of libibverbs, for
+ * programs that are to be tested without an RDMA device. Each open device is a NIC
+ * with a thread of its own, which works while its program does not. What a NIC
+ * tells another one (requests and acknowledgements) are datagrams of Unix sockets,
+ * one socket for each queue pair, so nothing is left behind by a process that is
+ * killed. The payload is read by the receiving NIC from the sender's memory.
+ *
+ * It knows reliable connections, shared receive queues, RDMA writes with and
+ * without an immediate, and completion channels. Whatever the laws of verbs leave
+ * open it may do the other way, if SHUNT_TEST_VERBS says so: see harm.c.
+ *
+ *     harm.c    what SHUNT_TEST_VERBS asks for; the report of what must not happen
+ *     entry.c   devices, memory, queues: the functions that libibverbs exports
+ *     qp.c      queue pairs and their states; posting
+ *     queues.c  completion and shared receive queues
+ *     send.c    what was posted, on its way; acknowledgements; time-outs
+ *     arrive.c  what arrives: its payload is placed, its completion is raised
+ *     nic.c     the thread
+ */
+#ifndef VERBS_NIC_H
+#define VERBS_NIC_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define NIC_SGES 4
+#define NIC_INLINE 128
+#define NIC_PIECE 4096    /* bytes of a payload that are placed at once */
+#define NIC_WAIT_US 20000 /* before something is sent again, at first */
+
+/* --- what NICs tell each other --------------------------------------------- */
+
+enum nic_packet_kind { NIC_REQUEST = 1, NIC_ANSWER };
+
+struct nic_packet {
+    uint32_t kind;
+    uint32_t from, to; /* numbers of queue pairs */
+    uint32_t base;     /* of the connection: the sender's first PSN */
+    uint64_t sequence; /* of the request, on this connection, from 0 */
+    /* of an answer: of enum ibv_wc_status, what became of the request; or
+     * NIC_NOT_READY: the queue pair receives nothing now */
+    int32_t status;
+    int32_t pid;
+    uint32_t opcode, imm, rkey, sges;
+    uint64_t address, bytes;
+    /* of a word in the sender's memory that is NIC_CURRENT + base as long as this
+     * connection sends */
+    uint64_t current;
+    uint8_t rnr_retry;
+    uint8_t inlined;
+    struct {
+        uint64_t address, bytes;
+    } sge[NIC_SGES];
+    unsigned char data[NIC_INLINE];
+};
+
+#define NIC_NOT_READY (-1)
+#define NIC_CURRENT ((uint64_t)0x5e4d << 32)
+
+/* --- objects ---------------------------------------------------------------- */
+
+struct nic_mr {
+    struct ibv_mr ibv; /* first */
+    int access;
+};
+
+struct nic_cq {
+    struct ibv_cq ibv; /* first */
+    struct nic_completion *ring;
+    size_t capacity, head, count;
+    bool armed;
+    int qps;
+};
+
+struct nic_completion {
+    struct ibv_wc wc;
+    struct nic_qp *qp; /* whose send queue has a place again; or NULL */
+    struct nic_qp *of;
+};
+
+struct nic_srq {
+    struct ibv_srq ibv; /* first */
+    uint64_t *wr_id;
+    size_t capacity, head, count;
+    int qps;
+};
+
+/* A request that was posted and is not complete. */
+struct nic_send {
+    struct nic_send *next;
+    uint64_t wr_id;
+    bool signaled;
+    bool answered;
+    bool harmed; /* its completion will be an error, whatever becomes of it */
+    enum ibv_wc_status status;
+    struct nic_packet packet;
+};
+
+/* A request that has arrived, up to its completion here. */
+struct nic_arrival {
+    struct nic_arrival *next;
+    uint64_t sequence, address, bytes;
+    uint32_t rkey, imm;
+    bool with_imm;
+    bool answered;
+    bool told_rnr;
+    uint8_t rnr_retry;
+    unsigned char *data; /* not at its place yet; NULL: it is */
+    size_t pieces, placed, first, stride;
+    int64_t not_before; /* in us: when the first of it may be placed */
+};
+
+struct nic_answer {
+    struct nic_answer *next;
+    struct nic_packet packet;
+};
+
+struct nic_qp {
+    struct ibv_qp ibv; /* first */
+    struct nic_qp *next;
+    int fd;
+    bool watches_room;
+    uint32_t max_sends, max_inline, max_sges;
+    bool all_signaled;
+    uint32_t peer, base, peer_base; /* base: our first PSN */
+    uint8_t timeout, retries, rnr_retry;
+
+    uint64_t current; /* see nic_packet */
+    struct nic_send *first, **last, *unsent;
+    uint32_t used; /* of max_sends */
+    uint64_t next_send;
+    int64_t heard_at, wait, unreachable_at; /* in us; unreachable: 0: no */
+
+    struct nic_arrival *arrivals, **last_arrival;
+    uint64_t next_arrival;
+    struct nic_answer *answers;
+};
+
+struct nic {
+    struct ibv_context ibv; /* first */
+    pthread_mutex_t lock;   /* of all that follows, and of all objects */
+    pthread_t thread;
+    bool stop;
+    int epoll, kick, async_write;
+    uint64_t random;
+    struct nic_qp *qps;
+    struct nic_mr **mrs;
+    size_t mr_slots;
+    size_t pinned; /* bytes */
+    uint32_t generation;
+    int pds;
+};
+
+struct nic_pd {
+    struct ibv_pd ibv; /* first */
+    int users;
+};
+
+static inline struct nic *nic_of(struct ibv_context *context)
+{
+    return (struct nic *)(void *)context;
+}
+
+/* --- harm.c ----------------------------------------------------------------- */
+
+struct harm {
+    int devices;
+    bool out_of_order; /* payloads are placed in any order */
+    bool unordered;    /* and completions are raised in any order */
+    bool late;         /* answered before it is placed */
+    bool not_ready;    /* requests are sometimes asked to come again */
+    bool partial;      /* polls return few completions */
+    size_t pinned;     /* bytes that can be registered; 0: any number */
+    unsigned full;     /* one in so many posts says ENOMEM; 0: none */
+    unsigned broken;   /* the number of the post that says EIO; 0: none */
+    unsigned error;    /* the number of the request that fails; 0: none */
+    unsigned event_at; /* the number of the request with an event; 0: none */
+    enum ibv_event_type event;
+    uint64_t seed;
+};
+
+const struct harm *harm(void);
+/* Something that must not happen: a line in the file SHUNT_TEST_VERBS_REPORT. */
+void harm_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The number of this request of the process, from 1. */
+unsigned harm_next_request(void);
+
+/* --- nic.c ------------------------------------------------------------------ */
+
+bool nic_start(struct nic *nic);
+void nic_stop(struct nic *nic);
+void nic_kick(struct nic *nic);
+int64_t nic_now(void);                            /* monotonic, in us */
+uint64_t nic_random(struct nic *nic, uint64_t n); /* 0 .. n - 1 */
+void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
+               int port);
+
+/* --- entry.c ---------------------------------------------------------------- */
+
+/* The memory region of this key, if it contains the bytes and allows the
+ * access. */
+struct nic_mr *nic_mr_find(struct nic *nic, uint32_t key, uint64_t address,
+                           uint64_t bytes, int access);
+
+/* --- qp.c ------------------------------------------------------------------- */
+
+/* End all that is under way; see qp.c. */
+void nic_qp_fail(struct nic *nic, struct nic_qp *qp);
+int nic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                  struct ibv_send_wr **bad);
+void nic_watch(struct nic *nic, struct nic_qp *qp, bool room);
+
+/* --- queues.c --------------------------------------------------------------- */
+
+void nic_complete(struct nic *nic, struct ibv_cq *cq, const struct ibv_wc *wc,
+                  struct nic_qp *of, bool frees_place);
+/* Forget the completions of a queue pair. */
+void nic_cq_forget(struct ibv_cq *cq, const struct nic_qp *qp);
+bool nic_srq_take(struct ibv_srq *srq, uint64_t *wr_id);
+int nic_poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc);
+int nic_req_notify_cq(struct ibv_cq *cq, int solicited);
+int nic_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                      struct ibv_recv_wr **bad);
+
+/* --- send.c ----------------------------------------------------------------- */
+
+void nic_send_some(struct nic *nic, struct nic_qp *qp);
+void nic_on_answer(struct nic *nic, struct nic_qp *qp,
+                   const struct nic_packet *packet);
+void nic_answer(struct nic_qp *qp, uint64_t sequence, int status);
+/* Send again what was not answered for long. The time until the next look, in
+ * us; -1: none is due. */
+int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now);
+void nic_sends_end(struct nic *nic, struct nic_qp *qp);
+
+/* --- arrive.c --------------------------------------------------------------- */
+
+void nic_on_request(struct nic *nic, struct nic_qp *qp,
+                    const struct nic_packet *packet);
+/* Place and complete some of what has arrived. When there is more to be done, in us;
+ * -1: there is not. */
+int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now);
+void nic_arrivals_end(struct nic *nic, struct nic_qp *qp);
+void nic_arrivals_drop(struct nic_qp *qp);
+
+#endif
