@@ -156,10 +156,20 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
     return true;
 }
 
-/* The pages of a window of ours; its addresses and descriptor stay. */
-static void give_back_pages(const struct shunti_window *window)
+/* Does a NIC write to the pages that our windows have now? */
+static bool are_pinned(const struct shunt_comm *comm)
 {
-    if (window && window->addr)
+    for (int r = 0; r < comm->nranks; r++)
+        if (comm->peers[r].caps & SHUNT_TRANSPORT_PINS)
+            return true;
+    return false;
+}
+
+/* The pages of a window of ours; its addresses and descriptor stay. */
+static void give_back_pages(const struct shunt_comm *comm,
+                            const struct shunti_window *window)
+{
+    if (window && window->addr && !are_pinned(comm))
         (void)madvise(window->addr, window->bytes, MADV_REMOVE);
 }
 
@@ -169,9 +179,9 @@ void shunti_slot_leave(struct shunt_moe *moe)
 
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         slot->places[i] = moe->plans[i].at;
-        give_back_pages(slot->places[i].window);
+        give_back_pages(moe->comm, slot->places[i].window);
         for (int d = 0; d < SHUNTI_TOWARDS; d++)
-            give_back_pages(slot->places[i].rail[d].window);
+            give_back_pages(moe->comm, slot->places[i].rail[d].window);
     }
     slot->moe = NULL;
 }

@@ -93,6 +93,9 @@ enum shunt_transport_caps {
     SHUNT_TRANSPORT_ZCOPY = 1u << 2,
     /* A put can have more pieces: shunt_transport_put.tail. */
     SHUNT_TRANSPORT_TAIL = 1u << 3,
+    /* The peer writes to the pages that registered memory had when it was
+     * registered: they must stay (no MADV_REMOVE, no new mapping). */
+    SHUNT_TRANSPORT_PINS = 1u << 4,
 };
 
 enum shunt_transport_log { /* levels of shunt_transport_host.log */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/transports/cases.h"
@@ -268,4 +269,101 @@ void case_let_go(struct rank *r)
     kill(atomic_load(pid), SIGCONT);
     r->t->close(r->ctx);
     r->ctx = NULL;
+}
+
+/* --- memory that comes and goes ---------------------------------------------- */
+
+#define REMAPPED ((size_t)96 << 10)
+
+static void *map_pages(struct rank *r, void *where)
+{
+    void *pages =
+        mmap(where, REMAPPED, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+
+    CHECK(r, pages != MAP_FAILED, "no memory");
+    return pages;
+}
+
+/* Other pages at the address of these, by one of the ways that there are. */
+static void change_pages(struct rank *r, unsigned char *at, int way)
+{
+    void *other;
+    pid_t pid;
+
+    switch (way % 5) {
+    case 0:
+        map_pages(r, at);
+        break;
+    case 1:
+        CHECK(r, !munmap(at, REMAPPED), "munmap()");
+        map_pages(r, at);
+        break;
+    case 2:
+        CHECK(r, !madvise(at, REMAPPED, MADV_DONTNEED), "madvise()");
+        break;
+    case 3:
+        other = map_pages(r, NULL);
+        CHECK(r,
+              mremap(other, REMAPPED, REMAPPED, MREMAP_MAYMOVE | MREMAP_FIXED,
+                     at) == at,
+              "mremap()");
+        break;
+    case 4: /* the next write here gets pages of its own */
+        pid = fork();
+        CHECK(r, pid >= 0, "fork()");
+        if (pid == 0) {
+            memset(at, NONE, REMAPPED);
+            _exit(0);
+        }
+        CHECK(r, waitpid(pid, NULL, 0) == pid, "waitpid()");
+        break;
+    }
+}
+
+/* What is sent is what is at an address now, not what was there before: memory is
+ * mapped anew between puts from it, and to it. */
+void case_remapped(struct rank *r)
+{
+    enum { ROUNDS = 200 };
+    unsigned char *mine = map_pages(r, NULL);
+    struct window signals;
+
+    if (!all_can(r)) {
+        munmap(mine, REMAPPED);
+        return;
+    }
+    window_create(r, &signals, 8);
+    for (int k = 1; k <= ROUNDS; k++) {
+        struct shunt_transport_remote *remote;
+        struct shunt_transport_reg *reg;
+        unsigned pending = 0;
+
+        change_pages(r, mine, k);
+        memset(mine, r->rank == 0 ? k : NONE, REMAPPED);
+        reg = offer(r, mine, REMAPPED);
+        remote = take(r, !r->rank);
+        if (r->rank == 0) {
+            world_put(r, 1,
+                      &(struct shunt_transport_put){
+                          .local = mine,
+                          .remote = remote,
+                          .bytes = REMAPPED,
+                          .signal = signals.remote[1],
+                          .signal_value = (uint64_t)k,
+                          .pending = &pending,
+                      });
+            UNTIL(r, pending == 0);
+        } else {
+            UNTIL(r, word_load(window_word(&signals, 0)) == (uint64_t)k);
+            for (size_t i = 0; i < REMAPPED; i++)
+                CHECK(r, mine[i] == (unsigned char)k, "round %d: byte %zu", k,
+                      i);
+        }
+        world_barrier(r);
+        r->t->dereg(r->ctx, reg);
+        r->t->release(r->eps[!r->rank], remote);
+    }
+    window_destroy(r, &signals);
+    munmap(mine, REMAPPED);
 }

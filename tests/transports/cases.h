@@ -29,6 +29,7 @@ void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);
 void case_brief_signal(struct rank *r);
 void case_let_go(struct rank *r);
+void case_remapped(struct rank *r);
 
 /* case_wait.c: sleeping, and the loss of peers. */
 void case_sleep(struct rank *r);
@@ -55,6 +56,14 @@ void case_tcp_late_listener(struct rank *r);
 void case_tcp_ports(struct rank *r);
 void case_tcp_kill_cloned(struct rank *r);
 void case_tcp_kill_forked_afar(struct rank *r);
+
+/* case_rdma.c: what only rdma has. */
+void case_rdma_requests(struct rank *r);
+void case_rdma_pinned(struct rank *r);
+void case_rdma_request_fails(struct rank *r);
+void case_rdma_post_fails(struct rank *r);
+void case_rdma_qp_fails(struct rank *r);
+void case_rdma_device_fails(struct rank *r);
 
 /* case_shm.c: what only shm has, */
 void case_shm_strangers(struct rank *r);

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Conformance: what only rdma has. Errors of a NIC are made by the stand-in for
+ * libibverbs (tests/verbs); on a device there are none, and the cases pass.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/transports/cases.h"
+
+/* Under way of rank 0 when its NIC fails. */
+#define LARGE ((size_t)1 << 20)
+
+static void close_in_time(struct rank *r)
+{
+    const double start = world_now();
+
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+    CHECK(r, world_now() - start < 2, "close() took %.1f s",
+          world_now() - start);
+}
+
+/*
+ * Rank 0 puts until something fails, as `words` say: then it and all peers that
+ * it has lost know that, none has left, nothing of the caller's is in use, and they
+ * end in time. Only the connection between ranks 0 and 1 may fail, unless the whole
+ * device does.
+ */
+static void fail_by(struct rank *r, const char *words, bool all)
+{
+    const int last = all ? r->nranks - 1 : 1;
+    unsigned char *source = calloc(1, LARGE);
+    const bool harmed = getenv("SHUNT_TEST_VERBS") != NULL;
+    unsigned pending = 0;
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    if (r->rank == 0)
+        setenv("SHUNT_TEST_VERBS", words, 1);
+    world_open(r);
+    window_create(r, &w, LARGE);
+    for (int p = 1; harmed && r->rank == 0 && p <= last; p++) {
+        struct shunt_transport_put put = {
+            .local = source,
+            .remote = w.remote[p],
+            .bytes = LARGE,
+            .pending = &pending,
+        };
+        const struct shunt_transport_put after = {.signal = w.remote[p]};
+        enum shunt_status st = SHUNT_OK;
+
+        for (int i = 0; st >= SHUNT_OK; i++) {
+            put.bytes = i % 2 ? 64 : LARGE;
+            UNTIL(r, (st = r->t->put(r->eps[p], &put)) != SHUNT_IN_PROGRESS);
+        }
+        EXPECT(r, SHUNT_ERR_PEER, st);
+        UNTIL(r, !r->t->alive(r->eps[p]));
+        CHECK(r, !r->t->left(r->eps[p]), "rank %d", p);
+        EXPECT(r, SHUNT_ERR_PEER, r->t->put(r->eps[p], &after));
+        EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[p], true));
+    }
+    CHECK(r, pending == 0, "%u puts still need their memory", pending);
+    if (harmed && r->rank > 0 && r->rank <= last) {
+        UNTIL(r, !r->t->alive(r->eps[0]));
+        CHECK(r, !r->t->left(r->eps[0]), "rank 0");
+    }
+    world_barrier(r);
+    for (int p = 0; p < r->nranks; p++) {
+        const bool lost = harmed && ((r->rank == 0 && p <= last) ||
+                                     (p == 0 && r->rank <= last));
+
+        CHECK(r, p == r->rank || r->t->alive(r->eps[p]) == !lost, "rank %d", p);
+    }
+    world_barrier(r);
+    close_in_time(r);
+    close(w.fd);
+    free(source);
+}
+
+void case_rdma_request_fails(struct rank *r)
+{
+    fail_by(r, "error=40", false);
+}
+
+void case_rdma_post_fails(struct rank *r)
+{
+    fail_by(r, "broken=40", false);
+}
+
+void case_rdma_qp_fails(struct rank *r)
+{
+    fail_by(r, "event=qp@40", false);
+}
+
+void case_rdma_device_fails(struct rank *r)
+{
+    fail_by(r, "event=device@40", true);
+}
+
+static uint64_t requests(struct rank *r)
+{
+    struct shunt_transport_counter all[16];
+    const size_t count = r->t->counters(r->ctx, all, 16);
+
+    for (size_t i = 0; i < count && i < 16; i++)
+        if (!strcmp(all[i].name, "work requests"))
+            return all[i].value;
+    FAIL(r, "work requests are not counted");
+}
+
+/* A put that fits in one request is one, with its signal; a larger one of n
+ * fragments is n + 1. */
+void case_rdma_requests(struct rank *r)
+{
+    enum { PUTS = 10 };
+    static const struct {
+        size_t bytes;
+        uint64_t requests;
+    } puts[] = {{0, 1}, {8, 1}, {4096, 1}, {8192, 1}, {LARGE, 5}};
+    unsigned char *source = calloc(1, LARGE);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    window_create(r, &w, LARGE + 8);
+    for (size_t s = 0; s < sizeof(puts) / sizeof(puts[0]); s++) {
+        const uint64_t before = requests(r);
+        const struct shunt_transport_put put = {
+            .local = source,
+            .remote = w.remote[!r->rank],
+            .bytes = puts[s].bytes,
+            .signal = w.remote[!r->rank],
+            .signal_offset = LARGE,
+            .signal_value = s + 1,
+        };
+
+        if (r->rank == 0) {
+            for (int i = 0; i < PUTS; i++) {
+                world_put(r, 1, &put);
+                UNTIL(r, !r->t->busy(r->ctx));
+            }
+            CHECK(r, requests(r) - before == PUTS * puts[s].requests,
+                  "%d puts of %zu bytes took %llu", PUTS, puts[s].bytes,
+                  (unsigned long long)(requests(r) - before));
+            UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        }
+        world_barrier(r);
+    }
+    window_destroy(r, &w);
+    free(source);
+}
+
+/* A window, and a source, that are too large for RLIMIT_MEMLOCK: the error says what
+ * to do,
+ * and the connection stays. */
+void case_rdma_pinned(struct rank *r)
+{
+    const size_t bytes = (size_t)8 << 20;
+    unsigned char *source = calloc(1, bytes);
+    const struct shunt_transport_memory memory = {
+        .addr = source, .bytes = bytes, .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_reg *reg = NULL;
+    struct shunt_transport_put put = {.local = source, .bytes = bytes};
+    size_t len = sizeof(key);
+    struct window w;
+
+    if (!getenv("SHUNT_TEST_VERBS")) {
+        free(source);
+        return;
+    }
+    CHECK(r, source, "no memory");
+    setenv("SHUNT_TEST_VERBS", r->rank == 0 ? "pinned=4096" : "rc", 1);
+    world_open(r);
+    if (r->rank == 0) {
+        EXPECT(r, SHUNT_ERR_SYSTEM,
+               r->t->reg(r->ctx, &memory, key, &len, &reg));
+        CHECK(r, strstr(r->t->error(r->ctx), "ulimit -l"), "%s",
+              r->t->error(r->ctx));
+    }
+    window_create(r, &w, r->rank == 0 ? 4096 : bytes);
+    put.remote = w.remote[!r->rank];
+    if (r->rank == 0) {
+        EXPECT(r, SHUNT_ERR_SYSTEM, r->t->put(r->eps[1], &put));
+        CHECK(r, strstr(r->t->error(r->ctx), "ulimit -l"), "%s",
+              r->t->error(r->ctx));
+        put.bytes = 1 << 20;
+        world_put(r, 1, &put);
+        UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+    }
+    world_barrier(r);
+    window_destroy(r, &w);
+    world_close(r);
+    free(source);
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Puts and flush.
+ *
+ * A payload goes through the ring if it is small, or if it would have to be
+ * registered and that costs more than copying it. A larger one from memory that is
+ * not registered is registered for this put: nothing is remembered of memory that
+ * the caller may free or map anew.
+ *
+ * A large payload is placed before earlier puts have taken effect. So its fragments
+ * wait for those that write to the same bytes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transports/rdma/rdma.h"
+
+#define SMALL ((size_t)8 << 10)
+#define SMALL_UNREGISTERED ((size_t)16 << 10)
+#define MAX_LARGES 64
+
+static enum shunt_status lost(struct shunt_transport_ep *ep)
+{
+    return transport_fail_gone(&ep->ctx->error, ep->peer, ep->left,
+                               ep->reason[0] ? ep->reason : NULL);
+}
+
+/* Return the failure of an earlier put. */
+static enum shunt_status take_failure(struct shunt_transport_ep *ep)
+{
+    enum shunt_status status = ep->failed;
+
+    ep->failed = SHUNT_OK;
+    return transport_fail_refused(&ep->ctx->error, ep->peer, status);
+}
+
+/* Ask the peer for a report behind all puts so far. */
+static enum shunt_status ask(struct shunt_transport_ep *ep)
+{
+    struct rdma_record record = {.asks = 1};
+    enum shunt_status status;
+
+    if (ep->asked && ep->ask_sequence == ep->sequence)
+        return SHUNT_IN_PROGRESS;
+    status = rdma_post_record(ep, &record, NULL, true, NULL);
+    if (status)
+        return status;
+    ep->asked = true;
+    ep->ask_sequence = ep->sequence;
+    return SHUNT_IN_PROGRESS;
+}
+
+/* Does a put that may not be in effect yet write to some of these bytes? Then
+ * `*after` is the number of records up to the last one that does. */
+static bool overlaps(const struct shunt_transport_ep *ep, uint64_t address,
+                     uint64_t bytes, uint32_t *after)
+{
+    for (uint32_t s = ep->sequence; s != ep->records_told; s--) {
+        const struct rdma_target *t = &ep->targets[(s - 1) % RDMA_RECORDS];
+
+        if (t->bytes && t->address < address + bytes &&
+            address < t->address + t->bytes) {
+            *after = s;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum shunt_status put_large(struct shunt_transport_ep *ep,
+                                   const struct shunt_transport_put *put,
+                                   struct rdma_record *record)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct rdma_large *large;
+    enum shunt_status status;
+
+    /* Before it is registered, which costs more than to look. */
+    if (ep->large_count >= MAX_LARGES || !rdma_has_room(ep, record))
+        return SHUNT_IN_PROGRESS;
+    large = calloc(1, sizeof(*large));
+    if (!large)
+        return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    large->mr = put->reg ? put->reg->mr
+                         : ibv_reg_mr(ctx->pd, (void *)(uintptr_t)put->local,
+                                      put->bytes, 0);
+    if (!large->mr) {
+        const int error = errno;
+
+        free(large);
+        return rdma_fail_registration(ctx, put->bytes, error);
+    }
+    large->target = put->remote->addr + put->offset;
+    large->waits = overlaps(ep, large->target, put->bytes, &large->after);
+    record->asks = large->waits;
+    record->fragments =
+        (uint32_t)((put->bytes + ctx->fragment - 1) / ctx->fragment);
+    status = rdma_post_record(ep, record, NULL, false, &large->imm);
+    if (status) {
+        if (!put->reg)
+            ibv_dereg_mr(large->mr);
+        free(large);
+        return status;
+    }
+    large->ep = ep;
+    large->local = put->local;
+    large->bytes = put->bytes;
+    large->key = put->remote->key;
+    large->reg = put->reg;
+    if (put->reg)
+        put->reg->region.refs++;
+    large->pending = put->pending;
+    rdma_large_add(large);
+    rdma_post_fragments(ep);
+    return SHUNT_OK;
+}
+
+/* Check the put; describe it. */
+static enum shunt_status describe(struct shunt_transport_ep *ep,
+                                  const struct shunt_transport_put *put,
+                                  struct rdma_record *record)
+{
+    if (put->bytes > 0) {
+        if (!transport_far_has(&put->remote->far, put->offset, put->bytes))
+            return transport_fail_outside(&ep->ctx->error, ep->peer);
+        record->region = put->remote->far.region;
+        record->offset = put->offset;
+    }
+    if (put->signal) {
+        if (put->signal_offset % 8 ||
+            !transport_far_has(&put->signal->far, put->signal_offset, 8))
+            return transport_fail_outside(&ep->ctx->error, ep->peer);
+        record->signal_region = put->signal->far.region;
+        record->signal_offset = put->signal_offset;
+        record->signal_value = put->signal_value;
+    }
+    return SHUNT_OK;
+}
+
+enum shunt_status rdma_put(struct shunt_transport_ep *ep,
+                           const struct shunt_transport_put *put)
+{
+    const size_t small = put->reg ? SMALL : SMALL_UNREGISTERED;
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct rdma_record record = {.asks = 0};
+    enum shunt_status status;
+
+    if (ep->gone || ep->broken || ep->left)
+        return lost(ep);
+    if (ep->failed)
+        return take_failure(ep);
+    status = describe(ep, put, &record);
+    if (status || (!record.region && !record.signal_region))
+        return status;
+    if (put->bytes > small) {
+        status = put_large(ep, put, &record);
+    } else {
+        record.bytes = (uint32_t)put->bytes;
+        status = rdma_post_record(ep, &record, put->local, false, NULL);
+    }
+    if (status == SHUNT_IN_PROGRESS)
+        ctx->full++;
+    if (status == SHUNT_ERR_PEER)
+        return lost(ep);
+    if (status)
+        return status;
+    ep->put_end = ep->sequence;
+    if (put->bytes) {
+        struct rdma_target *t = &ep->targets[(ep->sequence - 1) % RDMA_RECORDS];
+
+        t->address = put->remote->addr + put->offset;
+        t->bytes = put->bytes;
+    }
+    ctx->puts++;
+    ctx->put_bytes += put->bytes;
+    return SHUNT_OK;
+}
+
+enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
+{
+    enum shunt_status status;
+
+    if (ep->failed)
+        return take_failure(ep);
+    if ((int32_t)(ep->put_end - ep->records_told) <= 0)
+        return SHUNT_OK;
+    if (ep->gone || ep->broken || ep->left)
+        return lost(ep);
+    status = ask(ep);
+    return status == SHUNT_ERR_PEER ? lost(ep) : status;
+}
+
+size_t rdma_counters(const struct shunt_transport_ctx *ctx,
+                     struct shunt_transport_counter *counters, size_t room)
+{
+    const struct shunt_transport_counter all[] = {
+        {"messages", ctx->puts},
+        {"bytes", ctx->put_bytes},
+        {"retries", ctx->full},
+        {"work requests", ctx->requests},
+    };
+    const size_t count = sizeof(all) / sizeof(all[0]);
+
+    for (size_t i = 0; i < count && i < room; i++)
+        counters[i] = all[i];
+    return count;
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The rdma transport: its context, sleeping, and the plugin itself. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transports/rdma/rdma.h"
+
+#define SCORE 0 /* only if the user names it */
+#define BURST 16
+/* How long a transfer is waited for that ends because its connection does. */
+#define END_MS 250
+
+int64_t rdma_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* --- contexts ---------------------------------------------------------------- */
+
+static enum shunt_status rdma_probe(const struct shunt_transport_host *host,
+                                    struct shunt_transport_estimate *estimate,
+                                    char *why, size_t why_len)
+{
+    char device[160];
+    enum shunt_status status =
+        rdma_device_find(host, NULL, device, sizeof(device));
+
+    if (status) {
+        snprintf(why, why_len, "%s", device);
+        return status;
+    }
+    estimate->latency = 3e-6;
+    estimate->bandwidth = 10e9;
+    snprintf(why, why_len,
+             "reaches ranks on other hosts by RDMA, if asked for: %s "
+             "(SHUNT_RDMA_DEVICE)",
+             device);
+    return SHUNT_OK;
+}
+
+static bool watch(struct shunt_transport_ctx *ctx, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+    return !epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static enum shunt_status open_tcp(struct shunt_transport_ctx *ctx,
+                                  const struct shunt_transport_params *params,
+                                  char *why, size_t why_len)
+{
+    struct shunt_transport_params own = *params;
+    struct shunt_transport_memory memory = {.fd = -1};
+    enum shunt_status status;
+
+    ctx->tcp = ctx->host->find ? ctx->host->find("tcp") : NULL;
+    if (!ctx->tcp) {
+        snprintf(why, why_len,
+                 "it needs the transport tcp, which is not "
+                 "there, to connect");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    own.options = "";
+    own.asked_for = true; /* it would yield to this transport */
+    status = ctx->tcp->open(&own, &ctx->tcp_ctx, why, why_len);
+    if (status)
+        return status;
+    memory.addr = ctx->mail;
+    memory.bytes = (size_t)ctx->nranks * sizeof(*ctx->mail);
+    ctx->mail_key_len = sizeof(ctx->mail_key);
+    status = ctx->tcp->reg(ctx->tcp_ctx, &memory, ctx->mail_key,
+                           &ctx->mail_key_len, &ctx->mail_reg);
+    if (status)
+        snprintf(why, why_len, "%s", ctx->tcp->error(ctx->tcp_ctx));
+    return status;
+}
+
+static void rdma_close(struct shunt_transport_ctx *ctx)
+{
+    if (!ctx)
+        return;
+    /* It says that this rank leaves. */
+    if (ctx->tcp_ctx)
+        ctx->tcp->close(ctx->tcp_ctx);
+    /* Then nothing is written by peers, and nothing read by the NIC. */
+    for (int p = 0; ctx->eps && p < ctx->nranks; p++)
+        if (ctx->eps[p])
+            rdma_endpoint_free(ctx->eps[p]);
+    for (size_t i = 0; i < ctx->regs.count; i++)
+        rdma_reg_drop((struct shunt_transport_reg *)(void *)ctx->regs.slot[i]);
+    rdma_device_close(ctx);
+    if (ctx->epoll >= 0)
+        close(ctx->epoll);
+    free(ctx->regs.slot);
+    free(ctx->by_qp);
+    free(ctx->eps);
+    free(ctx->mail);
+    free(ctx);
+}
+
+static bool allocate(struct shunt_transport_ctx *ctx)
+{
+    size_t hashes = 16;
+
+    while (hashes < 2 * (size_t)ctx->nranks)
+        hashes *= 2;
+    ctx->by_qp_mask = (uint32_t)hashes - 1;
+    ctx->by_qp = calloc(hashes, sizeof(*ctx->by_qp));
+    ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
+    ctx->mail = calloc((size_t)ctx->nranks, sizeof(*ctx->mail));
+    return ctx->by_qp && ctx->eps && ctx->mail;
+}
+
+static enum shunt_status rdma_open(const struct shunt_transport_params *params,
+                                   struct shunt_transport_ctx **out, char *why,
+                                   size_t why_len)
+{
+    struct shunt_transport_ctx *ctx = calloc(1, sizeof(*ctx));
+    enum shunt_status status;
+
+    *out = NULL;
+    if (!ctx) {
+        snprintf(why, why_len, "out of memory");
+        return SHUNT_ERR_MEMORY;
+    }
+    ctx->host = params->host;
+    ctx->rank = params->rank;
+    ctx->nranks = params->nranks;
+    ctx->peers = params->unreached > 0 ? params->unreached : 1;
+    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (ctx->epoll < 0 || !allocate(ctx)) {
+        snprintf(why, why_len, "%s%s", strerror(errno),
+                 transport_remedy(ctx->host, errno));
+        rdma_close(ctx);
+        return SHUNT_ERR_SYSTEM;
+    }
+    status = rdma_device_find(ctx->host, ctx, why, why_len);
+    if (!status)
+        status = open_tcp(ctx, params, why, why_len);
+    if (!status &&
+        (!watch(ctx, ctx->channel->fd) || !watch(ctx, ctx->device->async_fd) ||
+         !watch(ctx, ctx->tcp->wait_fd(ctx->tcp_ctx)))) {
+        snprintf(why, why_len, "%s", strerror(errno));
+        status = SHUNT_ERR_SYSTEM;
+    }
+    if (status) {
+        rdma_close(ctx);
+        return status;
+    }
+    *out = ctx;
+    return SHUNT_OK;
+}
+
+static const char *rdma_error(const struct shunt_transport_ctx *ctx)
+{
+    return ctx->error.text;
+}
+
+/* --- progress and sleeping --------------------------------------------------- */
+
+/* What could not be posted is tried again. */
+static void post_again(struct shunt_transport_ctx *ctx)
+{
+    ctx->retry = false;
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || ep->broken || !ep->acked)
+            continue;
+        rdma_post_fragments(ep);
+        rdma_post_report(ep);
+    }
+}
+
+static int rdma_progress(struct shunt_transport_ctx *ctx)
+{
+    const int64_t now = rdma_now();
+
+    ctx->events = 0;
+    for (int i = 0; i < BURST && rdma_poll(ctx); i++)
+        ;
+    if (ctx->retry)
+        post_again(ctx);
+    if (ctx->look || ctx->connecting || ctx->breaking || now != ctx->looked) {
+        ctx->look = false;
+        ctx->looked = now;
+        rdma_look(ctx);
+    }
+    if (ctx->breaking) {
+        while (rdma_poll(ctx))
+            ;
+        rdma_note_losses(ctx);
+    }
+    return (int)ctx->events;
+}
+
+static int rdma_wait_fd(struct shunt_transport_ctx *ctx)
+{
+    return ctx->epoll;
+}
+
+/* Forget the events of completions that we found without them. */
+static void drain_channel(struct shunt_transport_ctx *ctx)
+{
+    struct ibv_cq *cq;
+    void *cq_context;
+
+    while (!ibv_get_cq_event(ctx->channel, &cq, &cq_context))
+        ibv_ack_cq_events(cq, 1);
+}
+
+static enum shunt_status rdma_arm(struct shunt_transport_ctx *ctx)
+{
+    ctx->look = true;
+    if (ctx->kept_count || ctx->retry || ctx->breaking)
+        return SHUNT_IN_PROGRESS;
+    drain_channel(ctx);
+    if (ibv_req_notify_cq(ctx->cq, 0))
+        return SHUNT_IN_PROGRESS;
+    ctx->kept_count = ibv_poll_cq(ctx->cq, 1, ctx->kept);
+    if (ctx->kept_count > 0)
+        return SHUNT_IN_PROGRESS;
+    ctx->kept_count = 0;
+    return ctx->tcp->arm(ctx->tcp_ctx);
+}
+
+static void rdma_disarm(struct shunt_transport_ctx *ctx)
+{
+    ctx->tcp->disarm(ctx->tcp_ctx);
+    ctx->look = true;
+}
+
+static void rdma_wake(struct shunt_transport_ep *ep)
+{
+    if (!ep->gone && !ep->left)
+        ep->ctx->tcp->wake(ep->tcp);
+}
+
+static bool rdma_alive(const struct shunt_transport_ep *ep)
+{
+    return !ep->gone;
+}
+
+static bool rdma_left(const struct shunt_transport_ep *ep)
+{
+    return ep->gone && ep->left;
+}
+
+/* What a NIC has not been told to have arrived dies with this process. */
+static bool rdma_busy(const struct shunt_transport_ctx *ctx)
+{
+    if (!ctx->sends && !ctx->larges)
+        return false;
+    for (int p = 0; p < ctx->nranks; p++) {
+        const struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (ep && !ep->gone && (ep->sends || ep->large_count))
+            return true;
+    }
+    return false;
+}
+
+/* --- capabilities ------------------------------------------------------------ */
+
+static unsigned rdma_caps(const struct shunt_transport_ep *ep)
+{
+    (void)ep;
+    return SHUNT_TRANSPORT_ZCOPY | SHUNT_TRANSPORT_PINS;
+}
+
+static void *rdma_map(struct shunt_transport_ep *ep,
+                      struct shunt_transport_remote *remote)
+{
+    (void)ep;
+    (void)remote;
+    return NULL;
+}
+
+static enum shunt_status rdma_get(struct shunt_transport_ep *ep,
+                                  const struct shunt_transport_get *get)
+{
+    (void)get;
+    return rdma_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
+                     "memory of rank %d that is not registered cannot be read",
+                     ep->peer);
+}
+
+static enum shunt_status rdma_let_go(struct shunt_transport_ep *ep,
+                                     bool by_force)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct pollfd nothing;
+    int64_t deadline;
+
+    if (!ep->lent)
+        return SHUNT_OK;
+    if (!by_force)
+        return SHUNT_IN_PROGRESS;
+    rdma_break(ep, "given up");
+    deadline = rdma_now() + END_MS;
+    while (ep->lent && rdma_now() < deadline)
+        if (!rdma_poll(ctx))
+            poll(&nothing, 0, 1);
+    rdma_forget_lent(ep);
+    return SHUNT_OK;
+}
+
+static const struct shunt_transport_knob knobs[] = {
+    {"SHUNT_RDMA_DEVICE", NULL,
+     "The RDMA device that the transport rdma uses, as mlx5_0, or mlx5_0:1 "
+     "with a port. Unset: the first with an active port."},
+    {"SHUNT_RDMA_GID_INDEX", NULL,
+     "The GID of the port. Unset: one of RoCE v2, of an IPv4 address if there "
+     "is one."},
+    {NULL, NULL, NULL},
+};
+
+SHUNT_TRANSPORT_IS_FAR(SCORE);
+
+extern const struct shunt_transport shunt_transport_v2;
+
+__attribute__((visibility("default")))
+const struct shunt_transport shunt_transport_v2 = {
+    .abi = SHUNT_TRANSPORT_ABI,
+    .name = "rdma",
+    .summary = "other hosts, by RDMA writes (libibverbs)",
+    .score = SCORE,
+    .probe = rdma_probe,
+    .open = rdma_open,
+    .close = rdma_close,
+    .error = rdma_error,
+    .address = rdma_address,
+    .connect = rdma_connect,
+    .caps = rdma_caps,
+    .reg = rdma_reg,
+    .dereg = rdma_dereg,
+    .import = rdma_import,
+    .release = rdma_release,
+    .map = rdma_map,
+    .put = rdma_put,
+    .get = rdma_get,
+    .flush = rdma_flush,
+    .let_go = rdma_let_go,
+    .wake = rdma_wake,
+    .progress = rdma_progress,
+    .wait_fd = rdma_wait_fd,
+    .arm = rdma_arm,
+    .disarm = rdma_disarm,
+    .alive = rdma_alive,
+    .left = rdma_left,
+    .busy = rdma_busy,
+    .counters = rdma_counters,
+    .knobs = knobs,
+};
