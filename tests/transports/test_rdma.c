@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks do, with nothing between them but RDMA: communicators, the collectives
+ * and the exchanges of mixture-of-experts, on one host. with_verbs (tests/verbs)
+ * says how the NICs behave.
+ *
+ * SHUNT_NODE calls all ranks one node, or two, as memory that is mapped does
+ * elsewhere.
+ */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "tests/harness/harness.h"
+
+#define ONE_NODE                                  \
+    {                                             \
+        "SHUNT_TRANSPORTS=rdma", "SHUNT_NODE=one" \
+    }
+
+TestSuite(rdma, .timeout = 300);
+
+static void run(const char *program, int ranks, const char *name,
+                const char *arg1, const char *arg2, const char *arg3)
+{
+    harness_check(&(struct harness_job){
+        .program = program,
+        .args = {name, arg1, arg2, arg3},
+        .env = ONE_NODE,
+        .ranks = ranks,
+        .timeout_s = 60,
+    });
+}
+
+Test(rdma, communicators)
+{
+    static const char *const cases[] = {
+        "queries",
+        "split_by_parity",
+        "split_leaves_some_out",
+        "dup_is_independent",
+        "thread_progresses",
+        "windows_come_and_go",
+        "abort_wakes_everyone",
+        "early_destroy_is_a_loss",
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        run("rank_comm", 3, cases[i], NULL, NULL, NULL);
+}
+
+/* Kill `victim` in the middle of its loop; everyone else must name it. */
+static void kill_one(const char *name, int ranks, int victim)
+{
+    struct harness *h;
+    char text[8];
+
+    snprintf(text, sizeof(text), "%d", victim);
+    h = harness_start(&(struct harness_job){
+        .program = "rank_comm",
+        .args = {name, text},
+        .env = ONE_NODE,
+        .ranks = ranks,
+    });
+    for (int r = 0; r < ranks; r++)
+        cr_assert(harness_await(h, r, "in the loop"), "%s", harness_story(h));
+    harness_signal(h, victim, SIGKILL);
+    harness_wait(h);
+    for (int r = 0; r < ranks; r++) {
+        if (r == victim)
+            cr_expect(harness_rank(h, r)->signal == SIGKILL, "%s",
+                      harness_story(h));
+        else
+            cr_expect(harness_rank(h, r)->exit_code == 0, "rank %d: %s", r,
+                      harness_story(h));
+    }
+    harness_finish(h);
+}
+
+Test(rdma, killed_rank_is_named)
+{
+    for (int i = 0; i < 3; i++) {
+        kill_one("killed", 2, 1);
+        kill_one("killed", 4, 0);
+    }
+    kill_one("killed_while_testing", 3, 2);
+}
+
+Test(rdma, collectives)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        run("rank_collectives", ranks, "random", "all", "41", "40");
+        run("rank_collectives", ranks, "in_flight", "42", "5", NULL);
+        run("rank_collectives", ranks, "same_bits", NULL, NULL, NULL);
+        run("rank_collectives", ranks, "late_look", NULL, NULL, NULL);
+        run("rank_collectives", ranks, "mismatch", NULL, NULL, NULL);
+        run("rank_collectives", ranks, "refusals", NULL, NULL, NULL);
+    }
+}
+
+static const char *const moe_cases[] = {
+    "integers_f32",      "integers_bf16",
+    "reals_f32",         "reals_bf16",
+    "plain_sum",         "fp8_wire",
+    "capacity_padded",   "tree_ranks",
+    "replicas",          "large",
+    "odd_rows",          "any_config",
+    "s01_none",          "s02_same_expert_twice",
+    "s03_zero_tokens",   "s04_buffers_grow",
+    "s10_repeats",       "s11_two_plans",
+    "s13_buffers_again", "s16_destroy_is_local",
+    "s17_uneven",
+};
+#define MOE_CASES (sizeof(moe_cases) / sizeof(*moe_cases))
+
+/* All of them, in one world. */
+static void run_experts(struct harness_job *job)
+{
+    int n = 0;
+
+    job->program = "rank_moe";
+    job->timeout_s = 120;
+    job->args[n++] = "--together";
+    for (size_t i = 0; i < MOE_CASES; i++) {
+        if (i > 0)
+            job->args[n++] = "+";
+        job->args[n++] = moe_cases[i];
+    }
+    harness_check(job);
+}
+
+Test(rdma, experts)
+{
+    run_experts(&(struct harness_job){.env = ONE_NODE, .ranks = 3});
+}
+
+/* The ranks of a node by shared memory, and RDMA between them. */
+Test(rdma, experts_on_two_nodes)
+{
+    run_experts(&(struct harness_job){.env = {"SHUNT_TRANSPORTS=shm,rdma",
+                                              "SHUNT_TEST_NODES=0,0,1,1",
+                                              "SHUNT_TEST_ACROSS=rdma (put)"},
+                                      .ranks = 4});
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Random schedules of puts and signals, between two ranks, both ways:
+ *
+ *     schedules [--messages N] [--seed S] [TRANSPORT]
+ *
+ * A message is a put of random size, on one of 8 channels, with a signal; or two
+ * puts to the same bytes, of which the second has the signal and the right
+ * contents. Up to DEPTH messages of a channel are under way. Each rank looks at the
+ * transport at random moments, sends in bursts, and sometimes does nothing for a
+ * while. Every signal must come once, in order, and not before all of its payload.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/transports/world.h"
+
+#define CHANNELS 8
+#define DEPTH 4
+#define LARGEST ((size_t)600 << 10)
+
+static uint64_t messages = 4000, first_seed = 1;
+
+/* Everything about message `k` of a channel follows from its number. */
+struct message {
+    size_t bytes;
+    uint64_t contents;
+    bool twice;
+};
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static struct message message_of(int from, int channel, uint64_t k)
+{
+    const uint64_t random =
+        mix(first_seed * 1000003 + k * 64 + (uint64_t)(channel * 2 + from));
+    const unsigned kind = random % 100;
+    const size_t most = kind < 70   ? 256
+                        : kind < 90 ? 9000
+                        : kind < 98 ? 20000
+                                    : LARGEST;
+
+    return (struct message){
+        .bytes = (size_t)(mix(random) % most) / 8 * 8,
+        .contents = random | 1,
+        .twice = mix(random + 1) % 8 == 0,
+    };
+}
+
+static void fill(unsigned char *to, const struct message *m, uint64_t contents)
+{
+    for (size_t i = 0; i < m->bytes; i += 8) {
+        const uint64_t word = contents + i;
+
+        memcpy(to + i, &word, 8);
+    }
+}
+
+/* One direction. */
+struct way {
+    struct window w;
+    unsigned char *source; /* what is under way; and, behind, what is wrong */
+    struct shunt_transport_reg *source_reg; /* of one half of the channels */
+    uint64_t sent[CHANNELS], seen[CHANNELS];
+    uint64_t done; /* messages sent, of all channels */
+};
+
+static size_t place(int channel, uint64_t k)
+{
+    return ((size_t)channel * DEPTH + (size_t)(k % DEPTH)) * LARGEST;
+}
+
+#define PLACES ((size_t)CHANNELS * DEPTH * LARGEST)
+
+static size_t signal_at(int channel)
+{
+    return PLACES + (size_t)channel * 8;
+}
+
+static size_t ack_at(int channel)
+{
+    return PLACES + (size_t)(CHANNELS + channel) * 8;
+}
+
+static void send_one(struct rank *r, struct way *way, int channel)
+{
+    const uint64_t k = way->sent[channel] + 1;
+    const struct message m = message_of(r->rank, channel, k);
+    const int peer = 1 - r->rank;
+    struct shunt_transport_put put = {
+        .local = way->source + place(channel, k),
+        .reg = channel % 2 ? way->source_reg : NULL,
+        .remote = way->w.remote[peer],
+        .offset = place(channel, k),
+        .bytes = m.bytes,
+        .channel = channel,
+    };
+
+    if (m.twice && m.bytes) {
+        struct shunt_transport_put wrong = put;
+
+        wrong.local = way->source + PLACES + place(channel, k);
+        wrong.reg = NULL;
+        fill(way->source + PLACES + place(channel, k), &m, ~m.contents);
+        world_put(r, peer, &wrong);
+    }
+    fill(way->source + place(channel, k), &m, m.contents);
+    put.signal = way->w.remote[peer];
+    put.signal_offset = signal_at(channel);
+    put.signal_value = k;
+    world_put(r, peer, &put);
+    way->sent[channel] = k;
+    way->done++;
+}
+
+static void check(struct rank *r, struct way *way, int channel, uint64_t k)
+{
+    const struct message m = message_of(1 - r->rank, channel, k);
+    const unsigned char *at = way->w.addr + place(channel, k);
+
+    for (size_t i = 0; i < m.bytes; i += 8) {
+        uint64_t word;
+
+        memcpy(&word, at + i, 8);
+        CHECK(r, word == m.contents + i,
+              "channel %d, message %llu of %zu bytes: its signal is here, and "
+              "byte %zu is not",
+              channel, (unsigned long long)k, m.bytes, i);
+    }
+}
+
+static void receive(struct rank *r, struct way *way)
+{
+    for (int c = 0; c < CHANNELS; c++) {
+        const uint64_t now = word_load(window_word(&way->w, signal_at(c)));
+        const uint64_t before = way->seen[c];
+
+        CHECK(r, now >= before && now - before <= DEPTH,
+              "channel %d: signal %llu after %llu", c, (unsigned long long)now,
+              (unsigned long long)before);
+        while (way->seen[c] < now)
+            check(r, way, c, ++way->seen[c]);
+        if (now > before)
+            world_signal(r, &way->w, 1 - r->rank, ack_at(c), now, c);
+    }
+}
+
+static uint64_t total(const uint64_t *all)
+{
+    uint64_t sum = 0;
+
+    for (int c = 0; c < CHANNELS; c++)
+        sum += all[c];
+    return sum;
+}
+
+static void run(struct rank *r)
+{
+    struct way *way = calloc(1, sizeof(*way));
+    double deadline = world_now() + world_patience;
+    struct shunt_transport_memory memory = {.bytes = PLACES, .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    size_t len = sizeof(key);
+
+    CHECK(r, way, "no memory");
+    way->source = calloc(2, PLACES);
+    CHECK(r, way->source, "no memory");
+    memory.addr = way->source;
+    EXPECT(r, SHUNT_OK,
+           r->t->reg(r->ctx, &memory, key, &len, &way->source_reg));
+    window_create(r, &way->w, PLACES + 16 * CHANNELS);
+    r->random += first_seed;
+    while (way->done < messages || total(way->seen) < messages) {
+        const uint64_t before = way->done + total(way->seen);
+
+        for (uint64_t i = world_random(r) % 12; i > 0; i--) {
+            const int c = (int)(world_random(r) % CHANNELS);
+            const uint64_t acked = word_load(window_word(&way->w, ack_at(c)));
+
+            if (way->done < messages && way->sent[c] - acked < DEPTH)
+                send_one(r, way, c);
+        }
+        for (uint64_t i = world_random(r) % 3; i > 0; i--)
+            r->t->progress(r->ctx);
+        if (world_random(r) % 256 == 0)
+            usleep((useconds_t)(world_random(r) % 500));
+        receive(r, way);
+        if (way->done + total(way->seen) > before)
+            deadline = world_now() + world_patience;
+        else
+            sched_yield();
+        if (world_now() > deadline)
+            FAIL(r, "lost: %llu of %llu signals have come",
+                 (unsigned long long)total(way->seen),
+                 (unsigned long long)messages);
+    }
+    UNTIL(r, r->t->flush(r->eps[1 - r->rank]) == SHUNT_OK);
+    world_barrier(r);
+    for (int c = 0; c < CHANNELS; c++)
+        CHECK(r, word_load(window_word(&way->w, signal_at(c))) == way->seen[c],
+              "channel %d: one more signal", c);
+    r->t->dereg(r->ctx, way->source_reg);
+    window_destroy(r, &way->w);
+    free(way->source);
+    free(way);
+}
+
+int main(int argc, char **argv)
+{
+    const struct test_case c = {.name = "schedules", .run = run};
+    const char *name = "rdma";
+    bool ok;
+
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--messages") && i + 1 < argc)
+            messages = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            first_seed = strtoull(argv[++i], NULL, 10);
+        else
+            name = argv[i];
+    }
+    world_patience = 10 + (double)messages / 1000;
+    const struct shunt_transport *t = world_find(name);
+
+    if (!t) {
+        printf("Bail out! no transport %s\n", name);
+        return 1;
+    }
+    ok = world_run(&c, t, "", 2, false);
+    printf("%sok 1 - %s: %llu messages each way, seed %llu\n1..1\n",
+           ok ? "" : "not ", name, (unsigned long long)messages,
+           (unsigned long long)first_seed);
+    return !ok;
+}
