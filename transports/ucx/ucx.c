@@ -583,12 +583,14 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
  * either; it is used only if the user asks for one. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
+    /* A device writes to the pages that it was told of. */
+    const unsigned pins = ep->tcp ? 0 : SHUNT_TRANSPORT_PINS;
     unsigned major, minor, patch;
 
     ucp_get_version(&major, &minor, &patch);
     if ((major == 1 && minor < 13) || (ep->tcp && !ep->eager_max))
-        return 0;
-    return SHUNT_TRANSPORT_ZCOPY;
+        return pins;
+    return pins | SHUNT_TRANSPORT_ZCOPY;
 }
 
 static void *ucx_map(struct shunt_transport_ep *ep,
