@@ -238,15 +238,38 @@ void rdma_look(struct shunt_transport_ctx *ctx)
     }
 }
 
+/* Has all come that it sent? */
+static bool is_drained(const struct shunt_transport_ep *ep, int64_t now)
+{
+    return ep->drained || !ep->qp || now >= ep->broken_at + DRAIN_MS;
+}
+
+/* Is a peer broken, but not gone, that did not leave? */
+static bool one_is_being_lost(const struct shunt_transport_ctx *ctx,
+                              int64_t now)
+{
+    for (int p = 0; p < ctx->nranks; p++) {
+        const struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (ep && ep->broken && !ep->gone && !ep->left && !is_drained(ep, now))
+            return true;
+    }
+    return false;
+}
+
 void rdma_note_losses(struct shunt_transport_ctx *ctx)
 {
     const int64_t now = rdma_now();
+    const bool losing = one_is_being_lost(ctx, now);
 
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
 
-        if (!ep || ep->gone || !ep->broken ||
-            (!ep->drained && ep->qp && now < ep->broken_at + DRAIN_MS))
+        if (!ep || ep->gone || !ep->broken || !is_drained(ep, now))
+            continue;
+        /* Who has left may have left because of another's death, which is to be
+         * named: so that comes first, also if we hear of it a little later. */
+        if (ep->left && (losing || now < ep->broken_at + DRAIN_MS))
             continue;
         ep->gone = true;
         ctx->breaking--;
