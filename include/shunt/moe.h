@@ -55,9 +55,10 @@
  * bits. Errors: SHUNT_ERR_UNSUPPORTED here and SHUNT_ERR_REMOTE on the others
  * without that engine; SHUNT_ERR_SYSTEM, the driver refuses a copy, or has lost
  * the GPU; SHUNT_ERR_TIMEOUT, the GPU has not ended a copy in three quarters of
- * SHUNT_TIMEOUT, and is not used any more. All other calls of the library refuse such memory as data. What memory
- * is, the CUDA driver tells, if the program has loaded it before the communicator
- * was made, or before a plan or one of these calls was.
+ * SHUNT_TIMEOUT, and is not used any more. All other calls of the library refuse
+ * such memory as data. What memory is, the CUDA driver tells, if the program has
+ * loaded it before the communicator was made, or before a plan or one of these
+ * calls was.
  *
  * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
  * type (topk_idx, topk_weight, dweight, placement, replicas) need that of the

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "tests/harness/harness.h"
+#include "tests/transports/experts.h"
 
 #define ONE_NODE                                  \
     {                                             \
@@ -98,47 +99,16 @@ Test(rdma, collectives)
     }
 }
 
-static const char *const moe_cases[] = {
-    "integers_f32",      "integers_bf16",
-    "reals_f32",         "reals_bf16",
-    "plain_sum",         "fp8_wire",
-    "capacity_padded",   "tree_ranks",
-    "replicas",          "large",
-    "odd_rows",          "any_config",
-    "s01_none",          "s02_same_expert_twice",
-    "s03_zero_tokens",   "s04_buffers_grow",
-    "s10_repeats",       "s11_two_plans",
-    "s13_buffers_again", "s16_destroy_is_local",
-    "s17_uneven",
-};
-#define MOE_CASES (sizeof(moe_cases) / sizeof(*moe_cases))
-
-/* All of them, in one world. */
-static void run_experts(struct harness_job *job)
-{
-    int n = 0;
-
-    job->program = "rank_moe";
-    job->timeout_s = 120;
-    job->args[n++] = "--together";
-    for (size_t i = 0; i < MOE_CASES; i++) {
-        if (i > 0)
-            job->args[n++] = "+";
-        job->args[n++] = moe_cases[i];
-    }
-    harness_check(job);
-}
-
 Test(rdma, experts)
 {
-    run_experts(&(struct harness_job){.env = ONE_NODE, .ranks = 3});
+    transport_experts(&(struct harness_job){.env = ONE_NODE, .ranks = 3});
 }
 
 /* The ranks of a node by shared memory, and RDMA between them. */
 Test(rdma, experts_on_two_nodes)
 {
-    run_experts(&(struct harness_job){.env = {"SHUNT_TRANSPORTS=shm,rdma",
-                                              "SHUNT_TEST_NODES=0,0,1,1",
-                                              "SHUNT_TEST_ACROSS=rdma (put)"},
-                                      .ranks = 4});
+    transport_experts(&(struct harness_job){
+        .env = {"SHUNT_TRANSPORTS=shm,rdma", "SHUNT_TEST_NODES=0,0,1,1",
+                "SHUNT_TEST_ACROSS=rdma (put)"},
+        .ranks = 4});
 }

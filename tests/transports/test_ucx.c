@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tests/harness/harness.h"
+#include "tests/transports/experts.h"
 
 TestSuite(ucx, .timeout = 300);
 
@@ -143,46 +144,15 @@ Test(ucx, collectives)
 
 /* -- experts ---------------------------------------------------------------- */
 
-static const char *const moe_cases[] = {
-    "integers_f32",      "integers_bf16",
-    "reals_f32",         "reals_bf16",
-    "plain_sum",         "fp8_wire",
-    "capacity_padded",   "tree_ranks",
-    "replicas",          "large",
-    "odd_rows",          "any_config",
-    "s01_none",          "s02_same_expert_twice",
-    "s03_zero_tokens",   "s04_buffers_grow",
-    "s10_repeats",       "s11_two_plans",
-    "s13_buffers_again", "s16_destroy_is_local",
-    "s17_uneven",
-};
-#define MOE_CASES (sizeof(moe_cases) / sizeof(*moe_cases))
-
-/* All of them, in one world. */
-static void run_experts(struct harness_job *job)
-{
-    int n = 0;
-
-    job->program = "rank_moe";
-    job->timeout_s = 120;
-    job->args[n++] = "--together";
-    for (size_t i = 0; i < MOE_CASES; i++) {
-        if (i > 0)
-            job->args[n++] = "+";
-        job->args[n++] = moe_cases[i];
-    }
-    harness_check(job);
-}
-
 Test(ucx, experts)
 {
-    run_experts(&(struct harness_job){
+    transport_experts(&(struct harness_job){
         .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_NODE=one"}, .ranks = 3});
 }
 
 Test(ucx, experts_on_two_nodes)
 {
-    run_experts(&(struct harness_job){
+    transport_experts(&(struct harness_job){
         .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_TEST_NODES=0,0,1,1"},
         .ranks = 4});
 }
