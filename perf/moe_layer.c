@@ -21,18 +21,17 @@
 #include <string.h>
 
 #include "perf/layer_chain.h"
+#include "perf/layer_fit.h"
 #include "perf/pair.h"
 #include "perf/sample.h"
 #include "perf/table.h"
 
-enum { TRIALS = 5, TRIAL_LAYERS = 8 };
+enum { TRIAL_LAYERS = 8 };
 /* Numbers of parts that are tried, and how often. */
 enum { DEGREES = 4, TURNS = 3 };
 /* Layers of chains whose results are compared with the serial order's, and with
  * the definition. */
 enum { CHECKED = 5, DEFINED = 2 };
-/* Another trial where R / C is off by more. */
-#define CLOSE_ENOUGH 0.02
 
 struct bench {
     const struct perf_options *o;
@@ -90,21 +89,14 @@ static void end_streams(void *state)
     b->streaming = false;
 }
 
-/* Each exchange to the experts twice, and each back. */
 static void find_bytes(struct bench *b)
 {
     const size_t n = (size_t)b->g->hosts.n;
-    const struct perf_sent sent = {
-        .modes = {b->layer.at.mode, b->layer.at.combine_mode}};
-    const struct perf_bench_traffic *t = &b->tokens.traffic[PERF_OURS];
 
-    perf_bench_find_traffic(&b->tokens, &sent);
-    if (!b->g->net)
-        return;
-    b->bytes = perf_alloc(n * n * sizeof(*b->bytes));
-    b->chain_bytes = perf_alloc(n * n * sizeof(*b->bytes));
-    for (size_t i = 0; i < n * n; i++)
-        b->bytes[i] = 2 * (t->there[i] + t->back[i]);
+    /* Each exchange to the experts twice, and each back. */
+    b->bytes = layer_fit_bytes(&b->tokens, &b->layer, 2);
+    if (b->bytes)
+        b->chain_bytes = perf_alloc(n * n * sizeof(*b->bytes));
 }
 
 /* --- chains ----------------------------------------------------------------- */
@@ -212,18 +204,10 @@ static void choose_inner(struct bench *b)
     b->layers = TRIAL_LAYERS;
     open_layer(b, inner);
     find_bytes(b);
-    for (int i = 0; i < TRIALS && b->o->ratio > 0; i++) {
-        double off;
-        size_t better;
-
+    for (int i = 0; i < LAYER_FIT_TRIALS && b->o->ratio > 0; i++) {
         try_alone(b);
-        off = b->communicate / b->compute / b->o->ratio;
-        better = (size_t)((double)inner * off / 16 + 0.5) * 16;
-        better = better < 16 ? 16 : better;
-        if (better == inner ||
-            (off < 1 + CLOSE_ENOUGH && off > 1 - CLOSE_ENOUGH))
+        if (!layer_fit_inner(&inner, b->communicate / b->compute, b->o->ratio))
             break;
-        inner = better;
         layer_close(&b->layer);
         open_layer(b, inner);
     }

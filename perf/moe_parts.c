@@ -17,6 +17,7 @@
 
 #include "perf/beside.h"
 #include "perf/layer.h"
+#include "perf/layer_fit.h"
 #include "perf/pair.h"
 #include "perf/sample.h"
 #include "perf/table.h"
@@ -24,9 +25,7 @@
 /* 1, 2, 4 and 8 parts, and those of SHUNT_MOE_PARTS_AUTO. */
 enum { AUTO = SHUNT_MOE_DEGREES, CUTS };
 enum { TOGETHER, COMPUTE, EXCHANGE, PLAN, TIMES };
-enum { MAX_LEARN = 1000, TRIALS = 5 };
-/* Another trial where R / C is off by more. */
-#define CLOSE_ENOUGH 0.02
+enum { MAX_LEARN = 1000 };
 
 struct bench {
     const struct perf_options *o;
@@ -152,18 +151,9 @@ static void open_layer(struct bench *b, size_t inner)
 
 static void open_streams(struct bench *b)
 {
-    const size_t n = (size_t)b->g->hosts.n;
-    const struct perf_sent sent = {
-        .modes = {b->layer.at.mode, b->layer.at.combine_mode}};
-    const struct perf_bench_traffic *t = &b->tokens.traffic[PERF_OURS];
-
-    perf_bench_find_traffic(&b->tokens, &sent);
-    if (!b->g->net)
-        return;
-    b->bytes = perf_alloc(n * n * sizeof(*b->bytes));
-    for (size_t i = 0; i < n * n; i++)
-        b->bytes[i] = t->there[i] + t->back[i];
-    b->beside = perf_beside_open(b->g->net, b->bytes);
+    b->bytes = layer_fit_bytes(&b->tokens, &b->layer, 1);
+    if (b->bytes)
+        b->beside = perf_beside_open(b->g->net, b->bytes);
 }
 
 /* By the ratio that was asked for, or as given. */
@@ -173,22 +163,17 @@ static void choose_inner(struct bench *b)
 
     open_layer(b, inner);
     open_streams(b);
-    for (int i = 0; i < TRIALS && b->o->ratio > 0; i++) {
-        double c[3], r[3], off;
-        size_t better;
+    for (int i = 0; i < LAYER_FIT_TRIALS && b->o->ratio > 0; i++) {
+        double c[3], r[3];
 
         layer_cut(&b->layer, 1);
         for (int turn = 0; turn < 3; turn++) {
             c[turn] = perf_max(b->g, timed_beside(b));
             r[turn] = perf_max(b->g, timed(b, exchange));
         }
-        off = perf_median(r, 3) / perf_median(c, 3) / b->o->ratio;
-        better = (size_t)((double)inner * off / 16 + 0.5) * 16;
-        better = better < 16 ? 16 : better;
-        if (better == inner ||
-            (off < 1 + CLOSE_ENOUGH && off > 1 - CLOSE_ENOUGH))
+        if (!layer_fit_inner(&inner, perf_median(r, 3) / perf_median(c, 3),
+                             b->o->ratio))
             break;
-        inner = better;
         layer_close(&b->layer);
         open_layer(b, inner);
     }
