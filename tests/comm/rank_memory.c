@@ -10,13 +10,12 @@
  *     rank_memory descriptors VICTIM [FIRST STEP]
  *
  * Births are of ranks that are threads; in what follows a birth, destroy included,
- * every allocation of the victim fails. The last is a split in which the victim has n descriptors left, for
- * n = FIRST, FIRST + STEP, ..., up to the first n that is enough.
+ * every allocation of the victim fails. The last is a split in which the victim has
+ * n descriptors left, for n = FIRST, FIRST + STEP, ..., up to the first n that is
+ * enough.
  *
  * Each n has a communicator of its own, since it may be the last call there.
- * malloc() and its like are this program's own; they pass on to those behind.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,79 +29,8 @@
 #include <shunt/shunt.h>
 
 #include "tests/comm/memory_moe.h"
+#include "tests/harness/failing_memory.h"
 #include "tests/harness/rank_main.h"
-
-/* --- the allocator -------------------------------------------------------- */
-
-/* What is behind ours: the sanitizer's, or the C library's. */
-#if defined(__SANITIZE_ADDRESS__)
-#define BEHIND(name) __interceptor_##name
-#else
-#define BEHIND(name) __libc_##name
-#endif
-
-void *BEHIND(malloc)(size_t bytes);
-void *BEHIND(calloc)(size_t count, size_t bytes);
-void *BEHIND(realloc)(void *old, size_t bytes);
-#if defined(__SANITIZE_ADDRESS__)
-void *__interceptor_aligned_alloc(size_t alignment, size_t bytes);
-#define ALIGNED_BEHIND __interceptor_aligned_alloc
-#else
-void *__libc_memalign(size_t alignment, size_t bytes);
-#define ALIGNED_BEHIND __libc_memalign
-#endif
-
-static _Thread_local long left; /* the how-manieth next fails; 0: none */
-static _Thread_local bool each; /* fails */
-static _Thread_local bool failed;
-static _Atomic long left_of_all; /* likewise, of all threads */
-static _Atomic bool one_failed;
-
-static bool is_last_of_all(void)
-{
-    long before = atomic_load_explicit(&left_of_all, memory_order_relaxed);
-
-    while (before > 0)
-        if (atomic_compare_exchange_weak_explicit(
-                &left_of_all, &before, before - 1, memory_order_relaxed,
-                memory_order_relaxed))
-            break;
-    return before == 1;
-}
-
-static bool fails(void)
-{
-    if (is_last_of_all()) {
-        atomic_store_explicit(&one_failed, true, memory_order_relaxed);
-        errno = ENOMEM;
-        return true;
-    }
-    if (!each && (!left || --left))
-        return false;
-    failed = true;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t bytes)
-{
-    return fails() ? NULL : BEHIND(malloc)(bytes);
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : BEHIND(calloc)(count, bytes);
-}
-
-void *realloc(void *old, size_t bytes)
-{
-    return fails() ? NULL : BEHIND(realloc)(old, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    return fails() ? NULL : ALIGNED_BEHIND(alignment, bytes);
-}
 
 /* --- calls ---------------------------------------------------------------- */
 
@@ -442,6 +370,7 @@ static int one(const struct rank *self, int which, int victim, long n,
         .rank = self->rank, .size = self->size, .usable = true, .count = 6000};
     int32_t mine[3], all[MAX_RANKS][3];
     enum shunt_status st, next = SHUNT_OK;
+    bool failed;
     double t0;
 
     s.send = calloc(blocks(&s), sizeof(int32_t));
@@ -460,10 +389,10 @@ static int one(const struct rank *self, int which, int victim, long n,
         CHECK_OK(s.comm, shunt_barrier_start(s.comm, &kept[i]));
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     t0 = now_s();
-    failed = false;
-    left = self->rank == victim ? n : 0;
+    failing_memory_nth(self->rank == victim ? n : 0);
     st = make(&s, which);
-    left = 0;
+    failing_memory_nth(0);
+    failed = self->rank == victim && failing_memory_failed();
     if (getenv("RANK_MEMORY_SAYS"))
         rank_say("%s %ld%s: %d %s", calls[which].name, n,
                  failed ? " failed" : "", (int)st,
@@ -563,25 +492,24 @@ static void be_born(const struct rank *self, int victim, long n, bool after)
     struct shunt_comm *comm = NULL;
     const char *text;
 
-    failed = false;
-    left = is_victim ? n : 0;
+    failing_memory_nth(is_victim ? n : 0);
     births[self->rank].created = shunt_comm_create(
         &birth_id, self->size, self->rank, self->config, &comm);
-    left = 0;
-    births[self->rank].failed = failed;
+    failing_memory_nth(0);
+    births[self->rank].failed = is_victim && failing_memory_failed();
     text = shunt_last_error(NULL);
     births[self->rank].next = SHUNT_OK;
-    each = is_victim && after;
+    failing_memory_each(is_victim && after);
     if (comm) {
         births[self->rank].next = shunt_barrier(comm);
         text = shunt_last_error(comm);
     }
-    each = false;
+    failing_memory_each(false);
     snprintf(births[self->rank].text, sizeof(births[self->rank].text), "%s",
              text);
-    each = is_victim && after;
+    failing_memory_each(is_victim && after);
     shunt_comm_destroy(comm);
-    each = false;
+    failing_memory_each(false);
     births[self->rank].seconds = now_s() - t0;
 }
 
@@ -644,17 +572,15 @@ static int run_births(const struct rank *self)
     for (bool was = true; was; n += step) {
         if (self->rank == 0)
             CHECK_OK(NULL, shunt_id_create(&birth_id));
-        if (self->rank == 0)
-            one_failed = false;
         pthread_barrier_wait(&together);
         if (self->rank == 0 && victim == ANYBODY)
-            left_of_all = n;
+            failing_memory_nth_of_all(n);
         be_born(self, victim, n, n / step % 2);
         pthread_barrier_wait(&together);
         if (self->rank == 0) {
-            left_of_all = 0;
-            birth_failed =
-                victim == ANYBODY ? one_failed : births[victim].failed;
+            failing_memory_nth_of_all(0);
+            birth_failed = victim == ANYBODY ? failing_memory_failed_of_all()
+                                             : births[victim].failed;
         }
         pthread_barrier_wait(&together);
         was = birth_failed;
@@ -687,9 +613,9 @@ static int run_destroyed(const struct rank *self)
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
     CHECK_OK(comm, shunt_comm_finish(comm));
-    each = true;
+    failing_memory_each(true);
     shunt_comm_destroy(comm);
-    each = false;
+    failing_memory_each(false);
     CHECK(shunt_comm_node(comm, 0) == 0, "node");
     CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
     CHECK_STATUS(comm, shunt_barrier(comm), SHUNT_ERR_INVALID);

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/harness/failing_memory.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* What is behind ours: the sanitizer's, or the C library's. */
+#if defined(__SANITIZE_ADDRESS__)
+#define BEHIND(name) __interceptor_##name
+#else
+#define BEHIND(name) __libc_##name
+#endif
+
+void *BEHIND(malloc)(size_t bytes);
+void *BEHIND(calloc)(size_t count, size_t bytes);
+void *BEHIND(realloc)(void *old, size_t bytes);
+#if defined(__SANITIZE_ADDRESS__)
+void *__interceptor_aligned_alloc(size_t alignment, size_t bytes);
+#define ALIGNED_BEHIND __interceptor_aligned_alloc
+#else
+void *__libc_memalign(size_t alignment, size_t bytes);
+#define ALIGNED_BEHIND __libc_memalign
+#endif
+
+/* A sanitizer allocates before it can be asked what a program may access. */
+#define EARLY __attribute__((no_sanitize("address"), no_sanitize("undefined")))
+
+static _Thread_local long left; /* the how-manieth next fails; 0: none */
+static _Thread_local bool each; /* fails */
+static _Thread_local bool failed;
+static _Atomic long left_of_all; /* likewise, of all threads */
+static _Atomic bool one_failed;
+
+EARLY static bool is_last_of_all(void)
+{
+    long before = atomic_load_explicit(&left_of_all, memory_order_relaxed);
+
+    while (before > 0)
+        if (atomic_compare_exchange_weak_explicit(
+                &left_of_all, &before, before - 1, memory_order_relaxed,
+                memory_order_relaxed))
+            break;
+    return before == 1;
+}
+
+EARLY static bool fails(void)
+{
+    if (is_last_of_all()) {
+        atomic_store_explicit(&one_failed, true, memory_order_relaxed);
+        errno = ENOMEM;
+        return true;
+    }
+    if (!each && (!left || --left))
+        return false;
+    failed = true;
+    errno = ENOMEM;
+    return true;
+}
+
+EARLY void *malloc(size_t bytes)
+{
+    return fails() ? NULL : BEHIND(malloc)(bytes);
+}
+
+EARLY void *calloc(size_t count, size_t bytes)
+{
+    return fails() ? NULL : BEHIND(calloc)(count, bytes);
+}
+
+EARLY void *realloc(void *old, size_t bytes)
+{
+    return fails() ? NULL : BEHIND(realloc)(old, bytes);
+}
+
+EARLY void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails() ? NULL : ALIGNED_BEHIND(alignment, bytes);
+}
+
+void failing_memory_nth(long n)
+{
+    if (n)
+        failed = false;
+    left = n;
+}
+
+void failing_memory_each(bool all)
+{
+    each = all;
+}
+
+bool failing_memory_failed(void)
+{
+    return failed;
+}
+
+void failing_memory_nth_of_all(long n)
+{
+    if (n)
+        atomic_store_explicit(&one_failed, false, memory_order_relaxed);
+    atomic_store_explicit(&left_of_all, n, memory_order_relaxed);
+}
+
+bool failing_memory_failed_of_all(void)
+{
+    return atomic_load_explicit(&one_failed, memory_order_relaxed);
+}
