@@ -53,7 +53,7 @@ void shunti_track_begin_inside(int rank, const char *name);
 
 /* Change over to a track; returns the one before. Nothing happens on a thread
  * without tracks, or with SHUNTI_TRACK_NONE. */
-enum shunti_track shunti_track_switch(enum shunti_track to);
+SHUNTI_NOINLINE enum shunti_track shunti_track_switch(enum shunti_track to);
 /* As if the latest change, from `back`, had not been made. */
 void shunti_track_undo(enum shunti_track back);
 
