@@ -36,11 +36,14 @@ struct cli_name {
     int value;
 };
 
+/* Rows of a program: a bit for each. */
+__extension__ typedef unsigned __int128 cli_set;
+
 /* What came of a command line. */
 struct cli_line {
-    int operands;   /* index of the first argument that is no option */
-    uint64_t given; /* a bit for each row that the user gave */
-    char why[512];  /* of an error */
+    int operands;  /* index of the first argument that is no option */
+    cli_set given; /* the rows that the user gave */
+    char why[512]; /* of an error */
 };
 
 struct cli_row {
@@ -86,7 +89,7 @@ struct cli_row {
 struct cli_program {
     const char *name;
     const char *usage;          /* of --help, as it stands, from "Usage:" on */
-    const struct cli_row *rows; /* at most 64 */
+    const struct cli_row *rows; /* at most 128 */
     int nrows;
     const void *defaults; /* an object, for --help; NULL: all zero */
     bool runs_command;    /* options end at the first operand */
@@ -121,7 +124,7 @@ void cli_print(const struct cli_row *row, const void *object, char *to,
 const struct cli_row *cli_row_of(const struct cli_program *program,
                                  const char *name);
 /* The bit of a row in `given`; 0: there is no such row. */
-uint64_t cli_bit(const struct cli_program *program, const char *name);
+cli_set cli_bit(const struct cli_program *program, const char *name);
 
 /* A number that two objects share only if their values are equal: those of
  * all rows but CLI_TEXT, CLI_CALL, and the ones with a mark of `without`. */

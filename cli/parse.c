@@ -14,7 +14,7 @@
 #include "src/distance.h"
 
 /* What getopt_long() returns for row i is FIRST + i, above any letter. */
-enum { ROWS_MAX = 64, FIRST = 256, HELP = FIRST + ROWS_MAX, VERSION };
+enum { ROWS_MAX = 128, FIRST = 256, HELP = FIRST + ROWS_MAX, VERSION };
 
 struct tables {
     struct option names[ROWS_MAX + 3];
@@ -118,7 +118,7 @@ static void explain(const struct cli_program *program, const struct tables *t,
 static bool take(const struct cli_program *program, const struct cli_row *row,
                  void *object, struct cli_line *line)
 {
-    line->given |= UINT64_C(1) << (row - program->rows);
+    line->given |= (cli_set)1 << (row - program->rows);
     if (row->optional) {
         *((bool *)object + row->with) = true;
         if (!optarg) {
@@ -189,9 +189,9 @@ const struct cli_row *cli_row_of(const struct cli_program *program,
     return NULL;
 }
 
-uint64_t cli_bit(const struct cli_program *program, const char *name)
+cli_set cli_bit(const struct cli_program *program, const char *name)
 {
     const struct cli_row *row = cli_row_of(program, name);
 
-    return row ? UINT64_C(1) << (row - program->rows) : 0;
+    return row ? (cli_set)1 << (row - program->rows) : 0;
 }

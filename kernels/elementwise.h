@@ -47,6 +47,9 @@ struct shunti_elementwise {
     /* dp (n): gradient of the above, in place, from p and d(loss)/dp. */
     void (*softmax_backward)(size_t n, float scale, const float *p, float *dp);
 
+    /* y (n) = 1 / (1 + exp(-x)); may be x */
+    void (*sigmoid)(size_t n, const float *x, float *y);
+
     /* y (rows, n) = silu(gate) * up; x (rows, 2 n) = gate | up. */
     void (*swiglu)(size_t rows, size_t n, const float *x, float *y);
     /* dx (rows, 2 n) from dy (rows, n) and x. */

@@ -235,6 +235,12 @@ static void softmax_backward(size_t n, float scale, const float *restrict p,
         dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
+static void sigmoid(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = 1.0f / (1.0f + exp_(-x[i]));
+}
+
 /* -- SwiGLU ---------------------------------------------------------------- */
 
 static void swiglu(size_t rows, size_t n, const float *restrict x,
@@ -345,6 +351,7 @@ const struct shunti_elementwise KERNEL_TABLE = {
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
     .softmax_backward = softmax_backward,
+    .sigmoid = sigmoid,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .rotate = rotate,

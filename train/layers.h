@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "kernels/gemm/gemm.h"
+#include "train/gate.h"
 
 enum { VOCABULARY = 256 };
 
@@ -97,28 +98,17 @@ void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
 
 /* --- router.c ------------------------------------------------------------- */
 
-/* How tokens choose experts, and what the auxiliary losses weigh. */
-struct router_config {
-    size_t experts;   /* E */
-    size_t topk;      /* K */
-    bool renormalise; /* weights of a token are divided by their sum */
-    float balance;    /* alpha of the load-balancing loss */
-    float zloss;      /* beta of the router z-loss */
-};
-
-/* logits (R, E), in place -> p (R, E): softmax; lse (R): log-sum-exp;
- * choice (R, K): experts by descending p + bias, ties to the lower id;
- * weight (R, K): p of each choice, without the bias.
- * bias (E): NULL for none. */
-void router(const struct router_config *c, size_t R, float *logits,
-            const float *bias, float *lse, int32_t *choice, float *weight);
-/* dweight (R, K), p, lse, choice, weight -> dlogits (R, E) =
- * load  (E): fraction of assignments f_e, a constant of the gradient
+/* to->logits (R, width), the router's product -> what R tokens get, and lse. 0,
+ * or -1 with train_error_text(). */
+int router(const struct router_config *c, const struct gate_input *in,
+           const struct routed *to);
+/* dweight (R, K), and what router() made, from the same input
+ * -> dlogits (R, width) = ; probs may be overwritten
+ * slope: of gate_loss(), for these tokens
  * scale: d(loss)/d(sum over rows), 1 / (rows of the whole batch) */
-void router_backward(const struct router_config *c, size_t R,
-                     const float *dweight, const float *p, const float *lse,
-                     const int32_t *choice, const float *weight,
-                     const float *load, float scale, float *dlogits);
+void router_backward(const struct router_config *c, const struct gate_input *in,
+                     const struct routed *of, const float *dweight,
+                     const float *slope, float scale, float *dlogits);
 
 /* --- experts.c ------------------------------------------------------------ */
 

@@ -24,10 +24,14 @@ int model_config_check(const struct model_config *c)
         return train_error("dim (%zu) must be heads (%zu) times an even head "
                            "width",
                            c->dim, c->heads);
-    if (!c->topk || c->topk > c->experts)
-        return train_error("topk (%zu) must be 1 to experts (%zu)", c->topk,
-                           c->experts);
-    return 0;
+    const struct router_config router = model_router(c);
+    return gate_check(&router, c->bias_rate > 0);
+}
+
+struct router_config model_router(const struct model_config *c)
+{
+    return (struct router_config){c->experts, c->topk,  c->renormalise,
+                                  c->balance, c->zloss, c->gate};
 }
 
 /* Appends a tensor. layer < 0: of none. */
@@ -86,6 +90,7 @@ int layout_create(const struct model_config *c, size_t shards,
                   struct layout *layout)
 {
     struct layout l = {.shards = shards};
+    const struct router_config router = model_router(c);
     size_t D = c->dim, F = c->expert_hidden, S = c->shared_hidden;
     /* A product keeps the size of what goes through it. What is added to the
      * residual stream starts small, so that its sum over layers stays 1. */
@@ -108,7 +113,8 @@ int layout_create(const struct model_config *c, size_t shards,
         at->qkv = place_split(&l, n, "qkv", D, 3 * D, 3, std);
         at->proj = place_split(&l, n, "proj", D, D, 0, std * residual);
         at->norm2 = place_gain(&l, n, "norm2", D);
-        at->router = place_matrix(&l, n, "router", D, c->experts, std);
+        at->router = place_matrix(&l, n, "router", D, gate_width(&router),
+                                  c->gate.kind == GATE_NOISY ? 0 : std);
         if (S) {
             at->shared_gate_up =
                 place_split(&l, n, "shared.gate_up", D, 2 * S, 2, std);

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/gate.h"
+
 struct model_config {
     size_t layers;        /* L */
     size_t dim;           /* D */
@@ -28,7 +30,11 @@ struct model_config {
     float balance;        /* weight of the load-balancing loss */
     float zloss;          /* weight of the router z-loss */
     float bias_rate;      /* step of the aux-loss-free bias; 0: none */
+    struct gate_config gate;
 };
+
+/* What its routers need to know. */
+struct router_config model_router(const struct model_config *c);
 
 /* Vectors are cut into slices, and their norms summed, in pieces of so many. */
 enum { LAYOUT_CHUNK = 1024 };

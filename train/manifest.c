@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 5, MOST_PIECES = 4096 * 64 };
+enum { FORMAT = 6, MOST_PIECES = 4096 * 64 };
 
 uint64_t checksum(const void *data, size_t bytes)
 {

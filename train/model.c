@@ -20,96 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- memory --------------------------------------------------------------- */
-
-static void *zeroed(size_t count, size_t size)
-{
-    return calloc(count ? count : 1, size);
-}
-
-static int allocate(struct model *m)
-{
-    const struct model_config *c = &m->c;
-
-    m->micro = zeroed(m->max_micro, sizeof(*m->micro));
-    m->experts = zeroed(c->experts, sizeof(*m->experts));
-    m->items = zeroed(c->experts, sizeof(*m->items));
-    m->work = zeroed(attention_work(c->seq, c->dim / c->heads), sizeof(float));
-    m->group_B = zeroed(tensor_ranks(&m->tensor), sizeof(*m->group_B));
-    if (!m->micro || !m->experts || !m->items || !m->work || !m->group_B)
-        return train_error("out of memory");
-    for (size_t i = 0; i < m->max_micro; i++) {
-        struct micro_batch *b = &m->micro[i];
-
-        b->rows.act = zeroed(c->layers, sizeof(*b->rows.act));
-        b->experts = zeroed(c->layers, sizeof(*b->experts));
-        b->counts = zeroed(tensor_ranks(&m->tensor), sizeof(*b->counts));
-        if (!b->rows.act || !b->experts || !b->counts)
-            return train_error("out of memory");
-    }
-    return tensor_create(&m->tensor, m->max_rows * c->dim)
-               ? -1
-               : rows_create(c, m->max_rows, tensor_ranks(&m->tensor),
-                             m->exchange, &m->rows);
-}
-
-int model_create(const struct model_config *c, size_t sequences,
-                 size_t micro_batches, const struct tensor_group *tensor,
-                 struct shunti_gemm *gemm, struct exchange *exchange,
-                 struct model *model)
-{
-    struct model m = {.c = *c,
-                      .gemm = gemm,
-                      .exchange = exchange,
-                      .tensor = {.shards = 1, .own = 1},
-                      .max_rows = sequences * c->seq,
-                      .max_micro = micro_batches};
-
-    if (tensor)
-        m.tensor = *tensor;
-    if (model_config_check(c) || layout_create(c, m.tensor.shards, &m.layout))
-        return -1;
-    if (rope_create(&m.rope, c->seq, c->dim / c->heads, 10000.0)) {
-        layout_destroy(&m.layout);
-        return -1;
-    }
-    if (allocate(&m)) {
-        model_destroy(&m);
-        return -1;
-    }
-    *model = m;
-    return 0;
-}
-
-static void destroy_micro(const struct model *m, struct micro_batch *b)
-{
-    for (size_t l = 0; b->experts && l < m->c.layers; l++) {
-        free(b->experts[l].hidden);
-        free(b->experts[l].act);
-    }
-    free(b->experts);
-    free(b->rows.act);
-    free(b->counts);
-}
-
-void model_destroy(struct model *m)
-{
-    for (size_t i = 0; m->micro && i < m->max_micro; i++)
-        destroy_micro(m, &m->micro[i]);
-    free(m->micro);
-    free(m->experts);
-    free(m->items);
-    free(m->work);
-    free(m->dhidden);
-    free(m->dact);
-    free(m->group_B);
-    tensor_destroy(&m->tensor);
-    rows_destroy(&m->c, &m->rows);
-    rope_destroy(&m->rope);
-    layout_destroy(&m->layout);
-    memset(m, 0, sizeof(*m));
-}
-
 /* Room for `rows` of two widths; grows by a quarter more than asked for, since
  * routings differ from step to step. */
 static int room(size_t rows, size_t *have, size_t wide, float **a,
@@ -189,6 +99,59 @@ static const uint8_t *of(const uint8_t *batch, const struct micro_batch *b)
 
 /* --- forward, in steps between which rows travel -------------------------- */
 
+/* What the router of layer l is given for rows [first, first + R) of a
+ * micro-batch, */
+static struct gate_input gate_input(const struct model *m,
+                                    const struct micro_batch *b, size_t l,
+                                    size_t first, size_t R, size_t T,
+                                    struct gate_draw *draw)
+{
+    if (m->draw.sequence)
+        *draw = (struct gate_draw){
+            gate_key(m->draw.seed, m->draw.step, l),
+            m->draw.sequence + (b->first + first) / T,
+            T,
+        };
+    return (struct gate_input){
+        .R = R,
+        .draw = m->draw.sequence ? draw : NULL,
+        .bias = m->router_bias ? m->router_bias + l * m->c.experts : NULL,
+        .scratch = b->rows.scores + first * m->c.experts,
+    };
+}
+
+/* and what it makes of them. */
+static struct routed routed(const struct router_config *c,
+                            const struct activations *a, size_t first)
+{
+    const size_t E = c->experts, K = c->topk;
+
+    return (struct routed){
+        .logits = gate_keeps_logits(c) ? a->logits + first * gate_width(c)
+                                       : a->probs + first * E,
+        .probs = a->probs + first * E,
+        .lse = a->lse + first,
+        .choice = a->choice + first * K,
+        .counted = (gate_counts_apart(c) ? a->counted : a->choice) + first * K,
+        .weight = a->weight + first * K,
+    };
+}
+
+/* h2 -> choice, weight */
+static int route(const struct model *m, const struct micro_batch *b, size_t l,
+                 size_t T)
+{
+    const struct router_config c = model_router(&m->c);
+    const struct activations *a = &b->rows.act[l];
+    const struct routed to = routed(&c, a, 0);
+    struct gate_draw draw;
+    const struct gate_input in = gate_input(m, b, l, 0, b->R, T, &draw);
+
+    linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
+           m->dense + m->layout.layer[l].router, SHUNTI_GEMM_SET, to.logits);
+    return router(&c, &in, &to);
+}
+
 /* x1 -> x2, and h2 on its way to the experts */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
 {
@@ -198,8 +161,6 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
-    struct router_config rc = {m->c.experts, m->c.topk, m->c.renormalise,
-                               m->c.balance, m->c.zloss};
     double t = clock_now();
 
     rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
@@ -218,11 +179,8 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     clock_add(&m->times.attention, &t);
 
     rmsnorm(R, D, a->x2, m->dense + at->norm2, a->h2, a->inv2);
-    linear(m->gemm, R, D, m->c.experts, a->h2, m->dense + at->router,
-           SHUNTI_GEMM_SET, a->probs);
-    router(&rc, R, a->probs,
-           m->router_bias ? m->router_bias + l * m->c.experts : NULL, a->lse,
-           a->choice, a->weight);
+    if (route(m, b, l, T))
+        return -1;
     clock_add(&m->times.router, &t);
 
     if (x->plan(m->exchange, routing(m, b, l), a->choice, a->weight, R,
@@ -489,17 +447,17 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
     return 0;
 }
 
-/* dh += what stayed here; load: of this micro-batch's shares */
+/* dh += what stayed here */
 static int router_and_shared_backward(struct model *m, struct micro_batch *b,
-                                      size_t l, const float *load, float scale)
+                                      size_t l, size_t T,
+                                      const struct aux_slopes *aux, float scale)
 {
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
-    size_t R = b->R, D = m->c.dim, E = m->c.experts, S = m->c.shared_hidden;
-    size_t G = m->dense_grad.shares, share = R / G;
-    struct router_config rc = {E, m->c.topk, m->c.renormalise, m->c.balance,
-                               m->c.zloss};
+    const struct router_config c = model_router(&m->c);
+    size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
+    size_t W = gate_width(&c), slopes = gate_slopes(&c);
     double t = clock_now();
 
     if (S &&
@@ -509,14 +467,17 @@ static int router_and_shared_backward(struct model *m, struct micro_batch *b,
         return -1;
     clock_add(&m->times.experts, &t);
 
-    for (size_t g = 0; g < G; g++) {
-        size_t i = g * share;
-        router_backward(
-            &rc, share, r->dweight + i * rc.topk, a->probs + i * E, a->lse + i,
-            a->choice + i * rc.topk, a->weight + i * rc.topk,
-            load + (g * m->c.layers + l) * E, scale, r->dlogits + i * E);
+    for (size_t i = 0; i < R; i += T) {
+        const struct routed of = routed(&c, a, i);
+        const size_t scope = aux->scope[(b->first + i) / T];
+        struct gate_draw draw;
+        const struct gate_input in = gate_input(m, b, l, i, T, T, &draw);
+
+        router_backward(&c, &in, &of, r->dweight + i * c.topk,
+                        aux->slope + (scope * m->c.layers + l) * slopes, scale,
+                        r->dlogits + i * W);
     }
-    linear_backward(m->gemm, R, D, E, r->dlogits, a->h2, m->dense + at->router,
+    linear_backward(m->gemm, R, D, W, r->dlogits, a->h2, m->dense + at->router,
                     SHUNTI_GEMM_ADD, r->dh, share_of(m, at->router));
     clock_add(&m->times.router, &t);
     return 0;
@@ -524,7 +485,7 @@ static int router_and_shared_backward(struct model *m, struct micro_batch *b,
 
 /* dx = gradient of x1 */
 static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
-                           size_t T, const float *load, float scale)
+                           size_t T, const struct aux_slopes *aux, float scale)
 {
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
@@ -536,11 +497,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     if (m->exchange->ops->wait(m->exchange, routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
-    if (router_and_shared_backward(m, b, l,
-                                   load + (size_t)(b - m->micro) *
-                                              m->dense_grad.shares *
-                                              m->c.layers * m->c.experts,
-                                   scale))
+    if (router_and_shared_backward(m, b, l, T, aux, scale))
         return -1;
 
     t = clock_now();
@@ -650,7 +607,8 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
 }
 
 int model_backward(struct model *m, size_t T, const uint8_t *bytes,
-                   const uint8_t *targets, const float *load, float scale)
+                   const uint8_t *targets, const struct aux_slopes *aux,
+                   float scale)
 {
     struct micro_batch *b, *first = m->micro, *last = first + m->nmicro;
 
@@ -659,7 +617,7 @@ int model_backward(struct model *m, size_t T, const uint8_t *bytes,
     for (size_t l = m->c.layers; l-- > 0;) {
         for (b = first; b < last; b++)
             if ((l + 1 < m->c.layers &&
-                 attend_backward(m, b, l + 1, T, load, scale)) ||
+                 attend_backward(m, b, l + 1, T, aux, scale)) ||
                 begin_layer_backward(m, b, l))
                 return -1;
         for (b = first; b < last; b++)
@@ -667,7 +625,7 @@ int model_backward(struct model *m, size_t T, const uint8_t *bytes,
                 return -1;
     }
     for (b = first; b < last; b++)
-        if (attend_backward(m, b, 0, T, load, scale) ||
+        if (attend_backward(m, b, 0, T, aux, scale) ||
             end_backward(m, b, bytes))
             return -1;
     if (complete(m, 0, parameters(m, 0)))

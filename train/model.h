@@ -20,9 +20,16 @@
  * sums over sequences, made in the order of the batch, do not depend on which
  * rank had which sequence. A vector of stats_size() numbers:
  *     [0] sum of the cross entropy over its T positions
- *     then for each layer: [0] sum of lse^2; (E) sum of probabilities;
- *     (E) number of assignments
+ *     then for each layer: [0] sum of lse^2; (E) sum of P, and (E) of what is
+ *     counted, for gate_loss(); (E) number of assignments
  */
+enum stats_at { STATS_PROBS, STATS_COUNTED, STATS_ASSIGNED };
+/* Where they stand in a layer's. */
+static inline size_t stats_at(const struct model_config *c, enum stats_at what)
+{
+    return 1 + (size_t)what * c->experts;
+}
+
 size_t stats_size(const struct model_config *c);
 double *stats_layer(const struct model_config *c, double *stats, size_t layer);
 
@@ -43,6 +50,13 @@ struct micro_batch {
     size_t *counts;              /* of that: (ranks of the group) */
     struct rows rows;            /* those from `first` on */
     struct expert_rows *experts; /* (L) */
+};
+
+/* Slopes of the balancing loss, of gate_loss(). Its sums are over a part of the
+ * batch, the scope. */
+struct aux_slopes {
+    const float *slope;  /* (scopes, L, gate_slopes()) */
+    const size_t *scope; /* (B) of each sequence */
 };
 
 /* Seconds by part, for the report. */
@@ -67,6 +81,14 @@ struct model {
     const float *expert;      /* (L, experts of this rank, expert_size) */
     float *expert_grad;       /* the same, added to by backward */
     const float *router_bias; /* (L, E), or NULL */
+    /* What the gates' random numbers are of. sequence: place in the batch of
+     * each of a forward's sequences; NULL: there are none, as outside of
+     * training. */
+    struct {
+        uint64_t seed;
+        size_t step;
+        const size_t *sequence;
+    } draw;
     /* Called when elements [first, last) of dense_grad are complete, from the
      * end of the vector to its beginning, or of shard_grad, from the end of each
      * shard. 0, or -1 with train_error_text(). NULL: nobody wants to know. */
@@ -116,12 +138,11 @@ int model_forward(struct model *model, size_t B, size_t T, size_t micro_batches,
 
 /* After a model_forward() with targets: adds to dense_grad and expert_grad.
  * Each share of the batch has as many sequences of each micro-batch.
- * load   (micro_batches, G, L, E): fraction of the assignments that went to each
- *        expert
  * scale  1 / (rows of the whole batch)
  * Collective. */
 int model_backward(struct model *model, size_t T, const uint8_t *bytes,
-                   const uint8_t *targets, const float *load, float scale);
+                   const uint8_t *targets, const struct aux_slopes *aux,
+                   float scale);
 
 /* Writes stats (B, stats_size), after a forward of B sequences of T positions. */
 void stats_collect(const struct model *model, size_t B, size_t T,

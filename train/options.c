@@ -65,6 +65,36 @@ static const struct cli_row rows[] = {
     {"shared-expert", 0, "N", CLI_WHOLE,
      "hidden width of an expert that every token goes to; 0: none",
      AT(model.shared_hidden), .most = LARGEST, .mark = SHAPE},
+    {"gate", 0, "NAME", CLI_CHOICE,
+     "how a token's experts and their weights follow from its logits: softmax; "
+     "switch (top 1); gshard (top 2, the second at random); sigmoid "
+     "(DeepSeek-V3's); noisy (top-k with noise)",
+     AT(model.gate.kind),
+     CLI_NAMES({"softmax", GATE_SOFTMAX}, {"switch", GATE_SWITCH},
+               {"gshard", GATE_GSHARD}, {"sigmoid", GATE_SIGMOID},
+               {"noisy", GATE_NOISY}),
+     .mark = SHAPE},
+    {"choose", 0, "HOW", CLI_CHOICE,
+     "with --gate softmax or sigmoid: the best experts of all; limited: of the "
+     "--open-groups best groups (DeepSeek's); grouped: equally many of each "
+     "group (MoGE)",
+     AT(model.gate.choose),
+     CLI_NAMES({"best", CHOOSE_BEST}, {"limited", CHOOSE_LIMITED},
+               {"grouped", CHOOSE_GROUPED}),
+     .mark = SETTING},
+    {"expert-groups", 0, "N", CLI_WHOLE,
+     "with --choose limited or grouped: groups of experts in a row",
+     AT(model.gate.groups), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"open-groups", 0, "N", CLI_WHOLE,
+     "with --choose limited: groups that a token may go to",
+     AT(model.gate.open), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"group-score", 0, "N", CLI_WHOLE,
+     "with --choose limited: the best groups are those of the largest sums of "
+     "their N largest scores",
+     AT(model.gate.best_of), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"weight-scale", 0, "X", CLI_REAL,
+     "multiply a token's weights by X; 0: do not", AT(model.gate.scale),
+     .mark = SETTING},
     {"renormalise", 0, "WHETHER", CLI_CHOICE,
      "divide the weights of a token's experts by their sum",
      AT(model.renormalise), CLI_NAMES({"no", false}, {"yes", true}),
@@ -72,8 +102,13 @@ static const struct cli_row rows[] = {
     {"balance", 0, "X", CLI_REAL, "weight of the load-balancing loss",
      AT(model.balance), .mark = SETTING},
     {"balance-over", 0, "WHAT", CLI_CHOICE,
-     "count loads over the whole batch, or over each share of it",
-     AT(balance_share), CLI_NAMES({"batch", false}, {"share", true}),
+     "the load-balancing loss is of the whole batch, or the mean of those of "
+     "parts of it: micro-batches, shares of these, or sequences",
+     AT(balance_over),
+     CLI_NAMES({"batch", BALANCE_OVER_BATCH},
+               {"micro-batch", BALANCE_OVER_MICRO_BATCH},
+               {"share", BALANCE_OVER_SHARE},
+               {"sequence", BALANCE_OVER_SEQUENCE}),
      .mark = SETTING},
     {"zloss", 0, "X", CLI_REAL, "weight of the router's z-loss",
      AT(model.zloss), .mark = SETTING},
@@ -231,6 +266,7 @@ static const struct options defaults = {
             .renormalise = true,
             .balance = 0.01f,
             .zloss = 0.001f,
+            .gate = {.groups = 1, .open = 1, .best_of = 1},
         },
     .optimizer =
         {
@@ -326,7 +362,7 @@ static bool take_preset(void *object, const char *name, struct cli_line *line)
     if (!p->name)
         return cli_wrong(line, "no preset \"%s\"; --help lists them", name);
     for (size_t i = 0; i < PRESET_OPTIONS && p->option[i].name; i++) {
-        uint64_t bit = cli_bit(&program, p->option[i].name);
+        const cli_set bit = cli_bit(&program, p->option[i].name);
         if ((line->given | o->of_presets) & bit)
             continue;
         if (!cli_read(cli_row_of(&program, p->option[i].name), o,
@@ -398,12 +434,25 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
 
 uint64_t options_hash(const struct options *o)
 {
-    return cli_digest(&program, o, -1) ^ o->given;
+    return cli_digest(&program, o, -1) ^ (uint64_t)o->given ^
+           (uint64_t)(o->given >> 64);
 }
 
 const char *options_gemm(const struct options *o)
 {
     return o->gemm ? cli_name_of(gemm_names, o->gemm) : NULL;
+}
+
+const char *options_balance_over(const struct options *o)
+{
+    return cli_name_of(cli_row_of(&program, "balance-over")->names,
+                       (int)o->balance_over);
+}
+
+const char *options_gate(const struct options *o)
+{
+    return cli_name_of(cli_row_of(&program, "gate")->names,
+                       (int)o->model.gate.kind);
 }
 
 void options_free(struct options *o)
@@ -439,8 +488,20 @@ static int check_groups(struct options *o, size_t ranks)
     return 0;
 }
 
+/* Options of the router that are not given are as its gate needs them. */
+static void adapt_gate(struct options *o)
+{
+    struct router_config c = model_router(&o->model);
+
+    gate_adapt(&c, o->given & cli_bit(&program, "topk"),
+               o->given & cli_bit(&program, "renormalise"));
+    o->model.topk = c.topk;
+    o->model.renormalise = c.renormalise;
+}
+
 int options_check(struct options *o, size_t ranks, size_t nodes)
 {
+    adapt_gate(o);
     if (model_config_check(&o->model))
         return -1;
     if (!o->batch)
@@ -480,6 +541,9 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
     if (o->mpi && (o->capacity_factor > 0 || o->fp8))
         return train_error("--comm mpi sends all rows as they are: leave out "
                            "--capacity-factor and --wire fp8");
+    if (o->mpi && o->model.gate.kind == GATE_GSHARD)
+        return train_error("--comm mpi sends each token to all of its experts: "
+                           "leave out --gate gshard");
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "
                            "each, which these are not: give --nodes");

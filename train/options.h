@@ -7,10 +7,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cli/cli.h"
 #include "train/layout.h"
 #include "train/optimizer.h"
 
 enum { SETTING_ROOM = 40 };
+
+enum balance_over {
+    BALANCE_OVER_BATCH,
+    BALANCE_OVER_MICRO_BATCH,
+    BALANCE_OVER_SHARE,
+    BALANCE_OVER_SEQUENCE,
+};
 
 struct options {
     struct model_config model;
@@ -29,7 +37,7 @@ struct options {
     size_t tp_sums; /* shards whose products are added; 0: tp */
     size_t expert_copies; /* ranks that have the same experts */
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
-    bool balance_share;   /* the balancing loss counts within a share */
+    enum balance_over balance_over; /* what the balancing loss is of */
 
     bool bf16, fp8;    /* rows travel as */
     bool overlap;      /* compute while they do */
@@ -51,8 +59,8 @@ struct options {
     double temperature;
     size_t print_every;
 
-    uint64_t given; /* which options the user or a preset gave: cli_bit() */
-    uint64_t of_presets; /* of these, those of a preset: --minutes replaces its
+    cli_set given;      /* which options the user or a preset gave: cli_bit() */
+    cli_set of_presets; /* of these, those of a preset: --minutes replaces its
                             steps */
 };
 
@@ -87,6 +95,10 @@ enum options_adopted {
 };
 enum options_adopted options_adopt(struct options *o, const struct setting *s,
                                    struct setting *own);
+
+/* What the balancing loss is of, in words, and the gate. */
+const char *options_balance_over(const struct options *o);
+const char *options_gate(const struct options *o);
 
 /* The name of the matrix products that were asked for; NULL: the best. */
 const char *options_gemm(const struct options *o);

@@ -409,15 +409,16 @@ static void settings(FILE *f, const struct options *o)
             "<table><tr><td>model<td>%zu layers, width %zu, %zu heads, "
             "sequences of %zu",
             c->layers, c->dim, c->heads, c->seq);
-    fprintf(f, "<tr><td>experts<td>%zu of width %zu, top %zu%s", c->experts,
-            c->expert_hidden, c->topk, c->renormalise ? ", renormalised" : "");
+    fprintf(f, "<tr><td>experts<td>%zu of width %zu, top %zu of %s%s",
+            c->experts, c->expert_hidden, c->topk, options_gate(o),
+            c->renormalise ? ", renormalised" : "");
     if (c->shared_hidden)
         fprintf(f, "; a shared one of width %zu", c->shared_hidden);
     fprintf(f,
             "<tr><td>balance<td>loss weight %g over each %s, z-loss %g, bias "
             "rate %g",
-            (double)c->balance, o->balance_share ? "share" : "batch",
-            (double)c->zloss, (double)c->bias_rate);
+            (double)c->balance, options_balance_over(o), (double)c->zloss,
+            (double)c->bias_rate);
     if (o->capacity_factor > 0)
         fprintf(f, "<tr><td>capacity<td>factor %g, dropping by %s",
                 o->capacity_factor, o->drop_by_weight ? "weight" : "position");

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS = 18, ELEMENT = 4 };
+enum { FIELDS = 20, ELEMENT = 4 };
 
 struct field {
     size_t at;    /* of the pointer in its struct */
@@ -22,6 +22,9 @@ static size_t fields_of_layer(const struct model_config *c, size_t P,
                               struct field f[FIELDS])
 {
     const size_t D = c->dim, E = c->experts, K = c->topk, S = c->shared_hidden;
+    const struct router_config r = model_router(c);
+    const size_t logits = gate_keeps_logits(&r) ? gate_width(&r) : 0;
+    const size_t counted = gate_counts_apart(&r) ? K : 0;
     const size_t all = P > 1 ? P * D : 0; /* else another field's */
     const struct field fields[] = {
         {offsetof(struct activations, x1), D, false},
@@ -34,9 +37,11 @@ static size_t fields_of_layer(const struct model_config *c, size_t P,
         {offsetof(struct activations, x2), D, false},
         {offsetof(struct activations, inv2), 1, false},
         {offsetof(struct activations, h2), D, true},
+        {offsetof(struct activations, logits), logits, false},
         {offsetof(struct activations, probs), E, false},
         {offsetof(struct activations, lse), 1, false},
         {offsetof(struct activations, choice), K, false},
+        {offsetof(struct activations, counted), counted, false},
         {offsetof(struct activations, weight), K, false},
         {offsetof(struct activations, h2_all), all, false},
         {offsetof(struct activations, shared_hid), 2 * S, false},
@@ -52,6 +57,7 @@ static size_t other_fields(const struct model_config *c, size_t P,
                            struct field f[FIELDS])
 {
     const size_t D = c->dim, S = c->shared_hidden;
+    const struct router_config r = model_router(c);
     const size_t all = P > 1 ? P * D : 0;
     const struct field fields[] = {
         {offsetof(struct rows, x_out), D, false},
@@ -65,7 +71,8 @@ static size_t other_fields(const struct model_config *c, size_t P,
         {offsetof(struct rows, dx_all), all, false},
         {offsetof(struct rows, dproj), P * D, false},
         {offsetof(struct rows, dqkv), 3 * D, false},
-        {offsetof(struct rows, dlogits), c->experts, false},
+        {offsetof(struct rows, dlogits), gate_width(&r), false},
+        {offsetof(struct rows, scores), c->experts, false},
         {offsetof(struct rows, dweight), c->topk, false},
         {offsetof(struct rows, dshared_hid), 2 * S, false},
         {offsetof(struct rows, dshared_act), S, false},

@@ -26,9 +26,11 @@ struct activations {
     float *x2;         /* (R, D) after attention */
     float *inv2;       /* (R) */
     float *h2;         /* (R, D) normalised; the exchange's memory */
+    float *logits;     /* (R, width) if the gate keeps them */
     float *probs;      /* (R, E) */
     float *lse;        /* (R) */
     int32_t *choice;   /* (R, K) */
+    int32_t *counted;  /* (R, K) if the gate counts apart */
     float *weight;     /* (R, K) */
     float *h2_all;     /* (P R, D) of all ranks; P 1: h2 */
     float *shared_hid; /* (P R, 2 S / P) */
@@ -49,7 +51,8 @@ struct rows {
     float *dx_all;    /* (P R, D) of all ranks; P 1: dx */
     float *dproj;     /* (P R, D) gradient of what attention added */
     float *dqkv;      /* (P R, 3 D / P) */
-    float *dlogits;   /* (R, E) */
+    float *dlogits;   /* (R, width) */
+    float *scores;    /* (R, E) a gate's scratch */
     float *dweight;   /* (R, K) */
     float *dshared_hid, *dshared_act; /* (P R, 2 S / P), (P R, S / P) */
 };

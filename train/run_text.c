@@ -99,9 +99,9 @@ void run_introduce(struct run *run)
     introduce_text(run);
     progress_say(&run->progress,
                  "model       %zu layers, width %zu, %zu experts "
-                 "of width %zu, top %zu%s",
+                 "of width %zu, top %zu of %s%s",
                  o->model.layers, o->model.dim, o->model.experts,
-                 o->model.expert_hidden, o->model.topk,
+                 o->model.expert_hidden, o->model.topk, options_gate(o),
                  o->model.shared_hidden ? " and a shared one" : "");
     progress_say(&run->progress,
                  "            %.2f million parameters, %.2f "

@@ -4,32 +4,55 @@
 
 #include <string.h>
 
+static size_t layer_size(const struct model_config *c)
+{
+    return 1 + 3 * c->experts;
+}
+
 size_t stats_size(const struct model_config *c)
 {
-    return 1 + c->layers * (1 + 2 * c->experts);
+    return 1 + c->layers * layer_size(c);
 }
 
 double *stats_layer(const struct model_config *c, double *stats, size_t layer)
 {
-    return stats + 1 + layer * (1 + 2 * c->experts);
+    return stats + 1 + layer * layer_size(c);
+}
+
+/* Adds a row of layer l. */
+static void add_row(const struct model *m, const struct router_config *c,
+                    size_t l, size_t row, double *to)
+{
+    const struct activations *a = &m->rows.act[l];
+    const int32_t *choice = a->choice + row * c->topk;
+    const int32_t *counted =
+        gate_counts_apart(c) ? a->counted + row * c->topk : choice;
+    const float *weight = a->weight + row * c->topk;
+    const float *p = a->probs + row * c->experts;
+    double *probs = to + stats_at(&m->c, STATS_PROBS);
+    double *counts = to + stats_at(&m->c, STATS_COUNTED);
+    double *assigned = to + stats_at(&m->c, STATS_ASSIGNED);
+
+    to[0] += (double)a->lse[row] * a->lse[row];
+    for (size_t e = 0; e < c->experts; e++)
+        probs[e] += p[e];
+    for (size_t j = 0; j < c->topk; j++) {
+        if (choice[j] >= 0)
+            assigned[choice[j]] += 1;
+        if (counted[j] >= 0)
+            counts[counted[j]] += gate_counts_weights(c) ? weight[j] : 1;
+    }
 }
 
 void stats_collect(const struct model *m, size_t B, size_t T, double *stats)
 {
-    size_t E = m->c.experts, K = m->c.topk, size = stats_size(&m->c);
+    const struct router_config c = model_router(&m->c);
+    const size_t size = stats_size(&m->c);
 
     memset(stats, 0, B * size * sizeof(*stats));
     for (size_t r = 0; r < B * T; r++)
         stats[r / T * size] += m->rows.loss[r];
-    for (size_t l = 0; l < m->c.layers; l++) {
-        const struct activations *a = &m->rows.act[l];
-        for (size_t r = 0; r < B * T; r++) {
-            double *s = stats_layer(&m->c, stats + r / T * size, l);
-            s[0] += (double)a->lse[r] * a->lse[r];
-            for (size_t e = 0; e < E; e++)
-                s[1 + e] += a->probs[r * E + e];
-            for (size_t j = 0; j < K; j++)
-                s[1 + E + (size_t)a->choice[r * K + j]] += 1;
-        }
-    }
+    for (size_t l = 0; l < m->c.layers; l++)
+        for (size_t r = 0; r < B * T; r++)
+            add_row(m, &c, l, r, stats_layer(&m->c, stats + r / T * size, l));
 }

@@ -9,6 +9,7 @@
 #include "train/exchange_shunt.h"
 #include "train/norm.h"
 #include "train/products.h"
+#include "train/sums.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,16 +40,10 @@ static void *zeroed(size_t count, size_t size, bool *bad)
     return p;
 }
 
-/* Numbers that a rank tells of a batch: its sequences' statistics, and whether
- * it was asked to stop. */
-static size_t record_size(const struct trainer *t)
-{
-    return t->sequences * stats_size(&t->o->model) + 1;
-}
-
 static int allocate(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
+    const struct router_config router = model_router(c);
     size_t ranks = (size_t)t->team->size, LE = c->layers * c->experts;
     size_t group = t->groups.tp * t->shares; /* a group's shares */
     bool bad = false;
@@ -74,10 +69,14 @@ static int allocate(struct trainer *t)
     t->router_bias = zeroed(LE, sizeof(float), &bad);
     t->bytes = zeroed(rows, 1, &bad);
     t->targets = zeroed(rows, 1, &bad);
-    t->own_record = zeroed(record_size(t), sizeof(double), &bad);
-    t->records = zeroed(ranks * record_size(t), sizeof(double), &bad);
+    t->own_record = zeroed(sums_record(t), sizeof(double), &bad);
+    t->records = zeroed(ranks * sums_record(t), sizeof(double), &bad);
     t->stats = zeroed(t->o->batch * stats_size(c), sizeof(double), &bad);
-    t->load = zeroed(t->o->micro_batches * t->shares * LE, sizeof(float), &bad);
+    t->place = zeroed(t->sequences, sizeof(*t->place), &bad);
+    t->scope = zeroed(t->sequences, sizeof(*t->scope), &bad);
+    t->sums = zeroed(2 * c->experts, sizeof(double), &bad);
+    t->slopes = zeroed(sums_scopes(t->o) * c->layers * gate_slopes(&router),
+                       sizeof(float), &bad);
     t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
     t->norms = zeroed(norms, sizeof(double), &bad);
     t->expert_rows = zeroed(LE, sizeof(double), &bad);
@@ -182,6 +181,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.first_expert = first;
     t->model.local_experts = t->local_experts;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
+    t->model.draw.seed = o->seed;
+    sums_set_places(t);
     init_weights(t);
     return 0;
 }
@@ -203,109 +204,15 @@ void trainer_destroy(struct trainer *t)
     free(t->own_record);
     free(t->records);
     free(t->stats);
-    free(t->load);
+    free(t->place);
+    free(t->scope);
+    free(t->sums);
+    free(t->slopes);
     free(t->own_norms);
     free(t->norms);
     free(t->expert_rows);
     free(t->counts);
     memset(t, 0, sizeof(*t));
-}
-
-/* --- the batch's sums ----------------------------------------------------- */
-
-/* Where sequence b of a rank stands in the batch. A micro-batch is a piece of
- * the batch, of which each rank has its part: so what is in it does not depend
- * on the ranks. */
-static size_t place_of(const struct trainer *t, size_t micro_batches, int rank,
-                       size_t b)
-{
-    size_t each = t->sequences / micro_batches;
-
-    return b / each * (t->o->batch / micro_batches) + (size_t)rank * each +
-           b % each;
-}
-
-/* Tells every rank every sequence's statistics: t->stats, in the batch's
- * order. */
-static int gather_stats(struct trainer *t, size_t micro_batches,
-                        bool asked_to_stop)
-{
-    size_t n = record_size(t), own = n - 1, size = stats_size(&t->o->model);
-
-    t->own_record[own] = asked_to_stop;
-    if (team_gather(t->team, t->own_record, t->records, n * sizeof(double)))
-        return -1;
-    for (size_t r = 0; r < (size_t)t->team->size; r++) {
-        const double *from = t->records + r * n;
-        for (size_t b = 0; b < t->sequences; b++)
-            memcpy(t->stats + place_of(t, micro_batches, (int)r, b) * size,
-                   from + b * size, size * sizeof(double));
-        t->stop |= from[own] != 0;
-    }
-    return 0;
-}
-
-/* Adds element `at` of the statistics of sequences [from, to). */
-static double sum_stats(const struct trainer *t, size_t at, size_t from,
-                        size_t to)
-{
-    size_t n = stats_size(&t->o->model);
-    double sum = 0;
-
-    for (size_t b = from; b < to; b++)
-        sum += t->stats[b * n + at];
-    return sum;
-}
-
-/* t->load: what fraction of the assignments each expert got, for each of this
- * rank's shares in each micro-batch. */
-static void set_loads(struct trainer *t)
-{
-    const struct model_config *c = &t->o->model;
-    size_t micro = t->o->micro_batches, E = c->experts;
-    size_t share = t->o->batch / (t->o->shares * micro);
-
-    for (size_t g = 0; g < micro * t->shares; g++) {
-        size_t from = place_of(t, micro, t->team->rank, g * share);
-        size_t to = from + share;
-        if (!t->o->balance_share) {
-            from = 0;
-            to = t->o->batch;
-        }
-        double all = (double)((to - from) * c->seq * c->topk);
-        for (size_t l = 0; l < c->layers; l++) {
-            size_t at = 1 + l * (1 + 2 * E) + 1 + E;
-            for (size_t e = 0; e < E; e++)
-                t->load[(g * c->layers + l) * E + e] =
-                    (float)(sum_stats(t, at + e, from, to) / all);
-        }
-    }
-}
-
-/* Losses and loads of the batch; also moves the router's bias. */
-static void judge_batch(struct trainer *t, struct step_metrics *m)
-{
-    const struct model_config *c = &t->o->model;
-    size_t E = c->experts, L = c->layers, B = t->o->batch;
-    double rows = (double)(B * c->seq), all = rows * (double)c->topk;
-    double even = all / (double)E;
-
-    m->loss = sum_stats(t, 0, 0, B) / rows;
-    for (size_t l = 0; l < L; l++) {
-        size_t at = 1 + l * (1 + 2 * E);
-        double fullest = 0;
-        m->zloss += sum_stats(t, at, 0, B) / rows / (double)L;
-        for (size_t e = 0; e < E; e++) {
-            double p = sum_stats(t, at + 1 + e, 0, B) / rows;
-            double n = sum_stats(t, at + 1 + E + e, 0, B);
-            float *bias = &t->router_bias[l * E + e];
-            m->balance += (double)E * (n / all) * p / (double)L;
-            fullest = n > fullest ? n : fullest;
-            t->expert_rows[l * E + e] += n;
-            *bias += c->bias_rate * (float)((n < even) - (n > even));
-        }
-        m->imbalance += fullest / even / (double)L;
-    }
 }
 
 /* --- the step ------------------------------------------------------------- */
@@ -315,8 +222,8 @@ static void load_batch(struct trainer *t, size_t step)
     size_t T = t->o->model.seq;
 
     for (size_t b = 0; b < t->sequences; b++) {
-        size_t place = place_of(t, t->o->micro_batches, t->team->rank, b);
-        const uint8_t *s = data_sequence(t->data, t->o->seed, step, place, T);
+        const uint8_t *s =
+            data_sequence(t->data, t->o->seed, step, t->place[b], T);
         memcpy(t->bytes + b * T, s, T);
         memcpy(t->targets + b * T, s + 1, T);
     }
@@ -516,19 +423,22 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     params_clear(&t->shard);
     params_clear(&t->expert);
 
+    t->model.draw.step = step;
+    t->model.draw.sequence = t->place;
     if (model_forward(&t->model, B, T, micro, t->bytes, t->targets,
                       t->own_record) ||
-        gather_stats(t, micro, asked_to_stop))
+        sums_gather(t, micro, asked_to_stop))
         return -1;
-    set_loads(t);
-    judge_batch(t, m);
+    sums_judge(t, m);
     if (!isfinite(m->loss))
         return train_error("the loss of step %zu is not a number: lower --lr, "
                            "or set --clip",
                            step);
-    if (model_backward(&t->model, T, t->bytes, t->targets, t->load,
+    const struct aux_slopes aux = {t->slopes, t->scope};
+    if (model_backward(&t->model, T, t->bytes, t->targets, &aux,
                        1.0f / (float)rows))
         return -1;
+    t->model.draw.sequence = NULL;
 
     if (update(t, step, steps, m) || add_counts(t, &before, m))
         return -1;
@@ -582,10 +492,10 @@ static int validate(struct trainer *t, int kind, double *loss)
         }
         if (model_forward(&t->model, B, T, 1, t->bytes, t->targets,
                           t->own_record) ||
-            gather_stats(t, 1, false))
+            sums_gather(t, 1, false))
             return -1;
         model_release(&t->model);
-        sum += sum_stats(t, 0, 0, rest);
+        sum += sums_add(t, 0, 0, rest);
     }
     *loss = n ? sum / (double)(n * T) : (double)NAN;
     return 0;

@@ -54,7 +54,10 @@ struct trainer {
     double *own_record;       /* what this rank tells the others of its batch */
     double *records;          /* (ranks, record): what all told */
     double *stats;            /* (batch, stats_size) */
-    float *load;              /* (micro-batches, G, L, E) */
+    size_t *place;            /* (B) in the batch, of each sequence of a step */
+    size_t *scope;            /* (B) with which it has a balancing loss */
+    double *sums;             /* (2, E) scratch */
+    float *slopes;            /* (scopes, L, gate_slopes()) */
     double *own_norms, *norms;
     size_t *norm_counts; /* (ranks) */
 

@@ -23,6 +23,7 @@ enum {
     FROM_BF16,
     ROUND_BF16,
     PAIR_BF16,
+    SIGMOID,
 };
 
 enum { INPUTS = 3, OUTPUTS = 3, MOST_ROWS = 3 };
@@ -126,6 +127,9 @@ static void run(int which, int v, struct elementwise_case *c)
     case ROTATE:
         e->rotate(c->n, in[0], in[1], c->scale < 0 ? -1.0f : 1.0f, out[0]);
         break;
+    case SIGMOID:
+        e->sigmoid(c->n, in[0], out[0]);
+        break;
     case ADAMW:
         e->adamw(c->n, &c->step, in[0], out[0], out[1], out[2]);
         break;
@@ -176,6 +180,7 @@ static int inputs_of(int which)
         [SWIGLU] = 1,    [ROTATE] = 2,    [SOFTMAX_BACKWARD] = 1,
         [ADAMW] = 1,     [TO_BF16] = 1,   [SWIGLU_BACKWARD] = 2,
         [FROM_BF16] = 1, [PAIR_BF16] = 2, [ROUND_BF16] = 1,
+        [SIGMOID] = 1,
     };
 
     return inputs[which];
@@ -298,6 +303,7 @@ static const struct kernel kernels[] = {
     {.name = "from_bf16", .which = FROM_BF16},
     {.name = "round_bf16", .which = ROUND_BF16},
     {.name = "pair_bf16", .which = PAIR_BF16},
+    {.name = "sigmoid", .which = SIGMOID},
     {.name = NULL},
 };
 

@@ -136,6 +136,12 @@ static void softmax_backward(size_t n, float scale, const float *p, float *dp)
         dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
+static void sigmoid(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = 1 / (1 + exponential(-x[i]));
+}
+
 static void swiglu(size_t rows, size_t n, const float *x, float *y)
 {
     for (size_t r = 0; r < rows; r++)
@@ -218,6 +224,7 @@ const struct shunti_elementwise elementwise_ref = {
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
     .softmax_backward = softmax_backward,
+    .sigmoid = sigmoid,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .rotate = rotate,

@@ -27,8 +27,19 @@ enum { LAYERS = 2, HEADS = 8, DIM = 32, SEQ = 6, EXPERTS = 6 };
 static struct options small_options(const struct rank *self)
 {
     struct options o = {
-        .model = {LAYERS, DIM, HEADS, SEQ, EXPERTS, 2, 12, 16, true, 0.02f,
-                  0.01f, 0},
+        .model = {LAYERS,
+                  DIM,
+                  HEADS,
+                  SEQ,
+                  EXPERTS,
+                  2,
+                  12,
+                  16,
+                  true,
+                  0.02f,
+                  0.01f,
+                  0,
+                  {0}},
         .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
         .batch = self->size == 6 ? 24 : 16,
         .seed = 11,

@@ -6,15 +6,12 @@
  * A case has a team of all its ranks, and on each rank a team of that rank
  * alone, which does the whole batch by itself.
  */
-#include "tests/harness/rank_main.h"
 #include "tests/kernels/emulated_tile.h"
 #include "tests/train/gradient.h"
+#include "tests/train/pair.h"
 #include "train/checkpoint.h"
-#include "train/error.h"
 #include "train/exchange_shunt.h"
 #include "train/products.h"
-#include "train/team.h"
-#include "train/trainer.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -24,208 +21,34 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK_TRAIN(call)                                     \
-    do {                                                      \
-        if ((call) != 0)                                      \
-            return rank_fail(__FILE__, __LINE__, #call, "%s", \
-                             train_error_text());             \
-    } while (0)
-
-/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
- * token: the sum of two would have the same bits in any order. */
-static struct options small_options(void)
-{
-    struct options o = {
-        .model = {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0},
-        .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
-        .batch = 24,
-        .seed = 11,
-        .shares = 0,
-        .micro_batches = 1,
-        .eval_bytes = 300,
-    };
-
-    return o;
-}
-
-static void small_text(struct data *d)
-{
-    struct text t = {malloc(30000), 30000, NULL, 0};
-    uint64_t ends[20];
-
-    for (size_t i = 0; i < t.length; i++)
-        t.bytes[i] = (uint8_t)("the quick brown fox; "[i % 21] + i / 7 % 3);
-    for (size_t i = 0; i < 20; i++)
-        ends[i] = 1500 * (i + 1);
-    t.end = ends;
-    t.files = 20;
-    if (data_split(&t, 8, d))
-        abort();
-    free(t.bytes);
-}
-
-struct pair {
-    struct data data;
-    struct options o;
-    struct team all, one;
-    struct trainer many, alone;
-};
-
-static int begin_pair(const struct rank *self, struct pair *p,
-                      const struct options *o)
-{
-    memset(p, 0, sizeof(*p));
-    p->o = *o;
-    p->o.shares = self->size == 3 ? 12 : 8; /* divides the batch of 24 */
-    p->all = (struct team){
-        .comm = self->comm, .rank = self->rank, .size = self->size};
-    p->o.nodes = team_nodes(&p->all);
-    p->one.size = 1;
-    CHECK_OK(self->comm,
-             shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
-    small_text(&p->data);
-    CHECK_TRAIN(trainer_create(&p->many, &p->o, &p->all, &p->data));
-    CHECK_TRAIN(trainer_create(&p->alone, &p->o, &p->one, &p->data));
-    return 0;
-}
-
-static void end_pair(struct pair *p)
-{
-    trainer_destroy(&p->many);
-    trainer_destroy(&p->alone);
-    shunt_comm_destroy(p->one.comm);
-    data_free(&p->data);
-}
-
-/* Is this rank's state its part of the state of the trainer that is alone? */
-static int compare_states(struct pair *p, const char *when)
-{
-    struct trainer *m = &p->many, *a = &p->alone;
-    size_t begin = m->dense.begin[m->team->rank];
-    size_t slice = m->dense.begin[m->team->rank + 1] - begin;
-    size_t size = m->model.layout.expert_size, E = p->o.model.experts;
-
-    CHECK(memcmp(m->dense.slice_grad, a->dense.slice_grad + begin,
-                 slice * sizeof(float)) == 0,
-          "%s: dense gradients", when);
-    CHECK(memcmp(m->dense.v, a->dense.v + begin, slice * sizeof(float)) == 0,
-          "%s: moments", when);
-    CHECK(memcmp(m->dense.w, a->dense.w,
-                 m->model.layout.dense * sizeof(float)) == 0,
-          "%s: dense weights", when);
-    for (size_t l = 0; l < p->o.model.layers; l++)
-        for (size_t e = 0; e < m->local_experts; e++) {
-            size_t mine = (l * m->local_experts + e) * size;
-            size_t its = (l * E + m->model.first_expert + e) * size;
-            CHECK(memcmp(m->expert.grad + mine, a->expert.grad + its,
-                         size * sizeof(float)) == 0,
-                  "%s: gradient of expert %zu in layer %zu", when,
-                  m->model.first_expert + e, l);
-            CHECK(memcmp(m->expert.w + mine, a->expert.w + its,
-                         size * sizeof(float)) == 0,
-                  "%s: weights of expert %zu in layer %zu", when,
-                  m->model.first_expert + e, l);
-        }
-    CHECK(memcmp(m->router_bias, a->router_bias,
-                 p->o.model.layers * E * sizeof(float)) == 0,
-          "%s: bias", when);
-    return 0;
-}
-
-/* The norm of the gradient by its definition, of the trainer that is alone. */
-static double norm_of(const struct pair *p)
-{
-    const struct trainer *t = &p->alone;
-    size_t experts =
-        p->o.model.layers * p->o.model.experts * t->model.layout.expert_size;
-    double sum = 0;
-
-    for (size_t i = 0; i < t->model.layout.dense; i++)
-        sum += (double)t->dense.slice_grad[i] * t->dense.slice_grad[i];
-    for (size_t i = 0; i < experts; i++)
-        sum += (double)t->expert.grad[i] * t->expert.grad[i];
-    return sqrt(sum);
-}
-
-static int steps_as_one(const struct rank *self, const struct options *o)
-{
-    struct pair p;
-    double many[HELD], alone[HELD], dropped, first = 0;
-
-    CHECK_RUN(begin_pair(self, &p, o));
-    for (size_t step = 1; step <= 5; step++) {
-        struct step_metrics m, a;
-        char when[32];
-        CHECK_TRAIN(trainer_step(&p.many, step, 5, false, &m));
-        CHECK_TRAIN(trainer_step(&p.alone, step, 5, false, &a));
-        snprintf(when, sizeof(when), "step %zu", step);
-        CHECK(m.loss == a.loss, "%s: loss %.17g, alone %.17g", when, m.loss,
-              a.loss);
-        CHECK(m.grad_norm == a.grad_norm && m.balance == a.balance &&
-                  m.zloss == a.zloss && m.imbalance == a.imbalance,
-              "%s: gradient's norm %.17g, alone %.17g", when, m.grad_norm,
-              a.grad_norm);
-        /* Steps that wait at once have the same bits, and later ones are held
-         * against them. */
-        for (int what = 0; what < TRAVELS; what++) {
-            CHECK(m.exposed_s[what] > 0 && !isfinite(a.hidden[what]) &&
-                      isfinite(m.hidden[what]) ==
-                          (o->overlap && self->size > 1 && step > AT_ONCE_LAST),
-                  "%s: %s: %g s, %g hidden", when, travels_name(what),
-                  m.exposed_s[what], m.hidden[what]);
-            CHECK(!(m.hidden[what] >= 1), "%s: %g of %s is hidden", when,
-                  m.hidden[what], travels_name(what));
-        }
-        double norm = norm_of(&p);
-        CHECK(norm > 0 && fabs(m.grad_norm - norm) < 1e-9 * norm,
-              "%s: gradient's norm %.17g, not %.17g", when, m.grad_norm, norm);
-        CHECK_RUN(compare_states(&p, when));
-        first = step == 1 ? m.loss : first;
-    }
-    CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
-    CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
-    for (int kind = 0; kind < HELD; kind++) {
-        /* Not a multiple of the batch, so that the last batch is not full. */
-        size_t windows = trainer_windows(&p.many, kind);
-        CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
-        CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",
-              held_name(kind), many[kind], alone[kind]);
-        CHECK(many[kind] < first,
-              "five steps have taught nothing: %g, at first %g", many[kind],
-              first);
-    }
-    end_pair(&p);
-    return 0;
-}
-
 static int f32_as_one(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
 
-    return steps_as_one(self, &o);
+    return pair_steps(self, &o);
 }
 
 static int bf16_as_one(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
 
     o.bf16 = true;
-    return steps_as_one(self, &o);
+    return pair_steps(self, &o);
 }
 
 /* By the CPU's instruction for bf16, or its emulation. */
 static int bf16_products_as_one(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
 
     o.compute_bf16 = true;
-    return steps_as_one(self, &o);
+    return pair_steps(self, &o);
 }
 
 /* By f32 products of rounded inputs, which asking for a backend gives. */
 static int rounded_products_as_one(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct setting name = {"gemm", ""}, own;
     struct shunti_gemm *gemm;
 
@@ -234,29 +57,61 @@ static int rounded_products_as_one(const struct rank *self)
     shunti_gemm_destroy(gemm);
     CHECK(options_adopt(&o, &name, &own) == ADOPT_SAME, "no %s", name.value);
     o.compute_bf16 = o.bf16 = true;
-    return steps_as_one(self, &o);
+    return pair_steps(self, &o);
 }
 
 static int bias_and_share_as_one(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
 
     o.model.bias_rate = 0.01f;
     o.model.renormalise = false;
-    o.balance_share = true;
-    return steps_as_one(self, &o);
+    o.balance_over = BALANCE_OVER_SHARE;
+    return pair_steps(self, &o);
+}
+
+/* With a loss for each sequence. */
+static int gshard_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.model.gate.kind = GATE_GSHARD;
+    o.model.topk = 2;
+    o.balance_over = BALANCE_OVER_SEQUENCE;
+    return pair_steps(self, &o);
+}
+
+/* DeepSeek-V3's, with a loss for each micro-batch. */
+static int sigmoid_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.model.gate =
+        (struct gate_config){GATE_SIGMOID, CHOOSE_LIMITED, 3, 2, 2, 2.5f};
+    o.model.bias_rate = 0.01f;
+    o.micro_batches = self->size == 3 ? 2 : 3;
+    o.balance_over = BALANCE_OVER_MICRO_BATCH;
+    return pair_steps(self, &o);
+}
+
+static int noisy_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.model.gate.kind = GATE_NOISY;
+    return pair_steps(self, &o);
 }
 
 /* Micro-batches, whose rows travel at the same time. */
 static int micro_batches(const struct rank *self, bool bf16)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
 
     o.micro_batches = self->size == 3 ? 2 : 3; /* divides a share */
     o.overlap = true;
-    o.balance_share = true;
+    o.balance_over = BALANCE_OVER_SHARE;
     o.bf16 = bf16;
-    return steps_as_one(self, &o);
+    return pair_steps(self, &o);
 }
 
 static int micro_batches_as_one(const struct rank *self)
@@ -291,7 +146,7 @@ static double beyond_capacity(const struct trainer *t)
 /* fp8 and capacity: no bits are promised, but it must run and learn. */
 static int lossy_exchange(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
     struct trainer t;
@@ -301,7 +156,7 @@ static int lossy_exchange(const struct rank *self)
     o.shares = (size_t)self->size;
     o.bf16 = o.fp8 = true;
     o.capacity_factor = 1.25;
-    small_text(&data);
+    pair_text(&data);
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
     for (size_t step = 1; step <= 12; step++) {
         struct step_metrics m;
@@ -327,7 +182,7 @@ static int lossy_exchange(const struct rank *self)
 /* One rank is asked to stop: all of them know after that step. */
 static int stop_reaches_all(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
     struct step_metrics m;
@@ -335,7 +190,7 @@ static int stop_reaches_all(const struct rank *self)
     struct data data;
 
     o.shares = (size_t)self->size;
-    small_text(&data);
+    pair_text(&data);
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
     CHECK_TRAIN(trainer_step(&t, 1, 5, false, &m));
     CHECK(!t.stop, "no rank was asked");
@@ -349,7 +204,7 @@ static int stop_reaches_all(const struct rank *self)
 /* Rank 1 is killed when the exchange is there and the model's memory is not. */
 static int loss_while_setting_up(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
     struct exchange_config x = {.tree_ranks = self->size,
@@ -497,17 +352,18 @@ static void remove_folder(struct team *team, const char *path)
 
 /* Saved by many ranks after two steps, loaded by a single one and by many: the
  * next steps have the bits of the run that was never interrupted. */
-static int checkpoint_goes_on(const struct rank *self)
+static int goes_on(const struct rank *self, enum gate_kind gate)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct checkpoint_info info = {2, 4, 77, 0}, found;
     struct checkpoint *c;
     struct pair p, q;
     struct step_metrics m;
     char path[64];
 
-    o.model.bias_rate = 0.01f;
-    CHECK_RUN(begin_pair(self, &p, &o));
+    o.model.gate.kind = gate;
+    o.model.bias_rate = gate == GATE_NOISY ? 0 : 0.01f;
+    CHECK_RUN(pair_begin(self, &p, &o));
     CHECK_RUN(shared_folder(&p.all, path, sizeof(path)));
     p.o.checkpoint = path;
     for (size_t step = 1; step <= 2; step++) {
@@ -519,7 +375,7 @@ static int checkpoint_goes_on(const struct rank *self)
     CHECK_TRAIN(trainer_save(&p.many, &info));
 
     o.checkpoint = path;
-    CHECK_RUN(begin_pair(self, &q, &o));
+    CHECK_RUN(pair_begin(self, &q, &o));
     CHECK(checkpoint_open(&q.all, path, &c, &found) == 1, "%s",
           train_error_text());
     CHECK(found.step == 2 && found.steps == 4 && found.text_hash == 77,
@@ -541,9 +397,9 @@ static int checkpoint_goes_on(const struct rank *self)
         CHECK(m.loss == n.loss, "step %zu: %.17g, resumed alone %.17g", step,
               m.loss, n.loss);
     }
-    CHECK_RUN(compare_states(&q, "resumed"));
-    end_pair(&p);
-    end_pair(&q);
+    CHECK_RUN(pair_compare(&q, "resumed"));
+    pair_end(&p);
+    pair_end(&q);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     remove_folder(&(struct team){.comm = self->comm,
                                  .rank = self->rank,
@@ -552,11 +408,22 @@ static int checkpoint_goes_on(const struct rank *self)
     return 0;
 }
 
+static int checkpoint_goes_on(const struct rank *self)
+{
+    return goes_on(self, GATE_SIGMOID);
+}
+
+/* The noise of a step is the same again. */
+static int checkpoint_of_noise_goes_on(const struct rank *self)
+{
+    return goes_on(self, GATE_NOISY);
+}
+
 /* A checkpoint with a flipped bit, and a folder that cannot be written: an
  * error on every rank, and no hang. */
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
-    struct options o = small_options();
+    struct options o = pair_options();
     struct checkpoint_info info = {1, 4, 77, 0}, found;
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
@@ -566,7 +433,7 @@ static int checkpoint_that_does_not_fit(const struct rank *self)
     char path[64], file[160];
 
     o.shares = (size_t)self->size;
-    small_text(&data);
+    pair_text(&data);
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
     CHECK_RUN(shared_folder(&team, path, sizeof(path)));
     o.checkpoint = path;
@@ -610,6 +477,9 @@ static const struct rank_case cases[] = {
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
     {.name = "micro_batches_of_bf16_as_one",
      .run = micro_batches_of_bf16_as_one},
+    {.name = "gshard_as_one", .run = gshard_as_one},
+    {.name = "sigmoid_as_one", .run = sigmoid_as_one},
+    {.name = "noisy_as_one", .run = noisy_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "loss_while_setting_up",
@@ -622,6 +492,7 @@ static const struct rank_case cases[] = {
      .run = disagreement_is_told,
      .min_ranks = 2},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
+    {.name = "checkpoint_of_noise_goes_on", .run = checkpoint_of_noise_goes_on},
     {.name = "checkpoint_that_does_not_fit",
      .run = checkpoint_that_does_not_fit},
     {.name = NULL},

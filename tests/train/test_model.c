@@ -24,11 +24,35 @@ struct setting {
 
 static const struct setting settings[] = {
     /* every expert is chosen: the loss is smooth everywhere */
-    {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0}, 2, 1, false},
-    {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0}, 4, 2, false},
-    /* some experts are chosen */
-    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0}, 4, 4, true},
-    {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0}, 2, 1, false},
+    {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0, {0}}, 2, 1, false},
+    {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0, {0}}, 4, 2, false},
+    /* some experts are chosen; bias, groups, random numbers */
+    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {0}}, 4, 4, true},
+    {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0, {0}}, 2, 1, false},
+    {{1,
+      8,
+      2,
+      6,
+      8,
+      3,
+      6,
+      0,
+      1,
+      0.3f,
+      0.2f,
+      0,
+      {GATE_SIGMOID, CHOOSE_LIMITED, 4, 2, 2, 2.5f}},
+     4,
+     2,
+     true},
+    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {.kind = GATE_GSHARD}},
+     4,
+     2,
+     false},
+    {{1, 8, 2, 6, 4, 2, 6, 0, 1, 0.2f, 0.1f, 0, {.kind = GATE_NOISY}},
+     4,
+     2,
+     false},
 };
 enum { SETTINGS = sizeof(settings) / sizeof(settings[0]) };
 
@@ -42,7 +66,9 @@ struct fixture {
     float *w, *dw, *e, *de, *bias;
     uint8_t *bytes, *targets;
     double *stats;
-    float *load; /* (M, G, L, E) */
+    struct aux_slopes aux;
+    float *slope;  /* (B, L, slopes): each sequence has its own */
+    size_t *place; /* (B) */
     int32_t *choice;
 };
 
@@ -92,7 +118,14 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
         f->targets[r] = (uint8_t)(r * 19 + 3);
     }
     f->stats = calloc(s->B * stats_size(c), sizeof(double));
-    f->load = calloc(M * G * LE, sizeof(float));
+    f->slope = calloc(s->B * 2 * LE, sizeof(float));
+    f->place = malloc(s->B * sizeof(*f->place));
+    for (size_t b = 0; b < s->B; b++)
+        f->place[b] = b;
+    f->aux = (struct aux_slopes){f->slope, f->place};
+    f->model.draw.seed = 8;
+    f->model.draw.step = 7;
+    f->model.draw.sequence = f->place;
     f->choice = malloc(c->layers * R * c->topk * sizeof(int32_t));
 }
 
@@ -109,7 +142,8 @@ static void tear_down(struct fixture *f)
     free(f->bytes);
     free(f->targets);
     free(f->stats);
-    free(f->load);
+    free(f->slope);
+    free(f->place);
     free(f->choice);
 }
 
@@ -127,57 +161,80 @@ static void backward(struct fixture *f)
     memset(f->dw, 0, f->model.dense_grad.shares * f->dense * sizeof(float));
     memset(f->de, 0, f->experts * sizeof(float));
     cr_assert_eq(model_backward(&f->model, f->s->c.seq, f->bytes, f->targets,
-                                f->load, 1.0f / (float)R),
+                                &f->aux, 1.0f / (float)R),
                  0);
 }
 
-/* Loss with its auxiliary terms, where the loads are constants. */
+/* Sums over the batch for gate_loss(), of layer l. */
+static void sums(struct fixture *f, size_t l, double *probs, double *counted)
+{
+    const struct model_config *c = &f->s->c;
+
+    for (size_t e = 0; e < c->experts; e++) {
+        probs[e] = counted[e] = 0;
+        for (size_t b = 0; b < f->s->B; b++) {
+            double *at = stats_layer(c, f->stats + b * stats_size(c), l);
+            probs[e] += at[stats_at(c, STATS_PROBS) + e];
+            counted[e] += at[stats_at(c, STATS_COUNTED) + e];
+        }
+    }
+}
+
+/* Loss with its auxiliary terms, where what is counted is a constant, but for
+ * weights. */
 static double loss(void *context)
 {
     struct fixture *f = context;
     const struct model_config *c = &f->s->c;
+    const struct router_config router = model_router(c);
     size_t E = c->experts, K = c->topk, R = f->s->B * c->seq;
-    double sum = 0;
+    double sum = 0, probs[8], counted[8];
+    float slope[16];
 
     forward(f);
     for (size_t l = 0; l < c->layers; l++) /* as long as the choice stands */
         cr_assert_eq(memcmp(f->model.rows.act[l].choice, f->choice + l * R * K,
                             R * K * sizeof(int32_t)),
-                     0, "the step changes the choice: take other data");
+                     0,
+                     "setting %zd: the step changes the choice: take other "
+                     "data",
+                     f->s - settings);
     for (size_t b = 0; b < f->s->B; b++) {
         double *s = f->stats + b * stats_size(c);
         sum += s[0];
-        for (size_t l = 0; l < c->layers; l++) {
-            double *a = stats_layer(c, s, l);
-            sum += (double)c->zloss * a[0];
-            for (size_t e = 0; e < E; e++)
-                sum += (double)c->balance * (double)E * f->load[l * E + e] *
-                       a[1 + e];
-        }
+        for (size_t l = 0; l < c->layers; l++)
+            sum += (double)c->zloss * stats_layer(c, s, l)[0];
+    }
+    for (size_t l = 0; l < c->layers; l++) {
+        sums(f, l, probs, counted);
+        if (gate_counts_weights(&router))
+            sum += (double)c->balance * (double)R *
+                   gate_loss(&router, (double)R, probs, counted, slope);
+        for (size_t e = 0; !gate_counts_weights(&router) && e < E; e++)
+            sum += (double)c->balance * f->slope[l * E + e] * probs[e];
     }
     return sum / (double)R;
 }
 
+/* Slopes of the whole batch, for each sequence. */
 static void remember(struct fixture *f)
 {
     const struct model_config *c = &f->s->c;
-    size_t R = f->s->B * c->seq, n = R * c->topk, E = c->experts;
-    size_t G = f->model.dense_grad.shares;
+    const struct router_config router = model_router(c);
+    size_t R = f->s->B * c->seq, n = R * c->topk;
+    size_t slopes = gate_slopes(&router);
+    double probs[8], counted[8];
 
     forward(f);
     for (size_t l = 0; l < c->layers; l++)
         memcpy(f->choice + l * n, f->model.rows.act[l].choice,
                n * sizeof(int32_t));
-    for (size_t l = 0; l < c->layers; l++)
-        for (size_t e = 0; e < E; e++) {
-            double count = 0;
-            for (size_t b = 0; b < f->s->B; b++)
-                count +=
-                    stats_layer(c, f->stats + b * stats_size(c), l)[1 + E + e];
-            for (size_t g = 0; g < f->M * G; g++)
-                f->load[(g * c->layers + l) * E + e] =
-                    (float)(count / (double)n);
-        }
+    for (size_t l = 0; l < c->layers; l++) {
+        sums(f, l, probs, counted);
+        for (size_t b = 0; b < f->s->B; b++)
+            gate_loss(&router, (double)R, probs, counted,
+                      f->slope + (b * c->layers + l) * slopes);
+    }
 }
 
 static void check_gradient(const struct setting *s, size_t M)
@@ -228,15 +285,14 @@ Test(model, gradient_of_micro_batches, .timeout = 120)
 static void backward_of_one(struct fixture *f, size_t i)
 {
     size_t T = f->s->c.seq, B = f->s->B / f->M, at = i * B * T;
-    size_t loads =
-        f->model.dense_grad.shares * f->s->c.layers * f->s->c.experts;
+    const struct aux_slopes aux = {f->slope, f->place + i * B};
 
+    f->model.draw.sequence = f->place + i * B;
     cr_assert_eq(model_forward(&f->model, B, T, 1, f->bytes + at,
                                f->targets + at, f->stats),
                  0);
     cr_assert_eq(model_backward(&f->model, T, f->bytes + at, f->targets + at,
-                                f->load + i * loads,
-                                1.0f / (float)(f->s->B * T)),
+                                &aux, 1.0f / (float)(f->s->B * T)),
                  0);
 }
 
@@ -250,16 +306,17 @@ static int add_parts(void *parts, size_t first, size_t last)
 static void in_turn(const struct setting *s, size_t G, size_t M)
 {
     struct fixture turns, alone;
-    size_t loads = M * G * s->c.layers * s->c.experts, parts = 0;
+    const struct router_config router = model_router(&s->c);
+    size_t slopes = s->B * s->c.layers * gate_slopes(&router), parts = 0;
 
     set_up(&turns, s, G, M);
     set_up(&alone, s, G, M);
     turns.model.complete = add_parts;
     turns.model.complete_arg = &parts;
     remember(&turns);
-    for (size_t i = 0; i < loads; i++) /* each share has its own */
-        turns.load[i] *= 1 + (float)(i % 7) / 16;
-    memcpy(alone.load, turns.load, loads * sizeof(float));
+    for (size_t i = 0; i < slopes; i++) /* each sequence has its own */
+        turns.slope[i] *= 1 + (float)(i % 7) / 16;
+    memcpy(alone.slope, turns.slope, slopes * sizeof(float));
     backward(&turns);
     cr_assert_eq(parts, turns.dense, "%zu of %zu are complete", parts,
                  turns.dense);
@@ -278,6 +335,9 @@ Test(model, micro_batches_take_turns)
     in_turn(&settings[1], 2, 2);
     in_turn(&settings[2], 1, 4);
     in_turn(&settings[2], 2, 2);
+    in_turn(&settings[4], 2, 2);
+    in_turn(&settings[5], 1, 4);
+    in_turn(&settings[6], 2, 2);
 }
 
 /* Sequences in one share or in several: the same gradient, but for rounding. */
@@ -304,10 +364,9 @@ Test(model, shares_add_up)
 
 /* A sequence's loss has the same bits alone and in a batch: that is what makes
  * the loss independent of the number of ranks. */
-static void sequences_alone(void)
+static void sequences_alone(const struct setting *s)
 {
     struct fixture f;
-    const struct setting *s = &settings[2];
     size_t size = stats_size(&s->c), T = s->c.seq;
 
     set_up(&f, s, 1, 1);
@@ -315,6 +374,7 @@ static void sequences_alone(void)
     double *all = malloc(s->B * size * sizeof(*all));
     memcpy(all, f.stats, s->B * size * sizeof(*all));
     for (size_t b = 0; b < s->B; b++) {
+        f.model.draw.sequence = f.place + b;
         cr_assert_eq(model_forward(&f.model, 1, T, 1, f.bytes + b * T,
                                    f.targets + b * T, f.stats),
                      0);
@@ -327,16 +387,18 @@ static void sequences_alone(void)
 
 Test(model, a_sequence_does_not_depend_on_the_others)
 {
-    sequences_alone();
+    for (size_t i = 4; i < SETTINGS; i++)
+        sequences_alone(&settings[i]);
+    sequences_alone(&settings[2]);
 }
 
 Test(model, nor_does_one_of_bf16)
 {
     compute = SHUNTI_GEMM_BF16;
-    sequences_alone();
+    sequences_alone(&settings[2]);
 #ifdef TEST_SIMDE
     shunti_bf16_tile_stand_in(&shunti_bf16_tile_emulated);
-    sequences_alone();
+    sequences_alone(&settings[2]);
 #endif
 }
 

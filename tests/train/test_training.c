@@ -79,7 +79,7 @@ Test(optimizer, adamw_by_definition)
 /* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
-    struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
+    struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0, {0}};
     struct layout l;
 
     cr_assert_eq(layout_create(&c, 1, &l), 0);
@@ -106,8 +106,8 @@ Test(optimizer, slices_and_decay)
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
-    struct model_config small = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0};
-    struct model_config large = {3, 8, 1, 4, 7, 1, 4, 6, true, 0, 0, 0};
+    struct model_config small = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0, {0}};
+    struct model_config large = {3, 8, 1, 4, 7, 1, 4, 6, true, 0, 0, 0, {0}};
     struct layout a, b;
 
     cr_assert_eq(layout_create(&small, 1, &a), 0);
@@ -257,11 +257,11 @@ Test(options, presets)
 
     for (const struct preset *p = presets; p->name; p++, n++) {
         struct options o, other;
-        cr_assert_eq(PARSE("--topk", "2", "--preset", p->name, "--dim", "96"),
+        cr_assert_eq(PARSE("--seq", "48", "--preset", p->name, "--dim", "96"),
                      OPTIONS_RUN, "%s: %s", p->name, train_error_text());
         cr_assert_eq(options_check(&o, 3, 1), 0, "%s: %s", p->name,
                      train_error_text());
-        cr_assert(o.model.topk == 2 && o.model.dim == 96, "%s", p->name);
+        cr_assert(o.model.seq == 48 && o.model.dim == 96, "%s", p->name);
 
         size_t count = options_settings(&o, a);
         cr_assert_leq(count, 64);
@@ -335,6 +335,29 @@ Test(options, settings_that_were_given_are_not_overruled)
     cr_assert_eq(options_hash(&o), options_hash(&other));
     other.model.zloss = 0.5f;
     cr_assert_neq(options_hash(&o), options_hash(&other));
+}
+
+/* A gate decides what is not given, and what is given must fit. */
+Test(options, gates)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--gate", "switch"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), 0, "%s", train_error_text());
+    cr_assert(o.model.topk == 1 && !o.model.renormalise);
+    cr_assert_str_eq(options_gate(&o), "switch");
+    cr_assert_eq(PARSE("--gate", "gshard", "--renormalise", "no"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), -1);
+    cr_assert(strstr(train_error_text(), "--renormalise yes"));
+    cr_assert_eq(PARSE("--gate", "gshard", "--comm", "mpi"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), -1);
+    cr_assert(strstr(train_error_text(), "--gate gshard"));
+    cr_assert_eq(PARSE("--choose", "limited", "--expert-groups", "4",
+                       "--open-groups", "2"),
+                 OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), 0, "%s", train_error_text());
+    cr_assert_eq(PARSE("--balance-over", "sequence"), OPTIONS_RUN);
+    cr_assert_str_eq(options_balance_over(&o), "sequence");
 }
 
 Test(options, one_length_of_a_run)

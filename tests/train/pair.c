@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See pair.h. */
+#include "tests/train/pair.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
+ * token: the sum of two would have the same bits in any order. */
+struct options pair_options(void)
+{
+    struct options o = {
+        .model = {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}},
+        .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
+        .batch = 24,
+        .seed = 11,
+        .shares = 0,
+        .micro_batches = 1,
+        .eval_bytes = 300,
+    };
+
+    return o;
+}
+
+void pair_text(struct data *d)
+{
+    struct text t = {malloc(30000), 30000, NULL, 0};
+    uint64_t ends[20];
+
+    for (size_t i = 0; i < t.length; i++)
+        t.bytes[i] = (uint8_t)("the quick brown fox; "[i % 21] + i / 7 % 3);
+    for (size_t i = 0; i < 20; i++)
+        ends[i] = 1500 * (i + 1);
+    t.end = ends;
+    t.files = 20;
+    if (data_split(&t, 8, d))
+        abort();
+    free(t.bytes);
+}
+
+int pair_begin(const struct rank *self, struct pair *p, const struct options *o)
+{
+    memset(p, 0, sizeof(*p));
+    p->o = *o;
+    p->o.shares = self->size == 3 ? 12 : 8; /* divides the batch of 24 */
+    p->all = (struct team){
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    p->o.nodes = team_nodes(&p->all);
+    p->one.size = 1;
+    CHECK_OK(self->comm,
+             shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
+    pair_text(&p->data);
+    CHECK_TRAIN(trainer_create(&p->many, &p->o, &p->all, &p->data));
+    CHECK_TRAIN(trainer_create(&p->alone, &p->o, &p->one, &p->data));
+    return 0;
+}
+
+void pair_end(struct pair *p)
+{
+    trainer_destroy(&p->many);
+    trainer_destroy(&p->alone);
+    shunt_comm_destroy(p->one.comm);
+    data_free(&p->data);
+}
+
+/* Is this rank's state its part of the state of the trainer that is alone? */
+int pair_compare(struct pair *p, const char *when)
+{
+    struct trainer *m = &p->many, *a = &p->alone;
+    size_t begin = m->dense.begin[m->team->rank];
+    size_t slice = m->dense.begin[m->team->rank + 1] - begin;
+    size_t size = m->model.layout.expert_size, E = p->o.model.experts;
+
+    CHECK(memcmp(m->dense.slice_grad, a->dense.slice_grad + begin,
+                 slice * sizeof(float)) == 0,
+          "%s: dense gradients", when);
+    CHECK(memcmp(m->dense.v, a->dense.v + begin, slice * sizeof(float)) == 0,
+          "%s: moments", when);
+    CHECK(memcmp(m->dense.w, a->dense.w,
+                 m->model.layout.dense * sizeof(float)) == 0,
+          "%s: dense weights", when);
+    for (size_t l = 0; l < p->o.model.layers; l++)
+        for (size_t e = 0; e < m->local_experts; e++) {
+            size_t mine = (l * m->local_experts + e) * size;
+            size_t its = (l * E + m->model.first_expert + e) * size;
+            CHECK(memcmp(m->expert.grad + mine, a->expert.grad + its,
+                         size * sizeof(float)) == 0,
+                  "%s: gradient of expert %zu in layer %zu", when,
+                  m->model.first_expert + e, l);
+            CHECK(memcmp(m->expert.w + mine, a->expert.w + its,
+                         size * sizeof(float)) == 0,
+                  "%s: weights of expert %zu in layer %zu", when,
+                  m->model.first_expert + e, l);
+        }
+    CHECK(memcmp(m->router_bias, a->router_bias,
+                 p->o.model.layers * E * sizeof(float)) == 0,
+          "%s: bias", when);
+    return 0;
+}
+
+/* The norm of the gradient by its definition, of the trainer that is alone. */
+static double norm_of(const struct pair *p)
+{
+    const struct trainer *t = &p->alone;
+    size_t experts =
+        p->o.model.layers * p->o.model.experts * t->model.layout.expert_size;
+    double sum = 0;
+
+    for (size_t i = 0; i < t->model.layout.dense; i++)
+        sum += (double)t->dense.slice_grad[i] * t->dense.slice_grad[i];
+    for (size_t i = 0; i < experts; i++)
+        sum += (double)t->expert.grad[i] * t->expert.grad[i];
+    return sqrt(sum);
+}
+
+int pair_steps(const struct rank *self, const struct options *o)
+{
+    struct pair p;
+    double many[HELD], alone[HELD], dropped, first = 0;
+
+    CHECK_RUN(pair_begin(self, &p, o));
+    for (size_t step = 1; step <= 5; step++) {
+        struct step_metrics m, a;
+        char when[32];
+        CHECK_TRAIN(trainer_step(&p.many, step, 5, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 5, false, &a));
+        snprintf(when, sizeof(when), "step %zu", step);
+        CHECK(m.loss == a.loss, "%s: loss %.17g, alone %.17g", when, m.loss,
+              a.loss);
+        CHECK(m.grad_norm == a.grad_norm && m.balance == a.balance &&
+                  m.zloss == a.zloss && m.imbalance == a.imbalance,
+              "%s: gradient's norm %.17g, alone %.17g", when, m.grad_norm,
+              a.grad_norm);
+        /* Steps that wait at once have the same bits, and later ones are held
+         * against them. */
+        for (int what = 0; what < TRAVELS; what++) {
+            CHECK(m.exposed_s[what] > 0 && !isfinite(a.hidden[what]) &&
+                      isfinite(m.hidden[what]) ==
+                          (o->overlap && self->size > 1 && step > AT_ONCE_LAST),
+                  "%s: %s: %g s, %g hidden", when, travels_name(what),
+                  m.exposed_s[what], m.hidden[what]);
+            CHECK(!(m.hidden[what] >= 1), "%s: %g of %s is hidden", when,
+                  m.hidden[what], travels_name(what));
+        }
+        double norm = norm_of(&p);
+        CHECK(norm > 0 && fabs(m.grad_norm - norm) < 1e-9 * norm,
+              "%s: gradient's norm %.17g, not %.17g", when, m.grad_norm, norm);
+        CHECK_RUN(pair_compare(&p, when));
+        first = step == 1 ? m.loss : first;
+    }
+    CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
+    CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
+    for (int kind = 0; kind < HELD; kind++) {
+        /* Not a multiple of the batch, so that the last batch is not full. */
+        size_t windows = trainer_windows(&p.many, kind);
+        CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
+        CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",
+              held_name(kind), many[kind], alone[kind]);
+        CHECK(many[kind] < first,
+              "five steps have taught nothing: %g, at first %g", many[kind],
+              first);
+    }
+    pair_end(&p);
+    return 0;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * DeepSeek-V3's gate (2412.19437, section 2.1.2). s = sigmoid(logits); the K
+ * experts of largest s + bias, whose weights are s, as a rule divided by their
+ * sum. The balancing loss (eq. 17 to 20) has P = s / sum(s), and counts the K
+ * experts of largest s, without the bias and without groups.
+ */
+#include "train/gate.h"
+
+#include "kernels/elementwise.h"
+
+/* P of scores s, in place. */
+static void divide(size_t E, float *s)
+{
+    float sum = 0;
+
+    for (size_t e = 0; e < E; e++)
+        sum += s[e];
+    for (size_t e = 0; e < E; e++)
+        s[e] /= sum;
+}
+
+static int forward(const struct router_config *c, const struct gate_input *in,
+                   const struct routed *to)
+{
+    const size_t E = c->experts, K = c->topk;
+
+    shunti_elementwise()->sigmoid(in->R * E, to->logits, to->probs);
+    if (gate_choose(c, in, to->probs, to->choice))
+        return -1;
+    for (size_t r = 0; r < in->R; r++) {
+        float *s = to->probs + r * E;
+
+        gate_weigh(c, s, to->choice + r * K, to->weight + r * K);
+        gate_best(E, K, s, NULL, to->counted + r * K);
+        divide(E, s);
+    }
+    return 0;
+}
+
+static void backward(const struct router_config *c, const struct gate_input *in,
+                     const struct routed *of, const float *dweight,
+                     const float *slope, float balance, float *dlogits)
+{
+    const size_t E = c->experts, K = c->topk;
+
+    shunti_elementwise()->sigmoid(in->R * E, of->logits, in->scratch);
+    for (size_t r = 0; r < in->R; r++) {
+        const float *s = in->scratch + r * E, *p = of->probs + r * E;
+        float *d = dlogits + r * E, sum = 0, mean = 0;
+
+        for (size_t e = 0; e < E; e++) {
+            sum += s[e];
+            mean += balance * slope[e] * p[e];
+        }
+        for (size_t e = 0; e < E; e++)
+            d[e] = (balance * slope[e] - mean) / sum;
+        gate_weigh_backward(c, s, of->choice + r * K, of->weight + r * K,
+                            dweight + r * K, d);
+        for (size_t e = 0; e < E; e++)
+            d[e] *= s[e] * (1.0f - s[e]);
+    }
+}
+
+const struct gate gate_sigmoid = {
+    .name = "sigmoid",
+    .forward = forward,
+    .backward = backward,
+    .columns = 1,
+    .keeps_logits = true,
+    .counts_apart = true,
+    .renormalise = -1,
+    .takes_bias = true,
+};

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A model's memory; what it does is model.c. */
+#include "train/error.h"
+#include "train/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *zeroed(size_t count, size_t size)
+{
+    return calloc(count ? count : 1, size);
+}
+
+static int allocate(struct model *m)
+{
+    const struct model_config *c = &m->c;
+
+    m->micro = zeroed(m->max_micro, sizeof(*m->micro));
+    m->experts = zeroed(c->experts, sizeof(*m->experts));
+    m->items = zeroed(c->experts, sizeof(*m->items));
+    m->work = zeroed(attention_work(c->seq, c->dim / c->heads), sizeof(float));
+    m->group_B = zeroed(tensor_ranks(&m->tensor), sizeof(*m->group_B));
+    if (!m->micro || !m->experts || !m->items || !m->work || !m->group_B)
+        return train_error("out of memory");
+    for (size_t i = 0; i < m->max_micro; i++) {
+        struct micro_batch *b = &m->micro[i];
+
+        b->rows.act = zeroed(c->layers, sizeof(*b->rows.act));
+        b->experts = zeroed(c->layers, sizeof(*b->experts));
+        b->counts = zeroed(tensor_ranks(&m->tensor), sizeof(*b->counts));
+        if (!b->rows.act || !b->experts || !b->counts)
+            return train_error("out of memory");
+    }
+    return tensor_create(&m->tensor, m->max_rows * c->dim)
+               ? -1
+               : rows_create(c, m->max_rows, tensor_ranks(&m->tensor),
+                             m->exchange, &m->rows);
+}
+
+int model_create(const struct model_config *c, size_t sequences,
+                 size_t micro_batches, const struct tensor_group *tensor,
+                 struct shunti_gemm *gemm, struct exchange *exchange,
+                 struct model *model)
+{
+    struct model m = {.c = *c,
+                      .gemm = gemm,
+                      .exchange = exchange,
+                      .tensor = {.shards = 1, .own = 1},
+                      .max_rows = sequences * c->seq,
+                      .max_micro = micro_batches};
+
+    if (tensor)
+        m.tensor = *tensor;
+    if (model_config_check(c) || layout_create(c, m.tensor.shards, &m.layout))
+        return -1;
+    if (rope_create(&m.rope, c->seq, c->dim / c->heads, 10000.0)) {
+        layout_destroy(&m.layout);
+        return -1;
+    }
+    if (allocate(&m)) {
+        model_destroy(&m);
+        return -1;
+    }
+    *model = m;
+    return 0;
+}
+
+static void destroy_micro(const struct model *m, struct micro_batch *b)
+{
+    for (size_t l = 0; b->experts && l < m->c.layers; l++) {
+        free(b->experts[l].hidden);
+        free(b->experts[l].act);
+    }
+    free(b->experts);
+    free(b->rows.act);
+    free(b->counts);
+}
+
+void model_destroy(struct model *m)
+{
+    for (size_t i = 0; m->micro && i < m->max_micro; i++)
+        destroy_micro(m, &m->micro[i]);
+    free(m->micro);
+    free(m->experts);
+    free(m->items);
+    free(m->work);
+    free(m->dhidden);
+    free(m->dact);
+    free(m->group_B);
+    tensor_destroy(&m->tensor);
+    rows_destroy(&m->c, &m->rows);
+    rope_destroy(&m->rope);
+    layout_destroy(&m->layout);
+    memset(m, 0, sizeof(*m));
+}

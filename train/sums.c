@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See sums.h. */
+#include "train/sums.h"
+
+#include <string.h>
+
+size_t sums_record(const struct trainer *t)
+{
+    return t->sequences * stats_size(&t->o->model) + 1;
+}
+
+/* Where sequence b of a rank stands in the batch. A piece is consecutive
+ * sequences of the batch, of which each rank has its part: so what is in it
+ * does not depend on the ranks. */
+static size_t place_of(const struct trainer *t, size_t pieces, int rank,
+                       size_t b)
+{
+    size_t each = t->sequences / pieces;
+
+    return b / each * (t->o->batch / pieces) + (size_t)rank * each + b % each;
+}
+
+size_t sums_scopes(const struct options *o)
+{
+    switch (o->balance_over) {
+    case BALANCE_OVER_MICRO_BATCH:
+        return o->micro_batches;
+    case BALANCE_OVER_SHARE:
+        return o->micro_batches * o->shares;
+    case BALANCE_OVER_SEQUENCE:
+        return o->batch;
+    default:
+        return 1;
+    }
+}
+
+void sums_set_places(struct trainer *t)
+{
+    const size_t each = t->o->batch / sums_scopes(t->o);
+
+    for (size_t b = 0; b < t->sequences; b++) {
+        t->place[b] = place_of(t, t->o->micro_batches, t->team->rank, b);
+        t->scope[b] = t->place[b] / each;
+    }
+}
+
+int sums_gather(struct trainer *t, size_t pieces, bool asked_to_stop)
+{
+    size_t n = sums_record(t), own = n - 1, size = stats_size(&t->o->model);
+
+    t->own_record[own] = asked_to_stop;
+    if (team_gather(t->team, t->own_record, t->records, n * sizeof(double)))
+        return -1;
+    for (size_t r = 0; r < (size_t)t->team->size; r++) {
+        const double *from = t->records + r * n;
+        for (size_t b = 0; b < t->sequences; b++)
+            memcpy(t->stats + place_of(t, pieces, (int)r, b) * size,
+                   from + b * size, size * sizeof(double));
+        t->stop |= from[own] != 0;
+    }
+    return 0;
+}
+
+double sums_add(const struct trainer *t, size_t at, size_t from, size_t to)
+{
+    size_t n = stats_size(&t->o->model);
+    double sum = 0;
+
+    for (size_t b = from; b < to; b++)
+        sum += t->stats[b * n + at];
+    return sum;
+}
+
+/* Element `at` of a layer's statistics, likewise. */
+static size_t index_of(const struct trainer *t, size_t layer, size_t at)
+{
+    return (size_t)(stats_layer(&t->o->model, t->stats, layer) - t->stats) + at;
+}
+
+/* The balancing loss of a layer, and its slopes. */
+static double judge_balance(struct trainer *t, size_t layer)
+{
+    const struct model_config *c = &t->o->model;
+    const struct router_config router = model_router(c);
+    const size_t E = c->experts, scopes = sums_scopes(t->o);
+    const size_t probs = index_of(t, layer, stats_at(c, STATS_PROBS));
+    const size_t counted = index_of(t, layer, stats_at(c, STATS_COUNTED));
+    const size_t each = t->o->batch / scopes;
+    double loss = 0;
+
+    for (size_t s = 0; s < scopes; s++) {
+        const size_t from = s * each, to = from + each;
+
+        for (size_t e = 0; e < E; e++) {
+            t->sums[e] = sums_add(t, probs + e, from, to);
+            t->sums[E + e] = sums_add(t, counted + e, from, to);
+        }
+        loss += gate_loss(
+            &router, (double)(each * c->seq), t->sums, t->sums + E,
+            t->slopes + (s * c->layers + layer) * gate_slopes(&router));
+    }
+    return loss / (double)scopes;
+}
+
+/* What each expert of a layer got; moves their bias. The fullest over the
+ * mean. */
+static double judge_loads(struct trainer *t, size_t layer)
+{
+    const struct model_config *c = &t->o->model;
+    const size_t E = c->experts, B = t->o->batch;
+    const size_t assigned = index_of(t, layer, stats_at(c, STATS_ASSIGNED));
+    double fullest = 0, all = 0;
+
+    for (size_t e = 0; e < E; e++)
+        all += sums_add(t, assigned + e, 0, B);
+    const double even = all / (double)E;
+    for (size_t e = 0; e < E; e++) {
+        const double n = sums_add(t, assigned + e, 0, B);
+
+        fullest = n > fullest ? n : fullest;
+        t->expert_rows[layer * E + e] += n;
+        t->router_bias[layer * E + e] +=
+            c->bias_rate * (float)((n < even) - (n > even));
+    }
+    return fullest / even;
+}
+
+void sums_judge(struct trainer *t, struct step_metrics *m)
+{
+    const struct model_config *c = &t->o->model;
+    const size_t L = c->layers, B = t->o->batch;
+    const double rows = (double)(B * c->seq);
+
+    m->loss = sums_add(t, 0, 0, B) / rows;
+    for (size_t l = 0; l < L; l++) {
+        m->zloss += sums_add(t, index_of(t, l, 0), 0, B) / rows / (double)L;
+        m->balance += judge_balance(t, l) / (double)L;
+        m->imbalance += judge_loads(t, l) / (double)L;
+    }
+}
