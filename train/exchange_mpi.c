@@ -522,7 +522,7 @@ int exchange_mpi_create(struct team *team, const struct model_config *model,
     s->E = model->experts;
     s->K = model->topk;
     s->bytes = s->D * (s->bf16 ? 2 : sizeof(float));
-    s->routings = model->layers * config->micro_batches;
+    s->routings = model_moe_layers(model) * config->micro_batches;
     s->max_tokens = config->max_tokens;
     if (s->max_tokens * s->K > INT_MAX || s->bytes > INT_MAX) {
         free(s);

@@ -296,7 +296,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->base.ops = &ops;
     s->team = team;
     s->D = model->dim;
-    s->routings = model->layers * config->micro_batches;
+    s->routings = model_moe_layers(model) * config->micro_batches;
     s->bf16 = config->bf16;
     s->overlap = config->overlap;
     s->routing = calloc(s->routings, sizeof(*s->routing));
@@ -326,7 +326,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
         destroy(&s->base);
         return -1;
     }
-    share_tokens(s, config, model->layers, tokens);
+    share_tokens(s, config, model_moe_layers(model), tokens);
     *exchange = &s->base;
     return 0;
 }

@@ -8,8 +8,9 @@
  *     R  rows, B * T                      W  width of a head, D / H
  *     V  vocabulary: the 256 bytes        E  experts (all ranks)
  *     L  layers                           K  experts that a token chooses
- *     G  shares of the batch on this      F  hidden width of an expert
- *        rank (shares.h)                  N  rows of one expert
+ *     M  layers with experts              F  hidden width of an expert
+ *     G  shares of the batch on this      N  rows of one expert
+ *        rank
  *
  * Gradients of inputs are written (SET) or added (ADD) as each function says;
  * gradients of parameters are always added, share by share: rows g R/G to

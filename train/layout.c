@@ -14,6 +14,11 @@
 enum { ALIGN = 16 }; /* floats: a cache line */
 enum { TENSORS_OF_LAYER = 7, SPLIT_OF_LAYER = 4 };
 
+static size_t every(const struct model_config *c)
+{
+    return c->moe_every ? c->moe_every : 1;
+}
+
 int model_config_check(const struct model_config *c)
 {
     if (!c->layers || !c->dim || !c->heads || !c->seq || !c->experts ||
@@ -24,8 +29,52 @@ int model_config_check(const struct model_config *c)
         return train_error("dim (%zu) must be heads (%zu) times an even head "
                            "width",
                            c->dim, c->heads);
+    if (!model_moe_layers(c))
+        return train_error("no layer has experts: --first-dense %zu and "
+                           "--moe-every %zu together must be at most --layers "
+                           "%zu",
+                           c->first_dense, every(c), c->layers);
+    if (model_moe_layers(c) < c->layers && !c->dense_hidden)
+        return train_error("layers without experts need --dense-hidden");
     const struct router_config router = model_router(c);
     return gate_check(&router, c->bias_rate > 0);
+}
+
+size_t model_moe_layers(const struct model_config *c)
+{
+    return c->first_dense < c->layers ? (c->layers - c->first_dense) / every(c)
+                                      : 0;
+}
+
+size_t model_moe_layer(const struct model_config *c, size_t i)
+{
+    return c->first_dense + (i + 1) * every(c) - 1;
+}
+
+bool model_has_experts(const struct model_config *c, size_t layer)
+{
+    return layer >= c->first_dense &&
+           (layer - c->first_dense + 1) % every(c) == 0;
+}
+
+size_t model_moe_index(const struct model_config *c, size_t layer)
+{
+    return (layer - c->first_dense + 1) / every(c) - 1;
+}
+
+size_t model_common_hidden(const struct model_config *c, size_t layer)
+{
+    return model_has_experts(c, layer) ? c->shared_hidden : c->dense_hidden;
+}
+
+size_t model_most_common(const struct model_config *c)
+{
+    size_t most = 0;
+
+    for (size_t l = 0; l < c->layers; l++)
+        if (model_common_hidden(c, l) > most)
+            most = model_common_hidden(c, l);
+    return most;
 }
 
 struct router_config model_router(const struct model_config *c)
@@ -91,7 +140,7 @@ int layout_create(const struct model_config *c, size_t shards,
 {
     struct layout l = {.shards = shards};
     const struct router_config router = model_router(c);
-    size_t D = c->dim, F = c->expert_hidden, S = c->shared_hidden;
+    size_t D = c->dim, F = c->expert_hidden;
     /* A product keeps the size of what goes through it. What is added to the
      * residual stream starts small, so that its sum over layers stays 1. */
     float std = 1.0f / sqrtf((float)D);
@@ -113,8 +162,10 @@ int layout_create(const struct model_config *c, size_t shards,
         at->qkv = place_split(&l, n, "qkv", D, 3 * D, 3, std);
         at->proj = place_split(&l, n, "proj", D, D, 0, std * residual);
         at->norm2 = place_gain(&l, n, "norm2", D);
-        at->router = place_matrix(&l, n, "router", D, gate_width(&router),
-                                  c->gate.kind == GATE_NOISY ? 0 : std);
+        if (model_has_experts(c, i))
+            at->router = place_matrix(&l, n, "router", D, gate_width(&router),
+                                      c->gate.kind == GATE_NOISY ? 0 : std);
+        const size_t S = model_common_hidden(c, i);
         if (S) {
             at->shared_gate_up =
                 place_split(&l, n, "shared.gate_up", D, 2 * S, 2, std);

@@ -31,7 +31,25 @@ struct model_config {
     float zloss;          /* weight of the router z-loss */
     float bias_rate;      /* step of the aux-loss-free bias; 0: none */
     struct gate_config gate;
+    /* Layers without experts have a feed-forward of their own. */
+    size_t first_dense;  /* the first so many, */
+    size_t moe_every;    /* then all but the last of each so many; 0: 1 */
+    size_t dense_hidden; /* its hidden width */
 };
+
+/* Layers with experts, M of the L. They have numbers of their own: what there
+ * is for each of them (experts, bias, loads, routings) is in their order. */
+size_t model_moe_layers(const struct model_config *c);
+/* The layer that is the i-th of them; */
+size_t model_moe_layer(const struct model_config *c, size_t i);
+bool model_has_experts(const struct model_config *c, size_t layer);
+/* and which of them a layer is that has experts. */
+size_t model_moe_index(const struct model_config *c, size_t layer);
+/* Hidden width of what every token goes through: of the shared expert, or of a
+ * layer's own feed-forward. 0: there is none. */
+size_t model_common_hidden(const struct model_config *c, size_t layer);
+/* The widest of these. */
+size_t model_most_common(const struct model_config *c);
 
 /* What its routers need to know. */
 struct router_config model_router(const struct model_config *c);
@@ -56,9 +74,10 @@ struct tensor {
 struct layer_layout {
     size_t norm1;  /* (D) */
     size_t norm2;  /* (D) */
-    size_t router; /* (D, E) */
+    size_t router; /* (D, gate_width()), where there are experts */
     /* in a shard, if there are several, else in the dense vector; D' and S' are
-     * a shard's part of D and S */
+     * a shard's part of D and S, which is
+     * model_common_hidden() */
     size_t qkv;            /* (D, 3 D') */
     size_t proj;           /* (D', D) */
     size_t shared_gate_up; /* (D, 2 S') */

@@ -6,6 +6,7 @@
  *     for each layer:
  *         x += attention(rmsnorm(x)) Wo
  *         x += experts(rmsnorm(x)) [+ shared expert(rmsnorm(x))]
+ *              or, in a layer without experts, feed-forward(rmsnorm(x))
  *     logits = rmsnorm(x) Wout
  *
  * Forward and backward are written one after the other, so that their lines can
@@ -68,7 +69,8 @@ static struct grad split_share(const struct model *m, size_t s, size_t offset)
 static const float *expert_weights(const struct model *m, size_t layer,
                                    int32_t id)
 {
-    size_t i = layer * m->local_experts + (size_t)id - m->first_expert;
+    size_t i = model_moe_index(&m->c, layer) * m->local_experts + (size_t)id -
+               m->first_expert;
 
     return m->expert + i * m->layout.expert_size;
 }
@@ -76,7 +78,8 @@ static const float *expert_weights(const struct model *m, size_t layer,
 static struct grad expert_share(const struct model *m, size_t layer, int32_t id,
                                 size_t offset)
 {
-    size_t i = layer * m->local_experts + (size_t)id - m->first_expert;
+    size_t i = model_moe_index(&m->c, layer) * m->local_experts + (size_t)id -
+               m->first_expert;
 
     /* Rows come in the order of the whole batch, whatever rank they are
      * from. */
@@ -88,7 +91,8 @@ static struct grad expert_share(const struct model *m, size_t layer, int32_t id,
 static size_t routing(const struct model *m, const struct micro_batch *b,
                       size_t l)
 {
-    return (size_t)(b - m->micro) * m->c.layers + l;
+    return (size_t)(b - m->micro) * model_moe_layers(&m->c) +
+           model_moe_index(&m->c, l);
 }
 
 /* Its part of a vector of the batch's positions. */
@@ -115,7 +119,9 @@ static struct gate_input gate_input(const struct model *m,
     return (struct gate_input){
         .R = R,
         .draw = m->draw.sequence ? draw : NULL,
-        .bias = m->router_bias ? m->router_bias + l * m->c.experts : NULL,
+        .bias = m->router_bias
+                    ? m->router_bias + model_moe_index(&m->c, l) * m->c.experts
+                    : NULL,
         .scratch = b->rows.scores + first * m->c.experts,
     };
 }
@@ -137,28 +143,36 @@ static struct routed routed(const struct router_config *c,
     };
 }
 
-/* h2 -> choice, weight */
-static int route(const struct model *m, const struct micro_batch *b, size_t l,
-                 size_t T)
+/* h2 -> choice, weight, and on its way to the experts */
+static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
 {
+    const struct exchange_ops *x = m->exchange->ops;
     const struct router_config c = model_router(&m->c);
     const struct activations *a = &b->rows.act[l];
     const struct routed to = routed(&c, a, 0);
     struct gate_draw draw;
     const struct gate_input in = gate_input(m, b, l, 0, b->R, T, &draw);
+    double t = clock_now();
 
     linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
            m->dense + m->layout.layer[l].router, SHUNTI_GEMM_SET, to.logits);
-    return router(&c, &in, &to);
+    if (router(&c, &in, &to))
+        return -1;
+    clock_add(&m->times.router, &t);
+    if (x->plan(m->exchange, routing(m, b, l), a->choice, a->weight, b->R,
+                &b->experts[l].at) ||
+        x->dispatch_start(m->exchange, routing(m, b, l), a->h2))
+        return -1;
+    clock_add(&m->times.exchange, &t);
+    return 0;
 }
 
-/* x1 -> x2, and h2 on its way to the experts */
+/* x1 -> x2, and h2 on its way to the experts, if there are any */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
 {
-    const struct exchange_ops *x = m->exchange->ops;
     const struct layer_layout *at = &m->layout.layer[l];
     struct activations *a = &b->rows.act[l];
-    size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
+    size_t R = b->R, D = m->c.dim, S = model_common_hidden(&m->c, l);
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
     double t = clock_now();
@@ -179,15 +193,10 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     clock_add(&m->times.attention, &t);
 
     rmsnorm(R, D, a->x2, m->dense + at->norm2, a->h2, a->inv2);
-    if (route(m, b, l, T))
-        return -1;
     clock_add(&m->times.router, &t);
-
-    if (x->plan(m->exchange, routing(m, b, l), a->choice, a->weight, R,
-                &b->experts[l].at) ||
-        x->dispatch_start(m->exchange, routing(m, b, l), a->h2))
+    if (model_has_experts(&m->c, l) && route(m, b, l, T))
         return -1;
-    clock_add(&m->times.exchange, &t);
+    t = clock_now();
 
     /* While rows are being sent: the shared expert, which needs no others. Its
      * last product is left for the way home. */
@@ -210,14 +219,12 @@ static float *input_after(const struct model *m, const struct micro_batch *b,
     return l + 1 < m->c.layers ? b->rows.act[l + 1].x1 : b->rows.x_out;
 }
 
-/* The experts, and their results on the way home; y = x2 + the shared expert */
+/* The experts, and their results on the way home */
 static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct exchange_ops *x = m->exchange->ops;
-    struct activations *a = &b->rows.act[l];
     struct expert_rows *r = &b->experts[l];
-    size_t D = m->c.dim, F = m->c.expert_hidden, S = m->c.shared_hidden;
-    float *y = input_after(m, b, l);
+    size_t D = m->c.dim, F = m->c.expert_hidden;
     double t = clock_now();
 
     if (x->wait(m->exchange, routing(m, b, l)))
@@ -245,6 +252,20 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
     if (x->combine_start(m->exchange, routing(m, b, l), b->rows.dtmp))
         return -1;
     clock_add(&m->times.exchange, &t);
+    return 0;
+}
+
+/* The same, where there are any; y = x2 + what every token goes through */
+static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
+{
+    const struct activations *a = &b->rows.act[l];
+    size_t D = m->c.dim, S = model_common_hidden(&m->c, l);
+    float *y = input_after(m, b, l);
+    double t;
+
+    if (model_has_experts(&m->c, l) && compute_experts(m, b, l))
+        return -1;
+    t = clock_now();
     memcpy(y, a->x2, b->R * D * sizeof(float));
     if (S &&
         tensor_scatter(&m->tensor, m->gemm, &b->group, S / m->tensor.shards, D,
@@ -260,6 +281,8 @@ static int end_layer(struct model *m, struct micro_batch *b, size_t l)
 {
     double t = clock_now();
 
+    if (!model_has_experts(&m->c, l))
+        return 0;
     if (m->exchange->ops->wait(m->exchange, routing(m, b, l)))
         return -1;
     shunti_elementwise()->add(b->R * m->c.dim, b->rows.dtmp,
@@ -360,7 +383,8 @@ static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
-    size_t D = m->c.dim, SS = m->c.shared_hidden / m->tensor.shards;
+    size_t D = m->c.dim;
+    size_t SS = model_common_hidden(&m->c, l) / m->tensor.shards;
     size_t rows = b->group.all;
 
     if (!SS)
@@ -388,7 +412,8 @@ static int begin_layer_backward(struct model *m, struct micro_batch *b,
     const struct rows *r = &b->rows;
     double t = clock_now();
 
-    if (m->exchange->ops->combine_backward_start(m->exchange, routing(m, b, l),
+    if (model_has_experts(&m->c, l) &&
+        m->exchange->ops->combine_backward_start(m->exchange, routing(m, b, l),
                                                  r->dx, r->dweight))
         return -1;
     clock_add(&m->times.exchange, &t);
@@ -411,6 +436,8 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
     size_t D = m->c.dim, F = m->c.expert_hidden;
     double t = clock_now();
 
+    if (!model_has_experts(&m->c, l))
+        return 0;
     if (x->wait(m->exchange, routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
@@ -447,38 +474,50 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
     return 0;
 }
 
-/* dh += what stayed here */
-static int router_and_shared_backward(struct model *m, struct micro_batch *b,
-                                      size_t l, size_t T,
-                                      const struct aux_slopes *aux, float scale)
+/* dh += what the router gives */
+static void route_backward(struct model *m, struct micro_batch *b, size_t l,
+                           size_t T, const struct aux_slopes *aux, float scale)
 {
-    const struct layer_layout *at = &m->layout.layer[l];
+    const size_t at = m->layout.layer[l].router;
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
     const struct router_config c = model_router(&m->c);
-    size_t R = b->R, D = m->c.dim, S = m->c.shared_hidden;
     size_t W = gate_width(&c), slopes = gate_slopes(&c);
-    double t = clock_now();
 
-    if (S &&
-        tensor_scatter(&m->tensor, m->gemm, &b->group, 2 * S / m->tensor.shards,
-                       D, r->dshared_hid, split(m, at->shared_gate_up),
-                       m->layout.shard_size, true, SHUNTI_GEMM_ADD, r->dh))
-        return -1;
-    clock_add(&m->times.experts, &t);
-
-    for (size_t i = 0; i < R; i += T) {
+    for (size_t i = 0; i < b->R; i += T) {
         const struct routed of = routed(&c, a, i);
         const size_t scope = aux->scope[(b->first + i) / T];
+        const size_t slope =
+            scope * model_moe_layers(&m->c) + model_moe_index(&m->c, l);
         struct gate_draw draw;
         const struct gate_input in = gate_input(m, b, l, i, T, T, &draw);
 
         router_backward(&c, &in, &of, r->dweight + i * c.topk,
-                        aux->slope + (scope * m->c.layers + l) * slopes, scale,
-                        r->dlogits + i * W);
+                        aux->slope + slope * slopes, scale, r->dlogits + i * W);
     }
-    linear_backward(m->gemm, R, D, W, r->dlogits, a->h2, m->dense + at->router,
-                    SHUNTI_GEMM_ADD, r->dh, share_of(m, at->router));
+    linear_backward(m->gemm, b->R, m->c.dim, W, r->dlogits, a->h2,
+                    m->dense + at, SHUNTI_GEMM_ADD, r->dh, share_of(m, at));
+}
+
+/* dh of a layer: what came from its experts is there. */
+static int end_layer_backward(struct model *m, struct micro_batch *b, size_t l,
+                              size_t T, const struct aux_slopes *aux,
+                              float scale)
+{
+    const bool moe = model_has_experts(&m->c, l);
+    const size_t S = model_common_hidden(&m->c, l);
+    double t = clock_now();
+
+    if (S &&
+        tensor_scatter(&m->tensor, m->gemm, &b->group, 2 * S / m->tensor.shards,
+                       m->c.dim, b->rows.dshared_hid,
+                       split(m, m->layout.layer[l].shared_gate_up),
+                       m->layout.shard_size, true,
+                       moe ? SHUNTI_GEMM_ADD : SHUNTI_GEMM_SET, b->rows.dh))
+        return -1;
+    clock_add(&m->times.experts, &t);
+    if (moe)
+        route_backward(m, b, l, T, aux, scale);
     clock_add(&m->times.router, &t);
     return 0;
 }
@@ -494,10 +533,11 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     double t = clock_now();
 
-    if (m->exchange->ops->wait(m->exchange, routing(m, b, l)))
+    if (model_has_experts(&m->c, l) &&
+        m->exchange->ops->wait(m->exchange, routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
-    if (router_and_shared_backward(m, b, l, T, aux, scale))
+    if (end_layer_backward(m, b, l, T, aux, scale))
         return -1;
 
     t = clock_now();
@@ -593,7 +633,7 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
             if ((l && end_layer(m, b, l - 1)) || attend(m, b, l, T))
                 return -1;
         for (b = first; b < last; b++)
-            if (compute_experts(m, b, l))
+            if (compute_layer(m, b, l))
                 return -1;
     }
     for (b = first; b < last; b++) {
@@ -636,6 +676,6 @@ int model_backward(struct model *m, size_t T, const uint8_t *bytes,
 
 void model_release(struct model *m)
 {
-    for (size_t i = 0; i < m->nmicro * m->c.layers; i++)
+    for (size_t i = 0; i < m->nmicro * model_moe_layers(&m->c); i++)
         m->exchange->ops->release(m->exchange, i);
 }

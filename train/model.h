@@ -20,7 +20,7 @@
  * sums over sequences, made in the order of the batch, do not depend on which
  * rank had which sequence. A vector of stats_size() numbers:
  *     [0] sum of the cross entropy over its T positions
- *     then for each layer: [0] sum of lse^2; (E) sum of P, and (E) of what is
+ *     then for each layer with experts: [0] sum of lse^2; (E) sum of P, and (E) of what is
  *     counted, for gate_loss(); (E) number of assignments
  */
 enum stats_at { STATS_PROBS, STATS_COUNTED, STATS_ASSIGNED };
@@ -55,7 +55,7 @@ struct micro_batch {
 /* Slopes of the balancing loss, of gate_loss(). Its sums are over a part of the
  * batch, the scope. */
 struct aux_slopes {
-    const float *slope;  /* (scopes, L, gate_slopes()) */
+    const float *slope;  /* (scopes, M, gate_slopes()) */
     const size_t *scope; /* (B) of each sequence */
 };
 
@@ -78,9 +78,9 @@ struct model {
     struct grad dense_grad;   /* G times that, added to by backward */
     const float *shard;       /* (own shards, layout.shard_size), if any */
     struct grad shard_grad;   /* that of all the group's G, likewise */
-    const float *expert;      /* (L, experts of this rank, expert_size) */
+    const float *expert;      /* (M, experts of this rank, expert_size) */
     float *expert_grad;       /* the same, added to by backward */
-    const float *router_bias; /* (L, E), or NULL */
+    const float *router_bias; /* (M, E), or NULL */
     /* What the gates' random numbers are of. sequence: place in the batch of
      * each of a forward's sequences; NULL: there are none, as outside of
      * training. */
@@ -116,7 +116,7 @@ struct model {
 
 /* sequences  B at most, of c->seq positions each.
  * micro_batches  at most so many of a call; the exchange has a routing for each
- *            layer of each: that of layer l of the i-th is number i L + l.
+ *            layer with experts of each: that of the j-th of the i-th is i M + j.
  * tensor     how attention and the shared expert are cut; NULL: they are not.
  * gemm, exchange, tensor->team  borrowed.
  * Returns 0, or -1 with train_error_text(). */

@@ -19,7 +19,7 @@ static size_t first_unit(const struct trainer *t, int e, int c)
 
     exchange_experts(t->o->model.experts, e, t->groups.experts->size, &first,
                      &experts);
-    return t->o->model.layers * experts * (size_t)c /
+    return model_moe_layers(&t->o->model) * experts * (size_t)c /
            (size_t)t->groups.copies.size;
 }
 
@@ -49,11 +49,13 @@ static void add_parts(const struct trainer *t, int rank, size_t skip,
         *sum += part[i];
 }
 
-/* Those of the experts of layer l that rank e of its group has. */
+/* Those of the experts of the l-th layer that has any that rank e of its group
+ * has. */
 static void add_experts(const struct trainer *t, int e, size_t l, double *sum)
 {
     const int each = t->groups.experts->size, copies = t->groups.copies.size;
-    const size_t experts = first_unit(t, e, copies) / t->o->model.layers;
+    const size_t experts =
+        first_unit(t, e, copies) / model_moe_layers(&t->o->model);
     int c = 0;
 
     for (size_t u = l * experts; u < (l + 1) * experts; u++) {
@@ -85,7 +87,7 @@ int gradient_norm(struct trainer *t, double *norm)
         for (int r = s; r < ranks; r += tp)
             add_parts(t, r, params_units(&t->dense, r),
                       params_units(&t->shard, data_rank(t, r)), &sum);
-    for (size_t l = 0; l < t->o->model.layers; l++)
+    for (size_t l = 0; l < model_moe_layers(&t->o->model); l++)
         for (int e = 0; e < t->groups.experts->size; e++)
             add_experts(t, e, l, &sum);
     *norm = sqrt(sum);

@@ -65,6 +65,18 @@ static const struct cli_row rows[] = {
     {"shared-expert", 0, "N", CLI_WHOLE,
      "hidden width of an expert that every token goes to; 0: none",
      AT(model.shared_hidden), .most = LARGEST, .mark = SHAPE},
+    {"moe-every", 0, "N", CLI_WHOLE,
+     "of each N layers the last has experts, the others a feed-forward of "
+     "width --dense-hidden",
+     AT(model.moe_every), .least = 1, .most = MOST_ROUTINGS, .mark = SHAPE},
+    {"first-dense", 0, "N", CLI_WHOLE,
+     "the first N layers have no experts, either; --moe-every counts from "
+     "there",
+     AT(model.first_dense), .most = MOST_ROUTINGS, .mark = SHAPE},
+    {"dense-hidden", 0, "N", CLI_WHOLE,
+     "hidden width of layers without experts (default: --topk times "
+     "--expert-hidden, and --shared-expert)",
+     AT(model.dense_hidden), .least = 1, .most = LARGEST, .mark = SHAPE},
     {"gate", 0, "NAME", CLI_CHOICE,
      "how a token's experts and their weights follow from its logits: softmax; "
      "switch (top 1); gshard (top 2, the second at random); sigmoid "
@@ -266,6 +278,7 @@ static const struct options defaults = {
             .renormalise = true,
             .balance = 0.01f,
             .zloss = 0.001f,
+            .moe_every = 1,
             .gate = {.groups = 1, .open = 1, .best_of = 1},
         },
     .optimizer =
@@ -479,6 +492,9 @@ static int check_groups(struct options *o, size_t ranks)
         return train_error("--tp %zu must divide --heads %zu and "
                            "--shared-expert %zu",
                            o->tp_sums, c->heads, c->shared_hidden);
+    if (c->dense_hidden % o->tp_sums)
+        return train_error("--tp %zu must divide --dense-hidden %zu",
+                           o->tp_sums, c->dense_hidden);
     if (ranks % o->expert_copies)
         return train_error("--expert-copies %zu must divide the ranks (%zu)",
                            o->expert_copies, ranks);
@@ -502,6 +518,9 @@ static void adapt_gate(struct options *o)
 int options_check(struct options *o, size_t ranks, size_t nodes)
 {
     adapt_gate(o);
+    if (!o->model.dense_hidden && model_moe_layers(&o->model) < o->model.layers)
+        o->model.dense_hidden =
+            o->model.topk * o->model.expert_hidden + o->model.shared_hidden;
     if (model_config_check(&o->model))
         return -1;
     if (!o->batch)
@@ -522,17 +541,18 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
         return train_error("--shares %zu must be a multiple of --nodes %zu",
                            o->shares, o->nodes);
     if (!o->micro_batches)
-        o->micro_batches = o->nodes > 1 && o->batch % (2 * o->shares) == 0 &&
-                                   2 * o->model.layers <= MOST_ROUTINGS
-                               ? 2
-                               : 1;
+        o->micro_batches =
+            o->nodes > 1 && o->batch % (2 * o->shares) == 0 &&
+                    2 * model_moe_layers(&o->model) <= MOST_ROUTINGS
+                ? 2
+                : 1;
     if (o->batch % (o->shares * o->micro_batches))
         return train_error("--micro-batches %zu of --shares %zu must divide "
                            "--batch %zu: take a batch that is a multiple of "
                            "%zu",
                            o->micro_batches, o->shares, o->batch,
                            o->shares * o->micro_batches);
-    if (o->model.layers * o->micro_batches > MOST_ROUTINGS)
+    if (model_moe_layers(&o->model) * o->micro_batches > MOST_ROUTINGS)
         return train_error("--layers %zu times --micro-batches %zu must be at "
                            "most %d",
                            o->model.layers, o->micro_batches, MOST_ROUTINGS);

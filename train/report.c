@@ -276,7 +276,8 @@ static void plot_hidden(FILE *f, const struct report *r)
 
 static void plot_experts(FILE *f, const struct report *r)
 {
-    size_t L = r->options->model.layers, E = r->options->model.experts;
+    const struct model_config *c = &r->options->model;
+    size_t L = model_moe_layers(c), E = c->experts;
     struct plot p = {f, 0, (double)L, 0, 0};
     double width = (double)(WIDTH - LEFT - 10) / (double)L;
 
@@ -300,12 +301,14 @@ static void plot_experts(FILE *f, const struct report *r)
                     "height=\"%.1f\" fill=\"%s\"><title>layer %zu, expert %zu: "
                     "%.2f of an even share</title></rect>",
                     px(&p, (double)l) + bar * (double)e, py(&p, y), bar * 0.85,
-                    py(&p, 0) - py(&p, y), colours[l % 4], l, e, y);
+                    py(&p, 0) - py(&p, y), colours[l % 4],
+                    model_moe_layer(c, l), e, y);
         }
         fprintf(f,
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">layer %zu"
                 "</text>",
-                px(&p, (double)l) + width * 0.45, HEIGHT - 6, l);
+                px(&p, (double)l) + width * 0.45, HEIGHT - 6,
+                model_moe_layer(c, l));
     }
     fputs("</svg>", f);
 }
@@ -414,6 +417,9 @@ static void settings(FILE *f, const struct options *o)
             c->renormalise ? ", renormalised" : "");
     if (c->shared_hidden)
         fprintf(f, "; a shared one of width %zu", c->shared_hidden);
+    if (model_moe_layers(c) < c->layers)
+        fprintf(f, "<tr><td>layers without experts<td>%zu, of width %zu",
+                c->layers - model_moe_layers(c), c->dense_hidden);
     fprintf(f,
             "<tr><td>balance<td>loss weight %g over each %s, z-loss %g, bias "
             "rate %g",

@@ -23,7 +23,7 @@ struct report {
     double peak;           /* operations a second, */
     const char *peak_name; /* of these */
     double seconds;
-    const double *expert_rows; /* (L, E) */
+    const double *expert_rows; /* (M, E) */
     const struct sample *sample;
 };
 

@@ -18,12 +18,14 @@ struct field {
     bool sent;    /* rows are dispatched from it: the exchange's memory */
 };
 
-static size_t fields_of_layer(const struct model_config *c, size_t P,
-                              struct field f[FIELDS])
+static size_t fields_of_layer(const struct model_config *c, size_t layer,
+                              size_t P, struct field f[FIELDS])
 {
-    const size_t D = c->dim, E = c->experts, K = c->topk, S = c->shared_hidden;
+    const bool moe = model_has_experts(c, layer);
+    const size_t E = moe ? c->experts : 0, K = moe ? c->topk : 0;
+    const size_t D = c->dim, S = model_common_hidden(c, layer);
     const struct router_config r = model_router(c);
-    const size_t logits = gate_keeps_logits(&r) ? gate_width(&r) : 0;
+    const size_t logits = moe && gate_keeps_logits(&r) ? gate_width(&r) : 0;
     const size_t counted = gate_counts_apart(&r) ? K : 0;
     const size_t all = P > 1 ? P * D : 0; /* else another field's */
     const struct field fields[] = {
@@ -36,10 +38,10 @@ static size_t fields_of_layer(const struct model_config *c, size_t P,
         {offsetof(struct activations, att), D, false},
         {offsetof(struct activations, x2), D, false},
         {offsetof(struct activations, inv2), 1, false},
-        {offsetof(struct activations, h2), D, true},
+        {offsetof(struct activations, h2), D, moe},
         {offsetof(struct activations, logits), logits, false},
         {offsetof(struct activations, probs), E, false},
-        {offsetof(struct activations, lse), 1, false},
+        {offsetof(struct activations, lse), moe, false},
         {offsetof(struct activations, choice), K, false},
         {offsetof(struct activations, counted), counted, false},
         {offsetof(struct activations, weight), K, false},
@@ -56,7 +58,7 @@ static size_t fields_of_layer(const struct model_config *c, size_t P,
 static size_t other_fields(const struct model_config *c, size_t P,
                            struct field f[FIELDS])
 {
-    const size_t D = c->dim, S = c->shared_hidden;
+    const size_t D = c->dim, S = model_most_common(c);
     const struct router_config r = model_router(c);
     const size_t all = P > 1 ? P * D : 0;
     const struct field fields[] = {
@@ -131,15 +133,17 @@ int rows_create(const struct model_config *c, size_t R, size_t P,
                 struct exchange *exchange, struct rows *rows)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, P, f);
+    size_t n;
 
     memset(rows, 0, sizeof(*rows));
     rows->act = calloc(c->layers, sizeof(*rows->act));
     if (!rows->act)
         return train_error("out of memory");
-    for (size_t l = 0; l < c->layers; l++)
+    for (size_t l = 0; l < c->layers; l++) {
+        n = fields_of_layer(c, l, P, f);
         if (allocate_fields(f, n, R, exchange, &rows->act[l]))
             return -1;
+    }
     n = other_fields(c, P, f);
     return allocate_fields(f, n, R, exchange, rows);
 }
@@ -154,10 +158,12 @@ static void free_fields(const struct field *f, size_t n, const void *of)
 void rows_destroy(const struct model_config *c, struct rows *rows)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, 1, f);
+    size_t n;
 
-    for (size_t l = 0; rows->act && l < c->layers; l++)
+    for (size_t l = 0; rows->act && l < c->layers; l++) {
+        n = fields_of_layer(c, l, 1, f);
         free_fields(f, n, &rows->act[l]);
+    }
     n = other_fields(c, 1, f);
     free_fields(f, n, rows);
     free(rows->act);
@@ -175,10 +181,12 @@ void rows_from(const struct model_config *c, size_t P, const struct rows *all,
                size_t first, struct rows *view)
 {
     struct field f[FIELDS];
-    size_t n = fields_of_layer(c, P, f);
+    size_t n;
 
-    for (size_t l = 0; l < c->layers; l++)
+    for (size_t l = 0; l < c->layers; l++) {
+        n = fields_of_layer(c, l, P, f);
         fields_from(f, n, first, &all->act[l], &view->act[l]);
+    }
     n = other_fields(c, P, f);
     fields_from(f, n, first, all, view);
     for (size_t l = 0; P == 1 && l < c->layers; l++) {

@@ -16,16 +16,17 @@
 
 /* What is kept of a layer between forward and backward. */
 struct activations {
-    float *x1;         /* (R, D) input */
-    float *inv1;       /* (R) */
-    float *h1;         /* (R, D) normalised */
-    float *h1_all;     /* (P R, D) of all ranks; P 1: h1 */
-    float *qkv;        /* (P R, 3 D / P) rotated */
-    float *p;          /* (P B, H / P, T, T) */
-    float *att;        /* (P R, D / P) */
-    float *x2;         /* (R, D) after attention */
-    float *inv2;       /* (R) */
-    float *h2;         /* (R, D) normalised; the exchange's memory */
+    float *x1;     /* (R, D) input */
+    float *inv1;   /* (R) */
+    float *h1;     /* (R, D) normalised */
+    float *h1_all; /* (P R, D) of all ranks; P 1: h1 */
+    float *qkv;    /* (P R, 3 D / P) rotated */
+    float *p;      /* (P B, H / P, T, T) */
+    float *att;    /* (P R, D / P) */
+    float *x2;     /* (R, D) after attention */
+    float *inv2;   /* (R) */
+    float *h2;     /* (R, D) normalised; the exchange's memory */
+    /* what is of the router is there in layers with experts */
     float *logits;     /* (R, width) if the gate keeps them */
     float *probs;      /* (R, E) */
     float *lse;        /* (R) */

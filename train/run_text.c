@@ -15,7 +15,7 @@ size_t run_parameters(const struct run *run, size_t experts)
     const struct layout *l = &run->trainer.model.layout;
 
     return l->dense + (l->shard_size ? l->shards * l->shard_size : 0) +
-           run->o.model.layers * experts * l->expert_size;
+           model_moe_layers(&run->o.model) * experts * l->expert_size;
 }
 
 /* How rank 0 reaches the others: of its own node, and of others. */
@@ -103,6 +103,12 @@ void run_introduce(struct run *run)
                  o->model.layers, o->model.dim, o->model.experts,
                  o->model.expert_hidden, o->model.topk, options_gate(o),
                  o->model.shared_hidden ? " and a shared one" : "");
+    if (model_moe_layers(&o->model) < o->model.layers)
+        progress_say(&run->progress,
+                     "            %zu of the layers have a feed-forward of "
+                     "width %zu, and no experts",
+                     o->model.layers - model_moe_layers(&o->model),
+                     o->model.dense_hidden);
     progress_say(&run->progress,
                  "            %.2f million parameters, %.2f "
                  "million for a token",

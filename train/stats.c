@@ -11,7 +11,7 @@ static size_t layer_size(const struct model_config *c)
 
 size_t stats_size(const struct model_config *c)
 {
-    return 1 + c->layers * layer_size(c);
+    return 1 + model_moe_layers(c) * layer_size(c);
 }
 
 double *stats_layer(const struct model_config *c, double *stats, size_t layer)
@@ -19,11 +19,11 @@ double *stats_layer(const struct model_config *c, double *stats, size_t layer)
     return stats + 1 + layer * layer_size(c);
 }
 
-/* Adds a row of layer l. */
+/* Adds a row of a layer, the i-th with experts. */
 static void add_row(const struct model *m, const struct router_config *c,
-                    size_t l, size_t row, double *to)
+                    size_t i, size_t row, double *to)
 {
-    const struct activations *a = &m->rows.act[l];
+    const struct activations *a = &m->rows.act[model_moe_layer(&m->c, i)];
     const int32_t *choice = a->choice + row * c->topk;
     const int32_t *counted =
         gate_counts_apart(c) ? a->counted + row * c->topk : choice;
@@ -52,7 +52,7 @@ void stats_collect(const struct model *m, size_t B, size_t T, double *stats)
     memset(stats, 0, B * size * sizeof(*stats));
     for (size_t r = 0; r < B * T; r++)
         stats[r / T * size] += m->rows.loss[r];
-    for (size_t l = 0; l < m->c.layers; l++)
+    for (size_t i = 0; i < model_moe_layers(&m->c); i++)
         for (size_t r = 0; r < B * T; r++)
-            add_row(m, &c, l, r, stats_layer(&m->c, stats + r / T * size, l));
+            add_row(m, &c, i, r, stats_layer(&m->c, stats + r / T * size, i));
 }

@@ -77,7 +77,7 @@ static size_t index_of(const struct trainer *t, size_t layer, size_t at)
     return (size_t)(stats_layer(&t->o->model, t->stats, layer) - t->stats) + at;
 }
 
-/* The balancing loss of a layer, and its slopes. */
+/* The balancing loss of a layer, the l-th with experts, and its slopes. */
 static double judge_balance(struct trainer *t, size_t layer)
 {
     const struct model_config *c = &t->o->model;
@@ -95,9 +95,10 @@ static double judge_balance(struct trainer *t, size_t layer)
             t->sums[e] = sums_add(t, probs + e, from, to);
             t->sums[E + e] = sums_add(t, counted + e, from, to);
         }
-        loss += gate_loss(
-            &router, (double)(each * c->seq), t->sums, t->sums + E,
-            t->slopes + (s * c->layers + layer) * gate_slopes(&router));
+        loss +=
+            gate_loss(&router, (double)(each * c->seq), t->sums, t->sums + E,
+                      t->slopes + (s * model_moe_layers(c) + layer) *
+                                      gate_slopes(&router));
     }
     return loss / (double)scopes;
 }
@@ -128,13 +129,13 @@ static double judge_loads(struct trainer *t, size_t layer)
 void sums_judge(struct trainer *t, struct step_metrics *m)
 {
     const struct model_config *c = &t->o->model;
-    const size_t L = c->layers, B = t->o->batch;
+    const size_t M = model_moe_layers(c), B = t->o->batch;
     const double rows = (double)(B * c->seq);
 
     m->loss = sums_add(t, 0, 0, B) / rows;
-    for (size_t l = 0; l < L; l++) {
-        m->zloss += sums_add(t, index_of(t, l, 0), 0, B) / rows / (double)L;
-        m->balance += judge_balance(t, l) / (double)L;
-        m->imbalance += judge_loads(t, l) / (double)L;
+    for (size_t l = 0; l < M; l++) {
+        m->zloss += sums_add(t, index_of(t, l, 0), 0, B) / rows / (double)M;
+        m->balance += judge_balance(t, l) / (double)M;
+        m->imbalance += judge_loads(t, l) / (double)M;
     }
 }

@@ -375,7 +375,8 @@ static int train(struct run *run)
          * one. */
         if (eval && !last)
             memset(t->expert_rows, 0,
-                   run->o.model.layers * run->o.model.experts * sizeof(double));
+                   model_moe_layers(&run->o.model) * run->o.model.experts *
+                       sizeof(double));
         if (run->o.checkpoint &&
             (last || step % run->o.checkpoint_every == 0) && save(run))
             return -1;

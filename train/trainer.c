@@ -44,7 +44,8 @@ static int allocate(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
     const struct router_config router = model_router(c);
-    size_t ranks = (size_t)t->team->size, LE = c->layers * c->experts;
+    size_t M = model_moe_layers(c), ME = M * c->experts;
+    size_t ranks = (size_t)t->team->size;
     size_t group = t->groups.tp * t->shares; /* a group's shares */
     bool bad = false;
 
@@ -54,9 +55,8 @@ static int allocate(struct trainer *t)
                       t->model.tensor.own * t->model.layout.shard_size, group,
                       t->o->nodes, LAYOUT_CHUNK) ||
         params_create(&t->expert, &t->groups.copies,
-                      c->layers * t->local_experts *
-                          t->model.layout.expert_size,
-                      1, 1, t->model.layout.expert_size))
+                      M * t->local_experts * t->model.layout.expert_size, 1, 1,
+                      t->model.layout.expert_size))
         return -1;
     t->norm_counts = zeroed(ranks, sizeof(*t->norm_counts), &bad);
     if (bad)
@@ -66,7 +66,7 @@ static int allocate(struct trainer *t)
     for (int r = 0; r < t->team->size; r++)
         norms += t->norm_counts[r] = norm_parts(t, r);
 
-    t->router_bias = zeroed(LE, sizeof(float), &bad);
+    t->router_bias = zeroed(ME, sizeof(float), &bad);
     t->bytes = zeroed(rows, 1, &bad);
     t->targets = zeroed(rows, 1, &bad);
     t->own_record = zeroed(sums_record(t), sizeof(double), &bad);
@@ -75,11 +75,11 @@ static int allocate(struct trainer *t)
     t->place = zeroed(t->sequences, sizeof(*t->place), &bad);
     t->scope = zeroed(t->sequences, sizeof(*t->scope), &bad);
     t->sums = zeroed(2 * c->experts, sizeof(double), &bad);
-    t->slopes = zeroed(sums_scopes(t->o) * c->layers * gate_slopes(&router),
+    t->slopes = zeroed(sums_scopes(t->o) * M * gate_slopes(&router),
                        sizeof(float), &bad);
     t->own_norms = zeroed(t->norm_counts[t->team->rank], sizeof(double), &bad);
     t->norms = zeroed(norms, sizeof(double), &bad);
-    t->expert_rows = zeroed(LE, sizeof(double), &bad);
+    t->expert_rows = zeroed(ME, sizeof(double), &bad);
     t->counts = zeroed(COUNTS * ranks, sizeof(double), &bad);
     return bad ? train_error("out of memory") : 0;
 }
@@ -90,10 +90,11 @@ static int add_part(void *arg, size_t first, size_t last)
     return params_complete(arg, first, last);
 }
 
-static float *expert_at(const struct trainer *t, size_t layer, size_t local)
+/* An expert of this rank, in the i-th layer with experts. */
+static float *expert_at(const struct trainer *t, size_t i, size_t local)
 {
     return t->expert.w +
-           (layer * t->local_experts + local) * t->model.layout.expert_size;
+           (i * t->local_experts + local) * t->model.layout.expert_size;
 }
 
 static void init_weights(struct trainer *t)
@@ -104,10 +105,11 @@ static void init_weights(struct trainer *t)
     for (size_t s = 0; layout->shard_size && s < t->model.tensor.own; s++)
         layout_init_shard(layout, t->o->seed, t->model.tensor.first + s,
                           t->shard.w + s * layout->shard_size);
-    for (size_t l = 0; l < t->o->model.layers; l++)
+    for (size_t i = 0; i < model_moe_layers(&t->o->model); i++)
         for (size_t e = 0; e < t->local_experts; e++)
-            layout_init_expert(layout, t->o->seed, l, t->model.first_expert + e,
-                               expert_at(t, l, e));
+            layout_init_expert(layout, t->o->seed,
+                               model_moe_layer(&t->o->model, i),
+                               t->model.first_expert + e, expert_at(t, i, e));
 }
 
 /* The model's part in tensor parallelism. */
@@ -268,7 +270,7 @@ static double assignments(const struct trainer *t, size_t sequences)
 {
     const struct model_config *c = &t->o->model;
 
-    return (double)sequences * (double)(c->seq * c->topk * c->layers);
+    return (double)sequences * (double)(c->seq * c->topk * model_moe_layers(c));
 }
 
 /* Seconds of this step in calls that send and receive, but for what fused ones

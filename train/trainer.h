@@ -47,8 +47,8 @@ struct trainer {
     struct params shard; /* (own shards, shard_size), of groups.data */
 
     struct params
-        expert;         /* (L, local experts, expert_size), of groups.copies */
-    float *router_bias; /* (L, E) */
+        expert;         /* (M, local experts, expert_size), of groups.copies */
+    float *router_bias; /* (M, E) */
 
     uint8_t *bytes, *targets; /* (B, T) */
     double *own_record;       /* what this rank tells the others of its batch */
@@ -57,11 +57,11 @@ struct trainer {
     size_t *place;            /* (B) in the batch, of each sequence of a step */
     size_t *scope;            /* (B) with which it has a balancing loss */
     double *sums;             /* (2, E) scratch */
-    float *slopes;            /* (scopes, L, gate_slopes()) */
+    float *slopes;            /* (scopes, M, gate_slopes()) */
     double *own_norms, *norms;
     size_t *norm_counts; /* (ranks) */
 
-    double *expert_rows; /* (L, E) assignments since the caller cleared it */
+    double *expert_rows; /* (M, E) assignments since the caller cleared it */
     double *counts;      /* (ranks, COUNTS): what each counted in a step */
     size_t steps;        /* made since the trainer was */
     /* What travels takes from a step that waits at once: the mean of so many

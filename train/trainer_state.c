@@ -41,7 +41,7 @@ static size_t list_pieces(const struct trainer *t, bool whole,
     static const char *const expert[] = {"expert.w", "expert.m", "expert.v"};
     const struct model_config *c = &t->o->model;
     const size_t size = t->model.layout.expert_size;
-    const size_t own = t->local_experts * size, LE = c->layers * c->experts;
+    const size_t own = t->local_experts * size, M = model_moe_layers(c);
     struct piece *to = pieces;
 
     to = add_pieces(&t->dense, dense, 0, t->dense.length, 0, whole, to);
@@ -49,9 +49,10 @@ static size_t list_pieces(const struct trainer *t, bool whole,
         to = add_pieces(&t->shard, shard, 0, t->shard.length,
                         t->model.tensor.first * t->model.layout.shard_size,
                         whole, to);
-    *to++ = (struct piece){
-        "router.bias", 0, whole || t->team->rank == 0 ? LE : 0, t->router_bias};
-    for (size_t l = 0; l < c->layers; l++) {
+    *to++ = (struct piece){"router.bias", 0,
+                           whole || t->team->rank == 0 ? M * c->experts : 0,
+                           t->router_bias};
+    for (size_t l = 0; l < M; l++) {
         const size_t at = (l * c->experts + t->model.first_expert) * size;
 
         if (t->expert.length)

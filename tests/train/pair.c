@@ -12,7 +12,8 @@
 struct options pair_options(void)
 {
     struct options o = {
-        .model = {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}},
+        .model =
+            {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}, 0, 0, 0},
         .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
         .batch = 24,
         .seed = 11,
@@ -81,7 +82,7 @@ int pair_compare(struct pair *p, const char *when)
     CHECK(memcmp(m->dense.w, a->dense.w,
                  m->model.layout.dense * sizeof(float)) == 0,
           "%s: dense weights", when);
-    for (size_t l = 0; l < p->o.model.layers; l++)
+    for (size_t l = 0; l < model_moe_layers(&p->o.model); l++)
         for (size_t e = 0; e < m->local_experts; e++) {
             size_t mine = (l * m->local_experts + e) * size;
             size_t its = (l * E + m->model.first_expert + e) * size;
@@ -95,7 +96,7 @@ int pair_compare(struct pair *p, const char *when)
                   m->model.first_expert + e, l);
         }
     CHECK(memcmp(m->router_bias, a->router_bias,
-                 p->o.model.layers * E * sizeof(float)) == 0,
+                 model_moe_layers(&p->o.model) * E * sizeof(float)) == 0,
           "%s: bias", when);
     return 0;
 }
@@ -104,8 +105,8 @@ int pair_compare(struct pair *p, const char *when)
 static double norm_of(const struct pair *p)
 {
     const struct trainer *t = &p->alone;
-    size_t experts =
-        p->o.model.layers * p->o.model.experts * t->model.layout.expert_size;
+    size_t experts = model_moe_layers(&p->o.model) * p->o.model.experts *
+                     t->model.layout.expert_size;
     double sum = 0;
 
     for (size_t i = 0; i < t->model.layout.dense; i++)

@@ -59,7 +59,8 @@ static void pieces_of(struct state *s, const struct team *team, bool whole,
 static struct options options_in(char *folder)
 {
     return (struct options){
-        .model = {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}},
+        .model =
+            {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}, 0, 0, 0},
         .batch = 24,
         .seed = 11,
         .checkpoint = folder,

@@ -94,6 +94,18 @@ static int sigmoid_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
+/* Three layers, of which the last has experts. */
+static int dense_layers_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.model.layers = 3;
+    o.model.first_dense = 1;
+    o.model.moe_every = 2;
+    o.model.dense_hidden = 10;
+    return pair_steps(self, &o);
+}
+
 static int noisy_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -480,6 +492,7 @@ static const struct rank_case cases[] = {
     {.name = "gshard_as_one", .run = gshard_as_one},
     {.name = "sigmoid_as_one", .run = sigmoid_as_one},
     {.name = "noisy_as_one", .run = noisy_as_one},
+    {.name = "dense_layers_as_one", .run = dense_layers_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "loss_while_setting_up",

@@ -24,11 +24,11 @@ struct setting {
 
 static const struct setting settings[] = {
     /* every expert is chosen: the loss is smooth everywhere */
-    {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0, {0}}, 2, 1, false},
-    {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0, {0}}, 4, 2, false},
+    {{2, 8, 2, 5, 3, 3, 6, 0, 0, 0.5f, 0.1f, 0, {0}, 0, 0, 0}, 2, 1, false},
+    {{1, 12, 2, 7, 4, 4, 5, 4, 1, 0.5f, 0.1f, 0, {0}, 0, 0, 0}, 4, 2, false},
     /* some experts are chosen; bias, groups, random numbers */
-    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {0}}, 4, 4, true},
-    {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0, {0}}, 2, 1, false},
+    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {0}, 0, 0, 0}, 4, 4, true},
+    {{1, 8, 2, 6, 4, 1, 6, 0, 0, 0.3f, 0.2f, 0, {0}, 0, 0, 0}, 2, 1, false},
     {{1,
       8,
       2,
@@ -41,18 +41,24 @@ static const struct setting settings[] = {
       0.3f,
       0.2f,
       0,
-      {GATE_SIGMOID, CHOOSE_LIMITED, 4, 2, 2, 2.5f}},
+      {GATE_SIGMOID, CHOOSE_LIMITED, 4, 2, 2, 2.5f},
+      0,
+      0,
+      0},
      4,
      2,
      true},
-    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {.kind = GATE_GSHARD}},
+    {{2, 8, 1, 4, 5, 2, 6, 3, 1, 0.3f, 0.2f, 0, {.kind = GATE_GSHARD}, 0, 0, 0},
      4,
      2,
      false},
-    {{1, 8, 2, 6, 4, 2, 6, 0, 1, 0.2f, 0.1f, 0, {.kind = GATE_NOISY}},
+    {{1, 8, 2, 6, 4, 2, 6, 0, 1, 0.2f, 0.1f, 0, {.kind = GATE_NOISY}, 0, 0, 0},
      4,
      2,
      false},
+    /* layers without experts: 0, 1 and 3; without a shared expert, and with */
+    {{5, 8, 1, 3, 3, 3, 6, 0, 1, 0.5f, 0.1f, 0, {0}, 1, 2, 5}, 2, 1, false},
+    {{3, 8, 1, 3, 3, 3, 6, 4, 1, 0.5f, 0.1f, 0, {0}, 0, 3, 7}, 4, 2, false},
 };
 enum { SETTINGS = sizeof(settings) / sizeof(settings[0]) };
 
@@ -79,15 +85,14 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
                    size_t M)
 {
     const struct model_config *c = &s->c;
-    size_t R = s->B * c->seq, LE = c->layers * c->experts;
+    size_t R = s->B * c->seq, L = model_moe_layers(c), LE = L * c->experts;
 
     memset(f, 0, sizeof(*f));
     f->s = s;
     f->M = M;
     cr_assert_eq(products_create(compute ? NULL : "naive", compute, &f->gemm),
                  0);
-    f->exchange =
-        exchange_local_create(M * c->layers, c->experts, c->topk, c->dim);
+    f->exchange = exchange_local_create(M * L, c->experts, c->topk, c->dim);
     cr_assert_eq(
         model_create(c, s->B, M, NULL, f->gemm, f->exchange, &f->model), 0,
         "%s", train_error_text());
@@ -99,7 +104,8 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
     f->de = calloc(f->experts, sizeof(float));
     layout_init_dense(&f->model.layout, 3, f->w);
     for (size_t i = 0; i < LE; i++)
-        layout_init_expert(&f->model.layout, 3, i / c->experts, i % c->experts,
+        layout_init_expert(&f->model.layout, 3,
+                           model_moe_layer(c, i / c->experts), i % c->experts,
                            f->e + i * f->model.layout.expert_size);
     f->bias = calloc(LE, sizeof(float));
     for (size_t i = 0; i < LE; i++)
@@ -126,7 +132,7 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
     f->model.draw.seed = 8;
     f->model.draw.step = 7;
     f->model.draw.sequence = f->place;
-    f->choice = malloc(c->layers * R * c->topk * sizeof(int32_t));
+    f->choice = malloc(L * R * c->topk * sizeof(int32_t));
 }
 
 static void tear_down(struct fixture *f)
@@ -188,13 +194,14 @@ static double loss(void *context)
     const struct model_config *c = &f->s->c;
     const struct router_config router = model_router(c);
     size_t E = c->experts, K = c->topk, R = f->s->B * c->seq;
+    size_t L = model_moe_layers(c);
     double sum = 0, probs[8], counted[8];
     float slope[16];
 
     forward(f);
-    for (size_t l = 0; l < c->layers; l++) /* as long as the choice stands */
-        cr_assert_eq(memcmp(f->model.rows.act[l].choice, f->choice + l * R * K,
-                            R * K * sizeof(int32_t)),
+    for (size_t l = 0; l < L; l++) /* as long as the choice stands */
+        cr_assert_eq(memcmp(f->model.rows.act[model_moe_layer(c, l)].choice,
+                            f->choice + l * R * K, R * K * sizeof(int32_t)),
                      0,
                      "setting %zd: the step changes the choice: take other "
                      "data",
@@ -202,10 +209,10 @@ static double loss(void *context)
     for (size_t b = 0; b < f->s->B; b++) {
         double *s = f->stats + b * stats_size(c);
         sum += s[0];
-        for (size_t l = 0; l < c->layers; l++)
+        for (size_t l = 0; l < L; l++)
             sum += (double)c->zloss * stats_layer(c, s, l)[0];
     }
-    for (size_t l = 0; l < c->layers; l++) {
+    for (size_t l = 0; l < L; l++) {
         sums(f, l, probs, counted);
         if (gate_counts_weights(&router))
             sum += (double)c->balance * (double)R *
@@ -222,18 +229,19 @@ static void remember(struct fixture *f)
     const struct model_config *c = &f->s->c;
     const struct router_config router = model_router(c);
     size_t R = f->s->B * c->seq, n = R * c->topk;
-    size_t slopes = gate_slopes(&router);
+    size_t slopes = gate_slopes(&router), L = model_moe_layers(c);
     double probs[8], counted[8];
 
     forward(f);
-    for (size_t l = 0; l < c->layers; l++)
-        memcpy(f->choice + l * n, f->model.rows.act[l].choice,
+    for (size_t l = 0; l < L; l++)
+        memcpy(f->choice + l * n,
+               f->model.rows.act[model_moe_layer(c, l)].choice,
                n * sizeof(int32_t));
-    for (size_t l = 0; l < c->layers; l++) {
+    for (size_t l = 0; l < L; l++) {
         sums(f, l, probs, counted);
         for (size_t b = 0; b < f->s->B; b++)
             gate_loss(&router, (double)R, probs, counted,
-                      f->slope + (b * c->layers + l) * slopes);
+                      f->slope + (b * L + l) * slopes);
     }
 }
 
@@ -307,7 +315,8 @@ static void in_turn(const struct setting *s, size_t G, size_t M)
 {
     struct fixture turns, alone;
     const struct router_config router = model_router(&s->c);
-    size_t slopes = s->B * s->c.layers * gate_slopes(&router), parts = 0;
+    size_t slopes = s->B * model_moe_layers(&s->c) * gate_slopes(&router),
+           parts = 0;
 
     set_up(&turns, s, G, M);
     set_up(&alone, s, G, M);
@@ -338,6 +347,7 @@ Test(model, micro_batches_take_turns)
     in_turn(&settings[4], 2, 2);
     in_turn(&settings[5], 1, 4);
     in_turn(&settings[6], 2, 2);
+    in_turn(&settings[8], 2, 2);
 }
 
 /* Sequences in one share or in several: the same gradient, but for rounding. */
@@ -360,6 +370,22 @@ Test(model, shares_add_up)
     cr_assert_eq(memcmp(one.de, four.de, one.experts * sizeof(float)), 0);
     tear_down(&one);
     tear_down(&four);
+}
+
+/* Of each N layers the last has experts, behind the first dense ones. */
+Test(model, layers_with_experts)
+{
+    struct model_config c = {.layers = 9, .first_dense = 2, .moe_every = 3};
+    size_t found = 0;
+
+    cr_assert_eq(model_moe_layers(&c), 2);
+    for (size_t l = 0; l < 9; l++)
+        if (model_has_experts(&c, l)) {
+            cr_assert(l == 4 || l == 7);
+            cr_assert_eq(model_moe_index(&c, l), found);
+            cr_assert_eq(model_moe_layer(&c, found++), l);
+        }
+    cr_assert_eq(found, 2);
 }
 
 /* A sequence's loss has the same bits alone and in a batch: that is what makes
@@ -505,6 +531,13 @@ Test(model, bad_configs)
     c.heads = 3;
     cr_assert_eq(model_config_check(&c), -1);
     cr_assert(strstr(train_error_text(), "heads"));
+    c = good;
+    c.first_dense = c.layers;
+    cr_assert_eq(model_config_check(&c), -1);
+    cr_assert(strstr(train_error_text(), "--first-dense 2"));
+    c.first_dense = 1;
+    cr_assert_eq(model_config_check(&c), -1);
+    cr_assert(strstr(train_error_text(), "--dense-hidden"));
     c = good;
     c.experts = 0;
     cr_assert_eq(model_config_check(&c), -1);

@@ -79,7 +79,8 @@ Test(optimizer, adamw_by_definition)
 /* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
-    struct model_config c = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0, {0}};
+    struct model_config c = {1,    8, 1, 4, 2,   1, 4, 0,
+                             true, 0, 0, 0, {0}, 0, 0, 0};
     struct layout l;
 
     cr_assert_eq(layout_create(&c, 1, &l), 0);
@@ -106,8 +107,10 @@ Test(optimizer, slices_and_decay)
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
-    struct model_config small = {1, 8, 1, 4, 2, 1, 4, 0, true, 0, 0, 0, {0}};
-    struct model_config large = {3, 8, 1, 4, 7, 1, 4, 6, true, 0, 0, 0, {0}};
+    struct model_config small = {1,    8, 1, 4, 2,   1, 4, 0,
+                                 true, 0, 0, 0, {0}, 0, 0, 0};
+    struct model_config large = {3,    8, 1, 4, 7,   1, 4, 6,
+                                 true, 0, 0, 0, {0}, 0, 0, 0};
     struct layout a, b;
 
     cr_assert_eq(layout_create(&small, 1, &a), 0);
@@ -356,6 +359,11 @@ Test(options, gates)
                        "--open-groups", "2"),
                  OPTIONS_RUN);
     cr_assert_eq(options_check(&o, 1, 1), 0, "%s", train_error_text());
+    cr_assert_eq(PARSE("--first-dense", "1", "--topk", "3", "--expert-hidden",
+                       "10", "--shared-expert", "4"),
+                 OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), 0, "%s", train_error_text());
+    cr_assert_eq(o.model.dense_hidden, 34);
     cr_assert_eq(PARSE("--balance-over", "sequence"), OPTIONS_RUN);
     cr_assert_str_eq(options_balance_over(&o), "sequence");
 }
