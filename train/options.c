@@ -171,6 +171,12 @@ static const struct cli_row rows[] = {
      "gradients are added, so this changes bits (default: 2 on several nodes, "
      "if they divide the batch; 1 on one)",
      AT(micro_batches), .least = 1, .most = MOST_ROUTINGS, .mark = SETTING},
+    {"accumulate", 0, "N", CLI_WHOLE,
+     "compute the batch in N parts, one after the other, in the memory of one; "
+     "their gradients are added, with the bits of N times as many "
+     "--micro-batches. A balancing loss of the whole batch takes one more "
+     "forward pass then; --balance-over micro-batch does not",
+     AT(accumulate), .least = 1, .most = LARGEST, .mark = SETTING},
     {"nodes", 0, "N", CLI_WHOLE,
      "add the shares up as if on so many nodes: so a run on one host has the "
      "bits of one on N (default: as many as there are)",
@@ -293,6 +299,7 @@ static const struct options defaults = {
             .clip = 1.0f,
         },
     .seed = 1,
+    .accumulate = 1,
     .tp = 1,
     .expert_copies = 1,
     .checkpoint_every = 100,
@@ -542,16 +549,22 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
                            o->shares, o->nodes);
     if (!o->micro_batches)
         o->micro_batches =
-            o->nodes > 1 && o->batch % (2 * o->shares) == 0 &&
+            o->nodes > 1 && o->batch % (2 * o->accumulate * o->shares) == 0 &&
                     2 * model_moe_layers(&o->model) <= MOST_ROUTINGS
                 ? 2
                 : 1;
-    if (o->batch % (o->shares * o->micro_batches))
+    if (o->batch % (o->shares * o->accumulate))
+        return train_error("--accumulate %zu of --shares %zu must divide "
+                           "--batch %zu: take a batch that is a multiple of "
+                           "%zu",
+                           o->accumulate, o->shares, o->batch,
+                           o->shares * o->accumulate);
+    if (o->batch % (o->shares * o->accumulate * o->micro_batches))
         return train_error("--micro-batches %zu of --shares %zu must divide "
                            "--batch %zu: take a batch that is a multiple of "
                            "%zu",
                            o->micro_batches, o->shares, o->batch,
-                           o->shares * o->micro_batches);
+                           o->shares * o->accumulate * o->micro_batches);
     if (model_moe_layers(&o->model) * o->micro_batches > MOST_ROUTINGS)
         return train_error("--layers %zu times --micro-batches %zu must be at "
                            "most %d",

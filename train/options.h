@@ -39,6 +39,8 @@ struct options {
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
     enum balance_over balance_over; /* what the balancing loss is of */
 
+    size_t accumulate; /* parts of the batch that are computed one by one */
+
     bool bf16, fp8;    /* rows travel as */
     bool overlap;      /* compute while they do */
     bool mpi;          /* MPI carries them, and gradients, not libshunt */

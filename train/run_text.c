@@ -94,7 +94,7 @@ void run_introduce(struct run *run)
 {
     const struct options *o = &run->o;
     const struct trainer *t = &run->trainer;
-    char kinds[128], products[64], groups[160], micro[48] = "";
+    char kinds[128], products[64], groups[160], micro[64] = "";
 
     introduce_text(run);
     progress_say(&run->progress,
@@ -114,7 +114,11 @@ void run_introduce(struct run *run)
                  "million for a token",
                  (double)run_parameters(run, o->model.experts) / 1e6,
                  (double)run_parameters(run, o->model.topk) / 1e6);
-    if (o->micro_batches > 1)
+    if (o->accumulate > 1)
+        snprintf(micro, sizeof(micro), ", in %zu parts of %zu micro-batch%s",
+                 o->accumulate, o->micro_batches,
+                 o->micro_batches > 1 ? "es" : "");
+    else if (o->micro_batches > 1)
         snprintf(micro, sizeof(micro), ", in %zu micro-batches",
                  o->micro_batches);
     progress_say(&run->progress,

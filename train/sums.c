@@ -20,13 +20,18 @@ static size_t place_of(const struct trainer *t, size_t pieces, int rank,
     return b / each * (t->o->batch / pieces) + (size_t)rank * each + b % each;
 }
 
+size_t sums_pieces(const struct options *o)
+{
+    return o->accumulate * o->micro_batches;
+}
+
 size_t sums_scopes(const struct options *o)
 {
     switch (o->balance_over) {
     case BALANCE_OVER_MICRO_BATCH:
-        return o->micro_batches;
+        return sums_pieces(o);
     case BALANCE_OVER_SHARE:
-        return o->micro_batches * o->shares;
+        return sums_pieces(o) * o->shares;
     case BALANCE_OVER_SEQUENCE:
         return o->batch;
     default:
@@ -39,22 +44,25 @@ void sums_set_places(struct trainer *t)
     const size_t each = t->o->batch / sums_scopes(t->o);
 
     for (size_t b = 0; b < t->sequences; b++) {
-        t->place[b] = place_of(t, t->o->micro_batches, t->team->rank, b);
+        t->place[b] = place_of(t, sums_pieces(t->o), t->team->rank, b);
         t->scope[b] = t->place[b] / each;
     }
 }
 
-int sums_gather(struct trainer *t, size_t pieces, bool asked_to_stop)
+int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
+                bool asked_to_stop)
 {
-    size_t n = sums_record(t), own = n - 1, size = stats_size(&t->o->model);
+    const size_t size = stats_size(&t->o->model), own = count * size;
+    double *record = t->own_record + first * size;
 
-    t->own_record[own] = asked_to_stop;
-    if (team_gather(t->team, t->own_record, t->records, n * sizeof(double)))
+    /* Where the next sequence's would stand. */
+    record[own] = asked_to_stop;
+    if (team_gather(t->team, record, t->records, (own + 1) * sizeof(double)))
         return -1;
     for (size_t r = 0; r < (size_t)t->team->size; r++) {
-        const double *from = t->records + r * n;
-        for (size_t b = 0; b < t->sequences; b++)
-            memcpy(t->stats + place_of(t, pieces, (int)r, b) * size,
+        const double *from = t->records + r * (own + 1);
+        for (size_t b = 0; b < count; b++)
+            memcpy(t->stats + place_of(t, pieces, (int)r, first + b) * size,
                    from + b * size, size * sizeof(double));
         t->stop |= from[own] != 0;
     }
@@ -126,6 +134,16 @@ static double judge_loads(struct trainer *t, size_t layer)
     return fullest / even;
 }
 
+double sums_balance(struct trainer *t)
+{
+    const size_t M = model_moe_layers(&t->o->model);
+    double loss = 0;
+
+    for (size_t l = 0; l < M; l++)
+        loss += judge_balance(t, l) / (double)M;
+    return loss;
+}
+
 void sums_judge(struct trainer *t, struct step_metrics *m)
 {
     const struct model_config *c = &t->o->model;
@@ -135,7 +153,6 @@ void sums_judge(struct trainer *t, struct step_metrics *m)
     m->loss = sums_add(t, 0, 0, B) / rows;
     for (size_t l = 0; l < M; l++) {
         m->zloss += sums_add(t, index_of(t, l, 0), 0, B) / rows / (double)M;
-        m->balance += judge_balance(t, l) / (double)M;
         m->imbalance += judge_loads(t, l) / (double)M;
     }
 }

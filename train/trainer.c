@@ -40,6 +40,12 @@ static void *zeroed(size_t count, size_t size, bool *bad)
     return p;
 }
 
+/* Sequences of this rank's in a part of the batch. */
+static size_t part_size(const struct trainer *t)
+{
+    return t->sequences / t->o->accumulate;
+}
+
 static int allocate(struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
@@ -138,7 +144,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         .drop_by_weight = o->drop_by_weight,
         .tree_ranks = (int)o->shares,
         .tree_nodes = (int)o->nodes,
-        .max_tokens = o->batch / ranks * o->model.seq,
+        .max_tokens = o->batch / ranks / o->accumulate * o->model.seq,
         .micro_batches = o->micro_batches,
     };
 
@@ -162,7 +168,7 @@ int trainer_create(struct trainer *t, const struct options *o,
                         &t->gemm) ||
         (team->mpi ? exchange_mpi_create : exchange_shunt_create)(
             t->groups.experts, &o->model, &x, &t->exchange) ||
-        model_create(&o->model, t->sequences, o->micro_batches, &tensor,
+        model_create(&o->model, part_size(t), o->micro_batches, &tensor,
                      t->gemm, t->exchange, &t->model) ||
         allocate(t)) {
         trainer_destroy(t);
@@ -174,8 +180,6 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.shard = t->shard.w;
     t->model.shard_grad =
         (struct grad){t->shard.grad, t->shard.length, t->shard.shares};
-    if (o->overlap && !team->mpi)
-        t->model.complete = add_part;
     t->model.complete_arg = &t->dense;
     t->model.complete_shard_arg = &t->shard;
     t->model.expert = t->expert.w;
@@ -342,7 +346,7 @@ static bool waits_at_once(const struct trainer *t)
 static void set_overlap(struct trainer *t, bool overlap)
 {
     t->exchange->ops->set_overlap(t->exchange, overlap);
-    t->model.complete = overlap && !t->team->mpi ? add_part : NULL;
+    t->complete = overlap && !t->team->mpi ? add_part : NULL;
 }
 
 /* What the step took against what it would have taken at once. */
@@ -396,12 +400,80 @@ static int update(struct trainer *t, size_t step, size_t steps,
                : 0;
 }
 
+static int forward(struct trainer *t, size_t part)
+{
+    const size_t T = t->o->model.seq, B = part_size(t), first = part * B;
+
+    t->model.draw.sequence = t->place + first;
+    return model_forward(&t->model, B, T, t->o->micro_batches,
+                         t->bytes + first * T, t->targets + first * T,
+                         t->own_record + first * stats_size(&t->o->model));
+}
+
+/* Adds to the gradients. Those of the last part complete them. */
+static int backward(struct trainer *t, size_t part)
+{
+    const size_t T = t->o->model.seq, first = part * part_size(t);
+    const struct aux_slopes aux = {t->slopes, t->scope + first};
+
+    t->model.complete = part + 1 == t->o->accumulate ? t->complete : NULL;
+    return model_backward(&t->model, T, t->bytes + first * T,
+                          t->targets + first * T, &aux,
+                          1.0f / (float)(t->o->batch * T));
+}
+
+/* The slopes of a balancing loss of the whole batch are known when all of it
+ * went forward: once more than its parts would need to. */
+static int look_ahead(struct trainer *t, bool asked_to_stop,
+                      struct step_metrics *m)
+{
+    for (size_t part = 0; part < t->o->accumulate; part++) {
+        if (forward(t, part))
+            return -1;
+        model_release(&t->model);
+    }
+    t->exchange->traffic.dropped = 0; /* it will be counted again */
+    if (sums_gather(t, sums_pieces(t->o), 0, t->sequences, asked_to_stop))
+        return -1;
+    m->balance = sums_balance(t);
+    return 0;
+}
+
+/* Losses and gradients of the batch, part by part. */
+static int forward_and_backward(struct trainer *t, bool asked_to_stop,
+                                struct step_metrics *m)
+{
+    const struct options *o = t->o;
+    const size_t parts = o->accumulate, B = part_size(t);
+    const bool ahead = parts > 1 && o->model.balance > 0 &&
+                       o->balance_over == BALANCE_OVER_BATCH;
+
+    if (ahead && look_ahead(t, asked_to_stop, m))
+        return -1;
+    for (size_t part = 0; part < parts; part++) {
+        if (forward(t, part) ||
+            (!ahead &&
+             sums_gather(t, sums_pieces(o), part * B, B, asked_to_stop)))
+            return -1;
+        if (!ahead)
+            m->balance = sums_balance(t);
+        if (part + 1 == parts)
+            sums_judge(t, m);
+        if (!isfinite(m->loss))
+            return train_error("the loss of step %zu is not a number: lower "
+                               "--lr, or set --clip",
+                               m->step);
+        if (backward(t, part))
+            return -1;
+    }
+    t->model.draw.sequence = NULL;
+    return 0;
+}
+
 int trainer_step(struct trainer *t, size_t step, size_t steps,
                  bool asked_to_stop, struct step_metrics *m)
 {
-    const struct model_config *c = &t->o->model;
-    size_t B = t->sequences, T = c->seq, rows = t->o->batch * T;
-    size_t micro = t->o->micro_batches;
+    size_t rows = t->o->batch * t->o->model.seq;
     const struct before before = count_all(t);
 
     memset(m, 0, sizeof(*m));
@@ -426,22 +498,8 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     params_clear(&t->expert);
 
     t->model.draw.step = step;
-    t->model.draw.sequence = t->place;
-    if (model_forward(&t->model, B, T, micro, t->bytes, t->targets,
-                      t->own_record) ||
-        sums_gather(t, micro, asked_to_stop))
+    if (forward_and_backward(t, asked_to_stop, m))
         return -1;
-    sums_judge(t, m);
-    if (!isfinite(m->loss))
-        return train_error("the loss of step %zu is not a number: lower --lr, "
-                           "or set --clip",
-                           step);
-    const struct aux_slopes aux = {t->slopes, t->scope};
-    if (model_backward(&t->model, T, t->bytes, t->targets, &aux,
-                       1.0f / (float)rows))
-        return -1;
-    t->model.draw.sequence = NULL;
-
     if (update(t, step, steps, m) || add_counts(t, &before, m))
         return -1;
     judge_hidden(t, at_once, m);
@@ -478,15 +536,16 @@ static int validate(struct trainer *t, int kind, double *loss)
 {
     const struct held *held = &t->data->held[kind];
     size_t T = t->o->model.seq, n = trainer_windows(t, kind);
-    size_t place = (size_t)t->team->rank * t->sequences;
+    size_t most = part_size(t), all = t->o->batch / t->o->accumulate;
+    size_t place = (size_t)t->team->rank * most;
     double sum = 0;
 
-    for (size_t at = 0; at < n; at += t->o->batch) {
+    for (size_t at = 0; at < n; at += all) {
         /* The last batch is not full. It is not filled up, either: a fuller
          * expert would drop what belongs to the text. */
-        size_t rest = n - at < t->o->batch ? n - at : t->o->batch;
+        size_t rest = n - at < all ? n - at : all;
         size_t B = rest > place ? rest - place : 0;
-        B = B < t->sequences ? B : t->sequences;
+        B = B < most ? B : most;
         for (size_t b = 0; b < B; b++) {
             const uint8_t *s = data_window(held, at + place + b, n, T);
             memcpy(t->bytes + b * T, s, T);
@@ -494,7 +553,7 @@ static int validate(struct trainer *t, int kind, double *loss)
         }
         if (model_forward(&t->model, B, T, 1, t->bytes, t->targets,
                           t->own_record) ||
-            sums_gather(t, 1, false))
+            sums_gather(t, t->o->accumulate, 0, most, false))
             return -1;
         model_release(&t->model);
         sum += sums_add(t, 0, 0, rest);

@@ -37,6 +37,8 @@ struct trainer {
     struct shunti_gemm *gemm;
     struct exchange *exchange;
     struct model model;
+    /* The model's, if gradients are summed while they are made. */
+    int (*complete)(void *arg, size_t first, size_t last);
 
     size_t sequences; /* of the batch, on this rank: B */
     size_t shares;    /* on this rank: G */

@@ -19,6 +19,7 @@ struct options pair_options(void)
         .seed = 11,
         .shares = 0,
         .micro_batches = 1,
+        .accumulate = 1,
         .eval_bytes = 300,
     };
 

@@ -48,6 +48,7 @@ static struct options small_options(const struct rank *self)
         .seed = 11,
         .shares = self->size == 6 ? 12 : 8,
         .micro_batches = 1,
+        .accumulate = 1,
         .overlap = true,
         .eval_bytes = 150,
     };

@@ -136,6 +136,61 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
     return micro_batches(self, true);
 }
 
+/* The batch in parts, in the memory of one, against all of it in as many
+ * micro-batches: the same bits. */
+static int parts_as_micro_batches(const struct rank *self,
+                                  enum balance_over over, enum gate_kind gate)
+{
+    struct options o = pair_options(), parts;
+    struct step_metrics m, a;
+    struct pair p;
+
+    if (self->size == 3)
+        o.batch = 48;
+    o.micro_batches = self->size == 3 ? 4 : 3;
+    o.overlap = true;
+    o.balance_over = over;
+    o.model.gate.kind = gate;
+    CHECK_RUN(pair_begin(self, &p, &o));
+    trainer_destroy(&p.many);
+    parts = p.o;
+    parts.accumulate = self->size == 3 ? 2 : 3;
+    parts.micro_batches = o.micro_batches / parts.accumulate;
+    CHECK_TRAIN(trainer_create(&p.many, &parts, &p.all, &p.data));
+    CHECK(p.many.model.max_rows * (size_t)self->size * parts.accumulate ==
+              p.alone.model.max_rows,
+          "memory for %zu rows", p.many.model.max_rows);
+    for (size_t step = 1; step <= 3; step++) {
+        double many[HELD], alone[HELD], dropped;
+        char when[32];
+
+        CHECK_TRAIN(trainer_step(&p.many, step, 3, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 3, false, &a));
+        snprintf(when, sizeof(when), "step %zu", step);
+        CHECK(m.loss == a.loss && m.balance == a.balance &&
+                  m.grad_norm == a.grad_norm && m.imbalance == a.imbalance,
+              "%s: loss %.17g, of micro-batches %.17g", when, m.loss, a.loss);
+        CHECK_RUN(pair_compare(&p, when));
+        CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
+        CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
+        CHECK(memcmp(many, alone, sizeof(many)) == 0, "%s: validation %.17g",
+              when, many[0]);
+    }
+    pair_end(&p);
+    return 0;
+}
+
+/* Whose loads are known only when all parts went forward. */
+static int accumulates_over_batch(const struct rank *self)
+{
+    return parts_as_micro_batches(self, BALANCE_OVER_BATCH, GATE_SOFTMAX);
+}
+
+static int accumulates_over_parts(const struct rank *self)
+{
+    return parts_as_micro_batches(self, BALANCE_OVER_MICRO_BATCH, GATE_NOISY);
+}
+
 /* What this rank's last batch had beyond the capacity, by its definition. */
 static double beyond_capacity(const struct trainer *t)
 {
@@ -493,6 +548,8 @@ static const struct rank_case cases[] = {
     {.name = "sigmoid_as_one", .run = sigmoid_as_one},
     {.name = "noisy_as_one", .run = noisy_as_one},
     {.name = "dense_layers_as_one", .run = dense_layers_as_one},
+    {.name = "accumulates_over_batch", .run = accumulates_over_batch},
+    {.name = "accumulates_over_parts", .run = accumulates_over_parts},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "loss_while_setting_up",

@@ -340,6 +340,18 @@ Test(options, settings_that_were_given_are_not_overruled)
     cr_assert_neq(options_hash(&o), options_hash(&other));
 }
 
+Test(options, accumulate)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--batch", "16", "--accumulate", "2"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 4, 2), 0, "%s", train_error_text());
+    cr_assert_eq(o.micro_batches, 2); /* of each part */
+    cr_assert_eq(PARSE("--batch", "8", "--accumulate", "4"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 4, 1), -1);
+    cr_assert(strstr(train_error_text(), "a multiple of 16"));
+}
+
 /* A gate decides what is not given, and what is given must fit. */
 Test(options, gates)
 {
