@@ -1,8 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The presets: three sizes, and two ways to balance experts. */
+/*
+ * The presets: three sizes, two ways to balance experts, and published models,
+ * each with a twin for CPUs. A model's shape is that of its paper or its
+ * published configuration, but for what this loop does not have: bytes are the
+ * vocabulary, and attention has as many key and value heads as query heads, of
+ * width dim / heads. A twin has the same ratios: of hidden widths to the width,
+ * of experts to those of a token, of groups; and the same gate and losses.
+ */
 #include "train/presets.h"
 
 #include <stddef.h>
+
+/* Sigmoid, the best 4 of 8 groups by their two best experts, a bias, and next
+ * to no loss, of each sequence. */
+#define DEEPSEEK_GATE                                                        \
+    {"gate", "sigmoid"}, {"choose", "limited"}, {"expert-groups", "8"},      \
+        {"open-groups", "4"}, {"group-score", "2"}, {"weight-scale", "2.5"}, \
+        {"renormalise", "yes"}, {"bias-rate", "1e-3"}, {"balance", "1e-4"},  \
+        {"balance-over", "sequence"},                                        \
+    {                                                                        \
+        "zloss", "0"                                                         \
+    }
+/* Without groups and bias; its loss is of the batch of some ranks, here of each
+ * micro-batch, and has DeepSeek's weight. */
+#define PANGU_GATE                                                        \
+    {"gate", "sigmoid"}, {"weight-scale", "2.5"}, {"renormalise", "yes"}, \
+        {"balance", "1e-4"}, {"balance-over", "micro-batch"},             \
+    {                                                                     \
+        "zloss", "0"                                                      \
+    }
+/* A loss of the whole batch (2501.11873). */
+#define QWEN_GATE                                                     \
+    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance", "1e-3"}, \
+        {"balance-over", "batch"},                                    \
+    {                                                                 \
+        "zloss", "0"                                                  \
+    }
+/* The weight of its published configuration. */
+#define MIXTRAL_GATE                                                  \
+    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance", "0.02"}, \
+        {"balance-over", "micro-batch"},                              \
+    {                                                                 \
+        "zloss", "0"                                                  \
+    }
 
 const struct preset presets[] = {
     {"tiny",
@@ -44,5 +84,97 @@ const struct preset presets[] = {
       {"expert-hidden", "128"},
       {"balance", "1e-4"},
       {"bias-rate", "1e-3"}}},
+    {"deepseek-v3",
+     "the shape of DeepSeek-V3 (2412.19437): 671 billion parameters",
+     {{"layers", "61"},
+      {"dim", "7168"},
+      {"heads", "128"},
+      {"seq", "4096"},
+      {"first-dense", "3"},
+      {"dense-hidden", "18432"},
+      {"experts", "256"},
+      {"topk", "8"},
+      {"expert-hidden", "2048"},
+      {"shared-expert", "2048"},
+      DEEPSEEK_GATE}},
+    {"deepseek-v3-twin",
+     "its ratios in width 224: 5 layers of 64 experts",
+     {{"layers", "5"},
+      {"dim", "224"},
+      {"heads", "4"},
+      {"first-dense", "1"},
+      {"dense-hidden", "576"},
+      {"experts", "64"},
+      {"topk", "2"},
+      {"expert-hidden", "64"},
+      {"shared-expert", "64"},
+      DEEPSEEK_GATE}},
+    {"pangu-ultra",
+     "the shape of Pangu Ultra MoE (2505.04519): 718 billion parameters",
+     {{"layers", "61"},
+      {"dim", "7680"},
+      {"heads", "128"},
+      {"seq", "4096"},
+      {"first-dense", "3"},
+      {"dense-hidden", "18432"},
+      {"experts", "256"},
+      {"topk", "8"},
+      {"expert-hidden", "2048"},
+      {"shared-expert", "2048"},
+      PANGU_GATE}},
+    {"pangu-ultra-twin",
+     "its ratios in width 240: 5 layers of 64 experts",
+     {{"layers", "5"},
+      {"dim", "240"},
+      {"heads", "4"},
+      {"first-dense", "1"},
+      {"dense-hidden", "576"},
+      {"experts", "64"},
+      {"topk", "2"},
+      {"expert-hidden", "64"},
+      {"shared-expert", "64"},
+      PANGU_GATE}},
+    {"qwen3-235b",
+     "the shape of Qwen3-235B-A22B (2505.09388): 235 billion parameters",
+     {{"layers", "94"},
+      {"dim", "4096"},
+      {"heads", "64"},
+      {"seq", "4096"},
+      {"experts", "128"},
+      {"topk", "8"},
+      {"expert-hidden", "1536"},
+      {"shared-expert", "0"},
+      QWEN_GATE}},
+    {"qwen3-235b-twin",
+     "its ratios in width 256: 6 layers of 32 experts",
+     {{"layers", "6"},
+      {"dim", "256"},
+      {"heads", "4"},
+      {"experts", "32"},
+      {"topk", "2"},
+      {"expert-hidden", "96"},
+      {"shared-expert", "0"},
+      QWEN_GATE}},
+    {"mixtral",
+     "the shape of Mixtral 8x7B (2401.04088): 47 billion parameters",
+     {{"layers", "32"},
+      {"dim", "4096"},
+      {"heads", "32"},
+      {"seq", "4096"},
+      {"experts", "8"},
+      {"topk", "2"},
+      {"expert-hidden", "14336"},
+      {"shared-expert", "0"},
+      MIXTRAL_GATE}},
+    {"mixtral-twin",
+     "its ratios in width 256: 4 layers of 8 experts",
+     {{"layers", "4"},
+      {"dim", "256"},
+      {"heads", "2"},
+      {"experts", "8"},
+      {"topk", "2"},
+      {"expert-hidden", "896"},
+      {"shared-expert", "0"},
+      MIXTRAL_GATE}},
     {NULL, NULL, {{NULL, NULL}}},
 };

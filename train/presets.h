@@ -3,7 +3,7 @@
 #ifndef TRAIN_PRESETS_H
 #define TRAIN_PRESETS_H
 
-enum { PRESET_OPTIONS = 12 };
+enum { PRESET_OPTIONS = 24 };
 
 struct preset {
     const char *name;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/flops.h"
 #include "train/peak.h"
 #include "train/xz.h"
 
@@ -215,12 +216,20 @@ static void conclude_traffic(struct run *run)
 static void conclude_speed(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
+    const double flops = model_flops(&run->o.model);
 
-    if (m.step_s > 0)
+    if (m.step_s > 0) {
         progress_say(&run->progress,
                      "speed: %.0f tokens/s, %.1f GF/s in matrix products: "
                      "%.0f%% of the peak",
                      m.tokens_per_s, m.gflops, 100e9 * m.gflops / run->peak);
+        progress_say(
+            &run->progress,
+            "MFU: %.1f%%: the model asks for %.2f million operations a "
+            "token, %.1f GF/s",
+            100 * flops * m.tokens_per_s / run->peak, flops / 1e6,
+            flops * m.tokens_per_s / 1e9);
+    }
 }
 
 static void conclude_dropped(struct run *run)

@@ -208,7 +208,8 @@ static char *lines_of(struct harness_job j)
         if (strncmp(line, "communication", 13) != 0 &&
             strncmp(line, "hidden:", 7) != 0 &&
             strncmp(line, "the rank that ", 14) != 0 &&
-            strncmp(line, "peak  ", 6) != 0 && strncmp(line, "speed:", 6) != 0)
+            strncmp(line, "peak  ", 6) != 0 &&
+            strncmp(line, "speed:", 6) != 0 && strncmp(line, "MFU:", 4) != 0)
             strcat(strcat(kept, line), "\n");
     }
     free(to);
@@ -529,10 +530,11 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     char *out;
 
     snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
-    run(JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", "--log", whole));
+    run(JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", "--gate=sigmoid",
+            "--log", whole));
     struct harness_job j =
-        JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", option,
-            "--checkpoint-every=10", "--log", log);
+        JOB(4, "--steps=40", "--lr=0.005", "--bias-rate=0.01", "--gate=sigmoid",
+            option, "--checkpoint-every=10", "--log", log);
     struct harness *h = harness_start(&j);
     char written[160];
     snprintf(written, sizeof(written), "checkpoint of step 10 in %s",

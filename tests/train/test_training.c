@@ -4,6 +4,7 @@
  */
 #include "train/error.h"
 #include "train/files.h"
+#include "train/flops.h"
 #include "train/length.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
@@ -260,11 +261,13 @@ Test(options, presets)
 
     for (const struct preset *p = presets; p->name; p++, n++) {
         struct options o, other;
-        cr_assert_eq(PARSE("--seq", "48", "--preset", p->name, "--dim", "96"),
-                     OPTIONS_RUN, "%s: %s", p->name, train_error_text());
+        cr_assert_eq(
+            PARSE("--seq", "48", "--preset", p->name, "--expert-hidden", "96"),
+            OPTIONS_RUN, "%s: %s", p->name, train_error_text());
         cr_assert_eq(options_check(&o, 3, 1), 0, "%s: %s", p->name,
                      train_error_text());
-        cr_assert(o.model.seq == 48 && o.model.dim == 96, "%s", p->name);
+        cr_assert(o.model.seq == 48 && o.model.expert_hidden == 96, "%s",
+                  p->name);
 
         size_t count = options_settings(&o, a);
         cr_assert_leq(count, 64);
@@ -278,6 +281,96 @@ Test(options, presets)
             cr_assert_str_eq(a[i].value, b[i].value);
     }
     cr_assert_geq(n, 3);
+}
+
+/* Parameters of a preset's model, and of these what a token uses. */
+static void parameters_of(const char *preset, double *all, double *used)
+{
+    struct layout layout;
+    struct options o;
+
+    cr_assert_eq(PARSE("--preset", preset), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), 0, "%s", train_error_text());
+    cr_assert_eq(layout_create(&o.model, 1, &layout), 0);
+    double expert = (double)(model_moe_layers(&o.model) * layout.expert_size);
+    *all = (double)layout.dense + (double)o.model.experts * expert;
+    *used = (double)layout.dense + (double)o.model.topk * expert;
+    layout_destroy(&layout);
+}
+
+/* Models have as many parameters as they were published with, but for
+ * vocabularies and attention, of which theirs differ from this loop's. */
+Test(options, presets_are_the_published_models)
+{
+    static const struct {
+        const char *name;
+        double all, used; /* billions */
+    } published[] = {
+        {"deepseek-v3", 671, 37},
+        {"pangu-ultra", 718, 39},
+        {"qwen3-235b", 235, 22},
+        {"mixtral", 46.7, 12.9},
+    };
+
+    for (size_t i = 0; i < 4; i++) {
+        double all, used;
+        parameters_of(published[i].name, &all, &used);
+        cr_assert(fabs(all / 1e9 / published[i].all - 1) < 0.02, "%s: %g",
+                  published[i].name, all);
+        cr_assert(fabs(used / 1e9 / published[i].used - 1) < 0.08, "%s: %g",
+                  published[i].name, used);
+    }
+}
+
+/* A twin has its model's ratios, and all else that decides where tokens go. */
+Test(options, twins_have_the_ratios)
+{
+    static const char *const names[] = {"deepseek-v3", "pangu-ultra",
+                                        "qwen3-235b", "mixtral"};
+
+    for (size_t i = 0; i < 4; i++) {
+        struct options o, twin;
+        char name[32];
+        cr_assert_eq(PARSE("--preset", names[i]), OPTIONS_RUN);
+        snprintf(name, sizeof(name), "%s-twin", names[i]);
+        cr_assert_eq(
+            parse(&twin, (const char *const[]){"--preset", name, NULL}),
+            OPTIONS_RUN);
+        const struct model_config *a = &o.model, *b = &twin.model;
+        cr_assert_eq(a->expert_hidden * b->dim, b->expert_hidden * a->dim, "%s",
+                     name);
+        cr_assert_eq(a->shared_hidden * b->dim, b->shared_hidden * a->dim);
+        cr_assert_eq(a->dense_hidden * b->dim, b->dense_hidden * a->dim);
+        cr_assert_eq(a->topk * b->experts, b->topk * a->experts);
+        cr_assert_eq(a->dim / a->heads, b->dim / b->heads);
+        cr_assert_eq(memcmp(&a->gate, &b->gate, sizeof(a->gate)), 0);
+        cr_assert(a->balance == b->balance && a->bias_rate == b->bias_rate &&
+                  a->renormalise == b->renormalise && a->zloss == b->zloss &&
+                  o.balance_over == twin.balance_over);
+        cr_assert_eq(a->first_dense > 0, b->first_dense > 0);
+    }
+}
+
+/* By hand: D 4, T 2, 256 bytes, 3 experts of width 5 for a token and a shared
+ * one of 6 in the second layer, a feed-forward of width 7 in the first. */
+Test(options, operations_of_a_model)
+{
+    const struct model_config c = {.layers = 2,
+                                   .dim = 4,
+                                   .heads = 1,
+                                   .seq = 2,
+                                   .experts = 8,
+                                   .topk = 3,
+                                   .expert_hidden = 5,
+                                   .shared_hidden = 6,
+                                   .first_dense = 1,
+                                   .dense_hidden = 7};
+    const double attention = 4 * 4 * 3 + 4 * 4 + 2 * 4 * 2;
+    const double first = attention + 3 * 4 * 7;
+    const double second =
+        attention + 4 * 8 + 3 * (4 * 10 + 5 * 4) + (4 * 12 + 6 * 4);
+
+    cr_assert_eq(model_flops(&c), 6 * (first + second + 4 * 256));
 }
 
 /* --minutes replaces a preset's steps, before it and after it, but not steps
