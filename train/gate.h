@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/workload.h"
+
 enum gate_kind {
     GATE_SOFTMAX, /* gate_softmax.c */
     GATE_SWITCH,  /* the same, of one expert */
@@ -70,7 +72,7 @@ struct routed {
     float *logits;    /* (R, width) the router's product */
     float *probs;     /* (R, E) what the balancing loss calls P */
     float *lse;       /* (R) log-sum-exp of the first E logits */
-    int32_t *choice;  /* (R, K) experts; -1: none */
+    int32_t *choice;  /* (R, K) experts; -1: none, if the first is, all are */
     int32_t *counted; /* (R, K) what the balancing loss counts; -1: nothing */
     float *weight;    /* (R, K) */
 };
@@ -85,10 +87,13 @@ uint64_t gate_key(uint64_t seed, size_t step, size_t layer);
 /* Place in the batch of the row's token. */
 size_t gate_token(const struct gate_draw *draw, size_t row);
 
-/* draw: NULL for no random numbers. bias (E), or NULL. scratch (R, E). */
+/* draw: NULL for no random numbers. workload: NULL, or experts by it, where the
+ * gate chooses by gate_choose(); needs draw. bias (E), or NULL. scratch (R,
+ * E). */
 struct gate_input {
     size_t R;
     const struct gate_draw *draw;
+    const struct workload *workload;
     const float *bias;
     float *scratch;
 };
@@ -124,8 +129,8 @@ extern const struct gate gate_softmax, gate_switch, gate_gshard, gate_sigmoid,
  * id. */
 void gate_best(size_t E, size_t K, const float *scores, const float *bias,
                int32_t *choice);
-/* choice (R, K) by scores (R, E) and bias, as c->gate.choose says. 0, or -1
- * with train_error_text(). */
+/* choice (R, K) by scores (R, E) and bias, as c->gate.choose says, or by the
+ * workload. 0, or -1 with train_error_text(). */
 int gate_choose(const struct router_config *c, const struct gate_input *in,
                 const float *scores, int32_t *choice);
 /* A token's weights: its scores (E) at `choice` (K), renormalised and scaled if

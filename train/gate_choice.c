@@ -33,6 +33,12 @@ int gate_choose(const struct router_config *c, const struct gate_input *in,
     const size_t E = c->experts, K = c->topk, R = in->R;
     enum shunt_status st;
 
+    if (in->workload) {
+        for (size_t r = 0; r < R; r++)
+            workload_choose(in->workload, gate_token(in->draw, r), E, K,
+                            choice + r * K);
+        return 0;
+    }
     if (c->gate.choose == CHOOSE_BEST) {
         for (size_t r = 0; r < R; r++)
             gate_best(E, K, scores + r * E, in->bias, choice + r * K);
@@ -58,6 +64,10 @@ void gate_weigh(const struct router_config *c, const float *scores,
 {
     float sum = 0;
 
+    if (choice[0] < 0) { /* the token goes nowhere */
+        memset(weight, 0, c->topk * sizeof(*weight));
+        return;
+    }
     for (size_t j = 0; j < c->topk; j++) {
         weight[j] = scores[choice[j]];
         sum += weight[j];
@@ -75,6 +85,8 @@ void gate_weigh_backward(const struct router_config *c, const float *scores,
     const float scale = c->gate.scale > 0 ? c->gate.scale : 1.0f;
     float sum = 0, mean = 0;
 
+    if (choice[0] < 0)
+        return;
     if (!c->renormalise) {
         for (size_t j = 0; j < c->topk; j++)
             dscores[choice[j]] += scale * dweight[j];

@@ -108,16 +108,23 @@ static const uint8_t *of(const uint8_t *batch, const struct micro_batch *b)
 static struct gate_input gate_input(const struct model *m,
                                     const struct micro_batch *b, size_t l,
                                     size_t first, size_t R, size_t T,
-                                    struct gate_draw *draw)
+                                    struct gate_draw *draw,
+                                    struct workload *workload)
 {
+    const bool synthetic = m->draw.sequence && m->draw.workload;
+
     if (m->draw.sequence)
         *draw = (struct gate_draw){
             gate_key(m->draw.seed, m->draw.step, l),
             m->draw.sequence + (b->first + first) / T,
             T,
         };
+    if (synthetic)
+        *workload = (struct workload){m->draw.workload, draw->key, m->draw.step,
+                                      m->draw.tokens};
     return (struct gate_input){
         .R = R,
+        .workload = synthetic ? workload : NULL,
         .draw = m->draw.sequence ? draw : NULL,
         .bias = m->router_bias
                     ? m->router_bias + model_moe_index(&m->c, l) * m->c.experts
@@ -151,7 +158,9 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
     const struct activations *a = &b->rows.act[l];
     const struct routed to = routed(&c, a, 0);
     struct gate_draw draw;
-    const struct gate_input in = gate_input(m, b, l, 0, b->R, T, &draw);
+    struct workload workload;
+    const struct gate_input in =
+        gate_input(m, b, l, 0, b->R, T, &draw, &workload);
     double t = clock_now();
 
     linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
@@ -490,7 +499,9 @@ static void route_backward(struct model *m, struct micro_batch *b, size_t l,
         const size_t slope =
             scope * model_moe_layers(&m->c) + model_moe_index(&m->c, l);
         struct gate_draw draw;
-        const struct gate_input in = gate_input(m, b, l, i, T, T, &draw);
+        struct workload workload;
+        const struct gate_input in =
+            gate_input(m, b, l, i, T, T, &draw, &workload);
 
         router_backward(&c, &in, &of, r->dweight + i * c.topk,
                         aux->slope + slope * slopes, scale, r->dlogits + i * W);

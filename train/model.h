@@ -88,6 +88,8 @@ struct model {
         uint64_t seed;
         size_t step;
         const size_t *sequence;
+        enum workload_kind workload; /* in place of the gates' choices */
+        size_t tokens;               /* of the batch */
     } draw;
     /* Called when elements [first, last) of dense_grad are complete, from the
      * end of the vector to its beginning, or of shard_grad, from the end of each

@@ -227,6 +227,17 @@ static const struct cli_row rows[] = {
      "for this CPU",
      AT(gemm), .names = gemm_names, .mark = SETTING},
 
+    {"workload", 0, "NAME", CLI_CHOICE,
+     "to see what uneven loads cost, in training choose experts not by the "
+     "router but as W0 (balanced), W1 (hot experts), W2 (a hot rank), W3 (hot "
+     "experts, spread), W4 (uneven sources), W5 (experts without rows), W6 (a "
+     "hot rank that moves) or W7 (bursts)",
+     AT(workload),
+     CLI_NAMES({"off", WORKLOAD_NONE}, {"W0", WORKLOAD_W0}, {"W1", WORKLOAD_W1},
+               {"W2", WORKLOAD_W2}, {"W3", WORKLOAD_W3}, {"W4", WORKLOAD_W4},
+               {"W5", WORKLOAD_W5}, {"W6", WORKLOAD_W6}, {"W7", WORKLOAD_W7}),
+     .mark = SETTING},
+
     {.kind = CLI_HEADING, .help = "Output"},
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
      "write checkpoints here; a folder that has one already is refused without "
@@ -574,6 +585,15 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
     if (o->mpi && (o->capacity_factor > 0 || o->fp8))
         return train_error("--comm mpi sends all rows as they are: leave out "
                            "--capacity-factor and --wire fp8");
+    const struct router_config router = model_router(&o->model);
+    if (o->workload &&
+        (!gate_of(&router)->takes_bias || o->model.gate.choose != CHOOSE_BEST))
+        return train_error(
+            "--workload takes the place of what --gate softmax or "
+            "sigmoid and --choose best would choose: give these");
+    if (o->mpi && o->workload == WORKLOAD_W4)
+        return train_error("--comm mpi sends each token to all of its experts: "
+                           "leave out --workload W4");
     if (o->mpi && o->model.gate.kind == GATE_GSHARD)
         return train_error("--comm mpi sends each token to all of its experts: "
                            "leave out --gate gshard");

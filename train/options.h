@@ -37,6 +37,7 @@ struct options {
     size_t tp_sums; /* shards whose products are added; 0: tp */
     size_t expert_copies; /* ranks that have the same experts */
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
+    enum workload_kind workload;    /* in place of the routers' choices */
     enum balance_over balance_over; /* what the balancing loss is of */
 
     size_t accumulate; /* parts of the batch that are computed one by one */

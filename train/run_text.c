@@ -127,6 +127,10 @@ void run_introduce(struct run *run)
                  "rank%s%s",
                  o->batch, o->model.seq, run->team.size,
                  run->team.size == 1 ? "" : "s", micro);
+    if (o->workload)
+        progress_say(&run->progress,
+                     "workload    W%d: experts are not chosen by the router",
+                     (int)o->workload - (int)WORKLOAD_W0);
     shunti_gemm_describe(t->gemm, products, sizeof(products));
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  products, shunti_isa_name(shunti_isa()));

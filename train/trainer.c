@@ -188,6 +188,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.local_experts = t->local_experts;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
     t->model.draw.seed = o->seed;
+    t->model.draw.workload = o->workload;
+    t->model.draw.tokens = o->batch * o->model.seq;
     sums_set_places(t);
     init_weights(t);
     return 0;

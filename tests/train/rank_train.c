@@ -136,6 +136,15 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
     return micro_batches(self, true);
 }
 
+/* Tokens that are not there, too. */
+static int workload_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.workload = WORKLOAD_W4;
+    return pair_steps(self, &o);
+}
+
 /* The batch in parts, in the memory of one, against all of it in as many
  * micro-batches: the same bits. */
 static int parts_as_micro_batches(const struct rank *self,
@@ -550,6 +559,7 @@ static const struct rank_case cases[] = {
     {.name = "dense_layers_as_one", .run = dense_layers_as_one},
     {.name = "accumulates_over_batch", .run = accumulates_over_batch},
     {.name = "accumulates_over_parts", .run = accumulates_over_parts},
+    {.name = "workload_as_one", .run = workload_as_one},
     {.name = "lossy_exchange", .run = lossy_exchange},
     {.name = "stop_reaches_all", .run = stop_reaches_all},
     {.name = "loss_while_setting_up",

@@ -53,8 +53,10 @@ static void route(struct fixture *f)
 
     memcpy(own, logits, f->R * W * sizeof(float));
     f->draw = (struct gate_draw){gate_key(9, 3, 1), sequence, T};
-    f->in = (struct gate_input){f->R, f->draws ? &f->draw : NULL,
-                                f->biased ? bias : NULL, scratch};
+    f->in = (struct gate_input){.R = f->R,
+                                .draw = f->draws ? &f->draw : NULL,
+                                .bias = f->biased ? bias : NULL,
+                                .scratch = scratch};
     f->to = (struct routed){
         own,    probs, lse, choice, gate_counts_apart(&f->c) ? counted : choice,
         weight,

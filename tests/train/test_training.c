@@ -460,6 +460,12 @@ Test(options, gates)
     cr_assert_eq(PARSE("--gate", "gshard", "--comm", "mpi"), OPTIONS_RUN);
     cr_assert_eq(options_check(&o, 1, 1), -1);
     cr_assert(strstr(train_error_text(), "--gate gshard"));
+    cr_assert_eq(PARSE("--gate", "noisy", "--workload", "W2"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), -1);
+    cr_assert(strstr(train_error_text(), "--workload"));
+    cr_assert_eq(PARSE("--comm", "mpi", "--workload", "W4"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 1, 1), -1);
+    cr_assert(strstr(train_error_text(), "--workload W4"));
     cr_assert_eq(PARSE("--choose", "limited", "--expert-groups", "4",
                        "--open-groups", "2"),
                  OPTIONS_RUN);

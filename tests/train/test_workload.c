@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Synthetic workloads have the loads that workload.h says. */
+#include "train/gate.h"
+#include "train/workload.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 8192, E = 64, BLOCK = E / 8 };
+
+/* Rows of each expert, of `tokens` tokens from `first` on. Choices differ. */
+static void count(enum workload_kind kind, size_t step, size_t K, size_t first,
+                  size_t tokens, double rows[E])
+{
+    const struct workload w = {kind, gate_key(3, step, 1), step, TOKENS};
+    int32_t choice[E];
+
+    memset(rows, 0, E * sizeof(*rows));
+    for (size_t t = first; t < first + tokens; t++) {
+        workload_choose(&w, t, E, K, choice);
+        for (size_t j = 0; j < K; j++) {
+            cr_assert(choice[j] < E && (choice[j] < 0) == (choice[0] < 0));
+            for (size_t i = 0; i < j && choice[j] >= 0; i++)
+                cr_assert_neq(choice[i], choice[j], "W%d, token %zu",
+                              (int)kind - 1, t);
+            if (choice[j] >= 0)
+                rows[choice[j]] += 1;
+        }
+    }
+}
+
+/* The part of all rows that experts first, first + stride, ... have. */
+static double part(const double rows[E], size_t first, size_t stride, size_t n)
+{
+    double some = 0, all = 0;
+
+    for (size_t e = 0; e < E; e++)
+        all += rows[e];
+    for (size_t i = 0; i < n; i++)
+        some += rows[first + i * stride];
+    return some / all;
+}
+
+static void near(double got, double want)
+{
+    cr_assert(fabs(got - want) <=
+                  4.5 * sqrt(want * (1 - want) / TOKENS) + 1e-12,
+              "%g, not %g", got, want);
+}
+
+/* With one expert a token: what is drawn is not moved. */
+Test(workload, loads)
+{
+    double rows[E];
+
+    for (size_t step = 0; step < 3; step++) {
+        count(WORKLOAD_W0, step, 1, 0, TOKENS, rows);
+        for (size_t e = 0; e < E; e++)
+            cr_assert_eq(rows[e], TOKENS / E);
+    }
+    /* Half, and of the other half what an even share gives. */
+    count(WORKLOAD_W1, 1, 1, 0, TOKENS, rows);
+    near(part(rows, 0, 1, 4), 0.5 + 0.5 * 4 / E);
+    near(part(rows, 4, 1, E - 4), 0.5 * (E - 4) / E);
+    count(WORKLOAD_W2, 1, 1, 0, TOKENS, rows);
+    near(part(rows, 0, 1, BLOCK), 0.5 + 0.5 / 8);
+    count(WORKLOAD_W3, 1, 1, 0, TOKENS, rows);
+    near(part(rows, 0, E / 4, 4), 0.5 + 0.5 * 4 / E);
+    near(part(rows, 1, 1, 3), 0.5 * 3 / E);
+    count(WORKLOAD_W5, 1, 1, 0, TOKENS, rows);
+    near(part(rows, 1, 1, 1), 1.0 / (E - 2 * BLOCK - 1));
+    cr_assert_eq(part(rows, 0, 1, 1), 0);
+    cr_assert_eq(part(rows, E - 2 * BLOCK, 1, 2 * BLOCK), 0);
+}
+
+Test(workload, sources_are_uneven)
+{
+    double rows[E], first = 0, last = 0;
+
+    count(WORKLOAD_W4, 1, 1, 0, TOKENS / 8, rows);
+    for (size_t e = 0; e < E; e++)
+        first += rows[e];
+    count(WORKLOAD_W4, 1, 1, TOKENS - TOKENS / 8, TOKENS / 8, rows);
+    for (size_t e = 0; e < E; e++)
+        last += rows[e];
+    /* The middle of the first eighth and of the last. */
+    cr_assert(fabs(first / (TOKENS / 8) - (1 - 0.75 / 16)) < 0.03);
+    cr_assert(fabs(last / (TOKENS / 8) - (1 - 0.75 * 15 / 16)) < 0.07);
+}
+
+Test(workload, change_from_step_to_step)
+{
+    double rows[E];
+
+    for (size_t step = 1; step < 20; step++) {
+        count(WORKLOAD_W6, step, 1, 0, TOKENS, rows);
+        near(part(rows, step % 8 * BLOCK, 1, BLOCK), 0.5 + 0.5 / 8);
+        count(WORKLOAD_W7, step, 1, 0, TOKENS, rows);
+        near(part(rows, 0, 1, BLOCK), step % 8 ? 1.0 / 8 : 0.9 + 0.1 / 8);
+    }
+}
+
+/* Several experts of a token differ, also where a set has fewer. */
+Test(workload, choices_differ)
+{
+    static const size_t topk[] = {2, 8, 40, E};
+    double rows[E];
+
+    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_W7; kind++)
+        for (size_t i = 0; i < 4; i++)
+            count((enum workload_kind)kind, 8, topk[i], 100, 50, rows);
+}
+
+/* And with as few experts as there can be. */
+Test(workload, of_few_experts)
+{
+    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_W7; kind++)
+        for (size_t few = 1; few < 20; few++)
+            for (size_t t = 0; t < 40; t++) {
+                const struct workload w = {(enum workload_kind)kind, 5, t, 40};
+                int32_t choice[20];
+                uint32_t seen = 0;
+                workload_choose(&w, t, few, few, choice);
+                for (size_t j = 0; j < few && choice[0] >= 0; j++) {
+                    cr_assert(choice[j] >= 0 && choice[j] < (int32_t)few);
+                    seen |= UINT32_C(1) << choice[j];
+                }
+                cr_assert(choice[0] < 0 || seen == (UINT32_C(1) << few) - 1);
+            }
+}
