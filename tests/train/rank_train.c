@@ -81,6 +81,65 @@ static int gshard_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
+/* Switch's loss of consecutive sequences [from, to) of a batch, and whether the
+ * slopes of scope `s` are E f. */
+static double loss_of(const struct trainer *t, size_t layer, size_t from,
+                      size_t to, size_t s, bool *slopes)
+{
+    const struct model_config *c = &t->o->model;
+    const double tokens = (double)((to - from) * c->seq),
+                 E = (double)c->experts;
+    double sum = 0;
+
+    for (size_t e = 0; e < c->experts; e++) {
+        double f = 0, p = 0;
+        for (size_t b = from; b < to; b++) {
+            const double *at =
+                stats_layer(c, t->stats + b * stats_size(c), layer);
+            f += at[stats_at(c, STATS_ASSIGNED) + e] /
+                 (tokens * (double)c->topk);
+            p += at[stats_at(c, STATS_PROBS) + e] / tokens;
+        }
+        sum += E * f * p;
+        *slopes &= fabs(t->slopes[(s * c->layers + layer) * c->experts + e] -
+                        E * f) < 1e-5;
+    }
+    return sum;
+}
+
+/* The balancing loss of a batch is the mean of those of its parts. */
+static int balance_by_definition(const struct rank *self)
+{
+    for (int over = BALANCE_OVER_BATCH; over <= BALANCE_OVER_SEQUENCE; over++) {
+        struct options o = pair_options();
+        struct step_metrics m;
+        struct pair p;
+        bool slopes = true;
+
+        o.micro_batches = self->size == 3 ? 2 : 3;
+        o.balance_over = (enum balance_over)over;
+        CHECK_RUN(pair_begin(self, &p, &o));
+        const size_t parts[] = {1, o.micro_batches,
+                                o.micro_batches * p.o.shares, o.batch};
+        const size_t n = parts[over], L = o.model.layers;
+        CHECK_TRAIN(trainer_step(&p.many, 1, 3, false, &m));
+        double want = 0;
+        for (size_t s = 0; s < n; s++)
+            for (size_t l = 0; l < L; l++)
+                want += loss_of(&p.many, l, s * o.batch / n,
+                                (s + 1) * o.batch / n, s, &slopes) /
+                        (double)(n * L);
+        CHECK(fabs(m.balance - want) < 1e-12 * want && want > 1,
+              "over %d: %.17g, not %.17g", over, m.balance, want);
+        CHECK(slopes, "over %d: slopes that are not E f", over);
+        for (size_t b = 0; b < p.many.sequences; b++)
+            CHECK(p.many.scope[b] == p.many.place[b] * n / o.batch,
+                  "sequence %zu is of scope %zu", b, p.many.scope[b]);
+        pair_end(&p);
+    }
+    return 0;
+}
+
 /* DeepSeek-V3's, with a loss for each micro-batch. */
 static int sigmoid_as_one(const struct rank *self)
 {
@@ -553,6 +612,7 @@ static const struct rank_case cases[] = {
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
     {.name = "micro_batches_of_bf16_as_one",
      .run = micro_batches_of_bf16_as_one},
+    {.name = "balance_by_definition", .run = balance_by_definition},
     {.name = "gshard_as_one", .run = gshard_as_one},
     {.name = "sigmoid_as_one", .run = sigmoid_as_one},
     {.name = "noisy_as_one", .run = noisy_as_one},
