@@ -12,7 +12,7 @@ _Static_assert(sizeof(struct shunti_column) == 3 * sizeof(uint32_t),
 
 static size_t local_of(const struct shunt_moe *moe, int rank)
 {
-    return (size_t)shunti_placement_count(&moe->placement, rank);
+    return (size_t)shunti_placement_count(moe->placement, rank);
 }
 
 static struct shunti_column *column_at(const struct shunt_moe *moe, int source)
@@ -42,7 +42,7 @@ bool shunti_messages_prepare(struct shunt_moe *moe, size_t out, size_t in)
 bool shunti_columns_prepare(struct shunt_moe *moe)
 {
     const size_t ranks = (size_t)moe->nranks;
-    const size_t copies = moe->placement.first[ranks];
+    const size_t copies = moe->placement->first[ranks];
 
     if (!shunti_grow(&moe->columns, &moe->columns_max,
                      ranks * shunti_column_words(local_of(moe, moe->rank)),
@@ -60,7 +60,7 @@ static void write(const struct shunt_moe *moe, int source,
                   const struct shunti_record_view *record, int rank,
                   struct shunti_column *column)
 {
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = moe->placement;
     const size_t local = local_of(moe, rank);
     const int32_t *expert = shunti_placement_local(p, rank);
 

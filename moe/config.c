@@ -409,17 +409,16 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                      c.max_tokens);
     }
     if (!st)
-        st = shunti_placement_init(&moe->placement, moe->nranks, c.experts,
-                                   c.placement, c.replicas, c.nreplicas,
-                                   moe->node, terms.verdict.why,
-                                   sizeof(terms.verdict.why));
+        moe->placement = shunti_placement_create(
+            moe->nranks, c.experts, c.placement, c.replicas, c.nreplicas,
+            moe->node, terms.verdict.why, sizeof(terms.verdict.why), &st);
     if (!st)
-        st = shunti_routes_choose(moe, &moe->placement, &moe->routes,
+        st = shunti_routes_choose(moe, moe->placement, &moe->routes,
                                   terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
-        st = prepare_placement(moe, &moe->placement, &moe->order,
-                               &moe->copy_rows, terms.verdict.why,
-                               sizeof(terms.verdict.why));
+        st =
+            prepare_placement(moe, moe->placement, &moe->order, &moe->copy_rows,
+                              terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
         describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
     shunti_comm_enter(comm);
@@ -451,11 +450,10 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     return st;
 }
 
-struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
-                                enum shunti_purpose purpose,
-                                enum shunt_status *status)
+struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
+                                    uint32_t signature, const char *name,
+                                    enum shunt_status *status)
 {
-    const char *name = shunti_purpose_name(purpose);
     struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);
     const struct shunti_slot *slot;
 
@@ -464,10 +462,9 @@ struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
     slot = shunti_handle_owner(SHUNTI_HANDLE_MOE, handle);
     if (slot) {
         shunti_comm_enter(slot->comm);
-        *status = shunti_request_refuse(
-            slot->comm,
-            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
-            SHUNT_ERR_INVALID, "%s: the exchange has been destroyed", name);
+        *status =
+            shunti_request_refuse(slot->comm, signature, SHUNT_ERR_INVALID,
+                                  "%s: the exchange has been destroyed", name);
         shunti_comm_leave(slot->comm);
     } else {
         *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: moe is %s", name,
@@ -476,6 +473,15 @@ struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                      : "NULL");
     }
     return NULL;
+}
+
+struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
+                                enum shunti_purpose purpose,
+                                enum shunt_status *status)
+{
+    return shunti_moe_called(
+        handle, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
+        shunti_purpose_name(purpose), status);
 }
 
 void shunt_moe_destroy(struct shunt_moe *handle)
@@ -505,10 +511,10 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
                         size_t nreplicas)
 {
     struct terms terms = {0};
-    struct shunti_placement fresh;
+    struct shunti_placement *fresh;
     struct shunti_order order = {0};
     size_t *copy_rows = NULL;
-    struct shunti_routes routes = {{NULL}};
+    struct shunti_routes routes = {{NULL}, 0};
     struct shunt_moe *moe;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
@@ -516,23 +522,14 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &st);
     if (!moe)
         return st;
-    st = shunti_placement_init(&fresh, moe->nranks, moe->config.experts,
-                               placement, replicas, nreplicas, moe->node,
-                               terms.verdict.why, sizeof(terms.verdict.why));
-    shunti_comm_enter(moe->comm); /* a progress thread counts users, too */
-    shunti_lists_settle(moe);
-    for (int i = 0; i < moe->config.plans_in_flight && !st; i++)
-        if (moe->plans[i].handle || moe->plans[i].at.users) {
-            snprintf(terms.verdict.why, sizeof(terms.verdict.why),
-                     "a plan exists: destroy it first");
-            st = SHUNT_ERR_BUSY;
-        }
-    shunti_comm_leave(moe->comm);
+    fresh = shunti_placement_create(
+        moe->nranks, moe->config.experts, placement, replicas, nreplicas,
+        moe->node, terms.verdict.why, sizeof(terms.verdict.why), &st);
     if (!st)
-        st = shunti_routes_choose(moe, &fresh, &routes, terms.verdict.why,
+        st = shunti_routes_choose(moe, fresh, &routes, terms.verdict.why,
                                   sizeof(terms.verdict.why));
     if (!st)
-        st = prepare_placement(moe, &fresh, &order, &copy_rows,
+        st = prepare_placement(moe, fresh, &order, &copy_rows,
                                terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
         describe(&terms, &moe->config, placement, replicas, nreplicas);
@@ -540,12 +537,12 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {
-        shunti_placement_finish(&fresh);
+        shunti_placement_drop(fresh);
         shunti_order_finish(&order);
         free(copy_rows);
         return st;
     }
-    shunti_placement_finish(&moe->placement);
+    shunti_placement_drop(moe->placement);
     shunti_order_finish(&moe->order);
     free(moe->copy_rows);
     moe->placement = fresh;

@@ -23,9 +23,11 @@ enum shunti_toward {
     SHUNTI_TOWARDS,
 };
 
-/* The routes of an exchange, by direction. */
+/* The routes of an exchange, or of a plan of it, by direction. */
 struct shunti_routes {
     const struct shunti_route *of[SHUNTI_TOWARDS];
+    int operations; /* that each call of the exchange takes: the most that a
+                       route of it has made, now or in an earlier placement */
 };
 
 /*

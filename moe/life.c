@@ -69,6 +69,7 @@ void shunti_direction_drop(struct shunti_direction *direction)
 
 static void finish_plan(struct shunti_plan *plan)
 {
+    shunti_placement_drop(plan->placement);
     free(plan->terms);
     free(plan->first);
     free(plan->count);
@@ -106,6 +107,6 @@ void shunti_moe_free(struct shunt_moe *moe)
     shunti_order_finish(&moe->order);
     free(moe->node);
     free(moe->local);
-    shunti_placement_finish(&moe->placement);
+    shunti_placement_drop(moe->placement);
     free(moe);
 }

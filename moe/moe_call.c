@@ -191,10 +191,10 @@ enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
                                         const struct shunti_routes *routes)
 {
     const enum shunti_toward toward = shunti_moe_call_toward(call);
-    const int other = routes->of[SHUNTI_HOME - toward]->operations;
     enum shunt_status st = SHUNT_OK;
 
-    for (int n = routes->of[toward]->operations; n < other && !st; n++)
+    for (int n = routes->of[toward]->operations; n < routes->operations && !st;
+         n++)
         st = pass(comm, call->kind);
     return st;
 }
@@ -267,7 +267,7 @@ static void owe(const struct shunti_moe_call *call,
         return;
     shunti_comm_enter(comm);
     *shunti_owed_of(comm) =
-        (struct shunti_owed){call, plan->handle, plan->moe->routes,
+        (struct shunti_owed){call, plan->handle, shunti_plan_routes(plan),
                              shunti_moe_call_signature(call, plan)};
     comm->above.owed = end_owed;
     shunti_comm_leave(comm);
@@ -309,13 +309,14 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          enum shunt_status status,
                                          const char *format, ...)
 {
+    const struct shunti_routes routes = shunti_plan_routes(plan);
     char text[320];
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return refuse(call, plan->moe->comm, &plan->moe->routes,
+    return refuse(call, plan->moe->comm, &routes,
                   shunti_moe_call_signature(call, plan), status, text);
 }
 

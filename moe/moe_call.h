@@ -85,9 +85,9 @@ shunti_moe_call_toward(const struct shunti_moe_call *call)
 
 /*
  * All calls of an exchange take the same number of operations, in either
- * direction: ranks that make different calls get an error, and are together
- * again in the next one. So a call whose route makes fewer operations than the
- * other direction's passes over the rest first. Right before the call's own
+ * direction and with plans of any placement: ranks that make different calls get
+ * an error, and are together again in the next one. So a call whose route makes
+ * fewer operations than another one of the exchange passes over the rest first. Right before the call's own
  * operation; a refusal does so itself. The communicator is ours.
  */
 enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,

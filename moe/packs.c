@@ -26,7 +26,7 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
     const uint32_t *tokens_sent = shunti_record(moe, moe->rank).rank;
     const size_t n = (size_t)moe->nranks;
     const size_t local =
-        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+        (size_t)shunti_placement_count(plan->placement, moe->rank);
 
     memset(packs->bound, 0, n * sizeof(*packs->bound));
     for (int b = 1; b <= plan->parts.count; b++) {
@@ -60,7 +60,7 @@ static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
                        const uint32_t *before, size_t *shift)
 {
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = plan->placement;
     const uint32_t *ours =
         p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
 

@@ -14,7 +14,13 @@
 
 static size_t local_of(const struct shunt_moe *moe, int rank)
 {
-    return (size_t)shunti_placement_count(&moe->placement, rank);
+    return (size_t)shunti_placement_count(moe->placement, rank);
+}
+
+/* Experts of this rank, as when the plan was made. */
+static size_t local_here(const struct shunti_plan *plan)
+{
+    return (size_t)shunti_placement_count(plan->placement, plan->moe->rank);
 }
 
 /* --- bounds ------------------------------------------------------------------- */
@@ -28,23 +34,19 @@ size_t shunti_parts_token(const struct shunti_plan *plan, int bound)
 static const uint32_t *mark_of(const struct shunti_plan *plan, int bound,
                                int source)
 {
-    const struct shunt_moe *moe = plan->moe;
     const size_t inner = (size_t)plan->parts.count - 1;
     const size_t at = (size_t)source * inner + (size_t)bound - 1;
 
-    return plan->parts.mark + at * (1 + local_of(moe, moe->rank));
+    return plan->parts.mark + at * (1 + local_here(plan));
 }
 
 size_t shunti_parts_rows(const struct shunti_plan *plan, int bound, int source,
                          size_t i)
 {
-    const struct shunt_moe *moe = plan->moe;
-
     if (!bound)
         return 0;
     if (bound == plan->parts.count)
-        return plan
-            ->source_count[(size_t)source * local_of(moe, moe->rank) + i];
+        return plan->source_count[(size_t)source * local_here(plan) + i];
     return mark_of(plan, bound, source)[1 + i];
 }
 
@@ -71,9 +73,9 @@ bool shunti_ranges_next(struct shunti_ranges *ranges,
 {
     const struct shunti_plan *plan = ranges->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = plan->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
-    const size_t local = local_of(moe, moe->rank);
+    const size_t local = local_here(plan);
 
     while (ranges->local < local) {
         const size_t i = ranges->local;
@@ -200,7 +202,7 @@ static void write_marks(const struct shunti_plan *plan, int bound,
     uint32_t *to = (uint32_t *)(void *)moe->messages.out;
 
     for (int r = 0; r < moe->nranks; r++) {
-        const int32_t *expert = shunti_placement_local(&moe->placement, r);
+        const int32_t *expert = shunti_placement_local(moe->placement, r);
         const size_t local = local_of(moe, r);
         uint32_t *mark = to + (size_t)(bound - 1) * (1 + local);
 
@@ -246,7 +248,7 @@ static void count_marks(const struct shunti_plan *plan)
 /* Do the marks of a source rise, and end with its counts? */
 static bool are_possible(const struct shunti_plan *plan, int source)
 {
-    const size_t local = local_of(plan->moe, plan->moe->rank);
+    const size_t local = local_here(plan);
 
     for (int b = 0; b < plan->parts.count; b++) {
         if (shunti_parts_tokens(plan, b, source) >

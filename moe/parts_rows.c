@@ -19,7 +19,7 @@ static struct told told_of(const struct shunti_plan *plan, int part)
 {
     const struct shunt_moe *moe = plan->moe;
     const size_t local =
-        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+        (size_t)shunti_placement_count(plan->placement, moe->rank);
     const size_t most = local * (size_t)moe->nranks;
     size_t *at = plan->parts.told + (size_t)part * (local + 1 + 2 * most);
 
@@ -106,8 +106,8 @@ enum shunt_status shunt_moe_part_rows(struct shunt_moe_plan *handle, int part,
                          "from 0",
                          part, plan->parts.count);
     } else {
-        local = (size_t)shunti_placement_count(&plan->moe->placement,
-                                               plan->moe->rank);
+        local =
+            (size_t)shunti_placement_count(plan->placement, plan->moe->rank);
         if (tell_all(plan, local))
             all = part_rows(plan, part, local);
         else

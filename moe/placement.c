@@ -100,14 +100,17 @@ enum shunt_status shunti_placement_init(
     p->owner = malloc((ne + nreplicas) * sizeof(*p->owner));
     p->first = malloc((nr + 1) * sizeof(*p->first));
     p->local = malloc((ne + nreplicas) * sizeof(*p->local));
+    p->home = malloc(ne * sizeof(*p->home));
     st = SHUNT_ERR_MEMORY;
     snprintf(why, why_len, "no memory for a placement of %d experts", experts);
     if (!has || !index || !owners || !p->copy || !p->owner || !p->first ||
-        !p->local)
+        !p->local || !p->home)
         goto out;
 
-    for (size_t e = 0; e < ne; e++)
-        has[e * nr + (home ? (size_t)home[e] : e * nr / ne)] = true;
+    for (size_t e = 0; e < ne; e++) {
+        p->home[e] = home ? home[e] : (int32_t)(e * nr / ne);
+        has[e * nr + (size_t)p->home[e]] = true;
+    }
     for (size_t i = 0; i < nreplicas; i++) {
         bool *on =
             &has[(size_t)replicas[i].expert * nr + (size_t)replicas[i].rank];
@@ -148,5 +151,45 @@ void shunti_placement_finish(struct shunti_placement *p)
     free(p->owner);
     free(p->first);
     free(p->local);
+    free(p->home);
     memset(p, 0, sizeof(*p));
+}
+
+struct shunti_placement *
+shunti_placement_create(int ranks, int experts, const int32_t *home,
+                        const struct shunt_moe_replica *replicas,
+                        size_t nreplicas, const int *node, char *why,
+                        size_t why_len, enum shunt_status *status)
+{
+    struct shunti_placement *p = malloc(sizeof(*p));
+
+    if (!p) {
+        snprintf(why, why_len, "no memory for a placement");
+        *status = SHUNT_ERR_MEMORY;
+        return NULL;
+    }
+    *status = shunti_placement_init(p, ranks, experts, home, replicas,
+                                    nreplicas, node, why, why_len);
+    if (*status) {
+        free(p);
+        return NULL;
+    }
+    atomic_init(&p->holders, 1);
+    return p;
+}
+
+struct shunti_placement *shunti_placement_hold(struct shunti_placement *p)
+{
+    atomic_fetch_add_explicit(&p->holders, 1, memory_order_relaxed);
+    return p;
+}
+
+void shunti_placement_drop(struct shunti_placement *p)
+{
+    /* All that other holders did with it comes before free(). */
+    if (!p ||
+        atomic_fetch_sub_explicit(&p->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    shunti_placement_finish(p);
+    free(p);
 }

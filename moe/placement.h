@@ -10,12 +10,14 @@
 #ifndef SHUNTI_PLACEMENT_H
 #define SHUNTI_PLACEMENT_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <shunt/moe.h>
 
 struct shunti_placement {
+    atomic_int holders; /* of one by shunti_placement_create() */
     int ranks;
     int experts;
     uint32_t *copy; /* (ranks, experts) index in `local` of the copy of e that
@@ -23,6 +25,7 @@ struct shunti_placement {
     size_t *first;  /* (ranks + 1) where a rank's part of `local` begins */
     int32_t *local; /* (first[ranks]) experts of each rank, ascending */
     int32_t *owner; /* (first[ranks]) rank of each */
+    int32_t *home;  /* (experts) rank of each, without copies */
 };
 
 /* How many experts `rank` has a copy of, and their ids, ascending. */
@@ -60,5 +63,18 @@ enum shunt_status shunti_placement_init(
 
 /* Accepts a zeroed one. */
 void shunti_placement_finish(struct shunti_placement *placement);
+
+/* The same in memory of its own, with one holder; NULL after an error. Plans and
+ * requests hold the placement that they were made with. */
+struct shunti_placement *
+shunti_placement_create(int ranks, int experts, const int32_t *home,
+                        const struct shunt_moe_replica *replicas,
+                        size_t nreplicas, const int *node, char *why,
+                        size_t why_len, enum shunt_status *status);
+/* One more holder. Returns the placement. Any thread. */
+struct shunti_placement *
+shunti_placement_hold(struct shunti_placement *placement);
+/* One less: the last one frees it. NULL is allowed. */
+void shunti_placement_drop(struct shunti_placement *placement);
 
 #endif

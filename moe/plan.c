@@ -30,7 +30,7 @@
 static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 {
     struct shunt_moe *moe = plan->moe;
-    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    size_t local = (size_t)shunti_placement_count(moe->placement, moe->rank);
     size_t nranks = (size_t)moe->nranks;
     size_t terms = tokens * (size_t)moe->config.topk;
 
@@ -70,7 +70,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 static size_t rows_lent(const struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
-    size_t local = (size_t)shunti_placement_count(&moe->placement, moe->rank);
+    size_t local = (size_t)shunti_placement_count(moe->placement, moe->rank);
     size_t rows = 0;
 
     for (size_t s = 0; s < (size_t)moe->nranks; s++)
@@ -161,7 +161,7 @@ static void lay_out_recv(struct shunti_plan *plan,
     const struct shunti_columns columns = {
         shunti_column_of(moe, 0)->count,
         shunti_column_words(
-            (size_t)shunti_placement_count(&moe->placement, moe->rank)),
+            (size_t)shunti_placement_count(moe->placement, moe->rank)),
         moe->config.pad_to_capacity ? plan->padded : NULL,
     };
 
@@ -169,7 +169,7 @@ static void lay_out_recv(struct shunti_plan *plan,
         plan->padded[s] = shunti_records_padded(moe, s);
         plan->source_tokens[s] = shunti_column_of(moe, s)->tokens;
     }
-    plan->total = shunti_layout_recv(&moe->placement, &columns,
+    plan->total = shunti_layout_recv(moe->placement, &columns,
                                      moe->config.row_align, moe->rank, recv);
     plan->rows_lent = rows_lent(plan);
 }
@@ -182,6 +182,8 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
                                             plan->source_count};
     enum shunt_status st;
 
+    shunti_placement_drop(plan->placement);
+    plan->placement = shunti_placement_hold(moe->placement);
     lay_out_recv(plan, &recv);
     choose_directions(plan);
     st = shunti_starts_find(plan, &recv);

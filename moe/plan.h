@@ -48,8 +48,8 @@ struct shunt_moe {
     struct shunt_moe_config config; /* without the arrays */
     size_t element;                 /* bytes of one */
     size_t row_bytes;
-    const struct shunti_rows *rows; /* kernels of the dtype */
-    struct shunti_placement placement;
+    const struct shunti_rows *rows;     /* kernels of the dtype */
+    struct shunti_placement *placement; /* of the next plan */
     int nodes;
     int *node;                   /* (nranks) */
     int *local;                  /* (nranks) index in the node */
@@ -101,6 +101,7 @@ struct shunti_plan {
     struct shunti_place at;
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
     uint64_t serial; /* among the moe's plans; the same on every rank */
+    struct shunti_placement *placement; /* held until the next plan here */
 
     size_t tokens;
     struct shunti_term *terms; /* by token */
@@ -133,6 +134,18 @@ shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
     return (struct shunti_direction *)(uintptr_t)direction;
 }
 
+/* The routes that it was made with; its calls take as many operations as all
+ * calls of the exchange. */
+static inline struct shunti_routes
+shunti_plan_routes(const struct shunti_plan *plan)
+{
+    return (struct shunti_routes){
+        .of = {plan->direction[SHUNTI_TO_EXPERTS].route,
+               plan->direction[SHUNTI_HOME].route},
+        .operations = plan->moe->routes.operations,
+    };
+}
+
 /* --- config.c ---------------------------------------------------------------- */
 
 /* The exchange of a handle, or NULL: then *status is what to return, and the
@@ -141,6 +154,10 @@ shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
 struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunti_purpose purpose,
                                 enum shunt_status *status);
+/* The same for a call that is one operation, of this signature and name. */
+struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
+                                    uint32_t signature, const char *name,
+                                    enum shunt_status *status);
 
 /* --- buffers ----------------------------------------------------------------- */
 

@@ -17,7 +17,7 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe)
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
 {
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = plan->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
     unsigned char *base = rows;
@@ -54,8 +54,8 @@ static void fill_rows(const struct shunti_plan *plan,
         shunti_plan_direction(plan, SHUNTI_HOME);
 
     *rows = (struct shunt_moe_rows){
-        .local_experts = shunti_placement_count(&moe->placement, moe->rank),
-        .expert = shunti_placement_local(&moe->placement, moe->rank),
+        .local_experts = shunti_placement_count(plan->placement, moe->rank),
+        .expert = shunti_placement_local(plan->placement, moe->rank),
         .count = plan->count,
         .offset = plan->offset,
         .total = plan->total,

@@ -344,6 +344,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         .cursor = shunti_parts_token(plan, what->cut.from),
         .end = shunti_parts_token(plan, what->cut.to),
     };
+    const struct shunti_routes routes = shunti_plan_routes(plan);
     struct shunt_request *request;
     struct pull *pull;
     enum shunt_status st;
@@ -377,7 +378,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                                       "no memory");
 
     shunti_comm_enter(comm);
-    st = shunti_moe_call_align(call, comm, &moe->routes);
+    st = shunti_moe_call_align(call, comm, &routes);
     if (!st)
         st = shunti_request_create(
             comm, &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],

@@ -522,6 +522,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         .end = shunti_parts_token(plan, what->cut.to),
     };
     const size_t from = shunti_parts_token(plan, what->cut.from);
+    const struct shunti_routes routes = shunti_plan_routes(plan);
     struct shunt_request *request;
     struct push *push;
     enum shunt_status st;
@@ -561,7 +562,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                (begin.end - from) * (size_t)moe->config.topk * sizeof(float));
 
     shunti_comm_enter(comm);
-    st = shunti_moe_call_align(call, comm, &moe->routes);
+    st = shunti_moe_call_align(call, comm, &routes);
     if (!st)
         st = shunti_request_create(
             comm, &classes[call->kind != SHUNTI_KIND_MOE_DISPATCH][two_level],

@@ -109,8 +109,12 @@ enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
 {
     enum shunt_status st = SHUNT_OK;
 
-    for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
+    routes->operations = moe->routes.operations;
+    for (int d = 0; d < SHUNTI_TOWARDS && !st; d++) {
         st = choose(moe, placement, (enum shunti_toward)d, &routes->of[d], why,
                     len);
+        if (!st && routes->of[d]->operations > routes->operations)
+            routes->operations = routes->of[d]->operations;
+    }
     return st;
 }

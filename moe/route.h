@@ -122,7 +122,8 @@ static inline enum shunt_moe_mode shunti_mode_asked(const struct shunt_moe *moe,
 }
 
 /*
- * The routes of an exchange of this configuration with this placement.
+ * The routes of an exchange of this configuration with this placement, after
+ * those that it has had.
  *
  * Errors: SHUNT_ERR_UNSUPPORTED, a mode does not suit these ranks; `why` says
  * which, and the reason.

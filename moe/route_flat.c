@@ -225,7 +225,7 @@ static unsigned char *pack_part(const struct packed *packed, int source,
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
     const size_t local =
-        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+        (size_t)shunti_placement_count(plan->placement, moe->rank);
 
     for (size_t i = 0; i < local; i++) {
         const size_t first = shunti_parts_rows(plan, part, source, i);
@@ -247,7 +247,7 @@ static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = plan->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
     size_t *at = packed->row; /* of the next source, by expert */
@@ -505,9 +505,10 @@ static void measure(struct packed *packed)
 /* Allocate all that the call needs before any peer is told of it. */
 static bool allocate(struct packed *packed)
 {
-    const struct shunt_moe *moe = packed->plan->moe;
+    const struct shunti_plan *plan = packed->plan;
+    const struct shunt_moe *moe = plan->moe;
     const size_t local =
-        (size_t)shunti_placement_count(&moe->placement, moe->rank);
+        (size_t)shunti_placement_count(plan->placement, moe->rank);
     const size_t n = (size_t)moe->nranks;
     const size_t parts = (size_t)(packed->what.cut.to - packed->what.cut.from);
 

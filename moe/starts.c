@@ -22,7 +22,7 @@ struct start {
 
 static size_t local_of(const struct shunt_moe *moe, int rank)
 {
-    return (size_t)shunti_placement_count(&moe->placement, rank);
+    return (size_t)shunti_placement_count(moe->placement, rank);
 }
 
 /* Does the direction tell anything? */
@@ -80,7 +80,7 @@ static void find_from_records(struct shunti_plan *plan)
 
     for (int s = 0; s < moe->nranks; s++)
         rows[s] = shunti_record(moe, s).expert;
-    shunti_layout_bases(&moe->placement, &counts, moe->config.row_align,
+    shunti_layout_bases(moe->placement, &counts, moe->config.row_align,
                         moe->rank, plan->rank_total, moe->base, moe->copy_rows);
     for (int d = 0; d < SHUNTI_TOWARDS; d++) {
         struct shunti_direction *direction = &plan->direction[d];
@@ -123,7 +123,7 @@ static void write_starts(const struct shunti_plan *plan,
         moe->messages.bytes[moe->nranks + r] = start_bytes(moe, r, told);
     }
     shunti_layout_starts(
-        &moe->placement, moe->config.pad_to_capacity ? plan->padded : NULL,
+        moe->placement, moe->config.pad_to_capacity ? plan->padded : NULL,
         moe->rank, recv,
         (uint32_t *)(void *)(moe->messages.out + sizeof(struct start) + told),
         bytes / sizeof(uint32_t));
@@ -157,7 +157,7 @@ static bool read_start(struct shunti_plan *plan, int r,
                        const struct start *start)
 {
     struct shunt_moe *moe = plan->moe;
-    const struct shunti_placement *p = &moe->placement;
+    const struct shunti_placement *p = moe->placement;
     const struct shunti_record_view mine = shunti_record(moe, moe->rank);
     const int32_t *expert = shunti_placement_local(p, r);
     const unsigned char *at = start->more;

@@ -22,8 +22,7 @@
  * returns a request (request.h); moe_parts.h has them in parts, so that experts
  * compute on one while others travel. shunt_moe_create(),
  * shunt_moe_set_placement() and shunt_moe_plan_create() block and have no
- * `_start`. The first and the last of them may be called while requests are
- * under way.
+ * `_start`. They may be called while requests are under way.
  *
  * The arguments of one call may share memory as follows. Any other overlap is
  * SHUNT_ERR_INVALID here and SHUNT_ERR_REMOTE on the other ranks, and nothing
@@ -271,9 +270,12 @@ shunt_moe_create(struct shunt_comm *comm, const struct shunt_moe_config *config,
 SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
- * Change where experts are, for plans that are made from now on. The caller
- * moves the parameters. Arrays as in the config; copied. Collective; no plan
- * may exist.
+ * Change where experts are, for plans that are made from now on. Plans that
+ * exist keep their placement, and stay usable. The caller
+ * moves the parameters.
+ *
+ * Arrays as in the config; copied. Collective: one all-gather, as of a plan, so
+ * that each batch may have a placement of its own. Errors: as shunt_moe_create().
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,

@@ -94,7 +94,6 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
     const bool placement = one_in(c, 4);
     struct group *group = &w->groups[g];
     struct exchange *exchange = &group->exchanges[x];
-    bool none = true;
 
     if (s->plan[g][x][p]) {
         s->plan[g][x][p] = false;
@@ -107,9 +106,8 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
         if (group->comm)
             CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
     }
-    for (int i = 0; i < MAX_PLANS; i++)
-        none &= !s->plan[g][x][i];
-    if (none && placement && group->comm && !exchange->config.tree_ranks &&
+    /* Plans that exist keep theirs: models were made with them. */
+    if (placement && group->comm && !exchange->config.tree_ranks &&
         !exchange->config.pad_to_capacity) {
         struct chance own = {seed};
 
